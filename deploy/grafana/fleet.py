@@ -25,6 +25,7 @@ VETOES = ((0.1, "yellow"), (0.3, "red"))
 RARE = ((0.01, "yellow"), (0.05, "red"))
 LATENCY = ((0.8 * PATIENCE_S, "yellow"), (PATIENCE_S, "red"))
 DECISIONS = rate("toolgate_decisions_total")
+DENY = 'action="deny"'
 _SILENT = f'rate(toolgate_silent_total{{{FLEET}, scheduler!="in-process"}}[$__rate_interval])'
 _LET_PASS = f'rate(toolgate_failed_open_total{{{FLEET}, reason=~"silent|failed|refused"}}[$__rate_interval])'
 DENIED_SILENT = (
@@ -121,6 +122,31 @@ def _rulings() -> Panels:
             "Veto rate by agent",
             "Denied decisions / decisions; the ten agents that are denied most.",
             [Query(f"topk(10, {veto_rate('agent')})", "{{agent}}")],
+            "percentunit",
+        ),
+        line(
+            "Veto rate by rule",
+            "Denials a second by the rule that a verdict names; the ten rules that deny most.",
+            [
+                Query(
+                    f"topk(10, {rate('toolgate_rule_verdicts_total', 'scheduler, rule', DENY)})",
+                    "{{scheduler}}: {{rule}}",
+                )
+            ],
+            "reqps",
+        ),
+        line(
+            "Veto rate by label",
+            "Denied decisions / decisions, by the labels of agents that `toolgate exporter --by-label` names.",
+            [
+                Query(
+                    share(
+                        rate("toolgate_label_decisions_total", "label, value", 'outcome="deny"'),
+                        rate("toolgate_label_decisions_total", "label, value"),
+                    ),
+                    "{{label}}: {{value}}",
+                )
+            ],
             "percentunit",
         ),
         line(

@@ -103,6 +103,8 @@ def verdict_body(answer: Verdict | Failure, revision: str = "") -> bytes:
     fields = answer.model_dump(exclude_none=True)
     if revision:
         fields["revision"] = revision
+    else:
+        fields.pop("rule", None)
     return pack(fields)
 
 

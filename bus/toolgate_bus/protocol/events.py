@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from toolgate_bus.protocol.names import IN_PROCESS, MAX_LINEAGE, NAME_PATTERN, RESERVED_NAMES
+from toolgate_bus.protocol.names import IN_PROCESS, MAX_LINEAGE, MAX_RULE, NAME_PATTERN, RESERVED_NAMES
 
 __all__ = [
     "IN_PROCESS",
@@ -34,6 +34,7 @@ __all__ = [
 
 Phase = Literal["select", "verify"]
 Priority = Annotated[int, Field(ge=-(2**31), le=2**31 - 1)]
+RuleName = Annotated[str, Field(max_length=MAX_RULE)]
 Words = Annotated[tuple[str, ...], Field(strict=False, max_length=1024)]
 
 
@@ -115,6 +116,8 @@ class Deny(_Event):
     action: Literal["deny"] = "deny"
     reason: str
     priority: Priority | None = None
+    rule: RuleName | None = None
+    """Which of the scheduler's rules it was, for metrics; there should be few."""
 
 
 class Modify(_Event):
@@ -127,6 +130,7 @@ class Modify(_Event):
     reason: str | None = None
     agent_target: str | None = None
     priority: Priority | None = None
+    rule: RuleName | None = None
 
 
 class AskUser(_Event):
@@ -140,6 +144,7 @@ class AskUser(_Event):
     default: Literal["allow", "deny"] = "deny"
     reason: str | None = None
     priority: Priority | None = None
+    rule: RuleName | None = None
 
 
 class Hold(_Event):

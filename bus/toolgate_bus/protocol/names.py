@@ -12,5 +12,7 @@ MAX_NAME: Final = 256
 """Characters of the name of a tool, an agent or a session in a question."""
 MAX_LINEAGE: Final = 64
 """Sessions in the lineage of a question."""
+MAX_RULE: Final = 64
+"""Characters of the name of a rule."""
 MAX_REASON: Final = 1024
 """Characters of a verdict's reason: the rest is cut."""

@@ -64,6 +64,11 @@ ASKED: Final = _counter(
 VERDICTS: Final = _counter(
     "verdicts", "Verdicts received in time, and all of shadows.", "scheduler", "action", "tool", "agent"
 )
+RULE_VERDICTS: Final = _counter(
+    "rule_verdicts",
+    "Verdicts that name the scheduler's rule they come from: deny, modify, ask_user.",
+    *("scheduler", "rule", "action"),
+)
 VERDICT_SECONDS: Final = _seconds(
     "verdict", "From the question to one scheduler's verdict, holds left out; with exemplars.", "scheduler"
 )
@@ -121,8 +126,8 @@ TOOL_CALLS: Final = _counter(
 TOOL_SECONDS: Final = _seconds("tool", "One run of a tool.", "tool", buckets=SLOW)
 
 FLEET: Final = (
-    *(DECISIONS, DECISION_SECONDS, ASKED, VERDICTS, VERDICT_SECONDS, DECIDED, SILENT, FAILED_OPEN),
-    *(PASSED_OVER, LATE, INVALID_MODIFIES, PRIORITY_CAPPED, SHADOW_DISAGREEMENTS),
+    *(DECISIONS, DECISION_SECONDS, ASKED, VERDICTS, RULE_VERDICTS, VERDICT_SECONDS, DECIDED),
+    *(SILENT, FAILED_OPEN, PASSED_OVER, LATE, INVALID_MODIFIES, PRIORITY_CAPPED, SHADOW_DISAGREEMENTS),
     *(TURNS, TURN_SECONDS, PROVIDER_REQUESTS, PROVIDER_SECONDS, TOKENS, COST, TOOL_CALLS, TOOL_SECONDS),
 )
 
@@ -261,6 +266,11 @@ CONFIG_CHANGED: Final = _gauge(
     "rollout:started, rollout:advanced, rollout:done, rollout:undone.",
     *("scheduler", "event"),
 )
+LABEL_DECISIONS: Final = _counter(
+    "label_decisions",
+    "Decisions by the values of the labels of agents that `--by-label` names; beyond a hundred values other.",
+    *("label", "value", "outcome"),
+)
 EXPORTER_FACTS: Final = _counter("exporter_facts", "Facts that were counted.")
 EXPORTER_GAPS: Final = _counter("exporter_gaps", "Facts that are missing from an orchestrator's numbers.")
 EXPORTER_LAG: Final = _gauge(
@@ -278,7 +288,7 @@ EXPORTER: Final = (
     *BY_MODEL,
     *(SAVED, REPLICAS, REVISIONS, ORCHESTRATORS, READERS, BACKLOG, PENDING, INBOX_LAG),
     *(BUDGET_LIMIT, BUDGET_RESERVED, BUDGET_SPENT, BUDGET_USED, BUDGET_ENDS, CONFIG_CHANGED),
-    *(EXPORTER_FACTS, EXPORTER_GAPS, EXPORTER_LAG, EXPORTER_LEADS),
+    *(LABEL_DECISIONS, EXPORTER_FACTS, EXPORTER_GAPS, EXPORTER_LAG, EXPORTER_LEADS),
 )
 
 # ---------------------------------------------------------------------- notify only

@@ -111,7 +111,10 @@ def _beside(fact: Fact) -> Iterator[MetricUpdate]:
 
 def _verdict(verdict: Fact, tool: str, agent: str) -> Iterator[MetricUpdate]:
     name = _word(verdict.get("scheduler"))
-    yield (definitions.VERDICTS, (name, _one_of(verdict.get("action"), ACTIONS), tool, agent), 1, None)
+    action = _one_of(verdict.get("action"), ACTIONS)
+    yield (definitions.VERDICTS, (name, action, tool, agent), 1, None)
+    if isinstance(rule := verdict.get("rule"), str):
+        yield (definitions.RULE_VERDICTS, (name, _word(rule), action), 1, None)
     yield from _remarks(name, verdict)
 
 

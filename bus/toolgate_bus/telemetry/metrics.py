@@ -31,6 +31,10 @@ if TYPE_CHECKING:
     """Memory, processor time, open files; the version of Python."""
 
 
+MAX_RULES: Final = 1000
+"""Series of rules in one process."""
+
+
 class Collector(Protocol):
     """Whatever has metrics to show."""
 
@@ -193,6 +197,7 @@ DECISIONS: Final = _counts(definitions.DECISIONS, _agreed.decisions)
 DECISION_SECONDS: Final = _durations(definitions.DECISION_SECONDS, _agreed.decision_seconds)
 ASKED: Final = _counts(definitions.ASKED, _agreed.questions)
 VERDICTS: Final = _counts(definitions.VERDICTS, _agreed.verdicts)
+RULE_VERDICTS: Final = _counts(definitions.RULE_VERDICTS)
 VERDICT_SECONDS: Final = _durations(definitions.VERDICT_SECONDS, _agreed.verdict_seconds)
 DECIDED: Final = _counts(definitions.DECIDED)
 SILENT: Final = _counts(definitions.SILENT)
@@ -268,6 +273,14 @@ def use_namespace(name: str) -> None:
 def count(counts: CounterSeries, *labels: str) -> None:
     """Add one to a counter; the labels in the order of `definitions`."""
     series = counts.series
+    series[labels] = series.get(labels, 0) + 1
+
+
+def count_rule(scheduler: str, rule: str, action: str) -> None:
+    """Add one verdict of a rule; beyond `MAX_RULES` they are `other`."""
+    series, labels = RULE_VERDICTS.series, (scheduler, rule, action)
+    if labels not in series and len(series) >= MAX_RULES:
+        labels = (scheduler, definitions.OTHER, action)
     series[labels] = series.get(labels, 0) + 1
 
 

@@ -259,10 +259,18 @@ def count_verdict(call: DecisionState, heard: ReceivedVerdict) -> None:
     """Count a verdict that came in time. Plain continues, which are nearly all, wait for their decision."""
     action = heard.verdict.action
     metrics.count(metrics.VERDICTS, heard.scheduler, action, *call.labels)
+    count_rule(heard)
     if action != "hold":  # an answer is still to come
         trace = trace_id(call.question.trace) if call.question.trace else None
         metrics.observe(metrics.VERDICT_SECONDS, heard.seconds, heard.scheduler, trace=trace)
     count_remarks(heard)
+
+
+def count_rule(heard: ReceivedVerdict) -> None:
+    """Count the rule that a verdict names, if it does."""
+    rule = getattr(heard.verdict, "rule", None)
+    if rule is not None:
+        metrics.count_rule(heard.scheduler, rule, heard.verdict.action)
 
 
 def count_remarks(heard: ReceivedVerdict) -> None:

@@ -26,7 +26,7 @@ from toolgate_bus.transport.ports import FactItem
 from toolgate_orchestrator.gate.client import GateClient
 from toolgate_orchestrator.gate.config import SchedulerLimits
 from toolgate_orchestrator.gate.faults import call_guarded, note_fault
-from toolgate_orchestrator.gate.pending import count_remarks, count_verdict
+from toolgate_orchestrator.gate.pending import count_remarks, count_rule, count_verdict
 from toolgate_orchestrator.gate.question import UnreadableQuestion, clip, write_question
 from toolgate_orchestrator.gate.redact import Redactor
 from toolgate_orchestrator.gate.ruling import DecisionState, RulingResult
@@ -122,6 +122,7 @@ class DecisionRecorder:
         told = heard._replace(late=not heard.shadow)
         if heard.shadow:  # nobody waits for a shadow: it is never late
             metrics.count(metrics.VERDICTS, heard.scheduler, heard.verdict.action, *call.labels)
+            count_rule(heard)
             count_remarks(heard)
             if call.shadows is not None:
                 call.shadows.add_late(heard)

@@ -16,7 +16,7 @@ from pydantic import AfterValidator, BaseModel, Field, model_validator
 from toolgate_bus.config.check import StrictModel
 from toolgate_bus.protocol.events import AskUser, Continue, Deny, ToolSelecting, Verdict
 from toolgate_bus.protocol.llm import add_selector
-from toolgate_bus.protocol.names import MAX_REASON
+from toolgate_bus.protocol.names import MAX_REASON, MAX_RULE
 from toolgate_bus.ruling.conditions.conditions import Globs, Truth
 from toolgate_bus.ruling.conditions.matching import CallMatcher, Unknown, check_unique, describe_unseen
 from toolgate_bus.ruling.merge import ORDER
@@ -27,6 +27,7 @@ Reason = Annotated[str, Field(min_length=1, max_length=800)]
 """The worker cuts at 1024: there must be room for the rule's name behind it."""
 _ONLY_ASK = ("prompt", "options", "timeout_s")
 _ALLOWED = Continue()
+_DEFAULT = "default"
 _WOULD = {"deny": "denied", "ask": "asked a person"}
 
 
@@ -137,13 +138,14 @@ def _verdict(rule: PolicyRule, name: str, call: ToolSelecting, unseen: str) -> V
         return Continue(reason=rule.reason or f"allowed by {name}")
     if rule.action == "deny":
         reason = f"{rule.reason or f'{call.tool_name} is not allowed'} ({name}{unseen})"
-        return Deny(reason=reason[:MAX_REASON])
+        return Deny(reason=reason[:MAX_REASON], rule=name[:MAX_RULE])
     optional: dict[str, Any] = {
         field: value for field in ("options", "timeout_s") if (value := getattr(rule, field)) is not None
     }
     return AskUser(
         prompt=rule.prompt or f"May {call.tool_name} run? ({name})",
         reason=f"{rule.reason or f'{call.tool_name} needs approval'} ({name}{unseen})"[:MAX_REASON],
+        rule=name[:MAX_RULE],
         **optional,
     )
 
@@ -152,8 +154,9 @@ def _default(action: Action, call: ToolSelecting) -> Verdict:
     if action == "allow":
         return _ALLOWED
     if action == "deny":
-        return Deny(reason=f"no rule allows {call.tool_name} (default)")
-    return AskUser(prompt=f"May {call.tool_name} run? (no rule is about it)", reason="no rule is about it")
+        return Deny(reason=f"no rule allows {call.tool_name} (default)", rule=_DEFAULT)
+    prompt = f"May {call.tool_name} run? (no rule is about it)"
+    return AskUser(prompt=prompt, reason="no rule is about it", rule=_DEFAULT)
 
 
 class Policy:

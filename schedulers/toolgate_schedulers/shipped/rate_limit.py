@@ -16,6 +16,7 @@ from typing import Annotated, Any, ClassVar, Final, NamedTuple
 from pydantic import BaseModel, Field, field_validator, model_validator
 from toolgate_bus.config.check import StrictModel
 from toolgate_bus.protocol.events import Continue, Deny, ToolSelecting, Verdict
+from toolgate_bus.protocol.names import MAX_RULE
 from toolgate_bus.ruling.conditions import globs
 from toolgate_bus.ruling.conditions.conditions import Glob, Globs, any_glob
 from toolgate_bus.state.token_buckets import Bucket, Buckets, TakeResult
@@ -167,7 +168,8 @@ def verdict_from(limits: dict[str, AppliedLimit], taken: TakeResult, call: ToolS
     return Deny(
         reason=f"{call.tool_name} was called too often: {tools} may be called {short.limit.rate.words} "
         f"{_by_whom(short.limit, call)} ({short.name}). Try again in {again}; until then do something "
-        "else, or answer with what you have."
+        "else, or answer with what you have.",
+        rule=short.name[:MAX_RULE],
     )
 
 

@@ -3,6 +3,7 @@
 import os
 import secrets
 import socket
+from collections.abc import Sequence
 from typing import Annotated
 
 import anyio
@@ -23,6 +24,7 @@ from toolgate_bus.commands.options import (
 from toolgate_bus.commands.terminal import print_json
 from toolgate_bus.errors import ConfigError, ToolgateError
 from toolgate_bus.facts.reader import FactsReader
+from toolgate_bus.protocol.names import MAX_NAME
 from toolgate_bus.server.settings import BusSettings
 from toolgate_bus.telemetry import metrics
 from toolgate_bus.telemetry.http import PageServer, serve_page
@@ -30,6 +32,8 @@ from toolgate_bus.telemetry.loop_lag import watch_loop_lag
 from toolgate_bus.transport.redis.connection import RedisCommands
 
 PORT = 9464
+MAX_LABELS = 8
+"""By which decisions are counted."""
 
 
 def exporter(
@@ -39,6 +43,10 @@ def exporter(
     address: Annotated[
         str, typer.Option(metavar="ADDRESS", help="Where to listen; 0.0.0.0 is every interface.")
     ] = "127.0.0.1",
+    by_label: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Count decisions by this label of agents too; may be repeated."),
+    ] = None,
     redis: RedisOption = None,
     namespace: NamespaceOption = "default",
     json_: JsonOption = False,
@@ -54,6 +62,7 @@ def exporter(
       toolgate exporter                       http://127.0.0.1:9464/metrics
       toolgate exporter --port 0 --json       any free port; a line tells it
       toolgate exporter --address 0.0.0.0 --redis redis://bus:6379
+      toolgate exporter --by-label team       veto rates of teams
 
     Of several for one namespace one counts. The others stand by, serve nothing
     of the fleet, and take over within seconds. GET /healthz says 200 where facts
@@ -65,10 +74,22 @@ def exporter(
     Exit codes: 0 ended in good order, 2 an option is wrong or the port is taken.
     """
     with start_bus(redis, namespace, None) as settings:
-        run_async(lambda: _serve(settings, port, address, json_))
+        run_async(lambda: _serve(settings, port, address, check_labels(by_label or ()), json_))
 
 
-async def _serve(settings: BusSettings, port: int, address: str, as_json: bool) -> None:
+def check_labels(names: Sequence[str]) -> Sequence[str]:
+    """The names of labels; raises ConfigError for too many, or one that no label has."""
+    if len(names) > MAX_LABELS:
+        raise ConfigError(f"--by-label: at most {MAX_LABELS}")
+    for name in names:
+        if not 0 < len(name) <= MAX_NAME:
+            raise ConfigError(f"--by-label: {name[:40]!r} is no name of a label: 1 to {MAX_NAME} characters")
+    return names
+
+
+async def _serve(
+    settings: BusSettings, port: int, address: str, by_label: Sequence[str], as_json: bool
+) -> None:
     url = settings.redis
     if url is None:
         raise ConfigError("redis: no server is named")
@@ -78,7 +99,10 @@ async def _serve(settings: BusSettings, port: int, address: str, as_json: bool) 
     commands = RedisCommands(url, "toolgate-exporter")
     facts = FactsReader(reading, settings.namespace, "exporter")
     service = Exporter(
-        facts, CheckpointStore(commands, settings.namespace, me), FleetGauges(commands, settings.namespace)
+        facts,
+        CheckpointStore(commands, settings.namespace, me),
+        FleetGauges(commands, settings.namespace),
+        by_label,
     )
     serving = serve_page(port, address, service.page, service.health)
     refused: ToolgateError | None = None

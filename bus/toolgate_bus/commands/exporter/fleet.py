@@ -5,7 +5,7 @@ Each fact counts once: by its number, as writers may write a fact twice. Series 
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -13,7 +13,7 @@ from toolgate_bus.errors import CodecError
 from toolgate_bus.facts.sequence import SeenNumbers
 from toolgate_bus.telemetry import definitions
 from toolgate_bus.telemetry.definitions import OTHER, Metric
-from toolgate_bus.telemetry.fact_metrics import metrics_of, model_metrics_of
+from toolgate_bus.telemetry.fact_metrics import MAX_LABEL, OUTCOMES, metrics_of, model_metrics_of
 from toolgate_bus.telemetry.metrics import Collector, CounterSeries, Durations
 
 MAX_SERIES: Final = 1000
@@ -23,6 +23,8 @@ VERSION: Final = 1
 MAX_TOOLS: Final = 1000
 """Whose costs are known, and whose replacements wait for one."""
 MAX_VALUE: Final = 2**52
+MAX_LABEL_VALUES: Final = 100
+"""Of one label of agents; those beyond are `other`."""
 
 
 @dataclass(slots=True)
@@ -78,7 +80,11 @@ class Savings:
 class FleetCounts:
     """What was counted so far, and the numbers of the facts that it was counted from."""
 
-    def __init__(self) -> None:
+    def __init__(self, by_label: Sequence[str] = ()) -> None:
+        """`by_label` names labels of agents, by whose values decisions are counted as well."""
+        self.by_label = tuple(by_label)
+        self._values: dict[str, set[str]] = {}
+        self._labelled = CounterSeries(definitions.LABEL_DECISIONS)
         counted = (*definitions.FLEET, *definitions.BY_MODEL)
         self._counters = {one: CounterSeries(one) for one in counted if one.kind == "counter"}
         self._histograms = {one: Durations(one) for one in definitions.FLEET if one.kind == "histogram"}
@@ -107,7 +113,22 @@ class FleetCounts:
                 counts = self._counters[metric]
                 counts.add(_limit_labels(metric, labels, counts.series), amount)
         self.savings.take(fact)
+        if self.by_label and fact.get("event") == "decision":
+            self._count_labels(fact.get("labels"), fact.get("outcome"))
         return True
+
+    def _count_labels(self, labels: Any, outcome: Any) -> None:
+        """Count a decision for each of the labels that its agent bears."""
+        if not isinstance(labels, Mapping) or outcome not in OUTCOMES:
+            return
+        for name in self.by_label:
+            value = labels.get(name)
+            if isinstance(value, str):
+                known = self._values.setdefault(name, set())
+                if value not in known and (len(known) >= MAX_LABEL_VALUES or len(value) > MAX_LABEL):
+                    value = OTHER
+                known.add(value)
+                self._labelled.add((name, value, outcome))
 
     def _is_new(self, fact: Mapping[str, Any]) -> bool:
         writer, number = fact.get("orchestrator"), fact.get("seq")
@@ -140,7 +161,7 @@ class FleetCounts:
         singles = [CounterSeries(metric) for metric in own]
         for counts in singles:
             counts.add((), own[counts.metric])
-        return [*self._counters.values(), *self._histograms.values(), *singles]
+        return [*self._counters.values(), *self._histograms.values(), *singles, self._labelled]
 
     def text(self) -> str:
         """All of it, to be read back by `read`."""
@@ -158,6 +179,7 @@ class FleetCounts:
                     for one, series in self._histograms.items()
                     if (kept := series.examples)
                 },
+                "labels": _rows(self._labelled.series.items()),
                 "saved": self.savings.total,
                 "costs": self.savings.costs,
                 "waiting": [[*pair, times] for pair, times in self.savings.waiting.items()],
@@ -191,6 +213,10 @@ class FleetCounts:
                     series.load(tuple(map(str, labels)), [number + 0 for number in row])
             for labels, bucket, trace, seconds, at in kept["examples"].get(metric.name, ()):
                 series.examples[tuple(labels), int(bucket)] = (str(trace), float(seconds), float(at))
+        for labels, number in kept.get("labels", ()):
+            name, value, outcome = map(str, labels)
+            self._values.setdefault(name, set()).add(value)
+            self._labelled.series[name, value, outcome] = number + 0
         self.savings.total = int(kept["saved"])
         self.savings.costs = {
             tool: (int(times), int(total)) for tool, (times, total) in kept["costs"].items()

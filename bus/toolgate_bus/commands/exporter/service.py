@@ -10,6 +10,7 @@ it did before, which Prometheus would take for a restart from zero.
 
 import asyncio
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final, Literal
 
@@ -42,8 +43,11 @@ _log = get_logger("toolgate.exporter")
 class Exporter:
     """One exporter of one namespace."""
 
-    def __init__(self, facts: FactsReader, store: CheckpointStore, gauges: FleetGauges) -> None:
-        self._facts, self._store, self._gauges = facts, store, gauges
+    def __init__(
+        self, facts: FactsReader, store: CheckpointStore, gauges: FleetGauges, by_label: Sequence[str] = ()
+    ) -> None:
+        """`by_label` as of `FleetCounts`."""
+        self._facts, self._store, self._gauges, self._by_label = facts, store, gauges, by_label
         self._counts: FleetCounts | None = None
         """What is counted; None while another leads."""
         self._shown: str | None = None
@@ -159,6 +163,7 @@ class Exporter:
         self._new = kept is None  # to be written down even if no fact comes
         kept = kept or self._before or ExporterCheckpoint(FleetCounts().text(), {})
         counts = FleetCounts.read(kept.text)
+        counts.by_label = tuple(self._by_label)
         self._facts.resume(kept.positions, counts.numbers)
         await self._facts.rewind()
         self._counts, self._shown = counts, kept.text

@@ -28,6 +28,7 @@ from toolgate_bus.errors import TransportError
 from toolgate_bus.protocol.events import Continue, Deny, Modify, ToolSelecting, Verdict
 from toolgate_bus.protocol.llm import ANY, LLM_REQUEST, complete_arguments
 from toolgate_bus.protocol.money import micro
+from toolgate_bus.protocol.names import MAX_RULE
 from toolgate_bus.state.shared_state import SharedState
 from toolgate_bus.transport.redis.tasks import keep
 
@@ -133,7 +134,8 @@ class CostAware:
         phase = 0 if call.phase == "select" else 1
         answer = await self._shared.ledger.reserve(call.id, phase, offers, accounts, asking.get())
         if answer.status == "denied":
-            return Deny(reason=refusal(self.config, self.learned, call, candidates, answer))
+            said = refusal(self.config, self.learned, call, candidates, answer)
+            return Deny(reason=said, rule=answer.short.partition("/")[0][:MAX_RULE])
         chosen = next((one for one in candidates if one.offer == answer.name), None)
         if answer.status == "closed" or chosen is None:
             return Deny(reason="This decision is over: the call must be decided anew.")
