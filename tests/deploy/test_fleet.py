@@ -96,10 +96,15 @@ async def test_the_services_of_the_compose_file_make_a_fleet(process, wait_until
             return any(one.startswith(line) for one in asked(ports["exporter"], "/metrics")[1].splitlines())
 
         await wait_until(
-            lambda: counted('toolgate_decisions_total{agent="clerk",outcome="deny",tool="delete_file"} 2.0'),
+            lambda: counted(
+                'toolgate_decisions_total{agent="clerk",namespace="default",outcome="deny",tool="delete_file"}'
+                " 2.0"
+            ),
             timeout=20,
         )
-        await wait_until(lambda: counted('toolgate_inbox_lag_seconds{scheduler="policy"}'), timeout=20)
+        await wait_until(
+            lambda: counted('toolgate_inbox_lag_seconds{namespace="default",scheduler="policy"}'), timeout=20
+        )
         assert "toolgate_worker_answers_total" in asked(ports["policy"], "/metrics")[1]
         start("operator")
         assert running["operator"].wait(60) == 0
