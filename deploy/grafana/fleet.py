@@ -137,7 +137,7 @@ def _rulings() -> Panels:
         ),
         line(
             "Veto rate by label",
-            "Denied decisions / decisions, by the labels of agents that `toolgate exporter --by-label` names.",
+            "Denied decisions / decisions, by the labels of agents that the exporter is told (`--by-label`).",
             [
                 Query(
                     share(

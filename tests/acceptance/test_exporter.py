@@ -170,6 +170,8 @@ async def all_kinds_of_traffic(gate, plain):
         await decide(plain)
     await decide(gate)
     await decide(gate, {"alpha": DENY}, trace=TRACE)
+    await decide(gate, {"alpha": {**DENY, "rule_name": "office hours"}})
+    await decide(gate, {"watcher": {**DENY, "rule_name": "in rehearsal", "after": 0.4}})
     await decide(plain, trace=AGREED)  # the newest example of its bucket
     await decide(gate, tool="invented")
     await decide(gate, {"beta": {"action": "modify", "tool": "fast_search", "arguments": {"rules": {}}}})
@@ -228,6 +230,32 @@ async def test_the_exporter_counts_exactly_what_the_agents_process_counted(
     assert expected["toolgate_asked_decisions_total", hooks] == 2
     for text in ((await page(url))[1], metrics.exposition(OPENMETRICS)[1].decode()):
         assert '# {trace_id="4bf92f3577b34da6a3ce929d0e0e4736"}' in text
+
+
+async def test_decisions_are_counted_by_the_labels_that_it_is_told_over_a_restart(
+    exporters, schedulers, server_url, namespace, wait_until
+):
+    await schedulers.start("obedient:alpha")
+    options = ("--by-label", "team", "--by-label", "tier")
+    child, url = await exporters.start(*options)
+
+    def told(url, **labels):
+        words = ",".join(f'{name}="{value}"' for name, value in sorted(labels.items()))
+        return f"\ntoolgate_label_decisions_total{{{words}}} 2.0\n" in fetch(url)[1]
+
+    async with Gate.open(redis=server_url, namespace=namespace, patience_ms=5000) as gate:
+        await is_read(gate, wait_until)
+        for _ in range(2):
+            await decide(gate, {"alpha": DENY}, labels={"team": "red", "of": "no interest"})
+            await decide(gate, labels={"tier": "gold"})
+        red = {"label": "team", "value": "red", "outcome": "deny"}
+        gold = {"label": "tier", "value": "gold", "outcome": "continue"}
+        await wait_until(lambda: told(url, **red) and told(url, **gold), timeout=20)
+        child.kill()
+        child.wait()
+        _, url = await exporters.start(*options)
+        await wait_until(lambda: told(url, **red) and told(url, **gold), timeout=20)
+        assert "no interest" not in fetch(url)[1]
 
 
 async def test_an_exporter_killed_in_mid_run_counts_nothing_twice_and_forgets_nothing(

@@ -161,7 +161,7 @@ async def test_a_tenth_of_a_thousand_sessions_has_the_new_one_in_every_replica_a
     await each(4)
     assert {len(revisions) for revisions in seen.values()} == {1}
     new = sum(revisions == {revision} for revisions in seen.values())
-    assert 80 <= new <= 120, new
+    assert 65 <= new <= 135, new  # chance: 100, give or take 9.5; beyond this once in 5,000 runs
     child = next(one for one, revisions in seen.items() if revisions == {revision})
     assert (await ask(gate, "a-child", root_session=child)).outcome == "deny"
     await desk.run("rollout", "policy", "--cancel")

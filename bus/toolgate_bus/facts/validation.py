@@ -59,7 +59,7 @@ def _count(value: Any) -> bool:
 
 _SAID: Final[Mapping[str, Check]] = {
     **dict.fromkeys(("scheduler", "action", "phase", "reason", "prompt", "problem", "tool"), str),
-    **dict.fromkeys(("agent_target", "revision", "rule"), str),
+    **dict.fromkeys(("agent_target", "revision", "rule_name"), str),
     "priority": int,
     "seconds": _seconds,
     **dict.fromkeys(("late", "shadow", "capped"), bool),

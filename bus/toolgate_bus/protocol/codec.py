@@ -104,7 +104,7 @@ def verdict_body(answer: Verdict | Failure, revision: str = "") -> bytes:
     if revision:
         fields["revision"] = revision
     else:
-        fields.pop("rule", None)
+        fields.pop("rule_name", None)
     return pack(fields)
 
 

@@ -116,7 +116,7 @@ class Deny(_Event):
     action: Literal["deny"] = "deny"
     reason: str
     priority: Priority | None = None
-    rule: RuleName | None = None
+    rule_name: RuleName | None = None
     """Which of the scheduler's rules it was, for metrics; there should be few."""
 
 
@@ -130,7 +130,7 @@ class Modify(_Event):
     reason: str | None = None
     agent_target: str | None = None
     priority: Priority | None = None
-    rule: RuleName | None = None
+    rule_name: RuleName | None = None
 
 
 class AskUser(_Event):
@@ -144,7 +144,7 @@ class AskUser(_Event):
     default: Literal["allow", "deny"] = "deny"
     reason: str | None = None
     priority: Priority | None = None
-    rule: RuleName | None = None
+    rule_name: RuleName | None = None
 
 
 class Hold(_Event):

@@ -113,7 +113,7 @@ def _verdict(verdict: Fact, tool: str, agent: str) -> Iterator[MetricUpdate]:
     name = _word(verdict.get("scheduler"))
     action = _one_of(verdict.get("action"), ACTIONS)
     yield (definitions.VERDICTS, (name, action, tool, agent), 1, None)
-    if isinstance(rule := verdict.get("rule"), str):
+    if isinstance(rule := verdict.get("rule_name"), str):
         yield (definitions.RULE_VERDICTS, (name, _word(rule), action), 1, None)
     yield from _remarks(name, verdict)
 

@@ -268,7 +268,7 @@ def count_verdict(call: DecisionState, heard: ReceivedVerdict) -> None:
 
 def count_rule(heard: ReceivedVerdict) -> None:
     """Count the rule that a verdict names, if it does."""
-    rule = getattr(heard.verdict, "rule", None)
+    rule = getattr(heard.verdict, "rule_name", None)
     if rule is not None:
         metrics.count_rule(heard.scheduler, rule, heard.verdict.action)
 

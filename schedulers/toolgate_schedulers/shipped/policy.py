@@ -138,14 +138,14 @@ def _verdict(rule: PolicyRule, name: str, call: ToolSelecting, unseen: str) -> V
         return Continue(reason=rule.reason or f"allowed by {name}")
     if rule.action == "deny":
         reason = f"{rule.reason or f'{call.tool_name} is not allowed'} ({name}{unseen})"
-        return Deny(reason=reason[:MAX_REASON], rule=name[:MAX_RULE])
+        return Deny(reason=reason[:MAX_REASON], rule_name=name[:MAX_RULE])
     optional: dict[str, Any] = {
         field: value for field in ("options", "timeout_s") if (value := getattr(rule, field)) is not None
     }
     return AskUser(
         prompt=rule.prompt or f"May {call.tool_name} run? ({name})",
         reason=f"{rule.reason or f'{call.tool_name} needs approval'} ({name}{unseen})"[:MAX_REASON],
-        rule=name[:MAX_RULE],
+        rule_name=name[:MAX_RULE],
         **optional,
     )
 
@@ -154,9 +154,9 @@ def _default(action: Action, call: ToolSelecting) -> Verdict:
     if action == "allow":
         return _ALLOWED
     if action == "deny":
-        return Deny(reason=f"no rule allows {call.tool_name} (default)", rule=_DEFAULT)
+        return Deny(reason=f"no rule allows {call.tool_name} (default)", rule_name=_DEFAULT)
     prompt = f"May {call.tool_name} run? (no rule is about it)"
-    return AskUser(prompt=prompt, reason="no rule is about it", rule=_DEFAULT)
+    return AskUser(prompt=prompt, reason="no rule is about it", rule_name=_DEFAULT)
 
 
 class Policy:

@@ -169,7 +169,7 @@ def verdict_from(limits: dict[str, AppliedLimit], taken: TakeResult, call: ToolS
         reason=f"{call.tool_name} was called too often: {tools} may be called {short.limit.rate.words} "
         f"{_by_whom(short.limit, call)} ({short.name}). Try again in {again}; until then do something "
         "else, or answer with what you have.",
-        rule=short.name[:MAX_RULE],
+        rule_name=short.name[:MAX_RULE],
     )
 
 

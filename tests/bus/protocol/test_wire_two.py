@@ -390,3 +390,10 @@ def test_a_revision_is_what_is_in_a_config_in_whatever_order():
 def test_a_label_that_could_not_be_shown_is_refused_by_name(label):
     with pytest.raises(ConfigError, match="revision: 1 to 48"):
         revision_of({}, label)
+
+
+def test_the_rule_that_a_verdict_names_travels_in_version_two_alone():
+    said = Deny(reason="no", rule_name="office hours")
+    told = codec.decode_verdict(codec.verdict_body(said, "r1"))
+    assert told.verdict == said
+    assert codec.verdict(codec.verdict_body(said)) == Deny(reason="no")

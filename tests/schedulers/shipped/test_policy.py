@@ -40,8 +40,12 @@ def rule(text, tool, **arguments):
 
 
 def test_a_denial_names_its_rule_by_name_or_by_number():
-    assert rule(POLICY, "delete_file") == Deny(reason="nothing is deleted here (no deletes)")
-    assert rule(POLICY, "cancel_reservation") == Deny(reason="cancel_reservation is not allowed (rule 2)")
+    assert rule(POLICY, "delete_file") == Deny(
+        reason="nothing is deleted here (no deletes)", rule_name="no deletes"
+    )
+    assert rule(POLICY, "cancel_reservation") == Deny(
+        reason="cancel_reservation is not allowed (rule 2)", rule_name="rule 2"
+    )
 
 
 def test_the_first_rule_that_fits_counts():
@@ -56,12 +60,13 @@ def test_an_ask_carries_prompt_options_and_time():
         options=("Pay", "Do not"),
         timeout_s=60,
         reason="refund needs approval (refunds above 100)",
+        rule_name="refunds above 100",
     )
 
 
 def test_the_default_rules_where_no_rule_does():
     assert rule(POLICY, "ls") == Continue()
-    assert rule("default: deny", "ls") == Deny(reason="no rule allows ls (default)")
+    assert rule("default: deny", "ls") == Deny(reason="no rule allows ls (default)", rule_name="default")
     assert rule("default: ask", "ls").action == "ask_user"
 
 
@@ -79,7 +84,9 @@ def test_an_observing_rule_lets_the_call_go_on_to_the_next_and_is_told_of():
     assert rule(OBSERVING, "pay") == Continue(
         reason="paid by the house; dry run would have denied; rule 2 would have asked a person"
     )
-    assert rule(OBSERVING, "delete_file") == Deny(reason="delete_file is not allowed (rule 3)")
+    assert rule(OBSERVING, "delete_file") == Deny(
+        reason="delete_file is not allowed (rule 3)", rule_name="rule 3"
+    )
 
 
 def test_a_rule_may_be_about_agents_labels_sessions_delegations_and_schemas():
@@ -102,7 +109,7 @@ rules:
         "tool_input": {"path": "/etc/passwd"},
     }
     asked = ToolSelecting(id="0" * 32, tool_name="x", **fits)
-    assert rule_on(config(text), asked) == Deny(reason="x is not allowed (rule 1)")
+    assert rule_on(config(text), asked) == Deny(reason="x is not allowed (rule 1)", rule_name="rule 1")
     for field, value in {
         "agent": "boss",
         "labels": {"team": "dev"},
@@ -128,7 +135,10 @@ def asked(agent, *lineage, tool="pay"):
 def test_what_is_denied_to_an_agent_it_cannot_have_done_by_another():
     assert asked("admin", "admin").action == "continue"
     denied = asked("admin", "intern", "clerk", "admin")
-    assert denied == Deny(reason="pay is not allowed (interns read), as for intern, for whom admin works")
+    assert denied == Deny(
+        reason="pay is not allowed (interns read), as for intern, for whom admin works",
+        rule_name="interns read",
+    )
     assert asked("admin", "intern", "admin", tool="read").action == "continue"
     assert asked("intern", "admin", "intern").action == "deny"
 
@@ -150,7 +160,9 @@ def test_the_longest_reason_leaves_room_for_the_rules_name():
 async def test_the_scheduler_answers_by_its_config():
     policy = Policy(config(POLICY))
     asked = ToolSelecting(id="0" * 32, tool_name="delete_file", phase="verify")
-    assert await policy.decide(asked) == Deny(reason="nothing is deleted here (no deletes)")
+    assert await policy.decide(asked) == Deny(
+        reason="nothing is deleted here (no deletes)", rule_name="no deletes"
+    )
     assert (policy.name, policy.priority, policy.tools) == ("policy", 0, ("*",))
 
 

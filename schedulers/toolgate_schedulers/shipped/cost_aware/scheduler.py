@@ -135,7 +135,7 @@ class CostAware:
         answer = await self._shared.ledger.reserve(call.id, phase, offers, accounts, asking.get())
         if answer.status == "denied":
             said = refusal(self.config, self.learned, call, candidates, answer)
-            return Deny(reason=said, rule=answer.short.partition("/")[0][:MAX_RULE])
+            return Deny(reason=said, rule_name=answer.short.partition("/")[0][:MAX_RULE])
         chosen = next((one for one in candidates if one.offer == answer.name), None)
         if answer.status == "closed" or chosen is None:
             return Deny(reason="This decision is over: the call must be decided anew.")
