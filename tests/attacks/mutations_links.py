@@ -83,15 +83,18 @@ MUTANTS = (
         "",
         "../bus/transport/test_fact_spill.py",
     ),
+    Mutant(
+        "keys",
+        "facts of who dies before its first heartbeat stay for ever",
+        f"{BUS}/transport/redis/publisher.py",
+        "if not self._is_kept and self._facts.is_begun:",
+        "if False:",
+        "../bus/transport/test_redis_faults.py::"
+        "test_facts_of_one_who_is_killed_before_its_next_heartbeat_expire",
+    ),
     *(
         Mutant("keys", name, f"{BUS}/transport/redis/{file}.py", old, new, "test_keys_expire.py")
         for name, file, old, new in (
-            (
-                "facts of who dies before its first heartbeat stay for ever",
-                "publisher",
-                "if not self._is_kept and self._facts.is_begun:",
-                "if False:",
-            ),
             (
                 "consumers of dead replicas stay for ever",
                 "consumer_group",

@@ -11,6 +11,7 @@ import * as wire from "./wire.mjs";
 const BEAT_MS = 500;
 const EXPIRY_MS = 1500;
 const GONE_MS = 60_000;
+const IDLE_INBOX_MS = 3_600_000;
 const RENEW_MS = 200;
 const CLAIM_IDLE_MS = 800;
 const CLAIM_MOST = 64;
@@ -291,6 +292,7 @@ export class Worker {
     const read = pairs(group)["last-delivered-id"];
     const floors = [oldest, `${read}`, ...(Number(pending[0]) > 0 ? [`${pending[1]}`] : [])];
     await this.run("XTRIM", this.keys.inbox, "MINID", "~", floors.sort(byAge)[0]);
+    await this.run("PEXPIRE", this.keys.inbox, `${IDLE_INBOX_MS}`);
   }
 
   async renew() {
@@ -314,7 +316,7 @@ export class Worker {
     await this.run("XGROUP", "CREATE", this.keys.inbox, name, "0", "MKSTREAM").catch((error) => {
       if (!error.message.startsWith("BUSYGROUP")) throw error;
     });
-    await this.run("PERSIST", this.keys.inbox);
+    await this.run("PEXPIRE", this.keys.inbox, `${IDLE_INBOX_MS}`);
   }
 
   async leaveRoster() {

@@ -412,6 +412,21 @@ async def test_a_reader_that_goes_back_reads_again_what_it_had_read(redis_buses,
         assert [fact["n"] for fact in await reader.next()] == again
 
 
+async def test_facts_of_one_who_is_killed_before_its_next_heartbeat_expire(
+    redis_buses, commands, wait_until, monkeypatch
+):
+    monkeypatch.setattr(orchestrator_bus, "BEAT_SECONDS", 60.0)
+    asker = await redis_buses.orchestrator()
+    asker.bus._outbox._fact_written = lambda: None  # no heartbeat is hurried by it either
+    asker.bus.fact(numbered(1))
+    stream = Keys(redis_buses.namespace).facts(asker.bus.orchestrator)
+
+    async def expires():
+        return await commands.execute("PTTL", stream) > 0
+
+    await wait_until(expires)
+
+
 async def test_the_first_fact_of_one_who_dies_at_once_is_found(
     redis_buses, commands, wait_until, monkeypatch
 ):

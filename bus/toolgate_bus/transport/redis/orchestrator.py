@@ -319,6 +319,8 @@ class RedisOrchestratorBus(OrchestratorBus):
         ]
         if everything or self._beats % OWN_EVERY == 0:
             commands += [("PEXPIRE", key, IDLE_INBOX_MS) for key in own]
+        if keeps_facts:  # before: a first fact that is written meanwhile asks for it anew
+            self._facts_due = time.monotonic() + FACTS_EVERY_S
         replies = await self._commands.pipeline(commands)
         at = len(look.commands) + len(told)
         wrong = None
@@ -333,7 +335,6 @@ class RedisOrchestratorBus(OrchestratorBus):
                 self._roster.set_time(reply)
         if keeps_facts:
             self._known_writer = replies[at] == 1
-            self._facts_due = time.monotonic() + FACTS_EVERY_S
             if self._known_writer:
                 await self._keep_facts(self._roster.seconds * 1000)
         self._adopt(await self._roster.resolve(self._roster.take_names(look, replies[: len(look.commands)])))
