@@ -77,6 +77,13 @@ def test_an_llm_request_is_found_by_its_decision_or_by_its_charge():
         assert (found.spent, found.outside, found.requests) == (250_000, 0, 1)
 
 
+def test_a_request_that_nobody_was_asked_about_is_known_by_its_charge_also_where_it_told_no_cost():
+    asked = fact("usage", 3, session="s-1", input_tokens=9)
+    for lines in ([asked, entry(1, "usage-o-3", 27, kind="charge")], [entry(1, "usage-o-3", 27), asked]):
+        ((row, figures),) = reported(lines, by=("session",)).items()
+        assert ("s-1" in str(row), figures.spent, figures.outside) == (True, 27, 0)
+
+
 def test_an_orphan_that_is_corrected_leaves_what_it_really_cost():
     lines = [entry(1, "d1", 400_000, kind="orphan"), post(2, "d1", cost=90_000), entry(2, "d1", -310_000)]
     found = total(lines)

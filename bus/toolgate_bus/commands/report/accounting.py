@@ -225,10 +225,11 @@ class ReportBuilder:
         row = whose.key(self.by)
         self._row(row).requests += 1
         amount = micro(fact.get("cost_usd"))
-        if amount:
-            charge = f"usage-{fact.get('orchestrator')}-{number}"  # as the keeper charges it
+        charge = f"usage-{fact.get('orchestrator')}-{number}"  # as the keeper charges it
+        if amount or not id_:  # at prices of its own, where no cost is told
             self._calls.keep(charge, CallMemo(whose))
             self._place_entries(charge)
+        if amount:
             self._tell_cost(CallCost(row, amount, (*((id_,) if id_ else ()), charge), _kind(whose)))
 
     def _tell_cost(self, cost: CallCost) -> None:
