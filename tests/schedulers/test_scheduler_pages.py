@@ -101,7 +101,9 @@ def test_the_way_to_a_deployed_scheduler_begins_as_the_written_package_says():
 def test_the_policy_is_read_and_rules():
     config = shown(PolicyConfig, "policy")
     assert isinstance(rule_on(config, call("pay_bill", amount=101)), AskUser)
-    assert rule_on(config, call("cancel_reservation")) == Deny(reason="cancelling is for people (rule 2)")
+    assert rule_on(config, call("cancel_reservation")) == Deny(
+        reason="cancelling is for people (rule 2)", rule_name="rule 2"
+    )
     assert rule_on(config, call("ls")) == Continue()
     written = call("write_file", path="notes").model_copy(update={"agent": "intern-1"})
     assert rule_on(config, written).reason == "interns write to their own folder would have denied"

@@ -36,7 +36,9 @@ async def test_a_shipped_scheduler_is_loaded_by_its_name(here):
     (here / "p.yaml").write_text("rules: [{tools: cancel_*, action: deny}]")
     policy = load("policy", config=here / "p.yaml")
     assert (policy.name, policy.priority, policy.tools) == ("policy", 0, ("*",))
-    assert await policy.decide(CALL) == Deny(reason="cancel_reservation is not allowed (rule 1)")
+    assert await policy.decide(CALL) == Deny(
+        reason="cancel_reservation is not allowed (rule 1)", rule_name="rule 1"
+    )
     (here / "r.yaml").write_text("routes: [{from: cancel_reservation, to: other}]")
     router = load("router", config=here / "r.yaml")
     assert (router.name, router.priority, router.tools) == ("router", 10, ("cancel_reservation",))
