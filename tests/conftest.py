@@ -77,7 +77,7 @@ def _own_world() -> Iterator[None]:
         for name in [name for name in os.environ if name.startswith("TOOLGATE_") and name not in KEPT]:
             patch.delenv(name)
         patch.setenv("XDG_RUNTIME_DIR", str(runtime))
-        patch.setenv("XDG_STATE_HOME", str(runtime))
+        patch.setenv("XDG_STATE_HOME", str(runtime / "state"))
         os.umask(0o027)  # keys that others can read are refused
         yield
 

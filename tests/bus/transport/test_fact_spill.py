@@ -154,3 +154,11 @@ def test_files_are_bounded_in_size_and_number_and_an_open_directory_gets_none():
     assert FactSpill("redis://x", "other").keep("orch", [frame(1)])
     find_state().chmod(0o755)
     assert not FactSpill("redis://y", "ns").keep("orch", [frame(1)])
+
+
+def test_every_directory_that_it_makes_is_the_users_alone(tmp_path, monkeypatch):
+    """One of them may be where the embedded server lives, which lives in no directory that is open."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "new"))
+    assert FactSpill("redis://x", "default").keep("o-1", [frame(1)])
+    made = [tmp_path / "new", tmp_path / "new" / "toolgate", find_state()]
+    assert {one.stat().st_mode & 0o777 for one in made} == {0o700}

@@ -99,7 +99,9 @@ class FactSpill:
 
 
 def _make(directory: Path) -> Path:
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for one in (*reversed(directory.parents), directory):  # `parents=True` would leave them open to others
+        if not one.exists():
+            one.mkdir(mode=0o700, exist_ok=True)
     _check(directory.lstat(), stat.S_ISDIR)
     return directory
 
