@@ -128,7 +128,7 @@ async def test_a_file_that_others_can_write_or_a_link_is_not_read(own_server, co
     (other,) = set(files()) - {open_to_all}
     other.rename(tmp_path / "elsewhere")
     other.symlink_to(tmp_path / "elsewhere")
-    os.mkfifo(other.with_name(other.name[:-1] + "f"), 0o600)
+    os.mkfifo(other.with_name(f"{other.name}0"), 0o600)
     await spill.write(commands, 1)
     assert await commands.execute("KEYS", "*") == []
     await commands.aclose()
