@@ -83,8 +83,8 @@ _CHANGES = (
     (
         "an entry is not acknowledged",
         _WORKER,
-        "                finally:\n                    job.settle(bus)",
-        "                finally:\n                    pass",
+        "                        bus.acknowledge(done)\n                    if ruler",
+        "                        pass\n                    if ruler",
     ),
     (
         "an author who raises has said continue",

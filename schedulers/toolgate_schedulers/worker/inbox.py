@@ -1,9 +1,9 @@
-"""What comes out of a scheduler's inbox: questions and withdrawals, read and believed, or counted.
+"""What comes out of a scheduler's inbox: questions and withdrawals, believed, or counted.
 
 Not here: Redis, and what is done with a question (`worker`).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -11,7 +11,7 @@ from toolgate_bus.errors import CodecError
 from toolgate_bus.protocol import packing
 from toolgate_bus.protocol.signing import Keyring
 from toolgate_bus.telemetry import metrics
-from toolgate_bus.transport.ports import Delivery, SchedulerBus
+from toolgate_bus.transport.ports import Delivery
 
 from toolgate_schedulers.worker.holds import ReplyTo
 
@@ -41,36 +41,27 @@ class Job:
         """Where it came from."""
         return ReplyTo(self.orchestrator, self.item)
 
-    def settle(self, bus: SchedulerBus) -> None:
-        """Answered, held or expired: the entry is acknowledged with the last of its questions."""
+    def settle(self) -> str | None:
+        """Answered, held or expired: the entry to acknowledge, where that was the last of its questions."""
         entry, self.entry = self.entry, None
         if entry is not None:
             entry.open -= 1
             if not entry.open:
-                bus.acknowledge(entry.id)
+                return entry.id
+        return None
 
 
-class DeliveryReader:
-    """Opens deliveries for one scheduler."""
+class InboxFilter:
+    """What one scheduler believes of what it was delivered."""
 
-    __slots__ = ("_name", "_read", "_ring")
+    __slots__ = ("_name", "_ring")
 
-    def __init__(
-        self,
-        name: str,
-        ring: Keyring | None,
-        read: Callable[[bytes], Sequence[packing.Item | CodecError]],
-    ) -> None:
-        """`read` opens a frame; with a ring an item counts only under its sender's key."""
-        self._name, self._ring, self._read = name, ring, read
+    def __init__(self, name: str, ring: Keyring | None) -> None:
+        """With a ring an item counts only under its sender's key."""
+        self._name, self._ring = name, ring
 
-    def items(self, delivery: Delivery) -> list[packing.Item]:
-        """What can be read and is genuine; the rest is counted."""
-        found: Sequence[packing.Item | CodecError]
-        try:
-            found = self._read(delivery.frame)
-        except CodecError as error:
-            found = [error]
+    def believe(self, delivery: Delivery, found: Sequence[packing.Item | CodecError]) -> list[packing.Item]:
+        """What could be read and is genuine; the rest is counted."""
         items, ring = [], self._ring
         for one in found:
             if isinstance(one, CodecError):

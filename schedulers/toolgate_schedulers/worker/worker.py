@@ -33,7 +33,7 @@ from toolgate_schedulers.author.scheduler import Scheduler, asking
 from toolgate_schedulers.worker.answers import AnswerWriter
 from toolgate_schedulers.worker.generation import Tenure, ruling
 from toolgate_schedulers.worker.holds import KEEPING_SHARE, ReplyTo, StoredHolds, deny_unstored
-from toolgate_schedulers.worker.inbox import WITHDRAWN, DeliveryReader, InboxEntry, Job
+from toolgate_schedulers.worker.inbox import WITHDRAWN, InboxEntry, InboxFilter, Job
 from toolgate_schedulers.worker.question_cache import QuestionCache, changes_nothing
 from toolgate_schedulers.worker.replica import describe_replica, name_replica
 from toolgate_schedulers.worker.task_pool import CONCURRENCY, HeldLane, Lanes
@@ -74,9 +74,8 @@ class Worker:
         self._tenures = Tenures(scheduler, shared, self.replica)
         self._joined = False
         self._holds = StoredHolds(shared.store, self._name, self._send_now)
-        self._inbox = DeliveryReader(
-            scheduler.name, keyring, packing.items if questions is None else questions.items
-        )
+        self._inbox = InboxFilter(scheduler.name, keyring)
+        self._read_items = packing.items if questions is None else questions.items
         self._read_question: Callable[[packing.Item], ToolSelecting]
         if questions is None:
             self._read_question = codec.question
@@ -179,7 +178,7 @@ class Worker:
                 self._bus.acknowledge(delivery.entry)
             elif delivery.event == WITHDRAWN:
                 self._withdraw(delivery)
-            elif items := self._inbox.items(delivery):
+            elif items := self._items(delivery):
                 entry, written = InboxEntry(delivery.entry, len(items)), now - delivery.age
                 for item in items:
                     queue.append(Job(entry, delivery.orchestrator, item, written))
@@ -192,8 +191,14 @@ class Worker:
             self._lanes.wake()
         self._want()
 
+    def _items(self, delivery: Delivery) -> list[packing.Item]:
+        try:
+            return self._inbox.believe(delivery, self._read_items(delivery.frame))
+        except CodecError as error:
+            return self._inbox.believe(delivery, [error])
+
     def _withdraw(self, delivery: Delivery) -> None:
-        for item in self._inbox.items(delivery):
+        for item in self._items(delivery):
             try:
                 codec.check_withdrawal(item)
             except CodecError as error:
@@ -265,7 +270,8 @@ class Worker:
                 except CodecError as error:
                     metrics.count(metrics.BAD_MESSAGES, "orchestrator", error.reason)
                 finally:
-                    job.settle(bus)
+                    if (done := job.settle()) is not None:
+                        bus.acknowledge(done)
                     if ruler is not tenure:
                         ruler.end()
                 now = time.monotonic()
@@ -315,7 +321,8 @@ class Worker:
                     if not isinstance(verdict, Hold):
                         await self._conclude(tenure, job, verdict, until)
                         break
-                    job.settle(self._bus)
+                    if (done := job.settle()) is not None:
+                        self._bus.acknowledge(done)
                     if until is None:
                         self._deciding -= 1  # it waits for somebody: another may be decided meanwhile
                         self._lanes.release_slot()
