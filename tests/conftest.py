@@ -31,7 +31,9 @@ from toolgate_bus.server.guard import ServerProcess
 look_once()
 
 # A shared machine is sometimes slow: a slow example is no failure (each test has its own timeout).
-settings.register_profile("toolgate", deadline=None)
+settings.register_profile(
+    "toolgate", deadline=None, max_examples=int(os.environ.get("TOOLGATE_EXAMPLES", "60"))
+)
 settings.load_profile("toolgate")
 
 
@@ -62,8 +64,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("session")
         if item.path.is_relative_to(DEPLOY) and item.get_closest_marker("pure") is None:
             item.add_marker("system")
+        if TOLD_TO_REPEAT and item.get_closest_marker("pure") is None:
+            item.add_marker(pytest.mark.flaky(reruns=1))
 
 
+TOLD_TO_REPEAT = bool(os.environ.get("TOOLGATE_REPEAT"))
+"""Whether what fails with processes and servers has a second try, which the summary tells: in CI."""
 TERMINALS = {"FORCE_COLOR", "TERM"}
 """What a console looks at as it is made: who sets these has the command started by its interpreter."""
 KEPT = ("TOOLGATE_RUNS", "TOOLGATE_TOOLS", "TOOLGATE_ROLLS", "TOOLGATE_VERSION_ONE")

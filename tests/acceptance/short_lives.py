@@ -2,8 +2,9 @@
 
     python short_lives.py URL NAMESPACE AGENTS SCHEDULERS
 
-Forks them, a dozen at a time, and kills each after a while that chance gives it: some before they have
-connected, some before their first heartbeat, some at work. Chance has a seed.
+Forks them, a dozen at a time. The first live until they are at work: the books know several. Each is killed
+after a while that chance gives it: some before they have connected, some before their first heartbeat, some
+at work. Chance has a seed.
 """
 
 import asyncio
@@ -14,6 +15,7 @@ import signal
 import sys
 import time
 
+import redis
 from toolgate_bus.budgets.ledger import Account, Offer
 from toolgate_bus.protocol.events import Continue, Hold
 from toolgate_bus.state.shared import connect_shared_state
@@ -54,18 +56,30 @@ def live(be, url, namespace):
     os._exit(0)
 
 
+def look_until_known(url, namespace):
+    """Until the books know more than one of them."""
+    with redis.Redis.from_url(url) as server:
+        while server.scard(f"tg:{{{namespace}:ledger}}:budget:accounts") < 2:  # bounded by who runs this
+            time.sleep(0.01)
+
+
 def main(url, namespace, agents, schedulers):
     """All of them, one dozen after the other."""
     chance = random.Random(7)
     lives = [be_an_agent] * int(agents) + [be_a_scheduler] * int(schedulers)
     chance.shuffle(lives)
+    lives.append(be_an_agent)  # the first to live
     living = {}
+    at_work = False
     while lives or living:
         while lives and len(living) < AT_ONCE:
             be = lives.pop()
             if (pid := os.fork()) == 0:
                 live(be, url, namespace)
             living[pid] = time.monotonic() + chance.uniform(0.01, LONGEST_S)
+        if not at_work:
+            look_until_known(url, namespace)
+            at_work = True
         for pid, until in list(living.items()):
             if time.monotonic() >= until:
                 os.kill(pid, signal.SIGKILL)

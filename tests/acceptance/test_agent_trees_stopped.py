@@ -8,7 +8,7 @@ import pytest
 from agent_trees import World, delegate, says, wait_for
 from toolgate_bus.transport.redis.clock import entry_order
 
-pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.system, pytest.mark.acceptance, pytest.mark.timeout(180)]
 
 BUDGETS = {
     "tools": {"wait": {"cost": 0.05}, "delegate": {"cost": 0.01}},

@@ -93,6 +93,7 @@ def _archive(tmp_path: Path, server_url: str, namespace: str, process: Callable[
     return Archive(tmp_path / "archive", ("--redis", server_url, "--namespace", namespace), process)
 
 
+@pytest.mark.system
 async def test_killed_in_mid_run_again_and_again_it_has_every_fact_once(
     archive: Archive,
     server_url: str,

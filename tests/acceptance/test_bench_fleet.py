@@ -40,6 +40,7 @@ def _world(short_directory: Path) -> World:
     return World(short_directory)
 
 
+@pytest.mark.system
 @pytest.mark.acceptance
 def test_every_call_of_every_agent_is_ruled_on_recorded_and_answered(
     process: Callable[..., Any], world: World

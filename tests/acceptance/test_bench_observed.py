@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-pytestmark = pytest.mark.acceptance
+pytestmark = [pytest.mark.system, pytest.mark.acceptance]
 
 
 def test_it_tells_the_cpu_of_a_decision_with_metrics_and_facts_and_without():

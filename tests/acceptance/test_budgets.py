@@ -3,7 +3,7 @@
 import pytest
 from budget_storm import Storm
 
-pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.system, pytest.mark.acceptance, pytest.mark.timeout(240)]
 
 RAGE_S = 4.0
 

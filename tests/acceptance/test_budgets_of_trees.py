@@ -77,6 +77,7 @@ async def books(own_server, tmp_path):
     await client.aclose()
 
 
+@pytest.mark.system
 async def test_two_processes_share_the_budget_of_one_tree_exactly_though_one_is_killed(
     own_server, start, books, process, tmp_path, wait_until
 ):

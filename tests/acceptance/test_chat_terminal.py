@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 from chat_person import AT_TERMINAL, CTRL_C, ESCAPE, UP, Modules, Person
 
-pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.system, pytest.mark.acceptance, pytest.mark.timeout(120)]
 
 HINT = "Ctrl-C again stops at once"
 COLOUR = re.compile(r"\x1b\[[0-9;]*3[0-7]m")

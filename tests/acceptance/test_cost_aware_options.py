@@ -300,6 +300,7 @@ asyncio.run(main(*sys.argv[1:]))
 """
 
 
+@pytest.mark.system
 async def test_a_call_of_an_orchestrator_that_died_is_an_orphan_and_those_of_the_living_are_not(
     running, process, ledger_of, server_url, wait_until
 ):

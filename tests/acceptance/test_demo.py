@@ -162,6 +162,7 @@ def test_the_numbers_of_the_demo_agree_with_each_other(demo: Callable[..., Run])
     assert f"ended watcher after {watched} calls" in second
 
 
+@pytest.mark.system
 async def test_the_commands_that_the_demo_closes_with_work_as_printed(
     process: Callable[..., Any], world: World, wait_until: Callable[..., Any], tmp_path: Path
 ) -> None:
@@ -190,6 +191,7 @@ async def test_the_commands_that_the_demo_closes_with_work_as_printed(
     rules.end()
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(("terminal", "coloured"), [("xterm-256color", True), ("dumb", False)])
 def test_colours_are_for_terminals_that_have_them(world: World, terminal: str, coloured: bool) -> None:
     shown = _on_a_terminal(world, terminal)
@@ -237,6 +239,7 @@ MOMENTS = [
 ]
 
 
+@pytest.mark.system
 @linux_only
 @pytest.mark.parametrize(("moment", "number", "code"), MOMENTS)
 async def test_a_demo_that_is_interrupted_leaves_nothing(

@@ -228,6 +228,7 @@ def wait_for(found: Callable[[], Any], line: list[str]) -> None:
         time.sleep(0.01)
 
 
+@pytest.mark.system
 def test_commands_that_go_on_are_not_steered_while_a_call_waits(
     fleet: Fleet, process: Callable[..., Any]
 ) -> None:

@@ -19,7 +19,7 @@ from toolgate_bus.telemetry import metrics
 from toolgate_bus.transport.redis.connection import RedisCommands
 from toolgate_orchestrator.gate.gate import Gate
 
-pytestmark = pytest.mark.acceptance
+pytestmark = [pytest.mark.system, pytest.mark.acceptance]
 
 NS = "default"
 CONFIG = """
@@ -93,11 +93,7 @@ async def is_settled(ledger, agent):
 
 @pytest.mark.parametrize(
     ("full", "seconds"),
-    [
-        (Memory, 1.0),
-        pytest.param(Memory, 5.0, marks=pytest.mark.system),
-        pytest.param(Disk, 5.0, marks=pytest.mark.system),
-    ],
+    [(Memory, 1.0), (Memory, 5.0), (Disk, 5.0)],
 )
 async def test_nothing_is_missing_in_the_record_or_the_books_after_a_server_was_full(
     own_server, schedulers_on, process, tmp_path, wait_until, full, seconds

@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 from toolgate_orchestrator.gate.gate import Gate
 
-pytestmark = pytest.mark.acceptance
+pytestmark = [pytest.mark.system, pytest.mark.acceptance]
 
 WINDOW = 2.0
 """Seconds; several heartbeats and blocking reads."""

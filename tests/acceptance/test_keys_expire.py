@@ -18,12 +18,13 @@ from toolgate_bus.transport.redis.scheduler import RedisSchedulerBus
 from toolgate_schedulers.author.scheduler import Scheduler
 from toolgate_schedulers.worker.worker import Worker
 
-pytestmark = pytest.mark.acceptance
+pytestmark = [pytest.mark.system, pytest.mark.acceptance]
 
 HERE = Path(__file__).parent
 WIRE = HERE.parents[1] / "docs/reference/wire.md"
 HOUR_MS = 3_600_000
 NS = "short"
+AGENTS, SCHEDULERS = 240, 1000
 KIND = re.compile(r"tg:\{.+?\}:(\w+)")
 
 
@@ -97,17 +98,21 @@ async def settle(url, commands):
     await shared.aclose()
 
 
-@pytest.mark.parametrize(
-    ("agents", "schedulers"), [(24, 60), pytest.param(240, 1000, marks=pytest.mark.system)]
-)
+@pytest.fixture
+async def commands(own_server):
+    """To look at the server with."""
+    commands = RedisCommands(own_server.url, "test")
+    yield commands
+    await commands.aclose()
+
+
 @pytest.mark.timeout(600)
 async def test_an_hour_after_processes_were_killed_no_key_lasts_but_those_listed(
-    own_server, wait_until, monkeypatch, agents, schedulers
+    own_server, commands, wait_until, monkeypatch
 ):
-    words = (HERE / "short_lives.py", own_server.url, NS, str(agents), str(schedulers))
+    words = (HERE / "short_lives.py", own_server.url, NS, str(AGENTS), str(SCHEDULERS))
     child = await asyncio.create_subprocess_exec(sys.executable, *words)
     assert await child.wait() == 0
-    commands = RedisCommands(own_server.url, "test")
     keys = await commands.execute("KEYS", "*")
     kinds = {KIND.match(key.decode())[1] for key in keys}
     assert kinds >= {"facts", "in", "out", "wake", "roster", "budget"}
@@ -118,4 +123,3 @@ async def test_an_hour_after_processes_were_killed_no_key_lasts_but_those_listed
     kept = {key.decode() for key in await commands.execute("KEYS", "*")}
     assert kept == await keys_without_expiry(commands)
     assert unlisted(kept) == []
-    await commands.aclose()

@@ -311,6 +311,7 @@ def test_without_an_address_it_brings_its_own_server_and_shows_tables(
     assert not list(short_directory.rglob("*"))
 
 
+@pytest.mark.system
 async def test_an_interrupted_replay_ends_its_schedulers(
     process: Callable[..., Any], wait_until: Callable[..., Any], server_url: str, tmp_path: Path
 ) -> None:

@@ -15,7 +15,7 @@ import yaml
 from toolgate_bus.protocol.events import Continue
 from toolgate_orchestrator import Gate
 
-pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.system, pytest.mark.acceptance, pytest.mark.timeout(300)]
 
 OWN = Path(__file__).parent.parent / "data" / "runs.jsonl"
 FILES = [OWN, *(Path(path) for path in os.environ.get("TOOLGATE_RUNS", "").split(":") if path)]

@@ -21,7 +21,7 @@ from toolgate_bus.errors import ConfigError
 from toolgate_bus.transport.redis.connection import RedisCommands
 from toolgate_orchestrator import Gate
 
-pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.system, pytest.mark.acceptance, pytest.mark.timeout(120)]
 
 WINDOW = 2
 PRICES = {"search": 400_000, "cheap": 90_000, "crawl": 150_000, "notes": 0}

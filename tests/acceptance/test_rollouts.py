@@ -251,6 +251,7 @@ async def test_what_cannot_start_is_refused_and_the_next_that_can_is_rolled_out_
 HOSTILE = [b"", b"\xc1", b"\x80", b"x" * 600_000, b"\x81\xa4body\xc4\x01\xc1"]
 
 
+@pytest.mark.system
 async def test_whatever_stands_in_the_store_the_configuration_in_force_goes_on(schedulers, desk, gate):
     (child, _) = await start(schedulers, desk)
     await desk.push(DENY, "v7")

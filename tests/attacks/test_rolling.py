@@ -79,6 +79,7 @@ def tree(version):
     return ROOT if version == 2 else Path(REAL)
 
 
+@pytest.mark.system
 @pytest.mark.timeout(600)
 async def test_replacing_agents_and_schedulers_one_by_one_denies_and_allows_nothing_wrong(
     process, wait_until, server_url, namespace, tmp_path, monkeypatch

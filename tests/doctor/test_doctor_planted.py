@@ -90,6 +90,7 @@ async def test_a_server_that_can_only_be_read_is_an_error(own_durable_server, cl
     assert "127.0.0.1" in found.one("server-replica", "error")["change"]
 
 
+@pytest.mark.system
 async def test_a_server_that_hangs_is_one_finding_after_seconds(own_durable_server, tmp_path):
     os.kill(own_durable_server.pid, signal.SIGSTOP)
     try:
@@ -312,6 +313,7 @@ async def _no_keeper(client):
     return not await client.exists(KEYS.store_key("budget:keeper"))
 
 
+@pytest.mark.system
 async def test_a_call_that_waits_long_for_a_person_is_named_and_one_that_nobody_holds_any_more(
     own_durable_server, scheduler, client, wait_until
 ):

@@ -164,7 +164,7 @@ def outcome(closed):
     }
 
 
-@settings(max_examples=500)
+@settings(max_examples=200)
 @given(scripts(), moments)
 def test_a_round_ends_as_the_design_says(script, closing):
     assert outcome(script.closed_at(closing)) == model(script, closing)
@@ -218,7 +218,7 @@ def test_hearing_a_verdict_twice_changes_nothing(script, again, closing):
 # ------------------------------------------------------------------ the end
 
 
-@settings(max_examples=500)
+@settings(max_examples=200)
 @given(scripts())
 def test_the_deadline_is_the_next_moment_at_which_something_changes(script):
     """Nothing changes before it, something does at it, and none is left when the round is over."""
@@ -273,7 +273,7 @@ def test_whatever_comes_after_the_end_is_late_and_changes_nothing(script, closin
     assert round_.close() == closed
 
 
-@settings(max_examples=500)
+@settings(max_examples=200)
 @given(scripts(), moments)
 def test_no_denial_that_was_handed_in_before_the_end_is_lost(script, closing):
     """Whenever it was read, and whoever had been given up by then."""

@@ -28,6 +28,7 @@ def asked(url: str, namespace: str) -> bool:
         client.close()
 
 
+@pytest.mark.system
 async def test_sessions_cancelled_while_they_wait_for_verdicts_leave_nothing_behind(
     agent: Any, tool: Any, calls: Any, server_url: str, namespace: str, wait_until: Any
 ) -> None:

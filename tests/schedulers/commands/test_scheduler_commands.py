@@ -113,6 +113,7 @@ async def test_the_seeds_sample_rules_as_a_process_of_its_own(run, wait_until, s
     assert hook.wait() == 0
 
 
+@pytest.mark.system
 async def test_a_plain_function_that_never_returns_does_not_keep_the_process(
     run, wait_until, server_url, namespace, tmp_path
 ):

@@ -88,6 +88,7 @@ async def test_sessions_share_the_budget_and_settle_what_they_reserved(sessions,
     assert await money() == (50, 0, 0)
 
 
+@pytest.mark.system
 @pytest.mark.timeout(90)
 async def test_what_a_session_held_that_died_is_paid_at_its_estimate(
     sessions, money, process, server_url, namespace, wait_until
