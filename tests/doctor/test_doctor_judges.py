@@ -12,6 +12,7 @@ from toolgate_bus.budgets.limits import BudgetDescription
 from toolgate_bus.commands.doctor import runner
 from toolgate_bus.commands.doctor.budgets import BookState, budget_findings
 from toolgate_bus.commands.doctor.check import Check, Context, load_checks
+from toolgate_bus.commands.doctor.cluster import ClusterState, cluster_findings
 from toolgate_bus.commands.doctor.facts import FactStreamState, facts_findings
 from toolgate_bus.commands.doctor.finding import (
     error,
@@ -88,7 +89,7 @@ def test_a_server_that_is_too_old_is_an_error_that_names_the_oldest_that_will_do
     ("info", "name", "expected"),
     [
         ({"redis_mode": "sentinel"}, "server-sentinel", "error"),
-        ({"redis_mode": "cluster", "cluster_enabled": "1"}, "server-cluster", "warning"),
+        ({"redis_mode": "cluster", "cluster_enabled": "1"}, "server-cluster", "error"),
         ({"role": "slave", "master_host": "db1", "master_port": "6379"}, "server-replica", "error"),
         ({"connected_slaves": "1"}, "server-replicated", "notice"),
         ({"maxmemory_policy": "allkeys-lru"}, "server-eviction", "error"),
@@ -119,6 +120,32 @@ S1, S2, S3 = ("s1", 26379), ("s2", 26379), ("s3", 26379)
 )
 def test_sentinels_that_do_not_agree_are_named(answers, name, expected):
     assert level(sentinel_findings("fleet", answers), name) == expected
+
+
+N1, N2, N3 = ("n1", 6379), ("n2", 6379), ("n3", 6379)
+
+
+def owned(*owners, slots=16384):
+    """What a node says where these hosts own all slots: a master and the replicas behind it."""
+    return dict.fromkeys(range(slots), owners)
+
+
+@pytest.mark.parametrize(
+    ("answers", "name", "expected"),
+    [
+        ({N1: owned(N1, N2), N2: owned(N1, N2)}, "cluster", "ok"),
+        ({N1: owned(N1, N2), N2: owned(N1, N2)}, "cluster-ours", "ok"),
+        ({N1: owned(N1, N2), N2: owned(N1, N2)}, "cluster-replicas", "ok"),
+        ({N1: owned(N1, N2), N2: owned(N1, N2), N3: owned(N3, N2)}, "cluster-differs", "warning"),
+        ({N1: owned(N1, N2), N2: "timed out"}, "cluster-away", "notice"),
+        ({N1: owned(N1)}, "cluster-replicas", "warning"),
+        ({N1: owned(N1, N2, slots=16383)}, "cluster-coverage", "error"),
+        ({N1: owned(N1, N2, slots=100)}, "cluster-ours", "error"),
+        ({N1: "timed out"}, "cluster-silent", "error"),
+    ],
+)
+def test_what_is_wrong_with_a_cluster_is_named(answers, name, expected):
+    assert level(cluster_findings(ClusterState(answers, {"streams": 866})), name) == expected
 
 
 def test_a_server_that_keeps_nothing_matters_by_what_is_kept_there():

@@ -1,4 +1,4 @@
-"""What the tests of failovers use: a world of sentinels, and the processes of the acceptance tests."""
+"""What the tests of failovers use: worlds of servers, and the processes of the acceptance tests."""
 
 import importlib.util
 import sys
@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from cluster_world import ClusterWorld, cluster_world
 from sentinel_world import SentinelWorld, sentinel_world
 
 ACCEPTANCE = Path(__file__).parents[1] / "acceptance"
@@ -24,4 +25,11 @@ schedulers_on = acceptance.schedulers_on
 def sentinels() -> Iterator[SentinelWorld]:
     """A primary, two replicas and three sentinels of the test's own."""
     with sentinel_world() as world:
+        yield world
+
+
+@pytest.fixture
+def cluster() -> Iterator[ClusterWorld]:
+    """Three masters with a replica each, of the test's own."""
+    with cluster_world() as world:
         yield world

@@ -3,6 +3,9 @@
 from mutation import BUS, Mutant
 
 SENTINELS = f"{BUS}/transport/redis/sentinels.py"
+CLIENT = f"{BUS}/transport/redis/cluster_client.py"
+WORDS = "../ha/test_cluster.py::test_each_command_goes_to_its_keys_and_a_wrong_name_is_refused_in_words"
+HANDS_OVER = "../ha/test_cluster.py::test_a_master_that_hands_over_is_followed_and_the_record_is_whole"
 MUTANTS = (
     Mutant(
         "failover",
@@ -27,6 +30,31 @@ MUTANTS = (
         "        self._write_kept(now)",
         "        pass",
         "../ha/test_sentinel.py::test_what_a_new_primary_had_not_taken_yet_stands_in_the_record_all_the_same",
+    ),
+    Mutant(
+        "failover",
+        "a pipeline goes to one node of a cluster",
+        f"{BUS}/transport/redis/cluster_routes.py",
+        "slot = near if key is None else slot_of(key)",
+        "slot = near",
+        "../bus/transport/test_cluster_routes.py"
+        "::test_a_pipeline_is_split_by_slot_and_what_has_no_key_stays_with_what_it_is_about",
+    ),
+    Mutant(
+        "failover",
+        "who is sent elsewhere by a node of a cluster does not go",
+        CLIENT,
+        "if _is_redirect(said[0]) else said",
+        "if False else said",
+        WORDS,
+    ),
+    Mutant(
+        "failover",
+        "a node that sends a link elsewhere is not believed",
+        f"{BUS}/transport/redis/link.py",
+        '"MOVED", "ASK"',
+        '"ASK"',
+        HANDS_OVER,
     ),
     Mutant(
         "failover",

@@ -52,7 +52,9 @@ class Node:
     def __init__(
         self, directory: Path, port: int, lines: Sequence[str], password: str = "", *, sentinel: bool = False
     ) -> None:
-        self.port, self._sentinel, self._password = port, sentinel, password or None
+        self.port, self._sentinel, self.password = port, sentinel, password or None
+        self.bus = 0
+        """The port by which nodes of a cluster talk to each other."""
         self._file = directory / f"{port}.conf"
         self._file.write_text(
             "\n".join((f"port {port}", "bind 127.0.0.1", f"dir {directory}", *lines)) + "\n"
@@ -94,7 +96,7 @@ class Node:
     def answer(self, *command: Any) -> Any:
         """Its reply; None where it gives none."""
         with redis.Redis(
-            port=self.port, password=self._password, socket_timeout=1.0, decode_responses=True
+            port=self.port, password=self.password, socket_timeout=1.0, decode_responses=True
         ) as client:
             try:
                 return client.execute_command(*command)

@@ -38,8 +38,9 @@ RedisOption = Annotated[
         metavar="URL",
         envvar="TOOLGATE_REDIS_URL",
         callback=lambda ctx, param, value: _warn_of_password(ctx, param, value),
-        help="Server with the bus: redis://, rediss://, unix:// or redis+sentinel://. Without it, the "
-        "embedded server. Its password belongs into a file: TOOLGATE_REDIS_PASSWORD_FILE names it.",
+        help="Server with the bus: redis://, rediss://, unix://, redis+sentinel:// or redis+cluster://. "
+        "Without it, the embedded server. Its password belongs into a file: TOOLGATE_REDIS_PASSWORD_FILE "
+        "names it.",
         rich_help_panel="Bus",
     ),
 ]

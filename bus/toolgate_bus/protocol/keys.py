@@ -78,3 +78,10 @@ class Keys:
 def hold_prefix(scheduler: str) -> str:
     """How the holds of a scheduler begin in the shared store."""
     return f"hold:{scheduler}:"
+
+
+def streams_near(key: str) -> str | None:
+    """A key in the slot of the streams of the namespace of this one; None for a key of another kind."""
+    tag = key.partition("{")[2].partition("}")[0]
+    namespace = tag.partition(":")[0]
+    return f"tg:{{{namespace}:{SHARD}}}" if namespace and key.startswith("tg:{") else None

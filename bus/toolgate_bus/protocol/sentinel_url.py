@@ -7,19 +7,16 @@ sentinels, where they want any. Pure: whether anybody is there is not its affair
 import re
 from dataclasses import dataclass, field
 from typing import Final
-from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
+from urllib.parse import parse_qsl, urlencode, urlsplit
+
+from toolgate_bus.protocol.host_list import Address, AddressMap, has_scheme, read_address_map, read_hosts
 
 SCHEMES: Final = ("redis+sentinel", "rediss+sentinel")
-SENTINEL_OPTIONS: Final = ("sentinel_username", "sentinel_password")
+SENTINEL_OPTIONS: Final = ("sentinel_username", "sentinel_password", "address_map")
 """What only the URL of sentinels may have."""
 SENTINEL_PORT: Final = 26379
-MAX_SENTINELS: Final = 16
 FORM: Final = "redis+sentinel://host1:26379,host2,host3/SERVICE[/DB] (rediss+sentinel:// with TLS)"
-_HOST: Final = re.compile(r"([A-Za-z0-9._-]{1,253})(?::([0-9]{1,5}))?")
 _SERVICE: Final = re.compile(r"[A-Za-z0-9._-]{1,128}")
-
-Address = tuple[str, int]
-"""Host and port."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +33,8 @@ class SentinelUrl:
     """Those of the servers, as the URL has them, up to and with the `@`."""
     sentinel_username: str
     sentinel_password: str = field(repr=False)
+    address_map: AddressMap
+    """Where the servers are reached whose addresses the sentinels tell."""
     options: tuple[tuple[str, str], ...] = field(repr=False)
     """Those of TLS: they hold for servers and sentinels."""
 
@@ -56,7 +55,7 @@ class SentinelUrl:
 
 def is_sentinel_url(url: str) -> bool:
     """Whether it names sentinels rather than a server."""
-    return url.partition("://")[0].casefold() in SCHEMES
+    return has_scheme(url, SCHEMES)
 
 
 def read_sentinel_url(url: str) -> SentinelUrl:
@@ -70,35 +69,15 @@ def read_sentinel_url(url: str) -> SentinelUrl:
     if not re.fullmatch(r"[0-9]{0,5}", db):
         raise ValueError(f"the database must be a number; it must look like {FORM}")
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
-    username, password = (options.pop(name, "") for name in SENTINEL_OPTIONS)
+    username, password, mapped = (options.pop(name, "") for name in SENTINEL_OPTIONS)
     return SentinelUrl(
-        _read_hosts(hosts),
+        read_hosts(hosts, SENTINEL_PORT, "sentinel", FORM),
         service,
         int(db or 0),
         parts.scheme.removesuffix("+sentinel"),
         credentials,
         username,
         password,
+        read_address_map(mapped),
         tuple((name, value) for name, value in options.items()),
     )
-
-
-def redact_sentinel_url(url: str) -> str:
-    """It, without passwords and options."""
-    parts = urlsplit(url)
-    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
-
-
-def _read_hosts(hosts: str) -> tuple[Address, ...]:
-    found: dict[Address, None] = {}
-    for one in unquote(hosts).split(","):
-        match = _HOST.fullmatch(one)
-        if match is None:
-            raise ValueError(f"{one!r} is no host of a sentinel; it must look like {FORM}")
-        port = int(match[2] or SENTINEL_PORT)
-        if not 0 < port < 65536:
-            raise ValueError(f"{one!r}: a port is a number from 1 to 65535")
-        found[match[1], port] = None
-    if len(found) > MAX_SENTINELS:
-        raise ValueError(f"at most {MAX_SENTINELS} sentinels can be named")
-    return tuple(found)

@@ -13,13 +13,19 @@ from typing import Any
 from urllib.parse import SplitResult, parse_qsl, quote, urlsplit
 
 from toolgate_bus.errors import ConfigError
+from toolgate_bus.protocol.cluster_url import (
+    CLUSTER_OPTIONS,
+    CLUSTER_SCHEMES,
+    is_cluster_url,
+    read_cluster_url,
+)
+from toolgate_bus.protocol.host_list import redact_hosts_url
 from toolgate_bus.protocol.names import NAME_PATTERN
 from toolgate_bus.protocol.sentinel_url import (
     SCHEMES,
     SENTINEL_OPTIONS,
     is_sentinel_url,
     read_sentinel_url,
-    redact_sentinel_url,
 )
 
 _SCHEMES = ("redis", "rediss", "unix")
@@ -44,6 +50,8 @@ def check_url(url: str) -> str:
     """
     if is_sentinel_url(url):
         return _check_sentinel_url(url)
+    if is_cluster_url(url):
+        return _check_cluster_url(url)
     try:
         parts = urlsplit(url)
         valid = parts.scheme in _SCHEMES and (parts.scheme != "unix" or parts.path.startswith("/"))
@@ -53,7 +61,7 @@ def check_url(url: str) -> str:
     if not valid:
         raise ConfigError(
             "redis: not a URL of a server; it must look like redis://host:6379/0, rediss://host:6380/0 (TLS),"
-            " unix:///path/to/socket or redis+sentinel://host1,host2,host3/SERVICE"
+            " unix:///path/to/socket, redis+sentinel://host1,host2,host3/SERVICE or redis+cluster://host1,host2"
         )
     _check_options(parts)
     return _with_password(parts, url)
@@ -71,6 +79,16 @@ def _check_sentinel_url(url: str) -> str:
         query = "&".join(filter(None, (parts.query, f"sentinel_password={quote(password, safe='')}")))
         parts = parts._replace(query=query)
     return _with_password(parts, parts.geturl())
+
+
+def _check_cluster_url(url: str) -> str:
+    try:
+        read_cluster_url(url)
+    except ValueError as error:
+        raise ConfigError(f"redis: {error}") from None
+    parts = urlsplit(url)
+    _check_options(parts)
+    return _with_password(parts, url)
 
 
 def has_password(url: str) -> bool:
@@ -119,8 +137,8 @@ def _secret(path: Path, what: str) -> bytes:
 
 def redact_url(url: str) -> str:
     """A URL without its password and its options."""
-    if is_sentinel_url(url):
-        return redact_sentinel_url(url)
+    if is_sentinel_url(url) or is_cluster_url(url):
+        return redact_hosts_url(url)
     parts = urlsplit(url)
     if parts.scheme == "unix":
         return f"unix://{parts.path}"
@@ -131,7 +149,7 @@ def redact_url(url: str) -> str:
 def _check_options(parts: SplitResult) -> None:
     """Those of the client that would undo what the bus relies on are refused, and misspelt ones."""
     tls = _TLS_OPTIONS if parts.scheme.startswith("rediss") else ()
-    known = (*(SENTINEL_OPTIONS if parts.scheme in SCHEMES else _OPTIONS), *tls)
+    known = (*_own_options(parts.scheme), *tls)
     for name, value in parse_qsl(parts.query, keep_blank_values=True):
         if name not in known:
             raise ConfigError(
@@ -139,6 +157,12 @@ def _check_options(parts: SplitResult) -> None:
             )
         if name in _TLS_FILES and not Path(value).is_file():
             raise ConfigError(f"redis: {name}: there is no file {value}")
+
+
+def _own_options(scheme: str) -> tuple[str, ...]:
+    if scheme in CLUSTER_SCHEMES:
+        return CLUSTER_OPTIONS
+    return SENTINEL_OPTIONS if scheme in SCHEMES else _OPTIONS
 
 
 def _env(name: str) -> str | None:

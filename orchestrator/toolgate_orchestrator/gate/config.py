@@ -58,8 +58,8 @@ class ToolgateConfig(StrictModel):
     """Where the bus is, who must answer, and how long to wait (DESIGN §4, defaults included)."""
 
     redis: str | None = None
-    """URL of the bus: `redis://`, `rediss://`, `unix://`, `redis+sentinel://`; without it,
-    `TOOLGATE_REDIS_URL`, else the user's running server."""
+    """URL of the bus: `redis://`, `rediss://`, `unix://`, `redis+sentinel://`, `redis+cluster://`; without
+    it, `TOOLGATE_REDIS_URL`, else the user's running server."""
     namespace: Name = "default"
     """Agents and schedulers meet within one."""
     agent: str = ""

@@ -3,7 +3,9 @@
 from urllib.parse import urlsplit
 
 from toolgate_bus.errors import ConfigError, TransportError
-from toolgate_bus.protocol.sentinel_url import is_sentinel_url, redact_sentinel_url
+from toolgate_bus.protocol.cluster_url import is_cluster_url
+from toolgate_bus.protocol.host_list import redact_hosts_url
+from toolgate_bus.protocol.sentinel_url import is_sentinel_url
 from toolgate_bus.server.settings import BusSettings
 from toolgate_bus.transport.redis.diagnosis import diagnose
 
@@ -24,8 +26,8 @@ def bus_url(settings: BusSettings) -> str:
 
 def redact_url(url: str) -> str:
     """The URL without its password."""
-    if is_sentinel_url(url):
-        return redact_sentinel_url(url)
+    if is_sentinel_url(url) or is_cluster_url(url):
+        return redact_hosts_url(url)
     parts = urlsplit(url)
     if parts.password is None:
         return url

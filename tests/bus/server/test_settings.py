@@ -2,6 +2,8 @@
 
 import pytest
 from toolgate_bus.errors import ConfigError
+from toolgate_bus.protocol.cluster_url import read_cluster_url
+from toolgate_bus.protocol.host_list import reach
 from toolgate_bus.protocol.sentinel_url import read_sentinel_url
 from toolgate_bus.server.settings import bus_settings, check_url, read_keys, redact_url
 
@@ -57,6 +59,7 @@ def test_a_namespace_that_would_break_a_key_is_refused_by_name(namespace):
             "unix:///a?db=1",
         ),
         *("redis+sentinel://a,b:26380,c/fleet", "rediss+sentinel://u:p@a/fleet/2?sentinel_password=q"),
+        *("redis+cluster://a,b:7001", "rediss+cluster://u:p@a/?address_map=10.0.0.1=a,10.0.0.2:6379=b:7001"),
     ],
 )
 def test_urls_of_a_server_are_taken_as_they_are(url):
@@ -94,9 +97,15 @@ def test_any_other_url_is_refused_by_name_without_showing_it(url):
             "redis+sentinel://u:secret@a/fleet?password=secret",
             "password: a redis.sentinel:// URL has no such",
         ),
+        ("redis+cluster://u:secret@a,,b", "is no host of a cluster"),
+        ("redis+cluster://u:secret@a:0", "from 1 to 65535"),
+        ("redis+cluster://u:secret@a/1", "a cluster has database 0 alone"),
+        ("redis+cluster://u:secret@a?db=1", "db: a redis.cluster:// URL has no such"),
+        ("redis+cluster://u:secret@a?address_map=b:1=c", "must be ANNOUNCED=REACHED"),
+        ("redis+sentinel://u:secret@a/fleet?address_map=b", "must be ANNOUNCED=REACHED"),
     ],
 )
-def test_a_url_of_sentinels_that_is_wrong_is_refused_by_its_part(url, why):
+def test_a_url_of_several_hosts_that_is_wrong_is_refused_by_its_part(url, why):
     with pytest.raises(ConfigError, match=why) as caught:
         bus_settings(redis=url)
     assert "secret" not in str(caught.value)
@@ -114,6 +123,23 @@ def test_servers_and_sentinels_get_each_their_own_password_from_the_environment(
     assert redact_url(url) == "redis+sentinel://a,b/fleet"
     assert "of" not in repr(read).replace("credentials", "")
     assert check_url(url) == url
+
+
+def test_the_nodes_of_a_cluster_get_the_password_from_the_environment(monkeypatch):
+    monkeypatch.setenv("TOOLGATE_REDIS_PASSWORD", "of/nodes")
+    url = check_url("rediss+cluster://me@a,b:7001?ssl_check_hostname=false")
+    read = read_cluster_url(url)
+    assert read.nodes == (("a", 6379), ("b", 7001))
+    assert read.server_url(("n", 1)) == "rediss://me:of%2Fnodes@n:1?ssl_check_hostname=false"
+    assert redact_url(url) == "rediss+cluster://me@a,b:7001".replace("me@", "")
+    assert "of" not in repr(read)
+
+
+def test_an_address_that_is_announced_is_reached_by_what_the_map_says():
+    mapped = read_cluster_url("redis+cluster://a?address_map=10.0.0.1:7000=h:1,10.0.0.1=g").address_map
+    assert reach(("10.0.0.1", 7000), mapped) == ("h", 1)
+    assert reach(("10.0.0.1", 7001), mapped) == ("g", 7001)
+    assert reach(("10.0.0.2", 7000), mapped) == ("10.0.0.2", 7000)
 
 
 @pytest.fixture

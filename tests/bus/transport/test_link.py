@@ -58,7 +58,8 @@ async def test_a_second_read_while_one_blocks_ends_the_connection(link):
 
 
 @pytest.mark.parametrize(
-    "error", ["READONLY", "MOVED 1 a:1", "MASTERDOWN", "CLUSTERDOWN", "UNBLOCKED", "LOADING"]
+    "error",
+    ["READONLY", "MOVED 1 a:1", "ASK 1 a:1", "TRYAGAIN", "MASTERDOWN", "CLUSTERDOWN", "UNBLOCKED", "LOADING"],
 )
 async def test_a_server_that_is_not_the_one_is_left_before_its_reply_is_believed(link, heard, error):
     link.write(b"three", ("a", "b", "c"))

@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 from toolgate_bus.commands.doctor.budgets import budget_findings
 from toolgate_bus.commands.doctor.check import Check, Context
+from toolgate_bus.commands.doctor.cluster import check_cluster
 from toolgate_bus.commands.doctor.facts import facts_findings
 from toolgate_bus.commands.doctor.finding import Diagnostic, error, fine, notice, warning
 from toolgate_bus.commands.doctor.inboxes import inbox_findings
@@ -21,6 +22,7 @@ from toolgate_bus.commands.doctor.sentinels import check_sentinels
 from toolgate_bus.commands.doctor.server import server_findings
 from toolgate_bus.commands.doctor.server_facts import books, inboxes, info_of, read_fact_streams, server_state
 from toolgate_bus.errors import BusDown, ConfigError, ToolgateError
+from toolgate_bus.protocol.cluster_url import is_cluster_url
 from toolgate_bus.protocol.sentinel_url import is_sentinel_url
 from toolgate_bus.server.settings import read_keys, redact_url
 from toolgate_bus.transport.ports import Commands
@@ -73,6 +75,9 @@ async def _with_server(
     found = [reached, *await _one(SERVER, context)]
     if is_sentinel_url(url):
         found += await _one(Check("sentinels", "sentinels", lambda _: check_sentinels(url)), context)
+    if is_cluster_url(url):
+        namespace = context.namespace
+        found += await _one(Check("cluster", "cluster", lambda _: check_cluster(url, namespace)), context)
     context, of_roster = await _with_roster(context)
     if asked is not None:
         rights = Check("rights", "rights", lambda one: try_rights(commands, url, one.namespace, *asked))
@@ -136,7 +141,10 @@ def _commands(context: Context) -> Commands:
 
 
 async def _server(context: Context) -> Sequence[Diagnostic]:
-    return server_findings(await server_state(_commands(context), embedded=context.embedded))
+    clustered = context.redis is not None and is_cluster_url(context.redis)
+    return server_findings(
+        await server_state(_commands(context), embedded=context.embedded, clustered=clustered)
+    )
 
 
 async def _keys(context: Context) -> Sequence[Diagnostic]:

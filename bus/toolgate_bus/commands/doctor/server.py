@@ -34,6 +34,8 @@ class ServerState:
     budgets: bool = False
     """Whether somebody keeps budgets there."""
     embedded: bool = False
+    clustered: bool = False
+    """Whether it is named as a cluster."""
 
 
 def parse_info(raw: bytes | str) -> dict[str, str]:
@@ -90,10 +92,10 @@ def _kind(state: ServerState) -> list[Diagnostic]:
         primary = f"{host}:{info.get('master_port', '')}" if host else "the writable one"
         return [error(SUBJECT, "server-replica", what, f"name its primary, {primary}, in the URL")]
     if mode == "cluster" or info.get("cluster_enabled") == "1":
-        what = "this is a Cluster: keys are laid out for it, and Toolgate was not proven on one yet"
-        return [
-            warning(SUBJECT, "server-cluster", what, "use one server (with a replica for failover) for now")
-        ]
+        if state.clustered:
+            return [fine(SUBJECT, "server-cluster", "the node of our streams is one of a cluster")]
+        what = "this is one node of a cluster, and others may hold some of our keys"
+        return [error(SUBJECT, "server-cluster", what, "name the cluster: redis+cluster://host:port")]
     found = [fine(SUBJECT, "server-role", "one server, and its primary")]
     if int(info.get("connected_slaves", "0") or 0):
         what = "it has replicas: a failover may lose what they had not taken yet (docs/scale.md)"

@@ -46,7 +46,7 @@ async def info_of(commands: Commands) -> dict[str, str]:
     return parse_info(await read_info(commands))
 
 
-async def server_state(commands: Commands, *, embedded: bool) -> ServerState:
+async def server_state(commands: Commands, *, embedded: bool, clustered: bool = False) -> ServerState:
     """Everything that the server itself is judged by."""
     pings, lags = [], []
     for _ in range(PINGS):
@@ -69,6 +69,7 @@ async def server_state(commands: Commands, *, embedded: bool) -> ServerState:
         ahead_s=ahead,
         budgets=found,
         embedded=embedded,
+        clustered=clustered,
     )
 
 

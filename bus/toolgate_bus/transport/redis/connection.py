@@ -17,20 +17,20 @@ from toolgate_bus.transport.ports import Arg, Commands
 from toolgate_bus.transport.redis.diagnosis import diagnose
 from toolgate_bus.transport.redis.driver import (
     CONNECT_SECONDS,
+    AskError,
     AuthenticationError,
-    BlockingConnectionPool,
     BusyLoadingError,
     ClusterDownError,
     MasterDownError,
     MovedError,
     NoPermissionError,
     ReadOnlyError,
-    Redis,
     RedisConnectionError,
     RedisError,
     RedisTimeoutError,
     ResponseError,
-    read_role,
+    TryAgainError,
+    read_hello,
 )
 from toolgate_bus.transport.redis.link import MAX_BYTES, NOT_HERE, Link
 from toolgate_bus.transport.redis.topology import Topology, topology_of
@@ -43,13 +43,15 @@ LOOK_SECONDS: Final = 0.4
 LAGGED_SECONDS: Final = 0.05
 
 
-async def _greet(connection: Any) -> None:
+async def _greet(topology: Topology, connection: Any) -> None:
     """Connected, and the server answers and takes writes: a replica, or one that loads its data, does not."""
     await connection.connect()
-    role = await read_role(connection)
+    told = await read_hello(connection)
     await connection.send_command("PING")
     await connection.read_response()
-    if role == b"replica":
+    if told.get(b"mode") == b"cluster":
+        await topology.check_node(connection)
+    if told.get(b"role") == b"replica":
         raise BusDown("READONLY the server is a replica")
 
 
@@ -59,12 +61,16 @@ async def open_link(
     on_reply: Callable[[Any, Any], None],
     most_bytes: int = MAX_BYTES,
     seconds: float = CONNECT_SECONDS * 2,
+    near: str = "",
 ) -> Link:
-    """Connect and take the transport over; raises BusDown, or ConfigError for refused credentials."""
+    """Connect and take the transport over; raises BusDown, or ConfigError for refused credentials.
+
+    `near` is one of the keys that it is for: where several servers share the keys, it decides which.
+    """
     topology = topology_of(url)
-    connection: Any = cast("Any", topology.make_pool(name, socket_timeout=None)).make_connection()
+    connection: Any = cast("Any", topology.make_pool(name, near, socket_timeout=None)).make_connection()
     try:
-        await asyncio.wait_for(_greet(connection), seconds)
+        await asyncio.wait_for(_greet(topology, connection), seconds)
     except BaseException as error:
         with contextlib.suppress(RedisError, OSError):
             await connection.disconnect(nowait=True)
@@ -79,10 +85,13 @@ async def open_link(
     link.take_over(cast("asyncio.Transport", writer.transport), (connection, writer))
     # redis-py is done with it: without its streams it neither reads nor complains when collected.
     connection._reader = connection._writer = None
+    link.lost.add_done_callback(
+        lambda _: None if link.refusal is None else topology.note_refusal(connection, str(link.refusal))
+    )
     return link
 
 
-async def watch_links(url: str, links: Callable[[], Iterable[Link | None]]) -> None:
+async def watch_links(url: str, near: str, links: Callable[[], Iterable[Link | None]]) -> None:
     """Until cancelled, drop connections on which nothing comes while the server answers another one.
 
     A server that stands still answers nobody: what it was told it will still do, so the connection is kept
@@ -97,7 +106,7 @@ async def watch_links(url: str, links: Callable[[], Iterable[Link | None]]) -> N
             if time.monotonic() - now - pause > LAGGED_SECONDS:
                 await anyio.sleep(LAGGED_SECONDS)
             continue
-        answers = await _answers(url)
+        answers = await _answers(url, near)
         await anyio.sleep(LAGGED_SECONDS)  # a server that stood still answers the older connections first
         now = time.monotonic()
         for link in links():
@@ -105,10 +114,12 @@ async def watch_links(url: str, links: Callable[[], Iterable[Link | None]]) -> N
                 link.drop("no reply came")
 
 
-async def _answers(url: str) -> bool:
+async def _answers(url: str, near: str) -> bool:
     """Whether the server answers a connection made now."""
     try:
-        probe = await open_link(url, "toolgate-probe", lambda reply, tag: None, seconds=PROBE_SECONDS)
+        probe = await open_link(
+            url, "toolgate-probe", lambda reply, tag: None, seconds=PROBE_SECONDS, near=near
+        )
     except TransportError:
         return False
     except ConfigError:
@@ -124,15 +135,7 @@ class RedisCommands(Commands):
         """A command may take that many seconds, and wait as long for a connection."""
         self._seconds = seconds
         self._topology = topology_of(url)
-        pool = self._topology.make_pool(
-            name,
-            BlockingConnectionPool,
-            socket_timeout=seconds,
-            max_connections=connections,
-            timeout=seconds,
-        )
-        self._client: Any = Redis(connection_pool=pool)
-        self._client.response_callbacks.clear()  # replies as the server sends them, on every version
+        self._client = self._topology.make_client(name, connections, seconds)
         self._running: set[asyncio.Task[Any]] = set()
         self._answered = False
         """Whether the server is one, and has let us in."""
@@ -203,11 +206,7 @@ class RedisCommands(Commands):
             return None
         with contextlib.suppress(RedisError, OSError):
             await self._client.connection_pool.disconnect(inuse_connections=False)
-        if code == "MOVED":
-            return Refusal(
-                f"the server is one node of a Redis Cluster ({said}): name a server that holds all keys"
-            )
-        return BusDown(said)
+        return self._topology.read_refusal(said)
 
 
 class _RefusedError(TransportError):
@@ -234,6 +233,8 @@ _CODES: Final = {
     ReadOnlyError: "READONLY",
     BusyLoadingError: "LOADING",
     MovedError: "MOVED",
+    AskError: "ASK",
+    TryAgainError: "TRYAGAIN",
     ClusterDownError: "CLUSTERDOWN",
     MasterDownError: "MASTERDOWN",
 }

@@ -9,7 +9,8 @@ from urllib.parse import urlsplit
 
 START: Final = (
     "start the server, or name the right one: --redis URL or TOOLGATE_REDIS_URL "
-    "(redis://host:6379/0, rediss:// with TLS, unix:///path, redis+sentinel://host1,host2,host3/SERVICE)"
+    "(redis://host:6379/0, rediss:// with TLS, unix:///path, redis+sentinel://host1,host2,host3/SERVICE, "
+    "redis+cluster://host1,host2)"
 )
 CREDENTIALS: Final = (
     "put the password into a file that only you can read, TOOLGATE_REDIS_PASSWORD_FILE=FILE, and the user "
@@ -18,6 +19,11 @@ CREDENTIALS: Final = (
 SENTINELS: Final = (
     "look at the sentinels and their quorum (SENTINEL CKQUORUM SERVICE), and at the URL: "
     "redis+sentinel://host1:26379,host2,host3/SERVICE"
+)
+CLUSTER: Final = "name any of its nodes, or several: redis+cluster://host1:port,host2"
+NO_CLUSTER: Final = "name one server as redis://host:port, or the nodes of a cluster"
+SLOTS: Final = (
+    "look at the cluster (CLUSTER INFO, CLUSTER SHARDS): each slot needs a master; `valkey-cli --cluster fix`"
 )
 FIRST_BYTE: Final = {
     "H": "an HTTP server answers there",
@@ -40,6 +46,12 @@ def diagnose(url: str, said: str, *, refused: bool = False) -> Trouble:
     """What the client's words mean; `refused`: the server wants other credentials."""
     said = said.rstrip(".")
     words, scheme = said.casefold(), urlsplit(url).scheme
+    if "one node of a redis cluster" in words:
+        return Trouble("cluster-node", f"cannot be used alone: {said}", CLUSTER)
+    if "cluster mode is not enabled" in words or "no nodes of a redis cluster" in words:
+        return Trouble("no-cluster", "is no cluster", NO_CLUSTER)
+    if "slots" in words and "cluster" in words:
+        return Trouble("slots", f"cannot be used: {said}", SLOTS)
     if "sentinel" in words:
         return Trouble("sentinels", f"cannot be found: {said}", SENTINELS)
     if "loading" in words:

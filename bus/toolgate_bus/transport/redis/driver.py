@@ -30,10 +30,13 @@ def _without_module(module: str) -> Iterator[None]:
 # annotations: 100 ms of every start. Its own metrics, for who turns them on, load them again.
 with _without_module("opentelemetry.sdk.metrics"):
     import redis.asyncio as redis
+    from redis.asyncio.cluster import ClusterNode, NodesManager
     from redis.asyncio.connection import Connection, SSLConnection
     from redis.asyncio.retry import Retry
     from redis.backoff import NoBackoff
+    from redis.crc import key_slot
     from redis.exceptions import (
+        AskError,
         AuthenticationError,
         BusyLoadingError,
         ClusterDownError,
@@ -41,31 +44,42 @@ with _without_module("opentelemetry.sdk.metrics"):
         MovedError,
         NoPermissionError,
         ReadOnlyError,
+        RedisClusterException,
         RedisError,
         ResponseError,
+        TryAgainError,
     )
     from redis.exceptions import ConnectionError as RedisConnectionError
     from redis.exceptions import TimeoutError as RedisTimeoutError
 
 __all__ = [
     "CONNECT_SECONDS",
+    "AskError",
     "AuthenticationError",
     "BlockingConnectionPool",
     "BusyLoadingError",
     "ClusterDownError",
+    "ClusterNode",
     "Connection",
     "ConnectionPool",
     "MasterDownError",
     "MovedError",
     "NoPermissionError",
+    "NodesManager",
     "ReadOnlyError",
     "Redis",
+    "RedisClusterException",
     "RedisConnectionError",
     "RedisError",
     "RedisTimeoutError",
     "ResponseError",
     "SSLConnection",
+    "TryAgainError",
+    "count_masters",
+    "key_slot",
+    "make_client",
     "make_pool",
+    "read_hello",
     "read_role",
 ]
 
@@ -92,12 +106,32 @@ def make_pool(
         raise ConfigError(f"{url.split('@')[-1]}: {error}; use redis://, rediss:// or unix://") from None
 
 
+def make_client(pool: redis.ConnectionPool) -> Any:
+    """The ordinary client on a pool; it gives replies as the server sends them, on every version."""
+    client: Any = redis.Redis(connection_pool=pool)
+    client.response_callbacks.clear()
+    return client
+
+
 async def read_role(connection: Any) -> bytes | None:
     """The role that the server says it has, master or replica; None of one that does not tell."""
+    return (await read_hello(connection)).get(b"role")
+
+
+async def read_hello(connection: Any) -> dict[bytes, Any]:
+    """What the server says of itself, as its `role` and `mode`; nothing of one that does not tell."""
     await connection.send_command("HELLO", 2)
     said = None
     with contextlib.suppress(ResponseError):  # a proxy may not know it
         said = await connection.read_response()
-    if isinstance(said, list) and b"role" in said[:-1]:
-        return cast("bytes", said[said.index(b"role") + 1])
-    return None
+    return dict(zip(said[::2], said[1::2], strict=False)) if isinstance(said, list) else {}
+
+
+async def count_masters(connection: Any) -> int:
+    """How many nodes share the slots of a cluster, as one of them says; 0 where it may not be asked."""
+    await connection.send_command("CLUSTER", "SLOTS")
+    try:
+        said = await connection.read_response()
+    except ResponseError:
+        return 0
+    return len({(bytes(row[2][0] or b""), row[2][1]) for row in said}) if isinstance(said, list) else 0

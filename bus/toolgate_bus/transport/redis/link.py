@@ -23,7 +23,9 @@ MAX_BYTES: Final = 64 * 1024 * 1024
 """No reply may be longer, unless a link is told otherwise."""
 READ: Final = object()
 """The tag of a blocking read: the last of the commands that it is written with."""
-NOT_HERE: Final = frozenset({"READONLY", "MOVED", "MASTERDOWN", "CLUSTERDOWN", "UNBLOCKED", "LOADING"})
+NOT_HERE: Final = frozenset(
+    {"READONLY", "MOVED", "ASK", "TRYAGAIN", "MASTERDOWN", "CLUSTERDOWN", "UNBLOCKED", "LOADING"}
+)
 """First words of replies by which a server says that it is not, or not now, the one to talk to."""
 _INCOMPLETE: Final = object()
 

@@ -283,7 +283,8 @@ class RedisOrchestratorBus(OrchestratorBus):
             self._ready.set()
 
     async def _keep_alive(self) -> None:
-        await watch_links(self._url, lambda: (self._reader.link, self._outbox.link))
+        near = self._keys.wake(self.orchestrator)
+        await watch_links(self._url, near, lambda: (self._reader.link, self._outbox.link))
 
     async def _beat(self) -> None:
         asked = self._outbox.take_recipients()

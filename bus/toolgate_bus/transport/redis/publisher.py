@@ -84,7 +84,8 @@ class Outbox:
 
     async def connect(self, url: str) -> Link:
         """Make the connection; raises ConfigError or TransportError."""
-        link = await open_link(url, f"toolgate-orch-{self._orchestrator}-write", self._on_reply)
+        name, near = f"toolgate-orch-{self._orchestrator}-write", self._keys.facts(self._orchestrator)
+        link = await open_link(url, name, self._on_reply, near=near)
         self._link = link
         return link
 

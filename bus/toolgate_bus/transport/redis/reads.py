@@ -62,7 +62,10 @@ async def empty_streams(commands: Commands, keys: Sequence[bytes]) -> None:
 
 async def delete_keys(commands: Commands, keys: Sequence[bytes]) -> None:
     """Delete these keys, whatever they hold."""
-    await commands.execute("UNLINK", *keys)
+    tagged: dict[bytes, list[bytes]] = {}
+    for key in keys:  # servers may share them by what stands in braces
+        tagged.setdefault(key.partition(b"}")[0], []).append(key)
+    await commands.pipeline([("UNLINK", *some) for some in tagged.values()])
 
 
 def literal(text: str) -> str:

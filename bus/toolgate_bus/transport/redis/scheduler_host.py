@@ -328,11 +328,12 @@ class SchedulerHost:
 
     async def _keep_links(self) -> None:
         backoff = Backoff()
-        name = f"toolgate-{next(iter(self.joined.values())).name}"
+        first = next(iter(self.joined.values()))
+        name, near = f"toolgate-{first.name}", first.inbox
         while True:
             try:
-                hot = await open_link(self.url, f"{name}-read", self._on_reply)
-                side = await open_link(self.url, f"{name}-write", self._on_reply)
+                hot = await open_link(self.url, f"{name}-read", self._on_reply, near=near)
+                side = await open_link(self.url, f"{name}-write", self._on_reply, near=near)
             except (TransportError, ConfigError) as error:
                 backoff.note(_log, "no connection to the bus", error)
                 await (backoff.wait_long() if isinstance(error, ConfigError) else backoff.wait())
@@ -361,4 +362,4 @@ class SchedulerHost:
                 backoff.reset()
 
     async def _keep_alive(self) -> None:
-        await watch_links(self.url, lambda: (self._hot, self._side))
+        await watch_links(self.url, self.keys.inbox(""), lambda: (self._hot, self._side))

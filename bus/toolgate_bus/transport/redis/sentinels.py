@@ -14,7 +14,8 @@ from typing import Any, Final, cast
 from weakref import WeakKeyDictionary
 
 from toolgate_bus.errors import BusDown, ConfigError, ToolgateError
-from toolgate_bus.protocol.sentinel_url import Address, SentinelUrl
+from toolgate_bus.protocol.host_list import Address, reach
+from toolgate_bus.protocol.sentinel_url import SentinelUrl
 from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_bus.transport.redis.driver import (
     Connection,
@@ -329,7 +330,8 @@ class _PrimaryMixin:
 
     async def _connect(self) -> None:
         watch = watch_of(self.toolgate_at)
-        self.host, self.port = address = await watch.find()
+        address = await watch.find()
+        self.host, self.port = reach(address, self.toolgate_at.address_map)
         await super()._connect()  # type: ignore[misc]  # redis-py's own, of the class that is mixed in
         watch.keep(self._writer.transport, address)
         try:

@@ -119,7 +119,7 @@ class VerdictReader:
         name = f"toolgate-orch-{self._orchestrator}-read"
         while True:
             try:
-                link = await open_link(self._url, name, self._reply, MAX_BYTES)
+                link = await open_link(self._url, name, self._reply, MAX_BYTES, near=self._wake.decode())
                 if not self._one_by_one:
                     await self.rewind()
                     self._one_by_one = True  # at first only to see that all may be read

@@ -1,0 +1,102 @@
+"""Whether the nodes of a cluster agree who owns the slots, and whether all are owned: asked, and judged."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from toolgate_bus.commands.doctor.finding import Diagnostic, error, fine, notice, warning
+from toolgate_bus.errors import TransportError
+from toolgate_bus.protocol.cluster_url import read_cluster_url
+from toolgate_bus.protocol.host_list import Address
+from toolgate_bus.protocol.keys import Keys
+from toolgate_bus.transport.redis.cluster import SLOTS, SlotOwners, watch_of
+from toolgate_bus.transport.redis.cluster_routes import slot_of
+
+SUBJECT: Final = "cluster"
+LOOK: Final = (
+    "look at CLUSTER NODES and CLUSTER INFO there; `valkey-cli --cluster check HOST:PORT` tells more"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterState:
+    """What each node says, or why it says nothing, and which slots hold our keys."""
+
+    answers: Mapping[Address, SlotOwners | str]
+    ours: Mapping[str, int]
+    """By what they hold."""
+
+
+async def check_cluster(url: str, namespace: str) -> list[Diagnostic]:
+    """What each node says of the slots, judged."""
+    found = await watch_of(read_cluster_url(url)).ask_each()
+    answers = {node: str(said) if isinstance(said, TransportError) else said for node, said in found.items()}
+    keys = Keys(namespace)
+    tags = {"streams": keys.inbox(""), "roster": keys.roster, "ledger": keys.store_key("")}
+    return cluster_findings(ClusterState(answers, {what: slot_of(key) for what, key in tags.items()}))
+
+
+def cluster_findings(state: ClusterState) -> list[Diagnostic]:
+    """Errors, warnings and notices about what they said."""
+    maps = {node: said for node, said in state.answers.items() if not isinstance(said, str)}
+    if not maps:
+        return [error(SUBJECT, "cluster-silent", "no node of the cluster says who owns the slots", LOOK)]
+    views = [{slot: owners[0] for slot, owners in said.items()} for said in maps.values()]
+    common = max(views, key=views.count)
+    full = next(said for said, view in zip(maps.values(), views, strict=True) if view == common)
+    strays = [node for node, view in zip(maps, views, strict=True) if view != common]
+    return [
+        *_tell_owners(state, full),
+        *_tell_coverage(full),
+        *_tell_replicas(full),
+        *_tell_nodes(state, strays),
+    ]
+
+
+def _tell_owners(state: ClusterState, full: SlotOwners) -> list[Diagnostic]:
+    lost = [f"{what} (slot {slot})" for what, slot in state.ours.items() if not full.get(slot)]
+    if lost:
+        what = f"no node owns the slot of our {', '.join(lost)}: nothing is ruled, or nothing is spent"
+        return [error(SUBJECT, "cluster-ours", what, LOOK)]
+    told = ", ".join(f"{what}: slot {slot}, {_name(full[slot][0])}" for what, slot in state.ours.items())
+    return [fine(SUBJECT, "cluster-ours", f"where our keys lie: {told}")]
+
+
+def _tell_coverage(full: SlotOwners) -> list[Diagnostic]:
+    covered = sum(1 for owners in full.values() if owners)
+    if covered < SLOTS:
+        what = f"{covered} of {SLOTS} slots are covered: a cluster that requires all of them serves none"
+        return [error(SUBJECT, "cluster-coverage", what, "give out the others: `valkey-cli --cluster fix`")]
+    return [fine(SUBJECT, "cluster-coverage", f"all {SLOTS} slots are covered")]
+
+
+def _tell_replicas(full: SlotOwners) -> list[Diagnostic]:
+    behind: dict[Address, set[Address]] = {}
+    for owners in full.values():
+        if owners:
+            behind.setdefault(owners[0], set()).update(owners[1:])
+    alone = [_name(master) for master, replicas in sorted(behind.items()) if not replicas]
+    if alone:
+        what = f"no replica follows {', '.join(alone)}: with it goes what it holds"
+        change = "add one: `valkey-cli --cluster add-node NEW EXISTING --cluster-replica`"
+        return [warning(SUBJECT, "cluster-replicas", what, change)]
+    least = min(len(replicas) for replicas in behind.values())
+    return [fine(SUBJECT, "cluster-replicas", f"{len(behind)} masters, each with at least {least} replicas")]
+
+
+def _tell_nodes(state: ClusterState, strays: Sequence[Address]) -> list[Diagnostic]:
+    found = []
+    if silent := {node: said for node, said in sorted(state.answers.items()) if isinstance(said, str)}:
+        told = "; ".join(f"{_name(node)} ({said})" for node, said in silent.items())
+        found.append(notice(SUBJECT, "cluster-away", f"these nodes say nothing: {told}", LOOK))
+    if strays:
+        who = ", ".join(_name(node) for node in sorted(strays))
+        what = f"the nodes do not agree who owns the slots: {who} says otherwise than most"
+        found.append(warning(SUBJECT, "cluster-differs", what, LOOK))
+    elif not silent:
+        found.append(fine(SUBJECT, "cluster", f"all {len(state.answers)} nodes say the same of every slot"))
+    return found
+
+
+def _name(address: Address) -> str:
+    return f"{address[0]}:{address[1]}"

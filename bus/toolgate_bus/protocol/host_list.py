@@ -1,0 +1,80 @@
+"""What URLs that name several hosts have in common: the hosts, and where announced addresses are reached.
+
+`address_map=ANNOUNCED=REACHED[,…]` is for networks that translate addresses: what sentinels or nodes tell of
+each other is then not where they are reached. An address there is `host:port`, or a host for all its ports.
+Pure.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import Final
+from urllib.parse import unquote, urlsplit
+
+MAX_HOSTS: Final = 16
+MAX_MAPPED: Final = 1024
+_HOST: Final = re.compile(r"([A-Za-z0-9._-]{1,253})(?::([0-9]{1,5}))?")
+
+Address = tuple[str, int]
+"""Host and port."""
+AddressMap = tuple[tuple[Address, Address], ...]
+"""Announced addresses, each with that by which it is reached; port 0 stands for every port."""
+
+
+def read_hosts(hosts: str, port: int, what: str, form: str) -> tuple[Address, ...]:
+    """`host[:port],…`; raises ValueError that says which is wrong. `what` is what a host is one of."""
+    found: dict[Address, None] = {}
+    for one in unquote(hosts).split(","):
+        match = _HOST.fullmatch(one)
+        if match is None:
+            raise ValueError(f"{one!r} is no host of a {what}; it must look like {form}")
+        found[match[1], _check_port(one, match[2] or str(port))] = None
+    if len(found) > MAX_HOSTS:
+        raise ValueError(f"at most {MAX_HOSTS} hosts can be named")
+    return tuple(found)
+
+
+def read_address_map(text: str) -> AddressMap:
+    """The value of `address_map`, nothing where it is empty; raises ValueError that says what is wrong."""
+    pairs = text.split(",") if text else []
+    if len(pairs) > MAX_MAPPED:
+        raise ValueError(f"address_map: at most {MAX_MAPPED} addresses can be mapped")
+    return tuple(_read_pair(pair) for pair in pairs)
+
+
+def _read_pair(pair: str) -> tuple[Address, Address]:
+    sides = [_HOST.fullmatch(side) for side in pair.split("=")]
+    if len(sides) != 2 or sides[0] is None or sides[1] is None or bool(sides[0][2]) != bool(sides[1][2]):
+        raise ValueError(
+            f"address_map: {pair!r} must be ANNOUNCED=REACHED, both host:port, or both a host alone"
+        )
+    announced, reached = (
+        (side[1], _check_port(pair, side[2]) if side[2] else 0) for side in sides if side is not None
+    )
+    return announced, reached
+
+
+def _check_port(where: str, port: str) -> int:
+    if not 0 < int(port) < 65536:
+        raise ValueError(f"{where!r}: a port is a number from 1 to 65535")
+    return int(port)
+
+
+def reach(address: Address, mapped: AddressMap) -> Address:
+    """Where an announced address is reached."""
+    for announced, reached in mapped:
+        if announced == address:
+            return reached
+        if announced == (address[0], 0):
+            return reached[0], address[1]
+    return address
+
+
+def redact_hosts_url(url: str) -> str:
+    """A URL of several hosts, without passwords and options."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+
+
+def has_scheme(url: str, schemes: Sequence[str]) -> bool:
+    """Whether a URL has one of these."""
+    return url.partition("://")[0].casefold() in schemes

@@ -1,0 +1,90 @@
+"""Which key decides where in a cluster a command goes, and what goes there together. It connects to nothing.
+
+Commands without a key go where the command before them went, since some are about it (WAIT); those that ask
+the server for its time go to the streams, whose entries are numbered by that clock.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from toolgate_bus.protocol.keys import streams_near
+from toolgate_bus.transport.ports import Arg
+from toolgate_bus.transport.redis.driver import key_slot
+
+_THIRD: Final = frozenset({"XGROUP", "XINFO", "MEMORY", "OBJECT"})
+_AFTER_STREAMS: Final = frozenset({"XREAD", "XREADGROUP"})
+_SCRIPTS: Final = frozenset({"EVAL", "EVALSHA"})
+_KEYLESS: Final = frozenset(
+    {
+        *("ACL", "CLIENT", "CLUSTER", "CONFIG", "DISCARD", "EXEC", "HELLO", "INFO", "LATENCY", "MULTI"),
+        *("PING", "ROLE", "SCAN", "SCRIPT", "TIME", "WAIT", "WAITAOF"),
+    }
+)
+_WHOLE_TAG: Final = re.compile(r"[^*?\[\]\\{}]*\{[^*?\[\]\\{}]+\}")
+"""The begin of a pattern that fits keys of one slot only."""
+
+Words = Sequence[Arg]
+
+
+class Part(NamedTuple):
+    """What of a pipeline goes to the owner of one slot."""
+
+    slot: int
+    units: list[list[int]]
+    """A command with a key, by its number, and those without that follow it."""
+
+
+def key_of(command: Words) -> str | None:
+    """The key that decides where a command goes; None where there is none."""
+    name = _text(command[0]).upper()
+    if name in _KEYLESS:
+        return None
+    if name in _SCRIPTS:
+        return _text(command[3]) if len(command) > 3 and int(command[2]) else None
+    if name in _THIRD:
+        return _text(command[2]) if len(command) > 2 else None
+    if name in _AFTER_STREAMS:
+        words = [_text(word).upper() for word in command]
+        names = 4 if name == "XREADGROUP" else 1  # a group or its reader may be called so as well
+        return _text(command[words.index("STREAMS", names) + 1])
+    return _text(command[1]) if len(command) > 1 else None
+
+
+def slot_of(key: str) -> int:
+    """The slot of a key."""
+    return int(key_slot(key.encode()))
+
+
+def slot_of_pattern(pattern: str) -> int | None:
+    """The slot in which all keys lie that fit; None where they may lie in several."""
+    return slot_of(pattern) if _WHOLE_TAG.match(pattern) else None
+
+
+def near_of(commands: Sequence[Words]) -> int | None:
+    """The slot of the streams of the first namespace of which there is a key."""
+    for key in map(key_of, commands):
+        if key is not None and (near := streams_near(key)) is not None:
+            return slot_of(near)
+    return None
+
+
+def split(commands: Sequence[Words], near: int) -> list[Part]:
+    """What goes where; `near` is where that goes which has no key, and no command before it."""
+    parts: dict[int, Part] = {}
+    last: list[int] | None = None
+    for number, command in enumerate(commands):
+        key = key_of(command)
+        timed = _text(command[0]).upper() == "TIME"
+        if key is None and not timed and last is not None:
+            last.append(number)
+            continue
+        slot = near if key is None else slot_of(key)
+        unit = [number]
+        parts.setdefault(slot, Part(slot, [])).units.append(unit)
+        last = last if timed else unit
+    return list(parts.values())
+
+
+def _text(word: Arg) -> str:
+    return word.decode("utf-8", "surrogateescape") if isinstance(word, bytes) else str(word)

@@ -1,0 +1,161 @@
+"""A cluster loses masters and moves slots under load: nothing wrong runs, nobody waits for ever, all go on.
+
+Real nodes, real schedulers in processes of their own, a real gate that is asked all the time.
+"""
+
+import asyncio
+import os
+import time
+from collections import Counter
+
+import pytest
+from cluster_world import NODE_TIMEOUT_MS, cluster_world
+from load import load_on
+from sentinel_world import Node, free_ports
+from toolgate_bus.commands.doctor.check import Context
+from toolgate_bus.commands.doctor.runner import run_checks
+from toolgate_bus.errors import BusDown, ConfigError, Refusal
+from toolgate_bus.facts.reader import FactsReader
+from toolgate_bus.protocol.keys import Keys
+from toolgate_bus.server.settings import check_url
+from toolgate_bus.transport.redis.connection import RedisCommands, open_link
+from toolgate_bus.transport.redis.reads import delete_keys, find_keys
+from toolgate_bus.transport.redis.scripts import Script
+from toolgate_orchestrator.gate.gate import Gate
+
+pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(600)]
+
+ROUNDS = int(os.environ.get("TOOLGATE_HA_ROUNDS", "2"))
+GOES_ON_S = 2 * NODE_TIMEOUT_MS / 1000 + 3.0
+NOISE = 3
+"""So many times as long a busy machine may take."""
+KEYS = Keys("default")
+STREAMS, LEDGER, ROSTER = KEYS.inbox("any"), KEYS.store_key("any"), KEYS.roster
+FAULTS = {
+    "failover": lambda world: world.fail_over(STREAMS),
+    "kill": lambda world: world.kill_owner(STREAMS),
+    "move of the streams": lambda world: world.move_slot(STREAMS),
+    "move of the ledger": lambda world: world.move_slot(LEDGER),
+    "move of the roster": lambda world: world.move_slot(ROSTER),
+}
+
+
+async def begin(schedulers_on, url):
+    """Two schedulers, each a process of its own, on that URL."""
+    schedulers = schedulers_on(url)
+    for name in ("alpha", "beta"):
+        await schedulers.start(f"obedient:{name}")
+    return schedulers
+
+
+async def fail(load, world, fault):
+    """One fault, and all that must be true of it; how long nothing was ruled, in seconds."""
+    moment = time.monotonic()
+    await asyncio.to_thread(fault, world)
+    await load.goes_on(time.monotonic(), GOES_ON_S * NOISE)
+    outage = load.outage(moment)
+    await asyncio.to_thread(world.mend)
+    assert load.wrong == []
+    assert load.stuck == []
+    return round(outage, 2)
+
+
+async def recorded(url):
+    """How often each decision stands in the record, as readers see it."""
+    commands = RedisCommands(url, "test")
+    try:
+        facts = await FactsReader(commands, "default").read_all()
+    finally:
+        await commands.aclose()
+    return Counter(fact["id"] for fact in facts if fact["event"] == "decision")
+
+
+async def test_a_master_that_hands_over_is_followed_and_the_record_is_whole(cluster, schedulers_on):
+    await begin(schedulers_on, cluster.url)
+    async with load_on(cluster.url) as load:
+        print("failover", await fail(load, cluster, FAULTS["failover"]))
+    assert await recorded(cluster.url) == {row.id: 1 for row in load.rows}
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("fault", FAULTS)
+async def test_agents_go_on_after_every_fault_of_a_cluster(cluster, schedulers_on, fault):
+    await begin(schedulers_on, cluster.url)
+    async with load_on(cluster.url) as load:
+        times = [await fail(load, cluster, FAULTS[fault]) for _ in range(ROUNDS)]
+        print(fault, times, {"decisions": len(load.rows)})
+    assert await recorded(cluster.url) == {row.id: 1 for row in load.rows}
+    assert sorted(times)[len(times) // 2] < GOES_ON_S
+
+
+@pytest.fixture
+def guarded_cluster(monkeypatch):
+    """One whose nodes want a password, which stands in the environment."""
+    monkeypatch.setenv("TOOLGATE_REDIS_PASSWORD", "of-nodes")
+    with cluster_world("of-nodes") as world:
+        yield world
+
+
+async def test_each_command_goes_to_its_keys_and_a_wrong_name_is_refused_in_words(guarded_cluster):
+    world, url = guarded_cluster, check_url(guarded_cluster.url)
+    commands = RedisCommands(url, "test")
+    try:
+        written = await commands.pipeline(
+            [("SET", STREAMS, 1), ("SET", LEDGER, 2), ("TIME",), ("GET", STREAMS), ("GET", LEDGER), ("PING",)]
+        )
+        assert [*written[:2], *written[3:]] == [b"OK", b"OK", b"1", b"2", b"PONG"]
+        script = Script("toolgate_bus.state", "next_number.lua")
+        assert await commands.execute("SCRIPT", "LOAD", script.text) == script.sha.encode()
+        await asyncio.to_thread(
+            world.move_slot, LEDGER
+        )  # the node that owns it now was sent the script as well
+        assert await commands.execute("GET", LEDGER) == b"2"
+        assert (await commands.pipeline([script.command(LEDGER)]))[0] is not None
+        pages = [page async for page in find_keys(commands, "tg:{default*")]
+        found = [key for page in pages for key in page]
+        assert sorted(found) == sorted([STREAMS.encode(), LEDGER.encode()])
+        await delete_keys(commands, found)
+        assert [key async for key in find_keys(commands, "tg:*")] == []
+    finally:
+        await commands.aclose()
+    looked = {one.name: one for one in await run_checks(Context(redis=url), [])}
+    assert {looked[name].level for name in ("cluster", "cluster-ours", "cluster-coverage")} == {"ok"}
+    for node in world.nodes.values():  # whichever it is: it does not hold all keys, or takes no writes
+        with pytest.raises(ConfigError, match=r"redis\+cluster://"):
+            async with Gate.open(redis=f"redis://:of-nodes@127.0.0.1:{node.port}"):
+                pass
+    assert isinstance(await say(world.url), Refusal)  # the environment's password is put in by check_url
+
+
+async def say(url):
+    """What an ordinary command says to who cannot be served."""
+    commands = RedisCommands(url, "test")
+    try:
+        with pytest.raises((BusDown, Refusal)) as raised:
+            await commands.execute("PING")
+    finally:
+        await commands.aclose()
+    return raised.value
+
+
+async def test_servers_that_are_no_cluster_or_away_are_named(short_directory):
+    port, free = free_ports(2)
+    node = Node(short_directory, port, ['save ""'])
+    try:
+        node.start()
+        assert "no nodes of a Redis Cluster; name one as redis://" in str(
+            await say(f"redis+cluster://127.0.0.1:{port}")
+        )
+    finally:
+        node.kill()
+    assert "no node of the cluster of 127.0.0.1" in str(await say(f"redis+cluster://127.0.0.1:{free}"))
+    empty = Node(
+        short_directory, free, ['save ""', "cluster-enabled yes", f"cluster-config-file {free}.nodes"]
+    )
+    try:
+        empty.start()
+        assert "0 of 16384 slots are covered" in str(await say(f"redis+cluster://127.0.0.1:{free}"))
+        with pytest.raises(BusDown, match="slots are covered"):
+            await open_link(f"redis+cluster://127.0.0.1:{free}", "test", lambda reply, tag: None)
+    finally:
+        empty.kill()
