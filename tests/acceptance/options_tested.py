@@ -57,6 +57,10 @@ TESTED: Final[dict[str, dict[str, str]]] = {
         "test_cost_aware_options.py::test_what_is_not_to_be_learned_changes_no_choice": (
             "default.latency_s learn"
         ),
+        "test_ledger_lost.py::"
+        "test_a_scheduler_that_begins_after_the_loss_knows_of_it_and_one_may_go_on_all_the_same": (
+            "on_ledger_lost"
+        ),
         "test_cost_aware_options.py::"
         "test_what_tools_and_llms_cost_is_learned_charged_and_survives_a_restart": "charge_llm",
         "test_cost_aware_llm.py::test_every_option_of_requests_to_an_llm_holds": (

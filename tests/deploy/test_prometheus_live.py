@@ -288,3 +288,11 @@ def test_a_fleet_beside_it_neither_wakes_anybody_nor_shows_in_its_figures(in_tro
     assert set(rate) == {NAMESPACE, BESIDE}
     unnamed = 'count by (__name__) ({__name__=~"toolgate_.*", namespace=""})'
     assert shipped.query(unnamed) == []
+
+
+def test_an_alert_fires_where_the_server_was_emptied(in_trouble):
+    fleet, quick = in_trouble.fleet, in_trouble.quick
+    assert not quick.has_fired("ToolgateLedgerLost")
+    fleet.server.flushall()
+    labels = {"namespace": NAMESPACE, "book": "budget", "severity": "critical"}
+    until(lambda: quick.has_fired("ToolgateLedgerLost", **labels), "it is missed", otherwise=quick.fired)

@@ -3,7 +3,7 @@
 import time
 from typing import Any
 
-from toolgate_bus.budgets.ledger_redis import MemoryLedger
+from toolgate_bus.budgets.ledger_memory import MemoryLedger
 
 
 class CheckedLedger(MemoryLedger):

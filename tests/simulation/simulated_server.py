@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import hiredis
-from toolgate_bus.budgets.ledger_redis import MemoryLedger
+from toolgate_bus.budgets.ledger_memory import MemoryLedger
 from toolgate_bus.errors import BusDown, OutcomeUnknown
 from toolgate_bus.transport.memory import MemoryStore
 from toolgate_bus.transport.ports import Member

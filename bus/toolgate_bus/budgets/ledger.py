@@ -25,13 +25,15 @@ asked) is paid by the accounts that the step names for that case, else counted (
 from collections.abc import Sequence
 from typing import Final, Literal, NamedTuple, Protocol
 
+from toolgate_bus.budgets.epoch import LedgerLoss
 from toolgate_bus.errors import ConfigError
 from toolgate_bus.protocol.money import MAX_AMOUNT
 
 MAX_SUM: Final = 2**53 - 1
 """An account counts so far and no further: its numbers are exact, and none overflows."""
 
-Status = Literal["reserved", "denied", "closed"]
+Status = Literal["reserved", "denied", "closed", "lost"]
+DecisionKind = Literal["rebuild", "accept-loss"]
 Outcome = Literal[
     "settled", "corrected", "late", "duplicate", "unreserved", "charged", "unplaced", "foreign", "done"
 ]
@@ -72,7 +74,7 @@ class Reservation(NamedTuple):
     """What came of asking for money; asked again, in the same phase, it is the same."""
 
     status: Status
-    """`closed`: the decision is over, or a later phase was asked about."""
+    """`closed`: the decision is over, or a later phase was asked about; `lost`: the ledger was."""
     name: str = ""
     """What it was reserved for: the first offer that every account could hold."""
     amount: int = 0
@@ -93,6 +95,20 @@ class SettlementResult(NamedTuple):
     """What had been reserved."""
     over: int = 0
     """By how much the actual cost was above that."""
+
+
+LOST: Final = Reservation("lost")
+
+
+class Addition(NamedTuple):
+    """What a record shows to have been spent beyond what the books of an account say."""
+
+    account: str
+    window: int
+    amount: int
+    """Micro-units."""
+    keep_s: int = 0
+    """How long the account is kept where the books do not have it; 0 keeps it."""
 
 
 class OpenReservation(NamedTuple):
@@ -184,6 +200,27 @@ class Ledger(Protocol):
 
     async def forget(self, key: str) -> int:
         """Set what was spent from the accounts of this key to zero; how many there were."""
+
+    async def watch(self) -> None:
+        """Remember which ledger this is from now on: where it was lost, `reserve` says so."""
+
+    async def look(self) -> LedgerLoss | None:
+        """Compare the ledger with what is remembered; why it is lost, None where it is not."""
+
+    async def leave(self) -> None:
+        """Keep what is remembered for the next process."""
+
+    async def sweep(self) -> None:
+        """Tidy up, now and then: forget writers that are long gone."""
+
+    async def loss(self) -> LedgerLoss | None:
+        """Why it waits for a person; None where it does not."""
+
+    async def rebuild(self, additions: Sequence[Addition], newest: str) -> bool:
+        """Add to what was spent; False, and nothing, where the journal has a newer entry than `newest`."""
+
+    async def decide(self, kind: DecisionKind, by: str, reason: str = "", amount: int = 0) -> bool:
+        """End a quarantine, for all; False where there is none to accept. It stands in the journal."""
 
 
 def check_amount(amount: int) -> int:

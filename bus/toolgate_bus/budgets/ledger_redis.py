@@ -1,17 +1,23 @@
-"""The ledger on a Redis or Valkey server, and its twin in memory.
+"""The ledger on a Redis or Valkey server.
 
 Every step is one script run by the server (`lua/`), and may be repeated.
 """
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final, cast
+from contextlib import suppress
+from typing import Any, Final, NamedTuple, cast
 
+from toolgate_bus.budgets.epoch import ANY, LedgerEpoch, LedgerLoss, Why, read_epoch
+from toolgate_bus.budgets.epoch_file import EpochFile
+from toolgate_bus.budgets.epoch_watch import EpochWatch
 from toolgate_bus.budgets.ledger import (
     ASTRAY,
+    LOST,
     Account,
+    Addition,
     Balance,
+    DecisionKind,
     Ledger,
     Offer,
     OpenReservation,
@@ -22,17 +28,18 @@ from toolgate_bus.budgets.ledger import (
     Step,
     check_amount,
 )
-from toolgate_bus.budgets.ledger_rules import LedgerRules
 from toolgate_bus.errors import ConfigError
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_bus.transport.ports import Commands, override
 from toolgate_bus.transport.redis.reads import (
     read_fields,
+    read_hash,
     read_rows,
     read_scores,
     read_set,
     read_time,
+    remove_fields,
     remove_from_set,
     write_fields,
 )
@@ -46,15 +53,25 @@ KEPT_MS: Final = 2 * 3_600_000
 """How long what was settled is remembered: twice as long as facts are kept, which may come again."""
 TAKING: Final = Script(__package__, "ledger.lua", "ledger_taking.lua", header="#!lua\n")
 GIVING: Final = Script(__package__, "ledger.lua", "ledger_giving.lua", header="#!lua flags=allow-oom\n")
+EPOCH: Final = Script(__package__, "ledger.lua", "ledger_epoch.lua", header="#!lua flags=allow-oom\n")
+MAX_ADDITIONS: Final = 500
+"""Accounts that one script adds to."""
 _log = get_logger("toolgate.ledger")
 
 
 class RedisLedger(Ledger):
     """`Ledger` on a server; `book` keeps several apart, such as that of shadows."""
 
-    def __init__(self, commands: Commands, namespace: str, book: str = "budget") -> None:
-        self._commands = commands
+    def __init__(
+        self, commands: Commands, namespace: str, book: str = "budget", file: EpochFile | None = None
+    ) -> None:
+        """`file` keeps what is known of the ledger for the next process, where it is watched."""
+        self._commands, self._file = commands, file
         self._prefix = Keys(namespace).store_key(book)
+        self._epoch_key = f"{self._prefix}:epoch"
+        self._watch: EpochWatch | None = None
+        self._writer = ""
+        self._idle: dict[str, int] = {}
 
     @override
     async def reserve(
@@ -66,43 +83,57 @@ class RedisLedger(Ledger):
             for word in (offer.name, check_amount(offer.amount), check_amount(offer.headroom))
         ]
         words = (phase, owner, DENIED_MS, *_words(accounts), *asked)
-        status, name, amount, short, left = await self._run(TAKING, "reserve", decision, *words)
-        return Reservation(
-            cast("Status", status.decode()),
-            name.decode("utf-8", "replace"),
-            int(amount),
-            short.decode("utf-8", "replace").rpartition(":")[0],
-            int(left),
-        )
+        if self._watch is None:
+            reply: list[bytes] = await self._run(TAKING, "reserve", decision, *words, ANY, "", 0)
+            return _read_reservation(reply)
+        for _ in range(2):
+            memory, known = self._watch.memory, self._confirmations
+            if self._watch.waits:
+                break
+            reply = await self._run(TAKING, "reserve", decision, *words, memory.id, memory.fresh, known)
+            if reply[0] not in (b"lost", b"another", b"behind"):
+                memory.id = memory.id or reply[6].decode("ascii", "replace")
+                answer = _read_reservation(reply)
+                held = Offer(answer.name, answer.amount)
+                self._keep(reply[5], known, _Restoration(decision, phase, held, tuple(accounts), owner))
+                return answer
+            if reply[0] == b"lost" or await self._watch.look() is not None:
+                break
+        return LOST
 
     @override
     async def mark_executing(self, decision: str) -> None:
-        await self._run(GIVING, *_step_words(Step("executing", decision)))
+        await self._take(Step("executing", decision))
 
     @override
     async def settle(self, decision: str, actual: int | None) -> SettlementResult:
-        return _read_settlement(await self._run(GIVING, *_step_words(Step("settle", decision, actual))))
+        return await self._take(Step("settle", decision, actual))
 
     @override
     async def release(self, decision: str) -> None:
-        await self._run(GIVING, *_step_words(Step("release", decision)))
+        await self._take(Step("release", decision))
 
     @override
     async def take(self, steps: Sequence[Step]) -> list[SettlementResult]:
         if not steps:
             return []
-        asked = [GIVING.command(self._prefix, words=tuple(_step_words(step))) for step in steps]
+        known = self._confirmations
+        asked = [GIVING.command(self._prefix, words=(*_step_words(step), self._writer)) for step in steps]
         replies = await self._commands.pipeline(asked)
         settled = [
-            await self._again(step) if isinstance(reply, Exception) else _read_settlement(reply)
+            await self._again(step) if isinstance(reply, Exception) else self._read(step, reply, known)
             for step, reply in zip(steps, replies, strict=True)
         ]
         return [one for one in settled if one.outcome != "done"]
 
+    async def _take(self, step: Step) -> SettlementResult:
+        known = self._confirmations
+        return self._read(step, await self._run(GIVING, *_step_words(step)), known)
+
     async def _again(self, step: Step) -> SettlementResult:
         """Take a step whose script was not loaded, or whose outcome is unknown."""
         try:
-            return _read_settlement(await self._run(GIVING, *_step_words(step)))
+            return await self._take(step)
         except ConfigError as error:
             if "another type" not in str(error):
                 raise
@@ -121,12 +152,17 @@ class RedisLedger(Ledger):
 
     @override
     async def orphan(self, decision: str) -> bool:
-        return bool(await self._run(GIVING, "orphan", decision, TOMBSTONE_MS, KEPT_MS, ""))
+        known = self._confirmations
+        done, number = await self._run(GIVING, *_orphan_words(decision))
+        self._keep(number, known, decision)
+        return bool(done)
 
     @override
     async def charge(self, event: str, amount: int, accounts: Sequence[Account]) -> bool:
-        words = (check_amount(amount), KEPT_MS, *_words(accounts))
-        return bool(await self._run(TAKING, "charge", event, *words))
+        known, charged = self._confirmations, _Charge(event, check_amount(amount), tuple(accounts))
+        done, number = await self._run(TAKING, *charged.words())
+        self._keep(number, known, charged)
+        return bool(done)
 
     @override
     async def open(self) -> list[OpenReservation]:
@@ -169,66 +205,122 @@ class RedisLedger(Ledger):
         await write_fields(self._commands, accounts, spent=0, overruns=0, orphans=0)
         return len(places)
 
-    async def _run(self, script: Script, *words: str | int) -> Any:
-        return await script.run(self._commands, self._prefix, words=words)
-
-
-@dataclass(slots=True)
-class MemoryLedger(Ledger):
-    """`Ledger` in this process; for tests of schedulers."""
-
-    book: LedgerRules = field(default_factory=LedgerRules)
+    # ------------------------------------------------------------------ the epoch
 
     @override
-    async def reserve(
-        self, decision: str, phase: int, offers: Sequence[Offer], accounts: Sequence[Account], owner: str
-    ) -> Reservation:
-        return self.book.reserve(decision, phase, offers, accounts, owner, time.time())
+    async def watch(self) -> None:
+        self._watch = self._watch or EpochWatch(self, self._file)
+        self._writer = self._watch.memory.writer
+        await self._watch.begin()
 
     @override
-    async def mark_executing(self, decision: str) -> None:
-        self.book.mark_executing(decision)
+    async def look(self) -> LedgerLoss | None:
+        return None if self._watch is None else await self._watch.look()
 
     @override
-    async def settle(self, decision: str, actual: int | None) -> SettlementResult:
-        return self.book.settle(decision, actual, time.time())
+    async def leave(self) -> None:
+        if self._watch is not None:
+            await self._watch.end()
 
     @override
-    async def release(self, decision: str) -> None:
-        self.book.release(decision, time.time())
+    async def loss(self) -> LedgerLoss | None:
+        names = ("lost", "lost_at")
+        found = await read_fields(self._commands, self._epoch_key, *names)
+        return read_epoch({name: raw for name, raw in zip(names, found, strict=True) if raw}).loss
 
     @override
-    async def take(self, steps: Sequence[Step]) -> list[SettlementResult]:
-        settled = [self.book.take(step, time.time()) for step in steps]
-        return [one for one in settled if one.outcome != "done"]
+    async def rebuild(self, additions: Sequence[Addition], newest: str) -> bool:
+        words: list[str | int] = [newest]
+        for one in additions[:MAX_ADDITIONS]:
+            words += [f"{one.account}:{one.window}", check_amount(one.amount), one.keep_s * 1000]
+        return bool(await self._run(EPOCH, "rebuild", *words))
 
     @override
-    async def claim(self, decision: str, owner: str, by: str) -> bool:
-        return self.book.claim(decision, owner, by)
+    async def decide(self, kind: DecisionKind, by: str, reason: str = "", amount: int = 0) -> bool:
+        return bool(await self._run(EPOCH, "decide", by, kind, reason, amount))
+
+    async def read_epoch(self) -> LedgerEpoch:
+        """What the ledger says of itself."""
+        return read_epoch(await read_hash(self._commands, self._epoch_key))
+
+    async def lose(self, epoch: str, why: Why, fresh: str, replaced: Sequence[str], by: str) -> None:
+        """As `EpochPort.lose`."""
+        await self._run(EPOCH, "lose", epoch, why, fresh, *replaced, writer=by)
+
+    async def find(self, by: str) -> None:
+        """As `EpochPort.find`."""
+        await self._run(EPOCH, "find", "", writer=by)
+
+    async def declare(self, by: str, number: int) -> None:
+        """As `EpochPort.declare`."""
+        await self._run(EPOCH, "declare", "", number, writer=by)
+
+    async def take_again(self, step: Any) -> None:
+        """As `EpochPort.take_again`: not counted, since its number is declared."""
+        match step:
+            case _Restoration():
+                await self._run(TAKING, *step.words(), writer="")
+            case _Charge():
+                await self._run(TAKING, *step.words(), writer="")
+            case Step():
+                await self._run(GIVING, *_step_words(step), writer="")
+            case str():
+                await self._run(GIVING, *_orphan_words(step), writer="")
 
     @override
-    async def astray(self) -> dict[str, int]:
-        return dict(self.book.strays)
+    async def sweep(self) -> None:
+        counts = (await self.read_epoch()).counts
+        idle = [f"w:{name}" for name, number in counts.items() if self._idle.get(name) == number]
+        self._idle = dict(counts)
+        own = f"w:{self._writer}"
+        with suppress(ConfigError):  # a user of older rules may not
+            await remove_fields(self._commands, self._epoch_key, [one for one in idle if one != own])
 
-    @override
-    async def orphan(self, decision: str) -> bool:
-        return self.book.orphan(decision)
+    @property
+    def _confirmations(self) -> int:
+        return 0 if self._watch is None else self._watch.memory.confirmed
 
-    @override
-    async def charge(self, event: str, amount: int, accounts: Sequence[Account]) -> bool:
-        return self.book.charge(event, amount, accounts, time.time())
+    def _keep(self, number: bytes, known: int, step: Any) -> None:
+        """An own change was confirmed under this number; none, where nothing was changed."""
+        if number and self._watch is not None:
+            self._watch.memory.keep(_number(number), known, step, time.monotonic())
 
-    @override
-    async def open(self) -> list[OpenReservation]:
-        return self.book.open(time.time())
+    def _read(self, step: Step, reply: Any, known: int) -> SettlementResult:
+        outcome, amount, over, number = reply
+        self._keep(number, known, step)
+        return SettlementResult(cast("Outcome", outcome.decode()), int(amount), int(over))
 
-    @override
-    async def balances(self) -> list[Balance]:
-        return self.book.balances()
+    async def _run(self, script: Script, *words: str | int, writer: str | None = None) -> Any:
+        by = self._writer if writer is None else writer
+        return await script.run(self._commands, self._prefix, words=(*words, by))
 
-    @override
-    async def forget(self, key: str) -> int:
-        return self.book.forget(key)
+
+class _Restoration(NamedTuple):
+    """What was reserved, to be reserved again."""
+
+    decision: str
+    phase: int
+    held: Offer
+    accounts: tuple[Account, ...]
+    owner: str
+
+    def words(self) -> list[str | int]:
+        """For the script."""
+        asked = (self.held.name, self.held.amount, self.held.headroom)
+        head = ("restore", self.decision, self.phase, self.owner, DENIED_MS)
+        return [*head, *_words(self.accounts), *asked, ANY, "", 0]
+
+
+class _Charge(NamedTuple):
+    """What was spent without asking."""
+
+    event: str
+    amount: int
+    accounts: tuple[Account, ...]
+
+    def words(self) -> list[str | int]:
+        """For the script."""
+        return ["charge", self.event, self.amount, KEPT_MS, *_words(self.accounts)]
 
 
 def _step_words(step: Step) -> list[str | int]:
@@ -240,9 +332,19 @@ def _step_words(step: Step) -> list[str | int]:
     return words
 
 
-def _read_settlement(reply: Any) -> SettlementResult:
-    outcome, amount, over = reply
-    return SettlementResult(cast("Outcome", outcome.decode()), int(amount), int(over))
+def _orphan_words(decision: str) -> list[str | int]:
+    return ["orphan", decision, TOMBSTONE_MS, KEPT_MS, ""]
+
+
+def _read_reservation(reply: Sequence[bytes]) -> Reservation:
+    status, name, amount, short, left = reply[:5]
+    return Reservation(
+        cast("Status", status.decode()),
+        name.decode("utf-8", "replace"),
+        int(amount),
+        short.decode("utf-8", "replace").rpartition(":")[0],
+        int(left),
+    )
 
 
 def _words(accounts: Sequence[Account]) -> list[str | int]:

@@ -4,9 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
+from toolgate_bus.budgets.epoch_rules import EpochRules
 from toolgate_bus.budgets.ledger import (
     MAX_SUM,
     Account,
+    Addition,
     Balance,
     Offer,
     OpenReservation,
@@ -60,6 +62,9 @@ class LedgerRules:
     charges: set[str] = field(default_factory=set)
     """Events that were charged: apart from decisions, whose ids others choose."""
     strays: dict[str, int] = field(default_factory=dict)
+    epoch: EpochRules = field(default_factory=EpochRules)
+    changes: int = 0
+    """How often an account was changed."""
 
     def reserve(
         self,
@@ -69,8 +74,10 @@ class LedgerRules:
         accounts: Sequence[Account],
         owner: str,
         now: float,
+        *,
+        limited: bool = True,
     ) -> Reservation:
-        """As `Ledger.reserve`."""
+        """As `Ledger.reserve`; not `limited`: of what had been reserved already."""
         for offer in offers:
             check_amount(offer.amount)
             check_amount(offer.room)
@@ -85,14 +92,14 @@ class LedgerRules:
         where = _windows_of(accounts, now)
         for account, place in zip(accounts, where, strict=True):
             self.totals.setdefault(place, _AccountTotals()).limit = account.limit
-        answer = self._choose(offers, where, dict.fromkeys(held, before))
+        answer = self._choose(offers, where, dict.fromkeys(held, before), limited=limited)
         if record is None:
             record = self.records[decision] = _ReservationRecord("denied", since=now, owner=owner)
         if answer.status == "reserved":
             for place in held:
-                self.totals[place].add(reserved=-before)
+                self._change(place, reserved=-before)
             for place in where:
-                self.totals[place].add(reserved=answer.amount)
+                self._change(place, reserved=answer.amount)
             record.state, record.amount = "reserved", answer.amount
         if answer.status == "reserved" or not held:
             record.accounts = where
@@ -100,7 +107,12 @@ class LedgerRules:
         return answer
 
     def _choose(
-        self, offers: Sequence[Offer], where: Sequence[tuple[str, int]], held: Mapping[tuple[str, int], int]
+        self,
+        offers: Sequence[Offer],
+        where: Sequence[tuple[str, int]],
+        held: Mapping[tuple[str, int], int],
+        *,
+        limited: bool,
     ) -> Reservation:
         short, left = "", 0
         for offer in offers:
@@ -110,7 +122,7 @@ class LedgerRules:
                 if (total := self.totals[place]).limit is not None
             ]
             room, tightest = min(tight, key=lambda one: one[0], default=(offer.headroom, ""))
-            if offer.headroom <= room:
+            if offer.headroom <= room or not limited:
                 return Reservation("reserved", offer.name, offer.amount)
             short, left = tightest, max(0, room)
         return Reservation("denied", short=short, left=left)
@@ -152,7 +164,8 @@ class LedgerRules:
         held = record.amount if state in ("reserved", "orphaned") else 0
         over = max(0, cost - record.amount) if state in ("reserved", "orphaned") else 0
         for place in record.accounts:
-            self.totals[place].add(
+            self._change(
+                place,
                 spent=cost - (record.amount if state == "orphaned" else 0),
                 reserved=-record.amount if state == "reserved" else 0,
                 overruns=int(over > 0),
@@ -184,9 +197,9 @@ class LedgerRules:
         elif record.state in ("reserved", "denied", "orphaned"):
             for place in record.accounts:
                 if record.state == "reserved":
-                    self.totals[place].add(reserved=-record.amount)
+                    self._change(place, reserved=-record.amount)
                 elif record.state == "orphaned":
-                    self.totals[place].add(spent=-record.amount, orphans=-1)
+                    self._change(place, spent=-record.amount, orphans=-1)
             record.state = "released"
         return SettlementResult("done")
 
@@ -213,7 +226,7 @@ class LedgerRules:
         if record is None or record.state != "reserved":
             return False
         for place in record.accounts:
-            self.totals[place].add(reserved=-record.amount, spent=record.amount, orphans=1)
+            self._change(place, reserved=-record.amount, spent=record.amount, orphans=1)
         record.state = "orphaned"
         return True
 
@@ -230,7 +243,19 @@ class LedgerRules:
         for account, place in zip(accounts, _windows_of(accounts, now), strict=True):
             total = self.totals.setdefault(place, _AccountTotals())
             total.limit = account.limit
-            total.add(spent=amount)
+            self._change(place, spent=amount)
+
+    def _change(
+        self, place: tuple[str, int], spent: int = 0, reserved: int = 0, overruns: int = 0, orphans: int = 0
+    ) -> None:
+        self.totals[place].add(spent, reserved, overruns, orphans)
+        self.changes += bool(spent or reserved or overruns or orphans)
+
+    def add(self, addition: Addition) -> None:
+        """As one of `Ledger.rebuild`."""
+        place = (addition.account, addition.window)
+        self.totals.setdefault(place, _AccountTotals())
+        self._change(place, spent=addition.amount)
 
     def open(self, now: float) -> list[OpenReservation]:
         """As `Ledger.open`."""

@@ -138,12 +138,14 @@ class SettlementWorker:
             self._looked = self._clock()
         if self._clock() - self._swept >= SWEEP_S:
             await self._ledger.balances()
+            await self._ledger.sweep()
             self._swept = self._clock()
         return True
 
     async def _leads(self) -> bool:
         key = f"{self._book}:keeper"
         if await self._store.add(key, self._replica, LEASE_S):
+            self._resumed = False  # somebody may have led meanwhile, or wants all to be read again
             return True
         if await self._store.get(key) != self._replica:
             return False

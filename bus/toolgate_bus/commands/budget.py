@@ -8,9 +8,11 @@ from typing import Annotated, Any, Final, NamedTuple
 import typer
 from rich.table import Table
 
+from toolgate_bus.budgets.epoch import WHY
 from toolgate_bus.budgets.ledger import Balance
 from toolgate_bus.budgets.ledger_redis import RedisLedger
 from toolgate_bus.budgets.limits import BudgetDescription, Limits, Overrides, limit_of, read_budgets
+from toolgate_bus.commands.ledger_loss import accept_loss, rebuild
 from toolgate_bus.commands.markup import escape
 from toolgate_bus.commands.options import (
     JsonOption,
@@ -43,11 +45,24 @@ watched, and changed while it runs.
   toolgate budget set daily 12.50           within a second, until `reset`
   toolgate budget set daily/agent/anna 2    one account of it alone
   toolgate budget reset daily               nothing spent, the configured limit
+
+A ledger that was emptied, or forgot what it had confirmed, denies until somebody
+decides:
+
+\b
+  toolgate budget rebuild --from DIR        add what an archive shows to be spent
+  toolgate budget accept-loss --by NAME     go on with what the books say
 """
 
 app = typer.Typer(name="budget", help=OVERVIEW, no_args_is_help=True)
+app.command("rebuild")(rebuild)
+app.command("accept-loss")(accept_loss)
 
 _MAX_ACCOUNTS: Final = 1024
+UNTIL: Final = (
+    "What costs money is denied until `toolgate budget rebuild` has added what a record shows to be spent, "
+    "or `toolgate budget accept-loss`."
+)
 _COLUMNS: Final = ("budget", "whose", "window", "limit", "spent", "reserved", "left", "")
 _ASTRAY: Final[Mapping[str, str]] = {
     "charged": "costs were told of calls for which nothing was reserved: the fleet's budgets paid them.",
@@ -151,6 +166,8 @@ def list_(
             console.print(_table(accounts))
         else:
             err_console.print("Nothing was spent yet. Budgets are configured in a cost-aware scheduler.")
+        if loss := await book.ledger.loss():
+            err_console.print(f"The ledger was lost: {WHY[loss.why]}. {UNTIL}", soft_wrap=True)
         for outcome, many in book.astray.items():
             err_console.print(f"{many} {_ASTRAY[outcome]}", soft_wrap=True)
 

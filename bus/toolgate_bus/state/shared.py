@@ -4,7 +4,9 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-from toolgate_bus.budgets.ledger_redis import MemoryLedger, RedisLedger
+from toolgate_bus.budgets.epoch_file import find_epoch_file
+from toolgate_bus.budgets.ledger_memory import MemoryLedger
+from toolgate_bus.budgets.ledger_redis import RedisLedger
 from toolgate_bus.facts.reader import FactsReader
 from toolgate_bus.state.call_counts import MemoryCallCounter, RedisCallCounter
 from toolgate_bus.state.counters import MemoryCounter, RedisCounter
@@ -32,7 +34,7 @@ def connect_shared_state(
 
     return SharedState(
         RedisStore(commands, namespace),
-        RedisLedger(commands, namespace, book),
+        RedisLedger(commands, namespace, book, find_epoch_file(url, namespace, book)),
         book,
         FactsReader(reading, namespace),
         RedisCounter(commands, namespace),

@@ -260,6 +260,11 @@ BUDGET_ENDS: Final = _gauge(
     "When the present window of a budget ends, by the server's clock; +Inf where it is for all time.",
     *("book", "budget", "level"),
 )
+LEDGER_LOST: Final = _gauge(
+    "ledger_lost",
+    "1 where a ledger was emptied, is another one, or forgot what it had confirmed, and waits for a person.",
+    "book",
+)
 CONFIG_CHANGED: Final = _gauge(
     "config_change_timestamp_seconds",
     "When rules last changed so, by the server's clock, for a day: config:pushed, config:undone, "
@@ -287,7 +292,7 @@ BY_MODEL: Final = (MODEL_TOKENS, MODEL_COST)
 EXPORTER: Final = (
     *BY_MODEL,
     *(SAVED, REPLICAS, REVISIONS, ORCHESTRATORS, READERS, BACKLOG, PENDING, INBOX_LAG),
-    *(BUDGET_LIMIT, BUDGET_RESERVED, BUDGET_SPENT, BUDGET_USED, BUDGET_ENDS, CONFIG_CHANGED),
+    *(BUDGET_LIMIT, BUDGET_RESERVED, BUDGET_SPENT, BUDGET_USED, BUDGET_ENDS, LEDGER_LOST, CONFIG_CHANGED),
     *(LABEL_DECISIONS, EXPORTER_FACTS, EXPORTER_GAPS, EXPORTER_LAG, EXPORTER_LEADS),
 )
 

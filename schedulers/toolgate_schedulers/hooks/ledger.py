@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any, Final
 
+from toolgate_bus.budgets.epoch_file import find_epoch_file
 from toolgate_bus.budgets.ledger_redis import RedisLedger
 from toolgate_bus.errors import TransportError
 from toolgate_bus.protocol.events import Failure, Verdict
@@ -63,7 +64,7 @@ class HookLedger:
         self.shared = replace(
             make_shared_state(),
             store=RedisStore(commands, namespace),
-            ledger=RedisLedger(commands, namespace, BOOK),
+            ledger=RedisLedger(commands, namespace, BOOK, find_epoch_file(url, namespace, BOOK)),
             book=BOOK,
             facts=facts,
         )

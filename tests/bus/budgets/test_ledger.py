@@ -12,7 +12,8 @@ from toolgate_bus.budgets.ledger import (
     SettlementResult,
     Step,
 )
-from toolgate_bus.budgets.ledger_redis import MemoryLedger, RedisLedger
+from toolgate_bus.budgets.ledger_memory import MemoryLedger
+from toolgate_bus.budgets.ledger_redis import RedisLedger
 from toolgate_bus.errors import ConfigError, TransportError
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.protocol.money import MAX_AMOUNT

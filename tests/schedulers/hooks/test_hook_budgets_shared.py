@@ -106,16 +106,16 @@ async def test_what_a_session_held_that_died_is_paid_at_its_estimate(
     await wait_until(paid, timeout=30)
 
 
-async def test_a_ledger_that_is_away_denies_and_is_told_when_it_is_back(own_server, wait_until):
+async def test_a_ledger_that_is_away_denies_and_is_told_when_it_is_back(own_durable_server, wait_until):
     session = Session("s-1")
-    close = await cost_aware.mount(session, CONFIG | {"redis": own_server.url})
+    close = await cost_aware.mount(session, CONFIG | {"redis": own_durable_server.url})
     assert await session.select("c1") == "continue"
-    own_server.kill()
+    own_durable_server.kill()
     assert await session.select("c2") == "deny"
     await session.emit("tool:post", "c1", result={})
     hook = session._handlers["tool:post"].__self__
     assert len(hook.owed) == 1
-    own_server.start()
+    own_durable_server.start()
     await wait_until(lambda: not hook.owed, timeout=15)
     assert await session.select("c3") == "continue"
     await close()

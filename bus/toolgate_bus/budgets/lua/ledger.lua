@@ -14,10 +14,13 @@
 --     p:accounts             set of account keys with their windows
 --     p:journal              stream: each change of what was spent, written with it; the newest 100,000
 --     p:astray               hash: how often money was told of that was not reserved, by outcome
+--     p:epoch                hash: which ledger this is, and how much each writer has changed (`epoch.py`)
+-- The last argument is who writes (nobody: it is not counted).
 local p, op, id = KEYS[1], ARGV[1], ARGV[2]
 local t = redis.call('TIME')
 local now = t[1] * 1000 + math.floor(t[2] / 1000)
-local rkey, open = p .. ':r:' .. id, p .. ':open'
+local rkey, open, ekey = p .. ':r:' .. id, p .. ':open', p .. ':epoch'
+local writer, counted = ARGV[#ARGV], ''
 local most = 9007199254740991
 
 local function fields(key)
@@ -53,6 +56,10 @@ local function add(where, name, amount)
 end
 local function commit()
   for _, one in ipairs(changes) do redis.call('HSET', one[1], one[2], whole(one[3][one[2]])) end
+  if #changes > 0 and writer ~= '' then
+    local found = redis.pcall('HINCRBY', ekey, 'w:' .. writer, 1)
+    if type(found) == 'number' then counted = whole(found) end
+  end
 end
 
 -- An entry of the journal, after all else is written. Where it cannot be (an older user's rights, a key of another

@@ -1,6 +1,6 @@
 
 -- `executing`, `release`, `orphan`, `settle` and `claim`
--- decision, tombstone_ms, keep_ms, who tells it (or nobody), then the operation's own
+-- decision, tombstone_ms, keep_ms, who tells it (or nobody), then the operation's own, who writes
 local by = ARGV[5]
 local r = known(by)
 local where = places(r)
@@ -14,7 +14,7 @@ local function close(state, keep)
 end
 local function stray(outcome)
   redis.call('HINCRBY', p .. ':astray', outcome, 1)
-  return {outcome, '0', '0'}
+  return {outcome, '0', '0', counted}
 end
 
 if op == 'claim' then
@@ -27,7 +27,7 @@ if is_foreign(r, by) then return stray('foreign') end
 
 if op == 'executing' then
   if r.state == 'reserved' then redis.call('HSET', rkey, 'exec', '1') end
-  return {'done', '0', '0'}
+  return {'done', '0', '0', ''}
 end
 
 if op == 'release' then
@@ -43,22 +43,22 @@ if op == 'release' then
   end
   commit()
   if r.state == 'orphaned' then journal('release', -amount, amount, where, r.name) end
-  return {'done', '0', '0'}
+  return {'done', '0', '0', counted}
 end
 
 if op == 'orphan' then
-  if r.state ~= 'reserved' then return 0 end
+  if r.state ~= 'reserved' then return {0, ''} end
   add(where, 'reserved', -amount)
   add(where, 'spent', amount)
   add(where, 'orphans', 1)
   close('orphaned', ARGV[4])
   commit()
   journal('orphan', amount, amount, where, r.name)
-  return 1
+  return {1, counted}
 end
 
 -- settle: actual (-1: as reserved), and where nothing is: amount (-1: is not counted), accounts that pay
-if r.state == 'settled' then return {'duplicate', '0', '0'} end
+if r.state == 'settled' then return {'duplicate', '0', '0', ''} end
 local cost = number(ARGV[6])
 if r.state == nil or #where == 0 then
   local keep = r.state == nil and ARGV[3] or ARGV[4]
@@ -66,7 +66,7 @@ if r.state == nil or #where == 0 then
   if cost < 0 then cost = otherwise end
   if otherwise < 0 or cost == 0 then
     close('settled', keep)
-    return {'unreserved', '0', '0'}
+    return {'unreserved', '0', '0', ''}
   end
   local list = accounts(8)
   add(keys_of(list), 'spent', cost)
@@ -97,4 +97,4 @@ if over > 0 then add(where, 'overruns', 1) end
 close('settled', ARGV[4])
 commit()
 journal('settle', spent, amount, where, r.name)
-return {outcome, whole(amount), whole(over)}
+return {outcome, whole(amount), whole(over), counted}

@@ -1,9 +1,9 @@
 
--- `reserve` and `charge`
+-- `reserve`, `restore` (what was reserved already, whatever the limits say now) and `charge`
 if op == 'charge' then
   rkey = p .. ':u:' .. id
   local amount, list = number(ARGV[3]), accounts(5)
-  if redis.call('EXISTS', rkey) == 1 then return 0 end
+  if redis.call('EXISTS', rkey) == 1 then return {0, ''} end
   add(keys_of(list), 'spent', amount)
   list_them(list)
   touch(list)
@@ -11,17 +11,30 @@ if op == 'charge' then
   redis.call('HSET', rkey, 'state', 'settled')
   redis.call('PEXPIRE', rkey, ARGV[4])
   journal('charge', amount, 0, keys_of(list))
-  return 1
+  return {1, counted}
 end
 
--- reserve: decision, phase, owner, memo_ms, accounts…, then offers: name, amount, what is needed, …
+-- reserve: decision, phase, owner, memo_ms, accounts…, then offers: name, amount, what is needed, …, then the epoch
+-- that is remembered (`*`: any will do), one for a ledger that has none, how many changes this writer knows of, the writer
+local remembered, told, have = ARGV[#ARGV - 3], '', ''
+if op == 'reserve' then
+  local epoch = redis.call('HMGET', ekey, 'id', 'lost', 'w:' .. writer)
+  if remembered ~= '*' then
+    local trouble = epoch[2] and 'lost' or remembered ~= '' and epoch[1] ~= remembered and 'another'
+      or number(epoch[3]) < number(ARGV[#ARGV - 1]) and 'behind'
+    if trouble then return {trouble, '', '0', '', '0', '', ''} end
+  end
+  have = epoch[3] or ''
+  if not epoch[1] then redis.call('HSET', ekey, 'id', ARGV[#ARGV - 2], 'since', whole(now)) end
+  if remembered == '' then told = epoch[1] or ARGV[#ARGV - 2] end
+end
 local r, phase = known(ARGV[4]), number(ARGV[3])
 local over = r.state and r.state ~= 'reserved' and r.state ~= 'denied'
 if r.state and (over or is_foreign(r, ARGV[4]) or phase < number(r.phase)) then
-  return {'closed', '', '0', '', '0'}
+  return {'closed', '', '0', '', '0', '', told}
 end
 if r.state and phase == number(r.phase) then
-  return {r.status, r.name, r.answered, r.short, r.left}
+  return {r.status, r.name, r.answered, r.short, r.left, have, told}
 end
 local list = accounts(6)
 local offers = 6 + 1 + 4 * #list
@@ -35,7 +48,7 @@ local where = keys_of(list)
 add(held, 'reserved', 0)
 add(where, 'reserved', 0)
 local status, name, amount, short, left = 'denied', '', 0, '', 0
-for i = offers, #ARGV, 3 do
+for i = offers, #ARGV - 4, 3 do
   local want, needed, room, tight = number(ARGV[i + 1]), number(ARGV[i + 2]), nil, ''
   for _, one in ipairs(list) do
     local limit, has = number(one.limit), account(one.key)
@@ -44,7 +57,7 @@ for i = offers, #ARGV, 3 do
       if room == nil or free < room then room, tight = free, one.key end
     end
   end
-  if room == nil or needed <= room then
+  if room == nil or needed <= room or op == 'restore' then
     status, name, amount = 'reserved', ARGV[i], want
     break
   end
@@ -74,4 +87,4 @@ if status == 'reserved' then
 elseif r.state ~= 'reserved' then
   redis.call('PEXPIRE', rkey, ARGV[5])
 end
-return {status, name, whole(amount), short, whole(left)}
+return {status, name, whole(amount), short, whole(left), counted, told}

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from toolgate_bus.budgets.epoch import WHY, LedgerLoss
 from toolgate_bus.budgets.ledger import Balance, OpenReservation
 from toolgate_bus.budgets.limits import BudgetDescription, Overrides, limit_of
 from toolgate_bus.commands.doctor.finding import Diagnostic, error, fine, how_many, notice, warning
@@ -30,6 +31,8 @@ class BookState(NamedTuple):
     """Decisions that hold money; None where this user may not see them."""
     astray: Mapping[str, int] = {}
     """How often money was told of that was not reserved, by outcome."""
+    loss: LedgerLoss | None = None
+    """Why it waits for a person."""
 
 
 class _Account(NamedTuple):
@@ -50,6 +53,7 @@ def budget_findings(books: Iterable[BookState], now: float) -> list[Diagnostic]:
     for book in books:
         accounts = list(_accounts(book, now))
         found += [
+            *_check_loss(book, now),
             *_check_keeper(book),
             *_check_usage(book, accounts),
             *_check_orphans(book, accounts),
@@ -88,6 +92,19 @@ def _check_keeper(book: BookState) -> list[Diagnostic]:
     what = f"there are budgets ({_names(sorted(book.budgets))}), and no scheduler that keeps them is alive"
     change = "toolgate scheduler run cost-aware --config FILE; and name it in `required` of the plans"
     return [notice(SUBJECT, "budgets-unkept", what, change)]
+
+
+def _check_loss(book: BookState, now: float) -> list[Diagnostic]:
+    """A ledger that waits for a person."""
+    if book.loss is None:
+        return []
+    since = f" for {max(0.0, now - book.loss.since) / 60:.0f} min" if book.loss.since else ""
+    what = f"the ledger was lost{_of(book)}: {WHY[book.loss.why]}; what costs money is denied{since}"
+    change = (
+        f"toolgate budget rebuild --from DIR (an archive) or --facts{_option(book)}; else toolgate budget "
+        f"accept-loss --by NAME{_option(book)}"
+    )
+    return [error(SUBJECT, "ledger-lost", what, change)]
 
 
 def _check_usage(book: BookState, accounts: Sequence[_Account]) -> list[Diagnostic]:

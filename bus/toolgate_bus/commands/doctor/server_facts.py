@@ -120,13 +120,14 @@ async def books(commands: Commands, namespace: str) -> list[BookState]:
     for book in BOOKS:
         ledger = RedisLedger(commands, namespace, book)
         balances, budgets = await ledger.balances(), await read_budgets(store, book)
-        if balances or budgets:
+        loss = await ledger.loss()
+        if balances or budgets or loss:
             kept = await store.get(f"{book}:keeper") is not None
             limits = await Limits(store, book).read()
             # Modules keep their own book themselves, for as long as they live.
             kept = kept or book == "budget-hooks"
             held, astray = await _read_reservations(ledger), await ledger.astray()
-            found.append(BookState(book, budgets, limits, balances, kept, held, astray))
+            found.append(BookState(book, budgets, limits, balances, kept, held, astray, loss))
     return found
 
 

@@ -82,11 +82,16 @@ class FleetGauges:
     async def _of_budgets(self) -> list[Gauges]:
         if time.monotonic() - self._budgets_at >= BUDGETS_EVERY_S:
             books: list[BudgetBook] = []
+            lost: dict[tuple[str, ...], float] = {}
             for book, ledger in self._ledgers.items():
+                loss = await ledger.loss()
                 if budgets := await read_budgets(self._store, book):
                     limits = await Limits(self._store, book).read()
                     books.append((book, budgets, limits, await ledger.balances()))
-            self._budgets = budget_gauges(books, await read_time(self._commands))
+                if budgets or loss is not None:
+                    lost[(book,)] = float(loss is not None)
+            gauges = budget_gauges(books, await read_time(self._commands))
+            self._budgets = [*gauges, Gauges(definitions.LEDGER_LOST, lost)]
             self._budgets_at = time.monotonic()
         return self._budgets
 

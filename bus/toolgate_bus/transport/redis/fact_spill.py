@@ -49,7 +49,7 @@ class FactSpill:
         """Leave these frames to the next process; False where they cannot be kept."""
         try:
             packed = packing.pack([orchestrator, list(frames)])
-            directory = _make(find_state())
+            directory = make_private(find_state())
             if len(packed) > MAX_BYTES or len(list(directory.glob(f"{self._bus}-*"))) >= MAX_FILES:
                 return False
             place = directory / f"{self._bus}-{secrets.token_hex(8)}"
@@ -92,22 +92,23 @@ class FactSpill:
     def _list(self) -> list[Path]:
         try:
             directory = find_state()
-            _check(directory.lstat(), stat.S_ISDIR)
+            check_private(directory.lstat(), stat.S_ISDIR)
             return sorted(one for one in directory.glob(f"{self._bus}-*") if not one.suffix)[:MAX_FILES]
         except (OSError, RuntimeError):
             return []
 
 
-def _make(directory: Path) -> Path:
+def make_private(directory: Path) -> Path:
+    """This directory, made for this user alone; raises PermissionError where it is open to others."""
     for one in (*reversed(directory.parents), directory):  # `parents=True` would leave them open to others
         if not one.exists():
             one.mkdir(mode=0o700, exist_ok=True)
-    _check(directory.lstat(), stat.S_ISDIR)
+    check_private(directory.lstat(), stat.S_ISDIR)
     return directory
 
 
-def _check(found: os.stat_result, is_kind: Any) -> None:
-    """Raises PermissionError for what is not this user's alone."""
+def check_private(found: os.stat_result, is_kind: Any) -> None:
+    """Raise PermissionError for what is not this user's alone."""
     if not is_kind(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
         raise PermissionError("it is not yours alone")
 
@@ -116,7 +117,7 @@ def _check(found: os.stat_result, is_kind: Any) -> None:
 def _open(place: Path) -> Iterator[BinaryIO]:
     """The file, for this process alone; raises OSError where another has it, or it is not to be trusted."""
     with os.fdopen(os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
-        _check(os.fstat(file.fileno()), stat.S_ISREG)
+        check_private(os.fstat(file.fileno()), stat.S_ISREG)
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if not os.fstat(file.fileno()).st_nlink:
             raise FileNotFoundError("another has written it meanwhile")

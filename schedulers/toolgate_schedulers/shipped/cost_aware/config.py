@@ -4,7 +4,7 @@ Money is written in units of the currency (`0.40`) and counted in whole micro-un
 """
 
 import re
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 from toolgate_bus.budgets.calendar import MAX_ZONE, CalendarWindow, find_zone
@@ -127,6 +127,10 @@ class CostAwareConfig(StrictModel):
     """Requests to LLMs are asked about as calls are, and reserved for in the same budgets; see below."""
     charge_llm: bool = Field(default=False, strict=True)
     """Without `llm`: charge what LLM requests have cost (`usage.cost_usd`) to the same budgets."""
+    on_ledger_lost: Literal["deny", "continue"] = "deny"
+    """Where the ledger was emptied, is another one, or forgot what it had confirmed: `deny` all that costs
+    money until somebody decides (`toolgate budget rebuild`, `accept-loss`), or `continue` with what is
+    there."""
     currency: Annotated[str, Field(max_length=16)] = "USD"
     """For texts."""
 

@@ -11,6 +11,11 @@ from toolgate_schedulers.shipped.alternatives import group_of
 from toolgate_schedulers.shipped.cost_aware.config import DAY, HOUR, SLICE, CostAwareConfig
 from toolgate_schedulers.shipped.cost_aware.estimates import Candidate, CostHistory, estimate
 
+LOST: Final = (
+    "The ledger was lost: nobody knows what was spent, and nothing that costs money may run until an "
+    "operator decides (toolgate budget rebuild, or accept-loss). Do not repeat this call for now."
+)
+LOST_RULE: Final = "ledger-lost"
 _SHOWN_TOOLS: Final = 5
 _TIMES: Final = {HOUR: "every hour", DAY: "every day"}
 

@@ -52,7 +52,7 @@ from toolgate_schedulers.shipped.cost_aware.llm_prices import (
     name_of_model,
     other_models,
 )
-from toolgate_schedulers.shipped.cost_aware.messages import refusal, replacement
+from toolgate_schedulers.shipped.cost_aware.messages import LOST, LOST_RULE, refusal, replacement
 
 LOOK_S: Final = 0.5
 """How often the replica looks for limits that were set and for what was learned."""
@@ -118,6 +118,7 @@ class CostAware:
         self.overrides: Overrides = {}
         self._news = False
         """Whether something was learned that the store does not have yet."""
+        self._is_lost = False
         self._tasks: list[asyncio.Task[None]] = []
 
     async def decide(self, call: ToolSelecting) -> Verdict:
@@ -133,6 +134,8 @@ class CostAware:
         offers = [Offer(one.offer, one.estimate.reserve, room=one.estimate.most) for one in candidates]
         phase = 0 if call.phase == "select" else 1
         answer = await self._shared.ledger.reserve(call.id, phase, offers, accounts, asking.get())
+        if answer.status == "lost":
+            return Deny(reason=LOST, rule_name=LOST_RULE)
         if answer.status == "denied":
             said = refusal(self.config, self.learned, call, candidates, answer)
             return Deny(reason=said, rule_name=answer.short.partition("/")[0][:MAX_RULE])
@@ -150,14 +153,10 @@ class CostAware:
     async def start(self, context: SchedulerContext) -> None:
         """Read what is known, and begin to keep the ledger."""
         self.use(context.shared)
+        if self.config.budgets and self.config.on_ledger_lost == "deny":
+            await context.shared.ledger.watch()
         await self.look()
-        told = [
-            BudgetDescription(
-                one.name, one.level, one.limit, one.window_s, self.config.currency, one.calendar
-            )
-            for one in self.config.budgets
-        ]
-        await describe(context.shared.store, context.shared.book, told)
+        await self._describe()
         keeper = SettlementWorker(
             context.shared.ledger,
             context.shared.facts,
@@ -170,12 +169,23 @@ class CostAware:
         )
         self._tasks = [asyncio.create_task(keep(work)) for work in (keeper.run, self._look_often)]
 
+    async def _describe(self) -> None:
+        """Write down what budgets there are."""
+        told = [
+            BudgetDescription(
+                one.name, one.level, one.limit, one.window_s, self.config.currency, one.calendar
+            )
+            for one in self.config.budgets
+        ]
+        await describe(self._shared.store, self._shared.book, told)
+
     async def stop(self) -> None:
         """Stop keeping, and write down what was learned last."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         with contextlib.suppress(TransportError):
+            await self._shared.ledger.leave()
             await self._write_down()
 
     def use(self, shared: SharedState) -> None:
@@ -185,7 +195,14 @@ class CostAware:
         self._learned_key = f"{shared.book}:learned"
 
     async def look(self) -> None:
-        """Read the limits that were set, and what was learned; or write down what this one learned."""
+        """Read the limits that were set, and what was learned; or write down what this one learned.
+
+        Where the ledger was lost, what stood beside it may be, too.
+        """
+        loss = await self._shared.ledger.look()
+        if loss is not None and not self._is_lost:
+            await self._describe()
+        self._is_lost = loss is not None
         self.overrides = await self._limits.read()
         if self._news:
             await self._write_down()

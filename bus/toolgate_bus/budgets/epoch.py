@@ -1,0 +1,206 @@
+"""The ledger's epoch: which ledger this is, what it has taken, and whether that is what a replica remembers.
+
+    the ledger      id (chance, at its first reserve) · how many changes of each writer · why it is lost
+    each replica    the id · how many own changes were confirmed, and the newest of them · others' numbers
+
+    no id, or another  ─▶ lost: emptied, restarted without its data, another server: waits for a person
+    own number lower   ─▶ a failover forgot writes: written again, in their order, and nothing is lost
+    another's lower    ─▶ waited for: who is alive writes its own again; else lost, as a person has to know
+    decided            ─▶ somebody accepted the loss, or rebuilt the books: remembered as it is now
+
+Pure.
+"""
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, NamedTuple
+
+KEPT_S: Final = 30.0
+"""Seconds for which own changes are kept, to be written again."""
+MAX_KEPT: Final = 10_000
+GRACE_S: Final = 5.0
+"""So long another replica has to write again what the ledger forgot of it."""
+IDLE_S: Final = 300.0
+"""A writer's number may be taken off the ledger once it has stood still for twice as long."""
+MAX_REPLACED: Final = 16
+ANY: Final = "*"
+"""What is told of the epoch by who does not mind a loss."""
+LOST: Final = ("missing", "another", "behind")
+
+Why = Literal["missing", "another", "behind"]
+WHY: Final[Mapping[Why, str]] = {
+    "missing": "it was emptied or restarted without its data, or the address names an empty server",
+    "another": "it is another one than its schedulers know",
+    "behind": "it forgot changes that it had confirmed, of a replica that is gone",
+}
+"""For people."""
+Judgement = Literal["fine", "adopt", "rewrite", "wait", "find", "missing", "another", "behind", "lost"]
+
+
+class LedgerLoss(NamedTuple):
+    """A ledger that waits for a person."""
+
+    why: Why
+    """`missing` and `another`: it is empty, or another one; `behind`: it forgot its newest changes."""
+    since: float
+    """When it was noticed, in seconds since the epoch; 0 where that is not known."""
+
+
+class LedgerEpoch(NamedTuple):
+    """What a ledger says of itself."""
+
+    id: str = ""
+    """Nobody has reserved in it yet where there is none."""
+    since: float = 0.0
+    """When it began, in seconds since the epoch."""
+    counts: Mapping[str, int] = {}
+    """Changes by writer."""
+    loss: LedgerLoss | None = None
+    lost_by: str = ""
+    """Who noticed it."""
+    replaced: frozenset[str] = frozenset()
+    """Epochs that this one stands in the place of."""
+    decided: int = 0
+    """How often somebody ended a quarantine."""
+
+
+class KeptChange(NamedTuple):
+    """A change of a replica's own that the ledger confirmed."""
+
+    number: int
+    at: float
+    step: Any
+    """What is taken again, should the ledger forget it."""
+
+
+@dataclass(slots=True)
+class EpochMemory:
+    """What one replica remembers."""
+
+    writer: str
+    fresh: str
+    """The epoch of a ledger that has none."""
+    id: str = ""
+    replaced: tuple[str, ...] = ()
+    counts: dict[str, int] = field(default_factory=dict)
+    """Others' numbers, as they were seen last."""
+    moved: dict[str, float] = field(default_factory=dict)
+    """When each was seen to change."""
+    decided: int = 0
+    confirmed: int = 0
+    """The highest number of an own change that the ledger told."""
+    kept: deque[KeptChange] = field(default_factory=deque)
+    dropped: int = 0
+    """The highest number of those that are not kept any more."""
+    fallen: int | None = None
+    """How many own changes the ledger has, where that is less than were confirmed."""
+    waits_since: float | None = None
+    """Since when another's number is too low."""
+    last: float = 0.0
+    """When the last own change was confirmed."""
+
+    def keep(self, number: int, known: int, step: Any, now: float) -> None:
+        """An own change was confirmed under this number; `known` were when it was sent."""
+        if number <= known:
+            self.fallen = number - 1 if self.fallen is None else min(self.fallen, number - 1)
+        self.confirmed, self.last = max(self.confirmed, number), now
+        kept = self.kept
+        kept.append(KeptChange(number, now, step))
+        while kept and (kept[0].at < now - KEPT_S or len(kept) > MAX_KEPT):
+            self.dropped = max(self.dropped, kept.popleft().number)
+
+    def judge(self, seen: LedgerEpoch, now: float) -> Judgement:
+        """What is to be done about what the ledger says; others' numbers are remembered by it."""
+        if self.id and seen.id != self.id and self.id not in seen.replaced:
+            return "another" if seen.id else "missing"
+        if seen.id != self.id or seen.decided > self.decided:
+            return "lost" if seen.loss else "adopt"
+        if self._find_missing(seen, now):
+            return "rewrite" if self.fallen is not None and self.dropped <= self.fallen else "behind"
+        if self._is_behind(seen, now):
+            self.waits_since = now if self.waits_since is None else self.waits_since
+            return "lost" if seen.loss else "wait" if now - self.waits_since < GRACE_S else "behind"
+        self.waits_since = None
+        self._remember(seen, now)
+        if seen.loss:
+            mine = seen.loss.why == "behind" and seen.lost_by == self.writer
+            return "find" if mine else "lost"
+        return "fine"
+
+    def _find_missing(self, seen: LedgerEpoch, now: float) -> bool:
+        """Whether own changes are missing."""
+        own = seen.counts.get(self.writer)
+        if own is None and self.confirmed and now - self.last > IDLE_S:
+            # Its number was taken off the list: nothing of it is new.
+            self.dropped = self.confirmed = 0
+            self.fallen = None
+            self.kept.clear()
+        elif (own or 0) < self.confirmed:
+            self.fallen = min(own or 0, self.confirmed if self.fallen is None else self.fallen)
+        return self.fallen is not None
+
+    def _is_behind(self, seen: LedgerEpoch, now: float) -> bool:
+        """Whether changes of others are missing; who stood still for long may have been taken off."""
+        for writer, number in list(self.counts.items()):
+            if writer not in seen.counts and now - self.moved[writer] > IDLE_S:
+                del self.counts[writer], self.moved[writer]
+            elif seen.counts.get(writer, 0) < number:
+                return True
+        return False
+
+    def _remember(self, seen: LedgerEpoch, now: float) -> None:
+        for writer, number in seen.counts.items():
+            if writer != self.writer and self.counts.get(writer) != number:
+                self.counts[writer], self.moved[writer] = number, now
+
+    def adopt(self, seen: LedgerEpoch, now: float) -> None:
+        """Remember this ledger, as it is, from now on."""
+        if self.id:  # what it forgot is no gap any more
+            self.confirmed, self.dropped, self.fallen = seen.counts.get(self.writer, 0), 0, None
+            self.kept.clear()
+            self.counts.clear()
+            self.moved.clear()
+        if self.id not in ("", seen.id):
+            self.replaced = (*self.replaced, self.id)[-MAX_REPLACED:]
+        self.id, self.decided, self.waits_since = seen.id, seen.decided, None
+        self._remember(seen, now - 2 * IDLE_S)  # nobody knows for how long they have stood still
+
+    def list_forgotten(self) -> list[KeptChange]:
+        """Own changes that the ledger forgot, in their order."""
+        return [one for one in self.kept if self.fallen is not None and one.number > self.fallen]
+
+    def as_json(self) -> dict[str, Any]:
+        """What outlasts this process."""
+        counts = {**self.counts, **({self.writer: self.confirmed} if self.confirmed else {})}
+        return {"id": self.id, "replaced": list(self.replaced), "counts": counts, "decided": self.decided}
+
+    def recall(self, kept: Any, age_s: float, now: float) -> None:
+        """Take what an earlier process kept so long ago; what is none is passed over."""
+        match kept:
+            case {"id": str(id_), "replaced": [*replaced], "counts": dict(counts), "decided": int(decided)}:
+                self.id, self.decided = id_[:64], decided
+                self.replaced = tuple(str(one)[:64] for one in replaced[-MAX_REPLACED:])
+                for writer, number in counts.items():
+                    if isinstance(writer, str) and type(number) is int and number > 0:
+                        self.counts[writer], self.moved[writer] = number, now - age_s - 2 * IDLE_S
+
+
+def read_epoch(fields: Mapping[str, bytes]) -> LedgerEpoch:
+    """The hash that a ledger keeps of itself, whatever is in it."""
+    texts = {name: value.decode("ascii", "replace")[:64] for name, value in fields.items()}
+    why = next((one for one in LOST if one == texts.get("lost")), None)
+    loss = LedgerLoss(why, _number(texts.get("lost_at")) / 1000) if why else None
+    return LedgerEpoch(
+        texts.get("id", ""),
+        _number(texts.get("since")) / 1000,
+        {name[2:]: _number(value) for name, value in texts.items() if name.startswith("w:")},
+        loss,
+        texts.get("lost_by", ""),
+        frozenset(name[4:] for name in texts if name.startswith("was:")),
+        _number(texts.get("decided")),
+    )
+
+
+def _number(text: str | None) -> int:
+    return int(text) if text and text.isascii() and text.isdecimal() and len(text) < 17 else 0

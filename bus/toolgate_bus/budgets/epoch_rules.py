@@ -1,0 +1,72 @@
+"""What a ledger says of itself, as rules in memory: what `lua/ledger_epoch.lua` does on a server. Pure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from toolgate_bus.budgets.epoch import LedgerEpoch, LedgerLoss, Why
+
+
+@dataclass(slots=True)
+class EpochRules:
+    """One ledger's epoch."""
+
+    id: str = ""
+    since: float = 0.0
+    counts: dict[str, int] = field(default_factory=dict)
+    loss: LedgerLoss | None = None
+    lost_by: str = ""
+    replaced: set[str] = field(default_factory=set)
+    decided: int = 0
+
+    def check(
+        self, remembered: str, confirmed: int, writer: str
+    ) -> Literal["lost", "another", "behind"] | None:
+        """Why nothing may be reserved by who remembers this; None where it may."""
+        if self.loss is not None:
+            return "lost"
+        if remembered and remembered != self.id:
+            return "another"
+        return "behind" if self.counts.get(writer, 0) < confirmed else None
+
+    def begin(self, fresh: str, now: float) -> str:
+        """Its name, which is `fresh` where it had none."""
+        if not self.id:
+            self.id, self.since = fresh, now
+        return self.id
+
+    def count(self, writer: str) -> int:
+        """One more change of this writer; how many there are."""
+        self.counts[writer] = self.counts.get(writer, 0) + 1
+        return self.counts[writer]
+
+    def tell(self) -> LedgerEpoch:
+        """All of it."""
+        counts, replaced = dict(self.counts), frozenset(self.replaced)
+        return LedgerEpoch(self.id, self.since, counts, self.loss, self.lost_by, replaced, self.decided)
+
+    def lose(self, epoch: str, why: Why, fresh: str, replaced: Sequence[str], by: str, now: float) -> None:
+        """As `EpochPort.lose`."""
+        if why != "behind" and (self.id == epoch or epoch in self.replaced):
+            return
+        self.begin(fresh, now)
+        if why != "behind":
+            self.replaced.update((epoch, *replaced))
+        if self.loss is None:
+            self.loss, self.lost_by = LedgerLoss(why, now), by
+
+    def find(self, by: str) -> None:
+        """As `EpochPort.find`."""
+        if self.loss is not None and self.loss.why == "behind" and self.lost_by == by:
+            self.loss = None
+
+    def declare(self, by: str, number: int) -> None:
+        """As `EpochPort.declare`."""
+        self.counts[by] = max(self.counts.get(by, 0), number)
+
+    def decide(self, kind: str) -> bool:
+        """As `Ledger.decide`."""
+        if self.loss is None and kind == "accept-loss":
+            return False
+        self.loss, self.decided = None, self.decided + 1
+        return True

@@ -1,0 +1,120 @@
+"""Watches a ledger for one replica: whether it is the one that is remembered, and has all that was confirmed.
+
+What that means is in `epoch`; here it is done: writes that a failover forgot are written again, a ledger that
+was lost is marked, for all replicas, until a person decides. A file keeps the memory for the next process.
+"""
+
+import asyncio
+import secrets
+import time
+from collections.abc import Sequence
+from typing import Any, Final, Protocol
+
+import anyio
+from anyio import to_thread
+
+from toolgate_bus.budgets.epoch import EpochMemory, LedgerEpoch, LedgerLoss, Why
+from toolgate_bus.budgets.epoch_file import EpochFile
+from toolgate_bus.errors import ConfigError
+from toolgate_bus.telemetry.loggers import get_logger
+
+WRITE_S: Final = 10.0
+"""Seconds between two writes of the file, unless the ledger is another."""
+_log = get_logger("toolgate.ledger")
+
+
+class EpochPort(Protocol):
+    """What a ledger does for its watch; each may be repeated."""
+
+    async def read_epoch(self) -> LedgerEpoch:
+        """What it says of itself."""
+
+    async def lose(self, epoch: str, why: Why, fresh: str, replaced: Sequence[str], by: str) -> None:
+        """Mark it as lost, for all; `epoch` is what is remembered, `fresh` names one that has no name."""
+
+    async def find(self, by: str) -> None:
+        """What `by` had missed is there again."""
+
+    async def declare(self, by: str, number: int) -> None:
+        """So many changes `by` has made."""
+
+    async def take_again(self, step: Any) -> None:
+        """Take a step that was forgotten, whatever the limits say."""
+
+
+class EpochWatch:
+    """One replica's."""
+
+    def __init__(self, port: EpochPort, file: EpochFile | None = None) -> None:
+        self._port, self._file = port, file
+        self.memory = EpochMemory(secrets.token_hex(6), secrets.token_hex(8))
+        self.waits = False
+        """Whether others have yet to write again what is missing of them."""
+        self._turn = asyncio.Lock()
+        self._written: Any = None
+        self._written_at = 0.0
+
+    async def begin(self) -> None:
+        """Recall what an earlier process knew, and look."""
+        if self._file is not None:
+            kept, age_s = await to_thread.run_sync(self._file.read)
+            self.memory.recall(kept, age_s, time.monotonic())
+        await self.look()
+
+    async def end(self) -> None:
+        """Keep what is known for the next process."""
+        with anyio.CancelScope(shield=True):
+            await self._write(at_once=True)
+
+    async def look(self) -> LedgerLoss | None:
+        """Compare, and do what that asks for; why the ledger is lost, None where it is not."""
+        async with self._turn:
+            loss = await self._look()
+            await self._write(at_once=False)
+            return loss
+
+    async def _look(self) -> LedgerLoss | None:
+        memory, seen, now = self.memory, await self._port.read_epoch(), time.monotonic()
+        judgement = memory.judge(seen, now)
+        self.waits = judgement == "wait"
+        if judgement in ("missing", "another", "behind"):
+            why: Why = judgement
+            if seen.loss is None:
+                _log.error("the ledger was lost: toolgate budget rebuild, or accept-loss", why=why)
+            await self._port.lose(memory.id, why, secrets.token_hex(8), memory.replaced, memory.writer)
+            return LedgerLoss(why, time.time())
+        if judgement == "wait":
+            return LedgerLoss("behind", time.time())
+        if judgement == "adopt":
+            memory.adopt(seen, now)
+        elif judgement == "rewrite":
+            await self._write_again()
+            return seen.loss
+        elif judgement == "find":
+            await self._port.find(memory.writer)
+            return None
+        return seen.loss
+
+    async def _write_again(self) -> None:
+        """Write what the ledger forgot; who fails in the middle begins anew, which changes nothing."""
+        forgotten = self.memory.list_forgotten()
+        for one in forgotten:
+            try:
+                await self._port.take_again(one.step)
+            except ConfigError as error:  # somebody wrote over its key: this step fails for ever
+                _log.error("a change of the ledger cannot be written again", error=str(error))
+            await self._port.declare(self.memory.writer, one.number)
+        await self._port.declare(self.memory.writer, self.memory.confirmed)
+        self.memory.fallen = None
+        _log.warning(
+            "a failover forgot changes of the ledger: they were written again", changes=len(forgotten)
+        )
+
+    async def _write(self, *, at_once: bool) -> None:
+        if self._file is None or not self.memory.id:
+            return
+        kept, now = self.memory.as_json(), time.monotonic()
+        is_new = self._written is None or kept["id"] != self._written["id"]
+        if kept != self._written and (at_once or is_new or now - self._written_at >= WRITE_S):
+            await to_thread.run_sync(self._file.write, kept)
+            self._written, self._written_at = kept, now

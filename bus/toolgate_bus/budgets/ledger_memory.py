@@ -1,0 +1,183 @@
+"""The ledger in this process, by the pure rules: for tests of schedulers, and simulated worlds."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from toolgate_bus.budgets.epoch import LedgerEpoch, LedgerLoss, Why
+from toolgate_bus.budgets.epoch_watch import EpochWatch
+from toolgate_bus.budgets.ledger import (
+    LOST,
+    Account,
+    Addition,
+    Balance,
+    DecisionKind,
+    Ledger,
+    Offer,
+    OpenReservation,
+    Reservation,
+    SettlementResult,
+    Step,
+)
+from toolgate_bus.budgets.ledger_rules import LedgerRules
+from toolgate_bus.transport.ports import override
+
+
+@dataclass(slots=True)
+class MemoryLedger(Ledger):
+    """`Ledger` in this process; for tests of schedulers."""
+
+    book: LedgerRules = field(default_factory=LedgerRules)
+    _watch: EpochWatch | None = None
+
+    @override
+    async def reserve(
+        self, decision: str, phase: int, offers: Sequence[Offer], accounts: Sequence[Account], owner: str
+    ) -> Reservation:
+        watch = self._watch
+        if watch is None:
+            return self.book.reserve(decision, phase, offers, accounts, owner, time.time())
+        for _ in range(2):
+            memory = watch.memory
+            trouble = self.book.epoch.check(memory.id, memory.confirmed, memory.writer)
+            if watch.waits or trouble == "lost":
+                break
+            if trouble is None:
+                memory.id = self.book.epoch.begin(memory.fresh, time.time())
+                with self._count() as kept:
+                    answer = self.book.reserve(decision, phase, offers, accounts, owner, time.time())
+                    held = [Offer(answer.name, answer.amount)]
+                    kept.append(partial(self._restore, decision, phase, held, accounts, owner))
+                return answer
+            if await watch.look() is not None:
+                break
+        return LOST
+
+    def _restore(
+        self, decision: str, phase: int, held: Sequence[Offer], accounts: Sequence[Account], owner: str
+    ) -> None:
+        self.book.reserve(decision, phase, held, accounts, owner, time.time(), limited=False)
+
+    @override
+    async def mark_executing(self, decision: str) -> None:
+        self.book.mark_executing(decision)
+
+    @override
+    async def settle(self, decision: str, actual: int | None) -> SettlementResult:
+        with self._count() as kept:
+            kept.append(lambda: self.book.settle(decision, actual, time.time()))
+            return self.book.settle(decision, actual, time.time())
+
+    @override
+    async def release(self, decision: str) -> None:
+        with self._count() as kept:
+            kept.append(lambda: self.book.release(decision, time.time()))
+            self.book.release(decision, time.time())
+
+    @override
+    async def take(self, steps: Sequence[Step]) -> list[SettlementResult]:
+        settled = [self._take(step) for step in steps]
+        return [one for one in settled if one.outcome != "done"]
+
+    def _take(self, step: Step) -> SettlementResult:
+        with self._count() as kept:
+            kept.append(lambda: self.book.take(step, time.time()))
+            return self.book.take(step, time.time())
+
+    @override
+    async def claim(self, decision: str, owner: str, by: str) -> bool:
+        return self.book.claim(decision, owner, by)
+
+    @override
+    async def astray(self) -> dict[str, int]:
+        return dict(self.book.strays)
+
+    @override
+    async def orphan(self, decision: str) -> bool:
+        with self._count() as kept:
+            kept.append(lambda: self.book.orphan(decision))
+            return self.book.orphan(decision)
+
+    @override
+    async def charge(self, event: str, amount: int, accounts: Sequence[Account]) -> bool:
+        with self._count() as kept:
+            kept.append(lambda: self.book.charge(event, amount, accounts, time.time()))
+            return self.book.charge(event, amount, accounts, time.time())
+
+    @override
+    async def open(self) -> list[OpenReservation]:
+        return self.book.open(time.time())
+
+    @override
+    async def balances(self) -> list[Balance]:
+        return self.book.balances()
+
+    @override
+    async def forget(self, key: str) -> int:
+        return self.book.forget(key)
+
+    # ------------------------------------------------------------------ the epoch
+
+    @override
+    async def watch(self) -> None:
+        self._watch = self._watch or EpochWatch(self)
+        await self._watch.begin()
+
+    @override
+    async def look(self) -> LedgerLoss | None:
+        return None if self._watch is None else await self._watch.look()
+
+    @override
+    async def leave(self) -> None:
+        """There is no next process."""
+
+    @override
+    async def loss(self) -> LedgerLoss | None:
+        return self.book.epoch.loss
+
+    @override
+    async def rebuild(self, additions: Sequence[Addition], newest: str) -> bool:
+        for one in additions:
+            self.book.add(one)
+        return True
+
+    @override
+    async def decide(self, kind: DecisionKind, by: str, reason: str = "", amount: int = 0) -> bool:
+        return self.book.epoch.decide(kind)
+
+    @override
+    async def sweep(self) -> None:
+        """There are no other writers."""
+
+    async def read_epoch(self) -> LedgerEpoch:
+        """What the book says of itself."""
+        return self.book.epoch.tell()
+
+    async def lose(self, epoch: str, why: Why, fresh: str, replaced: Sequence[str], by: str) -> None:
+        """As `EpochPort.lose`."""
+        self.book.epoch.lose(epoch, why, fresh, replaced, by, time.time())
+
+    async def find(self, by: str) -> None:
+        """As `EpochPort.find`."""
+        self.book.epoch.find(by)
+
+    async def declare(self, by: str, number: int) -> None:
+        """As `EpochPort.declare`."""
+        self.book.epoch.declare(by, number)
+
+    async def take_again(self, step: Any) -> None:
+        """As `EpochPort.take_again`."""
+        step()
+
+    @contextmanager
+    def _count(self) -> Iterator[list[Callable[[], Any]]]:
+        """One step, which is counted where it changes anything; the block says how to take it again."""
+        kept: list[Callable[[], Any]] = []
+        before, watch = self.book.changes, self._watch
+        yield kept
+        if watch is not None and self.book.changes != before:
+            known, writer = watch.memory.confirmed, watch.memory.writer
+            watch.memory.keep(self.book.epoch.count(writer), known, kept[0], time.monotonic())

@@ -1,0 +1,64 @@
+
+-- `lose`, `find`, `declare`, `decide` and `rebuild`: a ledger that was lost, and what ends that
+if op == 'lose' then
+  -- the epoch that is remembered; why, one for a ledger that has none, what that one had replaced…, who writes
+  local epoch = redis.call('HMGET', ekey, 'id', 'lost', 'was:' .. id)
+  if ARGV[3] ~= 'behind' and (epoch[1] == id or epoch[3]) then return 0 end
+  if not epoch[1] then redis.call('HSET', ekey, 'id', ARGV[4], 'since', whole(now)) end
+  if ARGV[3] ~= 'behind' then
+    redis.call('HSET', ekey, 'was:' .. id, '1')
+    for i = 5, #ARGV - 1 do redis.call('HSET', ekey, 'was:' .. ARGV[i], '1') end
+  end
+  if not epoch[2] then redis.call('HSET', ekey, 'lost', ARGV[3], 'lost_at', whole(now), 'lost_by', writer) end
+  return 1
+end
+
+if op == 'find' then
+  -- what was missing is there again, by who had missed it
+  local epoch = redis.call('HMGET', ekey, 'lost', 'lost_by')
+  if epoch[1] == 'behind' and epoch[2] == writer then redis.call('HDEL', ekey, 'lost', 'lost_at', 'lost_by') end
+  return 1
+end
+
+if op == 'declare' then
+  -- how many changes this writer has made, now that they were made again
+  local has = number(redis.call('HGET', ekey, 'w:' .. writer))
+  if has < number(ARGV[3]) then redis.call('HSET', ekey, 'w:' .. writer, ARGV[3]) end
+  return 1
+end
+
+local function decide(kind, by, reason, amount)
+  local epoch = redis.call('HMGET', ekey, 'lost', 'since')
+  redis.call('HDEL', ekey, 'lost', 'lost_at', 'lost_by')
+  redis.call('HINCRBY', ekey, 'decided', 1)
+  redis.pcall('XADD', p .. ':journal', 'MAXLEN', '~', 100000, '*', 'entry', cmsgpack.pack({
+    event = 'ledger', kind = kind, id = kind, amount = 0, accounts = {}, at = now / 1000, by = by, reason = reason,
+    added = amount, lost = epoch[1] or '', since = number(epoch[2]) / 1000,
+  }))
+  return 1
+end
+
+if op == 'decide' then
+  -- who; what was decided, why, how much was added
+  if not redis.call('HGET', ekey, 'lost') and ARGV[3] == 'accept-loss' then return 0 end
+  return decide(ARGV[3], id, ARGV[4], number(ARGV[5]))
+end
+
+if op == 'rebuild' then
+  -- the journal's newest entry as it was read; then of each account: its key, what is added, how long it is kept (ms)
+  local newest = redis.call('XREVRANGE', p .. ':journal', '+', '-', 'COUNT', 1)
+  if (newest[1] and newest[1][1] or '0-0') ~= id then return 0 end
+  local list = {}
+  for i = 3, #ARGV - 1, 3 do
+    list[#list + 1] = {key = ARGV[i], new = account(ARGV[i]).limit == nil, keep = number(ARGV[i + 2])}
+    add({ARGV[i]}, 'spent', number(ARGV[i + 1]))
+  end
+  list_them(list)
+  commit()
+  for _, one in ipairs(list) do
+    local key = p .. ':a:' .. one.key
+    if one.new then redis.call('HSET', key, 'limit', '-1') end
+    if one.new and one.keep > 0 then redis.call('PEXPIRE', key, one.keep) end
+  end
+  return 1
+end

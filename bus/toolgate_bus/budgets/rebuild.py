@@ -1,0 +1,115 @@
+"""What a record of the ledger's journal shows to have been spent beyond what its books say.
+
+A journal adds up to its accounts. After a failover it may tell the same twice (what was forgotten is written
+again): the end of a decision counts once, so does its orphan and that one's correction. What somebody has
+accepted as lost is spent no more.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from toolgate_bus.budgets.ledger import Addition, Balance
+from toolgate_bus.budgets.limits import BudgetDescription
+from toolgate_bus.protocol.money import MAX_AMOUNT
+
+REMEMBERED: Final = 100_000
+"""Entries among which one that is told twice is found."""
+DAY_S: Final = 86_400
+WORK_S: Final = 30 * DAY_S
+"""How long accounts of sessions, trees and slices are kept."""
+MAX_KEPT_S: Final = 368 * DAY_S
+_ENDS: Final = ("settle", "charge")
+_ONCE: Final = ("orphan", "release")
+_WORK: Final = ("session", "tree")
+
+Entry = Mapping[str, Any]
+_Place = tuple[str, int]
+
+
+@dataclass(slots=True)
+class SeenEntries:
+    """Entries of one journal, each of which counts once."""
+
+    _seen: OrderedDict[tuple[str, str], Entry] = field(default_factory=OrderedDict)
+
+    def take(self, entry: Entry) -> bool:
+        """Whether this one was not told before."""
+        kind, id_ = str(entry.get("kind")), str(entry.get("id"))
+        if kind not in (*_ENDS, *_ONCE):
+            return True
+        key = ("end" if kind in _ENDS else kind, id_)
+        if key in self._seen:
+            return False
+        self._seen[key] = entry
+        if len(self._seen) > REMEMBERED:
+            self._seen.popitem(last=False)
+        return True
+
+    def since(self, at: float) -> Iterable[Entry]:
+        """Those that are remembered and not older."""
+        return [one for one in self._seen.values() if float(one["at"]) >= at]
+
+
+@dataclass(slots=True)
+class JournalSums:
+    """What the journal of one book adds up to."""
+
+    book: str
+    spent: dict[_Place, int] = field(default_factory=dict)
+    entries: int = 0
+    twice: int = 0
+    last: str = "0-0"
+    """The entry that was read last."""
+    last_at: float = 0.0
+    """When the newest entry was written, in seconds since the epoch."""
+    _seen: SeenEntries = field(default_factory=SeenEntries)
+
+    def take(self, entry: Entry) -> None:
+        """Add one entry (`journal.is_entry`); those of other books are passed over."""
+        if entry["book"] != self.book:
+            return
+        self.entries += 1
+        self.last = entry["entry"]
+        self.last_at = max(self.last_at, float(entry["at"]))
+        if not self._seen.take(entry):
+            self.twice += 1
+            return
+        if entry.get("kind") == "accept-loss" and entry.get("lost") != "behind":
+            self._forget_before(entry.get("since"))
+        self._add(entry)
+
+    def _add(self, entry: Entry) -> None:
+        for key, window in entry["accounts"]:
+            self.spent[key, window] = self.spent.get((key, window), 0) + int(entry["amount"])
+
+    def _forget_before(self, began: Any) -> None:
+        """What was in the ledger before this one was accepted as lost."""
+        if isinstance(began, int | float) and began > 0:
+            self.spent.clear()
+            for entry in self._seen.since(float(began)):
+                self._add(entry)
+
+    def beyond(self, balances: Iterable[Balance], budgets: Mapping[str, BudgetDescription]) -> list[Addition]:
+        """What is to be added to the books, so that they say what the journal does; by account."""
+        books = {(one.key, one.window): one.spent for one in balances}
+        return [
+            Addition(
+                key,
+                window,
+                min(spent - books.get((key, window), 0), MAX_AMOUNT),
+                keep_of(key, window, budgets),
+            )
+            for (key, window), spent in sorted(self.spent.items())
+            if spent > books.get((key, window), 0)
+        ]
+
+
+def keep_of(key: str, window: int, budgets: Mapping[str, BudgetDescription]) -> int:
+    """How many seconds an account is kept that nobody touches; 0 keeps it."""
+    name, _, rest = key.partition("/")
+    budget = budgets.get(name)
+    if window:
+        return budget.window_s + 2 * DAY_S if budget is not None and budget.window_s else MAX_KEPT_S
+    return WORK_S if name == "slice" or rest.partition("/")[0] in _WORK else 0

@@ -1,0 +1,319 @@
+"""`toolgate budget rebuild` and `accept-loss`: what a person decides about a ledger that was lost."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from toolgate_bus.budgets.epoch import LedgerLoss
+from toolgate_bus.budgets.journal import JournalPlace, is_entry, journal_key, read_journal
+from toolgate_bus.budgets.ledger import Addition
+from toolgate_bus.budgets.ledger_redis import MAX_ADDITIONS, RedisLedger
+from toolgate_bus.budgets.limits import BudgetDescription, read_budgets
+from toolgate_bus.budgets.rebuild import JournalSums
+from toolgate_bus.commands.decisions.archive_progress import GAP, words_of_gap
+from toolgate_bus.commands.decisions.archive_reader import open_archive
+from toolgate_bus.commands.markup import escape
+from toolgate_bus.commands.options import (
+    JsonOption,
+    NamespaceOption,
+    RedisOption,
+    console,
+    err_console,
+    join_bus,
+    run_async,
+)
+from toolgate_bus.commands.terminal import new_table, print_json
+from toolgate_bus.errors import CodecError, ConfigError, TransportError
+from toolgate_bus.facts.reader import FactsReader
+from toolgate_bus.protocol.money import format_amount
+from toolgate_bus.protocol.packing import unpack
+from toolgate_bus.server.settings import BusSettings
+from toolgate_bus.telemetry.printable import visible
+from toolgate_bus.transport.redis.clock import entry_order
+from toolgate_bus.transport.redis.connection import RedisCommands
+from toolgate_bus.transport.redis.reads import read_last
+from toolgate_bus.transport.redis.store import RedisStore
+
+ATTEMPTS: Final = 20
+TOLD_EVERY: Final = 100_000
+MAX_WORDS: Final = 200
+NO_ENTRY: Final = "0-0"
+FACTS_S: Final = 120.0
+"""How long the scheduler may take to read the record anew."""
+POLL_S: Final = 0.1
+
+BookOption = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME", help="Whose ledger: budget, budget-shadow (rehearsals), budget-hooks (hook modules)."
+    ),
+]
+
+
+@dataclass(slots=True)
+class _Loss:
+    """One book, and what is wrong with it."""
+
+    commands: RedisCommands
+    namespace: str
+    name: str
+    ledger: RedisLedger
+    budgets: dict[str, BudgetDescription]
+    loss: LedgerLoss | None
+
+    def money(self, account: str, amount: int) -> str:
+        """For people."""
+        budget = self.budgets.get(account.partition("/")[0])
+        return format_amount(amount, budget.currency if budget else "")
+
+
+def accept_loss(
+    by: Annotated[str, typer.Option("--by", metavar="NAME", help="Who decides this.")],
+    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why, for the journal.")] = "",
+    book: BookOption = "budget",
+    redis: RedisOption = None,
+    namespace: NamespaceOption = "default",
+    json_: JsonOption = False,
+) -> None:
+    """Go on with what the books say, although the ledger was lost: what is missing is never counted.
+
+    It ends the quarantine of all schedulers at once, and stands in the ledger's journal with the name. Where
+    there is an archive, `toolgate budget rebuild --from DIR` gives back what was spent.
+
+    \b
+      toolgate budget accept-loss --by anna --reason "a test fleet"
+    """
+    who, why = _words(by, "--by"), visible(reason)[:MAX_WORDS]
+
+    async def work(book: _Loss) -> None:
+        if book.loss is None or not await book.ledger.decide("accept-loss", who, why):
+            raise ConfigError(f"the ledger {book.name} is not lost: there is nothing to accept")
+        told = {"book": book.name, "decided": "accept-loss", "why": book.loss.why, "by": who, "reason": why}
+        _say(json_, told, f"accepted: the ledger {book.name} goes on with what its books say.")
+
+    _on_book(redis, namespace, book, work)
+
+
+def rebuild(
+    archive: Annotated[
+        Path | None, typer.Option("--from", metavar="DIR", help="What `toolgate decisions archive` keeps.")
+    ] = None,
+    facts: Annotated[
+        bool, typer.Option("--facts", help="What the server's own record of the last hour tells.")
+    ] = False,
+    by: Annotated[str, typer.Option("--by", metavar="NAME", help="Who decides this, for the journal.")] = "",
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would be added; change nothing.")
+    ] = False,
+    book: BookOption = "budget",
+    redis: RedisOption = None,
+    namespace: NamespaceOption = "default",
+    json_: JsonOption = False,
+) -> None:
+    """Add to the books what a record shows beyond them, and end the quarantine of a ledger that was lost.
+
+    The archive has the ledger's journal: what it adds up to is what was spent, to the unit, up to the moment
+    in which it was read last. Done twice it adds nothing. What the record does not have stays lost.
+
+    Without an archive, --facts has the cost-aware scheduler read the last hour's record on the server once
+    more: it settles what it finds unsettled, from the fleet's budgets where nobody knows the others.
+
+    \b
+      toolgate budget rebuild --from /var/lib/toolgate/archive --dry-run
+      toolgate budget rebuild --from /var/lib/toolgate/archive --by anna
+      toolgate budget rebuild --facts --by anna
+    """
+    if (archive is None) != facts:
+        raise ConfigError("give --from DIR (an archive), or --facts (the server's record), and not both")
+
+    async def work(book: _Loss) -> None:
+        if archive is not None:
+            sums, place = await asyncio.to_thread(_read_archive, archive, book)
+            await _rebuild(book, sums, place, by, json_, dry_run=dry_run)
+        else:
+            await _read_facts_again(book, by, json_, dry_run=dry_run)
+
+    _on_book(redis, namespace, book, work)
+
+
+# ---------------------------------------------------------------------- from an archive
+
+
+def _read_archive(directory: Path, book: _Loss) -> tuple[JournalSums, JournalPlace]:
+    opened, sums = open_archive(directory), JournalSums(book.name)
+    if opened.committed is not None and opened.committed.namespace != book.namespace:
+        raise ConfigError(
+            f"{directory}: is of namespace {opened.committed.namespace}; give it by --namespace"
+        )
+    for number, line in enumerate(opened.facts(), 1):
+        if number % TOLD_EVERY == 0:
+            err_console.print(f"{number} lines read")
+        if is_entry(line):
+            sums.take(line)
+        elif line["event"] == GAP and line.get("kind") == "journal" and line.get("book") == book.name:
+            err_console.print(f"Not whole: {escape(words_of_gap(line))}", soft_wrap=True)
+    return sums, JournalPlace(sums.last)
+
+
+async def _rebuild(
+    book: _Loss, sums: JournalSums, place: JournalPlace, by: str, json_: bool, *, dry_run: bool
+) -> None:
+    """Add what is beyond the books, which may be written to meanwhile: then it is reckoned anew."""
+    added: list[Addition] = []
+    for _ in range(ATTEMPTS):
+        newest = await _read_newest(book)
+        place = await _read_beyond(book, sums, place)
+        missing = sums.beyond(await book.ledger.balances(), book.budgets)
+        if dry_run:
+            added = missing
+            break
+        while missing and await book.ledger.rebuild(missing[:MAX_ADDITIONS], newest):
+            added, missing = [*added, *missing[:MAX_ADDITIONS]], missing[MAX_ADDITIONS:]
+        if not missing:
+            if added or book.loss is not None:
+                await book.ledger.decide("rebuild", visible(by)[:MAX_WORDS], "archive", _sum(added))
+            break
+    else:
+        raise TransportError("the books are written to all the time; try again")
+    _show(book, added, sums, json_, dry_run=dry_run)
+
+
+async def _read_newest(book: _Loss) -> str:
+    """Id of the journal's newest entry on the server; that of none where there is none."""
+    (page,) = await read_last(book.commands, [journal_key(book.namespace, book.name)], 1)
+    if isinstance(page, Exception):
+        raise ConfigError(f"the ledger's journal may not be read: {page}")
+    return str(page[0][0].decode("ascii", "replace")) if page else NO_ENTRY
+
+
+async def _read_beyond(book: _Loss, sums: JournalSums, place: JournalPlace) -> JournalPlace:
+    """Take what the server's journal has beyond the archive; how far it was read."""
+    while True:
+        page = await read_journal(book.commands, book.namespace, book.name, place)
+        if page.refused:
+            raise ConfigError(f"the ledger's journal may not be read: {page.refused}")
+        for entry in page.entries:
+            sums.take(entry)
+        place = page.place
+        if page.whole:
+            return place
+
+
+def _sum(added: list[Addition]) -> int:
+    return sum(one.amount for one in added)
+
+
+def _show(book: _Loss, added: list[Addition], sums: JournalSums, json_: bool, *, dry_run: bool) -> None:
+    until = datetime.fromtimestamp(sums.last_at, UTC).isoformat(timespec="seconds")
+    if json_:
+        for one in added:
+            print_json({"account": one.account, "window": one.window, "added": one.amount})
+        told = {"book": book.name, "accounts": len(added), "entries": sums.entries, "until": until}
+        print_json({**told, "changed": not dry_run, "was_lost": book.loss.why if book.loss else None})
+        return
+    if added:
+        table = new_table(("account", "window", "would be added" if dry_run else "added"), right=("window",))
+        for one in added:
+            table.add_row(
+                escape(one.account), str(one.window or ""), escape(book.money(one.account, one.amount))
+            )
+        console.print(table)
+    console.print(
+        f"{len(added)} accounts, by {sums.entries} entries of the journal, the newest of {until}."
+        if sums.entries
+        else "The record has no entry of this ledger's journal: there is nothing to add.",
+        soft_wrap=True,
+    )
+    if not dry_run:
+        console.print(f"The ledger {escape(book.name)} is in use.")
+
+
+# ---------------------------------------------------------------------- from the record on the server
+
+
+async def _read_facts_again(book: _Loss, by: str, json_: bool, *, dry_run: bool) -> None:
+    """Have the scheduler that keeps the book read the record from its beginning."""
+    store = RedisStore(book.commands, book.namespace)
+    if await store.get(f"{book.name}:keeper") is None:
+        raise ConfigError(f"no scheduler keeps the ledger {book.name}: start cost-aware first")
+    newest, costs = await _look_at_record(book)
+    if dry_run:
+        told = {"book": book.name, "calls": costs, "changed": False}
+        _say(json_, told, f"{costs} calls of the record told a cost; those that are not settled would be.")
+        return
+    before = {(one.key, one.window): one.spent for one in await book.ledger.balances()}
+    await store.delete(f"{book.name}:read")
+    await store.delete(f"{book.name}:keeper")
+    ends = time.monotonic() + FACTS_S
+    while not _has_read(await store.get(f"{book.name}:read"), newest):
+        if time.monotonic() > ends:
+            raise TransportError("no scheduler has read the record within two minutes; try again")
+        await asyncio.sleep(POLL_S)
+    after = await book.ledger.balances()
+    added = [
+        Addition(one.key, one.window, more)
+        for one in after
+        if (more := one.spent - before.get((one.key, one.window), 0)) > 0
+    ]
+    await book.ledger.decide("rebuild", visible(by)[:MAX_WORDS], "facts", _sum(added))
+    told = {"book": book.name, "calls": costs, "changed": True, "added": [_told(one) for one in added]}
+    words = ", ".join(f"{one.account} {book.money(one.account, one.amount)}" for one in added) or "nothing"
+    _say(json_, told, f"added: {words}. The ledger {book.name} is in use.")
+
+
+def _told(one: Addition) -> dict[str, object]:
+    return {"account": one.account, "window": one.window, "added": one.amount}
+
+
+async def _look_at_record(book: _Loss) -> tuple[dict[str, str], int]:
+    """How far each writer's facts go, and how many tell a cost."""
+    newest: dict[str, str] = {}
+    costs = 0
+    async for fact in FactsReader(book.commands, book.namespace).read_stored():
+        newest[fact["orchestrator"]] = fact["entry"]
+        costs += type(fact.get("cost")) is int
+    return newest, costs
+
+
+def _has_read(raw: bytes | None, newest: dict[str, str]) -> bool:
+    try:
+        read = unpack(raw) if raw else None
+    except CodecError:
+        return False
+    if not isinstance(read, dict):
+        return not newest
+    return all(entry_order(str(read.get(name, "0-0"))) >= entry_order(last) for name, last in newest.items())
+
+
+# ---------------------------------------------------------------------- both
+
+
+def _words(text: str, option: str) -> str:
+    if not text.strip():
+        raise ConfigError(f"{option}: say who decides")
+    return visible(text)[:MAX_WORDS]
+
+
+def _on_book(redis: str | None, namespace: str, name: str, work: Callable[[_Loss], Awaitable[None]]) -> None:
+    async def open_book(settings: BusSettings) -> None:
+        async with aclosing(RedisCommands(str(settings.redis), "toolgate-budget", connections=1)) as commands:
+            ledger = RedisLedger(commands, settings.namespace, name)
+            budgets = await read_budgets(RedisStore(commands, settings.namespace), name)
+            await work(_Loss(commands, settings.namespace, name, ledger, budgets, await ledger.loss()))
+
+    with join_bus(redis, namespace, None) as settings:
+        run_async(lambda: open_book(settings))
+
+
+def _say(json_: bool, told: Mapping[str, object], words: str) -> None:
+    if json_:
+        print_json(dict(told))
+    else:
+        console.print(escape(words), soft_wrap=True)

@@ -1,0 +1,334 @@
+"""The ledger that knows when it was lost: emptied, another one, or an older copy of itself.
+
+Both kinds of ledger; the server's is on a real one: FLUSHALL, and older copies by RESTORE.
+"""
+
+import asyncio
+import copy
+import json
+import stat
+from contextlib import asynccontextmanager
+
+import pytest
+from toolgate_bus.budgets import epoch as rules
+from toolgate_bus.budgets.epoch import EpochMemory, LedgerEpoch
+from toolgate_bus.budgets.epoch_file import EpochFile, find_epoch_file
+from toolgate_bus.budgets.ledger import Account, Addition, Offer, Step
+from toolgate_bus.budgets.ledger_memory import MemoryLedger
+from toolgate_bus.budgets.ledger_redis import RedisLedger
+from toolgate_bus.budgets.ledger_rules import LedgerRules
+from toolgate_bus.transport.redis.connection import RedisCommands
+from toolgate_bus.transport.redis.fact_spill import find_state
+
+FLEET = Account("daily/fleet", 1000)
+
+
+class MemoryWorld:
+    """A book that several replicas share, and that may be replaced."""
+
+    def __init__(self):
+        self.ledgers = []
+
+    async def join(self):
+        """One more replica, which watches."""
+        ledger = MemoryLedger(self.ledgers[0].book) if self.ledgers else MemoryLedger()
+        self.ledgers.append(ledger)
+        await ledger.watch()
+        return ledger
+
+    def _put(self, book):
+        for one in self.ledgers:
+            one.book = book
+
+    async def empty(self):
+        self._put(LedgerRules())
+
+    async def copy(self):
+        return copy.deepcopy(self.ledgers[0].book)
+
+    async def put_back(self, book):
+        self._put(copy.deepcopy(book))
+
+
+class ServerWorld:
+    """A real server."""
+
+    def __init__(self, url, commands):
+        self.url, self.commands = url, commands
+
+    async def join(self):
+        ledger = RedisLedger(self.commands, "default")
+        await ledger.watch()
+        return ledger
+
+    async def empty(self):
+        await self.commands.execute("FLUSHALL")
+
+    async def copy(self):
+        keys = await self.commands.execute("KEYS", "*")
+        return [(key, await self.commands.execute("DUMP", key)) for key in keys]
+
+    async def put_back(self, copied):
+        await self.empty()
+        for key, dumped in copied:
+            await self.commands.execute("RESTORE", key, 0, dumped)
+
+
+@pytest.fixture(params=["memory", "redis"])
+async def world(request):
+    if request.param == "memory":
+        yield MemoryWorld()
+        return
+    url = request.getfixturevalue("own_server").url
+    commands = RedisCommands(url, "test")
+    yield ServerWorld(url, commands)
+    await commands.aclose()
+
+
+async def spend(ledger, decision, amount=10, accounts=(FLEET,)):
+    """Reserve, and settle; what came of the first."""
+    answer = await ledger.reserve(decision, 0, [Offer("tool", amount)], list(accounts), "o")
+    if answer.status == "reserved":
+        await ledger.take([Step("settle", decision, amount, "o")])
+    return answer.status
+
+
+async def spent(ledger):
+    return sum(one.spent for one in await ledger.balances())
+
+
+async def test_a_ledger_that_is_new_to_everybody_is_used_at_once(world):
+    one, two = await world.join(), await world.join()
+    assert [await spend(one, "a"), await spend(two, "b"), await spend(one, "c")] == ["reserved"] * 3
+    assert await one.look() is None
+    assert await two.look() is None
+    assert await one.loss() is None
+
+
+async def test_an_emptied_ledger_reserves_nothing_for_anybody_until_somebody_decides(world):
+    one, two = await world.join(), await world.join()
+    assert await spend(one, "a") == "reserved"
+    assert await two.look() is None
+    await world.empty()
+    assert await spend(one, "b") == "lost"
+    assert (await one.loss()).why == "missing"
+    assert (await one.look()).why == "missing"
+    newcomer = await world.join()
+    assert [await spend(ledger, "c") for ledger in (one, two, newcomer)] == ["lost"] * 3
+    assert await spent(one) == 0
+    assert await one.decide("accept-loss", "anna", "we know")
+    assert [await spend(ledger, f"d{number}") for number, ledger in enumerate((one, two, newcomer))] == [
+        "reserved"
+    ] * 3
+    assert not await one.decide("accept-loss", "anna")
+    assert [await ledger.look() for ledger in (one, two, newcomer)] == [None] * 3
+
+
+async def test_who_begins_with_an_empty_ledger_is_stopped_by_the_first_who_remembers_another(world):
+    one = await world.join()
+    await spend(one, "a")
+    await world.empty()
+    newcomer = await world.join()
+    assert await spend(newcomer, "b") == "reserved"  # nobody has told it anything
+    assert (await one.look()).why == "another"
+    assert await spend(newcomer, "c") == "lost"
+    assert await one.rebuild([Addition(FLEET.key, 0, 10)], "0-0") or isinstance(one, RedisLedger)
+    assert await one.decide("rebuild", "anna", amount=10)
+    assert [await spend(one, "d"), await spend(newcomer, "e")] == ["reserved"] * 2
+
+
+async def test_a_ledger_that_comes_back_as_it_was_is_taken_up_again(world):
+    one = await world.join()
+    await spend(one, "a")
+    kept = await world.copy()
+    await world.empty()
+    assert await spend(one, "b") == "lost"
+    await world.put_back(kept)
+    assert await spend(one, "c") == "reserved"
+
+
+async def test_an_older_copy_gets_back_what_was_confirmed_and_nothing_is_lost(world):
+    one, two = await world.join(), await world.join()
+    await spend(one, "a")
+    await one.reserve("open", 0, [Offer("tool", 7)], [FLEET], "o")
+    kept = await world.copy()
+    await spend(one, "b", 20)
+    await two.reserve("held", 0, [Offer("tool", 5)], [FLEET], "o")
+    await one.take([Step("settle", "open", 9, "o")])
+    await one.charge("usage-1", 3, [FLEET])
+    await one.reserve("gone", 0, [Offer("tool", 4)], [FLEET], "o")
+    await one.orphan("gone")
+    assert await one.look() is None
+    before = [(one.key, one.spent, one.reserved) for one in await one.balances()]
+    await world.put_back(kept)
+    assert await spent(one) == 10
+    await two.look()
+    assert await spend(one, "c", 0) == "reserved"  # it is noticed before anything is granted
+    assert await two.look() is None
+    assert [(one.key, one.spent, one.reserved) for one in await one.balances()] == before
+    assert await one.loss() is None
+
+
+async def test_a_settlement_in_front_of_every_question_hides_no_gap(world):
+    one = await world.join()
+    await one.reserve("x", 0, [Offer("tool", 1)], [FLEET], "o")
+    await one.reserve("y", 0, [Offer("tool", 1)], [FLEET], "o")
+    kept = await world.copy()
+    await spend(one, "b", 20)
+    await world.put_back(kept)
+    await one.take([Step("settle", "x", 1, "o"), Step("settle", "y", 1, "o")])  # as many as were forgotten
+    assert await one.look() is None
+    assert await spent(one) == 22
+
+
+async def test_what_was_restored_may_exceed_a_limit_that_others_have_used_up_meanwhile(world):
+    one, two = await world.join(), await world.join()
+    await spend(two, "t", 0)
+    kept = await world.copy()
+    await spend(one, "a", 900)
+    await world.put_back(kept)
+    assert await spend(two, "b", 500) == "reserved"  # it has not seen that anything is missing
+    assert await one.look() is None
+    assert await spent(one) == 1400
+    assert await spend(two, "c", 1) == "denied"
+
+
+async def test_what_a_replica_that_is_gone_had_confirmed_is_waited_for_and_then_a_person_decides(
+    world, monkeypatch
+):
+    one, two = await world.join(), await world.join()
+    await spend(one, "a")
+    kept = await world.copy()
+    await spend(two, "b", 20)
+    await one.look()
+    await world.put_back(kept)
+    assert (await one.look()).why == "behind"
+    assert await spend(one, "c") == "lost"
+    assert await one.loss() is None  # `two` may yet come
+    monkeypatch.setattr(rules, "GRACE_S", 0.0)
+    assert (await one.look()).why == "behind"
+    assert (await one.loss()).why == "behind"
+    monkeypatch.undo()
+    assert await two.look() is not None  # it has written again what is its own
+    assert await spent(one) == 30
+    assert await one.look() is None  # and who had missed it, withdraws
+    assert await spend(one, "d") == "reserved"
+
+
+async def test_somebody_may_accept_what_a_replica_that_is_gone_took_with_it(world, monkeypatch):
+    one, two = await world.join(), await world.join()
+    await spend(one, "a")
+    kept = await world.copy()
+    await spend(two, "b", 20)
+    await one.look()
+    await world.put_back(kept)
+    monkeypatch.setattr(rules, "GRACE_S", 0.0)
+    await one.look()
+    await one.look()
+    assert await one.decide("accept-loss", "anna", "20 millionths")
+    assert await one.look() is None
+    assert await spend(one, "c") == "reserved"
+
+
+async def test_who_does_not_keep_enough_leaves_the_decision_to_a_person(world, monkeypatch):
+    monkeypatch.setattr(rules, "MAX_KEPT", 2)
+    one = await world.join()
+    await spend(one, "a")
+    kept = await world.copy()
+    for number in range(3):
+        await spend(one, f"b{number}")
+    await world.put_back(kept)
+    assert await spend(one, "c") == "lost"
+    assert (await one.loss()).why == "behind"
+
+
+async def test_who_does_not_watch_reserves_whatever_was_lost(world):
+    one = await world.join()
+    await spend(one, "a")
+    await world.empty()
+    await one.look()
+    careless = (
+        MemoryLedger(one.book) if isinstance(one, MemoryLedger) else RedisLedger(world.commands, "default")
+    )
+    assert await spend(careless, "b") == "reserved"
+    assert await spend(one, "c") == "lost"
+
+
+# ------------------------------------------------------------------ files, and what is read of the server
+
+
+@asynccontextmanager
+async def process_on(url, namespace="default"):
+    """What one process has of a ledger."""
+    commands = RedisCommands(url, "test")
+    ledger = RedisLedger(commands, namespace, "budget", EpochFile(url, namespace, "budget"))
+    try:
+        await ledger.watch()
+        yield ledger
+        await ledger.leave()
+    finally:
+        await commands.aclose()
+
+
+async def test_a_process_that_begins_after_the_loss_knows_it_by_the_file_of_one_before(
+    own_server, monkeypatch, tmp_path
+):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    async with process_on(own_server.url) as ledger:
+        assert await spend(ledger, "a") == "reserved"
+    (kept,) = (find_state().parent / "ledgers").iterdir()
+    assert stat.S_IMODE(kept.stat().st_mode) == 0o600
+    await asyncio.to_thread(own_server.restart)  # it keeps nothing
+    async with process_on(own_server.url) as ledger:
+        assert await spend(ledger, "b") == "lost"
+        assert await ledger.decide("accept-loss", "anna")
+        assert await spend(ledger, "c") == "reserved"
+    async with process_on(own_server.url) as ledger:
+        assert await spend(ledger, "d") == "reserved"
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "another user's"))
+    async with process_on(own_server.url) as ledger:
+        assert await spend(ledger, "e") == "reserved"
+
+
+@pytest.mark.parametrize(
+    "junk", [b"", b"\xc1", b"\x93\x01\x02\x03", json.dumps({"id": 3}).encode(), b"\x81\xa2id\xa1x"]
+)
+def test_a_file_that_is_none_is_passed_over(junk, monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    file = EpochFile("redis://x", "default", "budget")
+    file.write({"id": "e", "replaced": [], "counts": {}, "decided": 0})
+    (kept,) = (find_state().parent / "ledgers").iterdir()
+    kept.write_bytes(junk)
+    memory = EpochMemory("w", "fresh")
+    memory.recall(*file.read(), 0.0)
+    assert memory.id == ""
+
+
+def test_a_file_that_is_open_to_others_is_not_believed(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    file = EpochFile("redis://x", "default", "budget")
+    file.write({"id": "e", "replaced": [], "counts": {}, "decided": 0})
+    assert file.read()[0]["id"] == "e"
+    (kept,) = (find_state().parent / "ledgers").iterdir()
+    kept.chmod(0o644)
+    assert file.read() == (None, 0.0)
+
+
+def test_a_server_that_ends_with_its_commands_is_not_remembered(server_url, own_server):
+    assert find_epoch_file(server_url, "default", "budget") is None
+    assert find_epoch_file(own_server.url, "default", "budget") is not None
+
+
+def test_what_strangers_write_into_the_epoch_is_bounded_and_read_as_nothing():
+    told = {"id": b"\xff" * 1000, "lost": b"why not", "w:x": b"-3", "decided": b"9" * 99, "since": b"x"}
+    assert rules.read_epoch(told) == LedgerEpoch(id="\ufffd" * 64, counts={"x": 0})
+
+
+def test_a_number_that_was_taken_off_for_its_age_is_no_gap():
+    memory = EpochMemory("w", "fresh")
+    memory.adopt(LedgerEpoch("e", counts={"old": 5}), 0.0)
+    memory.keep(1, 0, "step", 0.0)
+    assert memory.judge(LedgerEpoch("e", counts={"w": 1}), 1000.0) == "fine"
+    assert memory.judge(LedgerEpoch("e"), 1000.0) == "fine"
+    memory.keep(1, 0, "step", 1000.0)
+    assert memory.judge(LedgerEpoch("e"), 1001.0) == "rewrite"
