@@ -39,7 +39,7 @@ def budgets() -> dashboard.Dashboard:
         .include_all(True)
         .all_value(".*")
     )
-    for panel in (*_glance(), *_amounts(), *_books()):
+    for panel in (*_glance(), *_amounts(), *_books(), *_lost()):
         board.with_panel(panel)
     return board
 
@@ -90,6 +90,20 @@ def _glance() -> Panels:
             ),
             "none",
             span=6,
+        ),
+    )
+
+
+def _lost() -> Panels:
+    return (
+        line(
+            "Ledgers that were lost",
+            "1: emptied, another one, or behind what it had confirmed. What costs money is denied until "
+            "`toolgate budget rebuild` or `accept-loss`.",
+            [Query(f"max by (book) (toolgate_ledger_lost{{{FLEET}}})", "{{book}}")],
+            "none",
+            span=HALF,
+            limits=((0, "green"), (1, "red")),
         ),
     )
 

@@ -56,6 +56,11 @@ ONCE: Final[dict[str, tuple[tuple[str, ...], ...]]] = {
     "budget list": (("budget", "list"), ("budget", "list", "--json")),
     "budget show": (("budget", "show", "session/session/\x1b\x9b"), ("budget", "show", "session", "--json")),
     "budget set": (("budget", "set", "session/session/\x1b\x9b", "3"),),
+    "budget rebuild": (
+        ("budget", "rebuild", "--facts", "--dry-run"),
+        ("budget", "rebuild", "--from", "\x1b[2Jnone"),
+    ),
+    "budget accept-loss": (("budget", "accept-loss", "--by", BAD, "--reason", BAD),),
     "budget reset": (("budget", "reset", "session/session/\x1b\x9b"),),
     "decisions": (("decisions",), ("decisions", "--json"), ("decisions", "--tool", "\x1b*")),
     "decisions show": tuple(
