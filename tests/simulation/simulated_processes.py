@@ -22,7 +22,8 @@ class Process:
 
     def __init__(self, loop: VirtualLoop, server: SimulatedServer, name: str, seed: int) -> None:
         self.loop, self.server, self.name = loop, server, name
-        self.tasks: dict[asyncio.Task[Any], None] = {}
+        self.tasks: list[asyncio.Task[Any]] = []
+        """All that it ever began."""
         self.dead = False
         self.link: SimulatedLink | None = None
         self._cuts = 0
@@ -69,6 +70,10 @@ class Process:
         act(*args)
         self.loop.owner = before
 
+    def list_open(self) -> "list[asyncio.Task[Any]]":
+        """Its tasks that have not ended."""
+        return [task for task in self.tasks if not task.done()]
+
     def kill(self) -> None:
         """End it as kill -9 does."""
         self.cut()
@@ -76,9 +81,10 @@ class Process:
         self._end_tasks(8)
 
     def _end_tasks(self, tries: int) -> None:
-        for task in list(self.tasks):
+        open_ = self.list_open()
+        for task in open_:
             task.cancel()
-        if self.tasks and tries:
+        if open_ and tries:
             self.loop.call_later(0.01, self._end_tasks, tries - 1)
 
     def on_cut(self, link: SimulatedLink) -> None:

@@ -12,6 +12,7 @@ import random
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import hiredis
@@ -33,28 +34,24 @@ class Wire:
     """One direction of a connection: messages keep their order, and come after a while."""
 
     def __init__(self, loop: VirtualLoop, chance: random.Random, owner: Any, latency: float) -> None:
-        self._loop, self._chance, self._owner = loop, chance, owner
-        self._latency, self._last, self._cuts = latency, 0.0, 0
+        self._loop, self._draw, self.owner = loop, chance.random, owner
+        self._latency, self._last, self.cuts = latency, 0.0, 0
         self.slow_until = 0.0
 
     def send(self, act: Callable[..., None], *args: Any) -> None:
         """Have this done at the other end."""
-        delay = self._latency * (0.5 + self._chance.random()) + max(0.0, self.slow_until - self._loop.now)
-        at = self._last = max(self._loop.now + delay, self._last + MIN_GAP)
-        self._loop.deliver_at(at, self._arrive, self._cuts, act, args)
-
-    def _arrive(self, cuts: int, act: Callable[..., None], args: Sequence[Any]) -> None:
-        if cuts == self._cuts:
-            before, self._loop.owner = self._loop.owner, self._owner
-            try:
-                act(*args)
-            except Exception as error:  # noqa: BLE001 - as in any callback: the world is told
-                self._loop.call_exception_handler({"message": "a message was not taken", "exception": error})
-            self._loop.owner = before
+        now = self._loop.now
+        at = now + self._latency * (0.5 + self._draw())
+        if self.slow_until > now:
+            at += self.slow_until - now
+        if at < self._last + MIN_GAP:
+            at = self._last + MIN_GAP
+        self._last = at
+        self._loop.deliver_at(at, self, act, args)
 
     def cut(self) -> None:
         """Lose what is under way."""
-        self._cuts += 1
+        self.cuts += 1
         self._last = self._loop.now
 
 
@@ -69,14 +66,12 @@ class SimulatedLink:
     ) -> None:
         self._server, self._up, self._down, self._on_reply = server, up, down, on_reply
         self.owed: deque[Any] = deque()
+        self._reader = hiredis.Reader()
 
     def write(self, packed: bytes, tags: Sequence[Any] = ()) -> bool:
         """Send commands; replies come with their tags."""
-        reader = hiredis.Reader()
-        reader.feed(packed)
-        commands = []
-        while (command := reader.gets()) is not False:
-            commands.append(command)
+        self._reader.feed(packed)
+        commands = list(iter(self._reader.gets, False))
         self.owed.extend(tags or [None] * len(commands))
         self._up.send(self._serve, commands)
         return True
@@ -106,9 +101,10 @@ class Remote:
     def __getattr__(self, name: str) -> Any:
         """The method, as a coroutine function that the server runs."""
 
-        async def call(*args: Any, **fields: Any) -> Any:
-            return await self._calls.run(lambda: getattr(self._of(), name)(*args, **fields))
+        def call(*args: Any, **fields: Any) -> Any:
+            return self._calls.run(lambda: getattr(self._of(), name)(*args, **fields))
 
+        self.__dict__[name] = call
         return call
 
 
@@ -202,8 +198,9 @@ class SimulatedServer:
 
     def execute(self, command: Sequence[bytes]) -> bytes:
         """Run one command of an outbox."""
-        if command[0] == b"XADD":
-            parts = command[1].decode().split(":")
+        verb = command[0]
+        if verb == b"XADD":
+            parts = _parts(command[1])
             fields = dict(zip(command[3::2], command[4::2], strict=True))
             if parts[3] == "in":
                 self.ask(parts[4], fields[b"orch"].decode(), fields[b"event"].decode(), fields[b"frame"])
@@ -211,8 +208,8 @@ class SimulatedServer:
                 self.hear(parts[4], parts[5], fields[b"frame"])
             else:
                 self.facts.setdefault(parts[4], []).append((self._entry_id(), fields[b"frame"]))
-        elif command[0] == b"XACK":
-            given = self.given.get(command[1].decode().split(":")[4], {})
+        elif verb == b"XACK":
+            given = self.given.get(_parts(command[1])[4], {})
             for entry in command[3:]:
                 given.pop(entry.decode(), None)
         return b"OK"
@@ -320,6 +317,11 @@ class SimulatedServer:
         for each in self.waiting.values():
             each.clear()
         return dropped
+
+
+@lru_cache(4096)
+def _parts(key: bytes) -> list[str]:
+    return key.decode().split(":")
 
 
 def _order(entry: str) -> tuple[int, int]:

@@ -1,7 +1,7 @@
 """What happened in a simulated world, written down beside the product: the truth that all is checked by.
 
 Each decision is checked as it ends, against `simulation_rules`; money and record at the end of the world. The
-trace is the same for the same seed, byte for byte; only its digest is kept unless somebody wants to read it.
+trace is the same for the same seed, byte for byte.
 """
 
 import hashlib
@@ -40,17 +40,16 @@ class DecisionLog:
 
     agent: str
     rounds: dict[int, RoundLog] = field(default_factory=dict)
-    said: list[tuple[float, str, packing.Item]] = field(default_factory=list)
+    said: list[tuple[float, str, packing.Item, Mapping[str, Any]]] = field(default_factory=list)
     person: tuple[float, str] | None = None
 
 
 class Journal:
     """The truth about one world."""
 
-    def __init__(self, plan: Plan, now: Any, *, readable: bool) -> None:
+    def __init__(self, plan: Plan, now: Any) -> None:
         self.plan, self._now = plan, now
-        self.lines: list[str] | None = [] if readable else None
-        self._digest = hashlib.blake2b(digest_size=16)
+        self.lines: list[str] = []
         self.open: dict[bytes, DecisionLog] = {}
         self.decided: dict[str, tuple[str, Decision]] = {}
         self.ran: dict[str, tuple[str, str, int | None]] = {}
@@ -71,14 +70,11 @@ class Journal:
     @property
     def digest(self) -> str:
         """Of the whole trace."""
-        return self._digest.hexdigest()
+        return hashlib.blake2b("".join(self.lines).encode(), digest_size=16).hexdigest()
 
     def note(self, text: str) -> None:
         """One line of the trace."""
-        line = f"{self._now() - 1000:10.6f}  {text}"
-        self._digest.update(line.encode())
-        if self.lines is not None:
-            self.lines.append(line)
+        self.lines.append(f"{self._now() - 1000:10.6f}  {text}")
 
     def fail(self, what: str) -> None:
         """Say what is broken, and end this world."""
@@ -116,18 +112,18 @@ class Journal:
             self.note(f"{agent} hears {scheduler} on {item.id.hex()[:8]}{' (forged)' if forged else ''}")
             if forged:
                 continue
-            self._check_spoken(scheduler, item)
+            body = packing.unpack(item.body)
+            self._check_spoken(scheduler, item, body["action"])
             if (log := self.open.get(item.id)) is not None:
-                log.said.append((self._now(), scheduler, item))
+                log.said.append((self._now(), scheduler, item, body))
 
     def says(self, scheduler: str, call: ToolSelecting, verdict: Any) -> None:
         """An author's code gave a verdict."""
         if verdict is not None:
             self.spoken.setdefault((scheduler, call.id, call.phase), set()).add(verdict.action)
 
-    def _check_spoken(self, scheduler: str, item: packing.Item) -> None:
+    def _check_spoken(self, scheduler: str, item: packing.Item, action: str) -> None:
         """What lets a call run was said by an author; that it failed, or could not be kept, by the worker."""
-        action = packing.unpack(item.body)["action"]
         said = self.spoken.get((scheduler, item.id.hex(), PHASES[item.phase]), ())
         if action not in said and action not in ("failed", "deny"):
             self.fail(f"{scheduler} is heard to say {action} on {item.id.hex()[:8]}, which it never said")
@@ -237,8 +233,7 @@ class Journal:
         now = self._now()
         shadows = {one.name for one in self.plan.schedulers if one.shadow}
         last = max(log.rounds)
-        for at, scheduler, item in log.said:
-            body = packing.unpack(item.body)
+        for at, scheduler, item, body in log.said:
             if (
                 body["action"] == "deny"
                 and scheduler not in shadows
@@ -248,8 +243,8 @@ class Journal:
                 self.fail(f"{scheduler} denied {decision.id[:8]}, and it may run")
         given = {
             scheduler
-            for _, scheduler, item in log.said
-            if packing.unpack(item.body)["action"] in ("continue", "modify", "ask_user")
+            for _, scheduler, _, body in log.said
+            if body["action"] in ("continue", "modify", "ask_user")
         }
         for one in self.plan.schedulers:
             if one.required and one.name not in given:
@@ -283,10 +278,9 @@ class Journal:
         ]:
             self.fail(f"{missing} are required, and were not asked about {decision.id[:8]}")
         said = []
-        for at, scheduler, item in log.said:
+        for at, scheduler, item, body in log.said:
             if item.phase != phase or scheduler in shadows or scheduler not in asked.asked or at > ends:
                 continue
-            body = packing.unpack(item.body)
             said.append(self._said(phase, at, scheduler, body, item.body, plan[scheduler].priority))
         return Heard(asked.began, patience, MAX_HOLD, awaited, said, asked.unreached, modifies=phase == 0)
 

@@ -37,14 +37,13 @@ def without_logs(blame: Blame) -> Iterator[None]:
 @contextmanager
 def watch_gate(blame: Blame) -> Iterator[None]:
     """Blame what a gate counts as a fault of its own."""
-    count = metrics.count
 
-    def watch(metric: Any, *labels: str) -> None:
-        if metric is metrics.GATE_FAULTS:
+    class Watched(dict[Any, float]):
+        def __setitem__(self, labels: Any, value: float) -> None:
             blame(f"the gate failed ({labels}): {sys.exc_info()[1]!r}")
-        count(metric, *labels)
+            super().__setitem__(labels, value)
 
-    with patch.object(metrics, "count", watch):
+    with patch.object(metrics.GATE_FAULTS, "series", Watched()):
         yield
 
 

@@ -49,7 +49,7 @@ class WorldResult:
 def simulate(plan: Plan, *, readable: bool = False) -> WorldResult:
     """Run a world; what is broken is in the result."""
     loop = VirtualLoop(LIMIT_S)
-    journal = Journal(plan, loop.time, readable=readable)
+    journal = Journal(plan, loop.time)
     broken: str | None = None
     try:
         with rule_time(loop, plan.seed), ExitStack() as stack:
@@ -74,7 +74,7 @@ def simulate(plan: Plan, *, readable: bool = False) -> WorldResult:
         len(journal.ran),
         journal.digest,
         broken or world.error,
-        journal.lines or [],
+        journal.lines if readable else [],
     )
 
 
@@ -200,10 +200,8 @@ class World:
                     self.journal.fail(f"{replica.name} has something in hand at the end")
         await asyncio.sleep(1.0)
         for process in (*self.agents, *self.replicas):
-            if process.tasks:
-                self.journal.fail(
-                    f"{process.name} has {len(process.tasks)} tasks at the end: {list(process.tasks)[:2]}"
-                )
+            if left := process.list_open():
+                self.journal.fail(f"{process.name} has {len(left)} tasks at the end: {left[:2]}")
 
     # ------------------------------------------------------------------ processes
 
@@ -234,8 +232,7 @@ class World:
         before, self.loop.owner = self.loop.owner, process
         task = self.loop.create_task(_start(worker, process))
         task.owner = process  # type: ignore[attr-defined]
-        process.tasks[task] = None
-        task.add_done_callback(lambda ended: process.tasks.pop(ended, None))
+        process.tasks.append(task)
         self.loop.owner = before
         await asyncio.wait([task])
 
@@ -265,14 +262,13 @@ class World:
         process = AgentProcess(self.loop, self.server, f"{name}.{self._made}", self.plan.seed)
         self.agents.append(process)
         task = self.loop.create_task(self._agent(process, name))
-        process.tasks[task] = None
+        process.tasks.append(task)
         task.owner = process  # type: ignore[attr-defined]
         self._runs[task] = None
         task.add_done_callback(self._on_run_end)
 
     def _on_run_end(self, task: "asyncio.Task[Any]") -> None:
         self._runs.pop(task, None)
-        task.owner.tasks.pop(task, None)  # type: ignore[attr-defined]
         if not task.cancelled() and (error := task.exception()) is not None and self.error is None:
             self.error = str(error) if isinstance(error, BrokenInvariant) else repr(error)
 

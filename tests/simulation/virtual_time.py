@@ -9,13 +9,16 @@ import os
 import random
 import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from contextvars import copy_context
 from heapq import heappop, heappush
+from itertools import count
 from typing import Any
 from unittest.mock import patch
 
 from toolgate_bus.budgets.settlement import SettlementWorker
+from toolgate_bus.facts import reader
 from toolgate_orchestrator.gate import ids
 
 EPOCH = 1_700_000_000.0
@@ -25,6 +28,37 @@ NEVER = float("inf")
 
 class StuckWorld(Exception):  # noqa: N818 - it says what was found
     """Nothing more can happen, or far too much time has passed, and the world has not come to its end."""
+
+
+class Handle(asyncio.Handle):
+    """As asyncio's, without what is for debugging alone."""
+
+    __slots__ = ()
+
+    def __init__(self, callback: Callable[..., Any], args: Sequence[Any], loop: Any, context: Any) -> None:
+        self._context = copy_context() if context is None else context
+        self._loop = loop
+        self._callback = callback
+        self._args = args
+        self._cancelled = False
+        self._repr = None
+        self._source_traceback = None
+
+    def cancel(self) -> None:
+        """Never run it."""
+        self._cancelled = True
+        self._callback = self._args = None
+
+
+class Timer(Handle, asyncio.TimerHandle):
+    """As asyncio's."""
+
+    __slots__ = ()
+
+    def __init__(self, when: float, callback: Callable[..., Any], args: Any, loop: Any, context: Any) -> None:
+        Handle.__init__(self, callback, args, loop, context)
+        self._when = when
+        self._scheduled = True
 
 
 class VirtualLoop(asyncio.BaseEventLoop):
@@ -38,19 +72,80 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self.ends = self.now + limit
         self.owner: Any = None
         """The process whose callback runs: tasks that it begins are its own."""
-        self.mail: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
-        self._mails = 0
-        self._selector = _Jumps(self)
+        self._mail: list[tuple[float, int, Any, int, Callable[..., None], Sequence[Any]]] = []
+        self._timers: list[tuple[float, int, Timer]] = []
+        self._count = count().__next__
+        self._selector = _Nothing()
+        self.get_debug = bool  # type: ignore[method-assign] # asked for each future, and always False
         self.set_task_factory(_make_task)
 
     def time(self) -> float:
         """Seconds of its own time."""
         return self.now
 
-    def deliver_at(self, at: float, act: Callable[..., None], *args: Any) -> None:
-        """As `call_at`, at a fraction of its price, and what it calls may not raise."""
-        self._mails += 1
-        heappush(self.mail, (at, self._mails, act, args))
+    def deliver_at(self, at: float, wire: Any, act: Callable[..., None], args: Sequence[Any]) -> None:
+        """Have this done at the end of a wire at a time, unless the wire is cut until then."""
+        heappush(self._mail, (at, self._count(), wire, wire.cuts, act, args))
+
+    def call_soon(self, callback: Callable[..., Any], *args: Any, context: Any = None) -> asyncio.Handle:
+        """As ever."""
+        handle = Handle(callback, args, self, context)
+        self._ready.append(handle)
+        return handle
+
+    def call_later(
+        self, delay: float, callback: Callable[..., Any], *args: Any, context: Any = None
+    ) -> asyncio.TimerHandle:
+        """As ever."""
+        return self.call_at(self.now + delay, callback, *args, context=context)
+
+    def call_at(
+        self, when: float, callback: Callable[..., Any], *args: Any, context: Any = None
+    ) -> asyncio.TimerHandle:
+        """As ever; two of the same time are called in their order."""
+        timer = Timer(when, callback, args, self, context)
+        heappush(self._timers, (when, self._count(), timer))
+        return timer
+
+    def create_future(self) -> "asyncio.Future[Any]":
+        """As ever."""
+        return asyncio.Future(loop=self)
+
+    def _run_once(self) -> None:
+        """Hand over mail until somebody is ready, and run who is."""
+        ready, timers, mail = self._ready, self._timers, self._mail
+        while True:
+            while timers and timers[0][2]._cancelled:
+                heappop(timers)
+            due = self.now if ready or self._stopping else timers[0][0] if timers else NEVER
+            if mail and mail[0][0] <= due:
+                self._hand_over()
+            elif due == NEVER:
+                raise StuckWorld("everybody waits for somebody")
+            elif due > self.now:
+                self.now = due
+            if self.now > self.ends:
+                raise StuckWorld("the world does not come to its end")
+            while timers and timers[0][0] <= self.now:
+                ready.append(heappop(timers)[2])
+            if ready or self._stopping:
+                break
+        for _ in range(len(ready)):
+            handle = ready.popleft()
+            if not handle._cancelled:
+                handle._run()
+
+    def _hand_over(self) -> None:
+        at, _, wire, cuts, act, args = heappop(self._mail)
+        if at > self.now:
+            self.now = at
+        if cuts == wire.cuts:
+            before, self.owner = self.owner, wire.owner
+            try:
+                act(*args)
+            except Exception as error:  # noqa: BLE001 - as in any callback: the world is told
+                self.call_exception_handler({"message": "a message was not taken", "exception": error})
+            self.owner = before
 
     def _process_events(self, event_list: Any) -> None:
         """There are none."""
@@ -59,27 +154,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
         """Nobody sleeps."""
 
 
-class _Jumps:
-    """In place of a selector: what would be waited for passes at once, and mail is handed over on its way."""
-
-    def __init__(self, loop: VirtualLoop) -> None:
-        self._loop = loop
-
-    def select(self, timeout: float | None) -> list[Any]:
-        """Let the time pass, up to the next message or timer."""
-        loop, mail = self._loop, self._loop.mail
-        due = NEVER if timeout is None else loop.now + timeout
-        if mail and mail[0][0] <= due:
-            at, _, act, args = heappop(mail)
-            loop.now = max(loop.now, at)
-            act(*args)
-        elif timeout is None:
-            raise StuckWorld("everybody waits for somebody")
-        elif timeout > 0:
-            loop.now = due
-        if loop.now > loop.ends:
-            raise StuckWorld("the world does not come to its end")
-        return []
+class _Nothing:
+    """In place of a selector: there is nothing to wait for."""
 
     def close(self) -> None:
         """Nothing is open."""
@@ -91,8 +167,7 @@ def _make_task(loop: VirtualLoop, coroutine: Any, **fields: Any) -> "asyncio.Tas
     owner = getattr(current, "owner", None) if current is not None else loop.owner
     task.owner = owner  # type: ignore[attr-defined]
     if owner is not None:
-        owner.tasks[task] = None
-        task.add_done_callback(lambda ended: owner.tasks.pop(ended, None))
+        owner.tasks.append(task)
     return task
 
 
@@ -115,8 +190,22 @@ def rule_time(loop: VirtualLoop, seed: int) -> Iterator[None]:
         use(secrets, "token_hex", lambda count=32: chance.randbytes(count).hex())
         defaults = {**(SettlementWorker.__init__.__kwdefaults__ or {}), "clock": loop.time}
         use(SettlementWorker.__init__, "__kwdefaults__", defaults)
+        use(reader, "_facts", _read_once(reader._facts))
         try:
             yield
         finally:
             ids._empty()
             random.setstate(state)
+
+
+def _read_once(read: Callable[[Sequence[bytes]], list[Any]]) -> Callable[[Sequence[bytes]], list[Any]]:
+    """The same bytes are the same facts: every replica reads all of them, and the end of the world again."""
+    known: dict[tuple[bytes, ...], list[Any]] = {}
+
+    def read_once(fields: Sequence[bytes]) -> list[Any]:
+        found = known.get(key := tuple(fields))
+        if found is None:
+            found = known[key] = read(fields)
+        return found
+
+    return read_once
