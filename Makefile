@@ -12,7 +12,13 @@ SEEDS := 1000
 # In the order of conftest: the files that take longest begin, whatever the number of their tests.
 BY_FILE := --dist loadfile --no-loadscope-reorder
 
-COMPOSE := docker compose -f deploy/compose.yaml --env-file deploy/made/env
+ifdef SENTINEL
+SERVER_URL := redis+sentinel://sentinel-1,sentinel-2,sentinel-3/fleet
+OVER := -f deploy/compose.sentinel.yaml
+else
+SERVER_URL := redis://valkey:6379/0
+endif
+COMPOSE := docker compose -f deploy/compose.yaml $(OVER) --env-file deploy/made/env
 HAVE_COMPOSE := docker compose version >/dev/null 2>&1 || { \
   echo "This needs Docker with its compose plugin (docs.docker.com/get-started)." >&2; exit 1; }
 
@@ -74,9 +80,9 @@ mutants: $(DEV) ## break the code on purpose and see the tests go red
 cost: $(DEV) ## a decision beside another version: AGAINST=v0.1.0
 	@$(BIN)/python tests/cost_beside.py $(AGAINST)
 
-up: ## run a fleet in containers, with Prometheus and Grafana
+up: ## run a fleet in containers, with Prometheus and Grafana (SENTINEL=1: on three servers)
 	@$(HAVE_COMPOSE)
-	@python3 deploy/redis/make_acl.py --to deploy/made --server redis://valkey:6379/0 \
+	@python3 deploy/redis/make_acl.py --to deploy/made --server $(SERVER_URL) \
 	  --scheduler policy --scheduler cost-aware
 	@mkdir -p deploy/made/alertmanager
 	@$(COMPOSE) up --build --detach --wait

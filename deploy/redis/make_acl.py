@@ -11,8 +11,13 @@ any other name is one of your own. Several that run in one process are one user:
     urls/ROLE    what that role's processes get as TOOLGATE_REDIS_URL (mode 0600)
     env          the same as variables, for `docker compose --env-file` (mode 0600)
 
-Passwords are made once; made again it keeps those in urls/. Delete a role's file and make it again for
-a new password. Then have the server load it: `ACL LOAD` as admin. Needs Python 3.9, nothing else.
+Where --server names sentinels (redis+sentinel://s1,s2,s3/fleet, or rediss+sentinel), there come also
+
+    sentinel.acl    for the sentinels; each server, primary or replica, gets users.acl
+    nodes/USER      passwords by which servers and sentinels know each other (mode 0600); those in env, too
+
+Passwords are made once; made again it keeps those in urls/ and nodes/. Delete a role's file and make it again
+for a new password. Then have the server load it: `ACL LOAD` as admin. Needs Python 3.9, nothing else.
 """
 
 import argparse
@@ -23,15 +28,18 @@ import secrets
 import sys
 from pathlib import Path
 from runpy import run_path
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
 HERE = Path(__file__).resolve().parent
 ROLES = HERE / "roles"
+NODE_ROLES = HERE / "sentinel" / "roles"
 role_file = run_path(str(HERE / "role_file.py"))
 read_roles, rules_of = role_file["read_roles"], role_file["rules_of"]
 DEFAULT = "user default reset off ~* &* +@all"
 """Off, and without a password: nobody is it. But the server reads its append-only file as this user, and
 drops every step of a script, and every transaction, that it may not write."""
+SCHEMES = ("redis", "rediss", "redis+sentinel", "rediss+sentinel")
+EVERY_SENTINEL_USER = "+ping +auth +hello +client|setname +client|id"
 NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 STORE = {
     "answering",
@@ -100,12 +108,12 @@ def scheduler_of(word, kinds):
 
 
 def password_of(path):
-    """The password in a URL that was made before, else a new one."""
+    """The password in a URL that was made before, or in a file of its own, else a new one."""
     try:
-        kept = urlsplit(path.read_text(encoding="utf-8").strip()).password
+        kept = path.read_text(encoding="utf-8").strip()
     except FileNotFoundError:
-        kept = None
-    return kept or secrets.token_urlsafe(32)
+        kept = ""
+    return (urlsplit(kept).password if "://" in kept else kept) or secrets.token_urlsafe(32)
 
 
 def write(path, text, mode):
@@ -117,14 +125,59 @@ def write(path, text, mode):
     partial.replace(path)
 
 
-def url_of(server, role, password):
-    """The server's URL with the role's credentials in it."""
-    parts = urlsplit(server)
-    if parts.scheme not in ("redis", "rediss") or not parts.hostname or parts.username:
+def read_server(url):
+    """The parts of --server."""
+    parts = urlsplit(url)
+    watched = parts.scheme.endswith("+sentinel")
+    if (
+        parts.scheme not in SCHEMES
+        or not parts.netloc
+        or "@" in parts.netloc
+        or (watched and not parts.path[1:])
+    ):
         raise SystemExit(
-            "--server: must look like redis://host:6379/0 or rediss://host:6380/0, without a user"
+            "--server: must look like redis://host:6379/0, rediss://host:6380/0 or "
+            "redis+sentinel://host1,host2,host3/fleet (rediss+sentinel://), without a user"
         )
-    return parts._replace(netloc=f"{role}:{password}@{parts.netloc}").geturl()
+    return parts
+
+
+def url_of(server, role, password, client):
+    """The server's URL with the role's credentials in it, and for the sentinels the password of `client`."""
+    if not client:
+        return server._replace(netloc=f"{role}:{password}@{server.netloc}").geturl()
+    if role == "health":  # the probe of each server asks that one
+        scheme, port = server.scheme.partition("+")[0], 6379
+        return f"{scheme}://{role}:{password}@localhost:{port}/0"
+    query = dict(parse_qsl(server.query)) | {"sentinel_username": "client", "sentinel_password": client}
+    there = f"{role}:{password}@{server.netloc}"
+    return server._replace(netloc=there, query=urlencode(query, safe="/")).geturl()
+
+
+def user_line(role, password, rules):
+    """A line of an ACL file."""
+    digest = hashlib.sha256(password.encode()).hexdigest()
+    return f"user {role} reset on #{digest} -@all {rules}".rstrip()
+
+
+def make_nodes(directory, every, newer):
+    """Lines of users.acl for who follows and watches the servers, and the passwords of all nodes by user.
+
+    Writes sentinel.acl, and a file for each password.
+    """
+    nodes = directory / "nodes"
+    nodes.mkdir(mode=0o700, exist_ok=True)
+    lines = {"server": [], "sentinel": [DEFAULT]}
+    passwords = {}
+    for section, rules in read_roles(NODE_ROLES.read_text(encoding="utf-8")).items():
+        kind, _, role = section.partition(" ")
+        name = f"{kind}-{role}" if role == "admin" else role
+        passwords[name] = password_of(nodes / name)
+        write(nodes / name, passwords[name], 0o600)
+        base = every if kind == "server" else f"{EVERY_SENTINEL_USER} {newer}"
+        lines[kind].append(user_line(role, passwords[name], " ".join([base, *(rule.text for rule in rules)])))
+    write(directory / "sentinel.acl", "\n".join(lines["sentinel"]) + "\n", 0o644)
+    return lines["server"], passwords
 
 
 def main(arguments):
@@ -143,24 +196,31 @@ def main(arguments):
     given = parser.parse_args(arguments)
     if not NAME.fullmatch(given.namespace):
         raise SystemExit("--namespace: a name has 1 to 64 letters, digits, _ . and -")
+    server = read_server(given.server)
     sections = read_roles(ROLES.read_text(encoding="utf-8"))
     urls = given.to / "urls"
     urls.mkdir(mode=0o700, parents=True, exist_ok=True)
     users, env = [DEFAULT], []
-    every = " ".join(
-        [rule.text for rule in sections["every user"]] + ([] if given.redis_7_0 else ["+client|setinfo"])
-    )
-    for role, lines in roles_of(sections, schedulers_of(sections, given.scheduler), given.agent_hooks):
+    newer = "" if given.redis_7_0 else "+client|setinfo"
+    every = " ".join([rule.text for rule in sections["every user"]] + [newer]).rstrip()
+    nodes = {}
+    if server.scheme.endswith("+sentinel"):
+        more, nodes = make_nodes(given.to, every, newer)
+        users += more
+        env += [
+            f"TOOLGATE_NODE_{name.upper().replace('-', '_')}={password}" for name, password in nodes.items()
+        ]
+    roles = list(roles_of(sections, schedulers_of(sections, given.scheduler), given.agent_hooks))
+    for role, lines in roles:
         password = password_of(urls / role)
-        digest = hashlib.sha256(password.encode()).hexdigest()
         own = " ".join(lines).replace("@NS@", given.namespace)
-        users.append(f"user {role} reset on #{digest} -@all {every} {own}".rstrip())
-        url = url_of(given.server, role, password)
+        users.append(user_line(role, password, f"{every} {own}"))
+        url = url_of(server, role, password, nodes.get("client"))
         write(urls / role, url, 0o600)  # without a newline: it becomes a Secret as it is
         env.append(f"TOOLGATE_URL_{re.sub('[^A-Z0-9]', '_', role.upper())}={url}")
     write(given.to / "users.acl", "\n".join(users) + "\n", 0o644)
     write(given.to / "env", "\n".join(env) + "\n", 0o600)
-    sys.stdout.write(f"{given.to}: users.acl for {len(env)} users, their URLs in urls/ and env\n")
+    sys.stdout.write(f"{given.to}: users.acl for {len(users) - 1} users, their URLs in urls/ and env\n")
 
 
 if __name__ == "__main__":

@@ -63,6 +63,12 @@ def containers(one: Object) -> list[Object]:
     return list((pod(one) or {}).get("containers", ()))
 
 
+def config_maps(volume: Object) -> list[str]:
+    """The names of the ConfigMaps that a volume shows."""
+    sources = volume["projected"]["sources"] if "projected" in volume else [volume]
+    return [source["configMap"]["name"] for source in sources if "configMap" in source]
+
+
 def _config_map(directory: Path, words: Object, options: Object) -> Object:
     assert set(words) == {"name", "files"}, words
     assert set(options) <= {"disableNameSuffixHash", "labels"}, options

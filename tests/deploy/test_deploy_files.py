@@ -11,6 +11,7 @@ TESTS = Path(__file__).parents[1]
 CHECKS = {
     "README.md": "test_docs.py",
     "compose.yaml": "deploy/test_compose.py",
+    "compose.sentinel.yaml": "deploy/test_sentinel_overlay.py",
     "Dockerfile": "deploy/test_dockerfile.py",
     "Dockerfile.dockerignore": "deploy/test_dockerfile.py",
     "fleet/*": "deploy/test_fleet.py",
@@ -22,6 +23,7 @@ CHECKS = {
     "redis/valkey.conf": "deploy/test_acl.py",
     "redis/kustomization.yaml": "deploy/test_kubernetes.py",
     "redis/make-certificates": "deploy/test_tls.py",
+    "redis/sentinel/*": "deploy/test_sentinel_overlay.py",
     "prometheus/*": "deploy/test_prometheus*.py",
     "prometheus/alertmanager.yml": "deploy/test_alertmanager.py",
     "prometheus/generate.py": "deploy/test_monitoring.py",

@@ -12,15 +12,15 @@ import pytest
 import yaml
 from command_lines import environment_of, files_of, parsed
 from guarded_server import DEPLOY, make_acl
-from kustomized import build, containers, pod
+from kustomized import build, config_maps, containers, pod
 from toolgate_bus.commands.notify.targets import read_config
 from toolgate_bus.telemetry import metrics
 from toolgate_schedulers.worker import worker
 
 ROOT = DEPLOY / "kubernetes"
-BUILDS = ("base", "dev", "production")
+BUILDS = ("base", "dev", "production", "sentinel")
 VERSIONS = ("1.31", "1.34")
-SECRETS = {"toolgate-redis", "toolgate-acl", "toolgate-tls"}
+SECRETS = {"toolgate-redis", "toolgate-acl", "toolgate-tls", "toolgate-nodes", "toolgate-server-tls"}
 """Made by hand, as the head of each overlay says."""
 
 
@@ -62,7 +62,7 @@ def test_kubectl_builds_the_same(name):
         pytest.skip("this kubectl has no kustomize")
     assert ran.returncode == 0, ran.stderr
     plain = re.sub(
-        r"\b(toolgate-(?:policy|cost-aware|agent|valkey|notify))-[a-z0-9]{10}\b", r"\1", ran.stdout
+        r"\b(toolgate-(?:policy|cost-aware|agent|valkey|notify|sentinel))-[a-z0-9]{10}\b", r"\1", ran.stdout
     )
 
     def by_name(objects):
@@ -83,10 +83,11 @@ def test_everything_that_is_referred_to_is_there(built):
         for container in containers(one):
             assert {mount["name"] for mount in container["volumeMounts"]} <= volumes.keys()
             for variable in container["env"]:
-                assert variable["valueFrom"]["secretKeyRef"]["name"] in SECRETS
+                come_from = variable["valueFrom"]
+                assert "fieldRef" in come_from or come_from["secretKeyRef"]["name"] in SECRETS
         for volume in spec["volumes"]:
-            if "configMap" in volume:
-                assert ("ConfigMap", volume["configMap"]["name"]) in there
+            for name in config_maps(volume):
+                assert ("ConfigMap", name) in there
             assert volume.get("secret", {}).get("secretName", "toolgate-tls") in SECRETS
         if one["kind"] == "StatefulSet":
             assert ("Service", one["spec"]["serviceName"]) in there
@@ -153,7 +154,7 @@ def test_every_pod_is_confined(built):
             assert container["resources"]["requests"].keys() == {"cpu", "memory"}
 
 
-@pytest.mark.parametrize("overlay", ["dev", "production"])
+@pytest.mark.parametrize("overlay", ["dev", "production", "sentinel"])
 def test_images_are_pinned_and_everything_stands_in_the_overlays_namespace(overlay):
     built = build(ROOT / overlay)
     (namespace,) = of(built, "Namespace")
@@ -177,7 +178,8 @@ def test_every_command_line_is_one_that_the_program_takes(built):
         for container in containers(one):
             words = [*container.get("command", ()), *container.get("args", ())]
             if container["image"].startswith("valkey"):
-                assert words[:2] == ["valkey-server", "/etc/valkey/valkey.conf"]
+                starts = ["sh", "/etc/valkey/start"]  # which tests/deploy/test_sentinel_overlay.py runs
+                assert words[:2] in (["valkey-server", "/etc/valkey/valkey.conf"], starts)
                 continue
             if words[0] == "/bin/sh":
                 words = shlex.split(re.search(r"toolgate ([^;]*)", words[-1])[1])
@@ -197,11 +199,16 @@ def _file_at(objects, workload, path):
 
 
 def test_each_pod_is_given_the_url_of_its_role_alone(built, tmp_path):
-    make_acl(tmp_path, "redis://valkey:6379/0", ["policy", "cost-aware"])
+    make_acl(tmp_path, "redis+sentinel://valkey/fleet", ["policy", "cost-aware"])
     roles = {one.name for one in (tmp_path / "urls").iterdir()}
+    nodes = {one.name for one in (tmp_path / "nodes").iterdir()}
     for one in workloads(built):
-        (variable,) = containers(one)[0]["env"]
-        key = variable["valueFrom"]["secretKeyRef"]["key"]
+        refs = [variable["valueFrom"].get("secretKeyRef", {}) for variable in containers(one)[0]["env"]]
+        assert {ref["key"] for ref in refs if ref.get("name") == "toolgate-nodes"} <= nodes
+        if one["metadata"]["name"] == "sentinel":  # it needs no role
+            assert all(ref.get("name") in (None, "toolgate-nodes") for ref in refs)
+            continue
+        (key,) = (ref["key"] for ref in refs if ref.get("name") == "toolgate-redis")
         assert key in roles
         role = one["metadata"]["name"].removeprefix("toolgate-")
         assert key == {"valkey": "health", "agent": "agent", "exporter": "exporter"}.get(
@@ -252,6 +259,47 @@ def test_nobody_is_talked_to_but_by_a_rule():
     )
 
 
+def test_of_servers_and_sentinels_one_may_leave_and_no_node_has_two():
+    built = build(ROOT / "sentinel")
+    budgets = {
+        one["metadata"]["name"]: one["spec"]["maxUnavailable"] for one in of(built, "PodDisruptionBudget")
+    }
+    for name in ("valkey", "sentinel"):
+        (one,) = (each for each in of(built, "StatefulSet") if each["metadata"]["name"] == name)
+        assert (one["spec"]["replicas"], budgets[name]) == (3, 1)
+        apart = pod(one)["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+        assert [rule["topologyKey"] for rule in apart] == ["kubernetes.io/hostname"]
+        assert all(fits(rule["labelSelector"], labels_of(one)) for rule in apart)
+
+
+def test_servers_and_sentinels_reach_each_other_and_are_reached_by_clients_alone():
+    built = build(ROOT / "sentinel")
+    policies = [one["spec"] for one in of(built, "NetworkPolicy")]
+    labels = {one["metadata"]["name"]: labels_of(one) for one in workloads(built)}
+
+    def reached(end, way, who, whom):
+        """Whether a rule on this end lets one reach the other at that one's port."""
+        here, there = (labels[whom], labels[who]) if end == "from" else (labels[who], labels[whom])
+        rules = [rule for one in policies if fits(one["podSelector"], here) for rule in one.get(way, ())]
+        return any(
+            {"protocol": "TCP", "port": whom} in rule["ports"]
+            and any(
+                fits(peer.get("podSelector", {"matchLabels": {"no": "pod"}}), there) for peer in rule[end]
+            )
+            for rule in rules
+        )
+
+    may = {
+        (who, whom)
+        for who, whom in product(labels, ("valkey", "sentinel"))
+        if reached("from", "ingress", who, whom) and reached("to", "egress", who, whom)
+    }
+    clients = {name for name, one in labels.items() if "toolgate/bus" in one}
+    among = {("valkey", "valkey"), ("sentinel", "valkey"), ("sentinel", "sentinel")}
+    assert may == among | set(product(clients, ("valkey", "sentinel")))
+    assert clients == {"toolgate-policy", "toolgate-cost-aware", "toolgate-exporter"}
+
+
 def test_the_autoscaler_asks_for_a_metric_that_the_adapter_gives_and_the_exporter_has():
     adapter = yaml.safe_load((ROOT / "production" / "adapter-rules.yaml").read_text())
     (rule,) = adapter["rules"]["external"]
@@ -269,12 +317,13 @@ def test_the_autoscaler_asks_for_a_metric_that_the_adapter_gives_and_the_exporte
         assert ("replicas" in one["spec"]) == (one["metadata"]["name"] not in scaled)
 
 
-def test_production_speaks_tls_with_the_files_that_it_mounts():
-    (words,) = re.findall(r"T='(.*)'", (ROOT / "production" / "kustomization.yaml").read_text())
+@pytest.mark.parametrize("overlay", ["production", "sentinel"])
+def test_a_real_fleet_speaks_tls_with_the_files_that_it_mounts(overlay):
+    (words,) = re.findall(r"T='(.*)'", (ROOT / overlay / "kustomization.yaml").read_text())
     named = dict(pair.split("=") for pair in words.split("&"))
     assert set(named) == {"ssl_ca_certs", "ssl_certfile", "ssl_keyfile"}
-    for one in of(build(ROOT / "production"), "Deployment"):
+    for one in of(build(ROOT / overlay), "Deployment"):
         (mount,) = [each for each in containers(one)[0]["volumeMounts"] if each["name"] == "tls"]
         assert {str(Path(path).parent) for path in named.values()} == {mount["mountPath"]}
-    said = (ROOT / "production" / "kustomization.yaml").read_text()
+    said = (ROOT / overlay / "kustomization.yaml").read_text()
     assert all(f"--from-file={Path(path).name}" in said for path in named.values())

@@ -5,6 +5,7 @@ import sys
 
 import pytest
 from guarded_server import DEPLOY, make_acl
+from toolgate_bus.protocol.sentinel_url import read_sentinel_url
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(180)]
 
@@ -29,6 +30,23 @@ def test_the_server_has_no_passwords_and_each_role_its_own_url_closed_to_others(
     assert {one.name for one, was in zip(urls, before, strict=True) if after[one.name] != was} == {"agent"}
 
 
+def test_servers_and_sentinels_that_are_named_get_users_and_passwords_of_their_own(tmp_path):
+    make_acl(tmp_path, "redis+sentinel://s1,s2:5,s3/fleet", ["policy"])
+    passwords = {one.name: one.read_text() for one in (tmp_path / "nodes").iterdir()}
+    assert passwords.keys() == {"replica", "sentinel", "client", "peer", "sentinel-admin"}
+    assert all(one.stat().st_mode & 0o777 == 0o600 for one in (tmp_path / "nodes").iterdir())
+    files = (tmp_path / "users.acl").read_text(), (tmp_path / "sentinel.acl").read_text()
+    assert not any(password in text for password in passwords.values() for text in files)
+    found = [[line.split()[1] for line in text.splitlines()] for text in files]
+    assert {"replica", "sentinel", "agent"} <= set(found[0])
+    assert set(found[1]) == {"default", "client", "peer", "admin"}
+    at = read_sentinel_url((tmp_path / "urls" / "agent").read_text())
+    assert at.sentinels == (("s1", 26379), ("s2", 5), ("s3", 26379))
+    assert (at.sentinel_username, at.sentinel_password) == ("client", passwords["client"])
+    make_acl(tmp_path, "redis+sentinel://s1,s2:5,s3/fleet", ["policy"])
+    assert {one.name: one.read_text() for one in (tmp_path / "nodes").iterdir()} == passwords
+
+
 @pytest.mark.parametrize(
     ("words", "names"),
     [
@@ -37,6 +55,7 @@ def test_the_server_has_no_passwords_and_each_role_its_own_url_closed_to_others(
         (["--scheduler", "treasury:aproval"], "aproval"),
         (["--scheduler", "policy+treasury:aproval"], "aproval"),
         (["--namespace", "a:b"], "--namespace"),
+        (["--server", "redis+sentinel://s1,s2,s3"], "--server"),
         (["--server", "redis://me:secret@valkey:6379/0"], "--server"),
     ],
 )
