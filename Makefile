@@ -80,7 +80,7 @@ mutants: $(DEV) ## break the code on purpose and see the tests go red
 cost: $(DEV) ## a decision beside another version: AGAINST=v0.1.0
 	@$(BIN)/python tests/cost_beside.py $(AGAINST)
 
-up: ## run a fleet in containers, with Prometheus and Grafana (SENTINEL=1: on three servers)
+up: ## run a fleet in containers (SENTINEL=1: three servers)
 	@$(HAVE_COMPOSE)
 	@python3 deploy/redis/make_acl.py --to deploy/made --server $(SERVER_URL) \
 	  --scheduler policy --scheduler cost-aware
