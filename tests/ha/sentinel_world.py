@@ -22,6 +22,8 @@ SERVICE = "fleet"
 START_S = 15.0
 FAILOVER_S = 15.0
 DOWN_AFTER_MS = 1000
+EAGER = ("info-period", 1000, "publish-period", 500, "min-link-revalidate-period", 2000)
+"""Sentinels put who follows whom right in 3 s rather than 20; a failover itself is as long as ever."""
 SERVER = (
     ("save", ""),
     ("appendonly", "no"),
@@ -109,11 +111,17 @@ class Node:
         return self._log.read_text(errors="replace")
 
 
+PEERS = ("sentinels", "replicas")
+"""Users of those that are not clients: without them a server is alone with its clients (`cut`)."""
+
+
 class SentinelWorld:
     """1 + 2 servers and 3 sentinels."""
 
-    def __init__(self, directory: Path, password: str = "", sentinel_password: str = "") -> None:
-        """With passwords for servers and for sentinels, or without."""
+    def __init__(
+        self, directory: Path, password: str = "", sentinel_password: str = "", lines: Sequence[str] = ()
+    ) -> None:
+        """With passwords for servers and for sentinels, or without; `lines` more in the servers' settings."""
         ports = free_ports(6)
         first = ports[0]
         conf = [f"{name} {value or chr(34) * 2}" for name, value in SERVER]
@@ -122,9 +130,12 @@ class SentinelWorld:
             f"sentinel down-after-milliseconds {SERVICE} {DOWN_AFTER_MS}",
             f"sentinel failover-timeout {SERVICE} 6000",
         ]
+        conf += lines
+        self._password = password
         if password:
-            conf += [f"requirepass {password}", f"masterauth {password}"]
-            watch += [f"sentinel auth-pass {SERVICE} {password}"]
+            conf += [f"user {name} on >{password} ~* &* +@all" for name in PEERS]
+            conf += [f"requirepass {password}", f"masterauth {password}", "masteruser replicas"]
+            watch += [f"sentinel auth-pass {SERVICE} {password}", f"sentinel auth-user {SERVICE} sentinels"]
         if sentinel_password:
             watch += [f"requirepass {sentinel_password}", f"sentinel sentinel-pass {sentinel_password}"]
         follow = [f"replicaof 127.0.0.1 {first}"]
@@ -141,10 +152,17 @@ class SentinelWorld:
         """What everybody connects to."""
         return f"redis+sentinel://{','.join(f'127.0.0.1:{port}' for port in self.sentinels)}/{SERVICE}"
 
+    @property
+    def login_url(self) -> str:
+        """The same with the servers' password."""
+        return self.url.replace("://", f"://:{self._password}@") if self._password else self.url
+
     def start(self) -> None:
         """Start all, and wait until the sentinels know of each other and of both replicas."""
         for node in (*self.servers.values(), *self.sentinels.values()):
             node.start()
+        for node in self.sentinels.values():
+            node.answer("SENTINEL", "DEBUG", *EAGER)
         until(self.is_whole, START_S * 2)
 
     def end(self) -> None:
@@ -199,6 +217,18 @@ class SentinelWorld:
         sentinel = next(iter(self.sentinels.values()))
         until(lambda: sentinel.answer("SENTINEL", "FAILOVER", SERVICE, *how), FAILOVER_S)
 
+    def cut(self, port: int) -> None:
+        """Part a server from sentinels and replicas, as a network would; clients reach it as ever."""
+        server = self.servers[port]
+        for name in PEERS:
+            server.answer("ACL", "SETUSER", name, "off")
+            server.answer("CLIENT", "KILL", "USER", name)
+
+    def heal(self, port: int) -> None:
+        """Undo `cut`."""
+        for name in PEERS:
+            self.servers[port].answer("ACL", "SETUSER", name, "on")
+
     def mend(self) -> None:
         """Start who is down, and wait until all is whole again."""
         for node in self.servers.values():
@@ -217,10 +247,12 @@ def until(true: Callable[[], Any], seconds: float) -> None:
 
 
 @contextlib.contextmanager
-def sentinel_world(password: str = "", sentinel_password: str = "") -> Iterator[SentinelWorld]:
+def sentinel_world(
+    password: str = "", sentinel_password: str = "", lines: Sequence[str] = ()
+) -> Iterator[SentinelWorld]:
     """One that runs, and is gone afterwards."""
     directory = Path(tempfile.mkdtemp(prefix="tg-ha-"))
-    world = SentinelWorld(directory, password, sentinel_password)
+    world = SentinelWorld(directory, password, sentinel_password, lines)
     try:
         world.start()
         yield world

@@ -5,9 +5,12 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
+import uvloop
 from bad_wire import BadWire
 from toolgate_bus.errors import OutcomeUnknown
 from toolgate_bus.transport.redis.connection import RedisCommands
+from toolgate_bus.transport.redis.driver import RedisConnectionError
+from toolgate_bus.transport.redis.topology import topology_of
 
 pytestmark = pytest.mark.acceptance
 
@@ -36,6 +39,21 @@ async def test_a_command_whose_answer_was_lost_is_not_sent_again(wire, own_serve
     finally:
         await bad.aclose()
         await good.aclose()
+
+
+@pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_a_command_whose_connection_is_closed_under_it_is_told_so(server_url, loop):
+    """As where the primary moves in the moment of a write; what uvloop says to that ended whole commands."""
+
+    async def send():
+        connection = topology_of(server_url).make_pool("test", socket_timeout=5.0).make_connection()
+        await connection.connect()
+        connection._writer.transport.abort()
+        await connection.send_command("PING")
+        await connection.read_response()
+
+    with asyncio.Runner(loop_factory=loop) as runner, pytest.raises(RedisConnectionError):
+        runner.run(send())
 
 
 async def test_a_cancelled_caller_does_not_cancel_the_command(own_server, wait_until):

@@ -10,7 +10,7 @@ from toolgate_bus.protocol.events import AskUser, Continue, Deny, Hold, Modify
 from toolgate_bus.state.shared import make_shared_state
 from toolgate_schedulers.author.scheduler import SchedulerContext
 from toolgate_schedulers.shipped.approval.messages import STORE_AWAY
-from toolgate_schedulers.shipped.approval.queue import TOPIC, Desk
+from toolgate_schedulers.shipped.approval.queue import LEASE_S, TOPIC, Desk
 from toolgate_schedulers.shipped.approval.records import ApprovalAnswer, StandingApproval, always_id, digest
 from toolgate_schedulers.shipped.approval.scheduler import ApprovalScheduler
 from toolgate_schedulers.worker.holds import ReplyTo, StoredHolds
@@ -121,6 +121,47 @@ async def test_a_question_that_comes_again_after_its_answer_is_answered_so():
     await fleet.answer(await fleet.only(), "deny", reason="no")
     again = await fleet.asked(fleet.replica("r-2"), call(amount=50))
     assert again == Deny(reason="A person was asked about this call and refused it: no (anna)")
+
+
+async def test_a_call_that_is_asked_about_again_is_answered_again_though_its_answer_was_given_before():
+    """A failover may forget the answer and the verdict, and keep that it was given."""
+    fleet = Fleet()
+    replica = fleet.replica()
+    await fleet.asked(replica, call(amount=50))
+    approval = await fleet.only()
+    await fleet.answer(approval)
+    await replica.give(approval.id)
+    await fleet.shared.store.delete(f"approval:answer:{approval.id}")
+    await fleet.asked(replica, call(amount=50))
+    await fleet.answer(await fleet.only())
+    while (again := await replica.give(approval.id)) is not None:
+        assert again == LEASE_S
+        await fleet.shared.store.delete(f"approval:claim:{approval.id}")  # its time is over
+    assert [verdict.action for verdict in fleet.verdicts] == ["continue", "continue"]
+    assert await fleet.desk.list_waiting() == []
+
+
+async def test_what_is_held_and_answered_is_given_after_the_bus_was_away(wait_until, monkeypatch):
+    """Its verdict was forgotten with the server, and so was the notice."""
+    fleet = Fleet()
+    await fleet.asked(fleet.replica("dead"), call(amount=50))
+    await fleet.answer(await fleet.only())
+    away = [BusDown("the server is away")]
+
+    async def read(*_):
+        await asyncio.sleep(0.01)
+        if away:
+            raise away.pop()
+        return []
+
+    monkeypatch.setattr(fleet.shared.notices, "read", read)
+    one = fleet.replica()
+    await one.start(one._context)
+    try:
+        await wait_until(lambda: fleet.sent)
+    finally:
+        await one.stop()
+    assert fleet.verdicts == [Continue(reason="approved by anna")]
 
 
 async def test_what_a_replica_that_died_had_claimed_another_one_gives():

@@ -20,14 +20,14 @@ from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_bus.transport.redis.driver import (
     AuthenticationError,
     ClusterNode,
-    Connection,
     ConnectionPool,
     NodesManager,
     NoPermissionError,
     RedisClusterException,
     RedisConnectionError,
     ResponseError,
-    SSLConnection,
+    TcpConnection,
+    TlsConnection,
     make_pool,
     read_role,
 )
@@ -284,11 +284,11 @@ class _OwnerMixin:
             raise RedisConnectionError(str(moved)) from moved
 
 
-class _OwnerConnection(_OwnerMixin, Connection):
+class _OwnerConnection(_OwnerMixin, TcpConnection):
     """By TCP."""
 
 
-class _OwnerTlsConnection(_OwnerMixin, SSLConnection):
+class _OwnerTlsConnection(_OwnerMixin, TlsConnection):
     """By TLS."""
 
 

@@ -31,7 +31,7 @@ def _without_module(module: str) -> Iterator[None]:
 with _without_module("opentelemetry.sdk.metrics"):
     import redis.asyncio as redis
     from redis.asyncio.cluster import ClusterNode, NodesManager
-    from redis.asyncio.connection import Connection, SSLConnection
+    from redis.asyncio.connection import Connection, SSLConnection, UnixDomainSocketConnection
     from redis.asyncio.retry import Retry
     from redis.backoff import NoBackoff
     from redis.crc import key_slot
@@ -73,7 +73,8 @@ __all__ = [
     "RedisError",
     "RedisTimeoutError",
     "ResponseError",
-    "SSLConnection",
+    "TcpConnection",
+    "TlsConnection",
     "TryAgainError",
     "count_masters",
     "key_slot",
@@ -89,12 +90,42 @@ ConnectionPool = redis.ConnectionPool
 Redis = redis.Redis
 
 
+class _ClosureMixin:
+    """A connection that may be closed under a command, as when its server is primary no more."""
+
+    async def send_packed_command(self, command: Any, check_health: bool = True) -> None:
+        """Send; a RedisConnectionError also where uvloop has another word for a transport that is closed."""
+        try:
+            await super().send_packed_command(command, check_health)  # type: ignore[misc]  # redis-py's own
+        except RuntimeError as error:
+            raise RedisConnectionError(f"Connection closed under a command: {error}") from error
+
+
+class TcpConnection(_ClosureMixin, Connection):
+    """By TCP."""
+
+
+class TlsConnection(_ClosureMixin, SSLConnection):
+    """By TLS."""
+
+
+class _SocketConnection(_ClosureMixin, UnixDomainSocketConnection):
+    """By a socket in the file system."""
+
+
+_KINDS: Final = {
+    Connection: TcpConnection,
+    SSLConnection: TlsConnection,
+    UnixDomainSocketConnection: _SocketConnection,
+}
+
+
 def make_pool(
     url: str, name: str, kind: type[redis.ConnectionPool] = redis.ConnectionPool, **options: Any
 ) -> redis.ConnectionPool:
     """A pool of connections to the server of a URL; `name` is the client's. Raises ConfigError."""
     try:
-        return kind.from_url(
+        pool = kind.from_url(
             url,
             protocol=2,
             retry=Retry(NoBackoff(), 0),
@@ -104,6 +135,8 @@ def make_pool(
         )
     except ValueError as error:
         raise ConfigError(f"{url.split('@')[-1]}: {error}; use redis://, rediss:// or unix://") from None
+    pool.connection_class = _KINDS[pool.connection_class]
+    return pool
 
 
 def make_client(pool: redis.ConnectionPool) -> Any:

@@ -18,11 +18,11 @@ from toolgate_bus.protocol.host_list import Address, reach
 from toolgate_bus.protocol.sentinel_url import SentinelUrl
 from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_bus.transport.redis.driver import (
-    Connection,
     ConnectionPool,
     RedisConnectionError,
     RedisError,
-    SSLConnection,
+    TcpConnection,
+    TlsConnection,
     make_pool,
     read_role,
 )
@@ -348,11 +348,11 @@ class _PrimaryMixin:
             raise RedisConnectionError(str(moved)) from moved
 
 
-class _PrimaryConnection(_PrimaryMixin, Connection):
+class _PrimaryConnection(_PrimaryMixin, TcpConnection):
     """By TCP."""
 
 
-class _PrimaryTlsConnection(_PrimaryMixin, SSLConnection):
+class _PrimaryTlsConnection(_PrimaryMixin, TlsConnection):
     """By TLS."""
 
 

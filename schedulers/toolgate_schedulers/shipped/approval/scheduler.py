@@ -33,6 +33,10 @@ from toolgate_schedulers.shipped.approval.records import (
 
 WAIT_S: Final = 2.0
 AGAIN_S: Final = 0.5
+LOOK_AGAIN_S: Final = 2.0
+LOOK_LONG_S: Final = 30.0
+"""After the bus was away it looks so often, and for so long, whether a call is held that is answered already:
+a failover may have forgotten the verdict, and who asked asks again some seconds later."""
 SHARE: Final = 0.5
 """This part of an agent's patience a call may take until it is at the desk; the rest is for holding it."""
 _SHORT: Final = 8
@@ -54,6 +58,7 @@ class ApprovalScheduler:
         self.tools = tools_of(config)
         self._due: dict[str, float] = {}
         """Answers that are to be given, and when to look at them (again), by the loop's clock."""
+        self._look_at = self._look_until = float("-inf")
         self._task: asyncio.Task[None] | None = None
 
     async def decide(self, call: ToolSelecting) -> Verdict:
@@ -131,6 +136,9 @@ class ApprovalScheduler:
         while True:
             try:
                 now = asyncio.get_running_loop().time()
+                if self._look_at <= now < self._look_until:
+                    self._look_at = now + LOOK_AGAIN_S
+                    self._due = dict.fromkeys(await self._read_held(), 0.0) | self._due
                 wait = min([WAIT_S, *(max(0.0, due - now) for due in self._due.values())])
                 for notice in await self._desk.news(after, wait):
                     after = notice.id
@@ -140,6 +148,7 @@ class ApprovalScheduler:
                 await self.give_due()
             except ToolgateError as error:
                 _log.info("approvals wait for the bus", error=str(error))
+                self._look_until = asyncio.get_running_loop().time() + LOOK_LONG_S
                 await asyncio.sleep(AGAIN_S)
 
     async def give_due(self) -> None:
@@ -160,16 +169,16 @@ class ApprovalScheduler:
 
     async def give(self, id_: str) -> float | None:
         """Give one answer; seconds until somebody should look again, None when there is nothing to do."""
-        if await self._desk.get_status(id_) is not None:
+        # A failover may have kept that it was given, and forgotten the verdict: then the call is held again.
+        if await self._desk.get_status(id_) is not None and id_ not in await self._read_held():
             return None
         answer, approval = await self._desk.answer_to(id_), await self._desk.approval(id_)
-        name = self._context.name
-        if answer is None or (approval is not None and approval.scheduler != name):
+        if answer is None or (approval is not None and approval.scheduler != self._context.name):
             return None
         claimed = await self._desk.claim(id_, self._context.replica)
         if claimed is None:
             return LEASE_S
-        held = {approval_of(name, one).id: one.question for one in await self._context.holds.open()}
+        held = await self._read_held()
         question = held.get(id_)
         if question is None:
             changed = any(one.id == answer.decision for one in held.values())
@@ -181,3 +190,8 @@ class ApprovalScheduler:
         given = await self._context.holds.answer(question.id, verdict_of(answer, question), question.phase)
         await self._desk.close(id_, "given" if given else "gone")
         return None
+
+    async def _read_held(self) -> dict[str, ToolSelecting]:
+        """The calls that wait, by the ids of their approvals."""
+        name = self._context.name
+        return {approval_of(name, one).id: one.question for one in await self._context.holds.open()}

@@ -1,0 +1,170 @@
+"""A fleet on sentinels for as long as wanted, under faults of every kind: `make soak-ha`.
+
+python tests/soak_ha.py --seconds 1800          TOOLGATE_SOAK_S=1800 by default
+
+Agents keep journals; what was ruled, ran and was paid is held against them: calls that nobody allowed, calls
+that ran twice, calls that wait for ever, books and record. Ends with 1 where any of that is wrong, 130 if it
+was interrupted. What a failover forgot of the books is none of that where the ledger says so itself.
+"""
+
+import argparse
+import asyncio
+import os
+import random
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent / "ha"))
+import faults
+from fleet_world import Fleet, Loss, fleet_on
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from sentinel_world import SentinelWorld, sentinel_world
+
+AGENTS, SESSIONS = 4, 8
+FAILOVERS_SHARE = 0.5
+ON_S = 30.0
+"""Longer than any agent may be ruled nothing."""
+AUDIT_S = 60.0
+"""So often all agents rest, and the books are looked at."""
+FORGETFUL = {"switch", "split", "stall"}
+"""What may forget what no replica had taken."""
+
+
+class Soak:
+    """One run."""
+
+    def __init__(self, fleet: Fleet, world: SentinelWorld, progress: Progress, seconds: float) -> None:
+        self.fleet, self.world = fleet, world
+        self._progress, self._seconds = progress, seconds
+        self._bar = progress.add_task("", total=seconds)
+        self.faults: Counter[str] = Counter()
+        self.outages: dict[str, list[float]] = {}
+        self.violations: list[str] = []
+        self._since: set[str] = set()
+        self.quarantines = 0
+
+    async def run(self, kinds: list[str]) -> None:
+        """Fault after fault until the time is over; the books are looked at now and then, and at the end."""
+        began = audited = time.monotonic()
+        while (now := time.monotonic()) - began < self._seconds:
+            await self._fail(self._choose(kinds))
+            if now - audited > AUDIT_S:
+                await self._audit()
+                audited = time.monotonic()
+            self._progress.update(self._bar, completed=now - began, description=self._describe())
+        await self._audit()
+
+    def _describe(self) -> str:
+        decisions = self.fleet.journals.decisions
+        return f"{decisions} decisions, {self.faults.total()} faults, {len(self.violations)} bad"
+
+    def _choose(self, kinds: list[str]) -> str:
+        failovers = [one.__name__ for one in faults.FAILOVERS if one.__name__ in kinds]
+        lesser = [one for one in kinds if one not in failovers]
+        some = failovers if failovers and (not lesser or random.random() < FAILOVERS_SHARE) else lesser
+        return random.choice(some)
+
+    async def _fail(self, kind: str) -> None:
+        self.fleet.journals.forget_times()
+        moment = time.monotonic()
+        if kind == "kill_scheduler":
+            self.fleet.kill_scheduler()
+        else:
+            await asyncio.to_thread(getattr(faults, kind), self.world)
+        self.faults[kind] += 1
+        self._since.add(kind)
+        try:
+            await self.fleet.until_all_go_on(time.monotonic(), ON_S)
+        except AssertionError as error:
+            self.violations.append(f"after {kind}: {error}")
+        outage = self.fleet.journals.outage(moment)
+        self.outages.setdefault(kind, []).append(outage if outage is not None else ON_S)
+        if kind in {one.__name__ for one in faults.FAILOVERS}:
+            await asyncio.to_thread(self.world.mend)
+
+    async def _audit(self) -> None:
+        await self.fleet.rest()
+        journals = self.fleet.journals.read()
+        self.violations += journals.stuck(time.monotonic())
+        loss = await self.fleet.count_loss()
+        self.quarantines += loss.told
+        if loss.is_silent or (loss != Loss() and not self._since & FORGETFUL):
+            self.violations.append(f"{loss} after {sorted(self._since)}")
+        self._since.clear()
+        self.fleet.go()
+
+    async def report(self) -> dict[str, object]:
+        """What there is to tell, once all rest."""
+        fleet = self.fleet
+        await fleet.rest()
+        self.violations += fleet.journals.wrong + [f"{one} ran twice" for one in fleet.journals.twice]
+        self.violations += [f"record: {one}" for one in await fleet.find_record_faults(120.0)]
+        self.violations += [f"{name} ended: {fleet.errors()}" for name in fleet.deaths()]
+        counted = fleet.counted()
+        if counted != fleet.journals.decisions:
+            self.violations.append(f"the exporter counts {counted} decisions of {fleet.journals.decisions}")
+        return {
+            "decisions": fleet.journals.decisions,
+            "faults": dict(self.faults),
+            "outage_s": {kind: _spread(found) for kind, found in sorted(self.outages.items())},
+            "paid": fleet.journals.paid,
+            "books_lack": {"spent": fleet.lost.spent, "open": fleet.lost.open},
+            "quarantines": self.quarantines,
+            "people_asked": fleet.answered,
+            "waited_s": round(fleet.journals.most_waited, 1),
+            "keys": await fleet.commands.execute("DBSIZE"),
+            "rss_mb": fleet.memory(),
+            "violations": len(self.violations),
+        }
+
+
+def _spread(found: list[float]) -> str:
+    ordered = sorted(found)
+    return f"median {ordered[len(ordered) // 2]:.2f}, max {ordered[-1]:.2f}"
+
+
+async def soak(seconds: float, kinds: list[str], directory: Path) -> int:
+    """Storm for so long; the exit code."""
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+    with sentinel_world("of-servers") as world, Progress(*columns) as progress:
+        async with fleet_on(world.login_url, directory, agents=AGENTS, sessions=SESSIONS) as fleet:
+            one = Soak(fleet, world, progress, seconds)
+            began, before = time.monotonic(), fleet.memory()
+            await one.run(kinds)
+            took = time.monotonic() - began
+            told = await one.report()
+    rate = {
+        "seconds": round(took),
+        "decisions_per_s": round(fleet.journals.decisions / took),
+        "rss_mb_before": before,
+    }
+    for name, value in {**rate, **told}.items():
+        print(f"{name:16} {value}")
+    print("\n".join(one.violations[:10]))
+    return 1 if one.violations else 0
+
+
+def main() -> int:
+    """Ends with 1 if anything was wrong."""
+    every = [one.__name__ for one in (*faults.FAILOVERS, *faults.LESSER)] + ["kill_scheduler"]
+    options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    options.add_argument("--seconds", type=float, default=float(os.environ.get("TOOLGATE_SOAK_S", "1800")))
+    options.add_argument(
+        "--kinds", nargs="+", choices=every, default=every, metavar="KIND", help=", ".join(every)
+    )
+    options.add_argument("--seed", type=int, default=int(time.time()))
+    given = options.parse_args()
+    random.seed(given.seed)
+    print(f"seed {given.seed}, {given.seconds:.0f} s")
+    with tempfile.TemporaryDirectory(prefix="tg-soak-") as directory:
+        try:
+            return asyncio.run(soak(given.seconds, given.kinds, Path(directory)))
+        except KeyboardInterrupt:
+            return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())
