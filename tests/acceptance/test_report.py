@@ -213,6 +213,30 @@ async def test_what_the_ledger_has_and_its_journal_lost_is_told(
     assert "the ledger says" in unknown
 
 
+async def test_what_an_operator_sets_to_zero_is_spent_all_the_same_and_no_difference(
+    fleet: Fleet, wait_until: Callable[..., Awaitable[Any]]
+) -> None:
+    scheduler = fleet.start_ledger()
+    await wait_until(lambda: '"ready"' in scheduler.stdout, timeout=30)
+    begin = int(time.time()) // WINDOW
+    async with fleet.gate() as gate:
+        await fleet.spend(gate, 20)
+        spending = asyncio.create_task(fleet.spend(gate, 40))
+        for _ in range(3):
+            reset = fleet.start("budget", "reset", "teams", "--yes")
+            assert await asyncio.to_thread(reset.wait, 30) == 0, reset.stderr
+        await spending
+        await wait_until(lambda: _is_settled(fleet.ledger()), timeout=40)
+    end = int(time.time()) // WINDOW + 1
+    lines = await fleet.report("--since", _at(begin), "--until", _at(end), "--by", "team")
+    assert spent_of(lines[:-1]) == +fleet.spent
+    zeroed = sum(fleet.spent.values()) - sum((await fleet.by_team(range(begin, end))).values())
+    told = [words for words in lines[-1]["sources"] if "were set to zero" in words]
+    assert sum(int(words.split()[2]) for words in told) == zeroed > 0
+    assert any("agree with its journal to the unit" in words for words in lines[-1]["sources"])
+    assert not any("the ledger says" in words for words in lines[-1]["unknown"])
+
+
 def _at(window: int) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(window * WINDOW))
 

@@ -14,7 +14,7 @@ METRICS = {
     metric.query_name: metric
     for metric in (*definitions.FLEET, *definitions.PROCESS, *definitions.EXPORTER, *definitions.NOTIFY)
 }
-RECORDED = {rule["record"] for rule in rules() if "record" in rule}
+RECORDED = {rule["record"]: rule["expr"] for rule in rules() if "record" in rule}
 ALERTS = {rule["alert"]: rule for rule in rules() if "alert" in rule}
 TIMES = r"\[\w+\]|\boffset \d\w+|\bfor: \d\w+|\b\d+ \* (?:3600|60)\b"
 EXPRESSIONS = [*rule_expressions(), *panel_expressions()]
@@ -76,6 +76,19 @@ def test_what_keeps_an_alert_quiet_names_alerts_that_there_are():
     assert named <= set(ALERTS)
 
 
+@pytest.mark.pure
+def test_an_alert_is_silenced_only_for_the_very_thing_that_the_other_tells_of():
+    config = yaml.safe_load((PROMETHEUS / "alertmanager.yml").read_text())
+    for rule in config["inhibit_rules"]:
+        for matcher in (*rule["source_matchers"], *rule["target_matchers"]):
+            expression = ALERTS[matcher.partition("=")[2].strip()]["expr"]
+            recorded = re.search(r"\w+:\w+:\w+", expression)
+            if recorded:
+                expression = RECORDED[recorded[0]]
+            told = re.search(r"\bby \(([^)]*)\)", expression)[1].split(", ")
+            assert sorted(told) == sorted(rule["equal"]), matcher
+
+
 @pytest.mark.timeout(200)  # seconds of computing, on machines that compute other things as well
 @pytest.mark.parametrize("file", sorted((PROMETHEUS / "tests").glob("*.yml")), ids=lambda file: file.stem)
 def test_every_alert_fires_and_every_rate_is_right_in_promtools_tests(file):
@@ -84,7 +97,7 @@ def test_every_alert_fires_and_every_rate_is_right_in_promtools_tests(file):
 
 def test_every_rule_has_a_test_of_promtool():
     tests = "".join(file.read_text() for file in (PROMETHEUS / "tests").glob("*.yml"))
-    assert {name for name in RECORDED | set(ALERTS) if name not in tests} == set()
+    assert {name for name in {*RECORDED, *ALERTS} if name not in tests} == set()
 
 
 @pytest.mark.pure
@@ -135,7 +148,7 @@ def test_an_expression_selects_by_labels_that_its_metrics_have_and_names_its_job
     for name, labels in expression.selected:
         assert "job" in labels, name
         assert set(labels) - {"job", "namespace"} <= set(METRICS[name].labels), name
-    assert expression.names - RECORDED <= {name for name, _ in expression.selected}
+    assert expression.names - RECORDED.keys() <= {name for name, _ in expression.selected}
 
 
 @pytest.mark.pure
@@ -157,7 +170,7 @@ def test_an_expression_keeps_fleets_apart(expression):
     for name, labels in expression.selected:
         assert ("namespace" in labels) == shown, name
     if shown:
-        assert not expression.names & RECORDED  # dashboards work without these rules
+        assert not expression.names & RECORDED.keys()  # dashboards work without these rules
     else:
         grouped = re.findall(r"(?<![:\w])(?:sum|max|min|avg|count)\b *(?:by *\(([^)]*)\))?", expression.expr)
         joined = re.findall(r"\b(?<!or )on *\(([^)]*)\)", expression.expr)

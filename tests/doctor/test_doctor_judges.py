@@ -5,8 +5,11 @@ import subprocess
 import sys
 from dataclasses import replace
 from importlib.metadata import EntryPoint
+from pathlib import Path
 
 import pytest
+from toolgate_bus.budgets import journal
+from toolgate_bus.budgets.journal import MAX_ENTRIES
 from toolgate_bus.budgets.ledger import Balance, OpenReservation
 from toolgate_bus.budgets.limits import BudgetDescription
 from toolgate_bus.commands.doctor import runner
@@ -284,6 +287,19 @@ def test_a_replica_that_took_questions_and_is_not_heard_of_is_named_with_its_pro
 
 
 # ---------------------------------------------------------------- money and facts
+
+
+def test_a_journal_near_its_end_that_nobody_archives_is_told():
+    nearly = int(0.95 * MAX_ENTRIES)
+    for entries, archived, told in ((nearly, False, True), (nearly, True, False), (500, False, False)):
+        found = budget_findings([book()._replace(entries=entries, archived=archived)], NOW)
+        assert ("journal-full" in {one.name for one in found}) == told
+
+
+def test_the_script_keeps_as_many_entries_as_are_told_here():
+    script = (Path(journal.__file__).parent / "lua/ledger.lua").read_text()
+    assert f"'MAXLEN', '~', {MAX_ENTRIES}," in script
+
 
 DAY = BudgetDescription("daily", "fleet", 1_000_000, 86_400, "USD")
 EACH = BudgetDescription("each", "session", 1_000_000, 0, "USD")

@@ -23,6 +23,8 @@ Entry = dict[str, Any]
 
 LEDGER: Final = "ledger"
 """The event of an entry."""
+MAX_ENTRIES: Final = 100_000
+"""About so many are kept (as `lua/ledger.lua` has it)."""
 PAGE: Final = 1000
 MAX_ENTRY: Final = 16 * 1024
 """Bytes of an entry: it holds names and labels, and no arguments."""

@@ -198,8 +198,11 @@ class Ledger(Protocol):
     async def balances(self) -> list[Balance]:
         """Every account, by key."""
 
-    async def forget(self, key: str) -> int:
-        """Set what was spent from the accounts of this key to zero; how many there were."""
+    async def reset(self, key: str, by: str = "") -> int:
+        """Set what was spent from the accounts of this key to zero; how many there were.
+
+        The journal says so, and who wanted it. What is reserved stays.
+        """
 
     async def watch(self) -> None:
         """Remember which ledger this is from now on: where it was lost, `reserve` says so."""

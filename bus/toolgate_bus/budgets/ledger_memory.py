@@ -116,8 +116,8 @@ class MemoryLedger(Ledger):
         return self.book.balances()
 
     @override
-    async def forget(self, key: str) -> int:
-        return self.book.forget(key)
+    async def reset(self, key: str, by: str = "") -> int:
+        return self.book.reset(key)
 
     # ------------------------------------------------------------------ the epoch
 

@@ -41,7 +41,6 @@ from toolgate_bus.transport.redis.reads import (
     read_time,
     remove_fields,
     remove_from_set,
-    write_fields,
 )
 from toolgate_bus.transport.redis.scripts import Script
 
@@ -53,6 +52,7 @@ KEPT_MS: Final = 2 * 3_600_000
 """How long what was settled is remembered: twice as long as facts are kept, which may come again."""
 TAKING: Final = Script(__package__, "ledger.lua", "ledger_taking.lua", header="#!lua\n")
 GIVING: Final = Script(__package__, "ledger.lua", "ledger_giving.lua", header="#!lua flags=allow-oom\n")
+RESET: Final = Script(__package__, "ledger.lua", "ledger_reset.lua", header="#!lua flags=allow-oom\n")
 EPOCH: Final = Script(__package__, "ledger.lua", "ledger_epoch.lua", header="#!lua flags=allow-oom\n")
 MAX_ADDITIONS: Final = 500
 """Accounts that one script adds to."""
@@ -195,15 +195,8 @@ class RedisLedger(Ledger):
         return found
 
     @override
-    async def forget(self, key: str) -> int:
-        places = [
-            place
-            for place in await read_set(self._commands, f"{self._prefix}:accounts")
-            if place.decode("utf-8", "replace").rpartition(":")[0] == key
-        ]
-        accounts = [f"{self._prefix}:a:".encode() + place for place in places]
-        await write_fields(self._commands, accounts, spent=0, overruns=0, orphans=0)
-        return len(places)
+    async def reset(self, key: str, by: str = "") -> int:
+        return int(await self._run(RESET, "reset", key, by))
 
     # ------------------------------------------------------------------ the epoch
 

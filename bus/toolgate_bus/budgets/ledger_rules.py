@@ -272,8 +272,8 @@ class LedgerRules:
             for (key, window), total in sorted(self.totals.items())
         ]
 
-    def forget(self, key: str) -> int:
-        """As `Ledger.forget`."""
+    def reset(self, key: str) -> int:
+        """As `Ledger.reset`."""
         found = [total for place, total in self.totals.items() if place[0] == key]
         for total in found:
             total.spent = total.overruns = total.orphans = 0

@@ -18,6 +18,9 @@ async def add(commands, namespace, *entries):
     await commands.pipeline([("XADD", key, "*", "entry", pack(one)) for one in entries])
 
 
+KINDS = {"settle", "charge", "orphan", "release", "reset", "part"}
+
+
 def amounts(page):
     return [one["amount"] for one in page.entries]
 
@@ -107,12 +110,15 @@ async def test_the_journal_adds_up_to_the_accounts_whatever_becomes_of_a_call(se
                 await do(id_)
             await ledger.take([Step("settle", f"x{number}", chance.randrange(9), "o", otherwise)])
             await ledger.charge(f"c{number % 50}", chance.randrange(9), accounts)
+            if chance.random() < 0.2:
+                await ledger.reset(chance.choice(accounts).key, "ann")
         page = await read_journal(commands, namespace, "budget", None)
         found = Counter()
         for entry in page.entries:
             for key, window in entry["accounts"]:
                 found[key, window] += entry["amount"]
         assert +found == {(one.key, one.window): one.spent for one in await ledger.balances()}
-        assert {entry["kind"] for entry in page.entries} == {"settle", "charge", "orphan", "release"}
+        assert {entry["kind"] for entry in page.entries} <= KINDS
+        assert {entry["by"] for entry in page.entries if entry["kind"] == "reset"} == {"ann"}
     finally:
         await commands.aclose()

@@ -279,9 +279,9 @@ async def test_a_new_limit_holds_from_the_next_call_on(ledger):
 
 async def test_an_account_can_be_set_to_zero(ledger):
     await ledger.charge("u", 90, [FLEET])
-    assert await ledger.forget(FLEET.key) == 1
+    assert await ledger.reset(FLEET.key) == 1
     assert await totals(ledger) == (0, 0)
-    assert await ledger.forget("nobody") == 0
+    assert await ledger.reset("nobody") == 0
 
 
 async def test_several_steps_are_taken_at_once_each_for_itself(ledger):

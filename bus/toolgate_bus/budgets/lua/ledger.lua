@@ -40,7 +40,7 @@ local function places(r)
 end
 
 -- What is to be written to accounts: `add` reads and computes, `commit` writes.
-local have, changes = {}, {}
+local have, changes, moved = {}, {}, {}
 local function account(key)
   if have[key] == nil then have[key] = fields(p .. ':a:' .. key) end
   return have[key]
@@ -49,7 +49,9 @@ local function add(where, name, amount)
   for _, key in ipairs(where) do
     local one = account(key)
     if amount ~= 0 then
-      one[name] = math.min(math.max(number(one[name]) + amount, 0), most)
+      local was = number(one[name])
+      one[name] = math.min(math.max(was + amount, 0), most)
+      if name == 'spent' then moved[key] = (moved[key] or 0) + one[name] - was end
       changes[#changes + 1] = {p .. ':a:' .. key, name, one}
     end
   end
@@ -64,18 +66,32 @@ end
 
 -- An entry of the journal, after all else is written. Where it cannot be (an older user's rights, a key of another
 -- type), the books are right all the same, and a report tells by how much the journal differs from them.
-local function journal(kind, spent, reserved, where, name)
-  if spent == 0 or #where == 0 then return end
-  local places = {}
-  for i, key in ipairs(where) do
-    local account, window = string.match(key, '^(.*):(%d+)$')
-    places[i] = {account, tonumber(window)}
-  end
-  local entry = {
-    event = 'ledger', kind = kind, id = id, amount = spent, reserved = reserved, accounts = places, at = now / 1000,
-  }
-  if name and name ~= '' then entry.tool = string.match(name, '^%S+') end
+local function write_entry(entry)
   redis.pcall('XADD', p .. ':journal', 'MAXLEN', '~', 100000, '*', 'entry', cmsgpack.pack(entry))
+end
+-- One entry for the accounts that have changed by the same, which mostly are all of them; where one of them could
+-- not, as it was set to zero, what differs is a `part`: the change is told once.
+local function journal(kind, reserved, where, name, by)
+  local places, amounts = {}, {}
+  for _, key in ipairs(where) do
+    local amount = moved[key] or 0
+    moved[key] = nil
+    if amount ~= 0 then
+      if not places[amount] then places[amount], amounts[#amounts + 1] = {}, amount end
+      local account, window = string.match(key, '^(.*):(%d+)$')
+      table.insert(places[amount], {account, tonumber(window)})
+    end
+  end
+  table.sort(amounts, function(a, b) return math.abs(a) > math.abs(b) end)
+  for i, amount in ipairs(amounts) do
+    local entry = {
+      event = 'ledger', kind = i == 1 and kind or 'part', id = id, amount = amount, reserved = reserved,
+      accounts = places[amount], at = now / 1000,
+    }
+    if name and name ~= '' then entry.tool = string.match(name, '^%S+') end
+    if by and by ~= '' then entry.by = by end
+    write_entry(entry)
+  end
 end
 
 -- [n, then for each account: key, limit (-1: none), window_s, keep_ms], from ARGV[at] on

@@ -31,10 +31,10 @@ local function decide(kind, by, reason, amount)
   local epoch = redis.call('HMGET', ekey, 'lost', 'since')
   redis.call('HDEL', ekey, 'lost', 'lost_at', 'lost_by')
   redis.call('HINCRBY', ekey, 'decided', 1)
-  redis.pcall('XADD', p .. ':journal', 'MAXLEN', '~', 100000, '*', 'entry', cmsgpack.pack({
+  write_entry({
     event = 'ledger', kind = kind, id = kind, amount = 0, accounts = {}, at = now / 1000, by = by, reason = reason,
     added = amount, lost = epoch[1] or '', since = number(epoch[2]) / 1000,
-  }))
+  })
   return 1
 end
 

@@ -42,7 +42,7 @@ if op == 'release' then
     close('released', ARGV[4])
   end
   commit()
-  if r.state == 'orphaned' then journal('release', -amount, amount, where, r.name) end
+  if r.state == 'orphaned' then journal('release', amount, where, r.name) end
   return {'done', '0', '0', counted}
 end
 
@@ -53,7 +53,7 @@ if op == 'orphan' then
   add(where, 'orphans', 1)
   close('orphaned', ARGV[4])
   commit()
-  journal('orphan', amount, amount, where, r.name)
+  journal('orphan', amount, where, r.name)
   return {1, counted}
 end
 
@@ -74,7 +74,7 @@ if r.state == nil or #where == 0 then
   close('settled', keep)
   touch(list)
   commit()
-  journal('charge', cost, 0, keys_of(list))
+  journal('charge', 0, keys_of(list))
   return stray(#list > 0 and 'charged' or 'unplaced')
 end
 if cost < 0 then cost = amount end
@@ -96,5 +96,5 @@ end
 if over > 0 then add(where, 'overruns', 1) end
 close('settled', ARGV[4])
 commit()
-journal('settle', spent, amount, where, r.name)
+journal('settle', amount, where, r.name)
 return {outcome, whole(amount), whole(over), counted}

@@ -10,7 +10,7 @@ if op == 'charge' then
   commit()
   redis.call('HSET', rkey, 'state', 'settled')
   redis.call('PEXPIRE', rkey, ARGV[4])
-  journal('charge', amount, 0, keys_of(list))
+  journal('charge', 0, keys_of(list))
   return {1, counted}
 end
 

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from toolgate_bus.budgets.epoch import WHY, LedgerLoss
+from toolgate_bus.budgets.journal import MAX_ENTRIES
 from toolgate_bus.budgets.ledger import Balance, OpenReservation
 from toolgate_bus.budgets.limits import BudgetDescription, Overrides, limit_of
 from toolgate_bus.commands.doctor.finding import Diagnostic, error, fine, how_many, notice, warning
@@ -33,6 +34,10 @@ class BookState(NamedTuple):
     """How often money was told of that was not reserved, by outcome."""
     loss: LedgerLoss | None = None
     """Why it waits for a person."""
+    entries: int = 0
+    """How many entries its journal has; 0 where this user may not see that."""
+    archived: bool = True
+    """Whether an archiver that lives reads them."""
 
 
 class _Account(NamedTuple):
@@ -58,6 +63,7 @@ def budget_findings(books: Iterable[BookState], now: float) -> list[Diagnostic]:
             *_check_usage(book, accounts),
             *_check_orphans(book, accounts),
             *_check_astray(book),
+            *_check_journal(book),
             *_check_long_holds(book),
         ]
     return found or [fine(SUBJECT, "budgets", "no budget is spent, and none waits for anybody")]
@@ -193,6 +199,17 @@ def _check_astray(book: BookState) -> list[Diagnostic]:
         change = "give every agent a user that may write its own facts alone: docs/secure.md"
         found.append(warning(SUBJECT, "budget-foreign", what, change))
     return found
+
+
+def _check_journal(book: BookState) -> list[Diagnostic]:
+    """A journal whose oldest entries are about to go, and nobody keeps them."""
+    if book.archived or book.entries < NEARLY * MAX_ENTRIES:
+        return []
+    what = (
+        f"the journal of the ledger{_of(book)} has {book.entries} entries of about {MAX_ENTRIES}, and no "
+        "archiver reads it: what was spent before them is soon known to no report, and cannot be rebuilt"
+    )
+    return [warning(SUBJECT, "journal-full", what, "toolgate decisions archive DIR, all the time")]
 
 
 def _check_long_holds(book: BookState) -> list[Diagnostic]:

@@ -173,7 +173,10 @@ async def _inboxes(context: Context) -> Sequence[Diagnostic]:
 
 async def _budgets(context: Context) -> Sequence[Diagnostic]:
     commands = _commands(context)
-    found, now = await asyncio.gather(books(commands, context.namespace), read_time(commands))
+    archived = bool(context.view.readers_by_role()["archiver"])
+    found, now = await asyncio.gather(
+        books(commands, context.namespace, archived=archived), read_time(commands)
+    )
     return budget_findings(found, now)
 
 

@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterable
 from typing import Any, Final
 
+from toolgate_bus.budgets.journal import journal_key
 from toolgate_bus.budgets.ledger import OpenReservation
 from toolgate_bus.budgets.ledger_redis import RedisLedger
 from toolgate_bus.budgets.limits import BOOKS, Limits, read_budgets
@@ -29,6 +30,7 @@ from toolgate_bus.transport.redis.reads import (
     read_info,
     read_names,
     read_sizes,
+    read_stream_size,
     read_time,
 )
 from toolgate_bus.transport.redis.roster import RosterView
@@ -113,8 +115,8 @@ async def inboxes(commands: Commands, namespace: str, view: RosterView) -> list[
     ]
 
 
-async def books(commands: Commands, namespace: str) -> list[BookState]:
-    """Every ledger's book."""
+async def books(commands: Commands, namespace: str, *, archived: bool) -> list[BookState]:
+    """Every ledger's book; `archived` says whether an archiver lives."""
     store = RedisStore(commands, namespace)
     found = []
     for book in BOOKS:
@@ -127,7 +129,10 @@ async def books(commands: Commands, namespace: str) -> list[BookState]:
             # Modules keep their own book themselves, for as long as they live.
             kept = kept or book == "budget-hooks"
             held, astray = await _read_reservations(ledger), await ledger.astray()
-            found.append(BookState(book, budgets, limits, balances, kept, held, astray, loss))
+            size = await read_stream_size(commands, journal_key(namespace, book))
+            entries = size.length if size is not None else 0
+            state = BookState(book, budgets, limits, balances, kept, held, astray, loss, entries, archived)
+            found.append(state)
     return found
 
 

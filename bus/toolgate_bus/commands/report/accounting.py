@@ -87,6 +87,8 @@ class ReportBuilder:
     first_entry: float | None = None
     """When the first entry of the journal was written."""
     first_fact: float | None = None
+    resets: dict[str, int] = field(default_factory=dict)
+    """What somebody has set to zero in this period, by account: it was spent all the same."""
     left_out: int = 0
     """Accounts that were too many to be compared."""
     _labels: Memory[Mapping[str, str]] = field(default_factory=Memory)
@@ -145,6 +147,13 @@ class ReportBuilder:
         if self.budget is not None and self.budget not in names:
             return
         if not self.period.has_entry(entry, self.budget):
+            return
+        if entry.get("kind") == "part":
+            return
+        if entry.get("kind") == "reset":
+            for key, _ in entry["accounts"]:
+                if key in self.resets or len(self.resets) < MAX_ROWS:
+                    self.resets[key] = self.resets.get(key, 0) - entry["amount"]
             return
         gone = self._waiting.keep(id_, [*self._waiting.get(id_, ()), entry])
         if id_ in self._calls:

@@ -147,9 +147,17 @@ def compare(accounting: ReportBuilder, balances: Iterable[Balance], told: Report
         if summed != one.spent:
             told.miss(
                 f"account {one.key}: the ledger says {one.spent} micro-units, its journal {summed}: that "
-                "begins later, or somebody has set the account to zero"
+                "begins later, or an older version has set the account to zero"
             )
     return agree
+
+
+def tell_resets(accounting: ReportBuilder, told: ReportNotes) -> None:
+    """What was set to zero: the report has it as spent, the ledger no longer."""
+    for key, amount in sorted(accounting.resets.items())[:MAX_NOTES]:
+        told.sources.append(
+            f"account {key}: {amount} micro-units that were spent were set to zero (toolgate budget reset)"
+        )
 
 
 def _tell_begin(accounting: ReportBuilder, archive: OpenArchive, told: ReportNotes) -> None:
@@ -177,6 +185,7 @@ async def gather(
         if directory is not None:
             read_archive(accounting, directory, namespace, told)
         accounting.finish()
+        tell_resets(accounting, told)
         return told
     async with aclosing(RedisCommands(str(settings.redis), "toolgate-report", connections=1)) as commands:
         server = LiveLedger(commands, settings.namespace, accounting.book)
@@ -189,4 +198,5 @@ async def gather(
             told.sources.append(
                 f"{agree} accounts of the ledger in this period agree with its journal to the unit"
             )
+    tell_resets(accounting, told)
     return told

@@ -103,13 +103,6 @@ async def read_rows(commands: Commands, keys: Sequence[Arg], *names: str) -> lis
     return await commands.pipeline([("HMGET", key, *names) for key in keys]) if keys else []
 
 
-async def write_fields(commands: Commands, keys: Sequence[Arg], **fields: int) -> None:
-    """Set these fields in each hash."""
-    words = [word for pair in fields.items() for word in pair]
-    if keys:
-        await commands.pipeline([("HSET", key, *words) for key in keys])
-
-
 async def read_hashes(commands: Commands, keys: Sequence[str]) -> list[dict[str, str]]:
     """Each hash whole; empty for what is none."""
     replies = await commands.pipeline([("HGETALL", key) for key in keys]) if keys else []
