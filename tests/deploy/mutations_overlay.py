@@ -1,0 +1,47 @@
+"""Changes for the worse of the servers and sentinels that an overlay starts."""
+
+from mutation import Mutant
+
+MAKE_ACL = "deploy/redis/make_acl.py"
+TRIED = (
+    "../deploy/test_make_acl.py::"
+    "test_servers_and_sentinels_that_are_named_get_users_and_passwords_of_their_own"
+)
+PODS = "../deploy/test_kubernetes.py"
+MUTANTS = (
+    Mutant(
+        "overlay",
+        "the sentinels are asked as nobody",
+        MAKE_ACL,
+        '{"sentinel_username": "client", "sentinel_password": client}',
+        "{}",
+        TRIED,
+    ),
+    Mutant(
+        "overlay",
+        "a password of a node is made anew each time",
+        MAKE_ACL,
+        'return (urlsplit(kept).password if "://" in kept else kept)',
+        "return urlsplit(kept).password",
+        TRIED,
+    ),
+    Mutant(
+        "overlay",
+        "two servers may leave at once",
+        "deploy/kubernetes/sentinel/valkey.yaml",
+        "maxUnavailable: 1",
+        "maxUnavailable: 2",
+        f"{PODS}::test_of_servers_and_sentinels_one_may_leave_and_no_node_has_two",
+    ),
+    Mutant(
+        "overlay",
+        "clients may not ask the sentinels",
+        "deploy/kubernetes/sentinel/network.yaml",
+        "        - podSelector: {matchLabels: {toolgate/bus: client}}\n"
+        "        - podSelector: {matchLabels: {app.kubernetes.io/name: sentinel}}\n"
+        "      ports: [{protocol: TCP, port: sentinel}]",
+        "        - podSelector: {matchLabels: {app.kubernetes.io/name: sentinel}}\n"
+        "      ports: [{protocol: TCP, port: sentinel}]",
+        f"{PODS}::test_servers_and_sentinels_reach_each_other_and_are_reached_by_clients_alone",
+    ),
+)
