@@ -50,6 +50,14 @@ MUTANTS = (
     ),
     Mutant(
         "failover",
+        "a script runs while its keys are here and there",
+        CLIENT,
+        "AskError) and not is_script(unit[0])",
+        "AskError)",
+        "../ha/test_cluster.py::test_no_money_is_lost_or_paid_twice_while_the_slot_of_the_ledger_moves",
+    ),
+    Mutant(
+        "failover",
         "a node that sends a link elsewhere is not believed",
         f"{BUS}/transport/redis/link.py",
         '"MOVED", "ASK"',

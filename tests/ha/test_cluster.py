@@ -4,6 +4,8 @@ Real nodes, real schedulers in processes of their own, a real gate that is asked
 """
 
 import asyncio
+import contextlib
+import itertools
 import os
 import time
 from collections import Counter
@@ -12,9 +14,11 @@ import pytest
 from cluster_world import NODE_TIMEOUT_MS, cluster_world
 from load import load_on
 from sentinel_world import Node, free_ports
+from toolgate_bus.budgets.ledger import Account, Offer
+from toolgate_bus.budgets.ledger_redis import RedisLedger
 from toolgate_bus.commands.doctor.check import Context
 from toolgate_bus.commands.doctor.runner import run_checks
-from toolgate_bus.errors import BusDown, ConfigError, Refusal
+from toolgate_bus.errors import BusDown, ConfigError, Refusal, TransportError
 from toolgate_bus.facts.reader import FactsReader
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.server.settings import check_url
@@ -86,6 +90,50 @@ async def test_agents_go_on_after_every_fault_of_a_cluster(cluster, schedulers_o
         print(fault, times, {"decisions": len(load.rows)})
     assert await recorded(cluster.url) == {row.id: 1 for row in load.rows}
     assert sorted(times)[len(times) // 2] < GOES_ON_S
+
+
+@pytest.mark.system
+async def test_no_money_is_lost_or_paid_twice_while_the_slot_of_the_ledger_moves(cluster):
+    commands = RedisCommands(cluster.url, "test")
+    ledger, over, paid, tries = RedisLedger(commands, "default"), asyncio.Event(), [], Counter()
+    account = Account("all/fleet", 10**12)
+
+    async def until_done(step):
+        while True:
+            tries["all"] += 1
+            with contextlib.suppress(TransportError):
+                return await step()
+            tries["refused"] += 1
+            await asyncio.sleep(0.02)
+
+    async def spend(who):
+        for number in itertools.count():
+            if over.is_set():
+                return
+            id_ = f"{who}{number}"
+            taken = await until_done(
+                lambda id_=id_: ledger.reserve(id_, 0, [Offer("a", 5, 0)], [account], "me")
+            )
+            assert taken.status == "reserved"
+            await until_done(lambda id_=id_: ledger.settle(id_, 3))
+            paid.append(3)
+
+    try:
+        spenders = [asyncio.create_task(spend(who)) for who in "abcd"]
+        for _ in range(ROUNDS):
+            for fault in (cluster.move_slot, cluster.fail_over):
+                before = len(paid)
+                await asyncio.to_thread(fault, LEDGER)
+                while len(paid) < before + 50:
+                    await asyncio.sleep(0.01)
+                await asyncio.to_thread(cluster.mend)
+        over.set()
+        await asyncio.gather(*spenders)
+        (balance,) = await ledger.balances()
+        print(balance, dict(tries), len(paid))
+        assert (balance.spent, balance.reserved, await ledger.open()) == (sum(paid), 0, [])
+    finally:
+        await commands.aclose()
 
 
 @pytest.fixture

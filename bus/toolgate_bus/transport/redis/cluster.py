@@ -65,6 +65,7 @@ class ClusterWatch:
         self._task: asyncio.Task[None] | None = None
         self._trouble_until = float("-inf")
         self._open: dict[asyncio.Transport, tuple[Address, int | None]] = {}
+        self._strays: set[asyncio.Transport] = set()
 
     # ------------------------------------------------------------------ for who connects, or asks
 
@@ -144,12 +145,16 @@ class ClusterWatch:
                 self._close_strays()
 
     def _close_strays(self) -> None:
-        owners = self.owners
-        for transport, (address, slot) in list(self._open.items()):
-            if address not in owners or (
-                slot is not None and self._owner_or_none(slot) not in (None, address)
-            ):
-                transport.abort()
+        """Close what goes to the wrong node by two looks in a row: one node alone may be behind."""
+        strays = {one for one, (address, slot) in self._open.items() if self._is_stray(address, slot)}
+        for transport in strays & self._strays:
+            transport.abort()
+        self._strays = strays
+
+    def _is_stray(self, address: Address, slot: int | None) -> bool:
+        if slot is None:
+            return len(self._slots) == SLOTS and address not in self.owners
+        return self._owner_or_none(slot) not in (None, address)
 
     def _owner_or_none(self, slot: int) -> Address | None:
         with contextlib.suppress(BusDown):

@@ -1,11 +1,13 @@
 """Ordinary commands in a cluster: each to the node that owns its key, over a pool a node.
 
 A pipeline is split by slot; its replies stand in the order of its commands. A node that sends us elsewhere
-(MOVED, ASK, TRYAGAIN) has not run the command: it is run there. Nothing else is tried again. It has of
-redis-py's client what `connection` uses.
+(MOVED, ASK, TRYAGAIN) has not run the command: it is run there. Nothing else is tried again. While a slot
+moves key by key, a script waits for the end of that: it works on keys that it names itself, of which some may
+be here and some there, so it is run on neither side. It has of redis-py's client what `connection` uses.
 """
 
 import asyncio
+import time
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -14,7 +16,7 @@ from toolgate_bus.protocol.cluster_url import ClusterUrl
 from toolgate_bus.protocol.host_list import Address, reach
 from toolgate_bus.transport.ports import Arg
 from toolgate_bus.transport.redis.cluster import ClusterWatch, make_owner_pool, watch_of
-from toolgate_bus.transport.redis.cluster_routes import near_of, slot_of_pattern, split
+from toolgate_bus.transport.redis.cluster_routes import is_script, near_of, slot_of_pattern, split
 from toolgate_bus.transport.redis.driver import (
     AskError,
     BlockingConnectionPool,
@@ -30,6 +32,8 @@ from toolgate_bus.transport.redis.driver import (
 
 MAX_REDIRECTS: Final = 16
 TRY_AGAIN_S: Final = 0.05
+WAIT_S: Final = 0.8
+"""So long the commands of a pipeline wait for a slot that moves."""
 _GROUND: Final = float("inf")
 """A map of any age will do: what it has wrong is said by the nodes."""
 
@@ -106,13 +110,22 @@ class ClusterClient:
         address = watch.owner(slot)
         replies = iter(await self._send(watch, address, [command for unit in units for command in unit]))
         found: list[Any] = []
+        until = time.monotonic() + WAIT_S
         for unit in units:
             said = [next(replies) for _ in unit]
-            found += await self._follow(watch, slot, unit, said, address) if _is_redirect(said[0]) else said
+            if _is_redirect(said[0]):
+                said = await self._follow(watch, slot, unit, said, address, until)
+            found += said
         return found
 
     async def _follow(
-        self, watch: ClusterWatch, slot: int, unit: list[Words], said: list[Any], address: Address
+        self,
+        watch: ClusterWatch,
+        slot: int,
+        unit: list[Words],
+        said: list[Any],
+        address: Address,
+        until: float,
     ) -> list[Any]:
         """The replies from where we are sent to, with those to what belongs to the command."""
         for _ in range(MAX_REDIRECTS):
@@ -121,10 +134,10 @@ class ClusterClient:
                 watch.note(slot, reply.host, reply.port, address)
                 address = watch.owner(slot)
                 said = await self._send(watch, address, unit)
-            elif isinstance(reply, AskError):
+            elif isinstance(reply, AskError) and not is_script(unit[0]):
                 there = reach((reply.host or address[0], reply.port), self._at.address_map)
                 said = (await self._send(watch, there, [("ASKING",), *unit]))[1:]
-            elif isinstance(reply, TryAgainError):
+            elif _is_redirect(reply) and time.monotonic() < until:
                 await asyncio.sleep(TRY_AGAIN_S)
                 address = watch.owner(slot)
                 said = await self._send(watch, address, unit)

@@ -51,6 +51,11 @@ def key_of(command: Words) -> str | None:
     return _text(command[1]) if len(command) > 1 else None
 
 
+def is_script(command: Words) -> bool:
+    """Whether it runs a script, which may work on more keys than those that it is given."""
+    return _text(command[0]).upper() in _SCRIPTS
+
+
 def slot_of(key: str) -> int:
     """The slot of a key."""
     return int(key_slot(key.encode()))
