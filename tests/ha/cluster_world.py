@@ -18,6 +18,8 @@ SLOTS = 16384
 MASTERS = 3
 NODE_TIMEOUT_MS = 1000
 MOVE_S = 20.0
+BATCH = 200
+"""Keys that are moved at a time."""
 
 
 class ClusterWorld:
@@ -134,9 +136,18 @@ class ClusterWorld:
             until(lambda one=node: one.answer("CLUSTER", "SETSLOT", slot, "NODE", names[new]) == "OK", MOVE_S)
         return new
 
+    def move_slot_whole(self, key: str) -> Node:
+        """Move the key's slot to another master, all keys of it at once; the new owner."""
+        slot, old = key_slot(key.encode()), self.owner(key)
+        new = next(node for node in self.masters if node is not old)
+        name = self.id_of(new)
+        assert old.answer("CLUSTER", "MIGRATESLOTS", "SLOTSRANGE", slot, slot, "NODE", name) == "OK"
+        until(lambda: self.owner(key) is new, MOVE_S)
+        return new
+
     @staticmethod
     def _move_some(slot: int, old: Node, new: Node) -> list[str]:
-        keys: list[str] = old.answer("CLUSTER", "GETKEYSINSLOT", slot, 10) or []
+        keys: list[str] = old.answer("CLUSTER", "GETKEYSINSLOT", slot, BATCH) or []
         if keys:
             words = ("REPLACE", *(("AUTH", old.password) if old.password else ()), "KEYS", *keys)
             old.answer("MIGRATE", "127.0.0.1", new.port, "", 0, 5000, *words)

@@ -40,6 +40,7 @@ FAULTS = {
     "kill": lambda world: world.kill_owner(STREAMS),
     "move of the streams": lambda world: world.move_slot(STREAMS),
     "move of the ledger": lambda world: world.move_slot(LEDGER),
+    "move at once": lambda world: world.move_slot_whole(STREAMS),
     "move of the roster": lambda world: world.move_slot(ROSTER),
 }
 
