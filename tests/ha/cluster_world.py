@@ -126,15 +126,20 @@ class ClusterWorld:
 
     def move_slot(self, key: str) -> Node:
         """Move the key's slot, live, key by key, to another master; the new owner."""
-        slot, old = key_slot(key.encode()), self.owner(key)
-        new = next(node for node in self.masters if node is not old)
-        names = {node: self.id_of(node) for node in (old, new)}
-        assert new.answer("CLUSTER", "SETSLOT", slot, "IMPORTING", names[old]) == "OK"
-        assert old.answer("CLUSTER", "SETSLOT", slot, "MIGRATING", names[new]) == "OK"
+        slot, (old, new) = key_slot(key.encode()), self.open_move(key)
+        name = self.id_of(new)
         until(lambda: not self._move_some(slot, old, new), MOVE_S)
         for node in (new, old, *self.masters):
-            until(lambda one=node: one.answer("CLUSTER", "SETSLOT", slot, "NODE", names[new]) == "OK", MOVE_S)
+            until(lambda one=node: one.answer("CLUSTER", "SETSLOT", slot, "NODE", name) == "OK", MOVE_S)
         return new
+
+    def open_move(self, key: str) -> tuple[Node, Node]:
+        """Have the owner of the key's slot and another master begin to move it; these two."""
+        slot, old = key_slot(key.encode()), self.owner(key)
+        new = next(node for node in self.masters if node is not old)
+        assert new.answer("CLUSTER", "SETSLOT", slot, "IMPORTING", self.id_of(old)) == "OK"
+        assert old.answer("CLUSTER", "SETSLOT", slot, "MIGRATING", self.id_of(new)) == "OK"
+        return old, new
 
     def move_slot_whole(self, key: str) -> Node:
         """Move the key's slot to another master, all keys of it at once; the new owner."""

@@ -50,6 +50,14 @@ MUTANTS = (
     ),
     Mutant(
         "failover",
+        "a part of the keys of a slot that moves is taken for all",
+        CLIENT,
+        "if slot is not None and _is_redirect(replies[1])",
+        "if False",
+        WORDS,
+    ),
+    Mutant(
+        "failover",
         "a script runs while its keys are here and there",
         CLIENT,
         "AskError) and not is_script(unit[0])",

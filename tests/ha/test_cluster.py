@@ -13,6 +13,7 @@ from collections import Counter
 import pytest
 from cluster_world import NODE_TIMEOUT_MS, cluster_world
 from load import load_on
+from redis.crc import key_slot
 from sentinel_world import Node, free_ports
 from toolgate_bus.budgets.ledger import Account, Offer
 from toolgate_bus.budgets.ledger_redis import RedisLedger
@@ -160,6 +161,9 @@ async def test_each_command_goes_to_its_keys_and_a_wrong_name_is_refused_in_word
         )  # the node that owns it now was sent the script as well
         assert await commands.execute("GET", LEDGER) == b"2"
         assert (await commands.pipeline([script.command(LEDGER)]))[0] is not None
+        with cluster_moving(world, LEDGER), pytest.raises(BusDown, match="moves to another node"):
+            await anext(find_keys(commands, f"{LEDGER}*"))  # a part of them would be no answer
+        assert await anext(find_keys(commands, f"{LEDGER}*")) == [LEDGER.encode()]
         pages = [page async for page in find_keys(commands, "tg:{default*")]
         found = [key for page in pages for key in page]
         assert sorted(found) == sorted([STREAMS.encode(), LEDGER.encode()])
@@ -174,6 +178,17 @@ async def test_each_command_goes_to_its_keys_and_a_wrong_name_is_refused_in_word
             async with Gate.open(redis=f"redis://:of-nodes@127.0.0.1:{node.port}"):
                 pass
     assert isinstance(await say(world.url), Refusal)  # the environment's password is put in by check_url
+
+
+@contextlib.contextmanager
+def cluster_moving(world, key):
+    """The slot of a key is on its way to another master for the length of the block."""
+    slot, (old, new) = key_slot(key.encode()), world.open_move(key)
+    try:
+        yield
+    finally:
+        assert new.answer("CLUSTER", "SETSLOT", slot, "STABLE") == "OK"
+        assert old.answer("CLUSTER", "SETSLOT", slot, "STABLE") == "OK"
 
 
 async def say(url):

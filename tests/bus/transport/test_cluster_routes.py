@@ -2,7 +2,14 @@
 
 import pytest
 from toolgate_bus.protocol.keys import Keys, streams_near
-from toolgate_bus.transport.redis.cluster_routes import key_of, near_of, slot_of, slot_of_pattern, split
+from toolgate_bus.transport.redis.cluster_routes import (
+    absent_key,
+    key_of,
+    near_of,
+    slot_of,
+    slot_of_pattern,
+    split,
+)
 
 pytestmark = pytest.mark.pure
 
@@ -64,3 +71,7 @@ def test_what_has_no_key_goes_to_the_streams_of_the_namespace_it_comes_with():
 )
 def test_keys_are_searched_for_on_one_node_only_where_all_that_fit_lie_there(pattern, slot):
     assert slot_of_pattern(pattern) == slot
+
+
+def test_the_key_that_shows_whether_a_slot_moves_lies_in_it_and_may_be_read_by_who_may_read_the_others():
+    assert absent_key("tg:{a:0}:in:*") == "tg:{a:0}:in:~"

@@ -16,7 +16,14 @@ from toolgate_bus.protocol.cluster_url import ClusterUrl
 from toolgate_bus.protocol.host_list import Address, reach
 from toolgate_bus.transport.ports import Arg
 from toolgate_bus.transport.redis.cluster import ClusterWatch, make_owner_pool, watch_of
-from toolgate_bus.transport.redis.cluster_routes import is_script, near_of, slot_of_pattern, split
+from toolgate_bus.transport.redis.cluster_routes import (
+    absent_key,
+    is_script,
+    near_of,
+    pattern_of,
+    slot_of_pattern,
+    split,
+)
 from toolgate_bus.transport.redis.driver import (
     AskError,
     BlockingConnectionPool,
@@ -183,25 +190,40 @@ class ClusterClient:
     async def _scan(self, watch: ClusterWatch, command: Words) -> Any:
         """A page of keys: of one node where all that can fit lie there, else of all, one after another.
 
-        The cursor of the latter tells the node's number as well.
+        The cursor tells the node as well. Raises BusDown where keys move, and some would be missed.
         """
-        words = [str(word).upper() for word in command]
-        slot = slot_of_pattern(str(command[words.index("MATCH") + 1])) if "MATCH" in words else None
-        if slot is not None:
-            return (await self._run_part(watch, slot, [[command]]))[0]
-        nodes = sorted(watch.owners)
+        until = time.monotonic() + WAIT_S
+        while True:
+            try:
+                return await self._scan_once(watch, command)
+            except BusDown:
+                if str(command[1]) != "0" or time.monotonic() > until:
+                    raise
+            await asyncio.sleep(TRY_AGAIN_S)
+
+    async def _scan_once(self, watch: ClusterWatch, command: Words) -> Any:
+        pattern = pattern_of(command)
+        slot = slot_of_pattern(pattern)
+        owners = sorted(watch.owners) if slot is None else [watch.owner(slot)]
+        nodes = {f"{host}:{port}": (host, port) for host, port in owners}
         told = command[1].decode() if isinstance(command[1], bytes) else str(command[1])
-        number, _, cursor = told.rpartition("@")
-        at = int(number or 0)
-        if at >= len(nodes):
-            raise BusDown("the owners of slots changed while keys were searched for")
-        (reply,) = await self._send(watch, nodes[at], [(command[0], cursor, *command[2:])])
-        if isinstance(reply, Exception):
-            return reply
-        following, page = reply
-        if following in (b"0", "0", 0):
-            return [b"0" if at + 1 == len(nodes) else f"{at + 1}@0".encode(), page]
-        return [f"{at}@{int(following)}".encode(), page]
+        name, _, cursor = told.rpartition("@")
+        here = name or next(iter(nodes))
+        if here not in nodes:
+            raise BusDown("keys moved to another node while they were searched for")
+        probe = [] if slot is None else [("GET", absent_key(pattern))]
+        replies = await self._send(watch, nodes[here], [(command[0], cursor, *command[2:]), *probe])
+        if slot is not None and _is_redirect(replies[1]):  # of a slot on the move some keys are elsewhere
+            if isinstance(replies[1], MovedError):
+                watch.note(slot, replies[1].host, replies[1].port, nodes[here])
+            raise BusDown(f"slot {slot} moves to another node, and its keys cannot be searched for meanwhile")
+        if isinstance(replies[0], Exception):
+            return replies[0]
+        following, page = replies[0]
+        if following not in (b"0", "0", 0):
+            return [f"{here}@{int(following)}".encode(), page]
+        left = list(nodes)[list(nodes).index(here) + 1 :]
+        return [f"{left[0]}@0".encode() if left else b"0", page]
 
     async def _try_together(self, watch: ClusterWatch, commands: Sequence[Words]) -> list[Any]:
         """What is queued and thrown away shows rights alone: a node looks at these before it says MOVED."""

@@ -24,6 +24,8 @@ _KEYLESS: Final = frozenset(
 _WHOLE_TAG: Final = re.compile(r"[^*?\[\]\\{}]*\{[^*?\[\]\\{}]+\}")
 """The begin of a pattern that fits keys of one slot only."""
 
+_WILD: Final = re.compile(r"[*?\[\\]")
+
 Words = Sequence[Arg]
 
 
@@ -64,6 +66,17 @@ def slot_of(key: str) -> int:
 def slot_of_pattern(pattern: str) -> int | None:
     """The slot in which all keys lie that fit; None where they may lie in several."""
     return slot_of(pattern) if _WHOLE_TAG.match(pattern) else None
+
+
+def pattern_of(command: Words) -> str:
+    """What the keys must fit that a SCAN asks for."""
+    words = [_text(word) for word in command]
+    return words[words.index("MATCH") + 1] if "MATCH" in words else "*"
+
+
+def absent_key(pattern: str) -> str:
+    """A key that fits, and that nobody has: where its slot moves, its node says so when it is read."""
+    return f"{_WILD.split(pattern)[0]}~"
 
 
 def near_of(commands: Sequence[Words]) -> int | None:
