@@ -203,7 +203,7 @@ async def say(url):
 
 
 async def test_servers_that_are_no_cluster_or_away_are_named(short_directory):
-    port, free = free_ports(2)
+    port, free, bus = free_ports(3)
     node = Node(short_directory, port, ['save ""'])
     try:
         node.start()
@@ -214,7 +214,9 @@ async def test_servers_that_are_no_cluster_or_away_are_named(short_directory):
         node.kill()
     assert "no node of the cluster of 127.0.0.1" in str(await say(f"redis+cluster://127.0.0.1:{free}"))
     empty = Node(
-        short_directory, free, ['save ""', "cluster-enabled yes", f"cluster-config-file {free}.nodes"]
+        short_directory,
+        free,
+        ['save ""', "cluster-enabled yes", f"cluster-port {bus}", f"cluster-config-file {free}.nodes"],
     )
     try:
         empty.start()
