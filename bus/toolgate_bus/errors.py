@@ -7,6 +7,7 @@
   - TransportError   the bus did not do it: try again later
     - BusDown        there is no connection now: rule by `on_bus_down`
     - OutcomeUnknown the command may or may not have run: only repeat what is idempotent by key
+    - TooFewReplicas the server has fewer replicas than a write is to have: it does not count
     - Refusal        (a ConfigError too) the server is there and will not, until somebody mends something
 """
 
@@ -48,6 +49,10 @@ class BusDown(TransportError):  # noqa: N818 - it is a state of the world, not a
 
 class OutcomeUnknown(TransportError):  # noqa: N818 - as above
     """The connection broke after the command was sent: it may have run."""
+
+
+class TooFewReplicas(TransportError):  # noqa: N818 - as above
+    """Fewer replicas than asked for have a write, or the server takes none for want of them."""
 
 
 class Refusal(ConfigError, TransportError):  # noqa: N818 - as above

@@ -6,6 +6,7 @@ SENTINELS = f"{BUS}/transport/redis/sentinels.py"
 CLIENT = f"{BUS}/transport/redis/cluster_client.py"
 WORDS = "../ha/test_cluster.py::test_each_command_goes_to_its_keys_and_a_wrong_name_is_refused_in_words"
 HANDS_OVER = "../ha/test_cluster.py::test_a_master_that_hands_over_is_followed_and_the_record_is_whole"
+DURABLE = "../ha/test_durability.py"
 MUTANTS = (
     Mutant(
         "failover",
@@ -79,5 +80,29 @@ MUTANTS = (
         "len(words) == 5 and words[0] == service",
         "len(words) == 5",
         "../bus/transport/test_sentinels.py::test_a_move_is_read_off_what_sentinels_publish",
+    ),
+    Mutant(
+        "durability",
+        "a reservation counts whatever replicas have",
+        f"{BUS}/transport/redis/durable_writes.py",
+        "if isinstance(waited, int) and waited >= durability.replicas:",
+        "if isinstance(waited, int):",
+        f"{DURABLE}::test_what_too_few_replicas_have_is_denied_in_time_and_given_back",
+    ),
+    Mutant(
+        "durability",
+        "what too few replicas have stays reserved",
+        f"{BUS}/budgets/ledger_redis.py",
+        "            await self.release(decision)\n        except TransportError as error:  # the keeper",
+        "            pass\n        except TransportError as error:  # the keeper",
+        f"{DURABLE}::test_what_too_few_replicas_have_is_denied_in_time_and_given_back",
+    ),
+    Mutant(
+        "durability",
+        "a repetition waits for nothing",
+        f"{BUS}/transport/redis/durable_writes.py",
+        '("SET", mark, "", "PX", MARK_MS)',
+        '("GET", mark)',
+        f"{DURABLE}::test_who_asks_for_a_decision_again_waits_for_the_replicas_too",
     ),
 )

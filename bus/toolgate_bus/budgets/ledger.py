@@ -28,6 +28,7 @@ from typing import Final, Literal, NamedTuple, Protocol
 from toolgate_bus.budgets.epoch import LedgerLoss
 from toolgate_bus.errors import ConfigError
 from toolgate_bus.protocol.money import MAX_AMOUNT
+from toolgate_bus.transport.ports import Durability
 
 MAX_SUM: Final = 2**53 - 1
 """An account counts so far and no further: its numbers are exact, and none overflows."""
@@ -167,6 +168,17 @@ class Ledger(Protocol):
         Who asks again in the same phase gets the first answer, whatever it offers: replicas that
         estimate differently do not hold twice.
         """
+
+    def require_replicas(self, durability: Durability) -> None:
+        """From now on `reserve` raises TooFewReplicas unless so many have it, and releases what it took.
+
+        A ledger without replicas stays as it is.
+        """
+        return
+
+    async def check_replicas(self) -> None:
+        """Raise TooFewReplicas where fewer follow now, and Refusal where nobody may wait for them."""
+        return
 
     async def mark_executing(self, decision: str) -> None:
         """The call begins to run."""

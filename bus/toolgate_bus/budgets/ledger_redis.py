@@ -28,10 +28,11 @@ from toolgate_bus.budgets.ledger import (
     Step,
     check_amount,
 )
-from toolgate_bus.errors import ConfigError
+from toolgate_bus.errors import ConfigError, TransportError
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.telemetry.loggers import get_logger
-from toolgate_bus.transport.ports import Commands, override
+from toolgate_bus.transport.ports import Commands, Durability, override
+from toolgate_bus.transport.redis.durable_writes import DurableReply, DurableWriter
 from toolgate_bus.transport.redis.reads import (
     read_fields,
     read_hash,
@@ -72,6 +73,16 @@ class RedisLedger(Ledger):
         self._watch: EpochWatch | None = None
         self._writer = ""
         self._idle: dict[str, int] = {}
+        self._durable: DurableWriter | None = None
+
+    @override
+    def require_replicas(self, durability: Durability) -> None:
+        self._durable = DurableWriter(self._commands, durability, "ledger", f"{self._prefix}:durable")
+
+    @override
+    async def check_replicas(self) -> None:
+        if self._durable is not None:
+            await self._durable.check()
 
     @override
     async def reserve(
@@ -84,22 +95,41 @@ class RedisLedger(Ledger):
         ]
         words = (phase, owner, DENIED_MS, *_words(accounts), *asked)
         if self._watch is None:
-            reply: list[bytes] = await self._run(TAKING, "reserve", decision, *words, ANY, "", 0)
-            return _read_reservation(reply)
+            reply, short = await self._hold("reserve", decision, *words, ANY, "", 0)
+            return await self._unless(short, decision, _read_reservation(reply))
         for _ in range(2):
             memory, known = self._watch.memory, self._confirmations
             if self._watch.waits:
                 break
-            reply = await self._run(TAKING, "reserve", decision, *words, memory.id, memory.fresh, known)
+            reply, short = await self._hold("reserve", decision, *words, memory.id, memory.fresh, known)
             if reply[0] not in (b"lost", b"another", b"behind"):
                 memory.id = memory.id or reply[6].decode("ascii", "replace")
                 answer = _read_reservation(reply)
                 held = Offer(answer.name, answer.amount)
                 self._keep(reply[5], known, _Restoration(decision, phase, held, tuple(accounts), owner))
-                return answer
+                return await self._unless(short, decision, answer)
             if reply[0] == b"lost" or await self._watch.look() is not None:
                 break
         return LOST
+
+    async def _hold(self, *words: str | int) -> DurableReply:
+        """Take, and wait for replicas where it is asked for."""
+        if self._durable is None:
+            return DurableReply(await self._run(TAKING, *words), None)
+        return await self._durable.run(
+            TAKING.command(self._prefix, words=(*words, self._writer)), TAKING.text
+        )
+
+    async def _unless(self, short: TransportError | None, decision: str, answer: Reservation) -> Reservation:
+        """The answer, unless too few replicas have it: then it is released, and that is raised."""
+        if short is None or answer.status != "reserved":
+            return answer
+        try:
+            await self.release(decision)
+        except TransportError as error:  # the keeper does, as soon as the record says that it was denied
+            told = str(error)
+            _log.warning("what too few replicas have was not released yet", decision=decision, error=told)
+        raise short
 
     @override
     async def mark_executing(self, decision: str) -> None:

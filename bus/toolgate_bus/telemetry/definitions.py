@@ -164,6 +164,11 @@ BUDGET_SETTLEMENTS: Final = _counter(
     "Costs told to a ledger: settled, corrected, late, duplicate, unreserved, charged, unplaced, foreign.",
     *("book", "outcome"),
 )
+SHORT_WRITES: Final = _counter(
+    "short_writes",
+    "Writes that too few replicas had in time, which do not count: ledger, approvals.",
+    "what",
+)
 BUDGET_OVERRUNS: Final = _counter(
     "budget_overruns", "Calls that cost more than was reserved for them.", "book"
 )
@@ -215,7 +220,7 @@ PROCESS: Final = (
         HOLDS,
         HOLDS_LOST,
     ),
-    *(WITHDRAWN, GATE_FAULTS, BUDGET_SETTLEMENTS, BUDGET_OVERRUNS, BUDGET_ORPHANS),
+    *(WITHDRAWN, GATE_FAULTS, BUDGET_SETTLEMENTS, BUDGET_OVERRUNS, BUDGET_ORPHANS, SHORT_WRITES),
     *(CONNECTED, BAD_MESSAGES, RECONNECTS, RECREATED, ROSTER_STRANGERS, LOOP_LAG),
 )
 

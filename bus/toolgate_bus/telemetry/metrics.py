@@ -219,6 +219,7 @@ _observed: Final = {one.metric.name: one for one in _histograms.values()}
 # This process alone: as `definitions.PROCESS`.
 REPEATED: Final = _counts(definitions.REPEATED)
 REFUSED_WRITES: Final = _counts(definitions.REFUSED_WRITES)
+SHORT_WRITES: Final = _counts(definitions.SHORT_WRITES)
 FACTS_DROPPED: Final = _counts(definitions.FACTS_DROPPED)
 SKIPPED_PATTERNS: Final = _counts(definitions.SKIPPED_PATTERNS)
 WORKER_ANSWERS: Final = _counts(definitions.WORKER_ANSWERS)

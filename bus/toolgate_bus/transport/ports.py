@@ -27,6 +27,13 @@ Arg = str | bytes | int | float
 """One word of a command."""
 
 
+class Durability(NamedTuple):
+    """How many replicas must have a write, and how long they may take."""
+
+    replicas: int
+    timeout_ms: int
+
+
 class FactItem(NamedTuple):
     """An item as it is written, and how many facts it holds."""
 
@@ -281,6 +288,18 @@ class Store(Protocol):
 
     async def delete(self, key: str) -> bool:
         """Delete; True if there was a value."""
+
+    def make_durable(self, durability: Durability, what: str, mark: str) -> "Store":
+        """The same, where `put` and `add` raise TooFewReplicas unless so many have it; what they wrote stays.
+
+        `what` it is, for metrics; `mark` is a key of the caller's own, written with each. A store without
+        replicas is as it is.
+        """
+        return self
+
+    async def check_replicas(self) -> None:
+        """Raise TooFewReplicas where fewer follow now, and Refusal where nobody may wait for them."""
+        return
 
     async def keys(self, prefix: str) -> list[str]:
         """The keys that begin with `prefix`, sorted."""

@@ -12,7 +12,15 @@ from typing import Any, Final, cast
 
 import anyio
 
-from toolgate_bus.errors import BusDown, ConfigError, OutcomeUnknown, Refusal, ToolgateError, TransportError
+from toolgate_bus.errors import (
+    BusDown,
+    ConfigError,
+    OutcomeUnknown,
+    Refusal,
+    TooFewReplicas,
+    ToolgateError,
+    TransportError,
+)
 from toolgate_bus.transport.ports import Arg, Commands
 from toolgate_bus.transport.redis.diagnosis import diagnose
 from toolgate_bus.transport.redis.driver import (
@@ -225,6 +233,10 @@ def refusal(key: str, error: Exception) -> TransportError:
         return Refusal(
             f"{key}: it holds something of another type, which is not Toolgate's: "
             f"look at it (TYPE {key}), and delete it (DEL {key}) or use another namespace"
+        )
+    if "NOREPLICAS" in str(error):
+        return TooFewReplicas(
+            f"{error}: the server takes writes only while min-replicas-to-write replicas follow it"
         )
     return TransportError(_error_text(error) if isinstance(error, RedisError) else str(error))
 

@@ -14,6 +14,11 @@ from toolgate_bus.transport.ports import Arg, Commands
 ATTEMPTS: Final = 3
 
 
+def is_not_loaded(reply: Any) -> bool:
+    """Whether the server says that it has no such script."""
+    return isinstance(reply, Exception) and ("NOSCRIPT" in str(reply) or "No matching script" in str(reply))
+
+
 class Script:
     """A script of one package's folder `lua`: its files in a row, read when it is first run."""
 
@@ -46,7 +51,7 @@ class Script:
                 if attempt == ATTEMPTS - 1:
                     raise
             except TransportError as error:
-                if "NOSCRIPT" not in str(error) and "No matching script" not in str(error):
+                if not is_not_loaded(error):
                     raise
                 await commands.execute("SCRIPT", "LOAD", self.text)
         raise TransportError("the script does not stay loaded")

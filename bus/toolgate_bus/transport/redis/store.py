@@ -1,10 +1,12 @@
 """The `Store` port on a server. All keys of a namespace lie in one slot, the ledger's."""
 
+import copy
 import math
-from typing import cast
+from typing import Any, cast
 
 from toolgate_bus.protocol.keys import Keys
-from toolgate_bus.transport.ports import Commands, Store, checked_value, override
+from toolgate_bus.transport.ports import Arg, Commands, Durability, Store, checked_value, override
+from toolgate_bus.transport.redis.durable_writes import DurableWriter
 from toolgate_bus.transport.redis.reads import find_keys, literal
 
 
@@ -14,6 +16,18 @@ class RedisStore(Store):
     def __init__(self, commands: Commands, namespace: str) -> None:
         self._commands = commands
         self._keys = Keys(namespace)
+        self._durable: DurableWriter | None = None
+
+    @override
+    def make_durable(self, durability: Durability, what: str, mark: str) -> "RedisStore":
+        other = copy.copy(self)
+        other._durable = DurableWriter(self._commands, durability, what, self._keys.store_key(mark))
+        return other
+
+    @override
+    async def check_replicas(self) -> None:
+        if self._durable is not None:
+            await self._durable.check()
 
     @override
     async def get(self, key: str) -> bytes | None:
@@ -21,14 +35,20 @@ class RedisStore(Store):
 
     @override
     async def put(self, key: str, value: bytes, ttl_s: float | None = None) -> None:
-        await self._commands.execute("SET", self._keys.store_key(key), checked_value(value), *_expiry(ttl_s))
+        await self._write("SET", self._keys.store_key(key), checked_value(value), *_expiry(ttl_s))
 
     @override
     async def add(self, key: str, value: bytes, ttl_s: float | None = None) -> bool:
-        reply = await self._commands.execute(
-            "SET", self._keys.store_key(key), checked_value(value), "NX", *_expiry(ttl_s)
-        )
-        return reply is not None
+        place = self._keys.store_key(key)
+        return await self._write("SET", place, checked_value(value), "NX", *_expiry(ttl_s)) is not None
+
+    async def _write(self, *command: Arg) -> Any:
+        if self._durable is None:
+            return await self._commands.execute(*command)
+        reply, short = await self._durable.run(command)
+        if short is not None:
+            raise short
+        return reply
 
     @override
     async def take(self, key: str) -> bytes | None:

@@ -14,6 +14,8 @@ from toolgate_bus.protocol.events import ToolSelecting
 from toolgate_bus.ruling.conditions.conditions import Globs
 from toolgate_bus.ruling.conditions.matching import CallMatcher, Unknown, check_unique
 
+from toolgate_schedulers.shipped.durability import DurabilityConfig
+
 Text = Annotated[str, Field(min_length=1, max_length=800)]
 _ASKING = ("via", "prompt", "options", "expires_s", "always")
 
@@ -61,6 +63,8 @@ class ApprovalConfig(StrictModel):
     rules: Annotated[
         tuple[ApprovalRule, ...], Field(min_length=1, max_length=10_000), AfterValidator(check_unique)
     ]
+    durability: DurabilityConfig | None = None
+    """`replicas` that must have a call that waits, or a person's answer, before it counts; `timeout_ms`."""
 
 
 class ApprovalNeed(NamedTuple):

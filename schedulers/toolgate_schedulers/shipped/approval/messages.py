@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+from toolgate_bus.errors import TooFewReplicas
 from toolgate_bus.protocol.events import AskUser, Continue, Deny, Modify, ToolSelecting, Verdict
 
 from toolgate_schedulers.shipped.approval.config import ApprovalNeed
@@ -10,6 +11,14 @@ from toolgate_schedulers.shipped.approval.records import ApprovalAnswer, Standin
 
 STORE_AWAY = "This call needs a person's approval, and nobody can be asked at the moment; try again later."
 _SHOWN = 600
+
+
+def not_replicated(error: TooFewReplicas) -> str:
+    """Why nobody is asked: what they would say might be forgotten."""
+    return (
+        f"This call needs a person's approval, which could not be kept safely: {error}. "
+        "Ask again later; whoever runs Toolgate has to look at the server's replicas."
+    )
 
 
 def verdict_of(answer: ApprovalAnswer, question: ToolSelecting) -> Verdict:

@@ -21,7 +21,7 @@ from toolgate_bus.errors import CodecError, TransportError
 from toolgate_bus.protocol import packing
 from toolgate_bus.protocol.events import Failure, Verdict
 from toolgate_bus.state.notifications import KEPT_S, Notice, Notices
-from toolgate_bus.transport.ports import Store
+from toolgate_bus.transport.ports import Durability, Store
 
 from toolgate_schedulers.author.scheduler import HeldQuestion
 from toolgate_schedulers.shipped.approval.records import (
@@ -33,6 +33,7 @@ from toolgate_schedulers.shipped.approval.records import (
     pack_record,
     unpack_record,
 )
+from toolgate_schedulers.shipped.durability import tell_replicas
 from toolgate_schedulers.worker.holds import ReplyTo, StoredHolds
 
 TOPIC: Final = "approvals"
@@ -73,9 +74,21 @@ class News(NamedTuple):
 class Desk:
     """What is known of approvals in one namespace."""
 
-    def __init__(self, store: Store, notices: Notices, alive: Alive | None = None) -> None:
-        """`alive` tells which orchestrators are; without it each is taken to be."""
+    def __init__(
+        self,
+        store: Store,
+        notices: Notices,
+        alive: Alive | None = None,
+        durability: Durability | None = None,
+    ) -> None:
+        """`alive` tells which orchestrators are; without it each is taken to be.
+
+        With `durability`, `ask` and `kept_answer` raise TooFewReplicas unless so many have what they write.
+        """
         self._store, self._notices, self._alive = store, notices, alive
+        self._durable = (
+            None if durability is None else store.make_durable(durability, "approvals", "approval:durable")
+        )
         self._gone: frozenset[str] = frozenset()
 
     # ------------------------------------------------------------------ asking
@@ -83,7 +96,8 @@ class Desk:
     async def ask(self, approval: Approval) -> None:
         """Keep a call that is about to be held; again changes nothing."""
         await self._store.put(f"approval:at:{approval.scheduler}", b"", KEPT_S)
-        await self._store.put(f"approval:asked:{approval.id}", pack_record(approval), KEPT_S)
+        kept = self._durable or self._store
+        await kept.put(f"approval:asked:{approval.id}", pack_record(approval), KEPT_S)
         await self._notices.publish(TOPIC, packing.pack(("asked", approval.scheduler, approval.id)))
 
     async def approval(self, id_: str) -> Approval | None:
@@ -144,6 +158,22 @@ class Desk:
     async def answer_to(self, id_: str) -> ApprovalAnswer | None:
         """What was answered."""
         return unpack_record(ApprovalAnswer, await self._store.get(f"approval:answer:{id_}"))
+
+    async def tell_replicas(self, scheduler: str) -> None:
+        """Tell whether enough replicas follow; raises Refusal where nobody may wait for them."""
+        if self._durable is not None:
+            await tell_replicas(scheduler, self._durable)
+
+    async def kept_answer(self, id_: str) -> ApprovalAnswer | None:
+        """What was answered, once the replicas have it.
+
+        Whoever answered wrote it to the primary alone; one that has forgotten it since is told it again.
+        """
+        answer = await self.answer_to(id_)
+        if answer is None or self._durable is None:
+            return answer
+        added = await self._durable.add(f"approval:answer:{id_}", pack_record(answer), KEPT_S)
+        return answer if added else await self.answer_to(id_)
 
     async def claim(self, id_: str, replica: str) -> Literal["first", "again"] | None:
         """The right to give an answer, for a few seconds; None: another one has it.

@@ -14,14 +14,20 @@ from collections.abc import Sequence
 from typing import ClassVar, Final
 
 from pydantic import BaseModel
-from toolgate_bus.errors import ToolgateError
+from toolgate_bus.errors import TooFewReplicas, ToolgateError
 from toolgate_bus.protocol.events import Continue, Deny, Hold, ToolSelecting, Verdict
 from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_bus.transport.redis.tasks import keep
 
 from toolgate_schedulers.author.scheduler import SchedulerContext
 from toolgate_schedulers.shipped.approval.config import ApprovalConfig, ApprovalNeed, find_rule, tools_of
-from toolgate_schedulers.shipped.approval.messages import STORE_AWAY, make_ask_user, person, verdict_of
+from toolgate_schedulers.shipped.approval.messages import (
+    STORE_AWAY,
+    make_ask_user,
+    not_replicated,
+    person,
+    verdict_of,
+)
 from toolgate_schedulers.shipped.approval.queue import LEASE_S, ApprovalStatus, Desk, approval_of, news
 from toolgate_schedulers.shipped.approval.records import (
     Approval,
@@ -30,6 +36,7 @@ from toolgate_schedulers.shipped.approval.records import (
     approval_id,
     digest_of,
 )
+from toolgate_schedulers.shipped.durability import DURABILITY
 
 WAIT_S: Final = 2.0
 AGAIN_S: Final = 0.5
@@ -71,6 +78,8 @@ class ApprovalScheduler:
         try:
             async with asyncio.timeout(call.ttl_ms / 1000 * SHARE):  # silence would let the call run
                 return await self._by_a_person(need, call)
+        except TooFewReplicas as error:
+            return Deny(reason=not_replicated(error), rule_name=DURABILITY)
         except (ToolgateError, TimeoutError) as error:
             _log.error("a call that needs a person could not be kept", decision=call.id, error=repr(error))
             return Deny(reason=STORE_AWAY)
@@ -90,7 +99,7 @@ class ApprovalScheduler:
             expires_s=need.rule.expires_s,
             always=need.rule.always,
         )
-        answer = await self._desk.answer_to(approval.id)
+        answer = await self._desk.kept_answer(approval.id)
         if answer is not None:  # the question came twice: a replica died after it held
             return verdict_of(answer, call)
         standing = await self._passes(approval)
@@ -98,7 +107,7 @@ class ApprovalScheduler:
             return Continue(reason=f"let pass for this session by {person(standing)} ({standing.rule})")
         if call.phase == "verify":  # perhaps the very same call was approved in select
             first = approval_id(approval.scheduler, call.id, "select", approval.digest)
-            agreed = await self._desk.answer_to(first)
+            agreed = await self._desk.kept_answer(first)
             if agreed is not None and agreed.action == "approve":
                 return verdict_of(agreed, call)
         await self._desk.ask(approval)
@@ -118,6 +127,7 @@ class ApprovalScheduler:
     async def start(self, context: SchedulerContext) -> None:
         """Begin to listen for answers."""
         self.use(context)
+        await self._desk.tell_replicas(context.name)
         self._task = asyncio.create_task(keep(self._listen))
 
     async def stop(self) -> None:
@@ -129,7 +139,8 @@ class ApprovalScheduler:
     def use(self, context: SchedulerContext) -> None:
         """Keep everything there; `start` does it."""
         self._context = context
-        self._desk = Desk(context.shared.store, context.shared.notices)
+        durability = self.config.durability.value if self.config.durability is not None else None
+        self._desk = Desk(context.shared.store, context.shared.notices, durability=durability)
 
     async def _listen(self) -> None:
         after = "0-0"
@@ -172,7 +183,11 @@ class ApprovalScheduler:
         # A failover may have kept that it was given, and forgotten the verdict: then the call is held again.
         if await self._desk.get_status(id_) is not None and id_ not in await self._read_held():
             return None
-        answer, approval = await self._desk.answer_to(id_), await self._desk.approval(id_)
+        try:
+            answer, approval = await self._desk.kept_answer(id_), await self._desk.approval(id_)
+        except TooFewReplicas as error:
+            _log.warning("an answer waits for replicas", approval=id_, error=str(error))
+            return AGAIN_S
         if answer is None or (approval is not None and approval.scheduler != self._context.name):
             return None
         claimed = await self._desk.claim(id_, self._context.replica)

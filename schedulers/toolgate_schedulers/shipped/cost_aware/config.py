@@ -15,6 +15,7 @@ from toolgate_bus.protocol.events import NAME_PATTERN
 from toolgate_schedulers.shipped.alternatives import Groups, Name
 from toolgate_schedulers.shipped.cost_aware.amounts import Money
 from toolgate_schedulers.shipped.cost_aware.llm_prices import LlmConfig
+from toolgate_schedulers.shipped.durability import DurabilityConfig
 
 HOUR: Final = 3600
 DAY: Final = 86_400
@@ -133,6 +134,8 @@ class CostAwareConfig(StrictModel):
     there."""
     currency: Annotated[str, Field(max_length=16)] = "USD"
     """For texts."""
+    durability: DurabilityConfig | None = None
+    """`replicas` that must have a reservation before it counts, and `timeout_ms`; see below."""
 
     @field_validator("budgets")
     @classmethod

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from toolgate_bus.budgets.ledger import Reservation
+from toolgate_bus.errors import TooFewReplicas
 from toolgate_bus.protocol.events import ToolSelecting
 from toolgate_bus.protocol.money import format_amount
 
@@ -45,6 +46,14 @@ def refusal(
     parts.append(_affordable(config, learned, call, candidates, answer.left))
     parts.append(f"Do not repeat this call{f' for now{again}' if window else ''}.")
     return " ".join(parts)
+
+
+def not_replicated(error: TooFewReplicas) -> str:
+    """Why nothing runs that the budgets could hold."""
+    return (
+        f"The budgets could not be kept safely: {error}. What was reserved is given back. "
+        "Ask again later; whoever runs Toolgate has to look at the server's replicas."
+    )
 
 
 def replacement(config: CostAwareConfig, candidates: Sequence[Candidate], chosen: Candidate) -> str:

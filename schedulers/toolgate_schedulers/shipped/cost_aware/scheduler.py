@@ -24,7 +24,7 @@ from pydantic import BaseModel
 from toolgate_bus.budgets.ledger import Offer, Otherwise
 from toolgate_bus.budgets.limits import BudgetDescription, Limits, Overrides, describe
 from toolgate_bus.budgets.settlement import SettlementWorker
-from toolgate_bus.errors import TransportError
+from toolgate_bus.errors import TooFewReplicas, TransportError
 from toolgate_bus.protocol.events import Continue, Deny, Modify, ToolSelecting, Verdict
 from toolgate_bus.protocol.llm import ANY, LLM_REQUEST, complete_arguments
 from toolgate_bus.protocol.money import micro
@@ -52,7 +52,14 @@ from toolgate_schedulers.shipped.cost_aware.llm_prices import (
     name_of_model,
     other_models,
 )
-from toolgate_schedulers.shipped.cost_aware.messages import LOST, LOST_RULE, refusal, replacement
+from toolgate_schedulers.shipped.cost_aware.messages import (
+    LOST,
+    LOST_RULE,
+    not_replicated,
+    refusal,
+    replacement,
+)
+from toolgate_schedulers.shipped.durability import DURABILITY, tell_replicas
 
 LOOK_S: Final = 0.5
 """How often the replica looks for limits that were set and for what was learned."""
@@ -133,7 +140,10 @@ class CostAware:
         # What an agent will spend must be there, and is not held: it pays for its own calls.
         offers = [Offer(one.offer, one.estimate.reserve, room=one.estimate.most) for one in candidates]
         phase = 0 if call.phase == "select" else 1
-        answer = await self._shared.ledger.reserve(call.id, phase, offers, accounts, asking.get())
+        try:
+            answer = await self._shared.ledger.reserve(call.id, phase, offers, accounts, asking.get())
+        except TooFewReplicas as error:
+            return Deny(reason=not_replicated(error), rule_name=DURABILITY)
         if answer.status == "lost":
             return Deny(reason=LOST, rule_name=LOST_RULE)
         if answer.status == "denied":
@@ -153,6 +163,8 @@ class CostAware:
     async def start(self, context: SchedulerContext) -> None:
         """Read what is known, and begin to keep the ledger."""
         self.use(context.shared)
+        if self.config.durability is not None:
+            await tell_replicas(context.name, context.shared.ledger)
         if self.config.budgets and self.config.on_ledger_lost == "deny":
             await context.shared.ledger.watch()
         await self.look()
@@ -191,6 +203,8 @@ class CostAware:
     def use(self, shared: SharedState) -> None:
         """Reserve in this ledger; `start` does it."""
         self._shared = shared
+        if self.config.durability is not None:
+            shared.ledger.require_replicas(self.config.durability.value)
         self._limits = Limits(shared.store, shared.book)
         self._learned_key = f"{shared.book}:learned"
 
