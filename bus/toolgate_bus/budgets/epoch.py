@@ -24,6 +24,7 @@ GRACE_S: Final = 5.0
 IDLE_S: Final = 300.0
 """A writer's number may be taken off the ledger once it has stood still for twice as long."""
 MAX_REPLACED: Final = 16
+NEVER: Final = float("-inf")
 ANY: Final = "*"
 """What is told of the epoch by who does not mind a loss."""
 LOST: Final = ("missing", "another", "behind")
@@ -86,7 +87,7 @@ class EpochMemory:
     counts: dict[str, int] = field(default_factory=dict)
     """Others' numbers, as they were seen last."""
     moved: dict[str, float] = field(default_factory=dict)
-    """When each was seen to change."""
+    """When each was seen to change; `NEVER`, where it was there before."""
     decided: int = 0
     confirmed: int = 0
     """The highest number of an own change that the ledger told."""
@@ -102,7 +103,9 @@ class EpochMemory:
 
     def keep(self, number: int, known: int, step: Any, now: float) -> None:
         """An own change was confirmed under this number; `known` were when it was sent."""
-        if number <= known:
+        if number <= known and now - self.last > IDLE_S:
+            self._begin_anew()
+        elif number <= known:
             self.fallen = number - 1 if self.fallen is None else min(self.fallen, number - 1)
         self.confirmed, self.last = max(self.confirmed, number), now
         kept = self.kept
@@ -132,21 +135,26 @@ class EpochMemory:
         """Whether own changes are missing."""
         own = seen.counts.get(self.writer)
         if own is None and self.confirmed and now - self.last > IDLE_S:
-            # Its number was taken off the list: nothing of it is new.
-            self.dropped = self.confirmed = 0
-            self.fallen = None
-            self.kept.clear()
+            self._begin_anew()
         elif (own or 0) < self.confirmed:
             self.fallen = min(own or 0, self.confirmed if self.fallen is None else self.fallen)
         return self.fallen is not None
 
+    def _begin_anew(self) -> None:
+        """The own number was taken off the ledger for its age: nothing of it is new."""
+        self.dropped = self.confirmed = 0
+        self.fallen = None
+        self.kept.clear()
+
     def _is_behind(self, seen: LedgerEpoch, now: float) -> bool:
         """Whether changes of others are missing; who stood still for long may have been taken off."""
         for writer, number in list(self.counts.items()):
-            if writer not in seen.counts and now - self.moved[writer] > IDLE_S:
-                del self.counts[writer], self.moved[writer]
-            elif seen.counts.get(writer, 0) < number:
+            if (found := seen.counts.get(writer, 0)) >= number:
+                continue
+            moved = self.moved[writer]
+            if now - moved <= IDLE_S or (found and moved == NEVER):
                 return True
+            del self.counts[writer], self.moved[writer]
         return False
 
     def _remember(self, seen: LedgerEpoch, now: float) -> None:
@@ -164,7 +172,7 @@ class EpochMemory:
         if self.id not in ("", seen.id):
             self.replaced = (*self.replaced, self.id)[-MAX_REPLACED:]
         self.id, self.decided, self.waits_since = seen.id, seen.decided, None
-        self._remember(seen, now - 2 * IDLE_S)  # nobody knows for how long they have stood still
+        self._remember(seen, NEVER)  # nobody knows for how long they have stood still
 
     def list_forgotten(self) -> list[KeptChange]:
         """Own changes that the ledger forgot, in their order."""
@@ -175,15 +183,15 @@ class EpochMemory:
         counts = {**self.counts, **({self.writer: self.confirmed} if self.confirmed else {})}
         return {"id": self.id, "replaced": list(self.replaced), "counts": counts, "decided": self.decided}
 
-    def recall(self, kept: Any, age_s: float, now: float) -> None:
-        """Take what an earlier process kept so long ago; what is none is passed over."""
+    def recall(self, kept: Any) -> None:
+        """Take what an earlier process kept; what is none is passed over."""
         match kept:
             case {"id": str(id_), "replaced": [*replaced], "counts": dict(counts), "decided": int(decided)}:
                 self.id, self.decided = id_[:64], decided
                 self.replaced = tuple(str(one)[:64] for one in replaced[-MAX_REPLACED:])
                 for writer, number in counts.items():
                     if isinstance(writer, str) and type(number) is int and number > 0:
-                        self.counts[writer], self.moved[writer] = number, now - age_s - 2 * IDLE_S
+                        self.counts[writer], self.moved[writer] = number, NEVER
 
 
 def read_epoch(fields: Mapping[str, bytes]) -> LedgerEpoch:

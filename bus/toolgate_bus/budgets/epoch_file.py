@@ -8,7 +8,6 @@ import hashlib
 import os
 import secrets
 import stat
-import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -40,18 +39,17 @@ class EpochFile:
     def __init__(self, url: str, namespace: str, book: str) -> None:
         self._name = hashlib.sha256(f"{url}\0{namespace}\0{book}".encode()).hexdigest()[:24]
 
-    def read(self) -> tuple[Any, float]:
-        """What was kept, and its age in seconds; None where there is nothing that can be trusted."""
+    def read(self) -> Any:
+        """What was kept; None where there is nothing that can be trusted."""
         try:
             place = find_state().parent / "ledgers" / self._name
             check_private(place.parent.lstat(), stat.S_ISDIR)
             flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
             with os.fdopen(os.open(place, flags), "rb") as file:
-                found = os.fstat(file.fileno())
-                check_private(found, stat.S_ISREG)
-                return unpack(file.read(MAX_BYTES), MAX_BYTES), max(0.0, time.time() - found.st_mtime)
+                check_private(os.fstat(file.fileno()), stat.S_ISREG)
+                return unpack(file.read(MAX_BYTES), MAX_BYTES)
         except (OSError, RuntimeError, CodecError):
-            return None, 0.0
+            return None
 
     def write(self, kept: Any) -> None:
         """Keep this in the place of what was there; says so where that cannot be done."""

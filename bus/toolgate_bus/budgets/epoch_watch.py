@@ -57,8 +57,7 @@ class EpochWatch:
     async def begin(self) -> None:
         """Recall what an earlier process knew, and look."""
         if self._file is not None:
-            kept, age_s = await to_thread.run_sync(self._file.read)
-            self.memory.recall(kept, age_s, time.monotonic())
+            self.memory.recall(await to_thread.run_sync(self._file.read))
         await self.look()
 
     async def end(self) -> None:

@@ -300,7 +300,7 @@ def test_a_file_that_is_none_is_passed_over(junk, monkeypatch, tmp_path):
     (kept,) = (find_state().parent / "ledgers").iterdir()
     kept.write_bytes(junk)
     memory = EpochMemory("w", "fresh")
-    memory.recall(*file.read(), 0.0)
+    memory.recall(file.read())
     assert memory.id == ""
 
 
@@ -308,10 +308,10 @@ def test_a_file_that_is_open_to_others_is_not_believed(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     file = EpochFile("redis://x", "default", "budget")
     file.write({"id": "e", "replaced": [], "counts": {}, "decided": 0})
-    assert file.read()[0]["id"] == "e"
+    assert file.read()["id"] == "e"
     (kept,) = (find_state().parent / "ledgers").iterdir()
     kept.chmod(0o644)
-    assert file.read() == (None, 0.0)
+    assert file.read() is None
 
 
 def test_a_server_that_ends_with_its_commands_is_not_remembered(server_url, own_server):
@@ -332,3 +332,21 @@ def test_a_number_that_was_taken_off_for_its_age_is_no_gap():
     assert memory.judge(LedgerEpoch("e"), 1000.0) == "fine"
     memory.keep(1, 0, "step", 1000.0)
     assert memory.judge(LedgerEpoch("e"), 1001.0) == "rewrite"
+    memory.keep(1, 1, "after ten minutes, and before it looked", 1600.0)
+    assert memory.judge(LedgerEpoch("e", counts={"w": 1}), 1600.0) == "fine"
+
+
+def test_another_who_begins_to_count_anew_after_a_long_rest_has_lost_nothing():
+    memory = EpochMemory("w", "fresh")
+    memory.adopt(LedgerEpoch("e"), 0.0)
+    assert memory.judge(LedgerEpoch("e", counts={"x": 7}), 1.0) == "fine"
+    assert memory.judge(LedgerEpoch("e", counts={"x": 1}), 100.0) == "wait"
+    assert memory.judge(LedgerEpoch("e", counts={"x": 1}), 1000.0) == "fine"
+
+
+def test_a_number_of_an_earlier_process_that_fell_is_a_gap_and_one_that_is_gone_is_none():
+    memory = EpochMemory("w", "fresh")
+    memory.recall({"id": "e", "replaced": [], "counts": {"x": 7, "y": 3}, "decided": 0})
+    assert memory.judge(LedgerEpoch("e", counts={"x": 7}), 1.0) == "fine"
+    assert memory.judge(LedgerEpoch("e", counts={"x": 6}), 2.0) == "wait"
+    assert memory.judge(LedgerEpoch("e", counts={"x": 6}), 7.0) == "behind"

@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from toolgate_bus.budgets.journal import is_entry
 from toolgate_bus.budgets.limits import BudgetDescription
+from toolgate_bus.budgets.rebuild import SeenEntries
 from toolgate_bus.commands.decisions.filters import time_of
 from toolgate_bus.commands.report.figures import CallOrigin, ReportFigures
 from toolgate_bus.commands.report.period import Period
@@ -96,6 +97,7 @@ class ReportBuilder:
     _paid: Memory[bool] = field(default_factory=Memory)
     _placed: Memory[bool] = field(default_factory=Memory)
     _open: Memory[CallCost] = field(default_factory=Memory)
+    _once: SeenEntries = field(default_factory=SeenEntries)
     _waiting: Memory[list[Fact]] = field(default_factory=Memory)
     """Entries of calls of which no fact was read yet."""
     _prices: dict[str, CostSum] = field(default_factory=dict)
@@ -137,7 +139,7 @@ class ReportBuilder:
     # ------------------------------------------------------------------ the ledger
 
     def _take_entry(self, entry: Fact) -> None:
-        if entry["book"] != self.book:
+        if entry["book"] != self.book or not self._once.take(entry):
             return
         at, id_ = float(entry["at"]), entry["id"]
         self.first_entry = at if self.first_entry is None else min(self.first_entry, at)
