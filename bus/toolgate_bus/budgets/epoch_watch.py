@@ -88,7 +88,7 @@ class EpochWatch:
             memory.adopt(seen, now)
         elif judgement == "rewrite":
             await self._write_again()
-            return seen.loss
+            return await self._look()
         elif judgement == "find":
             await self._port.find(memory.writer)
             return None

@@ -27,6 +27,7 @@ from toolgate_bus.transport.ports import FactStream, Store
 
 LEASE_S: Final = 3.0
 TICK_S: Final = 0.5
+LOOK_S: Final = 0.1
 GRACE_S: Final = 5.0
 """An orchestrator counts as dead when it was missing from the roster for this long."""
 AT_ONCE: Final = 200
@@ -96,6 +97,7 @@ class SettlementWorker:
         self._otherwise, self._cost_of = otherwise, cost_of
         self._missing: dict[str, float] = {}
         self._resumed = False
+        self._behind_since: float | None = None
         self._looked = 0.0
         self._warned = float("-inf")
         self._swept = float("-inf")
@@ -117,6 +119,9 @@ class SettlementWorker:
             self._resumed = False
             return False
         if not self._resumed:
+            if await self._is_behind():
+                await asyncio.sleep(LOOK_S)
+                return True
             raw = await self._store.get(f"{self._book}:read")
             try:
                 noted = unpack(raw) if raw else {}
@@ -141,6 +146,16 @@ class SettlementWorker:
             await self._ledger.sweep()
             self._swept = self._clock()
         return True
+
+    async def _is_behind(self) -> bool:
+        """Whether reservations that a failover forgot are yet to be written again: they come first."""
+        loss = await self._ledger.look()
+        if loss is None or loss.why != "behind":
+            self._behind_since = None
+            return False
+        if self._behind_since is None:
+            self._behind_since = self._clock()
+        return self._clock() - self._behind_since < GRACE_S
 
     async def _leads(self) -> bool:
         key = f"{self._book}:keeper"
