@@ -20,6 +20,7 @@ DAY_S: Final = 86_400
 WORK_S: Final = 30 * DAY_S
 """How long accounts of sessions, trees and slices are kept."""
 MAX_KEPT_S: Final = 368 * DAY_S
+PART: Final = "part"
 _ENDS: Final = ("settle", "charge")
 _ONCE: Final = ("orphan", "release")
 _WORK: Final = ("session", "tree")
@@ -33,19 +34,25 @@ class SeenEntries:
     """Entries of one journal, each of which counts once."""
 
     _seen: OrderedDict[tuple[str, str], Entry] = field(default_factory=OrderedDict)
+    _twice: str = ""
+    """Whose entry was told twice just now."""
 
     def take(self, entry: Entry) -> bool:
         """Whether this one was not told before."""
         kind, id_ = str(entry.get("kind")), str(entry.get("id"))
-        if kind not in (*_ENDS, *_ONCE):
-            return True
-        key = ("end" if kind in _ENDS else kind, id_)
-        if key in self._seen:
-            return False
-        self._seen[key] = entry
-        if len(self._seen) > REMEMBERED:
-            self._seen.popitem(last=False)
-        return True
+        if kind == PART:  # of the entry before it
+            is_new = id_ != self._twice
+        elif kind in (*_ENDS, *_ONCE):
+            kind = "end" if kind in _ENDS else kind
+            is_new = (kind, id_) not in self._seen
+            self._twice = "" if is_new else id_
+        else:
+            is_new = True
+        if is_new:
+            self._seen[kind, id_ if kind in ("end", *_ONCE) else str(entry.get("entry"))] = entry
+            if len(self._seen) > REMEMBERED:
+                self._seen.popitem(last=False)
+        return is_new
 
     def since(self, at: float) -> Iterable[Entry]:
         """Those that are remembered and not older."""
