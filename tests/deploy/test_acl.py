@@ -222,6 +222,11 @@ async def test_every_role_does_its_work_under_its_rules(under_rules, process, wa
     toolgate(under_rules, "operator", "budget", "show", "daily")
     toolgate(under_rules, "operator", "budget", "set", "daily", "30")
     toolgate(under_rules, "operator", "budget", "reset", "daily", "--yes")
+    toolgate(under_rules, "operator", "budget", "rebuild", "--facts", "--by", "anna")
+    toolgate(under_rules, "operator", "budget", "rebuild", "--from", tmp_path / "record", "--by", "anna")
+    with under_rules.client("admin") as admin:
+        admin.hset("tg:{default:ledger}:budget:epoch", "lost", "behind")
+    toolgate(under_rules, "operator", "budget", "accept-loss", "--by", "anna")
     (always,) = rows(toolgate(under_rules, "operator", "approvals", "list", "--always", "--json"))
     toolgate(under_rules, "operator", "approvals", "revoke", always["id"])
     for reader in ("reader", "operator"):

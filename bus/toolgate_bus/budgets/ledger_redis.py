@@ -251,6 +251,11 @@ class RedisLedger(Ledger):
         found = await read_fields(self._commands, self._epoch_key, *names)
         return read_epoch({name: raw for name, raw in zip(names, found, strict=True) if raw}).loss
 
+    async def name(self) -> str:
+        """Its epoch; nothing where nobody has reserved in it."""
+        (found,) = await read_fields(self._commands, self._epoch_key, "id")
+        return read_epoch({"id": found}).id if found else ""
+
     @override
     async def rebuild(self, additions: Sequence[Addition], newest: str) -> bool:
         words: list[str | int] = [newest]

@@ -110,6 +110,7 @@ async def test_an_emptied_ledger_reserves_nothing_for_anybody_until_somebody_dec
     assert await spend(one, "a") == "reserved"
     assert await two.look() is None
     await world.empty()
+    assert await spend(two, "b") == "lost"  # it has changed nothing yet, and knows whose ledger it was
     assert await spend(one, "b") == "lost"
     assert (await one.loss()).why == "missing"
     assert (await one.look()).why == "missing"
@@ -185,11 +186,13 @@ async def test_what_was_restored_may_exceed_a_limit_that_others_have_used_up_mea
     one, two = await world.join(), await world.join()
     await spend(two, "t", 0)
     kept = await world.copy()
-    await spend(one, "a", 900)
+    await spend(one, "a", 400)
+    await one.reserve("open", 0, [Offer("tool", 500)], [FLEET], "o")
     await world.put_back(kept)
-    assert await spend(two, "b", 500) == "reserved"  # it has not seen that anything is missing
+    assert await spend(two, "b", 600) == "reserved"  # it has not seen that anything is missing
     assert await one.look() is None
-    assert await spent(one) == 1400
+    (account,) = [each for each in await one.balances() if each.key == FLEET.key]
+    assert (account.spent, account.reserved) == (1000, 500)
     assert await spend(two, "c", 1) == "denied"
 
 
@@ -252,6 +255,21 @@ async def test_who_does_not_watch_reserves_whatever_was_lost(world):
     )
     assert await spend(careless, "b") == "reserved"
     assert await spend(one, "c") == "lost"
+
+
+async def test_books_that_have_moved_are_reckoned_anew(own_server):
+    commands = RedisCommands(own_server.url, "test")
+    try:
+        ledger = await ServerWorld(own_server.url, commands).join()
+        added = [Addition("all/fleet", 0, 30), Addition("day/fleet", 9, 4, 3600)]
+        assert await ledger.rebuild(added, "0-0")
+        await spend(ledger, "a", 10, [Account("all/fleet", 1000)])
+        assert not await ledger.rebuild(added, "0-0")
+        found = {one.key: (one.spent, one.limit) for one in await ledger.balances()}
+        assert found == {"all/fleet": (40, 1000), "day/fleet": (4, None)}
+        assert 0 < await commands.execute("PTTL", "tg:{default:ledger}:budget:a:day/fleet:9") <= 3_600_000
+    finally:
+        await commands.aclose()
 
 
 # ------------------------------------------------------------------ files, and what is read of the server

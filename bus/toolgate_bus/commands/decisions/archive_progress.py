@@ -39,6 +39,8 @@ class ArchiveProgress:
     """How far the journal of each ledger was read, by its book."""
     entries: int = 0
     """Entries of journals."""
+    epochs: dict[str, str] = field(default_factory=dict)
+    """Which ledger each book was, when it was read last."""
 
     def begin(self, writers: Iterable[str]) -> None:
         """The first look at a server: what these wrote before is no gap of the archive."""
@@ -72,6 +74,13 @@ class ArchiveProgress:
         ends = {"after": before.last, "before": page.place.last}
         return [*page.entries, {"event": GAP, "kind": "journal", "book": book, "count": page.missed, **ends}]
 
+    def take_epoch(self, book: str, epoch: str) -> bool:
+        """Whether a ledger is another one than before."""
+        before = self.epochs.get(book) if epoch else None
+        if epoch:
+            self.epochs[book] = epoch
+        return before not in (None, epoch)
+
     def as_json(self) -> dict[str, Any]:
         """To be kept."""
         return {
@@ -83,6 +92,7 @@ class ArchiveProgress:
             "gaps": self.gaps,
             "journals": {book: list(place) for book, place in sorted(self.journals.items())},
             "entries": self.entries,
+            "epochs": dict(sorted(self.epochs.items())),
         }
 
     @classmethod
@@ -101,6 +111,7 @@ class ArchiveProgress:
                     for book, (last, number) in kept.get("journals", {}).items()
                 },
                 int(kept.get("entries", 0)),
+                {str(book): str(epoch) for book, epoch in kept.get("epochs", {}).items()},
             )
         except (TypeError, KeyError, ValueError, AttributeError) as error:
             raise ConfigError(f"the standing of the archive cannot be read: {error!r}") from None

@@ -16,6 +16,7 @@ import anyio
 from anyio import to_thread
 
 from toolgate_bus.budgets.journal import is_entry, read_journal
+from toolgate_bus.budgets.ledger_redis import RedisLedger
 from toolgate_bus.budgets.limits import BOOKS
 from toolgate_bus.commands.decisions.archive_disk import FilesOnDisk, lock_directory
 from toolgate_bus.commands.decisions.archive_progress import GAP, words_of_gap
@@ -142,8 +143,20 @@ class _Archiver:
                 )
             if not page.refused:
                 self._add(standing.take_journal(book, page))
+            if page.entries and standing.take_epoch(book, await self._read_epoch(book)):
+                err_console.print(
+                    f"The ledger {escape(book)} is another one than before: emptied, or on another server. "
+                    "This archive has what was spent: toolgate budget rebuild --from DIR"
+                )
             more = more or not page.whole
         return more
+
+    async def _read_epoch(self, book: str) -> str:
+        """Which ledger this is; nothing where it does not say, or this user may not see it."""
+        try:
+            return await RedisLedger(self._commands, self._namespace, book).name()
+        except ConfigError:
+            return ""
 
     def _add(self, lines: Iterable[Fact]) -> None:
         for line in lines:

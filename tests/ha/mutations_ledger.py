@@ -1,0 +1,97 @@
+"""What would let a ledger be lost in silence, and the tests that must notice."""
+
+from mutation import BUS, Mutant
+
+EPOCH = f"{BUS}/budgets/epoch.py"
+TAKING = f"{BUS}/budgets/lua/ledger_taking.lua"
+TESTS = "../bus/budgets/test_epoch.py::"
+MUTANTS = (
+    Mutant(
+        "ledger-lost",
+        "an emptied ledger is taken for a new one",
+        TAKING,
+        "remembered ~= '' and epoch[1] ~= remembered and 'another'",
+        "false and 'another'",
+        f"{TESTS}test_an_emptied_ledger_reserves_nothing_for_anybody_until_somebody_decides",
+    ),
+    Mutant(
+        "ledger-lost",
+        "a ledger that waits for a person reserves for who is new",
+        TAKING,
+        "epoch[2] and 'lost' or",
+        "false or",
+        f"{TESTS}test_who_begins_with_an_empty_ledger_is_stopped_by_the_first_who_remembers_another",
+    ),
+    Mutant(
+        "ledger-lost",
+        "what a failover forgot is not written again",
+        f"{BUS}/budgets/epoch_watch.py",
+        "for one in forgotten:",
+        "for one in ():",
+        f"{TESTS}test_an_older_copy_gets_back_what_was_confirmed_and_nothing_is_lost",
+    ),
+    Mutant(
+        "ledger-lost",
+        "new settlements make up for those that were forgotten",
+        EPOCH,
+        "            self.fallen = number - 1 if self.fallen is None else min(self.fallen, number - 1)",
+        "            pass",
+        f"{TESTS}test_a_settlement_in_front_of_every_question_hides_no_gap",
+    ),
+    Mutant(
+        "ledger-lost",
+        "what was restored has to fit the limits of now",
+        TAKING,
+        "needed <= room or op == 'restore'",
+        "needed <= room",
+        f"{TESTS}test_what_was_restored_may_exceed_a_limit_that_others_have_used_up_meanwhile",
+    ),
+    Mutant(
+        "ledger-lost",
+        "what a dead replica took with it is nobody's",
+        EPOCH,
+        "            if now - moved <= IDLE_S or (found and moved == NEVER):",
+        "            if False:",
+        f"{TESTS}test_what_a_replica_that_is_gone_had_confirmed_is_waited_for_and_then_a_person_decides",
+    ),
+    Mutant(
+        "ledger-lost",
+        "who does not keep enough believes that it does",
+        EPOCH,
+        "self.fallen is not None and self.dropped <= self.fallen",
+        "self.fallen is not None",
+        f"{TESTS}test_who_does_not_keep_enough_leaves_the_decision_to_a_person",
+    ),
+    Mutant(
+        "ledger-lost",
+        "facts are settled before what they settle is reserved again",
+        f"{BUS}/budgets/settlement.py",
+        "if await self._is_behind():",
+        "if False:",
+        "../ha/test_ledger_failover.py::test_what_a_failover_forgets_of_the_books_is_written_again",
+    ),
+    Mutant(
+        "ledger-lost",
+        "what was written twice is added twice",
+        f"{BUS}/budgets/rebuild.py",
+        "is_new = (kind, id_) not in self._seen",
+        "is_new = True",
+        "../bus/budgets/test_rebuild.py::test_a_call_that_a_failover_had_written_twice_counts_once",
+    ),
+    Mutant(
+        "ledger-lost",
+        "the books move while they are rebuilt",
+        f"{BUS}/budgets/lua/ledger_epoch.lua",
+        "if (newest[1] and newest[1][1] or '0-0') ~= id then return 0 end",
+        "",
+        f"{TESTS}test_books_that_have_moved_are_reckoned_anew",
+    ),
+    Mutant(
+        "ledger-lost",
+        "a process that begins after the loss knows nothing",
+        f"{BUS}/budgets/epoch_watch.py",
+        "self.memory.recall(await to_thread.run_sync(self._file.read))",
+        "pass",
+        f"{TESTS}test_a_process_that_begins_after_the_loss_knows_it_by_the_file_of_one_before",
+    ),
+)
