@@ -79,7 +79,7 @@ MUTANTS = (
         "record",
         "a file of facts that others can write is believed",
         f"{BUS}/transport/redis/fact_spill.py",
-        "        _check(os.fstat(file.fileno()), stat.S_ISREG)\n",
+        "        check_private(os.fstat(file.fileno()), stat.S_ISREG)\n",
         "",
         "../bus/transport/test_fact_spill.py",
     ),

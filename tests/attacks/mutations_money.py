@@ -39,8 +39,8 @@ MUTANTS = (
         "law 4",
         "an account overflows half way through a settlement",
         f"{BUS}/budgets/lua/ledger.lua",
-        "math.min(math.max(number(one[name]) + amount, 0), most)",
-        "number(one[name]) + amount",
+        "math.min(math.max(was + amount, 0), most)",
+        "was + amount",
         "../bus/budgets/test_ledger.py::test_an_account_counts_to_its_bound_and_every_settlement_is_whole",
     ),
     Mutant(

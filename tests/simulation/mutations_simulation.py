@@ -113,8 +113,8 @@ _CHANGES = (
     (
         "the amount of a call that is replaced stays reserved",
         _RULES,
-        "self.totals[place].add(reserved=-before)",
-        "self.totals[place].add(reserved=0)",
+        "self._change(place, reserved=-before)",
+        "self._change(place, reserved=0)",
     ),
     (
         "a denied call stays reserved",
