@@ -36,9 +36,11 @@ FORGETFUL = {"switch", "split", "stall"}
 class Soak:
     """One run."""
 
-    def __init__(self, fleet: Fleet, world: SentinelWorld, progress: Progress, seconds: float) -> None:
+    def __init__(
+        self, fleet: Fleet, world: SentinelWorld, progress: Progress, seconds: float, audit_s: float
+    ) -> None:
         self.fleet, self.world = fleet, world
-        self._progress, self._seconds = progress, seconds
+        self._progress, self._seconds, self._audit_s = progress, seconds, audit_s
         self._bar = progress.add_task("", total=seconds)
         self.faults: Counter[str] = Counter()
         self.outages: dict[str, list[float]] = {}
@@ -51,7 +53,7 @@ class Soak:
         began = audited = time.monotonic()
         while (now := time.monotonic()) - began < self._seconds:
             await self._fail(self._choose(kinds))
-            if now - audited > AUDIT_S:
+            if now - audited > self._audit_s:
                 await self._audit()
                 audited = time.monotonic()
             self._progress.update(self._bar, completed=now - began, description=self._describe())
@@ -126,14 +128,14 @@ def _spread(found: list[float]) -> str:
     return f"median {ordered[len(ordered) // 2]:.2f}, max {ordered[-1]:.2f}"
 
 
-async def soak(seconds: float, kinds: list[str], directory: Path) -> int:
+async def soak(given: argparse.Namespace, directory: Path) -> int:
     """Storm for so long; the exit code."""
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TimeRemainingColumn())
     with sentinel_world("of-servers") as world, Progress(*columns) as progress:
         async with fleet_on(world.login_url, directory, agents=AGENTS, sessions=SESSIONS) as fleet:
-            one = Soak(fleet, world, progress, seconds)
+            one = Soak(fleet, world, progress, given.seconds, given.audit)
             began, before = time.monotonic(), fleet.memory()
-            await one.run(kinds)
+            await one.run(given.kinds)
             took = time.monotonic() - began
             told = await one.report()
     rate = {
@@ -155,13 +157,16 @@ def main() -> int:
     options.add_argument(
         "--kinds", nargs="+", choices=every, default=every, metavar="KIND", help=", ".join(every)
     )
+    options.add_argument(
+        "--audit", type=float, default=AUDIT_S, help="seconds between two looks at the books"
+    )
     options.add_argument("--seed", type=int, default=int(time.time()))
     given = options.parse_args()
     random.seed(given.seed)
     print(f"seed {given.seed}, {given.seconds:.0f} s")
     with tempfile.TemporaryDirectory(prefix="tg-soak-") as directory:
         try:
-            return asyncio.run(soak(given.seconds, given.kinds, Path(directory)))
+            return asyncio.run(soak(given, Path(directory)))
         except KeyboardInterrupt:
             return 130
 

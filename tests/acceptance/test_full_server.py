@@ -1,4 +1,4 @@
-"""A server that refuses every write for a while, its memory or its disk full: nothing is missing afterwards.
+"""A server that refuses every write for a while, for whatever reason: nothing is missing afterwards.
 
 An agent decides and spends all along, a cost-aware scheduler reserves, an archiver keeps what happened. Each
 decision that the agent remembers is in the record and in the archive, and the books say what it has paid.
@@ -12,6 +12,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+import redis.asyncio as redis
 from toolgate_bus.budgets.ledger_redis import RedisLedger
 from toolgate_bus.commands.decisions.archive_reader import read_archived_facts
 from toolgate_bus.facts.reader import FactsReader
@@ -67,6 +68,33 @@ class Disk:
                 await asyncio.sleep(0.01)
 
 
+class Alone:
+    """Refuses with NOREPLICAS, as a primary that was cut off from its replicas."""
+
+    def __init__(self, server, commands):
+        self._commands = commands
+
+    async def fill(self):
+        await self._commands.execute("CONFIG", "SET", "min-replicas-to-write", "1")
+
+    async def empty(self):
+        await self._commands.execute("CONFIG", "SET", "min-replicas-to-write", "0")
+
+
+class Demoted:
+    """Refuses with READONLY, as a primary that was made a replica by mistake: it is left at once."""
+
+    def __init__(self, server, commands):
+        self._client = redis.from_url(server.url)
+
+    async def fill(self):
+        await self._client.execute_command("REPLICAOF", "127.0.0.1", "1")
+
+    async def empty(self):
+        await self._client.execute_command("REPLICAOF", "NO", "ONE")
+        await self._client.aclose()
+
+
 class Agent:
     """Decides, runs what it may, and remembers."""
 
@@ -93,7 +121,7 @@ async def is_settled(ledger, agent):
 
 @pytest.mark.parametrize(
     ("full", "seconds"),
-    [(Memory, 1.0), (Memory, 5.0), (Disk, 5.0)],
+    [(Memory, 1.0), (Memory, 5.0), (Disk, 5.0), (Alone, 5.0), (Demoted, 5.0)],
 )
 async def test_nothing_is_missing_in_the_record_or_the_books_after_a_server_was_full(
     own_server, schedulers_on, process, tmp_path, wait_until, full, seconds
@@ -122,7 +150,7 @@ async def test_nothing_is_missing_in_the_record_or_the_books_after_a_server_was_
         agent.stop.set()
         await asyncio.gather(*working)
         await wait_until(lambda: is_settled(ledger, agent), timeout=SETTLED_S)
-    assert metrics.value("toolgate_refused_writes_total", kind="facts") > refused
+    assert full is Demoted or metrics.value("toolgate_refused_writes_total", kind="facts") > refused
     assert metrics.value("toolgate_facts_dropped_total") == dropped
     assert Counter(agent.outcomes.values())["deny"] > 0
     facts = await FactsReader(commands, NS).read_all()

@@ -282,15 +282,19 @@ class Fleet:
         return self.directory / "archive"
 
     def read_record(self) -> Counter[tuple[str, str]]:
-        """How often each decision, with its outcome, stands in the archive."""
-        if not (self.archive / COMMITTED).exists():
-            return Counter()
-        facts = read_archived_facts(self.archive)
-        return Counter((one["id"], one["outcome"]) for one in facts if one["event"] == "decision")
+        """How often each decision with its outcome, and each call that ran, stands in the archive."""
+        found: Counter[tuple[str, str]] = Counter()
+        for one in read_archived_facts(self.archive) if (self.archive / COMMITTED).exists() else ():
+            if one["event"] == "decision":
+                found[one["id"], one["outcome"]] += 1
+            elif one["event"] == "tool:post":
+                found[one["decision_id"], "ran"] += 1
+        return found
 
     async def find_record_faults(self, seconds: float = SETTLED_S) -> list[str]:
         """What is missing or twice in the archive, once it has had time to take all."""
         truth = Counter(self.journals.outcomes.items())
+        truth.update((decision, "ran") for decision in self.journals.ran.elements())
         deadline = time.monotonic() + seconds
         while (found := await asyncio.to_thread(self.read_record)) != truth:
             if time.monotonic() > deadline:

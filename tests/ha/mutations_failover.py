@@ -1,12 +1,13 @@
 """What would make a failover lose, or wait, and the tests that must notice."""
 
-from mutation import BUS, Mutant
+from mutation import BUS, SCHEDULERS, Mutant
 
 SENTINELS = f"{BUS}/transport/redis/sentinels.py"
 CLIENT = f"{BUS}/transport/redis/cluster_client.py"
 WORDS = "../ha/test_cluster.py::test_each_command_goes_to_its_keys_and_a_wrong_name_is_refused_in_words"
 HANDS_OVER = "../ha/test_cluster.py::test_a_master_that_hands_over_is_followed_and_the_record_is_whole"
 DURABLE = "../ha/test_durability.py"
+APPROVAL = f"{SCHEDULERS}/shipped/approval/scheduler.py"
 MUTANTS = (
     Mutant(
         "failover",
@@ -104,5 +105,40 @@ MUTANTS = (
         '("SET", mark, "", "PX", MARK_MS)',
         '("GET", mark)',
         f"{DURABLE}::test_who_asks_for_a_decision_again_waits_for_the_replicas_too",
+    ),
+    Mutant(
+        "failover",
+        "after a second loss at once what was confirmed is not written again",
+        f"{BUS}/transport/redis/publisher.py",
+        "call_later(early, self._write_kept_late)",
+        "call_later(3600, self._write_kept_late)",
+        "../bus/transport/test_redis_faults.py"
+        "::test_facts_that_two_failovers_in_a_row_forget_are_written_again",
+    ),
+    Mutant(
+        "failover",
+        "what uvloop says of a closed transport ends whole commands",
+        f"{BUS}/transport/redis/driver.py",
+        "except RuntimeError as error:",
+        "except ZeroDivisionError as error:",
+        "../bus/transport/test_redis_connections.py::test_a_command_whose_connection_is_closed_under_it_is_told_so",
+    ),
+    Mutant(
+        "failover",
+        "an answer that was given once is never given again",
+        APPROVAL,
+        " and id_ not in await self._read_held():",
+        ":",
+        "../schedulers/shipped/test_approval.py"
+        "::test_a_call_that_is_asked_about_again_is_answered_again_though_its_answer_was_given_before",
+    ),
+    Mutant(
+        "failover",
+        "nobody looks whether what is held is answered already",
+        APPROVAL,
+        "if self._look_at <= now < self._look_until:",
+        "if False:",
+        "../schedulers/shipped/test_approval.py"
+        "::test_what_is_held_and_answered_is_given_after_the_bus_was_away",
     ),
 )

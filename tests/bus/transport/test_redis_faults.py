@@ -358,6 +358,24 @@ async def test_facts_that_were_lost_with_a_connection_are_written_again(redis_bu
     await wait_until(kept)
 
 
+async def test_facts_that_two_failovers_in_a_row_forget_are_written_again(redis_buses, commands, wait_until):
+    """What was confirmed is written after the first loss, and must be once more after the second."""
+    asker = await redis_buses.orchestrator()
+    outbox, key = asker.bus._outbox, Keys(redis_buses.namespace).facts(asker.bus.orchestrator)
+
+    async def kept():
+        return await facts_of(commands, redis_buses.namespace) == [1]
+
+    asker.bus.fact(numbered(1))
+    for _ in range(3):
+        await wait_until(kept)
+        lost = outbox._link
+        await commands.execute("DEL", key)
+        lost.drop()
+        await wait_until(lambda lost=lost: outbox._link not in (None, lost))
+    await wait_until(kept)
+
+
 async def test_facts_that_a_full_server_refused_are_written_once_it_is_not(traffic):
     bus = traffic.asker.bus
     await traffic.commands.execute("CONFIG", "SET", "maxmemory-policy", "noeviction")

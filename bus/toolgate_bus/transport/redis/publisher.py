@@ -67,6 +67,7 @@ class Outbox:
         self._is_kept = False
         """Whether this connection was told when the stream of our facts expires."""
         self._lost_at = self._kept_written = float("-inf")
+        self._kept_timer: asyncio.TimerHandle | None = None
         self._flushing = False
         self._fact_timer: asyncio.TimerHandle | None = None
         self._asked: set[str] = set()
@@ -115,13 +116,20 @@ class Outbox:
     def _write_kept(self, now: float) -> None:
         """Write again what was confirmed shortly before the connection was lost: a failover may forget it.
 
-        Not after each of many losses in a row: what is kept then waits for the next.
+        After many losses in a row, a little later: the write before may have been lost with its connection.
         """
-        if self._link is None or now < self._kept_written + KEPT_AGAIN_S:
+        early = self._kept_written + KEPT_AGAIN_S - now
+        if early > 0:
+            self._kept_timer = asyncio.get_running_loop().call_later(early, self._write_kept_late)
+            return
+        if self._link is None:
             return
         if frames := self._facts.list_kept(self._lost_at - KEPT_S):
             self._kept_written = now
             self._link.write(b"".join(map(self._command_of, frames)), (None,) * len(frames))
+
+    def _write_kept_late(self) -> None:
+        self._write_kept(time.monotonic())
 
     def drop(self) -> None:
         """Be without a connection; one that is still there is closed."""
@@ -129,6 +137,8 @@ class Outbox:
         if link is None:
             return
         link.drop()
+        if self._kept_timer is not None:
+            self._kept_timer.cancel()
         self._lost_at = time.monotonic()
         if link.refusal is not None:
             until = time.monotonic() + ASK_AGAIN_S
