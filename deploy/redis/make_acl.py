@@ -38,7 +38,7 @@ read_roles, rules_of = role_file["read_roles"], role_file["rules_of"]
 DEFAULT = "user default reset off ~* &* +@all"
 """Off, and without a password: nobody is it. But the server reads its append-only file as this user, and
 drops every step of a script, and every transaction, that it may not write."""
-SCHEMES = ("redis", "rediss", "redis+sentinel", "rediss+sentinel")
+SCHEMES = ("redis", "rediss", "redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster")
 EVERY_SENTINEL_USER = "+ping +auth +hello +client|setname +client|id"
 NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 STORE = {
@@ -136,8 +136,9 @@ def read_server(url):
         or (watched and not parts.path[1:])
     ):
         raise SystemExit(
-            "--server: must look like redis://host:6379/0, rediss://host:6380/0 or "
-            "redis+sentinel://host1,host2,host3/fleet (rediss+sentinel://), without a user"
+            "--server: must look like redis://host:6379/0, rediss://host:6380/0, "
+            "redis+sentinel://host1,host2,host3/fleet (rediss+sentinel://) or redis+cluster://host1,host2 "
+            "(rediss+cluster://), without a user"
         )
     return parts
 

@@ -25,13 +25,14 @@ BATCH = 200
 class ClusterWorld:
     """3 + 3 servers."""
 
-    def __init__(self, directory: Path, password: str = "") -> None:
-        """With a password for all of them, or without."""
+    def __init__(self, directory: Path, password: str = "", announced: str = "") -> None:
+        """With a password for all of them, and with an address that clients are told, or without."""
         lines = [
             *(f"{name} {value or chr(34) * 2}" for name, value in SERVER),
             *("cluster-enabled yes", f"cluster-node-timeout {NODE_TIMEOUT_MS}"),
             *("cluster-allow-replica-migration no", "cluster-replica-validity-factor 0"),
             *([f"requirepass {password}", f"primaryauth {password}"] if password else []),
+            *([f"cluster-announce-client-ipv4 {announced}"] if announced else []),
         ]
         self.nodes: dict[int, Node] = {}
         buses = free_ports(2 * MASTERS * 2)
@@ -179,10 +180,10 @@ def _owners(slots: Any) -> dict[tuple[int, int], int]:
 
 
 @contextlib.contextmanager
-def cluster_world(password: str = "") -> Iterator[ClusterWorld]:
+def cluster_world(password: str = "", announced: str = "") -> Iterator[ClusterWorld]:
     """One that runs, and is gone afterwards."""
     directory = Path(tempfile.mkdtemp(prefix="tg-cl-"))
-    world = ClusterWorld(directory, password)
+    world = ClusterWorld(directory, password, announced)
     try:
         world.start()
         yield world

@@ -7,8 +7,11 @@ import asyncio
 import contextlib
 import itertools
 import os
+import subprocess
+import sys
 import time
 from collections import Counter
+from pathlib import Path
 
 import pytest
 from cluster_world import NODE_TIMEOUT_MS, cluster_world
@@ -22,6 +25,7 @@ from toolgate_bus.commands.doctor.runner import run_checks
 from toolgate_bus.errors import BusDown, ConfigError, Refusal, TransportError
 from toolgate_bus.facts.reader import FactsReader
 from toolgate_bus.protocol.keys import Keys
+from toolgate_bus.server.guard import die_with_parent
 from toolgate_bus.server.settings import check_url
 from toolgate_bus.transport.redis.connection import RedisCommands, open_link
 from toolgate_bus.transport.redis.reads import delete_keys, find_keys
@@ -34,6 +38,7 @@ ROUNDS = int(os.environ.get("TOOLGATE_HA_ROUNDS", "2"))
 GOES_ON_S = 2 * NODE_TIMEOUT_MS / 1000 + 3.0
 NOISE = 3
 """So many times as long a busy machine may take."""
+DEPLOY = Path(__file__).parents[2] / "deploy"
 KEYS = Keys("default")
 STREAMS, LEDGER, ROSTER = KEYS.inbox("any"), KEYS.store_key("any"), KEYS.roster
 FAULTS = {
@@ -200,6 +205,55 @@ async def say(url):
     finally:
         await commands.aclose()
     return raised.value
+
+
+@pytest.mark.system
+async def test_nodes_are_reached_where_the_map_says_whatever_they_announce():
+    with cluster_world(announced="10.255.255.1") as world:
+        commands = RedisCommands(f"{world.url}?address_map=10.255.255.1=127.0.0.1", "test")
+        try:
+            assert await commands.pipeline([("SET", STREAMS, 1), ("SET", LEDGER, 2)]) == [b"OK", b"OK"]
+            for _ in range(2):
+                await asyncio.to_thread(world.move_slot, STREAMS)
+                assert await commands.execute("GET", STREAMS) == b"1"
+        finally:
+            await commands.aclose()
+
+
+@pytest.mark.system
+async def test_each_role_does_its_work_under_its_rules_on_every_node(short_directory):
+    with cluster_world() as world:
+        made = short_directory / "acl"
+        words = ["--to", made, "--server", world.url, *("--scheduler", "policy", "--scheduler", "cost-aware")]
+        subprocess.run([sys.executable, DEPLOY / "redis" / "make_acl.py", *words], check=True)
+        for line in (made / "users.acl").read_text().splitlines():
+            name, *rules = line.split()[1:]
+            for node in world.nodes.values() if name != "default" else ():
+                assert node.answer("ACL", "SETUSER", name, *rules) == "OK"
+        urls = {file.name: file.read_text() for file in (made / "urls").iterdir()}
+        config = short_directory / "cost.yaml"
+        config.write_text("default: {cost: 1}\nbudgets: [{name: all, level: fleet, limit: 2}]\n")
+        run = [sys.executable, "-m", "toolgate_bus", "scheduler", "run", "cost-aware", "--config", config]
+        with (short_directory / "said").open("wb") as said:
+            child = subprocess.Popen(
+                [*run, "--redis", urls["scheduler-cost-aware"]],
+                stdout=said,
+                stderr=said,
+                preexec_fn=die_with_parent(),
+            )
+        try:
+            async with Gate.open(redis=urls["agent"], required=["cost-aware"], patience_ms=3000) as gate:
+                while not (await gate.decide("bash", {}, ["bash"])).allowed:
+                    await asyncio.sleep(0.1)
+                await asyncio.to_thread(world.move_slot, LEDGER)
+                await asyncio.to_thread(world.move_slot, STREAMS)
+                outcomes = [(await gate.decide("bash", {}, ["bash"])).outcome for _ in range(4)]
+                assert outcomes[-1] == "deny"
+                assert "continue" in outcomes
+        finally:
+            child.kill()
+            child.wait()
+        assert "NOPERM" not in (short_directory / "said").read_text()
 
 
 async def test_servers_that_are_no_cluster_or_away_are_named(short_directory):
