@@ -14,7 +14,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from toolgate_bus.protocol import packing
 from toolgate_bus.protocol.delegation import TWO_AGENTS, two_agents
@@ -63,6 +63,7 @@ _log = loggers.get_logger("toolgate.gate")
 
 __all__ = ["IN_PROCESS", "Answer", "Ask", "Gate", "LocalScheduler"]
 
+REST_S: Final = 0.01  # so often decisions let others have the event loop, though nothing in them waits
 Answer = Literal["allow", "refuse", "expired", "no_approver"]
 Ask = Callable[[AskUser, ToolQuestion], Awaitable[Answer]]
 """Asks a person about the call that would run, which is given unredacted."""
@@ -90,6 +91,7 @@ class Gate:
         self._recorder = DecisionRecorder(client, self._redactor, config.schedulers)
         self._audiences = Audiences(config, keyring)
         self._asking = Dispatcher(config, client, keyring, self._redactor, self._recorder.late)
+        self._rests_at = 0.0
         self._patience = config.patience_ms / 1000
         self._ttl_ms = int(self._patience * 1000) or 1
         if client is not None:
@@ -319,6 +321,11 @@ class Gate:
             call.question = asking._replace(lineage=asking.lineage[-MAX_LINEAGE:])
             raise UnreadableQuestion(TOO_DEEP)
         audience = self._audience(asking.tool_name)
+        if (
+            call.started >= self._rests_at
+        ):  # who asks in a loop and awaits nothing else must not starve the bus
+            self._rests_at = call.started + REST_S
+            await asyncio.sleep(0)
         if not (client is not None and client.up) and not await self._bus_usable(call, audience):
             if self.config.denies_without_bus:
                 return RulingResult(

@@ -1,5 +1,7 @@
 """The gate where there is no bus, or one that is away: `on_bus_down`, required schedulers, own hooks."""
 
+import asyncio
+import time
 from contextlib import asynccontextmanager
 
 import pytest
@@ -61,6 +63,27 @@ async def test_a_bus_that_is_away_is_waited_for_once_not_with_every_call():
         then = [await gate.decide("search", {}, TOOLS) for _ in range(10)]
     assert first.seconds < 0.5
     assert sum(one.seconds for one in then) < 0.1
+
+
+@pytest.mark.parametrize("config", [{}, {"required": ["cost"]}, {"on_bus_down": "deny"}])
+async def test_who_asks_again_and_again_leaves_the_loop_to_what_connects(config):
+    turns = 0
+
+    async def turn():
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 1
+
+    async with on_no_bus(**config) as gate:
+        await gate.decide("search", {}, TOOLS)  # it waits for the bus, once
+        others = asyncio.create_task(turn())
+        await asyncio.sleep(0)
+        until = time.monotonic() + 0.5
+        while turns < 10 and time.monotonic() < until:
+            await gate.decide("search", {}, TOOLS)
+        others.cancel()
+    assert turns >= 10
 
 
 async def test_failing_open_without_a_bus_is_counted():
