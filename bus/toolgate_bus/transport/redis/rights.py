@@ -43,6 +43,7 @@ _FORMS: Final[Mapping[str, str]] = {
     "hset": "@ a b c",
     "pexpire": "@ 1",
     "scan": "0 COUNT 1",
+    "wait": "1 1",
     "script|load": "no-lua-at-all",
     "set": "@ a NOSUCHWORD",
     "srandmember": "@ 1",
