@@ -46,8 +46,8 @@ MUTANTS = (
         "failover",
         "who is sent elsewhere by a node of a cluster does not go",
         CLIENT,
-        "if _is_redirect(said[0]) else said",
-        "if False else said",
+        "if _is_redirect(said[0]):",
+        "if said is None:",
         WORDS,
     ),
     Mutant(
