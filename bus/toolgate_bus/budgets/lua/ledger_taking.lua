@@ -17,13 +17,11 @@ end
 -- reserve: decision, phase, owner, memo_ms, accounts…, then offers: name, amount, what is needed, …, then the epoch
 -- that is remembered (`*`: any will do), one for a ledger that has none, how many changes this writer knows of, the writer
 local remembered, told, have = ARGV[#ARGV - 3], '', ''
-if op == 'reserve' then
+if op == 'reserve' and remembered ~= '*' then
   local epoch = redis.call('HMGET', ekey, 'id', 'lost', 'w:' .. writer)
-  if remembered ~= '*' then
-    local trouble = epoch[2] and 'lost' or remembered ~= '' and epoch[1] ~= remembered and 'another'
-      or number(epoch[3]) < number(ARGV[#ARGV - 1]) and 'behind'
-    if trouble then return {trouble, '', '0', '', '0', '', ''} end
-  end
+  local trouble = epoch[2] and 'lost' or remembered ~= '' and epoch[1] ~= remembered and 'another'
+    or number(epoch[3]) < number(ARGV[#ARGV - 1]) and 'behind'
+  if trouble then return {trouble, '', '0', '', '0', '', ''} end
   have = epoch[3] or ''
   if not epoch[1] then redis.call('HSET', ekey, 'id', ARGV[#ARGV - 2], 'since', whole(now)) end
   if remembered == '' then told = epoch[1] or ARGV[#ARGV - 2] end
