@@ -5,7 +5,6 @@ from mutation import BUS, SCHEDULERS, Mutant
 SENTINELS = f"{BUS}/transport/redis/sentinels.py"
 CLIENT = f"{BUS}/transport/redis/cluster_client.py"
 WORDS = "../ha/test_cluster.py::test_each_command_goes_to_its_keys_and_a_wrong_name_is_refused_in_words"
-HANDS_OVER = "../ha/test_cluster.py::test_a_master_that_hands_over_is_followed_and_the_record_is_whole"
 DURABLE = "../ha/test_durability.py"
 APPROVAL = f"{SCHEDULERS}/shipped/approval/scheduler.py"
 MUTANTS = (
@@ -72,7 +71,7 @@ MUTANTS = (
         f"{BUS}/transport/redis/link.py",
         '"MOVED", "ASK"',
         '"ASK"',
-        HANDS_OVER,
+        "../bus/transport/test_link.py::test_a_server_that_is_not_the_one_is_left_before_its_reply_is_believed",
     ),
     Mutant(
         "failover",
