@@ -20,6 +20,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent / "ha"))
 import faults
 from fleet_world import Fleet, Loss, fleet_on
+from journals import STUCK_S
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from sentinel_world import SentinelWorld, sentinel_world
 
@@ -102,6 +103,8 @@ class Soak:
         """What there is to tell, once all rest."""
         fleet = self.fleet
         await fleet.rest()
+        if fleet.journals.most_waited > STUCK_S:
+            self.violations.append(f"a call waited for {fleet.journals.most_waited:.0f} s")
         self.violations += fleet.journals.wrong + [f"{one} ran twice" for one in fleet.journals.twice]
         self.violations += [f"record: {one}" for one in await fleet.find_record_faults(120.0)]
         self.violations += [f"{name} ended: {fleet.errors()}" for name in fleet.deaths()]

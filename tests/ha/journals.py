@@ -10,7 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-STUCK_S = 30.0
+STUCK_S = 60.0
 """Longer than any fault here, an answer's patience and a person together: who waits longer waits for ever."""
 
 
@@ -130,14 +130,13 @@ class Journals:
         return [decision for one in self.each for decision, times in one.ran.items() if times > 1]
 
     def stuck(self, now: float) -> list[str]:
-        """Calls that wait for too long, or have."""
-        late = [
+        """Calls that wait for too long."""
+        return [
             f"{one.file.name}: call {number}, a {kind}, waits for {now - asked:.0f} s"
             for one in self.each
             for number, (kind, asked) in one.open.items()
             if now - asked > STUCK_S
         ]
-        return late + ([f"one waited for {self.most_waited:.0f} s"] if self.most_waited > STUCK_S else [])
 
     @property
     def is_idle(self) -> bool:
