@@ -36,6 +36,9 @@ TESTED: Final[dict[str, dict[str, str]]] = {
         "test_approval_options.py::test_where_always_may_not_be_it_is_refused_and_the_call_still_waits": (
             "rules.*.always"
         ),
+        "../ha/test_durability.py::test_a_person_is_asked_and_counts_only_where_the_replicas_have_it": (
+            "durability durability.replicas durability.timeout_ms"
+        ),
     },
     "cost-aware": {
         "test_cost_aware_options.py::test_each_level_of_budget_holds_for_whom_it_is_meant": (
@@ -56,6 +59,10 @@ TESTED: Final[dict[str, dict[str, str]]] = {
         ),
         "test_cost_aware_options.py::test_what_is_not_to_be_learned_changes_no_choice": (
             "default.latency_s learn"
+        ),
+        "../ha/test_durability.py::"
+        "test_a_call_is_denied_in_words_where_replicas_are_missing_or_the_server_takes_no_writes": (
+            "durability durability.replicas durability.timeout_ms"
         ),
         "test_ledger_lost.py::"
         "test_a_scheduler_that_begins_after_the_loss_knows_of_it_and_one_may_go_on_all_the_same": (

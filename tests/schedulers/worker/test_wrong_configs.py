@@ -54,7 +54,8 @@ FULL: dict[str, dict[str, Any]] = {
             }
             | {"always": True},
             {"tools": "y", "via": "ask_user", "options": ["a", "b"]},
-        ]
+        ],
+        "durability": {"replicas": 1, "timeout_ms": 100},
     },
     "cost-aware": {
         "tools": {"a": {"cost": 1, "latency_s": 1}},
@@ -71,6 +72,8 @@ FULL: dict[str, dict[str, Any]] = {
         "learn": True,
         "charge_llm": True,
         "currency": "EUR",
+        "on_ledger_lost": "deny",
+        "durability": {"replicas": 1, "timeout_ms": 100},
     },
     "heuristic": {"strategy": "first", "groups": GROUPS, "seed": 1, "override_enabled": True},
     "loop-guard": {
