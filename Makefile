@@ -72,7 +72,7 @@ docs: $(DEV) ## build the documents as a site; broken links are errors
 check: lint docs test test-system ## lint, the documents, all tests: what CI runs
 
 simulate: $(DEV) ## SEEDS (1000) simulated worlds full of faults
-	@$(BIN)/python tests/simulation/simulate.py --seeds $(SEEDS)
+	@$(BIN)/python tests/simulation/simulate.py --seeds $(SEEDS) $(if $(INTO),--into $(INTO))
 
 simulate-mutants: $(DEV) ## bugs planted for it, and how soon each is found
 	@$(BIN)/python tests/mutants.py simulation

@@ -7,6 +7,7 @@ _ROUND, _MERGE = f"{BUS}/ruling/round.py", f"{BUS}/ruling/merge.py"
 _GATE = f"{ORCHESTRATOR}/gate/gate.py"
 _PENDING, _RULES = f"{ORCHESTRATOR}/gate/pending.py", f"{BUS}/budgets/ledger_rules.py"
 _KEEPER, _OUTBOX = f"{BUS}/budgets/settlement.py", f"{BUS}/transport/redis/publisher.py"
+_EPOCH_RULES = f"{BUS}/budgets/epoch_rules.py"
 _ANSWERS, _WORKER = f"{BUS}/transport/redis/answer_buffer.py", f"{SCHEDULERS}/worker/worker.py"
 
 _CHANGES = (
@@ -123,6 +124,30 @@ _CHANGES = (
         'in ("cancelled",) else None',
     ),
     ("nobody pays for the dead", _KEEPER, "one.owner, now) >= GRACE_S", "one.owner, now) > 1e9"),
+    (
+        "a ledger that was lost goes on",
+        _EPOCH_RULES,
+        "self.loss, self.lost_by = LedgerLoss(why, now), by",
+        "pass",
+    ),
+    (
+        "who knows of a lost ledger reserves all the same",
+        _EPOCH_RULES,
+        '            return "lost"\n',
+        "            return None\n",
+    ),
+    (
+        "a replica does not miss what the ledger forgot",
+        _EPOCH_RULES,
+        'return "behind" if self.counts.get(writer, 0) < confirmed else None',
+        "return None",
+    ),
+    (
+        "what a failover forgot is not written again",
+        f"{BUS}/budgets/epoch_watch.py",
+        "forgotten = self.memory.list_forgotten()",
+        "forgotten = self.memory.list_forgotten()[:0]",
+    ),
     (
         "facts under way are lost with a connection",
         _OUTBOX,

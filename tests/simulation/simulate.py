@@ -3,6 +3,7 @@
     python tests/simulation/simulate.py --seeds 1000      worlds 0 to 999, on all cores
     python tests/simulation/simulate.py --seed 42         one world, with its whole trace
     python tests/simulation/simulate.py --seconds 1800    as many worlds as there is time for
+    python tests/simulation/simulate.py --seconds 1800 --into sum.json    the next ones, added to those
 
 Each world is drawn from its seed: gates, workers, merge, ledger and holds are the product's, time and network
 are not real. What breaks is run again, made small, and shown. Ends with 1 if anything broke, 130 if it was
@@ -25,6 +26,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from simulation_plan import make_plan
 from simulation_shrink import shrink
+from simulation_sum import WorldSum, read_sum, write_sum
 from simulation_world import simulate
 from toolgate_bus.commands.terminal import Terminal
 
@@ -43,16 +45,13 @@ def prepare() -> None:
     gc.disable()
 
 
-def run_part(first: int, count: int) -> tuple[int, int, list[tuple[int, str]]]:
-    """Run some worlds: how many there were, their decisions, and what broke by seed."""
-    decisions, broken = 0, []
+def run_part(first: int, count: int) -> WorldSum:
+    """Run some worlds."""
+    told = WorldSum()
     for seed in range(first, first + count):
-        found = simulate(make_plan(seed))
-        decisions += found.decisions
-        if found.broken is not None:
-            broken.append((seed, found.broken))
+        told.take(simulate(make_plan(seed)))
         gc.collect()
-    return count, decisions, broken
+    return told
 
 
 def main(words: list[str]) -> int:
@@ -61,17 +60,29 @@ def main(words: list[str]) -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--seeds", type=int, default=1000, help="how many worlds (1000)")
-    parser.add_argument("--first", type=int, default=0, help="the seed of the first (0)")
+    parser.add_argument("--first", type=int, help="the seed of the first (0, or the next of FILE)")
     parser.add_argument("--seed", type=int, help="this world alone, with its trace")
     parser.add_argument(
         "--seconds", type=float, help="end after so many seconds, and do as many as there is time for"
     )
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes (one a core)")
+    parser.add_argument(
+        "--into",
+        type=Path,
+        metavar="FILE",
+        help="add what was run to this file, and begin after its last seed",
+    )
     parser.add_argument("--json", action="store_true", help="write one JSON object")
     options = parser.parse_args(words)
     if options.seed is not None:
         return run_one(options.seed, as_json=options.json)
-    return run_many(options)
+    try:
+        before = read_sum(options.into) if options.into is not None else WorldSum()
+    except (ValueError, KeyError, TypeError, OSError) as error:
+        parser.error(f"--into {options.into}: {error!r}")
+    if options.first is None:
+        options.first = before.next_seed
+    return run_many(options, before)
 
 
 def run_one(seed: int, *, as_json: bool) -> int:
@@ -90,12 +101,10 @@ def run_one(seed: int, *, as_json: bool) -> int:
     return 0 if found.broken is None else 1
 
 
-def run_many(options: argparse.Namespace) -> int:
+def run_many(options: argparse.Namespace, before: WorldSum) -> int:
     """Many worlds, in processes; what broke is made small and shown."""
     console = Terminal(stderr=True)
-    began, worlds, decisions = time.monotonic(), 0, 0
-    broken: list[tuple[int, str]] = []
-    interrupted = False
+    began, told, interrupted = time.monotonic(), WorldSum(), False
     columns = (
         TextColumn("worlds"),
         BarColumn(),
@@ -107,7 +116,7 @@ def run_many(options: argparse.Namespace) -> int:
     pool = ProcessPoolExecutor(options.jobs, get_context("fork"), prepare)
     with Progress(*columns, console=console, disable=options.json) as progress:
         bar = progress.add_task("", total=None if options.seconds else options.seeds, told="")
-        running: set[Future[tuple[int, int, list[tuple[int, str]]]]] = set()
+        running: set[Future[WorldSum]] = set()
         try:
             while True:
                 late = options.seconds is not None and time.monotonic() - began >= options.seconds
@@ -117,39 +126,47 @@ def run_many(options: argparse.Namespace) -> int:
                     break
                 done, running = wait(running, timeout=1.0, return_when=FIRST_COMPLETED)
                 for one in done:
-                    count, made, found = one.result()
-                    worlds, decisions = worlds + count, decisions + made
-                    broken += found
-                rate = decisions / (time.monotonic() - began)
+                    told.add(one.result())
+                told.seconds = time.monotonic() - began
+                rate = f"{told.decisions / told.seconds:.0f}/s"
                 progress.update(
-                    bar, completed=worlds, told=f"{decisions} decisions, {rate:.0f}/s, {len(broken)} broken"
+                    bar,
+                    completed=told.worlds,
+                    told=f"{told.decisions} decisions, {rate}, {len(told.broken)} broken",
                 )
         except KeyboardInterrupt:
             interrupted = True
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
-    seconds = time.monotonic() - began
-    told = {
-        "worlds": worlds,
-        "first": options.first,
-        "decisions": decisions,
-        "seconds": round(seconds, 1),
-        "decisions_a_second": round(decisions / seconds),
-        "jobs": options.jobs,
-        "broken": [{"seed": seed, "what": what} for seed, what in sorted(broken)],
-    }
+    told.seconds = time.monotonic() - began
+    before.add(told)
+    if options.into is not None:
+        write_sum(options.into, before)
     if options.json:
-        print(json.dumps(told))
+        run = {"first": options.first, "jobs": options.jobs, **told.as_json()}
+        print(json.dumps({**run, "sum": before.as_json()} if options.into is not None else run))
     else:
+        describe(told, before, options)
+    return 130 if interrupted else 1 if told.broken else 0
+
+
+def describe(told: WorldSum, before: WorldSum, options: argparse.Namespace) -> None:
+    """A run, for people, and what broke in it, in the smallest worlds."""
+    rate, last = round(told.decisions / told.seconds), told.next_seed - 1
+    print(
+        f"{told.worlds} worlds (seeds {options.first} to {last}), {told.decisions} decisions in "
+        f"{told.seconds:.0f} s: {rate} a second with {options.jobs} processes; {len(told.broken)} broken"
+    )
+    print("faults: " + ", ".join(f"{count} × {kind}" for kind, count in told.faults.most_common()))
+    if options.into is not None:
         print(
-            f"{worlds} worlds (seeds from {options.first}), {decisions} decisions in {seconds:.0f} s: "
-            f"{told['decisions_a_second']} a second with {options.jobs} processes; {len(broken)} broken"
+            f"with earlier runs ({options.into}): {before.worlds} worlds, {before.decisions} decisions, "
+            f"{sum(before.faults.values())} faults, {len(before.broken)} broken"
         )
-        for seed, what in sorted(broken):
-            print(f"  seed {seed}: {what}")
-        for seed, _ in sorted(broken)[:SHOWN]:
-            show(seed)
-    return 130 if interrupted else 1 if broken else 0
+    for seed, what in told.broken:
+        print(f"  seed {seed}: {what}")
+    for seed, _ in told.broken[:SHOWN]:
+        show(seed)
 
 
 def show(seed: int) -> None:

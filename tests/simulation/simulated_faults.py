@@ -9,6 +9,7 @@ from simulated_replicas import ReplicaProcess
 from simulated_server import CLAIM_S, SimulatedServer
 from simulation_journal import Journal
 from simulation_plan import Fault, Plan, SchedulerPlan, draw
+from toolgate_bus.budgets.ledger_rules import LedgerRules
 from toolgate_bus.protocol import packing
 from virtual_time import VirtualLoop
 
@@ -29,7 +30,6 @@ class Faults:
         self.agents, self.replicas = agents, replicas
         self.restart_replica: Callable[[SchedulerPlan], None] = lambda _one: None
         self.restart_agent: Callable[[str, float], None] = lambda _name, _seconds: None
-        self.use_book: Callable[[Any], Any] = lambda book: book
 
     def strike(self, fault: Fault) -> None:
         """Do what this fault does."""
@@ -101,11 +101,18 @@ class Faults:
             self.journal.note("the server forgot")
             self._restart_server(fault)
             self.server.fail_over(taken)
-            self.server.ledger = self.use_book(self.server.ledger.book)
+            self.server.ledger.archive.losses += 1
             for replica in self.replicas:  # an acknowledgement that was forgotten leaves an entry with nobody
                 self.loop.call_later(2 * fault.seconds + CLAIM_S, self.server.claim, replica.bus)
 
         self.loop.call_later(min(0.3, fault.seconds), forget)
+
+    def _empty_the_ledger(self, _fault: Fault) -> None:
+        """As FLUSHALL does, or a restart without data."""
+        ledger = self.server.ledger
+        ledger.book = LedgerRules()
+        ledger.archive.losses += 1
+        ledger.archive.emptied.append(self.loop.now)
 
     def _trim(self, _fault: Fault) -> None:
         self.server.trim()

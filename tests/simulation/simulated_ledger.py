@@ -1,31 +1,154 @@
-"""The ledger's twin in memory, looked at after every step. The rules are the product's."""
+"""The ledger of a simulated world: the product's rules in one book on the server, and each replica's watch.
+
+What `lua/ledger*.lua` do around the rules is done here in memory: the epoch is compared, changes are counted
+by writer, and what is spent is written into a journal, whose archive no failover forgets. Each replica has
+the product's `EpochWatch`, whose memory outlasts the replica, as its file does.
+"""
 
 import time
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from toolgate_bus.budgets.ledger_memory import MemoryLedger
+from simulated_server import Remote
+from simulation_journal import Journal
+from toolgate_bus.budgets.epoch import LedgerLoss
+from toolgate_bus.budgets.epoch_watch import EpochWatch
+from toolgate_bus.budgets.ledger import LOST, Account, Offer, Reservation, SettlementResult, Step
+from toolgate_bus.budgets.ledger_rules import LedgerRules
+from toolgate_bus.budgets.rebuild import JournalSums
+
+BOOK = "budget"
+Known = list[tuple[str, int]]
+"""Decisions whose changes were confirmed to a writer, and how often a person had decided by then."""
 
 
-class CheckedLedger(MemoryLedger):
-    """The ledger's twin, looked at after every step."""
+class LedgerArchive:
+    """What outlasts every book of a world: its journal, and what replicas were told."""
 
-    journal: Any = None
+    def __init__(self) -> None:
+        self.entries: list[dict[str, Any]] = []
+        self.known: dict[str, Known] = {}
+        self.losses = 0
+        """How often a book forgot something."""
+        self.checked: dict[str, int] = {}
+        """By writer: of how many losses it is known that it reserved nothing in ignorance."""
+        self.accepted = 0
+        """What a person accepted as lost, in micro-units."""
+        self.emptied: list[float] = []
+        self.file: tuple[Any, float] = (None, 0.0)
+        """What the last process wrote down for the next, and when."""
 
-    async def reserve(self, decision: str, phase: int, offers: Any, accounts: Any, owner: str) -> Any:
-        """As ever; noted."""
-        answer = self.book.reserve(decision, phase, offers, accounts, owner, time.time())
+    def add_up(self) -> JournalSums:
+        """What all books together have spent."""
+        sums = JournalSums(BOOK)
+        for entry in self.entries:
+            sums.take(entry)
+        return sums
+
+
+class SimulatedLedger:
+    """The server's side: one book, looked at after every step."""
+
+    def __init__(self, journal: Journal, archive: LedgerArchive, book: LedgerRules | None = None) -> None:
+        self.journal, self.archive = journal, archive
+        self.book = LedgerRules() if book is None else book
+
+    async def open(self) -> list[Any]:
+        """As `Ledger.open`."""
+        return self.book.open(time.time())
+
+    async def balances(self) -> list[Any]:
+        """As `Ledger.balances`."""
+        return self.book.balances()
+
+    def reserve(
+        self, asked: tuple[Any, ...], remembered: str, fresh: str, confirmed: int, writer: str, known: int
+    ) -> tuple[Reservation | str, int | None, str]:
+        """The answer or why there is none, the number of the change, and the epoch."""
+        decision, phase, _, _, owner = asked
+        trouble = self.book.epoch.check(remembered, confirmed, writer)
+        if trouble is not None:
+            self.journal.note(f"ledger: {trouble} for {decision[:8]}")
+            return trouble, None, ""
+        self._check_known(writer, known)
+        id_ = self.book.epoch.begin(fresh, time.time())
+        record = self.book.records.get(decision)
+        again = record is not None and record.phase == phase
+        answer, number = self.change(writer, lambda: self.book.reserve(*asked, time.time()))
         if answer.status == "reserved":
             self.journal.reserved[decision] = (owner, answer.amount, self.journal._now())
         self.journal.note(f"ledger: {answer.status} {answer.amount} for {decision[:8]} ({phase})")
-        self.check()
-        return answer
+        if not self.archive.losses:
+            self.check()
+        if again and answer.status != "closed":
+            number = self.book.epoch.counts.get(writer)
+        return answer, number, id_
 
-    async def take(self, steps: Any) -> Any:
-        """As ever; noted."""
-        found = await MemoryLedger.take(self, steps)
-        self.journal.note(f"ledger: {[(step.what, step.decision[:8]) for step in steps]}")
-        self.check()
-        return found
+    def take(self, step: Step, writer: str) -> tuple[SettlementResult, int | None]:
+        """One step, and the number of its change."""
+        self.journal.note(f"ledger: {step.what} {step.decision[:8]}")
+        return self.change(writer, lambda: self.book.take(step, time.time()), step.what, step.decision)
+
+    def orphan(self, decision: str, writer: str) -> tuple[bool, int | None]:
+        """As `Ledger.orphan`, and the number of the change."""
+        self.journal.note(f"ledger: orphan {decision[:8]}")
+        return self.change(writer, lambda: self.book.orphan(decision), "orphan", decision)
+
+    def take_all(self, steps: Sequence[Step], writer: str) -> list[tuple[SettlementResult, int | None]]:
+        """Several steps, each by itself."""
+        return [self.take(step, writer) for step in steps]
+
+    def take_again(self, step: Any) -> None:
+        """What was forgotten, once more; nobody counts it."""
+        match step:
+            case Step():
+                self.take(step, "")
+            case ("restore", asked):
+                self.change("", lambda: self.book.reserve(*asked, time.time(), limited=False))
+            case ("orphan", decision):
+                self.orphan(decision, "")
+
+    def on_epoch(self, name: str, *args: Any) -> Any:
+        """What is asked of the epoch."""
+        if name != "tell":
+            self.journal.note(f"ledger: {name} {args[:2]}")
+        return getattr(self.book.epoch, name)(*args)
+
+    def change(
+        self, writer: str, act: Callable[[], Any], kind: str = "", id_: str = ""
+    ) -> tuple[Any, int | None]:
+        """Do this, number it for its writer where it changes anything, and tell the journal what it spent."""
+        before, spent = self.book.changes, self._spent()
+        found = act()
+        if self.book.changes == before:
+            return found, None
+        for place, amount in self._spent().items():
+            if more := amount - spent.get(place, 0):
+                at = time.time()
+                entry = {"event": "ledger", "book": BOOK, "kind": kind, "id": id_, "amount": more, "at": at}
+                number = f"0-{len(self.archive.entries)}"
+                self.archive.entries.append({**entry, "accounts": [list(place)], "entry": number})
+        return found, self.book.epoch.count(writer) if writer else None
+
+    def _spent(self) -> dict[tuple[str, int], int]:
+        return {place: total.spent for place, total in self.book.totals.items()}
+
+    def decide(self, kind: str) -> None:
+        """A person ends a quarantine: what the journal shows is added, or accepted as lost."""
+        beyond = self.archive.add_up().beyond(self.book.balances(), {})
+        missing = sum(one.amount for one in beyond)
+        self.journal.note(f"a person decides: {kind}, {missing} are missing")
+        if kind == "rebuild":
+            for one in beyond:
+                self.book.add(one)
+        else:
+            self.archive.accepted += missing
+            self.archive.entries.clear()
+            for one in self.book.balances():
+                entry = {"event": "ledger", "book": BOOK, "kind": "", "id": "", "amount": one.spent}
+                place = {"accounts": [[one.key, one.window]], "at": time.time(), "entry": "0-0"}
+                self.archive.entries.append(entry | place)
+        self.book.epoch.decide(kind)
 
     def check(self) -> None:
         """Never more spent and reserved than there is, where every call is reserved for."""
@@ -34,3 +157,121 @@ class CheckedLedger(MemoryLedger):
         for one in self.book.balances():
             if one.limit is not None and one.spent + one.reserved > one.limit:
                 self.journal.fail(f"{one.spent} spent and {one.reserved} reserved are more than {one.limit}")
+
+    def _check_known(self, writer: str, known: int) -> None:
+        """Nobody reserves in a book that has forgotten what was confirmed to them."""
+        archive = self.archive
+        if archive.checked.get(writer, 0) == archive.losses:
+            return
+        archive.checked[writer] = archive.losses
+        for decision, decided in archive.known.get(writer, [])[:known]:
+            if decided == self.book.epoch.decided and decision not in self.book.records:
+                self.journal.fail(f"the ledger forgot {decision[:8]}, and reserves for who knows of it")
+
+
+class SimulatedLedgerClient:
+    """A replica's side, as `RedisLedger`: it compares, remembers, and writes again."""
+
+    def __init__(self, remote: Remote, archive: LedgerArchive) -> None:
+        self._remote, self._archive = remote, archive
+        self._watch: EpochWatch | None = None
+        self._written = 0.0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._remote, name)
+
+    @property
+    def _writer(self) -> str:
+        return self._watch.memory.writer if self._watch is not None else ""
+
+    @property
+    def _confirmed(self) -> int:
+        return self._watch.memory.confirmed if self._watch is not None else 0
+
+    async def reserve(
+        self, decision: str, phase: int, offers: Sequence[Offer], accounts: Sequence[Account], owner: str
+    ) -> Reservation:
+        """As `RedisLedger.reserve`."""
+        assert self._watch is not None
+        asked = (decision, phase, offers, accounts, owner)
+        for _ in range(2):
+            memory, before = self._watch.memory, self._confirmed
+            if self._watch.waits:
+                break
+            known = self._archive.known.setdefault(memory.writer, [])
+            answer, number, id_ = await self._remote.reserve(
+                asked, memory.id, memory.fresh, before, memory.writer, len(known)
+            )
+            if isinstance(answer, Reservation):
+                memory.id = memory.id or id_
+                held = [Offer(answer.name, answer.amount)]
+                self._keep(number, before, decision, ("restore", (decision, phase, held, accounts, owner)))
+                return answer
+            if answer == "lost" or await self._watch.look() is not None:
+                break
+        return LOST
+
+    async def take(self, steps: Sequence[Step]) -> list[SettlementResult]:
+        """As `RedisLedger.take`."""
+        before, writer = self._confirmed, self._writer
+        replies = await self._remote.take_all(steps, writer)
+        for step, (_, number) in zip(steps, replies, strict=True):
+            self._keep(number, before, step.decision, step)
+        return [one for one, _ in replies if one.outcome != "done"]
+
+    async def orphan(self, decision: str) -> bool:
+        """As `RedisLedger.orphan`."""
+        before = self._confirmed
+        done, number = await self._remote.orphan(decision, self._writer)
+        self._keep(number, before, decision, ("orphan", decision))
+        return bool(done)
+
+    def _keep(self, number: int | None, before: int, decision: str, step: Any) -> None:
+        if number and self._watch is not None:
+            memory = self._watch.memory
+            memory.keep(number, before, step, time.monotonic())
+            self._archive.known.setdefault(memory.writer, []).append((decision, memory.decided))
+
+    # ------------------------------------------------------------------ the epoch
+
+    async def watch(self) -> None:
+        """As `RedisLedger.watch`."""
+        self._watch = EpochWatch(self)
+        kept, at = self._archive.file
+        self._watch.memory.recall(kept, time.monotonic() - at, time.monotonic())
+        await self._watch.begin()
+
+    async def look(self) -> LedgerLoss | None:
+        """As `RedisLedger.look`."""
+        if self._watch is None:
+            return None
+        loss = await self._watch.look()
+        if self._watch.memory.id:
+            self._archive.file = (self._watch.memory.as_json(), time.monotonic())
+        return loss
+
+    async def leave(self) -> None:
+        """What it knows is written down at each look."""
+
+    async def sweep(self) -> None:
+        """No writer stands still for so long."""
+
+    async def read_epoch(self) -> Any:
+        """As `EpochPort.read_epoch`."""
+        return await self._remote.on_epoch("tell")
+
+    async def lose(self, epoch: str, why: Any, fresh: str, replaced: Sequence[str], by: str) -> None:
+        """As `EpochPort.lose`."""
+        await self._remote.on_epoch("lose", epoch, why, fresh, replaced, by, time.time())
+
+    async def find(self, by: str) -> None:
+        """As `EpochPort.find`."""
+        await self._remote.on_epoch("find", by)
+
+    async def declare(self, by: str, number: int) -> None:
+        """As `EpochPort.declare`."""
+        await self._remote.on_epoch("declare", by, number)
+
+    async def take_again(self, step: Any) -> None:
+        """As `EpochPort.take_again`."""
+        await self._remote.take_again(step)

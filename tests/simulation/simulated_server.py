@@ -1,5 +1,5 @@
 """A server in a simulated world: streams, groups, store, ledger, and the links to it. Nothing that decides is
-made anew: store and ledger are the product's twins in memory.
+made anew: store and ledger's rules are the product's, in memory.
 
 What a real link may do to messages, these do: they come late, in their order; a cut loses what is under way,
 in either direction. Verdict streams are read side by side, so they overtake each other. A failover forgets
@@ -16,7 +16,6 @@ from functools import lru_cache
 from typing import Any
 
 import hiredis
-from toolgate_bus.budgets.ledger_memory import MemoryLedger
 from toolgate_bus.errors import BusDown, OutcomeUnknown
 from toolgate_bus.transport.memory import MemoryStore
 from toolgate_bus.transport.ports import Member
@@ -170,11 +169,14 @@ class InboxEntry:
 
 
 class SimulatedServer:
-    """Streams and groups; `store` and `ledger` are the twins in memory."""
+    """Streams and groups; `store` is the twin in memory."""
+
+    ledger: Any
+    """Its side of the ledger (`simulated_ledger`), by the product's rules."""
 
     def __init__(self, loop: VirtualLoop, chance: random.Random, note: Callable[[str], None]) -> None:
         self._loop, self._chance, self._note = loop, chance, note
-        self.store, self.ledger = MemoryStore(), MemoryLedger()
+        self.store = MemoryStore()
         self.waiting: dict[str, deque[InboxEntry]] = {}
         self.given: dict[str, dict[str, InboxEntry]] = {}
         self.verdicts: dict[tuple[str, str], list[bytes]] = {}
@@ -299,7 +301,7 @@ class SimulatedServer:
         """Be the replica that knew no more than this."""
         since, book, values, waiting, given, verdicts, facts = taken
         self.forgotten.append((since, self._loop.now))
-        self.ledger = MemoryLedger(book)
+        self.ledger.book = book
         self.store._values.clear()
         self.store._values.update(values)
         self.waiting = {name: deque(each) for name, each in waiting.items()}

@@ -83,8 +83,9 @@ def _check_money(server: SimulatedServer, journal: Journal, facts: list[dict[str
     }
     (balance,) = server.ledger.book.balances() or (None,)
     spent, reserved = (balance.spent, balance.reserved) if balance is not None else (0, 0)
-    expected = sum(costs.values()) + sum(orphans.values())
-    journal.note(f"spent {spent} of {expected}, reserved {reserved}")
+    archive = server.ledger.archive
+    expected = sum(costs.values()) + sum(orphans.values()) - archive.accepted
+    journal.note(f"spent {spent} of {expected}, reserved {reserved}; {archive.accepted} accepted as lost")
     if reserved:
         journal.fail(f"{reserved} are still reserved at the end")
     slack = _lost_money(server, journal)
@@ -94,12 +95,16 @@ def _check_money(server: SimulatedServer, journal: Journal, facts: list[dict[str
 
 def _lost_money(server: SimulatedServer, journal: Journal) -> int:
     """At most so much may be off: what was told in the time that failovers forgot."""
-    if not server.forgotten:
+    emptied = [(at - 5, at) for at in server.ledger.archive.emptied]
+    lost = [(first - 3, last) for first, last in server.forgotten] + emptied
+    if not lost:
         return 0
     touched = forgotten_decisions(server)
-    for id_, (_, _, at) in journal.reserved.items():
-        if any(first - 3 <= at <= last for first, last in server.forgotten):
+    for id_, (owner, _, at) in journal.reserved.items():
+        if any(first <= at <= last for first, last in lost):
             touched.add(id_)
+        if owner in journal.killed and emptied and at <= emptied[-1][1]:
+            touched.add(id_)  # who was to be paid for, and is not known any more
     return sum(max(TOOLS.values()) for _ in touched)
 
 

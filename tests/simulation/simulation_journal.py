@@ -170,15 +170,16 @@ class Journal:
             return
         verify = log.rounds.get(1)
         ends = verify.began if verify else log.person[0] if log.person else now
-        first = self._heard(log, 0, select, PATIENCE, ends, decision, loose=loose)
-        ruled = rule(first)
+        ruled = rule(self._heard(log, 0, select, PATIENCE, ends, decision))
+        if verify is not None and abs(ends - ruled.over) > SLACK:  # passed over in the second round alone
+            ruled = rule(self._heard(log, 0, select, PATIENCE, ends, decision._replace(passed_over=())))
         self._check_time(ruled, select, ends, decision, loose=loose)
         asks, winner, second = list(ruled.asks), ruled.winner, None
         if ruled.action == "modify" and verify is not None:
             spent = verify.began - began
             patience = PATIENCE if ruled.held else max(PATIENCE - spent, PATIENCE / 2)
             over = log.person[0] if log.person else now
-            heard = self._heard(log, 1, verify, patience, over, decision, loose=loose)
+            heard = self._heard(log, 1, verify, patience, over, decision)
             if winner is not None and winner.scheduler in verify.asked and not loose:
                 self.fail(f"{winner.scheduler} was asked about its own replacement of {decision.id[:8]}")
             second = rule(heard)
@@ -258,8 +259,6 @@ class Journal:
         patience: float,
         ends: float,
         decision: Decision,
-        *,
-        loose: bool,
     ) -> Heard:
         plan = {one.name: one for one in self.plan.schedulers}
         shadows = {name for name, one in plan.items() if one.shadow}

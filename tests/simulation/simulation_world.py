@@ -11,13 +11,13 @@ from typing import Any
 
 from simulated_agents import AgentProcess, SimulatedOrchestratorBus
 from simulated_faults import Faults
-from simulated_ledger import CheckedLedger
+from simulated_ledger import LedgerArchive, SimulatedLedger, SimulatedLedgerClient
 from simulated_replicas import ReplicaProcess, SimulatedFacts, SimulatedSchedulerBus
 from simulated_schedulers import answer_hold, make_scheduler
 from simulated_server import Remote, SimulatedServer
 from simulation_end import check_end, forgotten_decisions
 from simulation_journal import BrokenInvariant, Journal
-from simulation_plan import MAX_HOLD, PATIENCE, PERSON_S, TOOLS, Plan, SchedulerPlan, draw, tool_of
+from simulation_plan import FORGETS, MAX_HOLD, PATIENCE, PERSON_S, TOOLS, Plan, SchedulerPlan, draw, tool_of
 from simulation_watch import KEY, keys_file, watch_gate, without_logs
 from toolgate_bus.protocol.events import Decision
 from toolgate_bus.protocol.signing import Keyring
@@ -97,28 +97,22 @@ class World:
         self.error: str | None = None
         self._chance = random.Random(f"{plan.seed}:server")
         self.server = SimulatedServer(loop, self._chance, journal.note)
-        self.server.make_ledger = self._ledger  # type: ignore[attr-defined]
-        self.server.ledger = self._ledger(None)
+        self.archive = LedgerArchive()
+        self.server.ledger = SimulatedLedger(journal, self.archive)
         kinds = {fault.kind for fault in plan.faults}
         cost = next((one for one in plan.schedulers if one.kind == "cost"), None)
         journal.strict = (  # type: ignore[attr-defined]
-            cost is not None and cost.required and plan.verify and "fail over and forget" not in kinds
+            cost is not None and cost.required and plan.verify and kinds.isdisjoint(FORGETS)
         )
         self.agents: list[AgentProcess] = []
         self.replicas: list[ReplicaProcess] = []
         self.faults = Faults(plan, loop, self.server, journal, self.agents, self.replicas)
         self.faults.restart_replica, self.faults.restart_agent = self._restart_replica, self._restart_agent
-        self.faults.use_book = self._ledger
         self._runs: dict[asyncio.Task[Any], None] = {}
         self._made = 0
         self._left: dict[str, list[int]] = {}
         self._down = 0
         self._keys = keys_file() if plan.signed else None
-
-    def _ledger(self, book: Any) -> CheckedLedger:
-        ledger = CheckedLedger() if book is None else CheckedLedger(book)
-        CheckedLedger.journal = self.journal
-        return ledger
 
     def on_error(self, _loop: Any, context: dict[str, Any]) -> None:
         """A callback raised: a broken invariant in it ends the world, anything else is a defect."""
@@ -142,6 +136,8 @@ class World:
                 await self._start_replica(one, at)
         for fault in self.plan.faults:
             self.loop.call_at(1000.0 + fault.at, self.faults.strike, fault)
+        if any(fault.kind in FORGETS for fault in self.plan.faults):
+            self.loop.call_later(1.0, self._look_at_ledger)
         for at in range(self.plan.agents):
             name = f"agent{at}"
             self._left[name] = list(range(self.plan.calls))
@@ -157,6 +153,14 @@ class World:
         await self._leave()
         self._raise()
         await check_end(self.plan, self.server, self.journal)
+
+    def _look_at_ledger(self) -> None:
+        """A person looks every second, and decides about a ledger that was lost a while ago."""
+        ledger, now = self.server.ledger, self.loop.now
+        loss = ledger.book.epoch.loss
+        if loss is not None and self.loop.wall + now - loss.since >= PERSON_S:
+            ledger.decide("rebuild" if draw(self.plan.seed, int(now), "decides") < 0.5 else "accept-loss")
+        self.loop.call_later(1.0, self._look_at_ledger)
 
     def _raise(self) -> None:
         if self.error is not None:
@@ -214,7 +218,7 @@ class World:
         shared = replace(
             make_shared_state(),
             store=Remote(lambda: self.server.store, process.calls),
-            ledger=Remote(lambda: self.server.ledger, process.calls),
+            ledger=SimulatedLedgerClient(Remote(lambda: self.server.ledger, process.calls), self.archive),
             facts=SimulatedFacts(remote),
         )
         process.made = make_scheduler(self.plan, one, self._person, self.journal.says)  # type: ignore[attr-defined]

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -57,6 +58,19 @@ def test_the_same_seed_gives_the_same_trace_in_another_process_too():
         command, env={**os.environ, "PYTHONHASHSEED": "7"}, capture_output=True, text=True, check=True
     )
     assert json.loads(other.stdout)["digest"] == first.digest
+
+
+def test_runs_add_up_in_a_file_and_each_begins_after_the_last(tmp_path):
+    place = tmp_path / "sum.json"
+    command = [sys.executable, str(SIMULATE), "--seeds", "2", "--jobs", "1", "--into", str(place), "--json"]
+    first, second = (
+        json.loads(subprocess.run(command, capture_output=True, check=True).stdout) for _ in "12"
+    )
+    told = json.loads(place.read_text())
+    assert (first["first"], second["first"], told["next_seed"]) == (0, 2, 4)
+    assert told["worlds"] == 4
+    assert told["decisions"] == first["decisions"] + second["decisions"]
+    assert told["faults"] == dict(Counter(first["faults"]) + Counter(second["faults"]))
 
 
 def test_another_seed_gives_another_world():
