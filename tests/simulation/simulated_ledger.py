@@ -35,8 +35,8 @@ class LedgerArchive:
         self.accepted = 0
         """What a person accepted as lost, in micro-units."""
         self.emptied: list[float] = []
-        self.file: tuple[Any, float] = (None, 0.0)
-        """What the last process wrote down for the next, and when."""
+        self.file: Any = None
+        """What the last process wrote down for the next."""
 
     def add_up(self) -> JournalSums:
         """What all books together have spent."""
@@ -237,8 +237,7 @@ class SimulatedLedgerClient:
     async def watch(self) -> None:
         """As `RedisLedger.watch`."""
         self._watch = EpochWatch(self)
-        kept, at = self._archive.file
-        self._watch.memory.recall(kept, time.monotonic() - at, time.monotonic())
+        self._watch.memory.recall(self._archive.file)
         await self._watch.begin()
 
     async def look(self) -> LedgerLoss | None:
@@ -247,7 +246,7 @@ class SimulatedLedgerClient:
             return None
         loss = await self._watch.look()
         if self._watch.memory.id:
-            self._archive.file = (self._watch.memory.as_json(), time.monotonic())
+            self._archive.file = self._watch.memory.as_json()
         return loss
 
     async def leave(self) -> None:

@@ -7,6 +7,7 @@ trace is the same for the same seed, byte for byte.
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import combinations
 from typing import Any
 
 from simulation_plan import MAX_HOLD, PATIENCE, PERSON_S, TOOLS, Plan
@@ -170,19 +171,16 @@ class Journal:
             return
         verify = log.rounds.get(1)
         ends = verify.began if verify else log.person[0] if log.person else now
-        ruled = rule(self._heard(log, 0, select, PATIENCE, ends, decision))
-        if verify is not None and abs(ends - ruled.over) > SLACK:  # passed over in the second round alone
-            ruled = rule(self._heard(log, 0, select, PATIENCE, ends, decision._replace(passed_over=())))
+        ruled = self._rule(log, 0, PATIENCE, ends, decision)
         self._check_time(ruled, select, ends, decision, loose=loose)
         asks, winner, second = list(ruled.asks), ruled.winner, None
         if ruled.action == "modify" and verify is not None:
             spent = verify.began - began
             patience = PATIENCE if ruled.held else max(PATIENCE - spent, PATIENCE / 2)
             over = log.person[0] if log.person else now
-            heard = self._heard(log, 1, verify, patience, over, decision)
             if winner is not None and winner.scheduler in verify.asked and not loose:
                 self.fail(f"{winner.scheduler} was asked about its own replacement of {decision.id[:8]}")
-            second = rule(heard)
+            second = self._rule(log, 1, patience, over, decision)
             self._check_time(second, verify, over, decision, loose=loose)
             asks += second.asks
         elif verify is not None and not loose:
@@ -250,6 +248,18 @@ class Journal:
         for one in self.plan.schedulers:
             if one.required and one.name not in given:
                 self.fail(f"{one.name} is required, said nothing on {decision.id[:8]}, and it may run")
+
+    def _rule(self, log: DecisionLog, phase: int, patience: float, ends: float, decision: Decision) -> Ruled:
+        """What must come of a round; of two, it is not told in which somebody was passed over."""
+        names = sorted(set(decision.passed_over))
+        fewest = 0 if 1 in log.rounds else len(names)
+        for count in range(len(names), fewest - 1, -1):
+            for passed in combinations(names, count):
+                told = decision._replace(passed_over=passed)
+                ruled = rule(self._heard(log, phase, log.rounds[phase], patience, ends, told))
+                if abs(ends - ruled.over) <= SLACK:
+                    return ruled
+        return rule(self._heard(log, phase, log.rounds[phase], patience, ends, decision))
 
     def _heard(
         self,
