@@ -188,7 +188,7 @@ class Journal:
         elif (
             ruled.action == "modify"
             and self.plan.verify
-            and set(select.asked) - {winner and winner.scheduler}
+            and set(select.asked) - {winner and winner.scheduler, *decision.passed_over}
             and not loose
             and decision.why != "bus_down"
         ):
@@ -252,7 +252,7 @@ class Journal:
     def _rule(self, log: DecisionLog, phase: int, patience: float, ends: float, decision: Decision) -> Ruled:
         """What must come of a round; of two, it is not told in which somebody was passed over."""
         names = sorted(set(decision.passed_over))
-        fewest = 0 if 1 in log.rounds else len(names)
+        fewest = 0 if 1 in log.rounds or decision.outcome == "modify" else len(names)
         for count in range(len(names), fewest - 1, -1):
             for passed in combinations(names, count):
                 told = decision._replace(passed_over=passed)
