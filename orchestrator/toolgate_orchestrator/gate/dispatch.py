@@ -121,7 +121,8 @@ class Dispatcher:
             if asked and client is not None:
                 self._settle(client, question, closed, patience)
             call.heard += closed.heard
-            if closed.agreed and local is None and not audience.shadows and asked == audience.names:
+            everybody = asked == audience.names and not call.passed_over  # (who is probed was asked, too)
+            if closed.agreed and local is None and not audience.shadows and everybody:
                 call.agreed = audience.group
             if closed.silent:
                 call.silent += tuple(name for name in closed.silent if name not in call.silent)

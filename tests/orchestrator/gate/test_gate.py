@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from toolgate_bus.protocol import codec, packing
 from toolgate_bus.protocol.events import AskUser, Continue, Deny, Hold, Modify
+from toolgate_bus.ruling import breaker
 from toolgate_bus.state.shared import make_shared_state
 from toolgate_bus.telemetry import metrics
 from toolgate_bus.transport.memory import MemoryHub
@@ -250,6 +251,23 @@ async def test_three_silences_and_it_is_not_waited_for(world):
     assert (decision.passed_over, decision.silent) == (("mute",), ())
     assert decision.seconds < 0.2
     assert passed_over() == 1
+
+
+async def test_who_is_probed_and_not_waited_for_has_not_agreed(world, monkeypatch):
+    monkeypatch.setattr(breaker, "PROBE_EVERY", 0.0)
+    for name in ("alto", "bass"):
+        await world.scheduler(name, Continue())
+    await world.scheduler("mute", never)
+    gate = await world.gate(patience_ms=50)
+    while not (decision := await gate.decide("search", {}, TOOLS)).passed_over:
+        assert decision.silent == ("mute",)
+    passed_over, faults = (
+        growth("toolgate_passed_over_total", scheduler="mute"),
+        growth("toolgate_gate_faults_total", part="record"),
+    )
+    decision = await gate.decide("search", {}, TOOLS)
+    assert {one.scheduler for one in decision.verdicts} == {"alto", "bass"}
+    assert (decision.passed_over, passed_over(), faults()) == (("mute",), 1, 0)
 
 
 @pytest.mark.parametrize("fault", [RuntimeError("oops"), "nonsense", None])
