@@ -37,10 +37,10 @@ MUTANTS = (
     ),
     Mutant(
         15,
-        "a correction of an orphan is written as if all of it were new",
-        f"{BUS}/budgets/lua/ledger_giving.lua",
-        "  spent = cost - amount\n  add(where, 'spent', spent)",
-        "  add(where, 'spent', cost - amount)",
+        "what an account could not change by is written as if it had",
+        f"{BUS}/budgets/lua/ledger.lua",
+        "(moved[key] or 0) + one[name] - was",
+        "(moved[key] or 0) + amount",
         "../bus/budgets/test_journal.py::test_the_journal_adds_up_to_the_accounts_whatever_becomes_of_a_call",
     ),
 )
