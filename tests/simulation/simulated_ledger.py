@@ -32,6 +32,8 @@ class LedgerArchive:
         """How often a book forgot something."""
         self.checked: dict[str, int] = {}
         """By writer: of how many losses it is known that it reserved nothing in ignorance."""
+        self.decided = 0
+        """How often a person ended a quarantine."""
         self.accepted = 0
         """What a person accepted as lost, in micro-units."""
         self.emptied: list[float] = []
@@ -149,6 +151,7 @@ class SimulatedLedger:
                 place = {"accounts": [[one.key, one.window]], "at": time.time(), "entry": "0-0"}
                 self.archive.entries.append(entry | place)
         self.book.epoch.decide(kind)
+        self.archive.decided += 1
 
     def check(self) -> None:
         """Never more spent and reserved than there is, where every call is reserved for."""
@@ -165,7 +168,7 @@ class SimulatedLedger:
             return
         archive.checked[writer] = archive.losses
         for decision, decided in archive.known.get(writer, [])[:known]:
-            if decided == self.book.epoch.decided and decision not in self.book.records:
+            if decided == archive.decided and decision not in self.book.records:
                 self.journal.fail(f"the ledger forgot {decision[:8]}, and reserves for who knows of it")
 
 
@@ -230,7 +233,7 @@ class SimulatedLedgerClient:
         if number and self._watch is not None:
             memory = self._watch.memory
             memory.keep(number, before, step, time.monotonic())
-            self._archive.known.setdefault(memory.writer, []).append((decision, memory.decided))
+            self._archive.known.setdefault(memory.writer, []).append((decision, self._archive.decided))
 
     # ------------------------------------------------------------------ the epoch
 
