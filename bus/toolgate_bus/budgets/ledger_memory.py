@@ -42,6 +42,8 @@ class MemoryLedger(Ledger):
             return self.book.reserve(decision, phase, offers, accounts, owner, time.time())
         for _ in range(2):
             memory = watch.memory
+            if memory.fallen is not None and await watch.look() is not None:
+                break
             trouble = self.book.epoch.check(memory.id, memory.confirmed, memory.writer)
             if watch.waits or trouble == "lost":
                 break

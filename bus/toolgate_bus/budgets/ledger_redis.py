@@ -99,7 +99,7 @@ class RedisLedger(Ledger):
             return await self._unless(short, decision, _read_reservation(reply))
         for _ in range(2):
             memory, known = self._watch.memory, self._confirmations
-            if self._watch.waits:
+            if self._watch.waits or (memory.fallen is not None and await self._watch.look() is not None):
                 break
             reply, short = await self._hold("reserve", decision, *words, memory.id, memory.fresh, known)
             if reply[0] not in (b"lost", b"another", b"behind"):

@@ -182,6 +182,19 @@ async def test_a_settlement_in_front_of_every_question_hides_no_gap(world):
     assert await spent(one) == 22
 
 
+async def test_settlements_that_count_as_much_as_was_forgotten_hide_no_gap_either(world):
+    one = await world.join()
+    for id_ in "abc":
+        await one.reserve(id_, 0, [Offer("x", 5)], [FLEET], "o")
+    kept = await world.copy()
+    await spend(one, "d", 20)
+    await world.put_back(kept)
+    for id_ in "abc":  # more changes than were forgotten
+        await one.settle(id_, 5)
+    assert (await one.reserve("e", 0, [Offer("x", 970)], [FLEET], "o")).status == "denied"
+    assert await spent(one) == 35
+
+
 async def test_what_was_restored_may_exceed_a_limit_that_others_have_used_up_meanwhile(world):
     one, two = await world.join(), await world.join()
     await spend(two, "t", 0)
@@ -216,6 +229,16 @@ async def test_what_a_replica_that_is_gone_had_confirmed_is_waited_for_and_then_
     assert await spent(one) == 30
     assert await one.look() is None  # and who had missed it, withdraws
     assert await spend(one, "d") == "reserved"
+
+
+async def test_who_is_asked_again_about_a_decision_long_after_has_lost_nothing(world, monkeypatch):
+    monkeypatch.setattr(rules, "KEPT_S", 0.0)
+    one = await world.join()
+    first = await one.reserve("a", 0, [Offer("x", 5)], [FLEET], "o")
+    for _ in range(2):
+        assert await one.reserve("a", 0, [Offer("x", 5)], [FLEET], "o") == first
+        assert await one.look() is None
+    assert await spend(one, "b") == "reserved"
 
 
 async def test_somebody_may_accept_what_a_replica_that_is_gone_took_with_it(world, monkeypatch):

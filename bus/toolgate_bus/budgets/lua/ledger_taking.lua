@@ -22,7 +22,8 @@ if op == 'reserve' and remembered ~= '*' then
   local trouble = epoch[2] and 'lost' or remembered ~= '' and epoch[1] ~= remembered and 'another'
     or number(epoch[3]) < number(ARGV[#ARGV - 1]) and 'behind'
   if trouble then return {trouble, '', '0', '', '0', '', ''} end
-  have = epoch[3] or ''
+  -- An answer that is given again brings news only to who never heard of it.
+  if number(epoch[3]) > number(ARGV[#ARGV - 1]) then have = epoch[3] end
   if not epoch[1] then redis.call('HSET', ekey, 'id', ARGV[#ARGV - 2], 'since', whole(now)) end
   if remembered == '' then told = epoch[1] or ARGV[#ARGV - 2] end
 end
