@@ -27,7 +27,7 @@ from toolgate_bus.errors import ConfigError
 from toolgate_bus.server.embedded import server_process
 from toolgate_bus.transport.redis.connection import RedisCommands
 
-pytestmark = [pytest.mark.acceptance, pytest.mark.system, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.acceptance, pytest.mark.system, pytest.mark.timeout(400)]
 
 AGENT = Path(__file__).parent / "agents_for_tests" / "month_spender.py"
 CONFIG = {
@@ -238,7 +238,7 @@ async def test_over_a_months_turn_report_ledger_and_archive_say_the_same_to_the_
     await fleet.all_do("close", fleet.march)  # in the month in which it was reserved
     late.go_on()  # and tells what became of its calls: so do orphans
     fleet.march["amber"] = await late.does("refund 1") + await late.does("close")
-    await wait_until(lambda: len(fleet.archived_entries("amber", TURN)) == 3, timeout=40)
+    await wait_until(lambda: len(fleet.archived_entries("amber", TURN)) == 3, timeout=120)
     await fleet.all_do("pay 20", fleet.april)
     await fleet.rest()
     fleet.clock.move("2027-04-02T12:00:00+02:00")
