@@ -4,7 +4,6 @@
 
     pay N        N calls of tools and requests to an LLM, each to its end
     open N       N calls that are let through and not over yet
-    refund N     N of what was open turn out not to have run
     close        what was open ends
 Each is answered by a line of JSON: what the agent knows that it has spent since the last, in micro-units.
 """
@@ -42,13 +41,6 @@ class Agent:
         for _ in range(calls):
             made = await self._decide("search", {})
             self.open.append((made.id, made.tool_name, self.chance.randrange(PRICES["search"])))
-        return 0
-
-    async def refund(self, calls: int) -> int:
-        """Nothing came of some of them."""
-        for _ in range(calls):
-            decision, tool, _cost = self.open.pop()
-            self.gate.note("tool:unused", {"decision_id": decision, "tool": tool})
         return 0
 
     async def close(self) -> int:
@@ -95,8 +87,9 @@ async def main(url: str, namespace: str, team: str) -> None:
         agent = Agent(gate, team)
         while line := await asyncio.to_thread(sys.stdin.readline):
             what, *number = line.split()
-            does = {"pay": agent.pay, "open": agent.begin, "refund": agent.refund, "close": agent.close}
-            spent = await does[what](*map(int, number))
+            spent = await {"pay": agent.pay, "open": agent.begin, "close": agent.close}[what](
+                *map(int, number)
+            )
             print(json.dumps({"spent": spent}), flush=True)
 
 
