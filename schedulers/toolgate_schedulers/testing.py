@@ -43,7 +43,6 @@ FINAL_S = 5.0
 Answer = Verdict | Failure
 """What an orchestrator may hear of a scheduler."""
 Config = Mapping[str, Any] | BaseModel | Path | None
-_PHASES = ("select", "verify")
 
 
 class Silent(ToolgateError, TimeoutError):  # noqa: N818 - the vocabulary's word for it
@@ -185,7 +184,9 @@ class Trial:
 
     def _write(self, asked: Question, event: str, body: Mapping[str, Any]) -> None:
         id_, phase = _key(asked)
-        self._asker.ask((self.scheduler.name,), id_, packing.item(id_, phase, packing.pack(body)), event)
+        version = packing.VERSION if phase in packing.KNOWN_PHASES[packing.VERSION] else packing.NEWEST
+        item = packing.item(id_, phase, packing.pack(body), version=version)
+        self._asker.ask((self.scheduler.name,), id_, item, event)
 
     def _make_scheduler(self, config: Config) -> Scheduler:
         name = getattr(self._written, "__name__", type(self._written).__name__)
@@ -211,7 +212,7 @@ class _Ears:
             for item in packing.items(frame):
                 asked = self._questions.get(item[:2]) if isinstance(item, packing.Item) else None
                 if asked is not None and isinstance(item, packing.Item):
-                    asked.add_answer(codec.verdict(item.body))
+                    asked.add_answer(codec.decode_verdict(item.body, item.version).verdict)
 
     def on_refusal(self, scheduler: str, ids: Sequence[bytes], error: str) -> None:
         """The twin in memory refuses nothing."""
@@ -239,7 +240,7 @@ class _Ears:
 
 
 def _key(asked: Question) -> tuple[bytes, int]:
-    return bytes.fromhex(asked.id), _PHASES.index(asked.call.phase)
+    return bytes.fromhex(asked.id), packing.PHASE_NUMBERS[asked.call.phase]
 
 
 @contextlib.asynccontextmanager

@@ -101,6 +101,8 @@ def decision_fact(
             "silent": decision.silent,
             "passed_over": decision.passed_over,
         }
+    if decision.waited:
+        fields["waited"] = decision.waited
     if beside:
         fields |= beside
     return _item(fields)
@@ -197,7 +199,7 @@ def read_verdict(fields: Any) -> ReceivedVerdict:
         raise CodecError("malformed", "a verdict is a map")
     name, phase, seconds = fields.get("scheduler"), fields.get("phase"), fields.get("seconds")
     priority, problem = fields.get("priority"), fields.get("problem")
-    if not isinstance(name, str) or phase not in ("select", "verify") or type(priority) is not int:
+    if not isinstance(name, str) or phase not in packing.PHASES or type(priority) is not int:
         raise CodecError("malformed", "a verdict has a scheduler, a phase and a priority")
     body = {key: value for key, value in fields.items() if key in _SAID}
     if body.get("action") == "hold":

@@ -61,6 +61,7 @@ _SAID: Final[Mapping[str, Check]] = {
     **dict.fromkeys(("scheduler", "action", "phase", "reason", "prompt", "problem", "tool"), str),
     **dict.fromkeys(("agent_target", "revision", "rule_name"), str),
     "priority": int,
+    "grant": _count,
     "seconds": _seconds,
     **dict.fromkeys(("late", "shadow", "capped"), bool),
 }
@@ -84,6 +85,7 @@ _DECISION: Final[Mapping[str, Check]] = {
     **dict.fromkeys(("asked", "silent", "passed_over", "disagreeing"), _texts),
     **dict.fromkeys(("available_tools", "available_agents"), _texts),
     "failed_open": _words,
+    "waited": _seconds,
     **dict.fromkeys(("asked_user", "truncated", "cut"), bool),
 }
 _CALL: Final[Mapping[str, Check]] = {

@@ -10,7 +10,14 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from toolgate_bus.protocol.names import IN_PROCESS, MAX_LINEAGE, MAX_RULE, NAME_PATTERN, RESERVED_NAMES
+from toolgate_bus.protocol.names import (
+    IN_PROCESS,
+    MAX_GRANT,
+    MAX_LINEAGE,
+    MAX_RULE,
+    NAME_PATTERN,
+    RESERVED_NAMES,
+)
 
 __all__ = [
     "IN_PROCESS",
@@ -32,7 +39,7 @@ __all__ = [
     "Why",
 ]
 
-Phase = Literal["select", "verify"]
+Phase = Literal["select", "verify", "admit"]
 Priority = Annotated[int, Field(ge=-(2**31), le=2**31 - 1)]
 RuleName = Annotated[str, Field(max_length=MAX_RULE)]
 Words = Annotated[tuple[str, ...], Field(strict=False, max_length=1024)]
@@ -49,9 +56,10 @@ class ToolSelecting(_Event):
     """One question: may this tool call run? (seed loop-events, `tool:selecting`)."""
 
     id: str
-    """Decision id: 128 random bits as 32 hexadecimal digits; the same in both phases."""
+    """Decision id: 128 random bits as 32 hexadecimal digits; the same in all phases."""
     phase: Phase = "select"
-    """`select`: the LLM's own call. `verify`: a scheduler's replacement, which nobody has judged."""
+    """`select`: the LLM's own call. `verify`: a scheduler's replacement, which nobody has judged.
+    `admit`: the call that is about to run, for whoever gives out what is scarce."""
     root_session: str = ""
     session: str = ""
     parent: str | None = None
@@ -108,6 +116,8 @@ class Continue(_Event):
     action: Literal["continue"] = "continue"
     reason: str | None = None
     priority: Priority | None = None
+    grant: Annotated[int, Field(ge=1, le=MAX_GRANT)] | None = None
+    """In `admit`: the fencing number of what was given, which rises with each grant."""
 
 
 class Deny(_Event):
@@ -230,6 +240,17 @@ class Decision(NamedTuple):
     seconds: float = 0.0
     """From the question to the decision, on the orchestrator's monotonic clock."""
     asked_user: bool = False
+    waited: float = 0.0
+    """Of `seconds`, those for which it waited to be admitted."""
+
+    @property
+    def grants(self) -> dict[str, int]:
+        """The fencing number of what each scheduler gave to the call in `admit`, by scheduler."""
+        return {
+            heard.scheduler: heard.verdict.grant
+            for heard in self.verdicts
+            if heard.phase == "admit" and isinstance(heard.verdict, Continue) and heard.verdict.grant
+        }
 
     @property
     def allowed(self) -> bool:

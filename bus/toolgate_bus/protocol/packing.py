@@ -1,7 +1,7 @@
 """Plain values to bytes and back, in items and frames: bounded msgpack. The only importer of msgpack.
 
 A *frame* is a msgpack array of *items*; it is the value of the `frame` field of one stream entry.
-An item is `[version, decision id (16 bytes), phase (0 select, 1 verify), body, signature or nil]`,
+An item is `[version, decision id (16 bytes), phase (0 select, 1 verify, 2 admit), body, signature or nil]`,
 its body a msgpack map. `docs/reference/wire.md` documents every field, with golden vectors. What a body says
 is `codec`'s affair: no event is known here.
 
@@ -38,8 +38,9 @@ _STRINGS: Final = frozenset((str,))
 _PLAIN: Final = frozenset((str, int, float, bool, type(None), dict, list))
 _CONTAINERS: Final = frozenset((dict, list))
 _SCALARS: Final = _PLAIN - _CONTAINERS
-PHASES: Final = ("select", "verify")
-_PHASE_NUMBERS: Final = frozenset((0, 1))
+PHASES: Final = ("select", "verify", "admit")
+PHASE_NUMBERS: Final = {phase: number for number, phase in enumerate(PHASES)}
+KNOWN_PHASES: Final = {VERSION: frozenset((0, 1)), NEWEST: frozenset((0, 1, 2))}
 _LAST_PHASE: Final = 127
 _SPOKEN: Final = frozenset(VERSIONS)
 SMALL: Final = 4096
@@ -227,7 +228,7 @@ def items(raw: bytes) -> list[Item | CodecError]:
                 and type(id_) is bytes
                 and len(id_) == ID_BYTES
                 and type(phase) is int
-                and phase in _PHASE_NUMBERS
+                and phase in KNOWN_PHASES[version]
                 and type(body) is bytes
                 and (mac is None or type(mac) is bytes)
             ):
@@ -242,7 +243,7 @@ def _fault(one: Any) -> CodecError:
         return CodecError("malformed", "an item is an array that begins with its version")
     if one[0] not in _SPOKEN:
         return CodecError("version", f"version {one[0]}; this side speaks {VERSION} and {NEWEST}")
-    if one[0] > VERSION and len(one) == 5 and type(one[2]) is int and 1 < one[2] <= _LAST_PHASE:
+    if one[0] > VERSION and len(one) == 5 and type(one[2]) is int and len(PHASES) <= one[2] <= _LAST_PHASE:
         return CodecError("phase", f"phase {one[2]} is not known here")
     return CodecError("malformed", "an item is [version, id, phase, body, signature or nil]")
 

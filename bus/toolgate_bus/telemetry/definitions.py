@@ -54,7 +54,9 @@ DECISIONS: Final = _counter(
     "decisions", "Decisions by outcome: continue, modify, deny, cancelled.", "outcome", "tool", "agent"
 )
 DECISION_SECONDS: Final = _seconds(
-    "decision", "From the question to the decision; exemplars with trace ids where calls are traced."
+    "decision",
+    "From the question to the decision, without the wait for admission; exemplars with trace ids where calls "
+    "are traced.",
 )
 ASKED: Final = _counter(
     "asked_decisions",
@@ -70,7 +72,15 @@ RULE_VERDICTS: Final = _counter(
     *("scheduler", "rule", "action"),
 )
 VERDICT_SECONDS: Final = _seconds(
-    "verdict", "From the question to one scheduler's verdict, holds left out; with exemplars.", "scheduler"
+    "verdict",
+    "From the question to one scheduler's verdict, holds and admissions left out; with exemplars.",
+    "scheduler",
+)
+ADMISSION_SECONDS: Final = _seconds(
+    "admission",
+    "From the question to the answer of one who gives what is scarce, the wait in its queue included.",
+    "scheduler",
+    buckets=SLOW,
 )
 DECIDED: Final = _counter(
     "decided",
@@ -127,6 +137,7 @@ TOOL_SECONDS: Final = _seconds("tool", "One run of a tool.", "tool", buckets=SLO
 
 FLEET: Final = (
     *(DECISIONS, DECISION_SECONDS, ASKED, VERDICTS, RULE_VERDICTS, VERDICT_SECONDS, DECIDED),
+    ADMISSION_SECONDS,
     *(SILENT, FAILED_OPEN, PASSED_OVER, LATE, INVALID_MODIFIES, PRIORITY_CAPPED, SHADOW_DISAGREEMENTS),
     *(TURNS, TURN_SECONDS, PROVIDER_REQUESTS, PROVIDER_SECONDS, TOKENS, COST, TOOL_CALLS, TOOL_SECONDS),
 )

@@ -73,7 +73,9 @@ def _decision(fact: Fact) -> Iterator[MetricUpdate]:
     # An LLM may name anything.
     tool = _word(called) if isinstance(mounted, list | tuple) and called in mounted else OTHER
     yield (definitions.DECISIONS, (outcome, tool, agent), 1, None)
-    yield from _duration(definitions.DECISION_SECONDS, fact, (), trace)
+    if (seconds := _seconds(fact)) is not None:
+        waited = _seconds(fact, "waited") or 0.0
+        yield (definitions.DECISION_SECONDS, (), max(0.0, seconds - waited), trace)
     for name in dict.fromkeys(_words(fact.get("asked"))):
         yield (definitions.ASKED, (name, tool, agent), 1, None)
     verdicts, failed = fact.get("verdicts"), fact.get("failed_open")
@@ -82,9 +84,9 @@ def _decision(fact: Fact) -> Iterator[MetricUpdate]:
             continue
         yield from _verdict(verdict, tool, agent)
         if verdict.get("action") != "hold":
-            yield from _duration(
-                definitions.VERDICT_SECONDS, verdict, (_word(verdict.get("scheduler")),), trace
-            )
+            admits = verdict.get("phase") == "admit"
+            took = definitions.ADMISSION_SECONDS if admits else definitions.VERDICT_SECONDS
+            yield from _duration(took, verdict, (_word(verdict.get("scheduler")),), trace)
     if isinstance(why, str) and decides(why) and fact.get("scheduler") is not None:
         yield (definitions.DECIDED, (_word(fact["scheduler"]), outcome), 1, None)
     for name in _words(fact.get("silent")):
@@ -190,9 +192,9 @@ def _duration(
         yield (metric, labels, seconds, trace)
 
 
-def _seconds(fact: Fact) -> float | None:
+def _seconds(fact: Fact, name: str = "seconds") -> float | None:
     """How long it took; None where the fact does not tell, or nonsense."""
-    seconds = fact.get("seconds")
+    seconds = fact.get(name)
     if isinstance(seconds, int | float) and not isinstance(seconds, bool) and 0 <= seconds <= MAX_SECONDS:
         return float(seconds)
     return None

@@ -124,7 +124,7 @@ class GateClient:
         if error != "bus_down":
             _log.error("the server refused a question", scheduler=scheduler, error=error)
         for id_ in ids:
-            for phase in (0, 1):
+            for phase in range(len(packing.PHASES)):
                 question = self.table.open.get((id_, phase))
                 if question is not None:
                     question.on_refusal(scheduler)

@@ -18,6 +18,7 @@ from toolgate_bus.protocol.events import (
     Failure,
     Hold,
     Modify,
+    Phase,
     ReceivedVerdict,
     ToolQuestion,
     Verdict,
@@ -31,11 +32,12 @@ from toolgate_orchestrator.gate.faults import call_guarded, note_fault
 from toolgate_orchestrator.gate.pending import PendingDecision
 from toolgate_orchestrator.gate.pending_decisions import Table
 from toolgate_orchestrator.gate.question import write_question
-from toolgate_orchestrator.gate.recipients import Audience, ExclusionReason
+from toolgate_orchestrator.gate.recipients import ADMIT, Audience, ExclusionReason
 from toolgate_orchestrator.gate.redact import Redactor
 from toolgate_orchestrator.gate.ruling import DecisionState, HeldCall, ShadowLog, holders
 from toolgate_orchestrator.gate.validation import check_modify
 
+MAX_WAIT_S: Final = 86_400.0
 EXCUSING: Final = 0.25
 """Of the patience: where the own event loop stood still for longer, silence is nobody's fault."""
 
@@ -93,7 +95,7 @@ class Dispatcher:
         round_ = Round(
             awaited,
             patience=patience,
-            max_hold=self._config.max_hold_s,
+            max_hold=self._max_hold(phase),
             now=now,
             patient=(IN_PROCESS,) if local is not None else (),
             modifies=phase == "select",
@@ -121,6 +123,8 @@ class Dispatcher:
             if asked and client is not None:
                 self._settle(client, question, closed, patience)
             call.heard += closed.heard
+            if phase == ADMIT and not closed.denied:
+                call.admitted += (question,)
             everybody = asked == audience.names and not call.passed_over  # (who is probed was asked, too)
             if closed.agreed and local is None and not audience.shadows and everybody:
                 call.agreed = audience.group
@@ -133,8 +137,12 @@ class Dispatcher:
         if asking.phase == "select":
             call.body, call.outgoing = write_question(asking, self._redactor)
             return call.body
-        body, call.replaced = write_question(asking, self._redactor, call.outgoing)
+        body, call.replaced = write_question(asking, self._redactor, call.replaced or call.outgoing)
         return body
+
+    def _max_hold(self, phase: Phase) -> float:
+        """Seconds that a hold may last at the most; what is scarce is waited for as its giver says."""
+        return MAX_WAIT_S if phase == ADMIT else self._config.max_hold_s
 
     def _whom(
         self, call: DecisionState, audience: Audience, now: float
@@ -283,14 +291,21 @@ class Dispatcher:
         call = question.call
         if call.on_hold is None or not isinstance(heard.verdict, Hold):
             return
-        seconds = min(heard.verdict.seconds, self._config.max_hold_s)
+        seconds = min(heard.verdict.seconds, self._max_hold(heard.phase))
         reason = heard.verdict.reason
         asked = question.question
         held = HeldCall(asked.id, asked.tool_name, heard.phase, heard.scheduler, reason, seconds)
         call_guarded(call.on_hold, held)
 
+    def give_back(self, call: DecisionState) -> None:
+        """Tell all who gave something to a call that it will not run."""
+        given, call.admitted = call.admitted, ()
+        for question in given:
+            for name in question.asked:
+                self.withdraw(question, name)
+
     def withdraw(self, question: PendingDecision, scheduler: str) -> None:
-        """Tell a scheduler that nobody waits for its answer: what it holds is for nobody."""
+        """Tell a scheduler that nobody waits for its answer: what it holds, or gave, is for nobody."""
         client = self._client
         if client is None or scheduler not in question.asked:
             return

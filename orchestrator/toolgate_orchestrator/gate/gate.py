@@ -30,6 +30,7 @@ from toolgate_bus.telemetry.definitions import OTHER
 from toolgate_bus.telemetry.logging import DECISION, about, hide_in_logs, where
 from toolgate_bus.transport.redis.tasks import is_cancel_requested
 
+from toolgate_orchestrator.gate.admission import admit
 from toolgate_orchestrator.gate.client import GateClient, acquire, release
 from toolgate_orchestrator.gate.config import ToolgateConfig, parse
 from toolgate_orchestrator.gate.dispatch import Dispatcher, LocalScheduler
@@ -180,8 +181,8 @@ class Gate:
     def wanted(self, tool_name: str, *, local: bool = False) -> bool:
         """Whether a decision on this tool would ask or record anything; False is the plain loop."""
         audience = self._audience(tool_name)
-        if local or audience.names or audience.required or tool_name == LLM_REQUEST:
-            return local or bool(audience.names or audience.required)
+        if local or not audience.is_empty or tool_name == LLM_REQUEST:
+            return local or not audience.is_empty
         config = self.config
         return bool(config.required) or config.on_bus_down == "deny" or self._recorder.is_recording
 
@@ -333,13 +334,20 @@ class Gate:
                 )
             audience = Audience.NOBODY
         if local is None and not audience.required and not audience.names:
-            return UNASKED
+            if not audience.admitters:
+                return UNASKED
+            return await admit(self._asking, call, UNASKED, audience, self.config)
         first = await self._asking.dispatch(call, asking, audience, local, self._patience)
         ruling = final_call(call, first, self.config)
         if ruling.outcome != "deny" and ruling.winner is not None and self.config.verify:
             ruling = await self._verify(call, ruling, local)
         if ruling.outcome != "deny" and ruling.asks:
             ruling = await self._ask_person(call, ruling, ask)
+        if ruling.outcome != "deny":
+            if ruling.winner is not None:
+                audience = self._audience(ruling.tool_name or asking.tool_name)
+            if audience.admitters:
+                ruling = await admit(self._asking, call, ruling, audience, self.config)
         return ruling
 
     def _audience(self, tool: str) -> Audience:

@@ -11,7 +11,15 @@ from typing import Final, Protocol
 
 from toolgate_bus.errors import CodecError
 from toolgate_bus.protocol import codec, packing
-from toolgate_bus.protocol.events import Deny, Failure, Modify, ReceivedVerdict, ToolQuestion, Verdict
+from toolgate_bus.protocol.events import (
+    AskUser,
+    Deny,
+    Failure,
+    Modify,
+    ReceivedVerdict,
+    ToolQuestion,
+    Verdict,
+)
 from toolgate_bus.protocol.names import MAX_REASON
 from toolgate_bus.protocol.signing import Keyring, digest
 from toolgate_bus.ruling.merge import RESTRICTIVE
@@ -86,7 +94,7 @@ class PendingDecision:
         self._judge, self.call, self.question, self._round = judge, call, question, round_
         self.audience, self.asked, self.future, self.started = audience, asked, future, started
         self.phase = question.phase
-        self.key = (call.id, 0 if question.phase == "select" else 1)
+        self.key = (call.id, packing.PHASE_NUMBERS[question.phase])
 
     @property
     def has_shadows(self) -> bool:
@@ -171,8 +179,11 @@ class PendingDecision:
         if verdict.priority is None and scheduler in audience.capped and verdict.action != "continue":
             capped = True  # what it announced of itself was
         problem = None
-        if type(verdict) is Modify and self.phase == "select":
-            problem = judge.problem(self.call, scheduler, verdict)
+        if type(verdict) is Modify and self.phase != "verify":
+            is_last = self.phase == "admit"  # nothing is replaced any more
+            problem = "phase" if is_last else judge.problem(self.call, scheduler, verdict)
+        elif type(verdict) is AskUser and self.phase == "admit":
+            verdict = Deny(reason=f"{scheduler} wanted a person asked about a call that was to be admitted.")
         mark = b"" if codec.is_plain(verdict) else digest(body)
         shadow = scheduler in audience.shadows
         seconds = now - self.started
@@ -262,7 +273,8 @@ def count_verdict(call: DecisionState, heard: ReceivedVerdict) -> None:
     count_rule(heard)
     if action != "hold":  # an answer is still to come
         trace = trace_id(call.question.trace) if call.question.trace else None
-        metrics.observe(metrics.VERDICT_SECONDS, heard.seconds, heard.scheduler, trace=trace)
+        took = metrics.ADMISSION_SECONDS if heard.phase == "admit" else metrics.VERDICT_SECONDS
+        metrics.observe(took, heard.seconds, heard.scheduler, trace=trace)
     count_remarks(heard)
 
 

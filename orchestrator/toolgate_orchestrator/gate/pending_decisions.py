@@ -19,7 +19,7 @@ from typing import Final
 from toolgate_orchestrator.gate.pending import PendingDecision
 
 Key = tuple[bytes, int]
-"""Decision id, and 0 for the select or 1 for the verify phase."""
+"""Decision id, and the number of the phase (`packing.PHASES`)."""
 
 REMEMBERED: Final = 1024
 KNOWN: Final = 8192

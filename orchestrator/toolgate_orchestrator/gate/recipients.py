@@ -23,6 +23,7 @@ from toolgate_bus.telemetry.unanimous import Group
 from toolgate_orchestrator.gate.config import ToolgateConfig
 from toolgate_orchestrator.gate.scheduler_info import SchedulerInfo, versions
 
+ADMIT: Final[Phase] = "admit"
 MAX_CACHED = 1024
 FAILURES: Final = 3
 """Calls in a row without an optional scheduler after which that is told."""
@@ -61,10 +62,17 @@ class Audience:
     """Those of them who are not alive."""
     group: Group = ()
     """The names with their priorities."""
+    admitters: tuple["Audience", ...] = ()
+    """Who is asked last, about the call that will run: one after another, the highest priority first."""
     _lesser: dict[str, "Audience"] = field(default_factory=dict, compare=False, repr=False)
     """The same without one of them, by that one; made when first needed."""
 
     NOBODY: ClassVar["Audience"]
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nobody is asked or waited for, in any phase."""
+        return not (self.names or self.required or self.admitters)
 
     def without(self, name: str | None) -> "Audience":
         """The same audience, but this scheduler is not asked."""
@@ -120,11 +128,32 @@ class Audiences:
     def _make(self, tool: str, announced: Mapping[str, SchedulerInfo]) -> Audience:
         everyone = self._required.union(announced)
         waited = {name for name in everyone if self._rules_on(name, announced.get(name), tool)}
+        last = [one for name, one in announced.items() if name in waited and ADMIT in one.phases]
+        admitters = [one for one in last if not self._is_shadow(one) and self._is_trusted(one.name)]
+        admitters.sort(key=lambda one: (-self._priority(one), one.name))
+        audience = self._gather(waited.difference(map(self._find_only_last, last)), announced)
+        if not admitters:
+            return audience
+        return replace(audience, admitters=tuple(self._gather({one.name}, announced) for one in admitters))
+
+    def _find_only_last(self, one: SchedulerInfo) -> str:
+        """Its name, if it need not be asked before; else none.
+
+        A required one is asked all the same, unless its own signed word says no.
+        """
+        believed = one.name not in self._required or (self._keyring is not None and one.signed)
+        return one.name if believed and "select" not in one.phases else ""
+
+    def _is_shadow(self, one: SchedulerInfo) -> bool:
+        return one.name not in self._required and (one.shadow or one.name in self._shadow)
+
+    def _gather(self, waited: Set[str], announced: Mapping[str, SchedulerInfo]) -> Audience:
+        """All of these at once."""
         names = {name for name in waited if self._is_trusted(name)}
         # A required scheduler cannot excuse itself by calling itself a shadow.
-        shadows = {name for name in names - self._required if name in self._shadow or announced[name].shadow}
+        shadows = {name for name in names - self._required if self._is_shadow(announced[name])}
         own = {name: announced[name].priority for name in names if name in announced}
-        priorities = {name: min(own[name], self._cap(name, own[name])) for name in own}
+        priorities = {name: self._priority(announced[name]) for name in own}
         group = tuple((name, priorities.get(name, 0)) for name in sorted(names))
         # Who was never seen is asked in the version that everyone reads.
         spoken = {name: announced[name].version if name in announced else packing.VERSION for name in names}
@@ -157,6 +186,9 @@ class Audiences:
             return of_llm or meant is not None or not names_llm(tool)
         return one is not None and one.wants(tool)
 
+    def _priority(self, one: SchedulerInfo) -> int:
+        return min(one.priority, self._cap(one.name, one.priority))
+
     def _cap(self, name: str, otherwise: int) -> int:
         limits = self._limits.get(name)
         return otherwise if limits is None or limits.max_priority is None else limits.max_priority
@@ -181,7 +213,7 @@ def _find_skipped(asked: Sequence[SchedulerInfo]) -> dict[str, dict[str, Exclusi
                 found.setdefault(phase, {})[one.name] = ExclusionReason(
                     "incompatible", f"{one.name} speaks {both}"
                 )
-            elif phase not in one.phases:
+            elif phase not in one.phases and not (phase != ADMIT and ADMIT in one.phases):
                 what = "replacements (phase verify)" if phase == "verify" else f"calls in the phase {phase}"
                 found.setdefault(phase, {})[one.name] = ExclusionReason(
                     "phase", f"{one.name} does not rule on {what}"

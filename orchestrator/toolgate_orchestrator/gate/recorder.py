@@ -233,7 +233,7 @@ def _count(call: DecisionState, decision: Decision, asked: Sequence[str]) -> Non
     tool, agent = call.labels
     trace = trace_id(call.question.trace) if call.question.trace else None
     metrics.count(metrics.DECISIONS, decision.outcome, tool, agent)
-    metrics.observe(metrics.DECISION_SECONDS, decision.seconds, trace=trace)
+    metrics.observe(metrics.DECISION_SECONDS, max(0.0, decision.seconds - decision.waited), trace=trace)
     for name in asked:
         metrics.count(metrics.ASKED, name, tool, agent)
     for heard in decision.verdicts:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Any, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from toolgate_bus.protocol.delegation import reroute, target_of
 from toolgate_bus.protocol.events import (
@@ -23,6 +23,9 @@ from toolgate_bus.telemetry.unanimous import Group
 from toolgate_orchestrator.gate.config import SchedulerLimits, ToolgateConfig
 from toolgate_orchestrator.gate.redact import RedactedArguments
 from toolgate_orchestrator.gate.validation import Tools, final_arguments
+
+if TYPE_CHECKING:
+    from toolgate_orchestrator.gate.pending import PendingDecision
 
 
 class HeldCall(NamedTuple):
@@ -135,6 +138,10 @@ class DecisionState:
     passed_over: tuple[str, ...] = ()
     failed_open: Mapping[str, str] = MappingProxyType({})
     """Optional schedulers that the decision was made without, and why."""
+    admitted: tuple["PendingDecision", ...] = ()
+    """The questions in which something was given to it, until it is given back."""
+    waited: float = 0.0
+    """Seconds for which it waited to be admitted."""
     unasked: Mapping[str, str] = MappingProxyType({})
     """Required schedulers that could not be asked, and why, in words."""
 
@@ -164,7 +171,7 @@ class DecisionState:
 
     def outgoing_of(self, phase: Phase) -> RedactedArguments | None:
         """The arguments as they travelled in a phase."""
-        return self.outgoing if phase == "select" else self.replaced
+        return self.outgoing if phase == "select" or self.replaced is None else self.replaced
 
     def fail_open(self, name: str, reason: str) -> None:
         """The decision is made without an optional scheduler; the first reason stands."""
@@ -202,6 +209,12 @@ class RulingResult:
             agent_target=question.agent_target if self.winner is None else self.agent_target,
             ttl_ms=ttl_ms,
         )
+
+    def admission(self, question: ToolQuestion, ttl_ms: int) -> ToolQuestion:
+        """The question about the call that is about to run."""
+        if self.winner is not None:
+            question = self.replacement(question, ttl_ms)
+        return question._replace(phase="admit", ttl_ms=ttl_ms)
 
     def with_verification(
         self, call: DecisionState, second: RoundResult, config: ToolgateConfig
@@ -246,6 +259,7 @@ class RulingResult:
             call.passed_over,
             now - call.started,
             self.asked_user,
+            call.waited,
         )
 
 

@@ -9,7 +9,7 @@ import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, get_args
 
 from toolgate_bus.errors import ConfigError
 from toolgate_bus.protocol.events import NAME_PATTERN, RESERVED_NAMES, Phase, ToolSelecting, Verdict
@@ -97,10 +97,16 @@ class Scheduler:
     """Tool-name globs, one or several (made a tuple); it is only asked about tools that match one."""
     shadow: bool = False
     """Its verdicts are recorded and compared, never merged."""
+    phases: tuple[Phase, ...] = ("select", "verify")
+    """The phases in which it rules. `admit` comes last, about the call that is about to run: there a
+    scheduler may continue, deny or hold."""
     streams: bool = False
     """`decide` gives an async iterator of verdicts instead of an awaitable of one."""
     start: Callable[[SchedulerContext], Awaitable[None]] = _no_start
     stop: Callable[[], Awaitable[None]] = _no_stop
+    withdraw: Callable[[str, Phase], Awaitable[None]] | None = None
+    """Told, by decision id and phase, that nobody waits for an answer any longer, or that a call to which
+    something was given in `admit` will not run. One replica is told, not always the one that was asked."""
     revision: Revision = NO_REVISION
     """Which configuration it rules by; `loading` finds it."""
 
@@ -124,6 +130,13 @@ class Scheduler:
                 f'"web_*", not {self.tools!r}'
             )
         object.__setattr__(self, "tools", globs)
+        phases = tuple(self.phases) if isinstance(self.phases, Iterable) else ()
+        if not phases or not set(phases) <= set(get_args(Phase)):
+            raise ConfigError(
+                f"scheduler {self.name!r}: phases: must be one or more of {', '.join(get_args(Phase))}, "
+                f"not {self.phases!r}"
+            )
+        object.__setattr__(self, "phases", phases)
         if not isinstance(self.shadow, bool):
             raise ConfigError(f"scheduler {self.name!r}: shadow: must be true or false, not {self.shadow!r}")
 

@@ -1,5 +1,6 @@
 """What one scheduler answers, as items of the wire: checked, mended and signed where that must be."""
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 from toolgate_bus.protocol import codec, packing
@@ -10,6 +11,7 @@ from toolgate_bus.protocol.events import (
     Failure,
     Hold,
     Modify,
+    Phase,
     ToolSelecting,
     Verdict,
 )
@@ -21,6 +23,7 @@ from toolgate_schedulers.worker.holds import ReplyTo
 from toolgate_schedulers.worker.verdict_writer import write_verdict
 
 _VERDICTS: Final = (Continue, Deny, Modify, AskUser, Hold)
+_ADMIT: Final = packing.PHASE_NUMBERS["admit"]
 _log = get_logger("toolgate.worker")
 
 
@@ -44,9 +47,25 @@ class AnswerWriter:
         _log.error("the scheduler raised", scheduler=self._name, decision=call.id, exc_info=error)
         return Failure(reason=f"it raised {type(error).__name__}")
 
+    def report_withdrawal(self, decision: str, error: BaseException) -> None:
+        """The author's code raised as it was told that nobody waits any longer."""
+        metrics.count(metrics.SCHEDULER_ERRORS, self._name, "raised")
+        _log.error("the scheduler raised", scheduler=self._name, decision=decision, exc_info=error)
+
+    def answer_elsewhere(self, phases: Sequence[Phase], question: packing.Item) -> Continue | Deny:
+        """What to say in a phase in which the scheduler does not rule."""
+        if "select" in phases or question.version > packing.VERSION:
+            return codec.PLAIN_CONTINUE
+        return Deny(
+            reason=f"{self._name} rules on calls as they are about to run, about which this agent does not "
+            "ask: it is older than the scheduler."
+        )
+
     def item(self, asked: ReplyTo, verdict: Verdict | Failure, revision: str) -> bytes:
         """A verdict on a question, in the question's version of the wire."""
         orchestrator, question = asked
+        if type(verdict) is Continue and verdict.grant is not None and question.phase != _ADMIT:
+            verdict = verdict.model_copy(update={"grant": None})  # nothing is given before
         named = revision if question.version > packing.VERSION else ""
         # There is nothing in a plain one that could not be written.
         body = codec.plain_body(named) if codec.is_plain(verdict) else self._encode(verdict, named)

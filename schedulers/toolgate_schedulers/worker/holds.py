@@ -102,7 +102,7 @@ class StoredHolds:
             id_ = bytes.fromhex(decision_id)
         except ValueError:
             return False
-        phases = (1, 0) if phase is None else (("select", "verify").index(phase),)
+        phases = reversed(range(len(packing.PHASES))) if phase is None else (packing.PHASE_NUMBERS[phase],)
         keys = [self._key(id_, number) for number in phases]
         return await self._give(keys, verdict, time.monotonic() + ANSWER_SECONDS)
 
@@ -139,6 +139,8 @@ class StoredHolds:
         asked = _decode_reply_to(await self._store.get(key))
         if asked is None:
             return False
+        if asked.item.phase not in packing.KNOWN_PHASES[version]:
+            version = packing.NEWEST
         if not leased:
             raise TransportError("another replica is answering this hold: answer again in two seconds")
         await self._send(asked._replace(item=asked.item._replace(version=version)), verdict)

@@ -30,6 +30,7 @@ def describe_replica(scheduler: Scheduler, replica: str) -> Member:
         priority=scheduler.priority,
         tools=scheduler.tools,
         shadow=scheduler.shadow,
+        phases=scheduler.phases,
         pid=os.getpid(),
         host=socket.gethostname(),
         wire=packing.VERSIONS,

@@ -208,8 +208,17 @@ class Worker:
             lane = self._working.get((item.id, item.phase))
             if lane is not None:
                 lane.withdraw()
-            self._errand(self._holds.forget(ReplyTo(delivery.orchestrator, item)))
+            self._errand(self._forget(ReplyTo(delivery.orchestrator, item)))
         self._bus.acknowledge(delivery.entry)
+
+    async def _forget(self, asked: ReplyTo) -> None:
+        await self._holds.forget(asked)
+        tenure, item = self._tenures.current, asked.item
+        if (withdraw := tenure.scheduler.withdraw) is not None:
+            try:
+                await withdraw(item.id.hex(), packing.PHASES[item.phase])
+            except Exception as error:  # noqa: BLE001 - the author's code: counted, never ours
+                self._answers.report_withdrawal(item.id.hex(), error)
 
     # ------------------------------------------------------------------ deciding
 
@@ -252,6 +261,8 @@ class Worker:
                         tool = call.tool_name
                         if not (ruler.rules_on_tools and tool[:4] != LLM) and not ruler.rules_on(tool):
                             self._send_plain(ruler, job)  # asked by one who does not know its tools yet
+                        elif call.phase not in (phases := ruler.scheduler.phases):
+                            self._send(ruler, job, self._answers.answer_elsewhere(phases, job.item))
                         else:
                             if asking.get() != job.orchestrator:
                                 asking.set(job.orchestrator)

@@ -1,85 +1,16 @@
 """The gate's rules (DESIGN §4) on the in-memory bus, with real workers."""
 
 import asyncio
-from contextlib import AsyncExitStack
-from dataclasses import replace
 
 import pytest
+from gate_world import growth, never
 from toolgate_bus.protocol import codec, packing
 from toolgate_bus.protocol.events import AskUser, Continue, Deny, Hold, Modify
 from toolgate_bus.ruling import breaker
-from toolgate_bus.state.shared import make_shared_state
-from toolgate_bus.telemetry import metrics
-from toolgate_bus.transport.memory import MemoryHub
-from toolgate_orchestrator.gate.client import GateClient
-from toolgate_orchestrator.gate.config import parse
-from toolgate_orchestrator.gate.gate import Gate
-from toolgate_schedulers import Scheduler, Worker
 
 pytestmark = pytest.mark.pure
 
 TOOLS = ["bash", "search", "write"]
-
-
-def always(answer):
-    """A scheduler's `decide` that gives one answer, or raises it."""
-
-    async def decide(call):
-        if isinstance(answer, Exception):
-            raise answer
-        return answer(call) if callable(answer) else answer
-
-    return decide
-
-
-async def never(call):
-    """A `decide` that never comes to an end."""
-    await asyncio.Event().wait()
-
-
-class World:
-    """One hub with its workers, and gates on it."""
-
-    def __init__(self, stack):
-        self.hub, self._stack = MemoryHub(), stack
-
-    async def scheduler(self, name, answer, **fields):
-        """Start a scheduler that answers so; `answer` may also be a `decide` of its own."""
-        decide = answer if asyncio.iscoroutinefunction(answer) or fields.get("streams") else always(answer)
-        bus = self.hub.scheduler()
-        worker = Worker(
-            Scheduler(name=name, decide=decide, **fields),
-            bus,
-            shared=replace(make_shared_state(), store=self.hub.store),
-        )
-        await worker.start()
-        self._stack.push_async_callback(bus.aclose)
-        return bus
-
-    async def gate(self, ask=None, **config):
-        """A gate of its own orchestrator."""
-        client = GateClient(self.hub.orchestrator())
-        await client.start()
-        self._stack.push_async_callback(client.bus.aclose)
-        return Gate(parse({"patience_ms": 2000, **config}), client, ask)
-
-
-@pytest.fixture
-async def world():
-    before = asyncio.all_tasks()
-    async with AsyncExitStack() as stack:
-        yield World(stack)
-    left = asyncio.all_tasks() - before - {asyncio.current_task()}  # some were told never to answer
-    while left:  # a lane takes the first cancellation for a withdrawal
-        for task in left:
-            task.cancel()
-        _, left = await asyncio.wait(left, timeout=0.1)
-
-
-def growth(name, **labels):
-    """A function that says how much a counter grew since now."""
-    before = metrics.value(name, **labels)
-    return lambda: metrics.value(name, **labels) - before
 
 
 # ---------------------------------------------------------------------- the order of the rules

@@ -1,0 +1,159 @@
+"""The last round: who gives what is scarce is asked about the call that will run, one after another."""
+
+import asyncio
+
+import pytest
+from gate_world import growth
+from toolgate_bus.protocol.events import AskUser, Continue, Deny, Hold, Modify
+
+pytestmark = pytest.mark.pure
+
+TOOLS = ["bash", "search", "write"]
+LAST = ("admit",)
+
+
+class Giver:
+    """Gives out something, and remembers to whom and in which phase; `answers` come one after another."""
+
+    def __init__(self, *answers):
+        self.answers = list(answers) or [Continue()]
+        self.asked, self.given_back = [], []
+        self.is_told = asyncio.Event()
+
+    async def decide(self, call):
+        self.asked.append((call.phase, call.tool_name, dict(call.tool_input)))
+        return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+
+    async def withdraw(self, decision, phase):
+        self.given_back.append((decision, phase))
+        self.is_told.set()
+
+    async def start(self, world, name, **fields):
+        await world.scheduler(name, self.decide, phases=LAST, withdraw=self.withdraw, **fields)
+        return self
+
+
+async def test_it_is_asked_about_the_call_that_will_run_and_about_no_other(world):
+    giver = await Giver().start(world, "slots")
+    await world.scheduler("router", lambda call: Modify(tool="write", arguments={"n": 1}))
+    decision = await (await world.gate()).decide("search", {"q": 1}, TOOLS)
+    assert (decision.outcome, decision.tool_name) == ("modify", "write")
+    assert giver.asked == [("admit", "write", {"n": 1})]
+
+
+async def test_where_nobody_else_is_asked_its_word_alone_counts(world):
+    await Giver(Continue(grant=7), Deny(reason="none left")).start(world, "slots")
+    gate = await world.gate()
+    assert gate.wanted("search")
+    admitted, denied = [await gate.decide("search", {}, TOOLS) for _ in range(2)]
+    assert (admitted.outcome, admitted.why, admitted.grants) == ("continue", "agreed", {"slots": 7})
+    assert (denied.outcome, denied.why, denied.reason) == ("deny", "denied", "none left")
+
+
+@pytest.mark.parametrize("how", ["denies", "person refuses"])
+async def test_a_call_that_others_stop_is_never_asked_about(world, how):
+    giver = await Giver().start(world, "slots")
+    await world.scheduler("police", Deny(reason="no") if how == "denies" else AskUser(prompt="May it?"))
+
+    async def refuse(asked, question):
+        return "refuse"
+
+    decision = await (await world.gate(ask=refuse)).decide("search", {}, TOOLS)
+    assert decision.outcome == "deny"
+    assert giver.asked == []
+
+
+async def test_the_highest_priority_gives_first_and_a_later_denial_gives_it_back(world):
+    first = await Giver(Continue(grant=1)).start(world, "slots", priority=5)
+    second = await Giver(Deny(reason="too dear")).start(world, "money", priority=1)
+    decision = await (await world.gate()).decide("search", {}, TOOLS)
+    assert (decision.outcome, decision.scheduler) == ("deny", "money")
+    await asyncio.wait_for(first.is_told.wait(), 5)
+    assert first.given_back == [(decision.id, "admit")]
+    assert second.given_back == []
+
+
+async def test_who_is_denied_first_asks_nobody_after(world):
+    await Giver(Deny(reason="full")).start(world, "slots", priority=5)
+    second = await Giver().start(world, "money", priority=1)
+    assert (await (await world.gate()).decide("search", {}, TOOLS)).reason == "full"
+    assert second.asked == []
+
+
+async def test_a_call_that_is_cancelled_while_it_waits_gives_back_what_it_has(world):
+    first = await Giver(Continue(grant=1)).start(world, "slots", priority=5)
+    waits = asyncio.Event()
+    second = Giver()
+
+    async def hold(call):
+        waits.set()
+        yield Hold(seconds=60)
+        await asyncio.Event().wait()
+
+    await world.scheduler("money", hold, phases=LAST, streams=True, withdraw=second.withdraw)
+    gate = await world.gate()
+    held = asyncio.Event()
+    deciding = asyncio.create_task(gate.decide("search", {}, TOOLS, on_hold=lambda one: held.set()))
+    await asyncio.wait_for(held.wait(), 5)
+    deciding.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await deciding
+    await asyncio.wait_for(asyncio.gather(first.is_told.wait(), second.is_told.wait()), 5)
+    assert waits.is_set()
+
+
+async def test_a_wait_there_is_bounded_by_its_giver_and_counts_as_no_latency(world):
+    async def queue(call):
+        yield Hold(seconds=30)
+        await asyncio.sleep(0.2)
+        yield Continue(grant=3)
+
+    await world.scheduler("slots", queue, phases=LAST, streams=True)
+    took = growth("toolgate_decision_seconds_sum")
+    waited = growth("toolgate_admission_seconds_sum", scheduler="slots")
+    decision = await (await world.gate(max_hold_s=0.1)).decide("search", {}, TOOLS)
+    assert (decision.outcome, decision.grants) == ("continue", {"slots": 3})
+    assert decision.waited >= 0.2
+    assert decision.seconds >= decision.waited
+    assert waited() >= 0.2
+    assert took() < 0.2
+
+
+@pytest.mark.parametrize("answer", [Modify(tool="write"), AskUser(prompt="May it?")])
+async def test_a_required_one_that_replaces_or_asks_there_has_not_admitted(world, answer):
+    await Giver(answer).start(world, "slots")
+    decision = await (await world.gate(required=["slots"])).decide("search", {}, TOOLS)
+    assert decision.outcome == "deny"
+
+
+async def test_a_required_one_that_is_silent_there_denies_and_an_optional_one_does_not(world):
+    async def never(call):
+        await asyncio.Event().wait()
+
+    await world.scheduler("slots", never, phases=LAST)
+    for required, outcome, why in ((["slots"], "deny", "silent"), ([], "continue", "failed_open")):
+        decision = await (await world.gate(required=required, patience_ms=100)).decide("search", {}, TOOLS)
+        assert (decision.outcome, decision.why) == (outcome, why)
+
+
+async def test_a_required_one_without_a_signed_word_is_asked_before_as_well_and_lets_pass(world):
+    giver = await Giver(Continue(grant=1)).start(world, "slots")
+    decision = await (await world.gate(required=["slots"])).decide("search", {}, TOOLS)
+    assert (decision.outcome, [heard.phase for heard in decision.verdicts]) == (
+        "continue",
+        ["select", "admit"],
+    )
+    assert giver.asked == [("admit", "search", {})]
+
+
+async def test_who_rules_in_all_phases_is_asked_in_all(world):
+    asked = []
+
+    async def note(call):
+        asked.append(call.phase)
+        return Continue()
+
+    await world.scheduler("cost", note, phases=("select", "verify", "admit"))
+    await world.scheduler("router", lambda call: Modify(tool="write"))
+    await (await world.gate()).decide("search", {}, TOOLS)
+    assert asked == ["select", "verify", "admit"]
