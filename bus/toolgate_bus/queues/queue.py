@@ -1,0 +1,69 @@
+"""What a queue for slots is: needs, requests, tickets; its rules are `queue_rules`, on a server `lua/queue.lua`.
+
+A *pool* is something of which so much can be used at a time: eight browsers, one file. A *request* needs
+slots of one or several pools, and is given all of them at once or none. Times are seconds of the server's
+clock.
+"""
+
+from typing import Final, Literal, NamedTuple
+
+MAX_NEEDS: Final = 8
+MAX_LIMIT: Final = 1_000_000
+MAX_WEIGHT: Final = 1_000_000.0
+MIN_WEIGHT: Final = 1e-6
+MAX_LEVEL: Final = 1_000_000
+MAX_WAITERS: Final = 100_000
+"""Waiting requests of one pool; further ones are refused."""
+SCAN: Final = 64
+"""So many of those who wait are looked at for one place, where the first of them lack another pool."""
+
+
+class Need(NamedTuple):
+    """A slot of one pool."""
+
+    pool: str
+    limit: int
+    """So many at a time."""
+    alone: bool = False
+    """Only while nobody else has one: a writer among readers."""
+
+
+class Request(NamedTuple):
+    """Who wants slots."""
+
+    id: str
+    needs: tuple[Need, ...]
+    owner: str
+    """Whose heartbeat keeps what is given: an orchestrator."""
+    tenant: str = ""
+    weight: float = 1.0
+    """The tenant's share, against the weights of the others."""
+    level: int = 0
+    """The class: the higher goes first."""
+    ageing_s: float = 30.0
+    """Seconds of waiting that count as one level."""
+
+
+Status = Literal["given", "waiting", "closed"]
+
+
+class Ticket(NamedTuple):
+    """How a request stands; asked again, it is the same."""
+
+    status: Status
+    """`closed`: it has ended, was dropped, or there are too many already."""
+    fence: int = 0
+    """Rises with each time that something is given; 0 while it waits."""
+    place: int = 0
+    """Of those who wait for its first pool: 1 is next."""
+
+
+class Held(NamedTuple):
+    """What has been given and not come back."""
+
+    id: str
+    owner: str
+    pools: tuple[str, ...]
+    since: float
+    until: float
+    """The end of its lease, unless it is renewed."""

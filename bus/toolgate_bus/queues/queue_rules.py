@@ -1,0 +1,275 @@
+"""The rules of slots as a pure book: what `lua/queue*.lua` do on a server, in memory.
+
+Within a level turns are fair by weight: start-time fair queueing, whose virtual time is each pool's own. A
+request's tag is where its tenant's work ends so far, or now if that is past; the smallest tag goes first.
+Between levels the higher goes first, and waiting lifts: who has waited longest lifts the whole level, and is
+itself served then. Who lacks another pool lets others pass, until it has waited so long that it counts
+one level more than it was born with: from then on nobody passes it.
+"""
+
+from bisect import insort
+from collections.abc import Iterable, Iterator, Set
+from dataclasses import dataclass, field
+from typing import Final
+
+from toolgate_bus.queues.queue import MAX_WAITERS, SCAN, Held, Need, Request, Ticket
+
+AVERAGED: Final = 16
+CLOSED: Final = Ticket("closed")
+_Entry = tuple[float, int, str]
+"""Tag or time, number of arrival, id."""
+
+
+@dataclass(slots=True)
+class _Level:
+    by_tag: list[_Entry] = field(default_factory=list)
+    by_age: list[_Entry] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _Pool:
+    limit: int = 0
+    ruled: int | None = None
+    """What an operator, or the tool itself, has set in place of the limit."""
+    has: set[str] = field(default_factory=set)
+    alone: str = ""
+    """Who has it all."""
+    now: float = 0.0
+    """Virtual time: the tag of whoever was served last."""
+    ends: dict[str, float] = field(default_factory=dict)
+    """By tenant: where its work ends in virtual time."""
+    levels: dict[int, _Level] = field(default_factory=dict)
+    average: float = 0.0
+    """Seconds that a slot is kept, the latest counting most; 0 while nobody has come back."""
+
+    @property
+    def most(self) -> int:
+        return self.limit if self.ruled is None else min(self.ruled, self.limit)
+
+    def has_room(self, need: Need) -> bool:
+        """Whether it can be given to one more."""
+        if self.alone or len(self.has) >= self.most:
+            return False
+        return not (need.alone and self.has)
+
+    def charge(self, request: Request, work: float) -> None:
+        """Put down work of a tenant, in slots; less than none takes it back."""
+        end = self.ends.get(request.tenant, self.now) + work / request.weight
+        if end > self.now:
+            self.ends[request.tenant] = end
+        else:
+            self.ends.pop(request.tenant, None)
+
+    def note_end(self, request: Request, took: float) -> None:
+        """A slot comes back: a tenant is charged for how long it was kept, against the average."""
+        if self.average > 0.0:
+            self.charge(request, took / self.average - 1.0)
+            self.average += (took - self.average) / AVERAGED
+        else:
+            self.average = took
+
+
+@dataclass(slots=True)
+class _Waiting:
+    request: Request
+    number: int
+    since: float
+    tags: dict[str, float]
+
+
+@dataclass(slots=True)
+class QueueRules:
+    """All pools of one bus; `now` is the server's time in seconds."""
+
+    pools: dict[str, _Pool] = field(default_factory=dict)
+    waiting: dict[str, _Waiting] = field(default_factory=dict)
+    held: dict[str, tuple[Request, int, float, float]] = field(default_factory=dict)
+    """By id: the request, its fence, since when, and until when it is leased."""
+    over: set[str] = field(default_factory=set)
+    fence: int = 0
+    arrivals: int = 0
+
+    # ------------------------------------------------------------------ asking
+
+    def ask(self, request: Request, lease_s: float, now: float) -> Ticket:
+        """Give, or put in the queue; whoever asks again learns how it stands."""
+        if request.id in self.over:
+            return CLOSED
+        if request.id not in self.waiting and request.id not in self.held:
+            for need in request.needs:
+                self._pool(need.pool).limit = need.limit
+            if any(self._count(need.pool) >= MAX_WAITERS for need in request.needs):
+                return CLOSED
+            self._line_up(request, now)
+            self._serve([need.pool for need in request.needs], lease_s, now)
+        return self.look(request.id, now)
+
+    def look(self, id_: str, now: float) -> Ticket:
+        """How a request stands."""
+        if id_ in self.held:
+            return Ticket("given", self.held[id_][1])
+        if id_ not in self.waiting:
+            return CLOSED
+        first = self.waiting[id_].request.needs[0].pool
+        place = next(at for at, one in enumerate(self._order(first, now), 1) if one == id_)
+        return Ticket("waiting", 0, place)
+
+    # ------------------------------------------------------------------ ending
+
+    def end(self, ids: Iterable[str], lease_s: float, now: float) -> list[str]:
+        """They run no longer, or want nothing any more; gives whom something was given for it."""
+        touched: dict[str, None] = {}
+        for id_ in ids:
+            request = self._forget(id_, now)
+            self.over.add(id_)
+            if request is not None:
+                touched |= dict.fromkeys(need.pool for need in request.needs)
+        return self._serve(list(touched), lease_s, now)
+
+    def renew(self, owners: Set[str], lease_s: float, now: float) -> None:
+        """They live: what they have they keep for so long."""
+        for id_, (request, fence, since, _) in list(self.held.items()):
+            if request.owner in owners:
+                self.held[id_] = (request, fence, since, now + lease_s)
+
+    def lapse(self, living: Set[str], lease_s: float, now: float) -> list[str]:
+        """Take back from the dead: slots whose lease is over, and places in queues; gives who got them."""
+        dead = [id_ for id_, one in self.waiting.items() if one.request.owner not in living]
+        gone = [
+            id_
+            for id_, (request, _, _, until) in self.held.items()
+            if request.owner not in living and until <= now
+        ]
+        given = self.end([*dead, *gone], lease_s, now)
+        # Waiting has changed the order as well: somebody may fit who was not first before.
+        given += self._serve([name for name, pool in self.pools.items() if pool.levels], lease_s, now)
+        for name, pool in list(self.pools.items()):
+            pool.ends = {tenant: end for tenant, end in pool.ends.items() if end > pool.now}
+            if not (pool.has or pool.levels or pool.ends) and pool.ruled is None:
+                del self.pools[name]
+        return given
+
+    # ------------------------------------------------------------------ operators
+
+    def limit(self, pool: str, most: int | None, lease_s: float, now: float) -> list[str]:
+        """Give fewer at a time than configured, or (None) as many; who has a slot keeps it."""
+        self._pool(pool).ruled = most
+        return self._serve([pool], lease_s, now)
+
+    def list_held(self) -> list[Held]:
+        """What is out, the oldest first."""
+        rows = [
+            Held(id_, request.owner, tuple(need.pool for need in request.needs), since, until)
+            for id_, (request, _, since, until) in self.held.items()
+        ]
+        return sorted(rows, key=lambda one: (one.since, one.id))
+
+    def list_waiting(self, pool: str, now: float) -> list[str]:
+        """Who waits for a pool, in the order in which they would be served."""
+        return list(self._order(pool, now))
+
+    # ------------------------------------------------------------------ inside
+
+    def _pool(self, name: str) -> _Pool:
+        return self.pools.setdefault(name, _Pool())
+
+    def _count(self, name: str) -> int:
+        return sum(len(level.by_age) for level in self._pool(name).levels.values())
+
+    def _line_up(self, request: Request, now: float) -> None:
+        self.arrivals += 1
+        tags = {}
+        for need in request.needs:
+            pool = self._pool(need.pool)
+            tag = tags[need.pool] = max(pool.now, pool.ends.get(request.tenant, 0.0))
+            pool.ends[request.tenant] = tag
+            pool.charge(request, 1.0)
+            level = pool.levels.setdefault(request.level, _Level())
+            insort(level.by_tag, (tag, self.arrivals, request.id))
+            insort(level.by_age, (now, self.arrivals, request.id))
+        self.waiting[request.id] = _Waiting(request, self.arrivals, now, tags)
+
+    def _forget(self, id_: str, now: float) -> Request | None:
+        if (one := self.waiting.pop(id_, None)) is not None:
+            self._leave(one)
+            for need in one.request.needs:
+                self._pool(need.pool).charge(one.request, -1.0)
+            return one.request
+        if id_ in self.held:
+            request, _, since, _ = self.held.pop(id_)
+            for need in request.needs:
+                pool = self._pool(need.pool)
+                pool.has.discard(id_)
+                pool.alone = "" if pool.alone == id_ else pool.alone
+                pool.note_end(request, max(0.0, now - since))
+            return request
+        return None
+
+    def _leave(self, one: _Waiting) -> None:
+        request = one.request
+        for need in request.needs:
+            levels = self._pool(need.pool).levels
+            level = levels[request.level]
+            level.by_tag.remove((one.tags[need.pool], one.number, request.id))
+            level.by_age.remove((one.since, one.number, request.id))
+            if not level.by_age:
+                del levels[request.level]
+
+    def _serve(self, pools: list[str], lease_s: float, now: float) -> list[str]:
+        """Give what is free in these pools, as long as somebody fits; gives to whom."""
+        given: list[str] = []
+        for name in pools:
+            while (id_ := self._find_next(name, now)) is not None:
+                self._give(id_, lease_s, now)
+                given.append(id_)
+        return given
+
+    def _find_next(self, name: str, now: float) -> str | None:
+        """Who is served next in a pool; None where nobody fits, or somebody who must not be passed does not."""
+        pool = self._pool(name)
+        if pool.alone or len(pool.has) >= pool.most:
+            return None
+        for looked, id_ in enumerate(self._order(name, now)):
+            if looked >= SCAN:
+                return None
+            one = self.waiting[id_]
+            lacking = [need.pool for need in one.request.needs if not self._pool(need.pool).has_room(need)]
+            if not lacking:
+                return id_
+            if name in lacking or now - one.since >= one.request.ageing_s:
+                return None
+        return None
+
+    def _give(self, id_: str, lease_s: float, now: float) -> None:
+        one = self.waiting.pop(id_)
+        self._leave(one)
+        self.fence += 1
+        for need in one.request.needs:
+            pool = self._pool(need.pool)
+            pool.has.add(id_)
+            pool.alone = id_ if need.alone else pool.alone
+            pool.now = max(pool.now, one.tags[need.pool])
+        self.held[id_] = (one.request, self.fence, now, now + lease_s)
+
+    def _order(self, name: str, now: float) -> Iterator[str]:
+        """Who waits for a pool, the next first; what is given meanwhile is not seen."""
+        levels = {
+            level: (list(each.by_tag), list(each.by_age)) for level, each in self._pool(name).levels.items()
+        }
+        passed: set[str] = set()
+        while levels:
+            best = max(levels, key=lambda level: (self._lift(level, levels[level][1], now), level))
+            by_tag, by_age = levels[best]
+            lifted = any(self._lift(best, by_age, now) > other > best for other in levels)
+            entry = (by_age if lifted else by_tag)[0]
+            by_tag.remove(next(one for one in by_tag if one[2] == entry[2]))
+            by_age.remove(next(one for one in by_age if one[2] == entry[2]))
+            if not by_age:
+                del levels[best]
+            if entry[2] not in passed:
+                passed.add(entry[2])
+                yield entry[2]
+
+    def _lift(self, level: int, by_age: list[_Entry], now: float) -> float:
+        since, _, id_ = by_age[0]
+        return level + max(0.0, now - since) / self.waiting[id_].request.ageing_s
