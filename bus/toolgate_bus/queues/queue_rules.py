@@ -110,9 +110,17 @@ class QueueRules:
             return Ticket("given", self.held[id_][1])
         if id_ not in self.waiting:
             return CLOSED
-        first = self.waiting[id_].request.needs[0].pool
-        place = next(at for at, one in enumerate(self._order(first, now), 1) if one == id_)
-        return Ticket("waiting", 0, place)
+        one = self.waiting[id_]
+        first, own = one.request.needs[0].pool, one.request.level
+        levels = self._pool(first).levels
+        lift = self._lift(own, levels[own].by_age, now)
+        before = sum(
+            len(each.by_age)
+            for level, each in levels.items()
+            if (self._lift(level, each.by_age, now), level) > (lift, own)
+        )
+        rank = levels[own].by_tag.index((one.tags[first], one.number, id_))
+        return Ticket("waiting", 0, before + rank + 1)
 
     # ------------------------------------------------------------------ ending
 
@@ -134,15 +142,17 @@ class QueueRules:
 
     def lapse(self, living: Set[str], lease_s: float, now: float) -> list[str]:
         """Take back from the dead: slots whose lease is over, and places in queues; gives who got them."""
-        dead = [id_ for id_, one in self.waiting.items() if one.request.owner not in living]
+        dead = [
+            (one.since, id_) for id_, one in self.waiting.items() if one.request.owner not in living
+        ]
         gone = [
-            id_
+            (until, id_)
             for id_, (request, _, _, until) in self.held.items()
             if request.owner not in living and until <= now
         ]
-        given = self.end([*dead, *gone], lease_s, now)
+        given = self.end([id_ for _, id_ in (*sorted(dead), *sorted(gone))], lease_s, now)
         # Waiting has changed the order as well: somebody may fit who was not first before.
-        given += self._serve([name for name, pool in self.pools.items() if pool.levels], lease_s, now)
+        given += self._serve([name for name, pool in sorted(self.pools.items()) if pool.levels], lease_s, now)
         for name, pool in list(self.pools.items()):
             pool.ends = {tenant: end for tenant, end in pool.ends.items() if end > pool.now}
             if not (pool.has or pool.levels or pool.ends) and pool.ruled is None:
