@@ -142,9 +142,7 @@ class QueueRules:
 
     def lapse(self, living: Set[str], lease_s: float, now: float) -> list[str]:
         """Take back from the dead: slots whose lease is over, and places in queues; gives who got them."""
-        dead = [
-            (one.since, id_) for id_, one in self.waiting.items() if one.request.owner not in living
-        ]
+        dead = [(one.since, id_) for id_, one in self.waiting.items() if one.request.owner not in living]
         gone = [
             (until, id_)
             for id_, (request, _, _, until) in self.held.items()

@@ -1,0 +1,127 @@
+"""Slots on a Redis or Valkey server, and their twin in memory.
+
+Every step is one script run by the server (`lua/`), and may be repeated: who asks again learns how it stands.
+"""
+
+import time
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple, Protocol, cast
+
+from toolgate_bus.protocol.keys import Keys
+from toolgate_bus.queues.queue import MAX_LIMIT, Request, Status, Ticket
+from toolgate_bus.queues.queue_rules import QueueRules
+from toolgate_bus.transport.ports import Commands, override
+from toolgate_bus.transport.redis.scripts import Script
+
+LEASE_S: Final = 10.0
+"""How long a slot outlives its orchestrator's last heartbeat."""
+KEPT_MS: Final = 600_000
+"""How long an end is remembered: longer than what tells of it may come again."""
+SCRIPT: Final = Script(__package__, "queue.lua")
+
+
+class Grant(NamedTuple):
+    """A request to which something was given while it waited."""
+
+    id: str
+    fence: int
+
+
+class SlotQueue(Protocol):
+    """Slots of one bus; see `queue_rules` for the rules. Each step raises TransportError, and may be repeated."""
+
+    async def ask(self, request: Request) -> Ticket:
+        """Take slots, or a place in the queue."""
+
+    async def look(self, id_: str) -> Ticket:
+        """How a request stands."""
+
+    async def end(self, ids: Sequence[str]) -> list[Grant]:
+        """They run no longer, or want nothing any more; gives whom something was given for it."""
+
+    async def keep(self, living: Collection[str]) -> list[Grant]:
+        """Renew what the living have, take back what the dead had; gives whom something was given for it."""
+
+    async def limit(self, pool: str, most: int | None) -> list[Grant]:
+        """So many of a pool at a time; None is as configured."""
+
+
+class RedisQueue(SlotQueue):
+    """`SlotQueue` on a server."""
+
+    def __init__(self, commands: Commands, namespace: str, name: str = "slots") -> None:
+        self._commands, self._prefix = commands, Keys(namespace).store_key(name)
+
+    @override
+    async def ask(self, request: Request) -> Ticket:
+        needs = [word for need in request.needs for word in (need.pool, need.limit, int(need.alone))]
+        whose = (request.owner, request.tenant, _text(request.weight), request.level, _text(request.ageing_s))
+        return _read_ticket(await self._run("ask", request.id, *whose, *needs))
+
+    @override
+    async def look(self, id_: str) -> Ticket:
+        return _read_ticket(await self._run("look", id_))
+
+    @override
+    async def end(self, ids: Sequence[str]) -> list[Grant]:
+        return _read_grants(await self._run("end", *ids)) if ids else []
+
+    @override
+    async def keep(self, living: Collection[str]) -> list[Grant]:
+        await self._run("renew", *living)
+        return _read_grants(await self._run("lapse", *living))
+
+    @override
+    async def limit(self, pool: str, most: int | None) -> list[Grant]:
+        most = None if most is None else min(max(most, 0), MAX_LIMIT)
+        return _read_grants(await self._run("limit", pool, "" if most is None else most))
+
+    async def _run(self, op: str, *words: str | int) -> Any:
+        head = (op, _text(LEASE_S), "", KEPT_MS)
+        return await SCRIPT.run(self._commands, self._prefix, words=(*head, *words))
+
+
+@dataclass(slots=True)
+class MemoryQueue(SlotQueue):
+    """`SlotQueue` in one process."""
+
+    rules: QueueRules = field(default_factory=QueueRules)
+
+    @override
+    async def ask(self, request: Request) -> Ticket:
+        return self.rules.ask(request, LEASE_S, time.time())
+
+    @override
+    async def look(self, id_: str) -> Ticket:
+        return self.rules.look(id_, time.time())
+
+    @override
+    async def end(self, ids: Sequence[str]) -> list[Grant]:
+        return self._grants(self.rules.end(ids, LEASE_S, time.time()))
+
+    @override
+    async def keep(self, living: Collection[str]) -> list[Grant]:
+        now = time.time()
+        self.rules.renew(set(living), LEASE_S, now)
+        return self._grants(self.rules.lapse(set(living), LEASE_S, now))
+
+    @override
+    async def limit(self, pool: str, most: int | None) -> list[Grant]:
+        return self._grants(self.rules.limit(pool, most, LEASE_S, time.time()))
+
+    def _grants(self, ids: Sequence[str]) -> list[Grant]:
+        return [Grant(id_, self.rules.look(id_, 0.0).fence) for id_ in ids]
+
+
+def _text(number: float) -> str:
+    return f"{number:.17g}"
+
+
+def _read_ticket(reply: Any) -> Ticket:
+    status, fence, place = reply
+    return Ticket(cast("Status", status.decode()), int(fence), int(place))
+
+
+def _read_grants(reply: Any) -> list[Grant]:
+    return [Grant(id_.decode("ascii", "replace"), int(fence)) for id_, fence in reply]
