@@ -72,7 +72,7 @@ def as_scheduler(written: Any) -> Scheduler:
         name = getattr(written, "name", None) or type(written).__name__
         decide, streams = _decider(written.decide, name)
         lifecycle = {}
-        for method in ("start", "stop"):
+        for method in ("start", "stop", "withdraw"):
             if found := getattr(written, method, None):
                 if not inspect.iscoroutinefunction(found):
                     raise ConfigError(f"scheduler {name!r}: {method}: must be an `async def` method")
@@ -82,6 +82,7 @@ def as_scheduler(written: Any) -> Scheduler:
             priority=getattr(written, "priority", 0),
             tools=getattr(written, "tools", ("*",)),
             shadow=getattr(written, "shadow", False),
+            phases=getattr(written, "phases", ("select", "verify")),
             decide=decide,
             streams=streams,
             **lifecycle,

@@ -1,0 +1,1 @@
+"""The shipped scheduler `slots`."""

@@ -1,0 +1,146 @@
+"""What `slots` is configured by: pools of what is scarce, whose turn it is, and what a call needs of them."""
+
+import hashlib
+from fnmatch import fnmatchcase
+from typing import Annotated, Any, Final
+from urllib.parse import urlsplit
+
+from pydantic import Field, field_validator, model_validator
+from toolgate_bus.config.check import StrictModel
+from toolgate_bus.protocol.events import ToolSelecting
+from toolgate_bus.queues.queue import MAX_LEVEL, MAX_LIMIT, MAX_NEEDS, MAX_WEIGHT, MIN_WEIGHT, Need
+from toolgate_bus.ruling.conditions import globs
+from toolgate_bus.ruling.conditions.arguments import MISSING, UNSEEN, readings
+from toolgate_bus.ruling.conditions.conditions import Globs
+from toolgate_bus.ruling.conditions.matching import CallMatcher
+
+MAX_KEY: Final = 200
+_LABEL: Final = "label:"
+_WHOSE: Final = ("agent", "session", "tree")
+_HOST: Final = "#host"
+_UNSEEN: Final = "?"
+
+Name = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_.-]+$")]
+Weight = Annotated[float, Field(ge=MIN_WEIGHT, le=MAX_WEIGHT)]
+Level = Annotated[int, Field(ge=-MAX_LEVEL, le=MAX_LEVEL)]
+By = Annotated[str, Field(max_length=300)]
+
+
+def _check_by(by: str) -> str:
+    if by not in _WHOSE and not (by.startswith(_LABEL) and len(by) > len(_LABEL)):
+        raise ValueError(f"must be {', '.join(_WHOSE)} or {_LABEL}NAME")
+    return by
+
+
+class Share(StrictModel):
+    """Whose turns are weighed against each other."""
+
+    by: By = "agent"
+    """`agent`, `session`, `tree` or `label:NAME`."""
+    weights: Annotated[dict[str, Weight], Field(max_length=1000)] = Field(default_factory=dict)
+    """Turns against the others': who has 8 gets twice as many as who has 4."""
+    default: Weight = 1.0
+
+    _checked = field_validator("by")(_check_by)
+
+
+class Priority(StrictModel):
+    """Classes: the higher goes first."""
+
+    by: By
+    classes: Annotated[dict[str, Level], Field(max_length=100)] = Field(default_factory=dict)
+    default: Level = 0
+    ageing_s: Annotated[float, Field(ge=0.001, le=86_400)] = 30.0
+    """Seconds of waiting that count as one step of a class: nobody waits for ever."""
+
+    _checked = field_validator("by")(_check_by)
+
+
+class Together(StrictModel):
+    """Who may be in a pool together: readers; all others are in it alone."""
+
+    tools: Globs
+
+
+class Pool(CallMatcher):
+    """Something of which so much can be used at a time, in the whole fleet."""
+
+    name: Name
+    tools: Globs
+    """One glob or several: the calls that need a slot."""
+    limit: Annotated[int, Field(ge=1, le=MAX_LIMIT)] | None = None
+    """So many calls at a time; without it one, or as many as like where they are `shared`."""
+    key: Annotated[str, Field(min_length=3, max_length=256, pattern=r"^\$\.")] | None = None
+    """An argument (`$.path`, `$.url#host`): each of its values is a pool of its own."""
+    shared: Together | None = None
+    wait_s: Annotated[float, Field(ge=0, le=86_300)] = 120.0
+    """So long a call waits for its turn; then it is denied. 0: it never waits."""
+    share: Share = Share()
+    priority: Priority | None = None
+
+    @property
+    def most(self) -> int:
+        """The limit that holds."""
+        return self.limit or (MAX_LIMIT if self.shared is not None else 1)
+
+
+class SlotsConfig(StrictModel):
+    """The file of `slots`: `pools`; a call that fits several needs a slot of each."""
+
+    pools: Annotated[tuple[Pool, ...], Field(min_length=1, max_length=1000)]
+
+    @model_validator(mode="after")
+    def _check_unique_names(self) -> "SlotsConfig":
+        names = [pool.name for pool in self.pools]
+        twice = [name for name in names if names.count(name) > 1]
+        if twice:
+            raise ValueError(f"pools: the name {twice[0]!r} is given twice")
+        return self
+
+
+def find_pools(config: SlotsConfig, call: ToolSelecting) -> list[Pool]:
+    """The pools that a call needs a slot of; what cannot be seen fits. At most as many as a request may."""
+    return [pool for pool in config.pools if pool.about(pool.tools, call) is not False][:MAX_NEEDS]
+
+
+def need_of(pool: Pool, call: ToolSelecting) -> Need:
+    """The slot of a pool that a call needs."""
+    alone = pool.shared is not None and not globs.either(pool.shared.tools, call.tool_name)
+    return Need(f"{pool.name}{_key(pool, call)}", pool.most, alone)
+
+
+def whose(by: str, call: ToolSelecting) -> str:
+    """To whom a call belongs."""
+    if by.startswith(_LABEL):
+        return call.labels.get(by.removeprefix(_LABEL), "")
+    return {"agent": call.agent, "session": call.session, "tree": call.root_session or call.session}[by]
+
+
+def weight_of(share: Share, tenant: str) -> float:
+    """The weight of a tenant; names may be globs."""
+    if tenant in share.weights:
+        return share.weights[tenant]
+    return next(
+        (weight for name, weight in share.weights.items() if fnmatchcase(tenant, name)), share.default
+    )
+
+
+def _key(pool: Pool, call: ToolSelecting) -> str:
+    if pool.key is None:
+        return ""
+    path, part, _ = pool.key.removeprefix("$.").partition(_HOST)
+    found = readings(path, call.tool_input)
+    value = found[0] if len(found) == 1 else UNSEEN  # what can be read in two ways has a slot of its own
+    if value is MISSING or value is UNSEEN:
+        return f"/{_UNSEEN}"
+    text = _host(value) if part else str(value)
+    return "/" + (
+        text if len(text) <= MAX_KEY else hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
+    )
+
+
+def _host(value: Any) -> str:
+    try:
+        return urlsplit(str(value)).hostname or _UNSEEN
+    except ValueError:
+        return _UNSEEN
