@@ -29,7 +29,7 @@ class Grant(NamedTuple):
 
 
 class SlotQueue(Protocol):
-    """Slots of one bus; see `queue_rules` for the rules. Each step raises TransportError, and may be repeated."""
+    """Slots of one bus, by the rules of `queue_rules`. A step raises TransportError, and may be repeated."""
 
     async def ask(self, request: Request) -> Ticket:
         """Take slots, or a place in the queue."""

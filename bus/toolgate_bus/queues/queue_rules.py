@@ -233,7 +233,7 @@ class QueueRules:
         return given
 
     def _find_next(self, name: str, now: float) -> str | None:
-        """Who is served next in a pool; None where nobody fits, or somebody who must not be passed does not."""
+        """Who is served next in a pool; None where nobody fits, or one who must not be passed does not."""
         pool = self._pool(name)
         if pool.alone or len(pool.has) >= pool.most:
             return None

@@ -1,4 +1,4 @@
-"""Keeps slots true to what really happens: one replica reads of ends, renews the living, frees what the dead had.
+"""Keeps slots true to what happens: one replica reads of ends, renews the living, frees what the dead had.
 
 Whoever holds the lease works; a peer goes on from where it had read to. What was given and could not be told
 is told again.

@@ -87,7 +87,7 @@ class Slots:
         )
         ticket = await self._queue.ask(request)
         if ticket.status == "given":
-            return Continue(fence=ticket.fence)
+            return Continue(grant=ticket.fence)
         wait_s = min(pool.wait_s for pool in pools)
         if ticket.status == "closed" or not wait_s:
             await self._end([call.id])
@@ -105,7 +105,7 @@ class Slots:
         for grant in grants:
             self._forget(grant.id)
             try:
-                await self._context.holds.answer(grant.id, Continue(fence=grant.fence), _ADMIT)
+                await self._context.holds.answer(grant.id, Continue(grant=grant.fence), _ADMIT)
             except TransportError as error:
                 _log.warning("a slot could not be passed on yet", decision=grant.id, error=str(error))
 
