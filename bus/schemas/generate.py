@@ -63,6 +63,15 @@ def verdict() -> dict[str, Any]:
     return {"oneOf": [{"$ref": f"#/$defs/{model.__name__}"} for model in VERDICTS], **defined}
 
 
+def older(schema: dict[str, Any]) -> dict[str, Any]:
+    """The same in version 1, in which nobody is asked in the phase `admit`."""
+    made = {key: older(value) if isinstance(value, dict) else value for key, value in schema.items()}
+    if "phase" in made.get("properties", {}):
+        made["properties"]["phase"]["enum"].remove("admit")
+    made.get("properties", {}).pop("fence", None)
+    return made
+
+
 def newer(schema: dict[str, Any]) -> dict[str, Any]:
     """The same in version 2: fields that nobody knows are passed over."""
     made = {key: newer(value) if isinstance(value, dict) else value for key, value in schema.items()}
@@ -119,7 +128,8 @@ def texts() -> dict[str, str]:
     """The text of each schema, by its file's name."""
     written = {}
     for name, (about, make) in ABOUT.items():
-        for version, folder, made in ((packing.VERSION, "", make()), (packing.NEWEST, "v2/", NEWER[name]())):
+        kinds = ((packing.VERSION, "", older(make())), (packing.NEWEST, "v2/", NEWER[name]()))
+        for version, folder, made in kinds:
             head = {"$schema": DIALECT, "title": f"{about}. Toolgate's wire, version {version}"}
             made.pop("description", None)
             text = json.dumps({**head, **bounded(made)}, indent=1, ensure_ascii=False)

@@ -52,7 +52,7 @@ _CHANGES = (
     (
         "a replacement by a tool that is not there is valid",
         _PENDING,
-        "problem = judge.problem(self.call, scheduler, verdict)",
+        'problem = "phase" if is_last else judge.problem(self.call, scheduler, verdict)',
         "problem = None",
     ),
     ("a shadow counts", _PENDING, "shadow = scheduler in audience.shadows", "shadow = False"),

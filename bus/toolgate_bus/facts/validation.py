@@ -61,7 +61,7 @@ _SAID: Final[Mapping[str, Check]] = {
     **dict.fromkeys(("scheduler", "action", "phase", "reason", "prompt", "problem", "tool"), str),
     **dict.fromkeys(("agent_target", "revision", "rule_name"), str),
     "priority": int,
-    "grant": _count,
+    "fence": _count,
     "seconds": _seconds,
     **dict.fromkeys(("late", "shadow", "capped"), bool),
 }

@@ -114,7 +114,7 @@ def is_plain(answer: Verdict | Failure) -> bool:
         type(answer) is Continue
         and answer.reason is None
         and answer.priority is None
-        and answer.grant is None
+        and answer.fence is None
         and not answer.__pydantic_extra__
     )
 

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from toolgate_bus.protocol.names import (
     IN_PROCESS,
-    MAX_GRANT,
+    MAX_FENCE,
     MAX_LINEAGE,
     MAX_RULE,
     NAME_PATTERN,
@@ -116,7 +116,7 @@ class Continue(_Event):
     action: Literal["continue"] = "continue"
     reason: str | None = None
     priority: Priority | None = None
-    grant: Annotated[int, Field(ge=1, le=MAX_GRANT)] | None = None
+    fence: Annotated[int, Field(ge=1, le=MAX_FENCE)] | None = None
     """In `admit`: the fencing number of what was given, which rises with each grant."""
 
 
@@ -247,9 +247,9 @@ class Decision(NamedTuple):
     def grants(self) -> dict[str, int]:
         """The fencing number of what each scheduler gave to the call in `admit`, by scheduler."""
         return {
-            heard.scheduler: heard.verdict.grant
+            heard.scheduler: heard.verdict.fence
             for heard in self.verdicts
-            if heard.phase == "admit" and isinstance(heard.verdict, Continue) and heard.verdict.grant
+            if heard.phase == "admit" and isinstance(heard.verdict, Continue) and heard.verdict.fence
         }
 
     @property

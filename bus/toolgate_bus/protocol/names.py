@@ -14,7 +14,7 @@ MAX_LINEAGE: Final = 64
 """Sessions in the lineage of a question."""
 MAX_RULE: Final = 64
 """Characters of the name of a rule."""
-MAX_GRANT: Final = 2**53
+MAX_FENCE: Final = 2**53
 """The highest fencing number: above it numbers are not exact in every language."""
 MAX_REASON: Final = 1024
 """Characters of a verdict's reason: the rest is cut."""

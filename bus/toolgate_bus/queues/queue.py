@@ -1,4 +1,4 @@
-"""What a queue for slots is: needs, requests, tickets. Its rules are `queue_rules`, a server's `lua/queue.lua`.
+"""What a queue for slots is: needs, requests, tickets. Its rules are `queue_rules`, a server's `queue.lua`.
 
 A *pool* is something of which so much can be used at a time: eight browsers, one file. A *request* needs
 slots of one or several pools, and is given all of them at once or none. Times are seconds of the server's
@@ -58,7 +58,7 @@ class Ticket(NamedTuple):
     """Of those who wait for its first pool: 1 is next."""
 
 
-class Held(NamedTuple):
+class Occupant(NamedTuple):
     """What has been given and not come back."""
 
     id: str

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass, field
 from typing import Final
 
-from toolgate_bus.queues.queue import MAX_WAITERS, SCAN, Held, Need, Request, Ticket
+from toolgate_bus.queues.queue import MAX_WAITERS, SCAN, Need, Occupant, Request, Ticket
 
 AVERAGED: Final = 16
 CLOSED: Final = Ticket("closed")
@@ -21,7 +21,7 @@ _Entry = tuple[float, int, str]
 
 
 @dataclass(slots=True)
-class _Level:
+class _Line:
     by_tag: list[_Entry] = field(default_factory=list)
     by_age: list[_Entry] = field(default_factory=list)
 
@@ -38,7 +38,7 @@ class _Pool:
     """Virtual time: the tag of whoever was served last."""
     ends: dict[str, float] = field(default_factory=dict)
     """By tenant: where its work ends in virtual time."""
-    levels: dict[int, _Level] = field(default_factory=dict)
+    levels: dict[int, _Line] = field(default_factory=dict)
     average: float = 0.0
     """Seconds that a slot is kept, the latest counting most; 0 while nobody has come back."""
 
@@ -70,7 +70,7 @@ class _Pool:
 
 
 @dataclass(slots=True)
-class _Waiting:
+class _Waiter:
     request: Request
     number: int
     since: float
@@ -82,7 +82,7 @@ class QueueRules:
     """All pools of one bus; `now` is the server's time in seconds."""
 
     pools: dict[str, _Pool] = field(default_factory=dict)
-    waiting: dict[str, _Waiting] = field(default_factory=dict)
+    waiting: dict[str, _Waiter] = field(default_factory=dict)
     held: dict[str, tuple[Request, int, float, float]] = field(default_factory=dict)
     """By id: the request, its fence, since when, and until when it is leased."""
     over: set[str] = field(default_factory=set)
@@ -164,10 +164,10 @@ class QueueRules:
         self._pool(pool).ruled = most
         return self._serve([pool], lease_s, now)
 
-    def list_held(self) -> list[Held]:
+    def list_held(self) -> list[Occupant]:
         """What is out, the oldest first."""
         rows = [
-            Held(id_, request.owner, tuple(need.pool for need in request.needs), since, until)
+            Occupant(id_, request.owner, tuple(need.pool for need in request.needs), since, until)
             for id_, (request, _, since, until) in self.held.items()
         ]
         return sorted(rows, key=lambda one: (one.since, one.id))
@@ -192,10 +192,10 @@ class QueueRules:
             tag = tags[need.pool] = max(pool.now, pool.ends.get(request.tenant, 0.0))
             pool.ends[request.tenant] = tag
             pool.charge(request, 1.0)
-            level = pool.levels.setdefault(request.level, _Level())
+            level = pool.levels.setdefault(request.level, _Line())
             insort(level.by_tag, (tag, self.arrivals, request.id))
             insort(level.by_age, (now, self.arrivals, request.id))
-        self.waiting[request.id] = _Waiting(request, self.arrivals, now, tags)
+        self.waiting[request.id] = _Waiter(request, self.arrivals, now, tags)
 
     def _forget(self, id_: str, now: float) -> Request | None:
         if (one := self.waiting.pop(id_, None)) is not None:
@@ -213,7 +213,7 @@ class QueueRules:
             return request
         return None
 
-    def _leave(self, one: _Waiting) -> None:
+    def _leave(self, one: _Waiter) -> None:
         request = one.request
         for need in request.needs:
             levels = self._pool(need.pool).levels

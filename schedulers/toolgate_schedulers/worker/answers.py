@@ -64,8 +64,8 @@ class AnswerWriter:
     def item(self, asked: ReplyTo, verdict: Verdict | Failure, revision: str) -> bytes:
         """A verdict on a question, in the question's version of the wire."""
         orchestrator, question = asked
-        if type(verdict) is Continue and verdict.grant is not None and question.phase != _ADMIT:
-            verdict = verdict.model_copy(update={"grant": None})  # nothing is given before
+        if type(verdict) is Continue and verdict.fence is not None and question.phase != _ADMIT:
+            verdict = verdict.model_copy(update={"fence": None})  # nothing is given before
         named = revision if question.version > packing.VERSION else ""
         # There is nothing in a plain one that could not be written.
         body = codec.plain_body(named) if codec.is_plain(verdict) else self._encode(verdict, named)

@@ -180,7 +180,7 @@ def test_items_of_both_versions_share_a_frame_and_a_third_is_counted():
     assert one[:4] == two[:4] == (ID, 1, b"x", None)
 
 
-@pytest.mark.parametrize(("phase", "reason"), [(2, "phase"), (127, "phase"), (128, "malformed")])
+@pytest.mark.parametrize(("phase", "reason"), [(3, "phase"), (127, "phase"), (128, "malformed")])
 def test_a_phase_that_nobody_knows_yet_is_counted_as_that(phase, reason):
     before, unknown, after = packing.items(
         packing.frame([packing.item(ID, number, b"", None, 2) for number in (0, phase, 1)])

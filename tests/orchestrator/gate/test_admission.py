@@ -42,7 +42,7 @@ async def test_it_is_asked_about_the_call_that_will_run_and_about_no_other(world
 
 
 async def test_where_nobody_else_is_asked_its_word_alone_counts(world):
-    await Giver(Continue(grant=7), Deny(reason="none left")).start(world, "slots")
+    await Giver(Continue(fence=7), Deny(reason="none left")).start(world, "slots")
     gate = await world.gate()
     assert gate.wanted("search")
     admitted, denied = [await gate.decide("search", {}, TOOLS) for _ in range(2)]
@@ -64,7 +64,7 @@ async def test_a_call_that_others_stop_is_never_asked_about(world, how):
 
 
 async def test_the_highest_priority_gives_first_and_a_later_denial_gives_it_back(world):
-    first = await Giver(Continue(grant=1)).start(world, "slots", priority=5)
+    first = await Giver(Continue(fence=1)).start(world, "slots", priority=5)
     second = await Giver(Deny(reason="too dear")).start(world, "money", priority=1)
     decision = await (await world.gate()).decide("search", {}, TOOLS)
     assert (decision.outcome, decision.scheduler) == ("deny", "money")
@@ -81,7 +81,7 @@ async def test_who_is_denied_first_asks_nobody_after(world):
 
 
 async def test_a_call_that_is_cancelled_while_it_waits_gives_back_what_it_has(world):
-    first = await Giver(Continue(grant=1)).start(world, "slots", priority=5)
+    first = await Giver(Continue(fence=1)).start(world, "slots", priority=5)
     waits = asyncio.Event()
     second = Giver()
 
@@ -106,7 +106,7 @@ async def test_a_wait_there_is_bounded_by_its_giver_and_counts_as_no_latency(wor
     async def queue(call):
         yield Hold(seconds=30)
         await asyncio.sleep(0.2)
-        yield Continue(grant=3)
+        yield Continue(fence=3)
 
     await world.scheduler("slots", queue, phases=LAST, streams=True)
     took = growth("toolgate_decision_seconds_sum")
@@ -137,7 +137,7 @@ async def test_a_required_one_that_is_silent_there_denies_and_an_optional_one_do
 
 
 async def test_a_required_one_without_a_signed_word_is_asked_before_as_well_and_lets_pass(world):
-    giver = await Giver(Continue(grant=1)).start(world, "slots")
+    giver = await Giver(Continue(fence=1)).start(world, "slots")
     decision = await (await world.gate(required=["slots"])).decide("search", {}, TOOLS)
     assert (decision.outcome, [heard.phase for heard in decision.verdicts]) == (
         "continue",

@@ -62,7 +62,7 @@ class Together(StrictModel):
     tools: Globs
 
 
-class Pool(CallMatcher):
+class PoolConfig(CallMatcher):
     """Something of which so much can be used at a time, in the whole fleet."""
 
     name: Name
@@ -87,7 +87,7 @@ class Pool(CallMatcher):
 class SlotsConfig(StrictModel):
     """The file of `slots`: `pools`; a call that fits several needs a slot of each."""
 
-    pools: Annotated[tuple[Pool, ...], Field(min_length=1, max_length=1000)]
+    pools: Annotated[tuple[PoolConfig, ...], Field(min_length=1, max_length=1000)]
 
     @model_validator(mode="after")
     def _check_unique_names(self) -> "SlotsConfig":
@@ -98,12 +98,12 @@ class SlotsConfig(StrictModel):
         return self
 
 
-def find_pools(config: SlotsConfig, call: ToolSelecting) -> list[Pool]:
+def find_pools(config: SlotsConfig, call: ToolSelecting) -> list[PoolConfig]:
     """The pools that a call needs a slot of; what cannot be seen fits. At most as many as a request may."""
     return [pool for pool in config.pools if pool.about(pool.tools, call) is not False][:MAX_NEEDS]
 
 
-def need_of(pool: Pool, call: ToolSelecting) -> Need:
+def need_of(pool: PoolConfig, call: ToolSelecting) -> Need:
     """The slot of a pool that a call needs."""
     alone = pool.shared is not None and not globs.either(pool.shared.tools, call.tool_name)
     return Need(f"{pool.name}{_key(pool, call)}", pool.most, alone)
@@ -125,7 +125,7 @@ def weight_of(share: Share, tenant: str) -> float:
     )
 
 
-def _key(pool: Pool, call: ToolSelecting) -> str:
+def _key(pool: PoolConfig, call: ToolSelecting) -> str:
     if pool.key is None:
         return ""
     path, part, _ = pool.key.removeprefix("$.").partition(_HOST)

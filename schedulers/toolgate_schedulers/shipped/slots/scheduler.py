@@ -21,7 +21,7 @@ from toolgate_bus.telemetry.loggers import get_logger
 
 from toolgate_schedulers.author.scheduler import SchedulerContext, asking
 from toolgate_schedulers.shipped.slots.config import (
-    Pool,
+    PoolConfig,
     SlotsConfig,
     find_pools,
     need_of,
@@ -87,7 +87,7 @@ class Slots:
         )
         ticket = await self._queue.ask(request)
         if ticket.status == "given":
-            return Continue(grant=ticket.fence)
+            return Continue(fence=ticket.fence)
         wait_s = min(pool.wait_s for pool in pools)
         if ticket.status == "closed" or not wait_s:
             await self._end([call.id])
@@ -105,7 +105,7 @@ class Slots:
         for grant in grants:
             self._forget(grant.id)
             try:
-                await self._context.holds.answer(grant.id, Continue(grant=grant.fence), _ADMIT)
+                await self._context.holds.answer(grant.id, Continue(fence=grant.fence), _ADMIT)
             except TransportError as error:
                 _log.warning("a slot could not be passed on yet", decision=grant.id, error=str(error))
 
@@ -124,14 +124,14 @@ class Slots:
         if timer is not None:
             timer.cancel()
 
-    def _run_out(self, id_: str, pools: list[Pool]) -> None:
+    def _run_out(self, id_: str, pools: list[PoolConfig]) -> None:
         self._timers.pop(id_, None)
         wait_s = min(pool.wait_s for pool in pools)
         task = asyncio.create_task(self._run_out_now(id_, pools, wait_s))
         self._errands.add(task)
         task.add_done_callback(self._errands.discard)
 
-    async def _run_out_now(self, id_: str, pools: list[Pool], wait_s: float) -> None:
+    async def _run_out_now(self, id_: str, pools: list[PoolConfig], wait_s: float) -> None:
         try:
             ticket = await self._queue.look(id_)
             if ticket.status == "waiting":
@@ -140,15 +140,15 @@ class Slots:
             _log.warning("a wait could not be ended yet", decision=id_, error=str(error))
 
 
-def _names(pools: list[Pool]) -> str:
+def _names(pools: list[PoolConfig]) -> str:
     return " and ".join(pool.name for pool in pools)
 
 
-def _waits(pools: list[Pool], ticket: Ticket) -> str:
+def _waits(pools: list[PoolConfig], ticket: Ticket) -> str:
     return f"waits for {_names(pools)}: place {ticket.place}"
 
 
-def _denied(pools: list[Pool], ticket: Ticket, wait_s: float) -> Deny:
+def _denied(pools: list[PoolConfig], ticket: Ticket, wait_s: float) -> Deny:
     waited = f"and waited {wait_s:g} s for it in vain" if wait_s else "which never waits"
     at = f" (place {ticket.place})" if ticket.place else ""
     return Deny(
