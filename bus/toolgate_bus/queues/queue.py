@@ -42,6 +42,8 @@ class Request(NamedTuple):
     """The class: the higher goes first."""
     ageing_s: float = 30.0
     """Seconds of waiting that count as one level."""
+    wait_s: float = 3600.0
+    """So long it waits; then it has ended."""
 
 
 Status = Literal["given", "waiting", "closed"]
@@ -56,6 +58,20 @@ class Ticket(NamedTuple):
     """Rises with each time that something is given; 0 while it waits."""
     place: int = 0
     """Of those who wait for its first pool: 1 is next."""
+
+
+class Expiry(NamedTuple):
+    """A request that waited in vain."""
+
+    id: str
+    pools: tuple[str, ...]
+
+
+class Passage(NamedTuple):
+    """What time has brought: to whom something was given, and who waited in vain."""
+
+    given: tuple[str, ...] = ()
+    expired: tuple[Expiry, ...] = ()
 
 
 class Occupant(NamedTuple):

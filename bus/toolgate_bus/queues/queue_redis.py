@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, Protocol, cast
 
 from toolgate_bus.protocol.keys import Keys
-from toolgate_bus.queues.queue import MAX_LIMIT, Request, Status, Ticket
+from toolgate_bus.queues.queue import MAX_LIMIT, Expiry, Request, Status, Ticket
 from toolgate_bus.queues.queue_rules import QueueRules
 from toolgate_bus.transport.ports import Commands, override
 from toolgate_bus.transport.redis.scripts import Script
 
 LEASE_S: Final = 10.0
 """How long a slot outlives its orchestrator's last heartbeat."""
-KEPT_MS: Final = 600_000
+KEPT_MS: Final = 180_000
 """How long an end is remembered: longer than what tells of it may come again."""
 SCRIPT: Final = Script(__package__, "queue.lua")
 
@@ -38,10 +38,19 @@ class SlotQueue(Protocol):
         """How a request stands."""
 
     async def end(self, ids: Sequence[str]) -> list[Grant]:
-        """They run no longer, or want nothing any more; gives whom something was given for it."""
+        """They run no longer; gives whom something was given for it. Who never asked is passed over."""
 
-    async def keep(self, living: Collection[str]) -> list[Grant]:
-        """Renew what the living have, take back what the dead had; gives whom something was given for it."""
+    async def withdraw(self, ids: Sequence[str]) -> list[Grant]:
+        """They want nothing any more, even if they ask only now; gives whom something was given for it."""
+
+    async def renew(self, living: Collection[str]) -> None:
+        """These owners live: what they have they keep for another lease."""
+
+    async def lapse(self, living: Collection[str]) -> tuple[list[Grant], list[Expiry]]:
+        """Take back what all others had; gives whom something was given for it, and who waited in vain."""
+
+    async def list_grants(self) -> list[Grant]:
+        """All that is given and has not come back."""
 
     async def limit(self, pool: str, most: int | None) -> list[Grant]:
         """So many of a pool at a time; None is as configured."""
@@ -56,7 +65,8 @@ class RedisQueue(SlotQueue):
     @override
     async def ask(self, request: Request) -> Ticket:
         needs = [word for need in request.needs for word in (need.pool, need.limit, int(need.alone))]
-        whose = (request.owner, request.tenant, _text(request.weight), request.level, _text(request.ageing_s))
+        times = (_text(request.ageing_s), _text(request.wait_s))
+        whose = (request.owner, request.tenant, _text(request.weight), request.level, *times)
         return _read_ticket(await self._run("ask", request.id, *whose, *needs))
 
     @override
@@ -68,9 +78,23 @@ class RedisQueue(SlotQueue):
         return _read_grants(await self._run("end", *ids)) if ids else []
 
     @override
-    async def keep(self, living: Collection[str]) -> list[Grant]:
+    async def withdraw(self, ids: Sequence[str]) -> list[Grant]:
+        return _read_grants(await self._run("withdraw", *ids)) if ids else []
+
+    @override
+    async def renew(self, living: Collection[str]) -> None:
         await self._run("renew", *living)
-        return _read_grants(await self._run("lapse", *living))
+
+    @override
+    async def lapse(self, living: Collection[str]) -> tuple[list[Grant], list[Expiry]]:
+        given, expired = await self._run("lapse", *living)
+        return _read_grants(given), [
+            Expiry(_words(id_), tuple(map(_words, pools))) for id_, *pools in expired
+        ]
+
+    @override
+    async def list_grants(self) -> list[Grant]:
+        return _read_grants(await self._run("given"))
 
     @override
     async def limit(self, pool: str, most: int | None) -> list[Grant]:
@@ -98,13 +122,24 @@ class MemoryQueue(SlotQueue):
 
     @override
     async def end(self, ids: Sequence[str]) -> list[Grant]:
+        return self._grants(self.rules.end(ids, LEASE_S, time.time(), ever=False))
+
+    @override
+    async def withdraw(self, ids: Sequence[str]) -> list[Grant]:
         return self._grants(self.rules.end(ids, LEASE_S, time.time()))
 
     @override
-    async def keep(self, living: Collection[str]) -> list[Grant]:
-        now = time.time()
-        self.rules.renew(set(living), LEASE_S, now)
-        return self._grants(self.rules.lapse(set(living), LEASE_S, now))
+    async def renew(self, living: Collection[str]) -> None:
+        self.rules.renew(set(living), LEASE_S, time.time())
+
+    @override
+    async def lapse(self, living: Collection[str]) -> tuple[list[Grant], list[Expiry]]:
+        passage = self.rules.lapse(set(living), LEASE_S, time.time())
+        return self._grants(passage.given), list(passage.expired)
+
+    @override
+    async def list_grants(self) -> list[Grant]:
+        return self._grants(list(self.rules.held))
 
     @override
     async def limit(self, pool: str, most: int | None) -> list[Grant]:
@@ -123,5 +158,9 @@ def _read_ticket(reply: Any) -> Ticket:
     return Ticket(cast("Status", status.decode()), int(fence), int(place))
 
 
+def _words(raw: bytes) -> str:
+    return raw.decode("utf-8", "replace")
+
+
 def _read_grants(reply: Any) -> list[Grant]:
-    return [Grant(id_.decode("ascii", "replace"), int(fence)) for id_, fence in reply]
+    return [Grant(_words(id_), int(fence)) for id_, fence in reply]

@@ -1,7 +1,8 @@
 """The rules of slots as a pure book: what `lua/queue*.lua` do on a server, in memory.
 
-Within a level turns are fair by weight: start-time fair queueing, whose virtual time is each pool's own. A
+Within a level turns are fair by weight: start-time fair queueing, whose virtual time is each level's own. A
 request's tag is where its tenant's work ends so far, or now if that is past; the smallest tag goes first.
+Virtual time is the tag of whoever was served last, and never beyond those who were passed over.
 Between levels the higher goes first, and waiting lifts: who has waited longest lifts the whole level, and is
 itself served then. Who lacks another pool lets others pass, until it has waited so long that it counts
 one level more than it was born with: from then on nobody passes it.
@@ -12,7 +13,7 @@ from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass, field
 from typing import Final
 
-from toolgate_bus.queues.queue import MAX_WAITERS, SCAN, Need, Occupant, Request, Ticket
+from toolgate_bus.queues.queue import MAX_WAITERS, SCAN, Expiry, Need, Occupant, Passage, Request, Ticket
 
 AVERAGED: Final = 16
 CLOSED: Final = Ticket("closed")
@@ -27,6 +28,16 @@ class _Line:
 
 
 @dataclass(slots=True)
+class _Clock:
+    """Of one level of one pool."""
+
+    now: float = 0.0
+    """Virtual time: the tag of whoever was served last."""
+    ends: dict[str, float] = field(default_factory=dict)
+    """By tenant: where its work ends in virtual time."""
+
+
+@dataclass(slots=True)
 class _Pool:
     limit: int = 0
     ruled: int | None = None
@@ -34,10 +45,7 @@ class _Pool:
     has: set[str] = field(default_factory=set)
     alone: str = ""
     """Who has it all."""
-    now: float = 0.0
-    """Virtual time: the tag of whoever was served last."""
-    ends: dict[str, float] = field(default_factory=dict)
-    """By tenant: where its work ends in virtual time."""
+    clocks: dict[int, _Clock] = field(default_factory=dict)
     levels: dict[int, _Line] = field(default_factory=dict)
     average: float = 0.0
     """Seconds that a slot is kept, the latest counting most; 0 while nobody has come back."""
@@ -54,11 +62,12 @@ class _Pool:
 
     def charge(self, request: Request, work: float) -> None:
         """Put down work of a tenant, in slots; less than none takes it back."""
-        end = self.ends.get(request.tenant, self.now) + work / request.weight
-        if end > self.now:
-            self.ends[request.tenant] = end
+        clock = self.clocks.setdefault(request.level, _Clock())
+        end = clock.ends.get(request.tenant, clock.now) + work / request.weight
+        if end > clock.now:
+            clock.ends[request.tenant] = end
         else:
-            self.ends.pop(request.tenant, None)
+            clock.ends.pop(request.tenant, None)
 
     def note_end(self, request: Request, took: float) -> None:
         """A slot comes back: a tenant is charged for how long it was kept, against the average."""
@@ -74,6 +83,7 @@ class _Waiter:
     request: Request
     number: int
     since: float
+    until: float
     tags: dict[str, float]
 
 
@@ -124,12 +134,16 @@ class QueueRules:
 
     # ------------------------------------------------------------------ ending
 
-    def end(self, ids: Iterable[str], lease_s: float, now: float) -> list[str]:
-        """They run no longer, or want nothing any more; gives whom something was given for it."""
+    def end(self, ids: Iterable[str], lease_s: float, now: float, *, ever: bool = True) -> list[str]:
+        """They run no longer, or want nothing any more; gives whom something was given for it.
+
+        `ever` is for who may ask only after its end, and is given nothing then.
+        """
         touched: dict[str, None] = {}
         for id_ in ids:
             request = self._forget(id_, now)
-            self.over.add(id_)
+            if request is not None or ever:
+                self.over.add(id_)
             if request is not None:
                 touched |= dict.fromkeys(need.pool for need in request.needs)
         return self._serve(list(touched), lease_s, now)
@@ -140,22 +154,29 @@ class QueueRules:
             if request.owner in owners:
                 self.held[id_] = (request, fence, since, now + lease_s)
 
-    def lapse(self, living: Set[str], lease_s: float, now: float) -> list[str]:
-        """Take back from the dead: slots whose lease is over, and places in queues; gives who got them."""
-        dead = [(one.since, id_) for id_, one in self.waiting.items() if one.request.owner not in living]
+    def lapse(self, living: Set[str], lease_s: float, now: float) -> Passage:
+        """Take back from the dead places, and slots whose lease is over; end whose wait is over."""
+        late = sorted((one.until, id_) for id_, one in self.waiting.items() if one.until <= now)
+        expired = tuple(
+            Expiry(id_, tuple(need.pool for need in self.waiting[id_].request.needs)) for _, id_ in late
+        )
+        dead = [id_ for id_, one in self.waiting.items() if one.request.owner not in living]
         gone = [
-            (until, id_)
+            id_
             for id_, (request, _, _, until) in self.held.items()
             if request.owner not in living and until <= now
         ]
-        given = self.end([id_ for _, id_ in (*sorted(dead), *sorted(gone))], lease_s, now)
+        given = self.end([*(id_ for _, id_ in late), *sorted({*dead, *gone})], lease_s, now)
         # Waiting has changed the order as well: somebody may fit who was not first before.
         given += self._serve([name for name, pool in sorted(self.pools.items()) if pool.levels], lease_s, now)
         for name, pool in list(self.pools.items()):
-            pool.ends = {tenant: end for tenant, end in pool.ends.items() if end > pool.now}
-            if not (pool.has or pool.levels or pool.ends) and pool.ruled is None:
+            for level, clock in list(pool.clocks.items()):
+                clock.ends = {tenant: end for tenant, end in clock.ends.items() if end > clock.now}
+                if not clock.ends and level not in pool.levels:
+                    del pool.clocks[level]
+            if not (pool.has or pool.levels or pool.clocks) and pool.ruled is None:
                 del self.pools[name]
-        return given
+        return Passage(tuple(given), expired)
 
     # ------------------------------------------------------------------ operators
 
@@ -189,13 +210,14 @@ class QueueRules:
         tags = {}
         for need in request.needs:
             pool = self._pool(need.pool)
-            tag = tags[need.pool] = max(pool.now, pool.ends.get(request.tenant, 0.0))
-            pool.ends[request.tenant] = tag
+            clock = pool.clocks.setdefault(request.level, _Clock())
+            tag = tags[need.pool] = max(clock.now, clock.ends.get(request.tenant, 0.0))
+            clock.ends[request.tenant] = tag
             pool.charge(request, 1.0)
             level = pool.levels.setdefault(request.level, _Line())
             insort(level.by_tag, (tag, self.arrivals, request.id))
             insort(level.by_age, (now, self.arrivals, request.id))
-        self.waiting[request.id] = _Waiter(request, self.arrivals, now, tags)
+        self.waiting[request.id] = _Waiter(request, self.arrivals, now, now + request.wait_s, tags)
 
     def _forget(self, id_: str, now: float) -> Request | None:
         if (one := self.waiting.pop(id_, None)) is not None:
@@ -256,7 +278,10 @@ class QueueRules:
             pool = self._pool(need.pool)
             pool.has.add(id_)
             pool.alone = id_ if need.alone else pool.alone
-            pool.now = max(pool.now, one.tags[need.pool])
+            clock = pool.clocks.setdefault(one.request.level, _Clock())
+            line = pool.levels.get(one.request.level)
+            first = line.by_tag[0][0] if line is not None else one.tags[need.pool]
+            clock.now = max(clock.now, min(first, one.tags[need.pool]))
         self.held[id_] = (one.request, self.fence, now, now + lease_s)
 
     def _order(self, name: str, now: float) -> Iterator[str]:

@@ -1,16 +1,18 @@
 -- The rules of slots, which the server runs atomically (see `queue_rules.py` for the rules themselves).
 --
 -- Keys of one namespace, all in one slot (`p` is their prefix):
---     p:r:<request>            hash: state (waiting, given, over), owner, tenant, weight, level, ageing, number,
---                              since, fence, at, n, and for each need i: pi, ai (alone), ti (tag)
---     p:p:<pool>               hash: limit, ruled, alone, now (virtual), average
+--     p:r:<request>            hash: state (waiting, given), owner, tenant, weight, level, ageing, number,
+--                              since, fence, at, n, and for each need i: pi, ai (alone), ti (tag); or state: over
+--     p:p:<pool>               hash: limit, ruled, alone, average
 --     p:h:<pool>               set of requests that have a slot
---     p:e:<pool>               hash: tenant -> where its work ends in virtual time
+--     p:c:<pool>               set of levels that have a virtual time
+--     p:e:<pool>:<level>       hash: t<tenant> -> where its work ends in virtual time; now: that time
 --     p:v:<pool>               set of levels at which somebody waits
 --     p:t:<pool>:<level>       sorted set of who waits, by tag
 --     p:a:<pool>:<level>       sorted set of who waits, by time
 --     p:held                   sorted set of requests that have slots, by the end of their lease
---     p:waiting                sorted set of requests that wait, by time
+--     p:waiting                sorted set of requests that wait, by the end of their wait
+--     p:owners                 set of owners; p:w:<owner>, p:g:<owner>: sets of what waits, what has slots
 --     p:pools                  set of pools
 --     p:count                  hash: fence, arrivals
 -- KEYS[1]: prefix. ARGV: op, seconds of a lease, now (empty: the server's clock), milliseconds for which an end
@@ -47,7 +49,7 @@ local pools = {}
 local function pool(name)
   if pools[name] == nil then
     local one = fields(p .. ':p:' .. name)
-    one.limit, one.now, one.average = number(one.limit), number(one.now), number(one.average)
+    one.limit, one.average = number(one.limit), number(one.average)
     one.ruled, one.alone = tonumber(one.ruled or ''), one.alone or ''
     one.has = redis.call('SCARD', p .. ':h:' .. name)
     pools[name] = one
@@ -71,14 +73,18 @@ end
 local function member(r) return string.format('%015d:', number(r.number)) .. r.id end
 local function id_of(entry) return string.sub(entry, 17) end
 
-local function end_of(name, tenant) return tonumber(redis.call('HGET', p .. ':e:' .. name, tenant) or '') end
+local function clock_of(name, level) return p .. ':e:' .. name .. ':' .. level end
+local function virtual_now(clock) return number(redis.call('HGET', clock, 'now')) end
+local function end_of(clock, tenant) return tonumber(redis.call('HGET', clock, 't' .. tenant) or '') end
 local function charge(name, r, work)
-  local at = pool(name).now
-  local till = (end_of(name, r.tenant) or at) + work / tonumber(r.weight)
+  local clock = clock_of(name, r.level)
+  local at = virtual_now(clock)
+  local till = (end_of(clock, r.tenant) or at) + work / tonumber(r.weight)
+  redis.call('SADD', p .. ':c:' .. name, r.level)
   if till > at then
-    redis.call('HSET', p .. ':e:' .. name, r.tenant, text(till))
+    redis.call('HSET', clock, 't' .. r.tenant, text(till))
   else
-    redis.call('HDEL', p .. ':e:' .. name, r.tenant)
+    redis.call('HDEL', clock, 't' .. r.tenant)
   end
 end
 
@@ -138,6 +144,7 @@ local function leave(r)
     if redis.call('EXISTS', p .. ':a:' .. level) == 0 then redis.call('SREM', p .. ':v:' .. need.pool, r.level) end
   end
   redis.call('ZREM', p .. ':waiting', r.id)
+  redis.call('SREM', p .. ':w:' .. r.owner, r.id)
 end
 local function give(r)
   leave(r)
@@ -145,11 +152,15 @@ local function give(r)
   for _, need in ipairs(r.needs) do
     pool(need.pool).has = pool(need.pool).has + redis.call('SADD', p .. ':h:' .. need.pool, r.id)
     if need.alone then set(need.pool, 'alone', r.id) end
-    if need.tag > pool(need.pool).now then set(need.pool, 'now', need.tag) end
+    local clock, first = clock_of(need.pool, r.level), redis.call('ZRANGE', p .. ':t:' .. need.pool .. ':' .. r.level, 0, 0, 'WITHSCORES')[2]
+    local at = math.min(tonumber(first or '') or need.tag, need.tag)
+    redis.call('SADD', p .. ':c:' .. need.pool, r.level)
+    if at > virtual_now(clock) then redis.call('HSET', clock, 'now', text(at)) end
   end
   r.state, r.fence, r.at = 'given', text(fence), text(now)
   redis.call('HSET', p .. ':r:' .. r.id, 'state', r.state, 'fence', r.fence, 'at', r.at)
   redis.call('ZADD', p .. ':held', text(now + lease), r.id)
+  redis.call('SADD', p .. ':g:' .. r.owner, r.id)
 end
 -- Who is served next in a pool; nil where nobody fits, or somebody who must not be passed does not.
 local function find_next(name)
@@ -183,9 +194,11 @@ local function serve(names, given)
   return given
 end
 -- It runs no longer, or wants nothing any more; its pools are added to `touched`, each once.
-local function finish(id, touched, seen)
+local function finish(id, touched, seen, ever)
   local r = request(id)
   local was = r.state
+  if was == nil and not ever then return end
+  redis.call('DEL', p .. ':r:' .. id)
   redis.call('HSET', p .. ':r:' .. id, 'state', 'over')
   redis.call('PEXPIRE', p .. ':r:' .. id, keep)
   r.state = 'over'
@@ -212,6 +225,7 @@ local function finish(id, touched, seen)
     end
   end
   redis.call('ZREM', p .. ':held', id)
+  redis.call('SREM', p .. ':g:' .. r.owner, id)
 end
 local function waiters(name)
   local many = 0
@@ -239,9 +253,9 @@ end
 
 -- ---------------------------------------------------------------------- what is asked for
 
--- ask: id, owner, tenant, weight, level, ageing, then for each need: pool, limit, alone
+-- ask: id, owner, tenant, weight, level, ageing, wait, then for each need: pool, limit, alone
 if op == 'ask' then
-  local id, first = ARGV[5], 11
+  local id, first = ARGV[5], 12
   local r = request(id)
   if r.state ~= nil then return look(id) end
   local names = {}
@@ -259,28 +273,38 @@ if op == 'ask' then
   local words = {'state', r.state, 'owner', r.owner, 'tenant', r.tenant, 'weight', r.weight, 'level', r.level,
     'ageing', r.ageing, 'number', r.number, 'since', r.since, 'n', r.n}
   for i, name in ipairs(names) do
-    local tag = math.max(pool(name).now, end_of(name, r.tenant) or 0)
+    local clock = clock_of(name, r.level)
+    local tag = math.max(virtual_now(clock), end_of(clock, r.tenant) or 0)
     local alone = ARGV[first + 3 * (i - 1) + 2] == '1'
     r.needs[i] = {pool = name, alone = alone, tag = tag}
     for _, word in ipairs({'p' .. i, name, 'a' .. i, alone and '1' or '0', 't' .. i, text(tag)}) do
       words[#words + 1] = word
     end
-    redis.call('HSET', p .. ':e:' .. name, r.tenant, text(tag))
+    redis.call('HSET', clock, 't' .. r.tenant, text(tag))
     charge(name, r, 1)
     redis.call('SADD', p .. ':v:' .. name, r.level)
     redis.call('ZADD', p .. ':t:' .. name .. ':' .. r.level, text(tag), member(r))
     redis.call('ZADD', p .. ':a:' .. name .. ':' .. r.level, r.since, member(r))
   end
   redis.call('HSET', p .. ':r:' .. id, unpack(words))
-  redis.call('ZADD', p .. ':waiting', r.since, id)
+  redis.call('ZADD', p .. ':waiting', text(now + tonumber(ARGV[11])), id)
+  redis.call('SADD', p .. ':owners', r.owner)
+  redis.call('SADD', p .. ':w:' .. r.owner, id)
   serve(names, {})
   return look(id)
 end
 if op == 'look' then return look(ARGV[5]) end
--- end: ids…; gives [id, fence] of each to whom something was given
-if op == 'end' then
+-- given: gives [id, fence] of all that have slots
+if op == 'given' then
+  local all = {}
+  for i, id in ipairs(redis.call('ZRANGE', p .. ':held', 0, -1)) do all[i] = {id, request(id).fence} end
+  return all
+end
+-- end (of what was asked for), withdraw (also before it is): ids…; gives [id, fence] of each to whom
+-- something was given
+if op == 'end' or op == 'withdraw' then
   local touched, seen = {}, {}
-  for i = 5, #ARGV do finish(ARGV[i], touched, seen) end
+  for i = 5, #ARGV do finish(ARGV[i], touched, seen, op == 'withdraw') end
   return serve(touched, {})
 end
 -- limit: pool, most (empty: as configured)
@@ -294,30 +318,55 @@ end
 local living = {}
 for i = 5, #ARGV do living[ARGV[i]] = true end
 if op == 'renew' then
-  for _, id in ipairs(redis.call('ZRANGE', p .. ':held', 0, -1)) do
-    if living[request(id).owner] then redis.call('ZADD', p .. ':held', text(now + lease), id) end
+  for owner in pairs(living) do
+    for _, id in ipairs(redis.call('SMEMBERS', p .. ':g:' .. owner)) do
+      redis.call('ZADD', p .. ':held', text(now + lease), id)
+    end
   end
   return {}
 end
-local touched, seen, gone = {}, {}, {}
-for _, id in ipairs(redis.call('ZRANGE', p .. ':waiting', 0, -1)) do
-  if not living[request(id).owner] then gone[#gone + 1] = id end
+-- lapse gives [[id, fence] of each to whom something was given, [id, pools…] of each whose wait was over]
+local touched, seen, gone, expired = {}, {}, {}, {}
+local late = redis.call('ZRANGE', p .. ':waiting', '-inf', text(now), 'BYSCORE')
+for i, id in ipairs(late) do
+  expired[i] = {id}
+  for _, need in ipairs(request(id).needs) do expired[i][#expired[i] + 1] = need.pool end
 end
-for _, id in ipairs(redis.call('ZRANGE', p .. ':held', '-inf', text(now), 'BYSCORE')) do
-  if not living[request(id).owner] then gone[#gone + 1] = id end
+for _, owner in ipairs(redis.call('SMEMBERS', p .. ':owners')) do
+  if not living[owner] then
+    for _, id in ipairs(redis.call('SMEMBERS', p .. ':w:' .. owner)) do gone[#gone + 1] = id end
+    for _, id in ipairs(redis.call('SMEMBERS', p .. ':g:' .. owner)) do
+      if tonumber(redis.call('ZSCORE', p .. ':held', id)) <= now then gone[#gone + 1] = id end
+    end
+    if redis.call('EXISTS', p .. ':w:' .. owner, p .. ':g:' .. owner) == 0 then redis.call('SREM', p .. ':owners', owner) end
+  end
 end
-for _, id in ipairs(gone) do finish(id, touched, seen) end
+table.sort(gone)
+for _, id in ipairs(late) do finish(id, touched, seen, true) end
+for _, id in ipairs(gone) do
+  if request(id).state ~= 'over' then finish(id, touched, seen, true) end
+end
 local given = serve(touched, {})
 local names = redis.call('SMEMBERS', p .. ':pools')
 table.sort(names)
 serve(names, given)
 for _, name in ipairs(names) do
-  for _, tenant in ipairs(redis.call('HKEYS', p .. ':e:' .. name)) do
-    if end_of(name, tenant) <= pool(name).now then redis.call('HDEL', p .. ':e:' .. name, tenant) end
+  for _, level in ipairs(redis.call('SMEMBERS', p .. ':c:' .. name)) do
+    local clock = clock_of(name, level)
+    local at, flat, busy = virtual_now(clock), redis.call('HGETALL', clock), false
+    for i = 1, #flat, 2 do
+      if flat[i] ~= 'now' then
+        if tonumber(flat[i + 1]) <= at then redis.call('HDEL', clock, flat[i]) else busy = true end
+      end
+    end
+    if not busy and redis.call('SISMEMBER', p .. ':v:' .. name, level) == 0 then
+      redis.call('DEL', clock)
+      redis.call('SREM', p .. ':c:' .. name, level)
+    end
   end
-  if pool(name).has == 0 and pool(name).ruled == nil and redis.call('EXISTS', p .. ':v:' .. name, p .. ':e:' .. name) == 0 then
+  if pool(name).has == 0 and pool(name).ruled == nil and redis.call('EXISTS', p .. ':v:' .. name, p .. ':c:' .. name) == 0 then
     redis.call('DEL', p .. ':p:' .. name)
     redis.call('SREM', p .. ':pools', name)
   end
 end
-return given
+return {given, expired}

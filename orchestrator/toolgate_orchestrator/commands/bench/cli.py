@@ -19,11 +19,13 @@ from toolgate_bus.errors import ConfigError
 from toolgate_bus.server.embedded import Server, private_server
 
 from toolgate_orchestrator.commands.bench.fleet_cli import fleet
+from toolgate_orchestrator.commands.bench.slots_cli import slots
 
 bench = typer.Typer(
     name="bench", invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]}
 )
 bench.command("fleet")(fleet)
+bench.command("slots")(slots)
 
 
 class Size(StrEnum):
@@ -115,6 +117,7 @@ def measure_decisions(
       toolgate bench --observed                  what metrics and facts cost
       toolgate bench --loops                     a slow turn on two loops
       toolgate bench fleet                       many agents at once
+      toolgate bench slots                       many agents for few slots
 
     Every 16th call is denied and every 8th replaced, which the others verify; no two calls are alike, and
     every decision is checked: at the first wrong one it ends with 1. The floor is raw Redis ping-pong on the

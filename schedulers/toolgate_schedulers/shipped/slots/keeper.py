@@ -5,11 +5,12 @@ is told again.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from toolgate_bus.errors import CodecError, TransportError
 from toolgate_bus.protocol.packing import pack, unpack
+from toolgate_bus.queues.queue import Expiry
 from toolgate_bus.queues.queue_redis import Grant, SlotQueue
 from toolgate_bus.telemetry.loggers import get_logger
 
@@ -17,10 +18,11 @@ from toolgate_schedulers.author.scheduler import SchedulerContext
 
 LEASE_S: Final = 3.0
 TICK_S: Final = 0.5
-MEND_S: Final = 5.0
-"""Seconds between two looks at those who wait: whoever was to tell them may have died."""
+RENEW_S: Final = 2.0
+MEND_S: Final = 2.0
+"""Seconds between two looks at who has something and may not know it."""
+HURRY_S: Final = (0.02, 0.1, 0.5)
 ENDS: Final = frozenset(("tool:post", "tool:error", "tool:unused", "provider:error", "usage"))
-SLACK_S: Final = 5.0
 _log = get_logger("toolgate.slots")
 
 
@@ -41,58 +43,98 @@ class SlotKeeper:
         self,
         context: SchedulerContext,
         queue: SlotQueue,
-        pass_on: Callable[[Iterable[Grant]], Awaitable[None]],
-        give_up: Callable[[str, str], Awaitable[None]],
+        pass_on: Callable[[Grant], Coroutine[Any, Any, bool]],
+        deny: Callable[[Expiry], Coroutine[Any, Any, bool]],
     ) -> None:
-        self._context, self._queue, self._pass_on, self._give_up = context, queue, pass_on, give_up
+        self._context, self._queue, self._pass_on, self._deny = context, queue, pass_on, deny
         self._facts, self._store = context.shared.facts, context.store
         self._name, self._replica = f"slots:{context.name}", context.replica.encode()
-        self._resumed = False
-        self._kept = self._mended = float("-inf")
+        self._read = b""
+        self._told: set[str] = set()
+        self._untold: set[str] = set()
+        self._errands: set[asyncio.Task[None]] = set()
 
     async def run(self) -> None:
         """Work until cancelled; a server that is away is waited for."""
-        while True:
-            try:
-                leads = await self.step()
-            except TransportError as error:
-                leads = self._resumed = False
-                _log.info("the slots wait for the bus", error=str(error))
-            if not leads:
+        try:
+            while True:
+                try:
+                    if await self._leads():
+                        await self._reign()
+                except TransportError as error:
+                    _log.info("the slots wait for the bus", error=str(error))
                 await asyncio.sleep(TICK_S)
+        finally:
+            for errand in self._errands:
+                errand.cancel()
 
-    async def step(self) -> bool:
-        """One pass; False where another keeps these."""
-        if not await self._leads():
-            self._resumed = False
-            return False
-        if not self._resumed:
-            self._facts.resume(await self._places())
-            self._resumed = True
-        facts = await self._facts.next()
-        if ended := list(dict.fromkeys(filter(None, map(ended_by, facts)))):
-            await self._pass_on(await self._queue.end(ended))
-        if facts:
-            await self._store.put(f"{self._name}:read", pack(self._facts.positions))
-        now = asyncio.get_running_loop().time()
-        if now - self._kept >= TICK_S:
-            self._kept = now
-            await self._pass_on(await self._queue.keep(await self._facts.alive()))
-        if now - self._mended >= MEND_S:
-            self._mended = now
-            await self._mend()
-        return True
+    async def _reign(self) -> None:
+        """Keep the slots for as long as this replica leads."""
+        self._facts.resume(await self._places())
+        self._told, self._untold = set(), set()
+        following = asyncio.create_task(self._follow())
+        try:
+            renewed = mended = float("-inf")
+            while not following.done() and await self._leads():
+                living, now = await self._facts.alive(), asyncio.get_running_loop().time()
+                if now - renewed >= RENEW_S:
+                    renewed = now
+                    await self._queue.renew(living)
+                given, expired = await self._queue.lapse(living)
+                self.tell(given)
+                for one in expired:
+                    self._errand(one.id, self._deny(one))
+                if now - mended >= MEND_S:
+                    mended = now
+                    await self._mend()
+                if self._read:
+                    await self._store.put(f"{self._name}:read", self._read)
+                await asyncio.wait([following], timeout=TICK_S)
+        finally:
+            following.cancel()
+            await asyncio.wait([following])
+        if not following.cancelled() and (error := following.exception()) is not None:
+            raise error
+
+    async def _follow(self) -> None:
+        """Free what ends, as the facts tell of it."""
+        while True:
+            facts = await self._facts.next()
+            if ended := list(dict.fromkeys(filter(None, map(ended_by, facts)))):
+                self.tell(await self._queue.end(ended))
+            self._read = pack(self._facts.positions)
+
+    def tell(self, grants: Iterable[Grant], pauses: Sequence[float] = HURRY_S) -> None:
+        """Answer those to whom something was given while they waited; who cannot be told now, is later."""
+        for grant in grants:
+            self._errand(grant.id, self._tell(grant, pauses))
+
+    async def _tell(self, grant: Grant, pauses: Sequence[float]) -> None:
+        # What was given at once after it was asked for may be given before the hold is stored.
+        for pause in (*pauses, None):
+            if await self._pass_on(grant) or pause is None:
+                break
+            await asyncio.sleep(pause)
+        self._told.add(grant.id)
+
+    def _errand(self, id_: str, act: Coroutine[Any, Any, object]) -> None:
+        async def run() -> None:
+            try:
+                await act
+            except TransportError as error:
+                _log.warning("one who waits for a slot could not be told yet", decision=id_, error=str(error))
+
+        errand = asyncio.create_task(run())
+        self._errands.add(errand)
+        errand.add_done_callback(self._errands.discard)
 
     async def _mend(self) -> None:
-        """Tell those who still wait for an answer what has become of them."""
-        for held in await self._context.holds.open():
-            if held.question.phase != "admit":
-                continue
-            ticket = await self._queue.look(held.decision_id)
-            if ticket.status == "given":
-                await self._pass_on([Grant(held.decision_id, ticket.fence)])
-            elif ticket.status == "closed" or held.seconds_left < SLACK_S:
-                await self._give_up(held.decision_id, "This call waited for a slot in vain. Try again later.")
+        """Tell those again who had something at the last look: whoever was to tell them may have died."""
+        given = {grant.id: grant for grant in await self._queue.list_grants()}
+        self._told &= given.keys()
+        untold = given.keys() - self._told
+        self.tell([given[id_] for id_ in untold & self._untold], ())
+        self._untold = untold
 
     async def _places(self) -> dict[str, str]:
         raw = await self._store.get(f"{self._name}:read")
@@ -105,7 +147,6 @@ class SlotKeeper:
     async def _leads(self) -> bool:
         key = f"{self._name}:keeper"
         if await self._store.add(key, self._replica, LEASE_S):
-            self._resumed = False
             return True
         if await self._store.get(key) != self._replica:
             return False
