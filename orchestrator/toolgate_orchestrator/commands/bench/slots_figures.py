@@ -21,7 +21,7 @@ FAULT_S: Final = 15.0
 """After a fault, while leases of the dead run out."""
 
 
-class Run(NamedTuple):
+class SlotUse(NamedTuple):
     """One time that somebody had a slot."""
 
     tenant: str
@@ -40,9 +40,9 @@ class Journal(NamedTuple):
     over: float
 
 
-def find_runs(journals: Iterable[Journal]) -> list[Run]:
+def find_runs(journals: Iterable[Journal]) -> list[SlotUse]:
     """Every run, the first first."""
-    runs: list[Run] = []
+    runs: list[SlotUse] = []
     for journal in journals:
         asked: dict[int, float] = {}
         begun: dict[int, Moment] = {}
@@ -52,17 +52,17 @@ def find_runs(journals: Iterable[Journal]) -> list[Run]:
             elif moment.what == "start":
                 begun[moment.agent] = moment
             elif moment.what == "end" and (first := begun.pop(moment.agent, None)) is not None:
-                runs.append(_run(first, asked[moment.agent], moment.at))
-        runs += [_run(first, asked[agent], journal.over) for agent, first in begun.items()]
+                runs.append(_use(first, asked[moment.agent], moment.at))
+        runs += [_use(first, asked[agent], journal.over) for agent, first in begun.items()]
     return sorted(runs, key=lambda run: run.start)
 
 
-def _run(first: Moment, asked: float, end: float) -> Run:
+def _use(first: Moment, asked: float, end: float) -> SlotUse:
     tenant, urgent, key, at, fence = first.tenant, first.urgent, first.key, first.at, first.fence
-    return Run(tenant, urgent, key, at - asked, at, end, fence)
+    return SlotUse(tenant, urgent, key, at - asked, at, end, fence)
 
 
-def count_excess(runs: Iterable[Run], limit: int) -> int:
+def count_excess(runs: Iterable[SlotUse], limit: int) -> int:
     """How often somebody began while as many as there may be were running with the same key."""
     edges: dict[int, list[tuple[float, int]]] = defaultdict(list)
     for run in runs:
@@ -76,7 +76,7 @@ def count_excess(runs: Iterable[Run], limit: int) -> int:
     return excess
 
 
-def count_stale(runs: Iterable[Run]) -> int:
+def count_stale(runs: Iterable[SlotUse]) -> int:
     """How often a fencing number was not above that of who had the same key before, one at a time."""
     last: dict[int, int] = {}
     stale = 0
@@ -135,7 +135,7 @@ class SlotRun:
             },
         }
 
-    def _busy(self, runs: Sequence[Run]) -> float | None:
+    def _busy(self, runs: Sequence[SlotUse]) -> float | None:
         """Percent of slot time that was used, outside of what faults touch; None without keys of one pool."""
         if self.load.keys > 1:
             return None
@@ -146,14 +146,14 @@ class SlotRun:
         there = self.load.limit * sum(last - first for first, last in calm)
         return round(100 * used / there, 2) if there else None
 
-    def _count_starved(self, runs: Sequence[Run]) -> int:
+    def _count_starved(self, runs: Sequence[SlotUse]) -> int:
         """Agents of a process that lived to the end which never had their turn, though each could have."""
         served: set[tuple[str, bool]] = {(run.tenant, run.urgent) for run in runs}
         wanted = {(one.tenant, one.urgent) for journal in self.journals for one in journal.moments}
         return len(wanted - served)
 
 
-def _slot_time(runs: Iterable[Run]) -> float:
+def _slot_time(runs: Iterable[SlotUse]) -> float:
     return sum(run.end - run.start for run in runs)
 
 
@@ -167,7 +167,7 @@ def _calm(first: float, last: float, faults: Sequence[float]) -> list[tuple[floa
     return [*parts, *([(at, last)] if at < last else [])]
 
 
-def _windows(runs: Sequence[Run], first: float, last: float) -> list[list[Run]]:
+def _windows(runs: Sequence[SlotUse], first: float, last: float) -> list[list[SlotUse]]:
     """The runs of the low class that began in each window, of those windows that are large enough."""
     whole = int((last - first) // WINDOW_S)
     found = [
@@ -181,7 +181,7 @@ def _windows(runs: Sequence[Run], first: float, last: float) -> list[list[Run]]:
     return [window for window in found if len(window) >= MIN_WINDOW]
 
 
-def _shares(runs: Sequence[Run]) -> dict[str, float]:
+def _shares(runs: Sequence[SlotUse]) -> dict[str, float]:
     """Percent of slot time by tenant."""
     used = dict.fromkeys(TENANTS, 0.0)
     for run in runs:
@@ -190,7 +190,7 @@ def _shares(runs: Sequence[Run]) -> dict[str, float]:
     return {name: round(100 * each / total, 2) for name, each in used.items()}
 
 
-def _worst(windows: Sequence[Sequence[Run]]) -> float | None:
+def _worst(windows: Sequence[Sequence[SlotUse]]) -> float | None:
     """By how many points a tenant was at most away from what its weight gives it, in any window."""
     whole = sum(TENANTS.values())
     away = [
