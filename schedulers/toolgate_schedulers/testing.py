@@ -22,6 +22,7 @@ from toolgate_bus.errors import ToolgateError
 from toolgate_bus.protocol import codec, packing
 from toolgate_bus.protocol.agents import LiveAgent, Stop
 from toolgate_bus.protocol.events import Failure, Hold, ToolSelecting, Verdict
+from toolgate_bus.protocol.pauses import StandingPauses
 from toolgate_bus.ruling.conditions import globs
 from toolgate_bus.state.shared import MemoryFacts, make_shared_state
 from toolgate_bus.state.shared_state import SharedState
@@ -229,6 +230,10 @@ class _Ears:
 
     def on_stop_order(self, order: Stop) -> Sequence[str]:
         """There is nothing to stop."""
+        return ()
+
+    def on_pauses(self, found: StandingPauses) -> Sequence[str]:
+        """No session is behind these questions."""
         return ()
 
     def holds(self) -> Sequence[HoldPlace]:

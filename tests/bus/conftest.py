@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from toolgate_bus.protocol import codec, packing
 from toolgate_bus.protocol.agents import LiveAgent, Stop
+from toolgate_bus.protocol.pauses import StandingPauses
 from toolgate_bus.transport.memory import MemoryHub
 from toolgate_bus.transport.ports import Delivery, HoldPlace, Member, OrchestratorBus, SchedulerBus
 from toolgate_bus.transport.redis.connection import RedisCommands
@@ -25,6 +26,7 @@ class Ears:
     connections: list[bool] = field(default_factory=list)
     living: list[LiveAgent] = field(default_factory=list)
     orders: list[Stop] = field(default_factory=list)
+    pauses: list[StandingPauses] = field(default_factory=list)
 
     def on_verdicts(self, frames: Sequence[tuple[str, bytes]]) -> None:
         self.frames += frames
@@ -43,6 +45,10 @@ class Ears:
 
     def on_stop_order(self, order: Stop) -> Sequence[str]:
         self.orders.append(order)
+        return [one.session for one in self.living]
+
+    def on_pauses(self, found: StandingPauses) -> Sequence[str]:
+        self.pauses.append(found)
         return [one.session for one in self.living]
 
     def holds(self) -> Sequence[HoldPlace]:

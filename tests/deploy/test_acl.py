@@ -191,6 +191,10 @@ async def test_every_role_does_its_work_under_its_rules(under_rules, process, wa
     asked = await wait_until(waiting, timeout=60)
     toolgate(under_rules, "operator", "approvals", "show", asked[0]["id"])
     assert "No agent" not in toolgate(under_rules, "operator", "agents")
+    (paused,) = rows(toolgate(under_rules, "operator", "agents", "pause", "--all", "--json"))
+    assert [len(paused[which]) for which in ("paused", "agents", "deaf")] == [1, 1, 0]
+    (resumed,) = rows(toolgate(under_rules, "console", "agents", "resume", "--all", "--json"))
+    assert [len(resumed[which]) for which in ("resumed", "agents", "deaf")] == [1, 1, 0]
     toolgate(under_rules, "console", "approvals", "approve", asked[0]["id"], "--always")
     await wait_until(lambda: not agent.alive or under_rules.denied(), timeout=60)
     assert not under_rules.denied()
@@ -318,6 +322,9 @@ FORBIDDEN = [
     (("agent",), "DEL", ROSTER),
     (("agent", "reader"), "XADD", "tg:{default:0}:ctl:o1", *ADD),
     (("agent",), "GET", "tg:{default}:agents:o2"),
+    (("agent", "reader", "exporter", "notify", "doctor"), "HSET", f"{STORE}pauses", "mark", "1"),
+    (("agent", *READERS), "DEL", f"{STORE}pauses"),
+    (("reader", "exporter", "notify"), "HGETALL", f"{STORE}pauses"),
     (("agent",), "EVAL", "return 1", "0"),
     (("agent",), "SCAN", "0"),
     # a scheduler speaks for itself

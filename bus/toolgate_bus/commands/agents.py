@@ -1,4 +1,4 @@
-"""`toolgate agents`: the live trees of agents, and one hand on the stop."""
+"""`toolgate agents`: the live trees of agents, and one hand on the stop. Pauses are in `pauses`."""
 
 import getpass
 import secrets
@@ -23,6 +23,7 @@ from toolgate_bus.commands.options import (
     refuse_options_before,
     run_async,
 )
+from toolgate_bus.commands.pauses import pause, pauses, resume
 from toolgate_bus.commands.terminal import new_table, print_json
 from toolgate_bus.errors import ConfigError, TransportError
 from toolgate_bus.protocol.agents import LiveAgent, forest, select_targets, stop_of
@@ -32,7 +33,7 @@ from toolgate_bus.transport.redis.connection import RedisCommands
 from toolgate_bus.transport.redis.roster import BEAT_SECONDS, EXPIRY_SECONDS
 
 OVERVIEW = """
-See the agents that are alive, and stop them.
+See the agents that are alive, stop them, and have them pause.
 
 \b
   toolgate agents                     trees of agents, and what each does now
@@ -40,6 +41,9 @@ See the agents that are alive, and stop them.
   toolgate agents stop 4f2a           an agent and all that work for it
   toolgate agents stop 4f2a --now     and not even after the tools that run
   toolgate agents stop --all          everyone in the namespace
+  toolgate agents pause --all         their next calls wait, until:
+  toolgate agents resume --all        they go on
+  toolgate agents pauses              what is paused, by whom, how long yet
 
 `spent` is what an agent's tools and LLM told of costs; with --json, in
 millionths. Exit codes: 0 shown, 1 the bus is away, 2 an option is wrong, or
@@ -47,6 +51,8 @@ no server was found.
 """
 
 app = typer.Typer(name="agents", help=OVERVIEW, invoke_without_command=True)
+for _command in (pause, resume, pauses):
+    app.command()(_command)
 
 _LOOK_S: Final = 0.05
 _SAY_AGAIN_S: Final = 1.0
@@ -191,7 +197,7 @@ def _table(agents: Collection[LiveAgent]) -> Table:
         cells = (
             f"{'  ' * depth}{one.agent or '(no name)'}",
             one.session[:8],
-            one.doing,
+            f"paused: {one.doing}" if one.paused else one.doing,
             one.turns,
             one.calls,
             one.vetoes or "·",

@@ -7,6 +7,7 @@ Nothing here opens a connection.
 import asyncio
 import contextlib
 import gc
+import re
 import shlex
 import shutil
 import signal
@@ -30,6 +31,9 @@ Result = TypeVar("Result")
 
 COLLECT_AFTER = (10_000, 20, 50)
 """Allocations before the collector looks: a command makes many small values that go by themselves."""
+
+_SPAN: Final = re.compile(r"(\d{1,6}(?:\.\d{1,3})?)(s|m|h|d)?")
+_SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400, None: 1}
 
 RedisOption = Annotated[
     str | None,
@@ -152,6 +156,14 @@ def serve_metrics(port: int | None, address: str, side: str) -> Iterator[str | N
     finally:
         _measured.remove(side)
         serving.close()
+
+
+def parse_span(text: str, option: str) -> float:
+    """Seconds of `90`, `90s`, `10m`, `2h` or `1d`; raises ConfigError."""
+    found = _SPAN.fullmatch(text)
+    if found is None:
+        raise ConfigError(f"{option} {text}: write seconds, or 10m, 2h, 1d")
+    return float(found[1]) * _SECONDS[found[2]]
 
 
 def refuse_options_before(ctx: typer.Context) -> None:

@@ -103,6 +103,7 @@ _REQUEST: Final[Mapping[str, Check]] = {
 }
 _TURN: Final[Mapping[str, Check]] = {**_WHOSE, "loop": str, "status": str, "iterations": _count}
 _DELEGATION: Final[Mapping[str, Check]] = {**_WHOSE, "sub_session_id": str, "status": str}
+_PAUSED: Final[Mapping[str, Check]] = {**_WHOSE, "by": str, "pause": str, "status": str}
 _EVENTS: Final[Mapping[str, Mapping[str, Check]]] = {
     "decision": _DECISION,
     "verdict": {**_SAID, "id": _id, "agent": str, "tool_label": str, "disagreeing": _texts},
@@ -110,6 +111,7 @@ _EVENTS: Final[Mapping[str, Mapping[str, Check]]] = {
     **dict.fromkeys(("usage", "provider:error"), _REQUEST),
     "turn": _TURN,
     "agent:stop": {**_WHOSE, "by": str, "now": bool},
+    **dict.fromkeys(("agent:pause", "agent:resume", "tool:paused"), _PAUSED),
     **dict.fromkeys(("delegate:agent_spawned", "delegate:agent_resumed", "delegate:error"), _DELEGATION),
     **dict.fromkeys(("delegate:agent_completed", "delegate:agent_cancelled"), _DELEGATION),
 }

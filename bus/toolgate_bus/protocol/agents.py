@@ -42,6 +42,8 @@ class LiveAgent:
     """What its tools and its LLM cost so far, in micro-units."""
     age: float = 0.0
     """Seconds since its session began, by its own clock."""
+    paused: str = ""
+    """Id of the pause that means it: its next calls wait. Empty where there is none."""
     orchestrator: str = ""
     """Of the process that runs it."""
 
@@ -209,7 +211,7 @@ def _agent(orchestrator: str, told: Any) -> LiveAgent | None:
     known: dict[str, Any] = {"orchestrator": orchestrator, "lineage": _texts(told.get("lineage"))}
     for field in fields(LiveAgent):
         value = told.get(field.name)
-        if field.name in ("session", "root", "agent", "doing") and isinstance(value, str):
+        if field.name in ("session", "root", "agent", "doing", "paused") and isinstance(value, str):
             known[field.name] = value[:_TEXT]
         elif field.name == "parent" and isinstance(value, str):
             known["parent"] = value[:_TEXT]

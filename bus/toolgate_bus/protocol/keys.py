@@ -57,6 +57,11 @@ class Keys:
         return f"{self._ns}:agents:{orchestrator}"
 
     @property
+    def pauses(self) -> str:
+        """Hash of what operators have paused, a field each, and when that was last changed."""
+        return self.store_key("pauses")
+
+    @property
     def starts(self) -> str:
         """Counter that orders starts in the namespace."""
         return f"{self._ns}:roster-starts"

@@ -134,12 +134,16 @@ TOOL_CALLS: Final = _counter(
     "outcome",
 )
 TOOL_SECONDS: Final = _seconds("tool", "One run of a tool.", "tool", buckets=SLOW)
+PAUSED_SECONDS: Final = _seconds(
+    "paused", "How long calls waited for an operator: resumed, cancelled.", "status", buckets=SLOW
+)
 
 FLEET: Final = (
     *(DECISIONS, DECISION_SECONDS, ASKED, VERDICTS, RULE_VERDICTS, VERDICT_SECONDS, DECIDED),
     ADMISSION_SECONDS,
     *(SILENT, FAILED_OPEN, PASSED_OVER, LATE, INVALID_MODIFIES, PRIORITY_CAPPED, SHADOW_DISAGREEMENTS),
     *(TURNS, TURN_SECONDS, PROVIDER_REQUESTS, PROVIDER_SECONDS, TOKENS, COST, TOOL_CALLS, TOOL_SECONDS),
+    PAUSED_SECONDS,
 )
 
 # ---------------------------------------------------------------------- each process only
@@ -169,6 +173,8 @@ HOLDS: Final = _counter("holds", "Questions a scheduler held.", "scheduler")
 HOLDS_LOST: Final = _counter(
     "holds_lost", "Holds that the server had forgotten: their questions were asked again.", "scheduler"
 )
+PAUSED_CALLS: Final = _gauge("paused_calls", "Calls that wait now because an operator paused their agent.")
+PAUSED_AGENTS: Final = _gauge("list_paused", "Live sessions of this process that operators have paused.")
 WITHDRAWN: Final = _counter("withdrawn_questions", "Questions nobody waits for any longer.", "scheduler")
 BUDGET_SETTLEMENTS: Final = _counter(
     "budget_settlements",
@@ -231,6 +237,7 @@ PROCESS: Final = (
         HOLDS,
         HOLDS_LOST,
     ),
+    *(PAUSED_CALLS, PAUSED_AGENTS),
     *(WITHDRAWN, GATE_FAULTS, BUDGET_SETTLEMENTS, BUDGET_OVERRUNS, BUDGET_ORPHANS, SHORT_WRITES),
     *(CONNECTED, BAD_MESSAGES, RECONNECTS, RECREATED, ROSTER_STRANGERS, LOOP_LAG),
 )

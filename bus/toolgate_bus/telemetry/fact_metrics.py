@@ -21,6 +21,7 @@ MAX_COUNT: Final = 1e15
 OUTCOMES: Final = frozenset({"continue", "modify", "deny", "cancelled"})
 ACTIONS: Final = frozenset({"continue", "deny", "modify", "ask_user", "hold", "failed"})
 STATUSES: Final = frozenset({"completed", "incomplete", "cancelled", "error"})
+PAUSES: Final = frozenset({"resumed", "cancelled"})
 NOT_TOOLS: Final = frozenset({"UnknownTool", "InvalidToolCall"})
 """Errors of calls whose tool may be anything that an LLM writes."""
 _KINDS: Final = tuple(
@@ -173,6 +174,10 @@ def _tool(fact: Fact) -> Iterable[MetricUpdate]:
     return found
 
 
+def _pause(fact: Fact) -> Iterable[MetricUpdate]:
+    return _duration(definitions.PAUSED_SECONDS, fact, (_one_of(fact.get("status"), PAUSES),))
+
+
 _BY_EVENT: Final = {
     "decision": _decision,
     "verdict": _beside,
@@ -182,6 +187,7 @@ _BY_EVENT: Final = {
     "tool:post": _tool,
     "tool:error": _tool,
     "tool:unused": _tool,
+    "tool:paused": _pause,
 }
 
 

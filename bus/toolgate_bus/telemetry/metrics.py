@@ -244,6 +244,11 @@ _namespaces: Final[set[str]] = set()
 _connected: Final[dict[Labels, float]] = {}
 CONNECTED: Final = Gauges(definitions.CONNECTED, _connected)
 _ours.append(CONNECTED)
+_paused_calls: Final[dict[Labels, float]] = {(): 0.0}
+PAUSED_CALLS: Final = Gauges(definitions.PAUSED_CALLS, _paused_calls)
+_paused_agents: Final[dict[Labels, float]] = {(): 0.0}
+PAUSED_AGENTS: Final = Gauges(definitions.PAUSED_AGENTS, _paused_agents)
+_ours.extend((PAUSED_CALLS, PAUSED_AGENTS))
 
 
 def _register() -> None:
@@ -295,6 +300,12 @@ agreed_close = _agreed.close
 def record_connection(side: str, up: bool) -> None:
     """Whether this process's link to the bus is up, as `side` of it."""
     _connected[side,] = float(up)
+
+
+def add_paused(calls: int = 0, agents: int = 0) -> None:
+    """So many more, or fewer, calls and agents of this process are paused."""
+    _paused_calls[()] += calls
+    _paused_agents[()] += agents
 
 
 def observe(durations: Durations, seconds: float, *labels: str, trace: str | None = None) -> None:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from typing_extensions import override as override
 
     from toolgate_bus.protocol.agents import LiveAgent, Stop
+    from toolgate_bus.protocol.pauses import StandingPauses
 else:
 
     def override(method: Any) -> Any:
@@ -131,6 +132,9 @@ class OrchestratorListener(Protocol):
 
     def on_stop_order(self, order: "Stop") -> Sequence[str]:
         """An operator wants turns to end; gives the sessions that had one."""
+
+    def on_pauses(self, found: "StandingPauses") -> Sequence[str]:
+        """These are the pauses that stand; gives the sessions that they mean here."""
 
     def holds(self) -> Sequence[HoldPlace]:
         """The holds that are waited for here; asked every few seconds."""

@@ -7,13 +7,14 @@ question is and how it ends is `pending`'s affair; what is decided, `gate`'s.
 
 import asyncio
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextvars import Context
 
 from toolgate_bus.errors import CodecError
 from toolgate_bus.protocol import packing
 from toolgate_bus.protocol.agents import LiveAgent, Stop
 from toolgate_bus.protocol.llm import LLM_REQUEST, add_selector
+from toolgate_bus.protocol.pauses import StandingPauses
 from toolgate_bus.ruling.breaker import Breaker
 from toolgate_bus.server.settings import redact_url
 from toolgate_bus.telemetry import metrics
@@ -22,6 +23,7 @@ from toolgate_bus.telemetry.unanimous import Batch
 from toolgate_bus.transport.ports import HoldPlace, Member, OrchestratorBus
 
 from toolgate_orchestrator.gate.faults import note_fault
+from toolgate_orchestrator.gate.pauses import Pauses
 from toolgate_orchestrator.gate.pending import PendingDecision
 from toolgate_orchestrator.gate.pending_decisions import Table
 from toolgate_orchestrator.gate.recipients import Absence, Failures
@@ -33,7 +35,7 @@ from toolgate_orchestrator.gate.scheduler_info import (
     select_trusted,
     versions,
 )
-from toolgate_orchestrator.gate.sessions import Presence
+from toolgate_orchestrator.gate.sessions import Presence, sessions_above
 
 MAX_OF_LLM = 1024
 _log = get_logger("toolgate.gate")
@@ -80,6 +82,7 @@ class GateClient:
         self.users = 0
         self.present: dict[str, Presence] = {}
         """The live sessions that are ruled on through this bus, by id."""
+        self.pauses = Pauses(self.present)
         self.starting: asyncio.Future[None] | None = None
         bus.listen(self)
 
@@ -92,6 +95,7 @@ class GateClient:
         if self._looking is not None:
             self._looking.cancel()
         self.table.close()
+        self.pauses.close()
 
     # ------------------------------------------------------------------ what the bus calls
 
@@ -213,13 +217,22 @@ class GateClient:
 
     def on_stop_order(self, order: Stop) -> list[str]:
         """An operator wants turns to end; gives the sessions that had one."""
-        meant = [one for one in self.present.values() if order.means(one.session, one.root, self._above(one))]
+        present = self.present
+        meant = [
+            one
+            for one in present.values()
+            if order.means(one.session, one.root, sessions_above(one.session, one.parent, present))
+        ]
         busy = [one.session for one in meant if one.busy]
         if any(one.busy and not one.is_stopping for one in meant):
             _log.warning("an operator stops agents", by=order.by, sessions=len(meant), now=order.now)
         for one in meant:
             one.stop(now=order.now, by=order.by)
         return busy
+
+    def on_pauses(self, found: StandingPauses) -> list[str]:
+        """Operators have paused these; gives the sessions that they mean here."""
+        return self.pauses.adopt(found)
 
     def holds(self) -> list[HoldPlace]:
         """The holds that calls of this process wait for."""
@@ -235,16 +248,6 @@ class GateClient:
                 announced = self.announced.get(name)
                 spoken = question.audience.versions.get(name, 0) if announced is None else announced.version
                 question.ask_holder_again(name, spoken or packing.VERSION)
-
-    def _above(self, presence: Presence) -> Iterator[str]:
-        """The sessions for which one works, as far as they are here."""
-        seen = {presence.session}
-        parent = presence.parent
-        while parent is not None and parent not in seen:
-            seen.add(parent)
-            yield parent
-            above = self.present.get(parent)
-            parent = above.parent if above is not None else None
 
     # ------------------------------------------------------------------ what gates use
 

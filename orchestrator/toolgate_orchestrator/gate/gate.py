@@ -37,6 +37,7 @@ from toolgate_orchestrator.gate.dispatch import Dispatcher, LocalScheduler
 from toolgate_orchestrator.gate.faults import BROKEN, note_fault
 from toolgate_orchestrator.gate.ids import decision_id
 from toolgate_orchestrator.gate.one_question import one_question
+from toolgate_orchestrator.gate.pauses import wait_while_paused
 from toolgate_orchestrator.gate.question import (
     TOO_DEEP,
     UnreadableQuestion,
@@ -161,10 +162,13 @@ class Gate:
             return lambda: None
         client.present[presence.session] = presence
         presence.listen(self.note, client.bus.tell_agents)
+        presence.labels = self.config.labels
+        client.pauses.apply(presence)
 
         def leave() -> None:
             if client.present.get(presence.session) is presence:
                 del client.present[presence.session]
+                presence.set_pause(None)
                 if presence.is_stopping:
                     client.bus.tell_agents()
 
@@ -184,7 +188,9 @@ class Gate:
         if local or not audience.is_empty or tool_name == LLM_REQUEST:
             return local or not audience.is_empty
         config = self.config
-        return bool(config.required) or config.on_bus_down == "deny" or self._recorder.is_recording
+        if config.required or config.on_bus_down == "deny" or self._recorder.is_recording:
+            return True
+        return self._client is not None and bool(self._client.pauses.standing)
 
     @property
     def ruled(self) -> bool:
@@ -299,7 +305,10 @@ class Gate:
         span: tracing.Span = tracing.NO_SPAN,
     ) -> Decision:
         try:
+            await self._wait_while_paused(call)
             ruling = await self._rule(call, local, ask or self._ask)
+            if ruling.outcome != "deny":
+                await self._wait_while_paused(call)
         except asyncio.CancelledError:
             _trace(span, self._recorder.record(call, RulingResult("cancelled", "cancelled")))
             raise
@@ -313,6 +322,10 @@ class Gate:
         if span is not tracing.NO_SPAN:
             _trace(span, decision)
         return decision
+
+    async def _wait_while_paused(self, call: DecisionState) -> None:
+        if self._client is not None and self._client.pauses.standing:
+            await wait_while_paused(self._client.pauses, call, self.note)
 
     async def _rule(self, call: DecisionState, local: LocalScheduler | None, ask: Ask | None) -> RulingResult:
         asking, client = call.question, self._client

@@ -36,10 +36,13 @@ class HeldCall(NamedTuple):
     tool: str
     phase: Phase
     scheduler: str
-    """Who holds it."""
+    """Who holds it; `operator` where it is paused."""
     reason: str | None
-    seconds: float
-    """So long it waits from now on at the most; then it is denied."""
+    seconds: float | None
+    """So long it waits from now on at the most; then it is denied, or goes on where it was paused. None:
+    until somebody resumes it."""
+    paused: bool = False
+    """Whether an operator has paused it: nobody is to answer."""
 
 
 OnHold = Callable[[HeldCall], None]

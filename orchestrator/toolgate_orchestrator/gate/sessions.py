@@ -11,9 +11,15 @@ from typing import Any, Final
 from toolgate_bus.protocol.agents import LiveAgent
 from toolgate_bus.protocol.delegation import target_of
 from toolgate_bus.protocol.money import MAX_AMOUNT, is_amount, micro
+from toolgate_bus.protocol.pauses import Pause
+from toolgate_bus.telemetry import metrics
 
 AGENT_STOP: Final = "agent:stop"
 """An operator ends a session's turn."""
+AGENT_PAUSE: Final = "agent:pause"
+"""An operator has a session's next calls wait."""
+AGENT_RESUME: Final = "agent:resume"
+"""They wait no longer."""
 
 
 def _ignore(*_: Any) -> None:
@@ -29,12 +35,15 @@ class Presence:
         "_ended",
         "_note",
         "_now",
+        "_paused_at",
         "_since",
         "_stop",
         "_stopping",
         "_who",
         "calls",
         "cost",
+        "labels",
+        "pause",
         "turns",
         "vetoes",
     )
@@ -54,6 +63,11 @@ class Presence:
         self._note: Callable[[str, Mapping[str, Any]], None] = _ignore
         self._ended: Callable[[], None] = _ignore
         self.turns = self.calls = self.vetoes = self.cost = 0
+        self.labels: Mapping[str, str] = {}
+        """Those that its questions bear."""
+        self.pause: Pause | None = None
+        """For which its calls wait."""
+        self._paused_at = 0.0
 
     @property
     def session(self) -> str:
@@ -128,6 +142,20 @@ class Presence:
             self._stopping = urgency
         self._stop(now)
 
+    def set_pause(self, pause: Pause | None) -> None:
+        """Say which pause means it from now on, if any; told as a fact where that is another."""
+        before, self.pause = self.pause, pause
+        if (before and before.id) == (pause and pause.id):
+            return
+        now, who = self._clock(), {"session": self.session, "root_session": self.root}
+        for event, one in ((AGENT_RESUME, before), (AGENT_PAUSE, pause)):
+            if one is not None:
+                told = {**who, "agent": self._who.agent, "by": one.by, "pause": one.id}
+                lasted = {"seconds": now - self._paused_at} if one is before else {}
+                self._note(event, {**told, **lasted})
+        self._paused_at = now
+        metrics.add_paused(agents=(pause is not None) - (before is not None))
+
     @property
     def is_stopping(self) -> bool:
         """Whether it was told to end."""
@@ -149,4 +177,15 @@ class Presence:
             self.vetoes,
             self.cost,
             round(self._clock() - self._since, 1),
+            "" if self.pause is None else self.pause.id,
         )
+
+
+def sessions_above(session: str, parent: str | None, present: Mapping[str, Presence]) -> Iterator[str]:
+    """The sessions for which one works, as far as they are here."""
+    seen = {session}
+    while parent is not None and parent not in seen:
+        seen.add(parent)
+        yield parent
+        above = present.get(parent)
+        parent = above.parent if above is not None else None

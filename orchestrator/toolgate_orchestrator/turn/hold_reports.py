@@ -31,6 +31,7 @@ class HoldReporter:
                 "reason": held.reason,
                 "seconds": held.seconds,
                 "phase": held.phase,
+                "paused": held.paused,
             }
             task = asyncio.get_running_loop().create_task(self._hooks.emit(TOOL_HELD, told))
             self._telling.add(task)

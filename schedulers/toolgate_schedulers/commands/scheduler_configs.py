@@ -14,9 +14,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
-from toolgate_bus.commands.options import join_bus, run_async
+from toolgate_bus.commands.options import join_bus, parse_span, run_async
 from toolgate_bus.config.document import parse_document
 from toolgate_bus.errors import ConfigError
 from toolgate_bus.protocol.names import NAME_PATTERN
@@ -50,8 +50,6 @@ from toolgate_schedulers.worker.config_follower import change_of
 from toolgate_schedulers.worker.loading import load
 
 Result = TypeVar("Result")
-_SPAN: Final = re.compile(r"(\d{1,6}(?:\.\d{1,3})?)(s|m|h|d)?")
-_SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400, None: 1}
 
 
 class ConfigDesk:
@@ -204,21 +202,13 @@ def read_checked(path: Path, spec: str, name: str) -> bytes:
     return text
 
 
-def span(text: str, option: str) -> float:
-    """Seconds of `90`, `90s`, `10m`, `2h` or `1d`; raises ConfigError."""
-    found = _SPAN.fullmatch(text)
-    if found is None:
-        raise ConfigError(f"{option} {text}: write seconds, or 10m, 2h, 1d")
-    return float(found[1]) * _SECONDS[found[2]]
-
-
 def plan_rollout(
     shadow: str | None, shares: Sequence[int], step: str, undo_if: str, min_sample: int
 ) -> Rollout:
     """A rollout as its options say it; raises ConfigError."""
     parse_condition(undo_if)
-    stages = [Stage(0, span(shadow, "--shadow"))] if shadow is not None else []
-    stages += [Stage(share, span(step, "--step")) for share in shares]
+    stages = [Stage(0, parse_span(shadow, "--shadow"))] if shadow is not None else []
+    stages += [Stage(share, parse_span(step, "--step")) for share in shares]
     if not stages:
         raise ConfigError(
             "say at least --shadow or --share; to put it in force at once: `push` or `undo --to`"

@@ -24,6 +24,9 @@ class Ignore:
     def on_stop_order(self, order):
         return ()
 
+    def on_pauses(self, found):
+        return ()
+
     def agents(self):
         return ()
 

@@ -39,7 +39,9 @@ class AgentReport:
         """The command that tells which sessions are alive here, where there are any or were."""
         agents, now = self._agents(), time.monotonic()
         obeyed = self._obeyed.encode_all(now)
-        doing = [(one.session, one.doing, one.turns, one.calls, one.vetoes, one.cost) for one in agents]
+        doing = [
+            (one.session, one.doing, one.paused, one.turns, one.calls, one.vetoes, one.cost) for one in agents
+        ]
         told = (doing, obeyed) if agents or obeyed else None
         if told is None:
             before, self._told = self._told, None

@@ -17,7 +17,6 @@ import anyio
 
 from toolgate_bus.errors import ConfigError, ToolgateError, TransportError
 from toolgate_bus.protocol import packing
-from toolgate_bus.protocol.agents import decode_stop
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.protocol.signing import Keyring
 from toolgate_bus.telemetry import metrics
@@ -37,6 +36,8 @@ from toolgate_bus.transport.redis.connection import RedisCommands, refusal, watc
 from toolgate_bus.transport.redis.fact_buffer import FACTS_RETENTION_MS, keep_commands
 from toolgate_bus.transport.redis.fact_spill import FactSpill
 from toolgate_bus.transport.redis.hold_watch import HoldWatch
+from toolgate_bus.transport.redis.operator_orders import OperatorOrders
+from toolgate_bus.transport.redis.pause_watch import PauseWatch
 from toolgate_bus.transport.redis.publisher import Outbox
 from toolgate_bus.transport.redis.roster import BEAT_SECONDS, Roster, RosterView, encode_reading
 from toolgate_bus.transport.redis.roster_sets import NOBODY, OLD, TIME
@@ -93,6 +94,8 @@ class RedisOrchestratorBus(OrchestratorBus):
         self._facts_due = 0.0
         self._agents = AgentReport(self._keys.agents(self.orchestrator), lambda: self._listener.agents())
         self._holds = HoldWatch(self._keys, lambda: self._listener.holds())
+        self._pauses = PauseWatch(self._keys, lambda found: self._listener.on_pauses(found))
+        self._orders = OperatorOrders(lambda: self._listener, self._agents, self._pauses)
         self._known_writer = False
         """Whether readers can find our facts also when we are gone."""
         self._was_up = False
@@ -254,6 +257,7 @@ class RedisOrchestratorBus(OrchestratorBus):
             self._was_up = up
             self._hurry = True
             self._holds.hurry()
+            self._pauses.hurry()
             self._roster.name_again()
             metrics.record_connection("orchestrator", up)
             self._poll.set()
@@ -292,6 +296,7 @@ class RedisOrchestratorBus(OrchestratorBus):
         self._asked = self._asked or bool(asked)
         hurry, self._hurry = self._hurry, False
         try:
+            await self._orders.look(self._commands)
             await self._look_and_tell(sorted(idle), everything=hurry)
             await self._spill.write(self._commands, self._roster.seconds * 1000)
             lost = await self._holds.look(self._commands)
@@ -385,10 +390,7 @@ class RedisOrchestratorBus(OrchestratorBus):
             self._poll.set()  # told with the next heartbeat, which is now
 
     def _order(self, raw: bytes) -> None:
-        if (order := decode_stop(raw)) is None:
-            metrics.count(metrics.BAD_MESSAGES, "operator", "malformed")
-        else:
-            self._agents.note_order(order.id, self._listener.on_stop_order(order))
+        if self._orders.take(raw):
             self.tell_agents()  # whoever gave it waits for that
 
 

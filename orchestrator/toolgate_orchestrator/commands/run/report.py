@@ -70,11 +70,12 @@ class RunReport:
         which = (str(data.get("decision_id")), str(data.get("scheduler")), str(data.get("phase")))
         if which not in self._waited:  # one that is held for longer was told of
             self._waited.add(which)
-            seconds = data.get("seconds")
+            seconds, paused = data.get("seconds"), data.get("paused") is True
             left = f" for up to {format_duration(seconds)}" if isinstance(seconds, int | float) else ""
-            waits = f"{data.get('tool_name')}{left}, then it is denied"
-            self._line("waits", "yellow", waits, str(data.get("scheduler")), data)
-            if self._questions is not None:
+            waits = f"{data.get('tool_name')}{left}" + (", then it goes on" if left else "") * paused
+            waits += "" if paused else ", then it is denied"
+            self._line("paused" if paused else "waits", "yellow", waits, str(data.get("scheduler")), data)
+            if self._questions is not None and not paused:
                 self._questions.ask(data)
         return HookResult()
 

@@ -143,7 +143,7 @@ class JsonLines(View):
     def on_held(self, record: dict[str, Any]) -> None:
         """A call waits for somebody's answer."""
         names = ("tool_name", "tool_call_id", "decision_id", "scheduler", "reason", "seconds", "phase")
-        self._write("held", **{name: record.get(name) for name in names})
+        self._write("held", **{name: record.get(name) for name in (*names, "paused")})
 
     def decision(self, record: dict[str, Any]) -> None:
         """A call was decided on."""

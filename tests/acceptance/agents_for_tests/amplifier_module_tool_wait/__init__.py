@@ -1,7 +1,7 @@
 """A tool for tests that runs until a file says that it may end, and tells by files how far it came.
 
 `wait(name)`: writes NAME.began, waits for NAME.go or for `go`, writes NAME.ended; NAME.cancelled where it
-was cancelled instead. It costs a cent.
+was cancelled instead. With `seconds` it waits for so long, and for no file. It costs a cent.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ class Wait:
     def __init__(self, folder: Path) -> None:
         self.input_schema = {
             "type": "object",
-            "properties": {"name": {"type": "string"}},
+            "properties": {"name": {"type": "string"}, "seconds": {"type": "number"}},
             "required": ["name"],
         }
         self._folder = folder
@@ -34,14 +34,20 @@ class Wait:
         name = arguments["name"]
         self._tell(name, "began")
         try:
-            async with asyncio.timeout(LONGEST_S):
-                while not any((self._folder / go).exists() for go in ("go", f"{name}.go")):
-                    await asyncio.sleep(LOOK_S)
+            if "seconds" in arguments:
+                await asyncio.sleep(arguments["seconds"])
+            else:
+                await self._wait_for(name)
         except asyncio.CancelledError:
             self._tell(name, "cancelled")
             raise
         self._tell(name, "ended")
         return ToolResult(output={"waited": name, "cost_usd": 0.01})
+
+    async def _wait_for(self, name: str) -> None:
+        async with asyncio.timeout(LONGEST_S):
+            while not any((self._folder / go).exists() for go in ("go", f"{name}.go")):
+                await asyncio.sleep(LOOK_S)
 
     def _tell(self, name: str, what: str) -> None:
         (self._folder / f"{name}.{what}").touch()

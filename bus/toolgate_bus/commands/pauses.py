@@ -1,0 +1,274 @@
+"""`toolgate agents pause`, `resume` and `pauses`: agents' next calls wait until an operator lets them go on.
+
+What these write stands on the server, whatever becomes of the command: until everybody knows it waits only
+for the person who looks on.
+"""
+
+import getpass
+import secrets
+import time
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import aclosing
+from typing import Annotated, Any, Final, NamedTuple, TypeVar
+
+import anyio
+import typer
+from rich.table import Table
+
+from toolgate_bus.commands.markup import escape
+from toolgate_bus.commands.options import (
+    JsonOption,
+    NamespaceOption,
+    RedisOption,
+    console,
+    err_console,
+    join_bus,
+    parse_span,
+    run_async,
+)
+from toolgate_bus.commands.terminal import new_table, print_json
+from toolgate_bus.errors import ConfigError, TransportError
+from toolgate_bus.protocol.agents import LiveAgent
+from toolgate_bus.protocol.pauses import Pause, StandingPauses, find_named, list_paused, pause_of
+from toolgate_bus.telemetry.printable import format_duration
+from toolgate_bus.transport.redis.agents import Fleet
+from toolgate_bus.transport.redis.connection import RedisCommands
+from toolgate_bus.transport.redis.pauses import PauseBoard
+
+Result = TypeVar("Result")
+_LOOK_S: Final = 0.05
+_SAY_AGAIN_S: Final = 1.0
+_COLUMNS: Final = ("pause", "whom", "by", "for", "left", "agents")
+MAX_FOR_S: Final = 366 * 86_400.0
+LabelOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--label", metavar="NAME=VALUE", help="Who bears this label (`toolgate: {labels: …}`); several: all."
+    ),
+]
+WaitOption = Annotated[
+    float, typer.Option(min=0, metavar="SECONDS", help="How long to wait until every agent knows.")
+]
+
+
+class PauseChange(NamedTuple):
+    """What came of a command."""
+
+    pauses: tuple[Pause, ...]
+    """That were made, or ended."""
+    agents: tuple[LiveAgent, ...] = ()
+    """That they meant or mean."""
+    deaf: tuple[str, ...] = ()
+    """Living orchestrators that have not said that they know."""
+
+
+def pause(
+    ids: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[ID]...", help="Sessions, or their first letters. A root means its tree."),
+    ] = None,
+    everyone: Annotated[bool, typer.Option("--all", help="Every agent of the namespace.")] = False,
+    label: LabelOption = None,
+    for_: Annotated[
+        str | None,
+        typer.Option("--for", metavar="TIME", help="End by itself after 90s, 10m, 2h or 1d."),
+    ] = None,
+    exact: Annotated[
+        bool,
+        typer.Option("--exact", help="Take ids as they are: of sessions that nobody sees, or that will be."),
+    ] = False,
+    wait: WaitOption = 10.0,
+    redis: RedisOption = None,
+    namespace: NamespaceOption = "default",
+    as_json: JsonOption = False,
+) -> None:
+    """Have the next calls of agents wait, wherever they run: toolgate agents pause --all --for 10m
+
+    Calls that run come to their end; nobody is asked about new ones, and nothing is reserved for them.
+    Nothing is denied for having waited. A pause holds for agents that start later, and over restarts of
+    agents and of a server that keeps its data, until `toolgate agents resume`.
+
+    Exit codes: 0 every agent knows, 1 the pause stands and some have not said so, or the bus is away,
+    2 an id means no agent or several, or no server was found.
+    """
+    labels = _labels(label)
+    if sum((everyone, bool(ids), bool(labels))) != 1:
+        raise ConfigError("say whom: sessions (`toolgate agents` lists them), --label NAME=VALUE, or --all")
+    for_s = None if for_ is None else parse_span(for_, "--for")
+    if for_s is not None and not 0 < for_s <= MAX_FOR_S:
+        raise ConfigError(f"--for {for_}: more than nothing, and at most 366d")
+
+    async def change(board: PauseBoard, fleet: Fleet) -> PauseChange:
+        living = await fleet.agents()
+        made = pause_of(living, ids or (), labels, exact=exact, id=secrets.token_hex(4), by=getpass.getuser())
+        stands, mark = await board.add(made, for_s)
+        agents, deaf = await _until_known(board, fleet, mark, wait)
+        return PauseChange((stands,), tuple(list_paused([stands], agents)), deaf)
+
+    with join_bus(redis, namespace, None) as settings:
+        done = run_async(lambda: _run(str(settings.redis), settings.namespace, change))
+    _tell("paused", done, as_json=as_json)
+
+
+def resume(
+    ids: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[ID]...", help="Pauses, or sessions that they name; or their first letters."),
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Every pause of the namespace.")] = False,
+    label: LabelOption = None,
+    wait: WaitOption = 10.0,
+    redis: RedisOption = None,
+    namespace: NamespaceOption = "default",
+    as_json: JsonOption = False,
+) -> None:
+    """Let paused agents go on: toolgate agents resume --all
+
+    Ends pauses as they were made: one of everybody is ended by its id or by --all, not for one agent alone.
+
+    Exit codes: 0 every agent knows, or nothing was paused, 1 some have not said so, or the bus is away, 2 an
+    id means several pauses, or no server was found.
+    """
+    labels = _labels(label)
+    if sum((everything, bool(ids), bool(labels))) != 1:
+        raise ConfigError("say what: pauses (`toolgate agents pauses` lists them), --label or --all")
+
+    async def change(board: PauseBoard, fleet: Fleet) -> PauseChange:
+        found, living = await board.read(), await fleet.agents()
+        ended = _choose_ended(found, living, ids or (), labels, everything=everything)
+        meant = [one for one in living if one.paused] if everything else list_paused(ended, living)
+        if not (everything or ended):
+            return PauseChange(())
+        _, deaf = await _until_known(board, fleet, await board.remove([one.id for one in ended]), wait)
+        return PauseChange(tuple(ended), tuple(meant), deaf)
+
+    with join_bus(redis, namespace, None) as settings:
+        done = run_async(lambda: _run(str(settings.redis), settings.namespace, change))
+    _tell("resumed", done, as_json=as_json)
+
+
+def pauses(
+    redis: RedisOption = None, namespace: NamespaceOption = "default", as_json: JsonOption = False
+) -> None:
+    """Show what is paused, by whom, and for how long yet: toolgate agents pauses"""
+
+    async def read(board: PauseBoard, fleet: Fleet) -> tuple[StandingPauses, list[LiveAgent]]:
+        return await board.read(), await fleet.agents()
+
+    with join_bus(redis, namespace, None) as settings:
+        found, living = run_async(lambda: _run(str(settings.redis), settings.namespace, read))
+    if as_json:
+        for one in found.pauses:
+            print_json(_describe(one, found.now_ms, living))
+    elif found.pauses:
+        console.print(make_table(found, living))
+    else:
+        console.print("Nothing is paused.")
+
+
+def make_table(found: StandingPauses, living: Sequence[LiveAgent]) -> Table:
+    """The pauses that stand, a line each."""
+    table = new_table(_COLUMNS, right=_COLUMNS[3:], whole=set(_COLUMNS) - {"whom"})
+    for one in found.pauses:
+        left = one.seconds_left(found.now_ms)
+        cells = (
+            one.id,
+            one.target,
+            one.by,
+            format_duration(max(0, found.now_ms - one.since_ms) / 1000),
+            "·" if left is None else format_duration(left),
+            len(list_paused([one], living)),
+        )
+        table.add_row(*map(escape, cells))
+    return table
+
+
+async def _run(url: str, namespace: str, do: Callable[[PauseBoard, Fleet], Awaitable[Result]]) -> Result:
+    async with aclosing(RedisCommands(url, "toolgate-agents", connections=1)) as commands:
+        return await do(PauseBoard(commands, namespace), Fleet(commands, namespace))
+
+
+async def _until_known(
+    board: PauseBoard, fleet: Fleet, mark: int, wait_s: float
+) -> tuple[Sequence[LiveAgent], tuple[str, ...]]:
+    """The agents once every living orchestrator knows of a change, or after that time; who does not know."""
+    order, until, said = secrets.token_hex(8), time.monotonic() + wait_s, float("-inf")
+    told: Collection[str] = ()
+    while True:
+        try:
+            if time.monotonic() - said >= _SAY_AGAIN_S:
+                told, said = await board.tell(order, mark), time.monotonic()
+            look = await fleet.look(order, told)
+            deaf = tuple(sorted(set(told) - look.obeyed.keys()))
+            if not deaf or time.monotonic() >= until:
+                return look.agents, deaf
+        except ConfigError:
+            raise
+        except TransportError:
+            if time.monotonic() >= until:
+                raise
+        await anyio.sleep(_LOOK_S)
+
+
+def _choose_ended(
+    found: StandingPauses,
+    living: Sequence[LiveAgent],
+    ids: Collection[str],
+    labels: Mapping[str, str],
+    *,
+    everything: bool,
+) -> list[Pause]:
+    """The pauses that are meant; says of an agent that a wider one means, which that is."""
+    if everything or labels:
+        return [one for one in found.pauses if everything or dict(one.labels) == labels]
+    ended = {one.id: one for id_ in ids for one in find_named(found.pauses, id_)}
+    for id_ in ids:
+        if not find_named(found.pauses, id_):
+            by = {one.paused for one in living if one.session.startswith(id_) or one.root.startswith(id_)}
+            wider = [one for one in found.pauses if one.id in by]
+            if wider:
+                which = ", ".join(f"{one.id} of {one.target}" for one in wider)
+                raise ConfigError(f"{id_!r} is not paused by itself, but by {which}: resume that")
+    return list(ended.values())
+
+
+def _labels(told: Sequence[str] | None) -> dict[str, str]:
+    """Labels as options say them; raises ConfigError."""
+    labels: dict[str, str] = {}
+    for one in told or ():
+        name, equals, value = one.partition("=")
+        if not name or not equals or name in labels:
+            raise ConfigError(f"--label {one}: write NAME=VALUE, each name once")
+        labels[name] = value
+    return labels
+
+
+def _tell(word: str, done: PauseChange, *, as_json: bool) -> None:
+    if as_json:
+        told = [one.as_json() for one in done.pauses]
+        agents = sorted(one.session for one in done.agents)
+        print_json({word: told, "agents": agents, "deaf": list(done.deaf)})
+    else:
+        for one in done.pauses:
+            console.print(f"{word} {escape(one.target)} ({one.id})")
+        if done.agents:
+            console.print(f"{len(done.agents)} live agents: {escape(' '.join(_names(done.agents)))}")
+        if not done.pauses and not done.agents:
+            console.print("Nothing was paused.")
+        if done.deaf:
+            err_console.print(
+                f"[yellow]{len(done.deaf)} processes with agents have not said that they know.[/] They may "
+                "be of an earlier version, not allowed to look (`toolgate doctor --role orchestrator`), or "
+                "cut off from the server; then they look when they are back."
+            )
+    if done.deaf:
+        raise typer.Exit(1)
+
+
+def _names(agents: Collection[LiveAgent]) -> list[str]:
+    return sorted(one.agent or one.session[:8] for one in agents)
+
+
+def _describe(one: Pause, now_ms: int, living: Sequence[LiveAgent]) -> dict[str, Any]:
+    agents = sorted(each.session for each in list_paused([one], living))
+    return {**one.as_json(), "target": one.target, "seconds_left": one.seconds_left(now_ms), "agents": agents}

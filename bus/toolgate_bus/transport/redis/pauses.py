@@ -1,0 +1,91 @@
+"""What operators pause and resume, on the server: the state that lasts, and who is told to look at it.
+
+The state comes first, and orchestrators are told behind it: who does not hear that looks by itself, at its
+start, after each reconnection and every few seconds. How an orchestrator looks is `pause_watch`'s affair.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from typing import Final
+
+from toolgate_bus.errors import ConfigError, TransportError
+from toolgate_bus.protocol.keys import Keys
+from toolgate_bus.protocol.pauses import (
+    MARK,
+    MAX_PAUSES,
+    Pause,
+    StandingPauses,
+    decode_pauses,
+    encode_notice,
+    encode_pause,
+)
+from toolgate_bus.transport.ports import Arg, Commands
+from toolgate_bus.transport.redis.agents import ORDERS_KEPT_MS
+from toolgate_bus.transport.redis.reads import read_hash, read_time
+from toolgate_bus.transport.redis.roster import Roster
+from toolgate_bus.transport.redis.roster_sets import OLD
+from toolgate_bus.transport.redis.scripts import Script
+
+CHANGE: Final = Script(__package__, "change_pauses.lua", by_text=True)
+REMEMBERED_MS: Final = 7 * 86_400_000
+"""So long it is remembered when pauses were last changed, behind the end of the last of them."""
+
+
+async def read_pauses(commands: Commands, keys: Keys) -> StandingPauses:
+    """All that stand; raises TransportError."""
+    now = await read_time(commands)
+    return decode_pauses(await read_hash(commands, keys.pauses), int(now * 1000))
+
+
+class PauseBoard:
+    """The pauses of one namespace, as operators change them."""
+
+    def __init__(self, commands: Commands, namespace: str) -> None:
+        self._commands, self._keys = commands, Keys(namespace)
+        self._roster = Roster(commands, namespace, ("orchestrators", OLD))
+
+    async def read(self) -> StandingPauses:
+        """All that stand; raises TransportError."""
+        return await read_pauses(self._commands, self._keys)
+
+    async def add(self, pause: Pause, for_s: float | None) -> tuple[Pause, int]:
+        """Have it stand from now on, for so long; gives it with its times, and the mark of the change.
+
+        Given again under its id it is written anew. Raises ConfigError where too many stand, TransportError.
+        """
+        now = int(await read_time(self._commands) * 1000)
+        until = None if for_s is None else now + int(for_s * 1000)
+        made = replace(pause, since_ms=now, until_ms=until)
+        return made, await self._change((), made)
+
+    async def remove(self, ids: Collection[str]) -> int:
+        """End these; gives the mark of the change. Raises TransportError."""
+        return await self._change(ids)
+
+    async def tell(self, order: str, mark: int) -> frozenset[str]:
+        """Tell every living orchestrator to look, and to say so under this id; gives those that were told.
+
+        Raises TransportError.
+        """
+        orchestrators = sorted((await self._roster.read()).orchestrators)
+        frame = encode_notice(order, mark)
+        commands: list[Sequence[Arg]] = []
+        for one in orchestrators:
+            key = self._keys.control(one)
+            commands += [
+                ("XADD", key, "*", "event", "pauses", "frame", frame),
+                ("PEXPIRE", key, ORDERS_KEPT_MS),
+            ]
+        replies = await self._commands.pipeline(commands) if commands else []
+        refused = next((reply for reply in replies if isinstance(reply, Exception)), None)
+        if refused is not None:
+            raise TransportError(f"the server refused the order: {refused}")
+        return frozenset(orchestrators)
+
+    async def _change(self, gone: Collection[str], made: Pause | None = None) -> int:
+        put: tuple[Arg, ...] = () if made is None else (made.id, encode_pause(made))
+        words: tuple[Arg, ...] = (MARK, MAX_PAUSES, REMEMBERED_MS, len(gone), *sorted(gone), *put)
+        mark = int(await CHANGE.run(self._commands, self._keys.pauses, words=words))
+        if not mark:
+            raise ConfigError(f"{MAX_PAUSES} pauses stand already: resume some (`toolgate agents pauses`)")
+        return mark
