@@ -357,6 +357,7 @@ class Gate:
         if ruling.outcome != "deny" and ruling.asks:
             ruling = await self._ask_person(call, ruling, ask)
         if ruling.outcome != "deny":
+            await self._wait_while_paused(call)  # what is paused is given nothing
             if ruling.winner is not None:
                 audience = self._audience(ruling.tool_name or asking.tool_name)
             if audience.admitters:
