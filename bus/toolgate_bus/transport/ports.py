@@ -293,6 +293,11 @@ class Store(Protocol):
     async def delete(self, key: str) -> bool:
         """Delete; True if there was a value."""
 
+    async def lease(self, key: str, mark: str, mine: bytes, ttl_s: float) -> tuple[bool, bytes | None]:
+        """Write `mine` at `mark` unless another has; whether it stands there, and then the value of `key`."""
+        leased = await self.add(mark, mine, ttl_s) or await self.get(mark) == mine
+        return leased, await self.get(key)
+
     def make_durable(self, durability: Durability, what: str, mark: str) -> "Store":
         """The same, where `put` and `add` raise TooFewReplicas unless so many have it; what they wrote stays.
 

@@ -123,9 +123,8 @@ class StoredHolds:
 
         async def once() -> str | None:
             for key in keys:
-                if await self._store.get(key) is not None and await self._give_once(
-                    key, verdict, mine, version
-                ):
+                is_there = len(keys) == 1 or await self._store.get(key) is not None
+                if is_there and await self._give_once(key, verdict, mine, version):
                     return key
             return None
 
@@ -135,8 +134,8 @@ class StoredHolds:
         return given is not None
 
     async def _give_once(self, key: str, verdict: Verdict | Failure, mine: bytes, version: int) -> bool:
-        leased = await self._take_lease(key, mine)
-        asked = _decode_reply_to(await self._store.get(key))
+        leased, stored = await self._store.lease(key, f"answering:{key}", mine, LEASE_SECONDS)
+        asked = _decode_reply_to(stored)
         if asked is None:
             return False
         if asked.item.phase not in packing.KNOWN_PHASES[version]:
@@ -145,10 +144,6 @@ class StoredHolds:
             raise TransportError("another replica is answering this hold: answer again in two seconds")
         await self._send(asked._replace(item=asked.item._replace(version=version)), verdict)
         return True
-
-    async def _take_lease(self, key: str, mine: bytes) -> bool:
-        lease = f"answering:{key}"
-        return await self._store.add(lease, mine, LEASE_SECONDS) or await self._store.get(lease) == mine
 
     async def _forget(self, key: str) -> None:
         with contextlib.suppress(ToolgateError):

@@ -29,7 +29,7 @@ class World:
 
     def __init__(self):
         self.sent, self.faults, inner = [], {}, MemoryStore()
-        done = {name: self.troubled(name, getattr(inner, name)) for name in ("put", "add", "get", "delete")}
+        done = {name: self.troubled(name, getattr(inner, name)) for name in ("put", "lease", "get", "delete")}
         self.store = SimpleNamespace(keys=inner.keys, seconds_left=inner.seconds_left, **done)
         self.send = self.troubled("send", self.sends)
 
@@ -102,7 +102,7 @@ async def test_of_many_that_answer_at_once_one_does(world):
     assert world.sent == [(0, verdicts[done.index(True)])]
 
 
-@pytest.mark.parametrize("name", ["add", "get", "send", "delete"])
+@pytest.mark.parametrize("name", ["lease", "get", "send", "delete"])
 @pytest.mark.parametrize("fault", [BusDown("away"), OutcomeUnknown("perhaps"), "hangs"])
 @pytest.mark.parametrize("before", [0, 1])
 async def test_an_answer_is_given_over_every_fault_and_the_caller_is_told_so(world, name, fault, before):

@@ -59,6 +59,21 @@ class RedisStore(Store):
         return bool(await self._commands.execute("DEL", self._keys.store_key(key)))
 
     @override
+    async def lease(self, key: str, mark: str, mine: bytes, ttl_s: float) -> tuple[bool, bytes | None]:
+        place = self._keys.store_key(mark)
+        replies = await self._commands.pipeline(
+            [
+                ("SET", place, checked_value(mine), "NX", *_expiry(ttl_s)),
+                ("GET", place),
+                ("GET", self._keys.store_key(key)),
+            ]
+        )
+        for reply in replies:
+            if isinstance(reply, Exception):
+                raise reply
+        return replies[1] == mine, replies[2]
+
+    @override
     async def keys(self, prefix: str) -> list[str]:
         start = self._keys.store_key("")
         pages = [page async for page in find_keys(self._commands, literal(start + prefix) + "*")]

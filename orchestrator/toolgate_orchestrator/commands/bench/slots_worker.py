@@ -13,6 +13,7 @@ import time
 from collections import Counter
 
 from toolgate_bus.commands.options import run_async
+from toolgate_bus.telemetry.logging import configure_logging
 
 from toolgate_orchestrator.commands.bench.slots_load import (
     PATIENCE_MS,
@@ -75,6 +76,7 @@ class Rivals:
 
 
 async def _main() -> None:
+    configure_logging()  # stdout is what the bench reads
     lines = asyncio.StreamReader()
     protocol = asyncio.StreamReaderProtocol(lines)
     await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, sys.stdin)

@@ -8,13 +8,16 @@ Each replica gives slots; one of them (`keeper`) reads of ends. Whichever gives 
 """
 
 import asyncio
+import time
 from typing import ClassVar, Final
 
 from pydantic import BaseModel
+from toolgate_bus.errors import TransportError
 from toolgate_bus.protocol.events import Continue, Deny, Hold, Phase, ToolSelecting, Verdict
 from toolgate_bus.protocol.names import MAX_RULE
 from toolgate_bus.queues.queue import Expiry, Request, Ticket
 from toolgate_bus.queues.queue_redis import Grant
+from toolgate_bus.transport.redis.tasks import Backoff
 
 from toolgate_schedulers.author.scheduler import SchedulerContext, asking
 from toolgate_schedulers.shipped.slots.config import (
@@ -76,13 +79,24 @@ class Slots:
             priority.ageing_s if priority else 30.0,
             wait_s := min(pool.wait_s for pool in pools),
         )
-        ticket = await self._queue.ask(request)
+        ticket = await self._ask(request, call.ttl_ms / 1000)
         if ticket.status == "given":
             return Continue(fence=ticket.fence)
         if ticket.status == "closed" or not wait_s:
             await self.withdraw(call.id, _ADMIT)
             return _denied(pools, ticket, wait_s)
         return Hold(seconds=wait_s + SLACK_S, reason=_waits(pools, ticket))
+
+    async def _ask(self, request: Request, seconds: float) -> Ticket:
+        """Ask until the bus is there, for as long as an answer is of use; asked twice it is the same."""
+        until, backoff = time.monotonic() + seconds, Backoff()
+        while True:
+            try:
+                return await self._queue.ask(request)
+            except TransportError:
+                if time.monotonic() >= until:
+                    raise
+            await backoff.wait()
 
     async def withdraw(self, decision: str, phase: Phase) -> None:
         """The call will not run, or nobody waits any longer."""
