@@ -73,6 +73,12 @@ class Ears:
         return found
 
 
+@pytest.fixture
+def ears() -> Ears:
+    """What an orchestrator's bus told."""
+    return Ears()
+
+
 @dataclass
 class Inbox:
     """A scheduler's listener: keeps deliveries until told what to do."""

@@ -174,7 +174,7 @@ HOLDS_LOST: Final = _counter(
     "holds_lost", "Holds that the server had forgotten: their questions were asked again.", "scheduler"
 )
 PAUSED_CALLS: Final = _gauge("paused_calls", "Calls that wait now because an operator paused their agent.")
-PAUSED_AGENTS: Final = _gauge("list_paused", "Live sessions of this process that operators have paused.")
+PAUSED_AGENTS: Final = _gauge("paused_agents", "Live sessions of this process that operators have paused.")
 WITHDRAWN: Final = _counter("withdrawn_questions", "Questions nobody waits for any longer.", "scheduler")
 BUDGET_SETTLEMENTS: Final = _counter(
     "budget_settlements",
