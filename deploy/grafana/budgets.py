@@ -105,6 +105,13 @@ def _lost() -> Panels:
             span=HALF,
             limits=((0, "green"), (1, "red")),
         ),
+        line(
+            "Writes that too few replicas had",
+            "Of schedulers with `durability`: it was denied. `toolgate doctor` says which replicas follow.",
+            [Query(f"sum by (what) (increase(toolgate_short_writes_total{{{PROCESS}}}[5m]))", "{{what}}")],
+            "none",
+            span=HALF,
+        ),
     )
 
 

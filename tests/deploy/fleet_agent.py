@@ -4,7 +4,8 @@
 
 `steady` works; `spender` spends most of a budget and `squanderer` all of one; `tester` has the scheduler
 alpha do whatever a scheduler can do wrong; `rehearsal` has it as a shadow; `endless` reserves money, and goes
-on until it is killed; `lavish` pays and asks a dear LLM, `troubled` calls what is denied, until told to stop.
+on until it is killed; `payer` pays, `lavish` pays and asks a dear LLM, `troubled` calls what is denied, until
+told to stop.
 """
 
 import asyncio
@@ -32,6 +33,7 @@ CONFIGS = {
     "tester": {"patience_ms": 300, "schedulers": {"alpha": {"max_priority": 5}}},
     "rehearsal": {"patience_ms": 5000, "shadow": ("alpha",)},
     "troubled": {"required": REQUIRED},
+    "payer": {"patience_ms": 5000},
 }
 STEADY = {"patience_ms": 5000, "required": REQUIRED}
 
@@ -117,15 +119,15 @@ def watch_for_the_end() -> asyncio.Event:
     return stop
 
 
-async def lavish(gate: Gate, seed: int) -> None:
-    """A paid call and a dear request, five times a second, each in a session of its own."""
+async def pay(gate: Gate, kind: str, seed: int, cost_usd: float = 0.0) -> None:
+    """A paid call and a request, five times a second, each in a session of its own."""
     stop = watch_for_the_end()
     for number in itertools.count():
         if stop.is_set():
             return
-        agent = Agent(gate, "lavish-0", f"l-{seed}-{number}", f"l-{seed}-{number}")
+        agent = Agent(gate, f"{kind}-0", f"{kind}-{seed}-{number}", f"{kind}-{seed}-{number}")
         await agent.call("pay")
-        agent.turn(cost_usd=5.0)
+        agent.turn(cost_usd=cost_usd)
         await asyncio.sleep(0.2)
 
 
@@ -166,8 +168,10 @@ async def main(url: str, namespace: str, kind: str, seed: str) -> None:
                 await rehearsal(agent)
             case "endless":
                 await endless(agent)
+            case "payer":
+                await pay(gate, kind, int(seed))
             case "lavish":
-                await lavish(gate, int(seed))
+                await pay(gate, kind, int(seed), cost_usd=5.0)
             case "troubled":
                 await troubled(gate, int(seed))
 

@@ -30,8 +30,11 @@ COST_AWARE = {
         {"name": "each", "level": "session", "limit": 1},
         {"name": "task", "level": "tree", "limit": 2},
         {"name": "purse", "level": "agent", "limit": 25, "window": "day"},
+        {"name": "kitty", "level": "agent", "limit": 25},
     ],
 }
+DURABLE = COST_AWARE | {"durability": {"replicas": 1, "timeout_ms": 20}}
+"""Of a server that has none."""
 DENY_ALL = {"rules": [{"name": "none", "tools": "*", "action": "deny", "reason": "by mistake"}]}
 UNHEARD = {
     "receivers": {"nobody": {"url": "http://127.0.0.1:9/"}},
@@ -111,6 +114,11 @@ class Fleet:
         self._say("scheduler", "push", "policy", "--config", file, "--label", "mistake", "--stage")
         condition = ("--undo-if", "disagreement > 5%", "--min-sample", 10)
         self._say("scheduler", "rollout", "policy", "--to", "mistake", "--shadow", "10m", *condition)
+
+    def ask_for_replicas(self) -> None:
+        """Have the ledger wait for replicas that the server does not have."""
+        self.kill("cost-aware")
+        self.scheduler("cost-aware", "cost-aware", config=DURABLE)
 
     def kill(self, name: str) -> None:
         """As `kill -9`."""

@@ -49,6 +49,14 @@ MUTANTS = (
     ),
     Mutant(
         "monitoring",
+        "missing replicas are told of only when they are counted again",
+        ALERTS,
+        'sum by (namespace, what) (toolgate_short_writes_total{job=~"toolgate-.*"}) > 0',
+        'sum by (namespace, what) (toolgate_short_writes_total{job=~"toolgate-.*"}) < 0',
+        FIRES,
+    ),
+    Mutant(
+        "monitoring",
         "fleets blend in a cluster's Prometheus",
         "deploy/kubernetes/monitoring/scrapes.yaml",
         "honorLabels: true\n",

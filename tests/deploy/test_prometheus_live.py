@@ -30,6 +30,7 @@ CHOSEN = {
     "$namespace": NAMESPACE,
 }
 BESIDE = "beside"
+SPENT_SOON = "ToolgateBudgetSpentSoon"
 OURS = f'namespace="{NAMESPACE}"'
 DECISIONS = f"sum(toolgate_decisions_total{{{OURS}}})"
 
@@ -166,7 +167,7 @@ def test_the_recorded_rate_agrees_with_the_counters_and_no_counter_ever_fell(wor
 def in_trouble(worked: list[dict], world: World) -> Iterator[World]:
     """Whatever can go wrong does, and goes on."""
     fleet = world.fleet
-    goes_on = [fleet.agent("lavish"), fleet.agent("troubled")]
+    goes_on = [fleet.agent("lavish"), fleet.agent("troubled"), fleet.agent("payer")]
     fleet.roll_out_a_mistake()
     fleet.agents("spender", "squanderer", "tester")
     fleet.kill("guard")
@@ -176,6 +177,8 @@ def in_trouble(worked: list[dict], world: World) -> Iterator[World]:
     fleet.go_on("second")
     fleet.scheduler("second-too", "obedient:beta", "--name", "second", "--revision", "new")
     fleet.reconnect()
+    until(lambda: world.quick.has_fired(SPENT_SOON), "a pace is told", otherwise=world.quick.fired)
+    fleet.ask_for_replicas()
     yield world
     for name in goes_on:
         fleet.processes[name].send_signal(signal.SIGTERM)
@@ -198,6 +201,8 @@ def in_trouble(worked: list[dict], world: World) -> Iterator[World]:
         ("ToolgateNotifyFails", {"receiver": "nobody"}),
         ("ToolgateExporterDown", {"severity": "critical"}),
         ("ToolgateLlmSpendJumped", {}),
+        (SPENT_SOON, {"budget": "kitty", "level": "agent"}),
+        ("ToolgateReplicasMissing", {"what": "ledger", "severity": "critical"}),
     ],
 )
 def test_an_alert_fires_where_its_condition_was_caused(alert, labels, in_trouble):

@@ -12,12 +12,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import redis
 from approval_calls import ID
 from approval_calls import call as held_call
 from approval_calls import config as approval_config
 from cost_aware_calls import call, config
-from sentinel_world import SERVER, Node, free_ports, until
+from replicated_world import Replicated
+from sentinel_world import until
 from toolgate_bus.budgets.ledger import Account, Offer
 from toolgate_bus.budgets.ledger_redis import RedisLedger
 from toolgate_bus.errors import ConfigError, Refusal, TooFewReplicas, TransportError
@@ -37,50 +37,6 @@ from toolgate_schedulers.worker.holds import ReplyTo, StoredHolds
 FLEET = Account("all/fleet", 1000)
 BOTH = Durability(2, 300)
 SOON_S = 3.0
-NOBODY = 1
-"""A port on which nobody is to be followed."""
-
-
-class Replicated:
-    """A primary and two replicas."""
-
-    def __init__(self, directory: Path) -> None:
-        first, *others = free_ports(3)
-        lines = [f"{name} {value or chr(34) * 2}" for name, value in SERVER]
-        self.primary = Node(directory, first, lines)
-        self.replicas = [Node(directory, port, [*lines, f"replicaof 127.0.0.1 {first}"]) for port in others]
-
-    @property
-    def url(self) -> str:
-        return f"redis://127.0.0.1:{self.primary.port}"
-
-    def start(self) -> None:
-        for node in (self.primary, *self.replicas):
-            node.start()
-        self.follow()
-
-    def follow(self) -> None:
-        """Have all replicas follow, and wait until they do."""
-        for node in self.replicas:
-            node.answer("REPLICAOF", "127.0.0.1", self.primary.port)
-        until(self.has_all, 15)
-
-    def has_all(self) -> bool:
-        """Whether both replicas acknowledge what is written now."""
-        with redis.Redis(port=self.primary.port, single_connection_client=True) as client:
-            client.set("seen", 1)
-            return client.wait(2, 200) == 2
-
-    def cut(self) -> None:
-        """Let nothing more reach the replicas."""
-        for node in self.replicas:
-            node.answer("REPLICAOF", "127.0.0.1", NOBODY)
-
-    def fail_over(self) -> None:
-        """kill -9 of the primary; one of the replicas is the primary then."""
-        self.primary.kill()
-        self.primary, *self.replicas = self.replicas
-        until(lambda: self.primary.answer("REPLICAOF", "NO", "ONE"), 5)
 
 
 @pytest.fixture
@@ -216,9 +172,11 @@ async def test_a_call_is_denied_in_words_where_replicas_are_missing_or_the_serve
     scheduler.use(shared)
     assert isinstance(await scheduler.decide(call()), Continue)
     world.primary.answer("CONFIG", "SET", "min-replicas-to-write", "3")
+    before = short_writes("ledger")
     denied = await scheduler.decide(call().model_copy(update={"id": "1" * 32}))
     assert isinstance(denied, Deny)
     assert "min-replicas-to-write" in (denied.reason or "")
+    assert short_writes("ledger") == before + 1
     world.primary.answer("CONFIG", "SET", "min-replicas-to-write", "0")
     world.cut()
     denied = await scheduler.decide(call().model_copy(update={"id": "2" * 32}))

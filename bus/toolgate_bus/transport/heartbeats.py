@@ -50,6 +50,7 @@ def encode_member(member: Member, keyring: Keyring | None = None) -> bytes:
             "build": member.build,
             "revision": {"label": label, "digest": digest},
             "beat": member.beat,
+            **({"server_replicas": member.server_replicas} if member.server_replicas else {}),
             **_when(member),
         }
     )
@@ -99,6 +100,7 @@ def decode_member(name: str, replica: str, raw: bytes, keyring: Keyring | None =
         kinds=tuple(_words(inner.get("kinds"))),
         build=_text(inner.get("build"), MAX_WORD),
         revision=Revision.read(inner.get("revision")),
+        server_replicas=max(0, _number(inner.get("server_replicas"))),
         beat=_number(inner.get("beat")),
         at=_number(inner.get("at"), _LATEST),
         left=inner.get("left") is True,

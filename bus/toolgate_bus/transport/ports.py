@@ -74,6 +74,8 @@ class Member:
     """Which software it is, for people."""
     revision: Revision = NO_REVISION
     """Which configuration it rules by."""
+    server_replicas: int = 0
+    """How many of the server's replicas must have what it writes, before it lets a call pass."""
     beat: int = field(default=0, compare=False)
     """Which heartbeat of this start it was."""
     at: int = field(default=0, compare=False)

@@ -85,6 +85,7 @@ def as_scheduler(written: Any) -> Scheduler:
             phases=getattr(written, "phases", ("select", "verify")),
             decide=decide,
             streams=streams,
+            server_replicas=getattr(written, "server_replicas", 0),
             **lifecycle,
         )
     if callable(written):

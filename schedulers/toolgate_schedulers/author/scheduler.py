@@ -27,6 +27,7 @@ asking: ContextVar[str] = ContextVar("asking", default="")
 
 _PRIORITY_LIMIT = 2**31
 _TOOL_GLOB_LIMIT = 256
+_REPLICAS_LIMIT = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +110,8 @@ class Scheduler:
     something was given in `admit` will not run. One replica is told, not always the one that was asked."""
     revision: Revision = NO_REVISION
     """Which configuration it rules by; `loading` finds it."""
+    server_replicas: int = 0
+    """How many of the server's replicas must have what it writes before it lets a call pass; for people."""
 
     def __post_init__(self) -> None:
         """Check every field an author or an option can set."""
@@ -139,6 +142,11 @@ class Scheduler:
         object.__setattr__(self, "phases", phases)
         if not isinstance(self.shadow, bool):
             raise ConfigError(f"scheduler {self.name!r}: shadow: must be true or false, not {self.shadow!r}")
+        many = self.server_replicas
+        if type(many) is not int or not 0 <= many <= _REPLICAS_LIMIT:
+            raise ConfigError(
+                f"scheduler {self.name!r}: server_replicas: must be 0 to {_REPLICAS_LIMIT}, not {many!r}"
+            )
 
     def __call__(self, call: ToolSelecting) -> Any:
         """The same as `decide`: so that a decorated function can be tried by hand."""

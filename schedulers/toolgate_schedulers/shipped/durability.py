@@ -35,6 +35,11 @@ class DurabilityConfig(StrictModel):
         return Durability(self.replicas, self.timeout_ms)
 
 
+def count_replicas(config: DurabilityConfig | None) -> int:
+    """How many it asks for, as the roster is told."""
+    return config.replicas if config is not None else 0
+
+
 async def tell_replicas(scheduler: str, shared: Ledger | Store) -> None:
     """Tell at the start whether enough replicas follow; raises Refusal where nobody may wait for them."""
     try:

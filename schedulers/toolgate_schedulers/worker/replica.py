@@ -37,4 +37,5 @@ def describe_replica(scheduler: Scheduler, replica: str) -> Member:
         kinds=KINDS,
         build=BUILD,
         revision=scheduler.revision,
+        server_replicas=scheduler.server_replicas,
     )

@@ -40,6 +40,7 @@ MEMBER = Member(
     kinds=("question", "withdrawn"),
     build="toolgate 1.0",
     revision=Revision("v7", "0123456789ab"),
+    server_replicas=2,
     beat=5,
 )
 KINDS = ("question", "verdict", "withdrawn", "heartbeat", "control", "fact")
@@ -116,7 +117,7 @@ def test_the_golden_withdrawals_are_taken(vector):
 
 
 def test_the_golden_heartbeats_are_read_and_written_byte_for_byte():
-    replica, leaves, orchestrator = WIRE["heartbeats"]
+    replica, leaves, orchestrator, durable = WIRE["heartbeats"]
     fields = replica["fields"]
     ring = Keyring({replica["scheduler"]: raw(replica, "key")})
     lists = {name: tuple(fields[name]) for name in ("tools", "wire", "phases", "kinds")}
@@ -125,6 +126,9 @@ def test_the_golden_heartbeats_are_read_and_written_byte_for_byte():
     assert encode_member(member, ring) == raw(replica, "value")
     read = decode_member(member.name, member.replica, raw(replica, "value"), ring)
     assert (read, read.signed, read.beat) == (member, True, 12)
+    waits = replace(member, server_replicas=durable["fields"]["server_replicas"])
+    assert encode_member(waits, ring) == raw(durable, "value")
+    assert decode_member(member.name, member.replica, raw(durable, "value"), ring) == waits
     assert encode_leave(replace(member, beat=13), ring) == raw(leaves, "value")
     assert decode_member(member.name, member.replica, raw(leaves, "value"), ring).left
     told = orchestrator["fields"]
@@ -363,13 +367,15 @@ def test_any_other_word_of_the_second_version_is_a_member_or_none(told):
 
 
 @given(
-    st.sampled_from(["wire", "phases", "kinds", "build", "revision", "beat"]), json_maps | texts | st.none()
+    st.sampled_from(["wire", "phases", "kinds", "build", "revision", "server_replicas", "beat"]),
+    json_maps | texts | st.none(),
 )
 def test_a_capability_that_is_none_is_not_told(field, value):
     told = msgpack.packb({"tools": ["*"], "wire": [1, 2], field: value})
     read = decode_member("cost", "r1", msgpack.packb({"v2": told}))
     assert isinstance(read, Member)
     assert all(isinstance(one, int) for one in read.wire)
+    assert type(read.server_replicas) is int
     assert all(isinstance(one, str) for one in (*read.phases, *read.kinds, read.build, *read.revision))
 
 

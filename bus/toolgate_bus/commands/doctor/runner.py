@@ -16,6 +16,7 @@ from toolgate_bus.commands.doctor.cluster import check_cluster
 from toolgate_bus.commands.doctor.facts import facts_findings
 from toolgate_bus.commands.doctor.finding import Diagnostic, error, fine, notice, warning
 from toolgate_bus.commands.doctor.inboxes import inbox_findings
+from toolgate_bus.commands.doctor.replication import read_state, replication_findings
 from toolgate_bus.commands.doctor.rights import try_rights
 from toolgate_bus.commands.doctor.roster import roster_findings
 from toolgate_bus.commands.doctor.sentinels import check_sentinels
@@ -180,6 +181,10 @@ async def _budgets(context: Context) -> Sequence[Diagnostic]:
     return budget_findings(found, now)
 
 
+async def _replicas(context: Context) -> Sequence[Diagnostic]:
+    return replication_findings(await read_state(_commands(context), context.namespace, context.view.members))
+
+
 async def _facts(context: Context) -> Sequence[Diagnostic]:
     commands = _commands(context)
     streams = await read_fact_streams(commands, context.namespace, context.view)
@@ -192,6 +197,7 @@ SERVER = Check("server", "server", _server)
 """Alone, before all others: it measures round trips."""
 OWN = (
     Check("roster", "roster", _roster),
+    Check("replicas", "replicas", _replicas),
     Check("inboxes", "inboxes", _inboxes),
     Check("budgets", "budgets", _budgets),
     Check("facts", "facts", _facts),

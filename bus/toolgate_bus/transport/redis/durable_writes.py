@@ -63,7 +63,10 @@ class DurableWriter:
         if isinstance(reply, TransportError):
             raise reply
         if isinstance(reply, Exception):
-            raise refusal(str(command[0]), reply)
+            refused = refusal(str(command[0]), reply)
+            if isinstance(refused, TooFewReplicas):
+                metrics.count(metrics.SHORT_WRITES, self._what)
+            raise refused
         short = self._find_short(*ended)
         if short is not None:
             metrics.count(metrics.SHORT_WRITES, self._what)

@@ -44,6 +44,15 @@ async def read_config(commands: Commands, *names: str) -> dict[str, str]:
     return {_text(reply[0]): _text(reply[1]) for reply in found}
 
 
+async def read_replication(commands: Commands, near: str, *names: str) -> tuple[str, dict[str, str]]:
+    """What the server of that key says of its replicas, and these settings of it; empty what is not shown."""
+    asked = [("CONFIG", "GET", name) for name in names]
+    _, info, *replies = await commands.pipeline([("GET", near), ("INFO", "replication"), *asked])
+    found = [reply for reply in replies if not isinstance(reply, Exception) and reply]
+    told = _text(info) if isinstance(info, bytes | str) else ""
+    return told, {_text(reply[0]): _text(reply[1]) for reply in found}
+
+
 async def find_keys(commands: Commands, pattern: str) -> AsyncIterator[list[bytes]]:
     """Pages of the keys that fit, in no order, some perhaps twice; raises TransportError."""
     cursor: Any = "0"

@@ -36,7 +36,7 @@ from toolgate_schedulers.shipped.approval.records import (
     approval_id,
     digest_of,
 )
-from toolgate_schedulers.shipped.durability import DURABILITY
+from toolgate_schedulers.shipped.durability import DURABILITY, count_replicas
 
 WAIT_S: Final = 2.0
 AGAIN_S: Final = 0.5
@@ -63,6 +63,7 @@ class ApprovalScheduler:
     def __init__(self, config: ApprovalConfig) -> None:
         self.config = config
         self.tools = tools_of(config)
+        self.server_replicas = count_replicas(config.durability)
         self._due: dict[str, float] = {}
         """Answers that are to be given, and when to look at them (again), by the loop's clock."""
         self._look_at = self._look_until = float("-inf")

@@ -59,7 +59,7 @@ from toolgate_schedulers.shipped.cost_aware.messages import (
     refusal,
     replacement,
 )
-from toolgate_schedulers.shipped.durability import DURABILITY, tell_replicas
+from toolgate_schedulers.shipped.durability import DURABILITY, count_replicas, tell_replicas
 
 LOOK_S: Final = 0.5
 """How often the replica looks for limits that were set and for what was learned."""
@@ -120,6 +120,7 @@ class CostAware:
         self.config, self._clock = config, clock
         if config.llm is not None:
             self.tools = (*self.tools, ANY)
+        self.server_replicas = count_replicas(config.durability)
         self.learned = CostHistory()
         self._delegations = Delegations()
         self.overrides: Overrides = {}
