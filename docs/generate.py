@@ -52,6 +52,7 @@ from toolgate_schedulers.shipped.rate_limit import Limit
 from toolgate_schedulers.shipped.router.health import Fallback
 from toolgate_schedulers.shipped.router.router import Route, RouterConfig
 from toolgate_schedulers.shipped.router.targets import Target
+from toolgate_schedulers.shipped.slots import config as slots
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 _PART: Final = re.compile(r"(<!-- generated: ([\w. -]+) -->\n).*?(<!-- end of generated -->)", re.DOTALL)
@@ -191,6 +192,10 @@ _KEYS: Final[dict[str, tuple[type[BaseModel], type[BaseModel] | None]]] = {
     "a heuristic": (HeuristicConfig, None),
     "a limit": (Limit, None),
     "a loop-guard": (LoopGuardConfig, None),
+    "a slots": (slots.SlotsConfig, None),
+    "a pool": (slots.PoolConfig, CallMatcher),
+    "share": (slots.Share, None),
+    "priority": (slots.Priority, None),
     "an approval rule": (approval.ApprovalRule, CallMatcher),
     "a notify.yaml": (notify.NotifyConfig, None),
     "a receiver": (notify.Receiver, None),

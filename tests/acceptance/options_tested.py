@@ -131,6 +131,20 @@ TESTED: Final[dict[str, dict[str, str]]] = {
             "routes.*.fallback.arguments.*.value routes.*.fallback.agent"
         ),
     },
+    "slots": {
+        "test_rules_about_calls.py::test_a_pool_is_about_the_calls_that_all_its_conditions_fit": (
+            f"pools {_in('pools.*', ABOUT.removeprefix('name '))}"
+        ),
+        "test_slots_options.py::"
+        "test_so_many_at_a_time_by_key_readers_together_and_who_waits_too_long_is_told": (
+            "pools.*.name pools.*.tools pools.*.limit pools.*.key pools.*.shared pools.*.shared.tools "
+            "pools.*.wait_s"
+        ),
+        "test_slots_options.py::test_turns_go_by_shares_within_a_class_and_the_old_ones_rise": (
+            "pools.*.share pools.*.share.by pools.*.share.weights pools.*.share.default pools.*.priority "
+            "pools.*.priority.by pools.*.priority.classes pools.*.priority.default pools.*.priority.ageing_s"
+        ),
+    },
 }
 """By scheduler: test to the options that it shows."""
 
@@ -142,6 +156,7 @@ CONFIGS: Final = {
     "policy": "PolicyConfig",
     "rate-limit": "RateLimitConfig",
     "router": "RouterConfig",
+    "slots": "SlotsConfig",
 }
 """The name of each scheduler's configuration model."""
 

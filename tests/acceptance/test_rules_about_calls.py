@@ -55,3 +55,13 @@ async def test_an_approval_rule_is_about_the_calls_that_all_its_conditions_fit(r
                 assert (decision.outcome, asked) == ("continue", prompts), row.option
         await gate.decide("named", {}, ["named"])
         assert "by nothing" in asked[-1]
+
+
+async def test_a_pool_is_about_the_calls_that_all_its_conditions_fit(ruled_by: Any) -> None:
+    pools = [{"name": f"by_{n}", "tools": row.option, "wait_s": 0, **row.rule} for n, row in enumerate(ROWS)]
+    async with await ruled_by("slots", {"pools": pools}) as gate:
+        for row in ROWS:
+            for call, outcomes in ((row.fits, ["continue", "deny"]), (row.other, ["continue", "continue"])):
+                asked = {"tool_input": {}, "available_tools": [], **call}
+                told = [(await gate.decide(row.option, **asked)).outcome for _ in outcomes]
+                assert told == outcomes, row.option

@@ -8,6 +8,7 @@ import pytest
 from documents import ROOT, page, text_of
 from toolgate_bus.config.check import check
 from toolgate_bus.config.document import parse_document
+from toolgate_bus.queues.queue import Need
 from toolgate_bus.ruling.conditions.conditions import Condition
 from toolgate_bus.state.shared import make_shared_state
 from toolgate_bus.transport.memory import MemoryStore
@@ -23,6 +24,7 @@ from toolgate_schedulers.shipped.loop_guard import LoopGuard, LoopGuardConfig
 from toolgate_schedulers.shipped.policy import PolicyConfig, rule_on
 from toolgate_schedulers.shipped.rate_limit import RateLimit, RateLimitConfig
 from toolgate_schedulers.shipped.router.router import RouterConfig, route
+from toolgate_schedulers.shipped.slots.config import SlotsConfig, find_pools, need_of, weight_of
 from toolgate_schedulers.testing import Trial
 
 pytestmark = pytest.mark.pure
@@ -140,6 +142,22 @@ async def test_the_limits_are_read_and_hold():
     verdicts = [await limits.decide(ToolSelecting(id=f"{n:032x}", **fields)) for n in range(4)]
     assert [verdict.action for verdict in verdicts] == ["continue"] * 3 + ["deny"]
     assert "10 times per minute in this session (searches). Try again in 6 seconds" in verdicts[-1].reason
+
+
+def test_the_slots_are_read_and_needed():
+    config = shown(SlotsConfig, "slots")
+
+    def needs(tool, **fields):
+        asked = ToolSelecting(id="0" * 32, tool_name=tool, **fields)
+        return [need_of(pool, asked) for pool in find_pools(config, asked)]
+
+    assert needs("browser_open") == [Need("browser", 8)]
+    (reader,) = needs("read_file", tool_input={"path": "a"})
+    (writer,) = needs("write_file", tool_input={"path": "a"})
+    assert (reader.pool, reader.alone, writer.pool, writer.alone) == ("file/a", False, "file/a", True)
+    assert needs("deploy", agent="release-eu") == [Need("deploy", 1)]
+    assert needs("deploy", agent="other") == []
+    assert weight_of(config.pools[0].share, "gold") == 8
 
 
 async def test_the_guard_is_read_and_holds():

@@ -56,11 +56,30 @@ class SlotQueue(Protocol):
         """So many of a pool at a time; None is as configured."""
 
 
-class RedisQueue(SlotQueue):
-    """`SlotQueue` on a server."""
+class SlotQueues(Protocol):
+    """The queues of one bus."""
+
+    def find(self, scheduler: str) -> SlotQueue:
+        """The queue of the schedulers of this name; others have others."""
+
+
+class RedisQueues(SlotQueues):
+    """`SlotQueues` on a server."""
 
     def __init__(self, commands: Commands, namespace: str, name: str = "slots") -> None:
         self._commands, self._prefix = commands, Keys(namespace).store_key(name)
+
+    @override
+    def find(self, scheduler: str) -> "RedisQueue":
+        return RedisQueue(self._commands, f"{self._prefix}:{scheduler}")
+
+
+class RedisQueue(SlotQueue):
+    """`SlotQueue` on a server."""
+
+    def __init__(self, commands: Commands, prefix: str) -> None:
+        """Its keys begin with the prefix."""
+        self._commands, self._prefix = commands, prefix
 
     @override
     async def ask(self, request: Request) -> Ticket:
@@ -104,6 +123,17 @@ class RedisQueue(SlotQueue):
     async def _run(self, op: str, *words: str | int) -> Any:
         head = (op, _text(LEASE_S), "", KEPT_MS)
         return await SCRIPT.run(self._commands, self._prefix, words=(*head, *words))
+
+
+@dataclass(slots=True)
+class MemoryQueues(SlotQueues):
+    """`SlotQueues` in one process."""
+
+    queues: dict[str, "MemoryQueue"] = field(default_factory=dict)
+
+    @override
+    def find(self, scheduler: str) -> "MemoryQueue":
+        return self.queues.setdefault(scheduler, MemoryQueue())
 
 
 @dataclass(slots=True)

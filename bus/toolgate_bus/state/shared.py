@@ -8,7 +8,7 @@ from toolgate_bus.budgets.epoch_file import find_epoch_file
 from toolgate_bus.budgets.ledger_memory import MemoryLedger
 from toolgate_bus.budgets.ledger_redis import RedisLedger
 from toolgate_bus.facts.reader import FactsReader
-from toolgate_bus.queues.queue_redis import MemoryQueue, RedisQueue
+from toolgate_bus.queues.queue_redis import MemoryQueues, RedisQueues
 from toolgate_bus.state.call_counts import MemoryCallCounter, RedisCallCounter
 from toolgate_bus.state.counters import MemoryCounter, RedisCounter
 from toolgate_bus.state.notifications import MemoryNotices, RedisNotices
@@ -42,7 +42,7 @@ def connect_shared_state(
         RedisBuckets(commands, namespace, f"buckets{apart}"),
         RedisCallCounter(commands, namespace, f"tally{apart}"),
         RedisNotices(commands, waiting, namespace),
-        RedisQueue(commands, namespace, f"slots{apart}"),
+        RedisQueues(commands, namespace, f"slots{apart}"),
         aclose,
     )
 
@@ -62,7 +62,7 @@ def make_shared_state() -> SharedState:
         MemoryBuckets(),
         MemoryCallCounter(),
         MemoryNotices(),
-        MemoryQueue(),
+        MemoryQueues(),
         _nothing,
     )
 

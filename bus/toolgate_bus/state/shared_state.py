@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from toolgate_bus.budgets.ledger import Ledger
-from toolgate_bus.queues.queue_redis import SlotQueue
+from toolgate_bus.queues.queue_redis import SlotQueues
 from toolgate_bus.state.call_counts import CallCounter
 from toolgate_bus.state.counters import SharedCounter
 from toolgate_bus.state.notifications import Notices
@@ -25,5 +25,5 @@ class SharedState:
     buckets: Buckets
     tally: CallCounter
     notices: Notices
-    slots: SlotQueue
+    slots: SlotQueues
     aclose: Callable[[], Awaitable[None]]

@@ -38,8 +38,9 @@ class Share(StrictModel):
     by: By = "agent"
     """`agent`, `session`, `tree` or `label:NAME`."""
     weights: Annotated[dict[str, Weight], Field(max_length=1000)] = Field(default_factory=dict)
-    """Turns against the others': who has 8 gets twice as many as who has 4."""
+    """Slot time against the others': who has 8 gets twice as much as who has 4. Names may be globs"""
     default: Weight = 1.0
+    """The weight of whoever is not named"""
 
     _checked = field_validator("by")(_check_by)
 
@@ -48,8 +49,11 @@ class Priority(StrictModel):
     """Classes: the higher goes first."""
 
     by: By
+    """What names the class of a call: `agent`, `session`, `tree` or `label:NAME`"""
     classes: Annotated[dict[str, Level], Field(max_length=100)] = Field(default_factory=dict)
+    """The higher goes first"""
     default: Level = 0
+    """The class of whoever is not named"""
     ageing_s: Annotated[float, Field(ge=0.001, le=86_400)] = 30.0
     """Seconds of waiting that count as one step of a class: nobody waits for ever."""
 
@@ -60,23 +64,28 @@ class Together(StrictModel):
     """Who may be in a pool together: readers; all others are in it alone."""
 
     tools: Globs
+    """The calls that may be in the pool together: one glob or several"""
 
 
 class PoolConfig(CallMatcher):
     """Something of which so much can be used at a time, in the whole fleet."""
 
     name: Name
+    """Told to who waits or is denied, and to operators"""
     tools: Globs
-    """One glob or several: the calls that need a slot."""
+    """The calls that need a slot: one glob or several."""
     limit: Annotated[int, Field(ge=1, le=MAX_LIMIT)] | None = None
     """So many calls at a time; without it one, or as many as like where they are `shared`."""
     key: Annotated[str, Field(min_length=3, max_length=256, pattern=r"^\$\.")] | None = None
     """An argument (`$.path`, `$.url#host`): each of its values is a pool of its own."""
     shared: Together | None = None
+    """Readers and writers: calls to its `tools` are in the pool together, every other call is in it alone"""
     wait_s: Annotated[float, Field(ge=0, le=86_300)] = 120.0
     """So long a call waits for its turn; then it is denied. 0: it never waits."""
     share: Share = Share()
+    """Whose turn it is within a class: see below"""
     priority: Priority | None = None
+    """Who goes first: see below"""
 
     @property
     def most(self) -> int:
@@ -88,6 +97,7 @@ class SlotsConfig(StrictModel):
     """The file of `slots`: `pools`; a call that fits several needs a slot of each."""
 
     pools: Annotated[tuple[PoolConfig, ...], Field(min_length=1, max_length=1000)]
+    """What so many can use at a time; a call that fits several needs a slot of each, and gets all or none"""
 
     @model_validator(mode="after")
     def _check_unique_names(self) -> "SlotsConfig":

@@ -48,7 +48,8 @@ class SlotKeeper:
     ) -> None:
         self._context, self._queue, self._pass_on, self._deny = context, queue, pass_on, deny
         self._facts, self._store = context.shared.facts, context.store
-        self._name, self._replica = f"slots:{context.name}", context.replica.encode()
+        apart = "-shadow" if context.shadow else ""
+        self._name, self._replica = f"slots{apart}:{context.name}", context.replica.encode()
         self._read = b""
         self._told: set[str] = set()
         self._untold: set[str] = set()

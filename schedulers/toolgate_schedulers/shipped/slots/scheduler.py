@@ -51,7 +51,7 @@ class Slots:
 
     async def start(self, context: SchedulerContext) -> None:
         """Begin to keep what all replicas of this name share."""
-        self._context, self._queue = context, context.shared.slots
+        self._context, self._queue = context, context.shared.slots.find(context.name)
         self._keeper = SlotKeeper(context, self._queue, self.pass_on, self.deny)
         self._keeping = asyncio.create_task(self._keeper.run())
 
