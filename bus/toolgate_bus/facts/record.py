@@ -23,6 +23,8 @@ from toolgate_bus.protocol.events import (
     ReceivedVerdict,
 )
 
+ENDS: Final = frozenset(("tool:post", "tool:error", "tool:unused", "provider:error", "usage"))
+"""Facts with a `decision_id` of which the call runs no longer, or never will."""
 _NO_ID: Final = bytes(packing.ID_BYTES)
 CUT: Final = "⟦cut: the fact would have been too long⟧"
 """Stands for the arguments of a verdict that had no room."""

@@ -163,6 +163,10 @@ class MemoryOrchestratorBus(OrchestratorBus):
         made = make()
         self._hub.facts += [one.item for one in made] if isinstance(made, list) else [made]
 
+    @override
+    def hurry_facts(self) -> None:
+        """They are written at once in any case."""
+
     def _flush(self) -> None:
         self._flush_handle = None
         asks, self._asks = self._asks, {}

@@ -202,6 +202,9 @@ class OrchestratorBus(Protocol):
     def fact(self) -> Callable[[Callable[[], FactPayload]], None]:
         """Queues a fact; what it is given makes its bytes, or those of several, off the decision's path."""
 
+    def hurry_facts(self) -> None:
+        """Write within this tick of the loop what facts are queued: somebody waits for one of them."""
+
 
 class SchedulerListener(Protocol):
     """What a scheduler's bus calls, always on the event loop, never concurrently."""

@@ -43,6 +43,8 @@ OWN: Final = frozenset(
         *("loop", "status", "iterations", "trace", "now"),
     }
 )
+MAX_SCARCE: Final = 10_000
+"""So many calls are remembered that have something which others wait for."""
 _NUMBERS: Final = frozenset((int, float, bool, type(None)))
 _MAX_LENGTH: Final = 4096
 _NO_ID: Final = bytes(packing.ID_BYTES)
@@ -57,6 +59,8 @@ class DecisionRecorder:
         self._client, self._redactor, self._limits = client, redactor, limits
         self.subscribers: list[Callable[[Decision], None]] = []
         self.late_subscribers: list[Callable[[str, ReceivedVerdict], None]] = []
+        self._scarce: dict[str, None] = {}
+        """Decisions of calls to which something was given that others wait for, until their ends are told."""
 
     @property
     def is_recording(self) -> bool:
@@ -72,6 +76,10 @@ class DecisionRecorder:
                 self._record_in_full(call, decision)
         except Exception as error:  # noqa: BLE001 - what was ruled stands, whether it can be kept or not
             note_fault("record", error)
+        if decision.grants and decision.allowed:
+            if len(self._scarce) >= MAX_SCARCE:
+                del self._scarce[next(iter(self._scarce))]
+            self._scarce[decision.id] = None
         if self.subscribers:
             for subscriber in tuple(self.subscribers):
                 call_guarded(subscriber, decision)
@@ -159,6 +167,10 @@ class DecisionRecorder:
             make = partial(record.other_fact, fields, seq, at)
         client.facts, client.batch = seq, None
         client.fact(make)
+        if self._scarce and event in record.ENDS:
+            ended = data.get("decision_id")
+            if type(ended) is str and self._scarce.pop(ended, False) is None:
+                client.bus.hurry_facts()
 
     def _plain_body(self, fields: dict[str, Any]) -> bytes | None:
         """The bytes of a fact of which everything may leave as it is, which most are; else None."""

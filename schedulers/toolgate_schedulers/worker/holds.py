@@ -134,9 +134,12 @@ class StoredHolds:
         return given is not None
 
     async def _give_once(self, key: str, verdict: Verdict | Failure, mine: bytes, version: int) -> bool:
-        leased, stored = await self._store.lease(key, f"answering:{key}", mine, LEASE_SECONDS)
+        lease = f"answering:{key}"
+        leased, stored = await self._store.lease(key, lease, mine, LEASE_SECONDS)
         asked = _decode_reply_to(stored)
         if asked is None:
+            if leased:  # it may be stored in a moment, and is answered then
+                await self._store.delete(lease)
             return False
         if asked.item.phase not in packing.KNOWN_PHASES[version]:
             version = packing.NEWEST

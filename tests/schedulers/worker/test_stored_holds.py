@@ -131,6 +131,15 @@ async def test_while_another_replica_answers_nobody_is_told_that_the_hold_is_gon
     assert await world.replica().answer(ID, YES)
 
 
+async def test_who_answers_before_the_hold_is_stored_takes_no_lease_that_would_keep_others_off(monkeypatch):
+    monkeypatch.setattr("toolgate_schedulers.worker.holds.LEASE_SECONDS", 60)
+    world = World()
+    assert not await world.replica().answer(ID, YES, "select")
+    await world.replica().keep(asked(), Hold(seconds=30))
+    assert await world.replica().answer(ID, YES, "select")
+    assert world.sent == [(0, YES)]
+
+
 async def test_an_answer_goes_to_the_phase_that_it_names_or_else_to_the_replacement(world):
     await world.replica().keep(asked(1), Hold(seconds=30))
     assert await world.replica().answer(ID, YES, "select")

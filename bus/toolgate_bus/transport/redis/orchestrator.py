@@ -204,6 +204,10 @@ class RedisOrchestratorBus(OrchestratorBus):
     def fact(self) -> Callable[[Callable[[], FactPayload]], None]:
         return self._outbox.fact
 
+    @override
+    def hurry_facts(self) -> None:
+        self._outbox.hurry_facts()
+
     # ------------------------------------------------------------------ the host task
 
     async def _run(self) -> None:

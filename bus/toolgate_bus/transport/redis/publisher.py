@@ -70,6 +70,7 @@ class Outbox:
         self._kept_timer: asyncio.TimerHandle | None = None
         self._flushing = False
         self._fact_timer: asyncio.TimerHandle | None = None
+        self._hurries = False
         self._asked: set[str] = set()
 
     def listen(self, refused: OnRefusal, fact_written: Callable[[], None]) -> None:
@@ -185,6 +186,12 @@ class Outbox:
         if self._facts.add(make) and self._fact_timer is None:
             self._fact_timer = asyncio.get_running_loop().call_later(LATEST_S, self._write_facts)
 
+    def hurry_facts(self) -> None:
+        """Write within this tick of the loop what facts are queued."""
+        if not self._hurries:
+            self._hurries = True
+            asyncio.get_running_loop().call_soon(self._write_facts)
+
     def send(self, *command: Arg) -> None:
         """Write one command whose reply does not matter; nothing without a connection."""
         if self._link is not None:
@@ -226,6 +233,7 @@ class Outbox:
         self._let_expire()
 
     def _write_facts(self) -> None:
+        self._hurries = False
         self._stop_timer()
         if self._link is None or self._facts_refused:
             return  # they wait for the connection, or until the server takes them again

@@ -15,8 +15,8 @@ from toolgate_orchestrator.commands.bench.slots_load import TENANTS, Moment, Slo
 WINDOW_S: Final = 10.0
 MIN_WINDOW: Final = 1000
 """Grants of a window whose shares count."""
-SETTLE_S: Final = 2.0
-"""Left out at the beginning, when nobody has waited yet."""
+SETTLE_S: Final = 3.0
+"""Left out at the beginning, where all ask at once; what is given too often counts from the first."""
 FAULT_S: Final = 15.0
 """After a fault, while leases of the dead run out."""
 
@@ -102,8 +102,9 @@ class SlotRun:
     def figures(self) -> dict[str, Any]:
         """Everything, for scripts; seconds, percent."""
         runs = find_runs(self.journals)
+        later = [run for run in runs if run.start - run.waited >= self.began + SETTLE_S]
         waits = sorted(run.waited for run in runs if not run.urgent)
-        urgent = sorted(run.waited for run in runs if run.urgent)
+        urgent = sorted(run.waited for run in later if run.urgent)
         offered = sum(run.end - run.start for run in runs if run.urgent) / max(1e-9, _slot_time(runs))
         seconds = self.over - self.began
         windows = _windows(runs, self.began + SETTLE_S, self.over)

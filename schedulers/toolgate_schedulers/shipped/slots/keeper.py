@@ -9,6 +9,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from toolgate_bus.errors import CodecError, TransportError
+from toolgate_bus.facts.record import ENDS
 from toolgate_bus.protocol.packing import pack, unpack
 from toolgate_bus.queues.queue import Expiry
 from toolgate_bus.queues.queue_redis import Grant, SlotQueue
@@ -22,7 +23,6 @@ RENEW_S: Final = 2.0
 MEND_S: Final = 2.0
 """Seconds between two looks at who has something and may not know it."""
 HURRY_S: Final = (0.02, 0.1, 0.5)
-ENDS: Final = frozenset(("tool:post", "tool:error", "tool:unused", "provider:error", "usage"))
 _log = get_logger("toolgate.slots")
 
 
