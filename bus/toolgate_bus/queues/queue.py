@@ -14,6 +14,8 @@ MIN_WEIGHT: Final = 1e-6
 MAX_LEVEL: Final = 1_000_000
 MAX_WAITERS: Final = 100_000
 """Waiting requests of one pool; further ones are refused."""
+UNSEEN_S: Final = 3.0
+"""An owner that was not known to live for so long is dead: whoever begins is told of a moment later."""
 SCAN: Final = 64
 """So many of those who wait are looked at for one place, where the first of them lack another pool."""
 

@@ -13,7 +13,17 @@ from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass, field
 from typing import Final
 
-from toolgate_bus.queues.queue import MAX_WAITERS, SCAN, Expiry, Need, Occupant, Passage, Request, Ticket
+from toolgate_bus.queues.queue import (
+    MAX_WAITERS,
+    SCAN,
+    UNSEEN_S,
+    Expiry,
+    Need,
+    Occupant,
+    Passage,
+    Request,
+    Ticket,
+)
 
 AVERAGED: Final = 16
 CLOSED: Final = Ticket("closed")
@@ -95,6 +105,8 @@ class QueueRules:
     waiting: dict[str, _Waiter] = field(default_factory=dict)
     held: dict[str, tuple[Request, int, float, float]] = field(default_factory=dict)
     """By id: the request, its fence, since when, and until when it is leased."""
+    seen: dict[str, float] = field(default_factory=dict)
+    """By owner: when it was last known to live."""
     over: set[str] = field(default_factory=set)
     fence: int = 0
     arrivals: int = 0
@@ -110,6 +122,7 @@ class QueueRules:
                 self._pool(need.pool).limit = need.limit
             if any(self._count(need.pool) >= MAX_WAITERS for need in request.needs):
                 return CLOSED
+            self.seen[request.owner] = now
             self._line_up(request, now)
             self._serve([need.pool for need in request.needs], lease_s, now)
         return self.look(request.id, now)
@@ -150,23 +163,29 @@ class QueueRules:
 
     def renew(self, owners: Set[str], lease_s: float, now: float) -> None:
         """They live: what they have they keep for so long."""
+        self._see(owners, now)
         for id_, (request, fence, since, _) in list(self.held.items()):
             if request.owner in owners:
                 self.held[id_] = (request, fence, since, now + lease_s)
 
     def lapse(self, living: Set[str], lease_s: float, now: float) -> Passage:
-        """Take back from the dead places, and slots whose lease is over; end whose wait is over."""
+        """Take back from the dead places, and slots whose lease is over; end whose wait is over.
+
+        Dead is who was not known to live for a while: what it has is kept until its lease is over.
+        """
+        self._see(living, now)
+        dead = {owner for owner, seen in self.seen.items() if owner not in living and seen <= now - UNSEEN_S}
         late = sorted((one.until, id_) for id_, one in self.waiting.items() if one.until <= now)
         expired = tuple(
             Expiry(id_, tuple(need.pool for need in self.waiting[id_].request.needs)) for _, id_ in late
         )
-        dead = [id_ for id_, one in self.waiting.items() if one.request.owner not in living]
-        gone = [
-            id_
-            for id_, (request, _, _, until) in self.held.items()
-            if request.owner not in living and until <= now
-        ]
-        given = self.end([*(id_ for _, id_ in late), *sorted({*dead, *gone})], lease_s, now)
+        gone = {id_ for id_, one in self.waiting.items() if one.request.owner in dead}
+        gone |= {id_ for id_, (of, _, _, until) in self.held.items() if of.owner in dead and until <= now}
+        given = self.end([*(id_ for _, id_ in late), *sorted(gone)], lease_s, now)
+        owners = {one.request.owner for one in self.waiting.values()}
+        owners |= {request.owner for request, *_ in self.held.values()}
+        for owner in dead - owners:
+            del self.seen[owner]
         # Waiting has changed the order as well: somebody may fit who was not first before.
         given += self._serve([name for name, pool in sorted(self.pools.items()) if pool.levels], lease_s, now)
         for name, pool in list(self.pools.items()):
@@ -198,6 +217,10 @@ class QueueRules:
         return list(self._order(pool, now))
 
     # ------------------------------------------------------------------ inside
+
+    def _see(self, living: Set[str], now: float) -> None:
+        for owner in self.seen.keys() & living:
+            self.seen[owner] = now
 
     def _pool(self, name: str) -> _Pool:
         return self.pools.setdefault(name, _Pool())

@@ -222,8 +222,13 @@ class PendingDecision:
 
     def _late(self, heard: ReceivedVerdict) -> None:
         self._judge.late(self.call, heard)
-        if heard.verdict.action == "hold" and not heard.shadow:
+        if heard.verdict.action == "hold" and not heard.shadow and not self._is_answered(heard.scheduler):
             self._judge.withdraw(self, heard.scheduler)
+
+    def _is_answered(self, scheduler: str) -> bool:
+        """Whether its last word counted: another replica may have answered before the hold was heard of."""
+        heard = self.closed.heard if self.closed is not None else ()
+        return any(one.scheduler == scheduler and one.verdict.action != "hold" for one in heard)
 
     # ------------------------------------------------------------------ time and the end
 

@@ -119,6 +119,36 @@ async def test_a_wait_there_is_bounded_by_its_giver_and_counts_as_no_latency(wor
     assert took() < 0.2
 
 
+async def test_a_hold_that_is_heard_after_its_own_answer_gives_nothing_back(world, monkeypatch):
+    """One replica keeps the hold, another answers it, and is heard first."""
+    giver = Giver()
+
+    async def queue(call):
+        yield Hold(seconds=30)
+        yield Continue(fence=3)
+
+    await world.scheduler("slots", queue, phases=LAST, streams=True, withdraw=giver.withdraw)
+    gate = await world.gate()
+    listener, kept = gate._client, []
+    hear, told = listener.on_verdicts, asyncio.Event()
+
+    def hear_in_reverse(frames):
+        if not kept:
+            kept.extend(frames)
+            return
+        hear(frames)
+        hear(kept)
+        told.set()
+
+    monkeypatch.setattr(listener, "on_verdicts", hear_in_reverse)
+    late = growth("toolgate_late_verdicts_total", scheduler="slots")
+    decision = await gate.decide("search", {}, TOOLS)
+    await asyncio.wait_for(told.wait(), 5)
+    assert (decision.outcome, decision.grants, late()) == ("continue", {"slots": 3}, 1)
+    assert (await gate.decide("search", {}, TOOLS)).allowed  # whatever was sent is there by now
+    assert giver.given_back == []
+
+
 @pytest.mark.parametrize("answer", [Modify(tool="write"), AskUser(prompt="May it?")])
 async def test_a_required_one_that_replaces_or_asks_there_has_not_admitted(world, answer):
     await Giver(answer).start(world, "slots")

@@ -111,6 +111,13 @@ FULL: dict[str, dict[str, Any]] = {
             },
         ]
     },
+    "slots": {
+        "pools": [
+            {**ABOUT, "tools": ["x"], "limit": 2, "key": "$.path", "shared": {"tools": "read_*"}}
+            | {"wait_s": 5, "share": {"by": "label:team", "weights": {"a": 2}, "default": 1}}
+            | {"priority": {"by": "agent", "classes": {"a": 1}, "default": 0, "ageing_s": 5}}
+        ]
+    },
 }
 """A right configuration of each, in which every option stands."""
 

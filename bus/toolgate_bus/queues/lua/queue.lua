@@ -12,7 +12,8 @@
 --     p:a:<pool>:<level>       sorted set of who waits, by time
 --     p:held                   sorted set of requests that have slots, by the end of their lease
 --     p:waiting                sorted set of requests that wait, by the end of their wait
---     p:owners                 set of owners; p:w:<owner>, p:g:<owner>: sets of what waits, what has slots
+--     p:owners                 sorted set of owners, by when they were last known to live
+--     p:w:<owner>, p:g:<owner> sets of what waits, what has slots
 --     p:pools                  set of pools
 --     p:count                  hash: fence, arrivals
 -- KEYS[1]: prefix. ARGV: op, seconds of a lease, now (empty: the server's clock), milliseconds for which an end
@@ -23,7 +24,7 @@ if now == nil then
   local t = redis.call('TIME')
   now = tonumber(t[1]) + tonumber(t[2]) / 1000000
 end
-local SCAN, AVERAGED, MAX_WAITERS = 64, 16, 100000
+local SCAN, AVERAGED, MAX_WAITERS, UNSEEN = 64, 16, 100000, 3
 
 local function text(value) return string.format('%.17g', value) end
 local function fields(key)
@@ -288,7 +289,7 @@ if op == 'ask' then
   end
   redis.call('HSET', p .. ':r:' .. id, unpack(words))
   redis.call('ZADD', p .. ':waiting', text(now + tonumber(ARGV[11])), id)
-  redis.call('SADD', p .. ':owners', r.owner)
+  redis.call('ZADD', p .. ':owners', text(now), r.owner)
   redis.call('SADD', p .. ':w:' .. r.owner, id)
   serve(names, {})
   return look(id)
@@ -316,7 +317,10 @@ if op == 'limit' then
 end
 -- renew, lapse: owners that live
 local living = {}
-for i = 5, #ARGV do living[ARGV[i]] = true end
+for i = 5, #ARGV do
+  living[ARGV[i]] = true
+  redis.call('ZADD', p .. ':owners', 'XX', text(now), ARGV[i])
+end
 if op == 'renew' then
   for owner in pairs(living) do
     for _, id in ipairs(redis.call('SMEMBERS', p .. ':g:' .. owner)) do
@@ -332,13 +336,13 @@ for i, id in ipairs(late) do
   expired[i] = {id}
   for _, need in ipairs(request(id).needs) do expired[i][#expired[i] + 1] = need.pool end
 end
-for _, owner in ipairs(redis.call('SMEMBERS', p .. ':owners')) do
+for _, owner in ipairs(redis.call('ZRANGE', p .. ':owners', '-inf', text(now - UNSEEN), 'BYSCORE')) do
   if not living[owner] then
     for _, id in ipairs(redis.call('SMEMBERS', p .. ':w:' .. owner)) do gone[#gone + 1] = id end
     for _, id in ipairs(redis.call('SMEMBERS', p .. ':g:' .. owner)) do
       if tonumber(redis.call('ZSCORE', p .. ':held', id)) <= now then gone[#gone + 1] = id end
     end
-    if redis.call('EXISTS', p .. ':w:' .. owner, p .. ':g:' .. owner) == 0 then redis.call('SREM', p .. ':owners', owner) end
+    if redis.call('EXISTS', p .. ':w:' .. owner, p .. ':g:' .. owner) == 0 then redis.call('ZREM', p .. ':owners', owner) end
   end
 end
 table.sort(gone)

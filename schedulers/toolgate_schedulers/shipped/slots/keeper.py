@@ -11,7 +11,7 @@ from typing import Any, Final
 from toolgate_bus.errors import CodecError, TransportError
 from toolgate_bus.facts.record import ENDS
 from toolgate_bus.protocol.packing import pack, unpack
-from toolgate_bus.queues.queue import Expiry
+from toolgate_bus.queues.queue import UNSEEN_S, Expiry
 from toolgate_bus.queues.queue_redis import Grant, SlotQueue
 from toolgate_bus.telemetry.loggers import get_logger
 
@@ -76,15 +76,17 @@ class SlotKeeper:
         following = asyncio.create_task(self._follow())
         try:
             renewed = mended = float("-inf")
+            settled = asyncio.get_running_loop().time() + UNSEEN_S
             while not following.done() and await self._leads():
                 living, now = await self._facts.alive(), asyncio.get_running_loop().time()
                 if now - renewed >= RENEW_S:
                     renewed = now
                     await self._queue.renew(living)
-                given, expired = await self._queue.lapse(living)
-                self.tell(given)
-                for one in expired:
-                    self._errand(one.id, self._deny(one))
+                if now >= settled:  # after an outage the living come back one after the other
+                    given, expired = await self._queue.lapse(living)
+                    self.tell(given)
+                    for one in expired:
+                        self._errand(one.id, self._deny(one))
                 if now - mended >= MEND_S:
                     mended = now
                     await self._mend()
