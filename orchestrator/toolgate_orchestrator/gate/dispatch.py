@@ -77,8 +77,14 @@ class Dispatcher:
         local: LocalScheduler | None,
         patience: float,
     ) -> RoundResult:
-        """Ask this question about a call, wait until the round is over, and say how it ended."""
-        loop, now, client, phase = self.table.loop, time.monotonic(), self._client, asking.phase
+        """Ask this question about a call, wait until the round is over, and say how it ended.
+
+        A bus that went away since the first round is waited for.
+        """
+        loop, client, phase = self.table.loop, self._client, asking.phase
+        if phase != "select" and client is not None and not client.up:
+            await client.reachable(patience)
+        now = time.monotonic()
         asked, awaited = audience.names, audience.required
         if client is None or not client.breaker.calm or audience.absent:
             awaited, asked = self._whom(call, audience, now)

@@ -149,6 +149,35 @@ async def test_a_hold_that_is_heard_after_its_own_answer_gives_nothing_back(worl
     assert giver.given_back == []
 
 
+@pytest.mark.parametrize("phase", ["verify", "admit"])
+async def test_a_bus_that_goes_away_between_two_rounds_is_waited_for(world, monkeypatch, phase):
+    gates = []
+
+    async def select(call):
+        if call.phase == "select":
+            gates[0]._client.on_connection(False)
+            asyncio.get_running_loop().call_later(0.1, gates[0]._client.on_connection, True)
+            return Modify(tool="write") if phase == "verify" else Continue()
+        return Continue()
+
+    await world.scheduler("router", select)
+    await Giver().start(world, "slots")
+    gates.append(await world.gate(required=["slots", "router"]))
+    client = gates[0]._client
+    write = client.ask
+
+    def ask(schedulers, decision, item, event="tool:selecting"):
+        if client.up:
+            write(schedulers, decision, item, event)
+        else:
+            for one in schedulers:
+                client.on_refusal(one, [decision], "bus_down")
+
+    monkeypatch.setattr(client, "ask", ask)
+    decision = await gates[0].decide("search", {}, TOOLS)
+    assert (decision.allowed, decision.silent) == (True, ())
+
+
 @pytest.mark.parametrize("answer", [Modify(tool="write"), AskUser(prompt="May it?")])
 async def test_a_required_one_that_replaces_or_asks_there_has_not_admitted(world, answer):
     await Giver(answer).start(world, "slots")

@@ -73,7 +73,7 @@ def slots(
 def _loads(part: SlotPart, agents: int, seconds: float) -> list[SlotLoad]:
     urgent = max(1, agents // 50)
     found = {
-        SlotPart.EXACT: [SlotLoad("exact", agents, 2, 0.0, seconds, keys=max(1, agents // 4), kills=True)],
+        SlotPart.EXACT: [SlotLoad("exact", agents, 2, 0.0, seconds, keys=max(1, agents // 2), kills=True)],
         SlotPart.SHARES: [
             SlotLoad("shares", agents, 8, 0.05, seconds, urgent=urgent, urgent_think_s=urgent / 8.0)
         ],

@@ -54,6 +54,8 @@ class SlotKeeper:
         self._told: set[str] = set()
         self._untold: set[str] = set()
         self._errands: set[asyncio.Task[None]] = set()
+        self._is_behind = False
+        """Whether somebody could not be told."""
 
     async def run(self) -> None:
         """Work until cancelled; a server that is away is waited for."""
@@ -87,8 +89,8 @@ class SlotKeeper:
                     self.tell(given)
                     for one in expired:
                         self._errand(one.id, self._deny(one))
-                if now - mended >= MEND_S:
-                    mended = now
+                if self._is_behind or now - mended >= MEND_S:
+                    mended, self._is_behind = now, False
                     await self._mend()
                 if self._read:
                     await self._store.put(f"{self._name}:read", self._read)
@@ -125,7 +127,8 @@ class SlotKeeper:
             try:
                 await act
             except TransportError as error:
-                _log.warning("one who waits for a slot could not be told yet", decision=id_, error=str(error))
+                self._is_behind = True
+                _log.info("one who waits for a slot could not be told yet", decision=id_, error=str(error))
 
         errand = asyncio.create_task(run())
         self._errands.add(errand)
