@@ -5,7 +5,8 @@ is told again.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+import math
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from toolgate_bus.errors import CodecError, TransportError
@@ -22,7 +23,9 @@ TICK_S: Final = 0.5
 RENEW_S: Final = 2.0
 MEND_S: Final = 2.0
 """Seconds between two looks at who has something and may not know it."""
-HURRY_S: Final = (0.02, 0.1, 0.5)
+HURRY_S: Final = (0.02, 0.1, 0.5, 1.0, 2.0)
+"""Between tries to tell somebody whose hold is not stored yet."""
+MAX_PAUSE_S: Final = 60.0
 _log = get_logger("toolgate.slots")
 
 
@@ -34,6 +37,28 @@ def ended_by(fact: Mapping[str, Any]) -> str | None:
     else:
         id_ = fact.get("decision_id") if event in ENDS else None
     return id_ if isinstance(id_, str) and 0 < len(id_) <= 64 else None
+
+
+class UntoldGrants:
+    """When to tell whom that it has something: rarer and rarer, as most know it. Pure; seconds."""
+
+    def __init__(self) -> None:
+        self._due: dict[str, tuple[float, float]] = {}
+        """By id: when it is to be told (again), and the pause after that."""
+
+    def note_told(self, id_: str) -> None:
+        """It was told, and has taken it."""
+        self._due[id_] = (math.inf, math.inf)
+
+    def find_due(self, given: Collection[str], now: float) -> list[str]:
+        """Of those who have something now, whom to tell."""
+        due = {id_: self._due.get(id_, (now + MEND_S, MEND_S)) for id_ in given}
+        found = [id_ for id_, (at, _) in due.items() if at <= now]
+        for id_ in found:
+            pause = due[id_][1]
+            due[id_] = (now + pause if pause <= MAX_PAUSE_S else math.inf, 2 * pause)
+        self._due = due
+        return found
 
 
 class SlotKeeper:
@@ -51,8 +76,7 @@ class SlotKeeper:
         apart = "-shadow" if context.shadow else ""
         self._name, self._replica = f"slots{apart}:{context.name}", context.replica.encode()
         self._read = b""
-        self._told: set[str] = set()
-        self._untold: set[str] = set()
+        self._untold = UntoldGrants()
         self._errands: set[asyncio.Task[None]] = set()
         self._is_behind = False
         """Whether somebody could not be told."""
@@ -74,7 +98,7 @@ class SlotKeeper:
     async def _reign(self) -> None:
         """Keep the slots for as long as this replica leads."""
         self._facts.resume(await self._places())
-        self._told, self._untold = set(), set()
+        self._untold = UntoldGrants()
         following = asyncio.create_task(self._follow())
         try:
             renewed = mended = float("-inf")
@@ -91,7 +115,7 @@ class SlotKeeper:
                         self._errand(one.id, self._deny(one))
                 if self._is_behind or now - mended >= MEND_S:
                     mended, self._is_behind = now, False
-                    await self._mend()
+                    await self._mend(now)
                 if self._read:
                     await self._store.put(f"{self._name}:read", self._read)
                 await asyncio.wait([following], timeout=TICK_S)
@@ -117,10 +141,11 @@ class SlotKeeper:
     async def _tell(self, grant: Grant, pauses: Sequence[float]) -> None:
         # What was given at once after it was asked for may be given before the hold is stored.
         for pause in (*pauses, None):
-            if await self._pass_on(grant) or pause is None:
+            if await self._pass_on(grant):
+                self._untold.note_told(grant.id)
                 break
-            await asyncio.sleep(pause)
-        self._told.add(grant.id)
+            if pause is not None:
+                await asyncio.sleep(pause)
 
     def _errand(self, id_: str, act: Coroutine[Any, Any, object]) -> None:
         async def run() -> None:
@@ -134,13 +159,10 @@ class SlotKeeper:
         self._errands.add(errand)
         errand.add_done_callback(self._errands.discard)
 
-    async def _mend(self) -> None:
-        """Tell those again who had something at the last look: whoever was to tell them may have died."""
+    async def _mend(self, now: float) -> None:
+        """Tell those again who may not know what they have: whoever was to tell them may have died."""
         given = {grant.id: grant for grant in await self._queue.list_grants()}
-        self._told &= given.keys()
-        untold = given.keys() - self._told
-        self.tell([given[id_] for id_ in untold & self._untold], ())
-        self._untold = untold
+        self.tell([given[id_] for id_ in self._untold.find_due(given, now)], ())
 
     async def _places(self) -> dict[str, str]:
         raw = await self._store.get(f"{self._name}:read")
