@@ -1,5 +1,7 @@
 """Who keeps slots: whom it tells again, that has something and may not know it."""
 
+from itertools import pairwise
+
 import pytest
 from toolgate_schedulers.shipped.slots.keeper import MAX_PAUSE_S, MEND_S, UntoldGrants
 
@@ -16,7 +18,7 @@ def times_told(given_s, *, step=0.5):
 
 def test_who_may_not_know_of_its_slot_is_told_again_and_again_and_ever_more_seldom():
     told = times_told(600)
-    pauses = [later - before for before, later in zip(told, told[1:], strict=False)]
+    pauses = [later - before for before, later in pairwise(told)]
     assert told[0] == MEND_S
     assert pauses == [MEND_S * 2**number for number in range(len(pauses))]
     assert MAX_PAUSE_S / 2 < pauses[-1] <= MAX_PAUSE_S  # then it is left in peace: it runs, and knows
