@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 INSTRUCTIONS = {"FROM", "ARG", "WORKDIR", "COPY", "RUN", "ENV", "USER", "STOPSIGNAL", "ENTRYPOINT"}
-ROOTS = ("/src", "/dist", "/opt/toolgate")
+ROOTS = ("/src", "/dist", "/opt/toolgate", "/state")
 """Folders that the steps make; in a step they stand for folders of the test's."""
 
 

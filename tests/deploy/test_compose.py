@@ -11,6 +11,7 @@ import yaml
 from command_lines import environment_of, files_of, parsed
 from guarded_server import DEPLOY, make_acl
 
+STATE = "/state"
 COMPOSE = DEPLOY / "compose.yaml"
 OURS = ("policy", "cost-aware", "agent", "exporter", "notify", "console", "operator")
 SCHEDULERS = ("policy", "cost-aware")
@@ -47,6 +48,13 @@ def test_it_fits_the_schema_of_compose_files():
     assert ran.returncode == 0, ran.stdout + ran.stderr
 
 
+def test_what_a_process_leaves_to_the_next_is_kept_where_it_writes_it(services):
+    assert f" XDG_STATE_HOME={STATE}\n" in (DEPLOY / "Dockerfile").read_text()
+    for name in ("cost-aware", "agent"):
+        (kept,) = [volume for volume in services[name]["volumes"] if volume.endswith(f":{STATE}")]
+        assert not kept.startswith(".")
+
+
 def test_everything_that_is_mounted_is_there(services, composed, tmp_path):
     make_acl(tmp_path, "redis://valkey:6379/0", SCHEDULERS)
     assert "mkdir -p deploy/made/alertmanager" in (DEPLOY.parent / "Makefile").read_text()
@@ -78,6 +86,7 @@ def test_images_are_pinned_by_version(services):
 def test_every_command_line_is_one_that_the_program_takes(services):
     for name in OURS:
         mounts = [volume.split(":")[1] for volume in services[name].get("volumes", ())]
+        mounts = [mount for mount in mounts if mount != STATE]
         assert files_of(parsed(command_of(services[name]))) == mounts, name
 
 

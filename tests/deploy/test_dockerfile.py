@@ -21,7 +21,8 @@ def test_the_last_stage_has_what_was_built_and_no_tools_and_runs_as_a_normal_use
     assert last[0].words == "python:3.13-slim"
     said = {step.what: step.words for step in last}
     assert [step.words for step in last if step.what == "COPY"] == [
-        "--from=build /opt/toolgate /opt/toolgate"
+        "--from=build /opt/toolgate /opt/toolgate",
+        "--from=build --chown=10001:10001 /state /state",
     ]
     assert "RUN" not in said
     user, _, group = said["USER"].partition(":")
