@@ -294,6 +294,38 @@ CONFIG_CHANGED: Final = _gauge(
     "rollout:started, rollout:advanced, rollout:done, rollout:undone.",
     *("scheduler", "event"),
 )
+_POOL: Final = ("scheduler", "pool")
+SLOTS_WAITING: Final = _gauge("slots_waiting", "Calls that wait for a slot of a pool now.", *_POOL)
+SLOTS_IN_USE: Final = _gauge("slots_in_use", "Slots of a pool that calls have now.", *_POOL)
+SLOTS_LIMIT: Final = _gauge(
+    "slots_limit", "So many slots a pool has; of one with a `key`, of all keys that are in use.", *_POOL
+)
+SLOTS_OLDEST: Final = _gauge(
+    "slots_oldest_wait_seconds",
+    "How long the call has waited that waits longest, by the server's clock; 0 where none waits.",
+    *_POOL,
+)
+SLOTS_WAIT: Final = _seconds(
+    "slots_wait", "How long calls waited for a slot that they were given.", *_POOL, buckets=SLOW
+)
+SLOTS_HELD: Final = _seconds("slots_held", "How long calls had a slot.", *_POOL, buckets=SLOW)
+SLOTS_UNSERVED: Final = _counter(
+    "slots_unserved",
+    "Calls that waited for a slot and were given none: expired (their wait was over), withdrawn (cancelled, "
+    "denied by others, dead, or they never wait).",
+    *(*_POOL, "reason"),
+)
+SLOTS_LAPSED: Final = _counter(
+    "slots_lapsed", "Slots that were taken back from orchestrators that died.", *_POOL
+)
+SLOTS_USED: Final = _counter(
+    "slots_used_seconds",
+    "Seconds for which slots were had, by whose they were as `share` says; beyond a hundred of a pool other.",
+    *(*_POOL, "whose"),
+)
+SLOTS_WEIGHT: Final = _gauge(
+    "slots_weight", "The weight of whoever had slots of a pool, as of the last one.", *_POOL, "whose"
+)
 LABEL_DECISIONS: Final = _counter(
     "label_decisions",
     "Decisions by the values of the labels of agents that `--by-label` names; beyond a hundred values other.",
@@ -316,6 +348,8 @@ EXPORTER: Final = (
     *BY_MODEL,
     *(SAVED, REPLICAS, REVISIONS, ORCHESTRATORS, READERS, BACKLOG, PENDING, INBOX_LAG),
     *(BUDGET_LIMIT, BUDGET_RESERVED, BUDGET_SPENT, BUDGET_USED, BUDGET_ENDS, LEDGER_LOST, CONFIG_CHANGED),
+    *(SLOTS_WAITING, SLOTS_IN_USE, SLOTS_LIMIT, SLOTS_OLDEST, SLOTS_WAIT, SLOTS_HELD),
+    *(SLOTS_UNSERVED, SLOTS_LAPSED, SLOTS_USED, SLOTS_WEIGHT),
     *(LABEL_DECISIONS, EXPORTER_FACTS, EXPORTER_GAPS, EXPORTER_LAG, EXPORTER_LEADS),
 )
 

@@ -1,4 +1,4 @@
-"""What the server knows of the fleet at this moment: who is alive, inboxes, budgets, changed rules.
+"""What the server knows of the fleet at this moment: who is alive, inboxes, budgets, slots, changed rules.
 
 Inboxes are watched of every scheduler that is alive, that an orchestrator waits for, or that was either
 before, for as long as its inbox is there: a backlog matters most when nobody reads it.
@@ -13,12 +13,13 @@ from toolgate_bus.budgets.ledger import Balance
 from toolgate_bus.budgets.ledger_redis import RedisLedger
 from toolgate_bus.budgets.limits import BOOKS, BudgetDescription, Limits, Overrides, limit_of, read_budgets
 from toolgate_bus.commands.exporter.latest_changes import LatestChanges
+from toolgate_bus.commands.exporter.slot_gauges import SlotGauges
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.protocol.money import UNIT
 from toolgate_bus.state.notifications import RedisNotices
 from toolgate_bus.telemetry import definitions
 from toolgate_bus.telemetry.definitions import OTHER
-from toolgate_bus.telemetry.metrics import Gauges
+from toolgate_bus.telemetry.metrics import Collector, Gauges
 from toolgate_bus.transport.ports import Commands
 from toolgate_bus.transport.redis.clock import entry_order
 from toolgate_bus.transport.redis.reads import Backlog, age_s, read_backlogs, read_first, read_time
@@ -49,12 +50,13 @@ class FleetGauges:
         self._roster = Roster(commands, namespace)
         self._store = RedisStore(commands, namespace)
         self._changes = LatestChanges(RedisNotices(commands, commands, namespace))
+        self._slots = SlotGauges(commands, namespace)
         self._ledgers = {book: RedisLedger(commands, namespace, book) for book in BOOKS}
         self._known: set[str] = set()
         self._budgets: list[Gauges] = []
         self._budgets_at = -BUDGETS_EVERY_S
 
-    async def read(self, positions: Mapping[str, str]) -> list[Gauges]:
+    async def read(self, positions: Mapping[str, str]) -> list[Collector]:
         """All gauges, where facts were read to these positions; raises TransportError."""
         view = await self._roster.read()
         # The age of the oldest fact beyond these positions, of the writers that were heard of last.
@@ -65,7 +67,8 @@ class FleetGauges:
         oldest = max((age_s(page, now_s) for page in pages if isinstance(page, list)), default=0.0)
         own = Gauges(definitions.EXPORTER_LAG, {(): oldest})
         changed = await self._changes.read(now_s)
-        return [*_of_roster(view), *await self._of_inboxes(view), own, *await self._of_budgets(), changed]
+        budgets, slots = await self._of_budgets(), await self._slots.read(view.members)
+        return [*_of_roster(view), *await self._of_inboxes(view), own, *budgets, changed, *slots]
 
     async def _of_inboxes(self, view: RosterView) -> list[Gauges]:
         alive = {member.name for member in view.members}

@@ -54,7 +54,7 @@ class Exporter:
         """What was kept last."""
         self._before: ExporterCheckpoint | None = None
         """What was counted when the lead was lost: of use where the server lost what was kept."""
-        self._of_server: list[Gauges] = []
+        self._of_server: list[Collector] = []
         self._kept_at = self._led_at = self._read_at = self._looked_at = float("-inf")
         self._asked = True
         """Whether anybody asked for the page since the gauges were read."""

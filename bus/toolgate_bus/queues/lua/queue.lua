@@ -16,6 +16,9 @@
 --     p:w:<owner>, p:g:<owner> sets of what waits, what has slots
 --     p:pools                  set of pools
 --     p:count                  hash: fence, arrivals
+--     p:sums                   hash: what became of requests, by pool as it is configured (`queue_sums.py`):
+--                              <what>:<part>:<pool>[:<tenant>] -> how many, or microseconds
+--     p:whose:<pool>           set of tenants that have sums of their own
 -- KEYS[1]: prefix. ARGV: op, seconds of a lease, now (empty: the server's clock), milliseconds for which an end
 -- is remembered, then what the op needs.
 local p, op, lease, keep = KEYS[1], ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[4])
@@ -73,6 +76,29 @@ local function has_room(need)
 end
 local function member(r) return string.format('%015d:', number(r.number)) .. r.id end
 local function id_of(entry) return string.sub(entry, 17) end
+
+-- ---------------------------------------------------------------------- what is counted
+
+local BOUNDS = {0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600}
+local MAX_TENANTS, OTHER = 100, 'other'
+local function as_configured(name) return string.match(name, '^[^/]*') end
+local function add(what, part, name, amount)
+  redis.call('HINCRBY', p .. ':sums', what .. ':' .. part .. ':' .. as_configured(name), string.format('%.0f', amount))
+end
+local function observe(what, name, seconds)
+  local bucket = 1
+  while BOUNDS[bucket] ~= nil and seconds > BOUNDS[bucket] do bucket = bucket + 1 end
+  add(what, bucket, name, 1)
+  add(what, 'sum', name, seconds * 1000000)
+end
+local function observe_share(name, r, seconds)
+  local tenants, whose = p .. ':whose:' .. as_configured(name), r.tenant
+  if redis.call('SISMEMBER', tenants, whose) == 0 then
+    if redis.call('SCARD', tenants) < MAX_TENANTS then redis.call('SADD', tenants, whose) else whose = OTHER end
+  end
+  redis.call('HINCRBY', p .. ':sums', 'used:sum:' .. as_configured(name) .. ':' .. whose, string.format('%.0f', seconds * 1000000))
+  redis.call('HSET', p .. ':sums', 'weight:now:' .. as_configured(name) .. ':' .. whose, r.weight)
+end
 
 local function clock_of(name, level) return p .. ':e:' .. name .. ':' .. level end
 local function virtual_now(clock) return number(redis.call('HGET', clock, 'now')) end
@@ -151,6 +177,7 @@ local function give(r)
   leave(r)
   local fence = redis.call('HINCRBY', p .. ':count', 'fence', 1)
   for _, need in ipairs(r.needs) do
+    observe('waited', need.pool, math.max(0, now - tonumber(r.since)))
     pool(need.pool).has = pool(need.pool).has + redis.call('SADD', p .. ':h:' .. need.pool, r.id)
     if need.alone then set(need.pool, 'alone', r.id) end
     local clock, first = clock_of(need.pool, r.level), redis.call('ZRANGE', p .. ':t:' .. need.pool .. ':' .. r.level, 0, 0, 'WITHSCORES')[2]
@@ -195,7 +222,7 @@ local function serve(names, given)
   return given
 end
 -- It runs no longer, or wants nothing any more; its pools are added to `touched`, each once.
-local function finish(id, touched, seen, ever)
+local function finish(id, touched, seen, ever, why)
   local r = request(id)
   local was = r.state
   if was == nil and not ever then return end
@@ -209,10 +236,14 @@ local function finish(id, touched, seen, ever)
     local name = need.pool
     if was == 'waiting' then
       charge(name, r, -1)
+      add(why or 'withdrawn', 'all', name, 1)
     else
       pool(name).has = pool(name).has - redis.call('SREM', p .. ':h:' .. name, id)
       if pool(name).alone == id then set(name, 'alone', '') end
       local took, average = math.max(0, now - tonumber(r.at)), pool(name).average
+      observe('held', name, took)
+      observe_share(name, r, took)
+      if why == 'lapsed' then add(why, 'all', name, 1) end
       if average > 0 then
         charge(name, r, took / average - 1)
         set(name, 'average', average + (took - average) / AVERAGED)
@@ -346,9 +377,13 @@ for _, owner in ipairs(redis.call('ZRANGE', p .. ':owners', '-inf', text(now - U
   end
 end
 table.sort(gone)
-for _, id in ipairs(late) do finish(id, touched, seen, true) end
+for _, id in ipairs(late) do finish(id, touched, seen, true, 'expired') end
 for _, id in ipairs(gone) do
-  if request(id).state ~= 'over' then finish(id, touched, seen, true) end
+  if request(id).state == 'given' then
+    finish(id, touched, seen, true, 'lapsed')
+  elseif request(id).state ~= 'over' then
+    finish(id, touched, seen, true)
+  end
 end
 local given = serve(touched, {})
 local names = redis.call('SMEMBERS', p .. ':pools')

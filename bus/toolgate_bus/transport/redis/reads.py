@@ -159,6 +159,37 @@ async def read_scores(commands: Commands, key: str) -> list[tuple[str, float]]:
     return [(name.decode("ascii", "replace"), float(score)) for name, score in reply]
 
 
+async def read_lines(commands: Commands, keys: Sequence[str]) -> list[tuple[int, float | None]]:
+    """Of each sorted set how many are in it, and the lowest score; raises TransportError."""
+    asks = [ask for key in keys for ask in (("ZCARD", key), ("ZRANGE", key, 0, 0, "WITHSCORES"))]
+    replies = iter(await _all(commands, asks))
+    return [(size, _score(first)) for size, first in zip(replies, replies, strict=True)]
+
+
+async def read_sets(commands: Commands, keys: Sequence[str]) -> list[list[str]]:
+    """The members of each set; raises TransportError."""
+    replies = await _all(commands, [("SMEMBERS", key) for key in keys])
+    return [sorted(map(_text, reply)) for reply in replies]
+
+
+async def count_sets(commands: Commands, keys: Sequence[str]) -> list[int]:
+    """How many are in each set; raises TransportError."""
+    return await _all(commands, [("SCARD", key) for key in keys])
+
+
+async def _all(commands: Commands, asks: Sequence[tuple[Arg, ...]]) -> list[Any]:
+    replies = await commands.pipeline(asks) if asks else []
+    for reply in replies:
+        if isinstance(reply, Exception):
+            raise TransportError(str(reply)) from reply
+    return list(replies)
+
+
+def _score(reply: Any) -> float | None:
+    first = reply[0] if reply and isinstance(reply[0], list | tuple) else reply
+    return float(first[1]) if first else None
+
+
 async def read_names(commands: Commands, key: str, most: int = 0) -> list[str]:
     """The members of a sorted set, lowest first; at most so many, or all (0)."""
     return [_text(name) for name in await commands.execute("ZRANGE", key, 0, most - 1)]

@@ -1,0 +1,84 @@
+"""What is shown of slots: how pools stand, how long calls waited, who had how much. Read from the server.
+
+The sums are the server's, counted once whoever gave a slot: so replicas need not be added up.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from toolgate_bus.queues.queue_counts import PoolState, PoolSums, read_pools, read_sums
+from toolgate_bus.telemetry import definitions
+from toolgate_bus.telemetry.definitions import Metric
+from toolgate_bus.telemetry.metrics import Collector, CounterSeries, Durations, Gauges
+from toolgate_bus.transport.ports import Commands, Member
+
+MAX_QUEUES: Final = 100
+MAX_WHOSE: Final = 128
+Queues = Mapping[str, tuple[Mapping[str, PoolState], PoolSums]]
+"""By scheduler."""
+
+
+class SlotGauges:
+    """Reads them of each scheduler that gives slots, or did before."""
+
+    def __init__(self, commands: Commands, namespace: str) -> None:
+        self._commands, self._namespace = commands, namespace
+        self._known: set[str] = set()
+
+    async def read(self, members: Iterable[Member]) -> list[Collector]:
+        """What is shown; raises TransportError. Nobody who gives slots is there: nothing is read."""
+        self._known.update(one.name for one in members if "admit" in one.phases and not one.shadow)
+        queues = {}
+        for name in sorted(self._known)[:MAX_QUEUES]:
+            pools = await read_pools(self._commands, self._namespace, name)
+            queues[name] = (pools, await read_sums(self._commands, self._namespace, name))
+        return show_queues(queues)
+
+
+def show_queues(queues: Queues) -> list[Collector]:
+    """The metrics of these queues."""
+    if not queues:
+        return []
+    sums = {name: own for name, (_, own) in queues.items()}
+    states = {(name, pool): one for name, (pools, _) in queues.items() for pool, one in pools.items()}
+    # A pool that is idle is forgotten by the server, and stands at nothing.
+    idle = {(name, pool): PoolState() for name, own in sums.items() for pool in own.waited}
+    every = {**idle, **states}
+    return [
+        Gauges(definitions.SLOTS_WAITING, {key: float(one.waiting) for key, one in every.items()}),
+        Gauges(definitions.SLOTS_IN_USE, {key: float(one.in_use) for key, one in every.items()}),
+        Gauges(definitions.SLOTS_LIMIT, {key: float(one.limit) for key, one in states.items()}),
+        Gauges(definitions.SLOTS_OLDEST, {key: one.oldest_s for key, one in every.items()}),
+        _durations(definitions.SLOTS_WAIT, {name: own.waited for name, own in sums.items()}),
+        _durations(definitions.SLOTS_HELD, {name: own.held for name, own in sums.items()}),
+        _counter(definitions.SLOTS_UNSERVED, {name: own.unserved for name, own in sums.items()}),
+        _counter(
+            definitions.SLOTS_LAPSED,
+            {name: {(pool,): own.lapsed.get(pool, 0) for pool in own.waited} for name, own in sums.items()},
+        ),
+        _counter(definitions.SLOTS_USED, {name: own.used for name, own in sums.items()}),
+        Gauges(
+            definitions.SLOTS_WEIGHT,
+            {
+                (name, pool, whose[:MAX_WHOSE]): one
+                for name, own in sums.items()
+                for (pool, whose), one in own.weight.items()
+            },
+        ),
+    ]
+
+
+def _durations(metric: Metric, rows: Mapping[str, Mapping[str, list[float]]]) -> Durations:
+    made = Durations(metric)
+    for name, pools in rows.items():
+        for pool, row in pools.items():
+            made.load((name, pool), row)
+    return made
+
+
+def _counter(metric: Metric, rows: Mapping[str, Mapping[Any, float]]) -> CounterSeries:
+    made = CounterSeries(metric)
+    for name, series in rows.items():
+        for (pool, *rest), number in series.items():
+            made.add((name, pool, *(one[:MAX_WHOSE] for one in rest)), number)
+    return made

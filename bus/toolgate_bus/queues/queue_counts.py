@@ -1,0 +1,133 @@
+"""What a server knows of queues for slots: how each pool stands now, and what became of requests so far.
+
+It reads; what is counted is counted by `queue.lua`. Pools are those of the configuration: one with a `key` is
+the sum of its keys. Nothing is exact between two reads of one look.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from toolgate_bus.protocol.keys import Keys
+from toolgate_bus.queues.queue import MAX_LIMIT
+from toolgate_bus.telemetry.definitions import SLOW
+from toolgate_bus.transport.ports import Commands
+from toolgate_bus.transport.redis.reads import (
+    count_sets,
+    read_hash,
+    read_lines,
+    read_rows,
+    read_set,
+    read_sets,
+    read_time,
+)
+
+MAX_POOLS: Final = 2000
+"""Pools, each key one, that are looked at."""
+_MICROS: Final = 1e6
+_SUM: Final = "sum"
+
+
+class PoolState(NamedTuple):
+    """How a pool stands."""
+
+    waiting: int = 0
+    in_use: int = 0
+    limit: int = 0
+    oldest_s: float = 0.0
+    """How long the one has waited that waits longest."""
+
+
+@dataclass(slots=True)
+class PoolSums:
+    """What became of requests since the server knows of them."""
+
+    waited: dict[str, list[float]] = field(default_factory=dict)
+    """By pool: how many waited so long, by buckets of SLOW, and their seconds together."""
+    held: dict[str, list[float]] = field(default_factory=dict)
+    unserved: dict[tuple[str, str], int] = field(default_factory=dict)
+    """By pool and reason: expired, withdrawn."""
+    lapsed: dict[str, int] = field(default_factory=dict)
+    used: dict[tuple[str, str], float] = field(default_factory=dict)
+    """Seconds, by pool and tenant."""
+    weight: dict[tuple[str, str], float] = field(default_factory=dict)
+
+
+async def read_pools(commands: Commands, namespace: str, scheduler: str) -> dict[str, PoolState]:
+    """How the pools of a scheduler stand, by name; raises TransportError."""
+    prefix = _prefix(namespace, scheduler)
+    every = await read_set(commands, f"{prefix}:pools")
+    names = [name.decode("utf-8", "replace") for name in every[:MAX_POOLS]]
+    limits = await read_rows(commands, [f"{prefix}:p:{name}" for name in names], "limit", "ruled")
+    in_use = await count_sets(commands, [f"{prefix}:h:{name}" for name in names])
+    levels = await read_sets(commands, [f"{prefix}:v:{name}" for name in names])
+    lines = [f"{prefix}:a:{name}:{level}" for name, own in zip(names, levels, strict=True) for level in own]
+    found = iter(await read_lines(commands, lines))
+    now = await read_time(commands)
+    states = []
+    for row, used, own in zip(limits, in_use, levels, strict=True):
+        waiting = [next(found) for _ in own]
+        since = min((first for _, first in waiting if first is not None), default=now)
+        states.append(PoolState(sum(size for size, _ in waiting), used, _limit(row), max(0.0, now - since)))
+    return add_pools(zip(names, states, strict=True))
+
+
+async def read_sums(commands: Commands, namespace: str, scheduler: str) -> PoolSums:
+    """What became of the requests to a scheduler; raises TransportError."""
+    return sort_sums(await read_hash(commands, f"{_prefix(namespace, scheduler)}:sums"))
+
+
+def add_pools(pools: Iterable[tuple[str, PoolState]]) -> dict[str, PoolState]:
+    """The pools as they are configured: those of each key (`browser/example.org`) are one."""
+    found: dict[str, PoolState] = {}
+    for name, one in pools:
+        base = name.partition("/")[0]
+        other = found.get(base, PoolState())
+        found[base] = PoolState(
+            other.waiting + one.waiting,
+            other.in_use + one.in_use,
+            other.limit + one.limit,
+            max(other.oldest_s, one.oldest_s),
+        )
+    return found
+
+
+def sort_sums(fields: Mapping[str, bytes]) -> PoolSums:
+    """The sums as they stand on the server; what is none is passed over."""
+    sums = PoolSums()
+    for name, raw in fields.items():
+        what, _, rest = name.partition(":")
+        part, _, pool = rest.partition(":")
+        pool, _, tenant = pool.partition(":")
+        try:
+            number = float(raw)
+        except ValueError:
+            continue
+        if what in ("waited", "held"):
+            _add_duration(sums.waited if what == "waited" else sums.held, pool, part, number)
+        elif what in ("expired", "withdrawn"):
+            sums.unserved[pool, what] = int(number)
+        elif what == "lapsed":
+            sums.lapsed[pool] = int(number)
+        elif what == "used":
+            sums.used[pool, tenant] = number / _MICROS
+        elif what == "weight":
+            sums.weight[pool, tenant] = number
+    return sums
+
+
+def _add_duration(rows: dict[str, list[float]], pool: str, part: str, number: float) -> None:
+    row = rows.setdefault(pool, [0.0] * (len(SLOW) + 2))
+    if part == _SUM:
+        row[-1] = number / _MICROS
+    elif part.isdecimal() and 0 < int(part) <= len(SLOW) + 1:
+        row[int(part) - 1] = number
+
+
+def _limit(row: Sequence[bytes | None]) -> int:
+    configured, ruled = (int(float(raw)) if raw else None for raw in row)
+    return min(configured or 0, MAX_LIMIT if ruled is None else ruled)
+
+
+def _prefix(namespace: str, scheduler: str) -> str:
+    return f"{Keys(namespace).store_key('slots')}:{scheduler}"
