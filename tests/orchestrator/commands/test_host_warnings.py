@@ -37,6 +37,15 @@ async def test_a_living_cost_aware_that_is_not_required_is_warned_of(alive, serv
     assert "required: [cost-aware]" in warning
 
 
+@pytest.mark.pure
+def test_who_gives_slots_and_is_not_required_is_said_not_to_be_exact():
+    (warning,) = warn_unrequired([Member("pools", "r-1", phases=("admit",))], ())
+    assert "pools is alive and not required" in warning
+    assert "its limits are not exact" in warning
+    assert "required: [pools]" in warning
+    assert warn_unrequired([Member("pools", "r-1", phases=("admit",))], ["pools"]) == []
+
+
 async def test_a_living_approval_that_is_not_required_is_warned_of(alive, server_url, namespace):
     await alive("approval")
     (warning,) = await warnings_for(plan(redis=server_url, namespace=namespace))

@@ -31,7 +31,7 @@ _FORMS: Final[Mapping[str, str]] = {
     **dict.fromkeys(
         ("del", "exists", "get", "getdel", "hgetall", "incr", "hvals", "mget", "persist", "pttl"), "@"
     ),
-    **dict.fromkeys(("scard", "smembers", "type", "xinfo|groups", "xinfo|stream", "xlen"), "@"),
+    **dict.fromkeys(("scard", "smembers", "type", "xinfo|groups", "xinfo|stream", "xlen", "zcard"), "@"),
     **dict.fromkeys(("hexists", "hget", "hmget", "rpush", "sadd"), "@ a"),
     **dict.fromkeys(("hdel", "srem", "zrem"), "@ ?"),
     **dict.fromkeys(("xinfo|consumers", "xpending"), "@ ="),

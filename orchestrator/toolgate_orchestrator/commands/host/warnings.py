@@ -20,6 +20,8 @@ SILENT: Final[Mapping[str, str]] = {
     "approval": "while it is silent, calls run without the person",
 }
 """By name of the scheduler: what its silence means where it is not required."""
+SCARCE: Final = "while it is silent, calls run without a slot: its limits are not exact"
+"""The same of whoever gives what is scarce."""
 OTHERS: Final = "while it is silent, calls run that it would deny"
 NOBODY: Final = (
     "nobody rules on this bus ({where}): calls run unasked. Where somebody must rule, name who in the plan "
@@ -63,12 +65,16 @@ def warn_unrequired(alive: Iterable[Member], meant: Collection[str]) -> list[str
 
     These are the ones that the plan names, as required or as a shadow.
     """
-    ruling = {member.name for member in alive if not member.shadow}
+    ruling = {member.name: member for member in alive if not member.shadow}
     return [
-        f"{name} is alive and not required: {SILENT.get(name, OTHERS)}. "
+        f"{name} is alive and not required: {_silence_of(ruling[name])}. "
         f"Name it in the plan: orchestrator: {{config: {{toolgate: {{required: [{name}]}}}}}}"
-        for name in sorted(ruling.difference(meant, NEVER_DENIES))
+        for name in sorted(ruling.keys() - {*meant, *NEVER_DENIES})
     ]
+
+
+def _silence_of(member: Member) -> str:
+    return SILENT.get(member.name, SCARCE if member.phases == ("admit",) else OTHERS)
 
 
 def _section(plan: Plan) -> Mapping[str, Any]:
