@@ -1,7 +1,7 @@
 """Write the dashboards as JSON: `python deploy/grafana/generate.py [DIRECTORY]` (default: dashboards/).
 
-They are made in fleet.py, scheduler.py and budgets.py out of parts.py. The JSON is committed, and a test
-holds it to this.
+They are made in fleet.py, scheduler.py, budgets.py and slots.py out of parts.py. The JSON is committed, and
+a test holds it to this.
 """
 
 import json
@@ -12,11 +12,12 @@ from budgets import budgets
 from fleet import fleet
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from scheduler import scheduler
+from slots import slots
 
 
 def main(directory: Path) -> None:
     """Write one file for each dashboard."""
-    for name, make in (("fleet", fleet), ("scheduler", scheduler), ("budgets", budgets)):
+    for name, make in (("fleet", fleet), ("scheduler", scheduler), ("budgets", budgets), ("slots", slots)):
         text = json.dumps(make().build(), cls=JSONEncoder, indent=2, sort_keys=True, ensure_ascii=False)
         (directory / f"{name}.json").write_text(text + "\n")
 

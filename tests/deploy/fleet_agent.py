@@ -5,7 +5,7 @@
 `steady` works; `spender` spends most of a budget and `squanderer` all of one; `tester` has the scheduler
 alpha do whatever a scheduler can do wrong; `rehearsal` has it as a shadow; `endless` reserves money, and goes
 on until it is killed; `payer` pays, `lavish` pays and asks a dear LLM, `troubled` calls what is denied, until
-told to stop.
+told to stop. `hoarder` takes the only desk, or waits for it.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ import sys
 
 from toolgate_orchestrator.gate.gate import Gate
 
-TOOLS = ["search", "cheap_search", "delete", "notes", "pay"]
+TOOLS = ["search", "cheap_search", "delete", "notes", "pay", "desk"]
 COSTS = {"search": 50_000, "cheap_search": 10_000, "pay": 50_000}
 REQUIRED = ("policy", "guard", "second")
 CHEAPER = {"alpha": {"action": "modify", "tool": "cheap_search", "reason": "cheaper"}}
@@ -34,6 +34,7 @@ CONFIGS = {
     "rehearsal": {"patience_ms": 5000, "shadow": ("alpha",)},
     "troubled": {"required": REQUIRED},
     "payer": {"patience_ms": 5000},
+    "hoarder": {"patience_ms": 5000, "required": ("slots",)},
 }
 STEADY = {"patience_ms": 5000, "required": REQUIRED}
 
@@ -112,6 +113,13 @@ async def endless(agent: Agent) -> None:
         agent.turn()
 
 
+async def hoard(agent: Agent) -> None:
+    """Take the desk when it is free, and never give it back."""
+    decision = await agent.gate.decide("desk", {}, TOOLS, **agent.who)
+    print("has" if decision.allowed else decision.reason, flush=True)
+    await asyncio.Event().wait()
+
+
 def watch_for_the_end() -> asyncio.Event:
     """Set when this process is told to stop."""
     stop = asyncio.Event()
@@ -168,6 +176,8 @@ async def main(url: str, namespace: str, kind: str, seed: str) -> None:
                 await rehearsal(agent)
             case "endless":
                 await endless(agent)
+            case "hoarder":
+                await hoard(agent)
             case "payer":
                 await pay(gate, kind, int(seed))
             case "lavish":

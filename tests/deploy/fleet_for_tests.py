@@ -41,6 +41,7 @@ UNHEARD = {
     "routes": [{"receivers": ["nobody"], "causes": ["change"]}],
     "retry": {"first_s": 0.5, "max_s": 2},
 }
+SLOTS = {"pools": [{"name": "desk", "tools": "desk", "limit": 1, "wait_s": 600}]}
 Process = subprocess.Popen[bytes]
 
 
@@ -232,6 +233,7 @@ def start_all(fleet: Fleet) -> None:
     """Start its schedulers and its exporter, and wait until all are there."""
     fleet.exporter()
     fleet.scheduler("policy", "policy", config=POLICY)
+    fleet.scheduler("slots", "slots", config=SLOTS)
     fleet.scheduler("cost-aware", "cost-aware", config=COST_AWARE)
     for name in ("alpha-1", "alpha-2"):
         fleet.scheduler(name, "obedient:alpha", "--concurrency", 5000)

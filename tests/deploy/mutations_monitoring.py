@@ -63,4 +63,20 @@ MUTANTS = (
         "honorLabels: false\n",
         "../deploy/test_monitoring.py",
     ),
+    Mutant(
+        "monitoring",
+        "a call that waits for long wakes nobody",
+        ALERTS,
+        'toolgate_slots_oldest_wait_seconds{job="toolgate-exporter"}) > 0.1 * 3600',
+        'toolgate_slots_oldest_wait_seconds{job="toolgate-exporter"}) > 3600',
+        FIRES,
+    ),
+    Mutant(
+        "monitoring",
+        "a slot that the dead had is given back unseen",
+        f"{BUS}/queues/lua/queue.lua",
+        "finish(id, touched, seen, true, 'lapsed')",
+        "finish(id, touched, seen, true)",
+        "../bus/commands/test_slot_gauges.py",
+    ),
 )

@@ -168,6 +168,13 @@ def in_trouble(worked: list[dict], world: World) -> Iterator[World]:
     """Whatever can go wrong does, and goes on."""
     fleet = world.fleet
     goes_on = [fleet.agent("lavish"), fleet.agent("troubled"), fleet.agent("payer")]
+    desk = fleet.agent("hoarder")
+    until(lambda: "has" in fleet.out(desk), "the desk is taken", otherwise=fleet.said)
+    for _ in range(3):
+        fleet.agent("hoarder")
+    shown = f"max(toolgate_slots_waiting{{{OURS}}})"
+    until(lambda: world.shipped.number(shown) == 3, "three wait for the desk")
+    fleet.kill(desk)
     fleet.roll_out_a_mistake()
     fleet.agents("spender", "squanderer", "tester")
     fleet.kill("guard")
@@ -202,6 +209,9 @@ def in_trouble(worked: list[dict], world: World) -> Iterator[World]:
         ("ToolgateExporterDown", {"severity": "critical"}),
         ("ToolgateLlmSpendJumped", {}),
         (SPENT_SOON, {"budget": "kitty", "level": "agent"}),
+        ("ToolgateSlotWaitsLong", {"pool": "desk"}),
+        ("ToolgateSlotsFull", {"pool": "desk"}),
+        ("ToolgateSlotsLapsed", {"pool": "desk"}),
         ("ToolgateReplicasMissing", {"what": "ledger", "severity": "critical"}),
     ],
 )

@@ -158,7 +158,7 @@ def test_an_expression_names_the_exporter_for_what_the_exporter_counts(expressio
     jobs = dict.fromkeys((metric.query_name for metric in definitions.PROCESS), ("=~", "toolgate-.*"))
     jobs |= dict.fromkeys((metric.query_name for metric in definitions.NOTIFY), ("=", "toolgate-notify"))
     for name, _ in expression.selected:
-        told = re.findall(rf'{name}(?:_bucket)?\{{[^}}]*job(=~?)"([^"]*)"', expression.expr)
+        told = re.findall(rf'{name}(?:_bucket|_count)?\{{[^}}]*job(=~?)"([^"]*)"', expression.expr)
         assert set(told) == {jobs.get(name, ("=", "toolgate-exporter"))}
 
 
