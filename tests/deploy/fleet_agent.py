@@ -5,7 +5,8 @@
 `steady` works; `spender` spends most of a budget and `squanderer` all of one; `tester` has the scheduler
 alpha do whatever a scheduler can do wrong; `rehearsal` has it as a shadow; `endless` reserves money, and goes
 on until it is killed; `payer` pays, `lavish` pays and asks a dear LLM, `troubled` calls what is denied, until
-told to stop. `hoarder` takes the only desk, or waits for it.
+told to stop. `hoarder` takes the only desk, or waits for it;
+`clerk` uses the till, and asks for it twice, until told to stop.
 """
 
 import asyncio
@@ -16,7 +17,7 @@ import sys
 
 from toolgate_orchestrator.gate.gate import Gate
 
-TOOLS = ["search", "cheap_search", "delete", "notes", "pay", "desk"]
+TOOLS = ["search", "cheap_search", "delete", "notes", "pay", "desk", "till"]
 COSTS = {"search": 50_000, "cheap_search": 10_000, "pay": 50_000}
 REQUIRED = ("policy", "guard", "second")
 CHEAPER = {"alpha": {"action": "modify", "tool": "cheap_search", "reason": "cheaper"}}
@@ -34,6 +35,7 @@ CONFIGS = {
     "rehearsal": {"patience_ms": 5000, "shadow": ("alpha",)},
     "troubled": {"required": REQUIRED},
     "payer": {"patience_ms": 5000},
+    "clerk": {"patience_ms": 5000, "required": ("slots",)},
     "hoarder": {"patience_ms": 5000, "required": ("slots",)},
 }
 STEADY = {"patience_ms": 5000, "required": REQUIRED}
@@ -127,6 +129,16 @@ def watch_for_the_end() -> asyncio.Event:
     return stop
 
 
+async def clerk(agent: Agent) -> None:
+    """Five times a second a slot that is had, and meanwhile one that is not given."""
+    stop = watch_for_the_end()
+    while not stop.is_set():
+        decision = await agent.gate.decide("till", {}, TOOLS, **agent.who)
+        await agent.gate.decide("till", {}, TOOLS, **agent.who)
+        agent.gate.note("tool:post", {**agent.who, "decision_id": decision.id, "tool": "till"})
+        await asyncio.sleep(0.2)
+
+
 async def pay(gate: Gate, kind: str, seed: int, cost_usd: float = 0.0) -> None:
     """A paid call and a request, five times a second, each in a session of its own."""
     stop = watch_for_the_end()
@@ -176,6 +188,8 @@ async def main(url: str, namespace: str, kind: str, seed: str) -> None:
                 await rehearsal(agent)
             case "endless":
                 await endless(agent)
+            case "clerk":
+                await clerk(agent)
             case "hoarder":
                 await hoard(agent)
             case "payer":

@@ -41,7 +41,12 @@ UNHEARD = {
     "routes": [{"receivers": ["nobody"], "causes": ["change"]}],
     "retry": {"first_s": 0.5, "max_s": 2},
 }
-SLOTS = {"pools": [{"name": "desk", "tools": "desk", "limit": 1, "wait_s": 600}]}
+SLOTS = {
+    "pools": [
+        {"name": "desk", "tools": "desk", "limit": 1, "wait_s": 600},
+        {"name": "till", "tools": "till", "limit": 1, "wait_s": 0},
+    ]
+}
 Process = subprocess.Popen[bytes]
 
 

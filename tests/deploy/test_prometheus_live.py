@@ -167,7 +167,7 @@ def test_the_recorded_rate_agrees_with_the_counters_and_no_counter_ever_fell(wor
 def in_trouble(worked: list[dict], world: World) -> Iterator[World]:
     """Whatever can go wrong does, and goes on."""
     fleet = world.fleet
-    goes_on = [fleet.agent("lavish"), fleet.agent("troubled"), fleet.agent("payer")]
+    goes_on = [fleet.agent("lavish"), *map(fleet.agent, ("troubled", "payer", "clerk"))]
     desk = fleet.agent("hoarder")
     until(lambda: "has" in fleet.out(desk), "the desk is taken", otherwise=fleet.said)
     for _ in range(3):
