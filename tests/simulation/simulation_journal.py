@@ -156,11 +156,10 @@ class Journal:
 
     def _check_unasked(self, agent: str, began: float, decision: Decision) -> None:
         required = [one.name for one in self.plan.schedulers if one.required]
-        if decision.allowed and (required or self.plan.denies_without_bus):
+        if decision.allowed and (required or (self.plan.denies_without_bus and not decision.passed_over)):
             self.fail(f"{decision.id[:8]} may run though {required} were not asked")
-        if not decision.allowed and not any(
-            first <= self._now() and began <= last for first, last in self.down.get(agent, ())
-        ):
+        away = (*self.down.get(agent, ()), *self.disturbed)  # it may have come back while all stood still
+        if not decision.allowed and not any(first <= self._now() and began <= last for first, last in away):
             self.fail(f"{decision.id[:8]} was denied ({decision.why}) though the bus was there")
 
     def _check(self, log: DecisionLog, began: float, now: float, decision: Decision) -> None:
@@ -172,6 +171,9 @@ class Journal:
         verify = log.rounds.get(1)
         ends = verify.began if verify else log.person[0] if log.person else now
         ruled = self._rule(log, 0, PATIENCE, ends, decision)
+        # A bus that goes away between two rounds is waited for.
+        away = self.down.get(log.agent, ())
+        loose = loose or any(first <= ends and ruled.over <= last for first, last in away)
         self._check_time(ruled, select, ends, decision, loose=loose)
         asks, winner, second = list(ruled.asks), ruled.winner, None
         if ruled.action == "modify" and verify is not None:
@@ -200,7 +202,20 @@ class Journal:
                 self.fail(f"nobody was asked about {decision.id[:8]}, as a scheduler had wanted")
             if log.person is not None and log.person[1] != "allow":
                 expected = "deny"
+        if expected != "deny" and decision.outcome == "deny" and self._is_objected(log, now):
+            return
+        if self._is_objected(log, now - SLACK):
+            expected = "deny"
         self._compare(log, decision, expected, winner, loose=loose)
+
+    def _is_objected(self, log: DecisionLog, until: float) -> bool:
+        """Whether anybody who was asked denied, in its round or after it."""
+        shadows = {one.name for one in self.plan.schedulers if one.shadow}
+        return any(
+            at < until and body["action"] == "deny" and scheduler not in shadows and scheduler in asked.asked
+            for at, scheduler, item, body in log.said
+            if (asked := log.rounds.get(item.phase)) is not None
+        )
 
     def _compare(
         self, log: DecisionLog, decision: Decision, expected: str, winner: Said | None, *, loose: bool
@@ -230,16 +245,8 @@ class Journal:
         if not decision.allowed:
             return
         now = self._now()
-        shadows = {one.name for one in self.plan.schedulers if one.shadow}
-        last = max(log.rounds)
-        for at, scheduler, item, body in log.said:
-            if (
-                body["action"] == "deny"
-                and scheduler not in shadows
-                and item.phase == last
-                and at < now - SLACK
-            ):
-                self.fail(f"{scheduler} denied {decision.id[:8]}, and it may run")
+        if self._is_objected(log, now - SLACK):
+            self.fail(f"somebody denied {decision.id[:8]}, and it may run")
         given = {
             scheduler
             for _, scheduler, _, body in log.said

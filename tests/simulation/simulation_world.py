@@ -4,6 +4,7 @@ plan ─▶ server, replicas, agents ─▶ calls while faults strike ─▶ qui
 """
 
 import asyncio
+import contextlib
 import random
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
@@ -380,11 +381,13 @@ class World:
 
 
 async def _start(worker: Worker, process: ReplicaProcess) -> None:
-    """As a supervisor does: again until it can."""
+    """As a supervisor does: again until it can. What had begun ends with each try, as with a process."""
     while not process.dead:
         try:
             await worker.start()
         except Exception:  # noqa: BLE001 - the bus is away
+            with contextlib.suppress(Exception):
+                await process.made.stop()  # type: ignore[attr-defined]
             await asyncio.sleep(0.2)
         else:
             return

@@ -11,7 +11,14 @@ from dataclasses import replace
 from toolgate_orchestrator.gate.config import ToolgateConfig
 from toolgate_orchestrator.gate.dispatch import Dispatcher
 from toolgate_orchestrator.gate.recipients import Audience
-from toolgate_orchestrator.gate.ruling import AGREED, UNASKED, DecisionState, RulingResult, denial
+from toolgate_orchestrator.gate.ruling import (
+    AGREED,
+    UNASKED,
+    DecisionState,
+    RulingResult,
+    denial,
+    objection,
+)
 
 
 async def admit(
@@ -24,6 +31,8 @@ async def admit(
     is_admitted = False
     try:
         for one in audience.admitters:
+            if (objected := objection(call)) is not None:
+                return objected
             closed = await asking.dispatch(call, final, one, None, patience)
             if (denied := denial(call, closed, config)) is not None:
                 return denied

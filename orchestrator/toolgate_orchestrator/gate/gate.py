@@ -56,6 +56,7 @@ from toolgate_orchestrator.gate.ruling import (
     OnHold,
     RulingResult,
     final_call,
+    objection,
 )
 from toolgate_orchestrator.gate.sessions import Presence
 from toolgate_orchestrator.gate.vacancy import explain_vacancy
@@ -309,6 +310,9 @@ class Gate:
             ruling = await self._rule(call, local, ask or self._ask)
             if ruling.outcome != "deny":
                 await self._wait_while_paused(call)
+                if call.objection is not None:
+                    self._asking.give_back(call)
+                    ruling = objection(call) or ruling
         except asyncio.CancelledError:
             _trace(span, self._recorder.record(call, RulingResult("cancelled", "cancelled")))
             raise
@@ -355,7 +359,7 @@ class Gate:
         if ruling.outcome != "deny" and ruling.winner is not None and self.config.verify:
             ruling = await self._verify(call, ruling, local)
         if ruling.outcome != "deny" and ruling.asks:
-            ruling = await self._ask_person(call, ruling, ask)
+            ruling = objection(call) or await self._ask_person(call, ruling, ask)
         if ruling.outcome != "deny":
             await self._wait_while_paused(call)  # what is paused is given nothing
             if ruling.winner is not None:

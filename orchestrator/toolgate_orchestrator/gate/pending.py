@@ -221,6 +221,9 @@ class PendingDecision:
         return self.judge_verdict(scheduler, verdict, item.body, now, revision)
 
     def _late(self, heard: ReceivedVerdict) -> None:
+        if heard.verdict.action == "deny" and not heard.shadow and self.call.object_to(heard):
+            count_verdict(self.call, heard)
+            return
         self._judge.late(self.call, heard)
         if heard.verdict.action == "hold" and not heard.shadow and not self._is_answered(heard.scheduler):
             self._judge.withdraw(self, heard.scheduler)

@@ -70,6 +70,7 @@ class DecisionRecorder:
     def record(self, call: DecisionState, ruling: RulingResult) -> Decision:
         """The decision of a ruling: counted, recorded, told; none of which can change it any more."""
         now = time.monotonic()
+        call.is_over = True
         decision = ruling.decision(call, now)
         try:
             if not (ruling.why == "agreed" and self._record_unanimous(call, now)):

@@ -147,6 +147,10 @@ class DecisionState:
     """Seconds for which it waited to be admitted."""
     unasked: Mapping[str, str] = MappingProxyType({})
     """Required schedulers that could not be asked, and why, in words."""
+    objection: ReceivedVerdict | None = None
+    """The first denial that came after its round, and before the decision."""
+    is_over: bool = False
+    """Whether it is decided: no verdict changes anything any more."""
 
     def __init__(
         self,
@@ -180,6 +184,14 @@ class DecisionState:
         """The decision is made without an optional scheduler; the first reason stands."""
         if name not in self.failed_open:
             self.failed_open = {**self.failed_open, name: reason}
+
+    def object_to(self, heard: ReceivedVerdict) -> bool:
+        """Have a denial count that came after its round; False where all is decided."""
+        if self.is_over:
+            return False
+        self.heard += (heard,)
+        self.objection = self.objection or heard
+        return True
 
     def leave_unasked(self, name: str, words: str) -> None:
         """A required scheduler cannot be asked; the first words stand."""
@@ -271,6 +283,14 @@ UNASKED: Final = RulingResult("continue", "unasked")
 GATE_FAILED: Final = RulingResult(
     "deny", "gate_failed", reason="The gate failed and could not rule on this call; it was not run."
 )
+
+
+def objection(call: DecisionState) -> RulingResult | None:
+    """The denial that came after its round, if there was one."""
+    heard = call.objection
+    if heard is None or not isinstance(heard.verdict, Deny):
+        return None
+    return RulingResult("deny", "denied", reason=heard.verdict.reason, scheduler=heard.scheduler)
 
 
 def denial(call: DecisionState, closed: RoundResult, config: ToolgateConfig) -> RulingResult | None:

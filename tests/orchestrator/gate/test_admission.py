@@ -149,6 +149,47 @@ async def test_a_hold_that_is_heard_after_its_own_answer_gives_nothing_back(worl
     assert giver.given_back == []
 
 
+@pytest.mark.parametrize("meanwhile", ["a person is asked", "a slot is waited for"])
+async def test_a_denial_that_comes_after_its_round_and_before_the_decision_denies(world, meanwhile):
+    """An optional one that is not waited for any longer; nobody has run anything yet."""
+    given = asyncio.Event()
+
+    async def object_late(call):
+        if call.phase == "select":
+            await asyncio.sleep(0.15)
+            given.set()
+            return Deny(reason="not so")
+        return Continue()
+
+    await world.scheduler("slow", object_late)
+    giver = await Giver().start(world, "slots", priority=9)
+    if meanwhile == "a person is asked":
+        await world.scheduler("asks", AskUser(prompt="May it?"))
+    else:
+
+        async def queue(call):
+            yield Hold(seconds=30)
+            await given.wait()
+            await asyncio.sleep(0.1)
+            yield Continue()
+
+        await world.scheduler("queue", queue, phases=LAST, streams=True)
+
+    async def allow(asked, question):
+        await given.wait()
+        await asyncio.sleep(0.1)
+        return "allow"
+
+    late = growth("toolgate_late_verdicts_total", scheduler="slow")
+    denied = growth("toolgate_verdicts_total", scheduler="slow", action="deny", tool="search", agent="")
+    decision = await (await world.gate(ask=allow, patience_ms=100)).decide("search", {}, TOOLS)
+    assert (decision.outcome, decision.scheduler, decision.reason) == ("deny", "slow", "not so")
+    assert (late(), denied()) == (0, 1)
+    if giver.asked:
+        await asyncio.wait_for(giver.is_told.wait(), 5)
+        assert giver.given_back == [(decision.id, "admit")]
+
+
 @pytest.mark.parametrize("phase", ["verify", "admit"])
 async def test_a_bus_that_goes_away_between_two_rounds_is_waited_for(world, monkeypatch, phase):
     gates = []
