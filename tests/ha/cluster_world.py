@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from redis.crc import key_slot
 from sentinel_world import SERVER, START_S, Node, free_ports, until
@@ -25,8 +26,14 @@ BATCH = 200
 class ClusterWorld:
     """3 + 3 servers."""
 
-    def __init__(self, directory: Path, password: str = "", announced: str = "") -> None:
-        """With a password for all of them, and with an address that clients are told, or without."""
+    def __init__(
+        self, directory: Path, password: str = "", announced: str = "", tls: Path | None = None
+    ) -> None:
+        """With a password for all of them, and with an address that clients are told, or without.
+
+        With `tls`, a directory of `make-certificates`, nobody speaks to them otherwise.
+        """
+        self._tls = tls
         lines = [
             *(f"{name} {value or chr(34) * 2}" for name, value in SERVER),
             *("cluster-enabled yes", f"cluster-node-timeout {NODE_TIMEOUT_MS}"),
@@ -38,13 +45,18 @@ class ClusterWorld:
         buses = free_ports(2 * MASTERS * 2)
         for port, bus in zip(buses[::2], buses[1::2], strict=True):
             own = [*lines, f"cluster-config-file nodes-{port}.conf", f"cluster-port {bus}"]
-            self.nodes[port] = Node(directory, port, own, password)
+            self.nodes[port] = Node(directory, port, own, password, tls=tls)
             self.nodes[port].bus = bus
 
     @property
     def url(self) -> str:
         """What everybody connects to."""
-        return f"redis+cluster://{','.join(f'127.0.0.1:{port}' for port in self.nodes)}"
+        nodes = ",".join(f"127.0.0.1:{port}" for port in self.nodes)
+        if self._tls is None:
+            return f"redis+cluster://{nodes}"
+        files = {"ssl_ca_certs": "ca.crt", "ssl_certfile": "client.crt", "ssl_keyfile": "client.key"}
+        query = "&".join(f"{name}={quote(str(self._tls / file))}" for name, file in files.items())
+        return f"rediss+cluster://{nodes}?{query}"
 
     def start(self) -> None:
         """Start all, and wait until they are one cluster."""
@@ -180,10 +192,10 @@ def _owners(slots: Any) -> dict[tuple[int, int], int]:
 
 
 @contextlib.contextmanager
-def cluster_world(password: str = "", announced: str = "") -> Iterator[ClusterWorld]:
+def cluster_world(password: str = "", announced: str = "", tls: Path | None = None) -> Iterator[ClusterWorld]:
     """One that runs, and is gone afterwards."""
     directory = Path(tempfile.mkdtemp(prefix="tg-cl-"))
-    world = ClusterWorld(directory, password, announced)
+    world = ClusterWorld(directory, password, announced, tls)
     try:
         world.start()
         yield world

@@ -52,21 +52,29 @@ class Node:
     """One server or sentinel: a process with a configuration that it may write to."""
 
     def __init__(
-        self, directory: Path, port: int, lines: Sequence[str], password: str = "", *, sentinel: bool = False
+        self,
+        directory: Path,
+        port: int,
+        lines: Sequence[str],
+        password: str = "",
+        *,
+        sentinel: bool = False,
+        tls: Path | None = None,
     ) -> None:
-        self.port, self._sentinel, self.password = port, sentinel, password or None
+        """With `tls`, a directory of `make-certificates`, it speaks nothing else: the system's server can."""
+        self.port, self._sentinel, self.password, self._tls = port, sentinel, password or None, tls
+        heard = (f"port {port}",) if tls is None else ("port 0", f"tls-port {port}", *_tls_lines(tls))
         self.bus = 0
         """The port by which nodes of a cluster talk to each other."""
         self._file = directory / f"{port}.conf"
-        self._file.write_text(
-            "\n".join((f"port {port}", "bind 127.0.0.1", f"dir {directory}", *lines)) + "\n"
-        )
+        self._file.write_text("\n".join((*heard, "bind 127.0.0.1", f"dir {directory}", *lines)) + "\n")
         self._log = directory / f"{port}.log"
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
         """Start it, and wait until it answers."""
-        words = [find_server(), str(self._file), *(["--sentinel"] if self._sentinel else [])]
+        program = find_server() if self._tls is None else shutil.which("redis-server") or "redis-server"
+        words = [program, str(self._file), *(["--sentinel"] if self._sentinel else [])]
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, preexec_fn=die_with_parent()
@@ -97,8 +105,18 @@ class Node:
 
     def answer(self, *command: Any) -> Any:
         """Its reply; None where it gives none."""
+        shown = {
+            f"ssl_{name}": str(self._tls / file)
+            for name, file in (("ca_certs", "ca.crt"), ("certfile", "client.crt"), ("keyfile", "client.key"))
+            if self._tls is not None
+        }
         with redis.Redis(
-            port=self.port, password=self.password, socket_timeout=1.0, decode_responses=True
+            port=self.port,
+            password=self.password,
+            socket_timeout=1.0,
+            decode_responses=True,
+            ssl=self._tls is not None,
+            **shown,
         ) as client:
             try:
                 return client.execute_command(*command)
@@ -109,6 +127,15 @@ class Node:
     def log(self) -> str:
         """What it wrote."""
         return self._log.read_text(errors="replace")
+
+
+def _tls_lines(tls: Path) -> tuple[str, ...]:
+    files = {"cert-file": "server.crt", "key-file": "server.key", "ca-cert-file": "ca.crt"}
+    files |= {"client-cert-file": "client.crt", "client-key-file": "client.key"}  # to each other
+    return (
+        *(f"tls-{option} {tls / file}" for option, file in files.items()),
+        *("tls-auth-clients yes", "tls-replication yes", "tls-cluster yes"),
+    )
 
 
 PEERS = ("sentinels", "replicas")

@@ -221,6 +221,27 @@ async def test_nodes_are_reached_where_the_map_says_whatever_they_announce():
 
 
 @pytest.mark.system
+async def test_a_cluster_that_speaks_tls_alone_is_followed_through_a_failover(short_directory, schedulers_on):
+    tls = short_directory / "tls"
+    made = subprocess.run(
+        ["sh", DEPLOY / "redis" / "make-certificates", tls, "127.0.0.1", "localhost"],
+        capture_output=True,
+        check=False,
+    )
+    assert made.returncode == 0, made.stderr
+    with cluster_world(tls=tls) as cluster:
+        await begin(schedulers_on, cluster.url)
+        async with load_on(cluster.url) as load:
+            for fault in ("failover", "kill", "move of the ledger"):
+                print(f"tls, {fault}", await fail(load, cluster, FAULTS[fault]))
+        assert await recorded(cluster.url) == {row.id: 1 for row in load.rows}
+        plain = RedisCommands(cluster.url.replace("rediss", "redis").partition("?")[0], "test")
+        with pytest.raises(TransportError):
+            await plain.execute("GET", LEDGER)
+        await plain.aclose()
+
+
+@pytest.mark.system
 async def test_each_role_does_its_work_under_its_rules_on_every_node(short_directory):
     with cluster_world() as world:
         made = short_directory / "acl"
