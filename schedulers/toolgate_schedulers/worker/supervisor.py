@@ -27,8 +27,8 @@ DIE_WITH_PARENT = "TOOLGATE_DIE_WITH_PARENT"
 """Environment variable: `1`, or the parent's process id, which closes the gap before it is read."""
 
 FIRST_PAUSE = 0.5
-MAX_PAUSE = 30.0
-STEADY = 30.0
+MAX_PAUSE = 10.0
+STEADY = 5.0
 """Seconds after which a replica counts as having worked: its next pause is the first one again."""
 GRACE = 15.0
 """Seconds to finish in after SIGTERM; a replica needs at most its drain time, five."""
