@@ -15,6 +15,9 @@ BY_FILE := --dist loadfile --no-loadscope-reorder
 ifdef SENTINEL
 SERVER_URL := redis+sentinel://sentinel-1,sentinel-2,sentinel-3/fleet
 OVER := -f deploy/compose.sentinel.yaml
+else ifdef CLUSTER
+SERVER_URL := redis+cluster://valkey,node-2,node-3,node-4,node-5,node-6
+OVER := -f deploy/compose.cluster.yaml
 else
 SERVER_URL := redis://valkey:6379/0
 endif
@@ -83,7 +86,7 @@ mutants: $(DEV) ## break the code on purpose and see the tests go red
 cost: $(DEV) ## a decision beside another version: AGAINST=v0.1.0
 	@$(BIN)/python tests/cost_beside.py $(AGAINST)
 
-up: ## run a fleet in containers (SENTINEL=1: three servers)
+up: ## run a fleet in containers (or SENTINEL=1, CLUSTER=1)
 	@$(HAVE_COMPOSE)
 	@python3 deploy/redis/make_acl.py --to deploy/made --server $(SERVER_URL) \
 	  --scheduler policy --scheduler cost-aware

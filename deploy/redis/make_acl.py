@@ -16,6 +16,8 @@ Where --server names sentinels (redis+sentinel://s1,s2,s3/fleet, or rediss+senti
     sentinel.acl    for the sentinels; each server, primary or replica, gets users.acl
     nodes/USER      passwords by which servers and sentinels know each other (mode 0600); those in env, too
 
+Where it names nodes of a cluster (redis+cluster://n1,n2,n3), each gets users.acl, with a user `replica`.
+
 Passwords are made once; made again it keeps those in urls/ and nodes/. Delete a role's file and make it again
 for a new password. Then have the server load it: `ACL LOAD` as admin. Needs Python 3.9, nothing else.
 """
@@ -145,11 +147,10 @@ def read_server(url):
 
 def url_of(server, role, password, client):
     """The server's URL with the role's credentials in it, and for the sentinels the password of `client`."""
+    if role == "health" and "+" in server.scheme:  # the probe of each server asks that one
+        return f"{server.scheme.partition('+')[0]}://{role}:{password}@localhost:6379/0"
     if not client:
         return server._replace(netloc=f"{role}:{password}@{server.netloc}").geturl()
-    if role == "health":  # the probe of each server asks that one
-        scheme, port = server.scheme.partition("+")[0], 6379
-        return f"{scheme}://{role}:{password}@localhost:{port}/0"
     query = dict(parse_qsl(server.query)) | {"sentinel_username": "client", "sentinel_password": client}
     there = f"{role}:{password}@{server.netloc}"
     return server._replace(netloc=there, query=urlencode(query, safe="/")).geturl()
@@ -161,10 +162,10 @@ def user_line(role, password, rules):
     return f"user {role} reset on #{digest} -@all {rules}".rstrip()
 
 
-def make_nodes(directory, every, newer):
+def make_nodes(directory, every, newer, *, watched):
     """Lines of users.acl for who follows and watches the servers, and the passwords of all nodes by user.
 
-    Writes sentinel.acl, and a file for each password.
+    Writes a file for each password, and sentinel.acl where the servers are watched.
     """
     nodes = directory / "nodes"
     nodes.mkdir(mode=0o700, exist_ok=True)
@@ -172,12 +173,15 @@ def make_nodes(directory, every, newer):
     passwords = {}
     for section, rules in read_roles(NODE_ROLES.read_text(encoding="utf-8")).items():
         kind, _, role = section.partition(" ")
+        if not watched and section != "server replica":
+            continue
         name = f"{kind}-{role}" if role == "admin" else role
         passwords[name] = password_of(nodes / name)
         write(nodes / name, passwords[name], 0o600)
         base = every if kind == "server" else f"{EVERY_SENTINEL_USER} {newer}"
         lines[kind].append(user_line(role, passwords[name], " ".join([base, *(rule.text for rule in rules)])))
-    write(directory / "sentinel.acl", "\n".join(lines["sentinel"]) + "\n", 0o644)
+    if watched:
+        write(directory / "sentinel.acl", "\n".join(lines["sentinel"]) + "\n", 0o644)
     return lines["server"], passwords
 
 
@@ -205,8 +209,8 @@ def main(arguments):
     newer = "" if given.redis_7_0 else "+client|setinfo"
     every = " ".join([rule.text for rule in sections["every user"]] + [newer]).rstrip()
     nodes = {}
-    if server.scheme.endswith("+sentinel"):
-        more, nodes = make_nodes(given.to, every, newer)
+    if "+" in server.scheme:
+        more, nodes = make_nodes(given.to, every, newer, watched=server.scheme.endswith("+sentinel"))
         users += more
         env += [
             f"TOOLGATE_NODE_{name.upper().replace('-', '_')}={password}" for name, password in nodes.items()

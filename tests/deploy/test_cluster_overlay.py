@@ -1,0 +1,287 @@
+"""Nodes of a cluster as the overlay of deploy/ starts them, with their files and users, on loopback.
+
+A gate and the schedulers of the fleet work under their roles while a master is killed and comes back. No
+engine of containers is here: what is run is the command lines and files that containers are given. With TLS
+it is the system's server.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import redis
+import yaml
+from guarded_server import DEPLOY, binary, make_acl, make_certificates, older
+from overlay_world import wait_for
+from sentinel_world import free_ports
+from test_sentinel_overlay import diagnosed, ruled, spent
+from toolgate_bus.protocol.keys import Keys
+from toolgate_bus.server.guard import die_with_parent
+from toolgate_orchestrator.gate.gate import Gate
+
+pytestmark = pytest.mark.timeout(300)
+COMPOSE = DEPLOY / "compose.cluster.yaml"
+WHOLE_S = 60.0
+FILES = {"ssl_ca_certs": "ca.crt", "ssl_certfile": "client.crt", "ssl_keyfile": "client.key"}
+
+
+@pytest.fixture(scope="module")
+def services():
+    return yaml.safe_load(COMPOSE.read_text())["services"]
+
+
+def nodes_of(services):
+    return [name for name, one in services.items() if "/etc/valkey/start" in one.get("command", ())]
+
+
+class Overlay:
+    """The processes of the overlay; every name is an address of loopback with a port that is free."""
+
+    def __init__(self, directory: Path, services, *, tls: bool) -> None:
+        self.directory, self.services, self.tls, self.kind = (
+            directory,
+            services,
+            tls,
+            "redis" if tls else "valkey",
+        )
+        self.ports = dict(zip(nodes_of(services), _ports(len(nodes_of(services))), strict=True))
+        addresses = ",".join(f"localhost:{port}" for port in self.ports.values())
+        if tls:
+            made = make_certificates(directory / "tls", "localhost", "127.0.0.1")
+            query = "?" + "&".join(f"{name}={made / file}" for name, file in FILES.items())
+            addresses += query
+        scheme = "rediss" if tls else "redis"
+        make_acl(
+            directory / "made", f"{scheme}+cluster://{addresses}", ["policy", "cost-aware"], *older(self.kind)
+        )
+        words = (directory / "made" / "env").read_text().splitlines()
+        self._env = dict(word.split("=", 1) for word in words)
+        self._processes = {}
+        programs = directory / "programs"
+        programs.mkdir()
+        for name, program in (
+            ("valkey-server", binary(self.kind)),
+            ("valkey-cli", shutil.which("redis-cli")),
+        ):
+            (programs / name).write_text(f'#!/bin/sh\nexec {program} "$@"\n')
+            (programs / name).chmod(0o755)
+
+    def url(self, role: str) -> str:
+        """What that role's processes are given."""
+        return (self.directory / "made" / "urls" / role).read_text()
+
+    def _run(self, name: str, *more: str):
+        service, home = self.services[name], self.directory / name
+        conf = home / "conf"
+        for folder in (conf, home / "acl", home / "data"):
+            folder.mkdir(parents=True, exist_ok=True)
+        mounts = [volume.split(":") for volume in service["volumes"] if volume.startswith("./")]
+        if self.tls:
+            mounts.append(["./redis/sentinel/tls.conf", "/etc/valkey/tls.conf"])
+        for source, target, *_ in mounts:
+            text = (
+                self.directory / source[2:] if source.startswith("./made") else DEPLOY / source[2:]
+            ).read_text()
+            place = (home / "acl" if "valkey-acl" in target else conf) / Path(target).name
+            place.write_text(text.replace(" /tls/", f" {self.directory / 'tls'}/"))
+        given = {
+            key: self._env[value.removeprefix("${").partition(":")[0]]
+            for key, value in service["environment"].items()
+        }
+        environment = given | {
+            "PATH": f"{self.directory / 'programs'}:/usr/bin:/bin",
+            "CONF": str(conf),
+            "ACL": str(home / "acl" / "server.acl"),
+            "DATA": str(home / "data"),
+            "TLS": str(self.directory / "tls"),
+            "BIND": "127.0.0.1",
+            "PORT": str(self.ports.get(name, 0)),
+        }
+        script = Path(service["command"][1]).name
+        with (home / "log").open("ab") as log:
+            return subprocess.Popen(
+                ["sh", str(conf / script), *more],
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                preexec_fn=die_with_parent(),
+            )
+
+    def start(self, name: str) -> None:
+        """A node, as its command line says."""
+        self._processes[name] = self._run(name, "localhost")
+
+    def create(self) -> int:
+        """Have the nodes become a cluster; the exit code."""
+        named = [word.partition(":")[0] for word in self.services["create-cluster"]["command"][2:]]
+        assert named == list(self.ports)
+        making = self._run("create-cluster", *(f"127.0.0.1:{port}" for port in self.ports.values()))
+        try:
+            return making.wait(WHOLE_S)
+        finally:
+            making.kill()
+
+    def kill(self, name: str) -> None:
+        """End a node at once."""
+        process = self._processes.pop(name)
+        process.kill()
+        process.wait()
+
+    def end(self) -> None:
+        """End all."""
+        for name in tuple(self._processes):
+            self.kill(name)
+
+    def answer(self, name: str, *command):
+        """A node's reply to its administrator; None where it gives none."""
+        password = self.url("admin").partition("//admin:")[2].partition("@")[0]
+        tls = {key: str(self.directory / "tls" / file) for key, file in FILES.items()} if self.tls else {}
+        client = redis.Redis(
+            host="localhost", port=self.ports[name], username="admin", password=password,
+            socket_timeout=1.0, decode_responses=True, ssl=self.tls, retry=None, **tls,
+        )  # fmt: skip
+        with client:
+            try:
+                return client.execute_command(*command)
+            except redis.RedisError:
+                return None
+
+    def is_whole(self) -> bool:
+        """Whether all nodes see all slots, and each master has its replica."""
+        roles = [self.answer(name, "ROLE") for name in self.ports]
+        infos = [self.answer(name, "CLUSTER INFO") for name in self.ports]
+        followed = [role for role in roles if role and (role[0] != "master" or role[2])]
+        return len(followed) == len(roles) and all(info and info["cluster_state"] == "ok" for info in infos)
+
+    def master_of(self, key: str) -> str:
+        """Who owns a key."""
+        slot = self.answer(next(iter(self._processes)), "CLUSTER", "KEYSLOT", key)
+        for name in self._processes:
+            if (self.answer(name, "ROLE") or [""])[0] == "master":
+                for row in self.answer(name, "CLUSTER SLOTS") or ():
+                    if row[0] <= slot <= row[1]:
+                        return next(one for one, port in self.ports.items() if port == int(row[2][1]))
+        raise AssertionError(f"nobody owns {key}")
+
+    def denied(self) -> list[str]:
+        """What nodes refused, but that commands are not known to an older server."""
+        found = []
+        for name in self.ports:
+            for entry in self.answer(name, "ACL", "LOG", "128") or []:
+                one = entry if isinstance(entry, dict) else dict(zip(entry[::2], entry[1::2], strict=True))
+                found.append(f"{name} {one['username']}: {one['context']} {one['object']} ({one['reason']})")
+        return found
+
+
+def _ports(count: int) -> list[int]:
+    """Free ones whose cluster bus, ten thousand above, is free as well."""
+    found: list[int] = []
+    while len(found) < count:
+        found += [port - 10_000 for port in free_ports(count) if port > 30_000]
+    return found[:count]
+
+
+@pytest.fixture(params=["plain", "tls"])
+def overlay(request, tmp_path, services):
+    world = Overlay(tmp_path, services, tls=request.param == "tls")
+    try:
+        for name in world.ports:
+            world.start(name)
+        assert world.create() == 0, (tmp_path / "create-cluster" / "log").read_text()
+        wait_for(world.is_whole, WHOLE_S)
+        yield world
+    finally:
+        world.end()
+
+
+@pytest.mark.system
+@pytest.mark.acceptance
+async def test_the_fleet_rules_under_its_users_and_goes_on_after_a_master_is_lost(
+    overlay, process, wait_until
+):
+    assert overlay.create() == 0  # again changes nothing
+    for name in ("policy", "cost-aware"):
+        config = DEPLOY / "fleet" / f"{name}.yaml"
+        words = ("scheduler", "run", name, "--config", config, "--json", "--redis")
+        running = process("toolgate", *words, overlay.url(f"scheduler-{name}"), cwd=overlay.directory)
+        await wait_until(lambda one=running: '"ready"' in one.stdout, timeout=60)
+    async with Gate.open(
+        redis=overlay.url("agent"), patience_ms=1000, required=["policy", "cost-aware"]
+    ) as gate:
+        outages = {"begin": await ruled(gate)}
+        for key in (Keys("default").inbox("policy"), Keys("default").store_key("budget")):
+            lost = overlay.master_of(key)
+            began = time.monotonic()
+            overlay.kill(lost)
+            outages[key] = await ruled(gate, 20.0)
+            assert time.monotonic() - began < 20
+            overlay.start(lost)  # it comes back as it was started the first time, and follows
+            wait_for(overlay.is_whole, WHOLE_S)
+            assert overlay.master_of(key) != lost
+            await ruled(gate)
+        print(outages, {"TLS": overlay.tls})
+    assert spent(overlay) > 0
+    assert diagnosed(overlay) == []
+    # Who may search names, and read no values, is refused the look whether a slot moves: it does without.
+    assert [one for one in overlay.denied() if not one.endswith(":~ (key)")] == []
+
+
+def test_the_file_over_compose_fits_its_schema_and_mounts_what_is_there(services, tmp_path):
+    check = [
+        sys.executable,
+        "-m",
+        "check_jsonschema",
+        "--builtin-schema",
+        "vendor.compose-spec",
+        str(COMPOSE),
+    ]
+    ran = subprocess.run(check, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    nodes = nodes_of(services)
+    assert len(nodes) == 6
+    make_acl(tmp_path / "made", f"redis+cluster://{','.join(nodes)}", ["policy", "cost-aware"])
+    made = {line.partition("=")[0] for line in (tmp_path / "made" / "env").read_text().splitlines()}
+    assert set(re.findall(r"\$\{(\w+)", COMPOSE.read_text())) <= made
+    for service in services.values():
+        for source in (one.split(":")[0] for one in service.get("volumes", ()) if one.startswith("./")):
+            place = tmp_path / source[2:] if source.startswith("./made/") else DEPLOY / source
+            assert place.exists(), source
+
+
+def test_every_service_of_compose_waits_for_the_cluster_and_takes_its_url_from_the_same_file(services):
+    base = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]
+    ours = {name for name, one in base.items() if "TOOLGATE_REDIS_URL" in one.get("environment", {})}
+    for name in ours:
+        assert services[name] == {
+            "depends_on": {"create-cluster": {"condition": "service_completed_successfully"}}
+        }
+    for name in nodes_of(services):
+        assert services[name]["image"] == base["valkey"]["image"]
+    (named,) = re.findall(r"redis\+cluster://(\S+)", (DEPLOY.parent / "Makefile").read_text())
+    assert named.split(",") == nodes_of(services)
+
+
+def test_a_start_or_a_creation_without_what_it_needs_says_so(tmp_path):
+    scripts = DEPLOY / "redis" / "cluster"
+    for words, said in (
+        (["start", "a"], "REPLICA_PASSWORD"),
+        (["start"], "start NAME"),
+        (["create", "a:1"], "create NAME:PORT"),
+        (["create", *"abcdef"], "ADMIN_URL"),
+    ):
+        environment = {"PATH": os.environ["PATH"], "CONF": str(scripts), "DATA": str(tmp_path)}
+        ran = subprocess.run(
+            ["sh", scripts / words[0], *words[1:]],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert ran.returncode != 0
+        assert said in ran.stderr
