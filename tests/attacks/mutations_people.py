@@ -31,9 +31,27 @@ MUTANTS = (
         "law 6",
         "a hold that came after the denial stays held",
         f"{ORCHESTRATOR}/gate/pending.py",
-        'if heard.verdict.action == "hold" and not heard.shadow:\n            self._judge.withdraw',
-        'if heard.verdict.action == "never":\n            self._judge.withdraw',
+        'if heard.verdict.action == "hold" and not heard.shadow and not self._is_answered(heard.scheduler):',
+        'if heard.verdict.action == "never":',
         "../attacks/test_people_attacks.py::test_a_call_that_nobody_waits_for_any_longer_cannot_be_approved",
+    ),
+    Mutant(
+        "law 6",
+        "a hold that is heard after its own answer frees what was given",
+        f"{ORCHESTRATOR}/gate/pending.py",
+        " and not self._is_answered(heard.scheduler):",
+        ":",
+        "../orchestrator/gate/test_admission.py"
+        "::test_a_hold_that_is_heard_after_its_own_answer_gives_nothing_back",
+    ),
+    Mutant(
+        "law 6",
+        "a denial after its round counts for nothing",
+        f"{ORCHESTRATOR}/gate/pending.py",
+        "and self.call.object_to(heard):",
+        "and False:",
+        "../orchestrator/gate/test_admission.py"
+        "::test_a_denial_that_comes_after_its_round_and_before_the_decision_denies",
     ),
     Mutant(
         "law 6",
