@@ -239,6 +239,14 @@ MUTANTS = (
     ),
     Mutant(
         "limits",
+        "rate-limit counts calls that others deny, asked for admission or not",
+        f"{SCHEDULERS}/shipped/rate_limit.py",
+        "_LAST if config.admission else _FIRST",
+        "_FIRST",
+        "test_limits.py::test_with_admission_a_call_that_others_deny_uses_up_nothing",
+    ),
+    Mutant(
+        "limits",
         "a question delivered twice takes twice",
         f"{BUS}/state/lua/take_tokens.lua",
         "if known then return known end",

@@ -114,6 +114,7 @@ TESTED: Final[dict[str, dict[str, str]]] = {
             "limits.*.name limits.*.agents limits.*.labels limits.*.rate limits.*.rate.calls "
             "limits.*.rate.seconds limits.*.burst"
         ),
+        "test_limits.py::test_with_admission_a_call_that_others_deny_uses_up_nothing": "admission",
     },
     "router": {
         "test_rules_about_calls.py::test_a_route_is_about_the_calls_that_all_its_conditions_fit": (

@@ -178,6 +178,18 @@ async def test_agents_labels_rate_burst_and_name_do_as_they_say(start, gate_on):
         assert time.monotonic() - began > 0.9  # one comes back every second
 
 
+@pytest.mark.parametrize("admission", [True, False])
+async def test_with_admission_a_call_that_others_deny_uses_up_nothing(start, gate_on, admission):
+    limits = "{tools: search, per: fleet, rate: 2/day}"
+    await start("rate-limit", f"{{admission: {str(admission).lower()}, limits: [{limits}]}}")
+    await start("policy", "{default: allow, rules: [{tools: search, agents: rogue, action: deny}]}")
+    async with gate_on("rate-limit", "policy") as gate:
+        denied = [await decide(gate, agent="rogue") for _ in range(3)]
+        assert not any(one.allowed for one in denied)
+        assert denied[0].scheduler == "policy"
+        assert await outcomes(gate, *[{"agent": "good"}] * 3) == ("ccd" if admission else "ddd")
+
+
 async def test_a_call_that_is_replaced_by_one_to_a_limited_tool_does_not_slip_by(start, gate_on):
     limits = """
 limits:

@@ -4,7 +4,10 @@ Every limit that fits a call applies: the call takes a token from the bucket of 
 them and is denied. A call that was let through has taken its tokens, whether it then runs or not. In
 phase `verify` the replacement takes from the buckets of its own limits that the decision has not
 taken from before: a call that is replaced by one to a limited tool does not slip by, and one that
-stays within a limit counts there once. The buckets themselves: `toolgate_bus.state.token_buckets`.
+stays within a limit counts there once. With `admission` it is asked last instead, about the call that is
+about to run: one that others deny has taken nothing.
+
+The buckets themselves: `toolgate_bus.state.token_buckets`.
 """
 
 import hashlib
@@ -15,7 +18,7 @@ from typing import Annotated, Any, ClassVar, Final, NamedTuple
 
 from pydantic import BaseModel, Field, field_validator, model_validator
 from toolgate_bus.config.check import StrictModel
-from toolgate_bus.protocol.events import Continue, Deny, ToolSelecting, Verdict
+from toolgate_bus.protocol.events import Continue, Deny, Phase, ToolSelecting, Verdict
 from toolgate_bus.protocol.names import MAX_RULE
 from toolgate_bus.ruling.conditions import globs
 from toolgate_bus.ruling.conditions.conditions import Glob, Globs, any_glob
@@ -28,6 +31,8 @@ _RATE: Final = re.compile(r"\s*(\d{1,7})\s*/\s*(second|minute|hour|day)\s*")
 _PER: Final = ("session", "tree", "agent", "tool", "fleet")
 _LABEL: Final = "label:"
 _MAX_OWNER: Final = 200
+_LAST: Final[tuple[Phase, ...]] = ("admit",)
+_FIRST: Final[tuple[Phase, ...]] = ("select", "verify")
 
 Calls = Annotated[int, Field(ge=1, le=1_000_000, strict=True)]
 Labels = Annotated[dict[Annotated[str, Field(min_length=1, max_length=256)], Glob], Field(max_length=64)]
@@ -119,6 +124,8 @@ class RateLimitConfig(StrictModel):
     """The file of `rate-limit`: `limits`, each of which holds."""
 
     limits: Annotated[tuple[Limit, ...], Field(min_length=1, max_length=1000)]
+    admission: Annotated[bool, Field(strict=True)] = False
+    """Whether it rules in phase `admit`, last: a call that others deny uses up nothing."""
 
     @model_validator(mode="after")
     def _check_unique_names(self) -> "RateLimitConfig":
@@ -199,6 +206,7 @@ class RateLimit:
 
     def __init__(self, config: RateLimitConfig) -> None:
         self.config = config
+        self.phases = _LAST if config.admission else _FIRST
         self.tools = tuple(dict.fromkeys(glob for limit in config.limits for glob in limit.tools))
 
     async def start(self, context: SchedulerContext) -> None:
