@@ -231,7 +231,7 @@ async def test_the_scheduler_is_only_asked_about_the_tools_that_it_limits():
     [
         ("{}", "limits: Field required"),
         ("limits: []", "limits: List should have at least 1 item"),
-        ("limit: []", "limit: unknown key; allowed: limits; did you mean limits?"),
+        ("limit: []", "limit: unknown key; allowed: admission, limits; did you mean limits?"),
         (
             "limits: [{tools: a, per: fleet, rate: 1/day, bursts: 2}]",
             "limits.0.bursts: unknown key; allowed: agents, burst, labels, name, per, rate, tools; did",
