@@ -98,7 +98,8 @@ FULL: dict[str, dict[str, Any]] = {
         "limits": [
             {"name": "n", "tools": ["x"], "agents": ["a"], "labels": {"team": "x"}, "per": "session"}
             | {"rate": {"calls": 1, "seconds": 1.5}, "burst": 2}
-        ]
+        ],
+        "admission": True,
     },
     "router": {
         "routes": [
