@@ -30,10 +30,19 @@ async def ruled(gate):
     return decision.why, decision.reason or "", decision.seconds
 
 
+async def given_up(gate, client):
+    """Ask until it is given up: a call in which our own loop stood still proves nothing, and is asked again."""
+    while True:
+        why, reason, seconds = await ruled(gate)
+        assert why == "silent"
+        if client.absence.given_up:
+            return reason, seconds
+
+
 async def test_the_first_call_waits_and_further_ones_are_denied_at_once_until_a_heartbeat():
     gate, client = await gate_on(MemoryHub(), required=["policy"])
-    why, reason, seconds = await ruled(gate)
-    assert (why, seconds >= PATIENCE) == ("silent", True)
+    reason, seconds = await given_up(gate, client)
+    assert seconds >= PATIENCE
     assert "policy is not alive on redis://bus:6379, namespace default" in reason
     assert "`toolgate scheduler run policy" in reason
     why, reason, seconds = await ruled(gate)
@@ -45,10 +54,10 @@ async def test_the_first_call_waits_and_further_ones_are_denied_at_once_until_a_
 
 async def test_the_bus_coming_back_and_another_gate_wait_once_more():
     gate, client = await gate_on(MemoryHub(), required=["policy"])
-    await ruled(gate)
+    await given_up(gate, client)
     client.on_connection(False)
     client.on_connection(True)
-    assert (await ruled(gate))[2] >= PATIENCE
+    assert (await given_up(gate, client))[1] >= PATIENCE
     assert (await ruled(gate))[2] < PATIENCE
     other = Gate(gate.config, client)
     assert (await ruled(other))[2] >= PATIENCE
@@ -67,8 +76,7 @@ async def test_any_verdict_of_it_counts_as_a_sign_of_life_late_ones_too(wait_unt
     worker = Worker(Scheduler(name="policy", decide=decide), bus, shared=make_shared_state())
     await worker.start()
     await bus.leave()  # no longer on the roster, and still reading
-    assert (await ruled(gate))[0] == "silent"
-    assert client.absence.given_up
+    await given_up(gate, client)
     go.set()
     await wait_until(lambda: not client.absence.given_up)
     why, reason, _ = await ruled(gate)
