@@ -31,7 +31,7 @@ async def ruled(gate):
 
 
 async def given_up(gate, client):
-    """Ask until it is given up: a call in which our own loop stood still proves nothing, and is asked again."""
+    """Ask until it is given up: a call in which our own loop stood still proves nothing."""
     while True:
         why, reason, seconds = await ruled(gate)
         assert why == "silent"
