@@ -23,7 +23,7 @@ class SimulatedSchedulerBus:
 
     def __init__(self, process: "ReplicaProcess", *, signed: bool) -> None:
         self.process, self.name, self._signed = process, process.scheduler, signed
-        self.wanted = 0
+        self.wanted = self._room = 0
         self.out = AnswersOut(KEYS, self.name, "group", self._write, lambda _: None)
         self._arrived: set[str] = set()
         self._flushing = False
@@ -78,7 +78,7 @@ class SimulatedSchedulerBus:
         self.process.leave_server(0.0)
 
     def want(self, entries: int) -> None:
-        self.wanted = entries
+        self.wanted = self._room = entries
         if entries and self.process.link is not None:
             self.process.server.hand_out(self.name)
 
@@ -88,6 +88,7 @@ class SimulatedSchedulerBus:
 
     def _take(self, entry: InboxEntry) -> None:
         self._arrived.add(entry.id)
+        self._room = max(0, self._room - 1)
         age = self.process.loop.now - entry.written
         self.listener.deliver(
             [Delivery(entry.id, entry.orchestrator, entry.event, entry.frame, age, entry.times)]
@@ -146,9 +147,10 @@ class SimulatedSchedulerBus:
         if not self.started:
             return
         given = self.process.server.given.get(self.name, {})
-        for entry in list(given.values()):
-            if entry.reader is self and entry.id not in self._arrived:
-                self.push(entry)
+        lost = [one for one in given.values() if one.reader is self and one.id not in self._arrived]
+        self.wanted = max(0, self._room - len(lost))  # it reads anew: what a lost read wanted counts no more
+        for entry in lost:
+            self.push(entry)
         self.process.server.hand_out(self.name)
 
 
