@@ -60,6 +60,9 @@ ONCE: Final[dict[str, tuple[tuple[str, ...], ...]]] = {
         ("budget", "rebuild", "--facts", "--dry-run"),
         ("budget", "rebuild", "--from", "\x1b[2Jnone"),
     ),
+    "agents pause": (("agents", "pause", "\x1b[2Jnone", "--by", BAD),),
+    "agents resume": (("agents", "resume", "\x1b[2Jnone"),),
+    "agents pauses": (("agents", "pauses"),),
     "budget accept-loss": (("budget", "accept-loss", "--by", BAD, "--reason", BAD),),
     "budget reset": (("budget", "reset", "session/session/\x1b\x9b"),),
     "decisions": (("decisions",), ("decisions", "--json"), ("decisions", "--tool", "\x1b*")),
@@ -119,7 +122,7 @@ ON: Final[dict[str, tuple[str, ...]]] = {
 """Those that go on: they are told to end once they have said something."""
 TABLES: Final = (("agents",), ("approvals", "list"), ("scheduler", "list"))
 """What is shown in columns: where there is no room, cells go on below, and never in the first column."""
-OF_THEIR_OWN: Final = {"bench", "bench fleet", "demo"}
+OF_THEIR_OWN: Final = {"bench", "bench fleet", "bench slots", "demo"}
 """They show the fleet that they start themselves, and nothing of anybody else's."""
 NOT_ON_A_BUS: Final = {
     "init",

@@ -155,6 +155,8 @@ def notes(gate):
     gate.note("tool:unused", {**who, "tool": "invented", "error": "UnknownTool"})
     usage = {"provider": "p", "seconds": 1.25, "input_tokens": 10, "output_tokens": 5, "cost_usd": "0.5"}
     gate.note("usage", {**who, **usage})
+    paused = {**who, "tool": "bash", "by": "ops", "pause": "p", "status": "resumed", "seconds": 0.5}
+    gate.note("tool:paused", paused)
     gate.note("provider:error", {**who, "provider": "p", "seconds": 0.5, "error": "TimeoutError"})
     for status in ("completed", "cancelled", "error"):
         gate.note("turn", {**who, "loop": "loop-events", "status": status, "seconds": 12.0, "iterations": 2})
@@ -209,10 +211,13 @@ async def test_the_exporter_counts_exactly_what_the_agents_process_counted(
         await schedulers.start("obedient:alpha", "--concurrency", 100)
         await schedulers.start("obedient:gamma", "--concurrency", 100)
         await schedulers.start("obedient:watcher")
+        await schedulers.start("obedient:Giver")
         limits = {"alpha": {"max_priority": 5}}
         async with Gate.open(**bus, patience_ms=600, schedulers=limits) as gate:
-            await wait_until(lambda: len(gate._client.announced) == 4)
-            await wait_until(lambda: gate._client.bus.read_set >= {"alpha", "beta", "gamma", "watcher"})
+            await wait_until(lambda: len(gate._client.announced) == 5)
+            await wait_until(
+                lambda: gate._client.bus.read_set >= {"alpha", "beta", "gamma", "watcher", "giver"}
+            )
             await all_kinds_of_traffic(gate, plain)
             notes(gate)
         late = {("toolgate_late_verdicts_total", (("scheduler", "alpha"),)): 1.0}

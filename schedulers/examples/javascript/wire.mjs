@@ -4,7 +4,9 @@ import { createHash, createHmac, timingSafeEqual } from "node:crypto";
 import { decode, encode } from "@msgpack/msgpack";
 
 export const VERSIONS = [1, 2];
-export const PHASES = ["select", "verify"];
+export const PHASES = ["select", "verify", "admit"];
+/** How many of the phases a version knows: `admit` came with the second. */
+const phasesOf = (version) => (version === 1 ? 2 : PHASES.length);
 export const MAX_QUESTION = 256 * 1024;
 export const MAX_VERDICT = 64 * 1024;
 const MAX_FRAME = MAX_QUESTION + 64 * 1024;
@@ -87,14 +89,16 @@ function readItem(one) {
   }
   if (!VERSIONS.includes(one[0])) return new Refused("version", `version ${one[0]}; this side speaks ${VERSIONS}`);
   const [version, id, phase, body, mac] = one;
-  if (version > 1 && one.length === 5 && Number.isInteger(phase) && phase > 1 && phase < 128) {
+  if (version > 1 && one.length === 5 && Number.isInteger(phase) && phase >= phasesOf(version) && phase < 128) {
     return new Refused("phase", `phase ${phase} is not known here`);
   }
   const right =
     one.length === 5 &&
     id instanceof Uint8Array &&
     id.length === 16 &&
-    (phase === 0 || phase === 1) &&
+    Number.isInteger(phase) &&
+    phase >= 0 &&
+    phase < phasesOf(version) &&
     body instanceof Uint8Array &&
     (mac === null || mac instanceof Uint8Array);
   if (!right) return new Refused("malformed", "an item is [version, id, phase, body, signature or nil]");
@@ -154,7 +158,9 @@ export function question({ version, id, phase, body }) {
       if (!isBounded([value])) throw new Refused("malformed", `${name}: beyond the bounds`);
     } else if (!QUESTION[name][0](value)) throw new Refused("malformed", `${name}: not what it must be`);
   }
-  if (fields.phase !== PHASES[phase]) throw new Refused("malformed", "phase differs between item and body");
+  if (fields.phase !== PHASES[phase] || phase >= phasesOf(version)) {
+    throw new Refused("malformed", "phase differs between item and body");
+  }
   const call = { id: id.toString("hex") };
   for (const [name, [, absent]] of Object.entries(QUESTION)) {
     if (!Object.hasOwn(fields, name) && !absent) throw new Refused("malformed", `${name}: missing`);
@@ -166,7 +172,7 @@ export function question({ version, id, phase, body }) {
 /** Whether an item is a withdrawal. In version 1 only its body tells it from a question. */
 export function isWithdrawal({ version, phase, body }) {
   const fields = unpack(body, MAX_QUESTION);
-  if (!isMap(fields) || fields.phase !== PHASES[phase]) return false;
+  if (!isMap(fields) || fields.phase !== PHASES[phase] || phase >= phasesOf(version)) return false;
   return version === 1 ? Object.keys(fields).length === 1 : isBounded(fields);
 }
 

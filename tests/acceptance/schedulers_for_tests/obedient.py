@@ -91,3 +91,13 @@ async def gamma(call: ToolSelecting):
             note("withdrawn", "gamma", call)
             raise
         yield verdict(final)
+
+
+class Giver:
+    """One that is asked last, about the call that is about to run."""
+
+    name, priority, tools, phases = "giver", 5, ("*",), ("admit",)
+
+    async def decide(self, call: ToolSelecting):
+        """Answer by the call's rule."""
+        return await obey("giver", call)

@@ -6,6 +6,7 @@ from typing import Any, cast
 
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.transport.ports import Arg, Commands, Durability, Store, checked_value, override
+from toolgate_bus.transport.redis.connection import refusal
 from toolgate_bus.transport.redis.durable_writes import DurableWriter
 from toolgate_bus.transport.redis.reads import find_keys, literal
 
@@ -70,7 +71,7 @@ class RedisStore(Store):
         )
         for reply in replies:
             if isinstance(reply, Exception):
-                raise reply
+                raise refusal(place, reply)
         return replies[1] == mine, replies[2]
 
     @override
