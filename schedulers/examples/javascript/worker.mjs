@@ -253,7 +253,7 @@ export class Worker {
     const heartbeat = this.signed(plain, {
       ...plain,
       wire: wire.VERSIONS,
-      phases: scheduler.phases ?? ["select", "verify"], // with "admit" it is asked last, about what is about to run
+      phases: this.scheduler.phases ?? ["select", "verify"], // with "admit" it is asked last, about what is about to run
       kinds: ["question", "withdrawn"],
       build: "my-rules-js",
       revision: { label: this.options.revision, digest: "" },
