@@ -246,6 +246,31 @@ MUTANTS = (
         "test_limits.py::test_with_admission_a_call_that_others_deny_uses_up_nothing",
     ),
     Mutant(
+        "budgets",
+        "cost-aware reserves before others have ruled, asked for admission or not",
+        f"{SCHEDULERS}/shipped/cost_aware/scheduler.py",
+        "self._shared.ledger.preview if only_looks else self._shared.ledger.reserve",
+        "self._shared.ledger.reserve",
+        "test_cost_aware_admission.py::test_a_call_that_others_stop_reserves_nothing",
+    ),
+    Mutant(
+        "budgets",
+        "what was reserved last is not given back where another denies after",
+        f"{BUS}/budgets/settlement.py",
+        'if fact.get("outcome") in ("deny", "cancelled") else None',
+        'if fact.get("outcome") == "cancelled" else None',
+        "test_cost_aware_admission.py::test_what_one_who_is_asked_later_denies_is_given_back",
+    ),
+    Mutant(
+        "budgets",
+        "an agent that does not know the phase admit is not reserved for",
+        f"{SCHEDULERS}/shipped/cost_aware/scheduler.py",
+        "if not self._reserves_last or wire.get() == VERSION:",
+        "if not self._reserves_last:",
+        "../schedulers/shipped/test_cost_aware_last.py"
+        "::test_for_an_agent_of_the_first_version_it_reserves_in_select_as_without",
+    ),
+    Mutant(
         "limits",
         "a question delivered twice takes twice",
         f"{BUS}/state/lua/take_tokens.lua",

@@ -70,6 +70,7 @@ TESTED: Final[dict[str, dict[str, str]]] = {
         ),
         "test_cost_aware_options.py::"
         "test_what_tools_and_llms_cost_is_learned_charged_and_survives_a_restart": "charge_llm",
+        "test_cost_aware_admission.py::test_a_call_that_others_stop_reserves_nothing": "admission",
         "test_cost_aware_llm.py::test_every_option_of_requests_to_an_llm_holds": (
             "llm llm.prices llm.prices.*.input llm.prices.*.output llm.prices.*.cache_read "
             "llm.prices.*.cache_write llm.prices.*.cache_in_input llm.default llm.default.input "

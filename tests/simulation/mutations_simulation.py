@@ -108,8 +108,8 @@ _CHANGES = (
     (
         "what is reserved may be spent again",
         _RULES,
-        "total.limit - total.spent - total.reserved + held",
-        "total.limit - total.spent + held",
+        "account.limit - total.spent - total.reserved + held",
+        "account.limit - total.spent + held",
     ),
     (
         "the amount of a call that is replaced stays reserved",

@@ -169,6 +169,11 @@ class Ledger(Protocol):
         estimate differently do not hold twice.
         """
 
+    async def preview(
+        self, decision: str, phase: int, offers: Sequence[Offer], accounts: Sequence[Account], owner: str
+    ) -> Reservation:
+        """What `reserve` would answer now; nothing is held, and nothing remembered."""
+
     def require_replicas(self, durability: Durability) -> None:
         """From now on `reserve` raises TooFewReplicas unless so many have it, and releases what it took.
 

@@ -58,6 +58,14 @@ class MemoryLedger(Ledger):
                 break
         return LOST
 
+    @override
+    async def preview(
+        self, decision: str, phase: int, offers: Sequence[Offer], accounts: Sequence[Account], owner: str
+    ) -> Reservation:
+        if self._watch is not None and await self._watch.look() is not None:
+            return LOST
+        return self.book.preview(decision, phase, offers, accounts, owner, time.time())
+
     def _restore(
         self, decision: str, phase: int, held: Sequence[Offer], accounts: Sequence[Account], owner: str
     ) -> None:

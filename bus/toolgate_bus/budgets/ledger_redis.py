@@ -6,7 +6,7 @@ Every step is one script run by the server (`lua/`), and may be repeated.
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, Literal, cast
 
 from toolgate_bus.budgets.epoch import ANY, LedgerEpoch, LedgerLoss, Why, read_epoch
 from toolgate_bus.budgets.epoch_file import EpochFile
@@ -24,9 +24,21 @@ from toolgate_bus.budgets.ledger import (
     Outcome,
     Reservation,
     SettlementResult,
-    Status,
     Step,
     check_amount,
+)
+from toolgate_bus.budgets.ledger_words import (
+    DENIED_MS,
+    KEPT_MS,
+    TOMBSTONE_MS,
+    Charge,
+    Restoration,
+    account_words,
+    offer_words,
+    orphan_words,
+    read_number,
+    read_reservation,
+    step_words,
 )
 from toolgate_bus.errors import ConfigError, TransportError
 from toolgate_bus.protocol.keys import Keys
@@ -45,12 +57,6 @@ from toolgate_bus.transport.redis.reads import (
 )
 from toolgate_bus.transport.redis.scripts import Script
 
-DENIED_MS: Final = 600_000
-"""How long a denial is remembered: longer than a question may wait anywhere."""
-TOMBSTONE_MS: Final = 600_000
-"""The same for a decision that was over before it held money."""
-KEPT_MS: Final = 2 * 3_600_000
-"""How long what was settled is remembered: twice as long as facts are kept, which may come again."""
 TAKING: Final = Script(__package__, "ledger.lua", "ledger_taking.lua", header="#!lua\n")
 GIVING: Final = Script(__package__, "ledger.lua", "ledger_giving.lua", header="#!lua flags=allow-oom\n")
 RESET: Final = Script(__package__, "ledger.lua", "ledger_reset.lua", header="#!lua flags=allow-oom\n")
@@ -88,36 +94,49 @@ class RedisLedger(Ledger):
     async def reserve(
         self, decision: str, phase: int, offers: Sequence[Offer], accounts: Sequence[Account], owner: str
     ) -> Reservation:
-        asked = [
-            word
-            for offer in offers
-            for word in (offer.name, check_amount(offer.amount), check_amount(offer.headroom))
-        ]
-        words = (phase, owner, DENIED_MS, *_words(accounts), *asked)
+        return await self._ask("reserve", decision, phase, offers, accounts, owner)
+
+    @override
+    async def preview(
+        self, decision: str, phase: int, offers: Sequence[Offer], accounts: Sequence[Account], owner: str
+    ) -> Reservation:
+        return await self._ask("preview", decision, phase, offers, accounts, owner)
+
+    async def _ask(
+        self,
+        op: Literal["reserve", "preview"],
+        decision: str,
+        phase: int,
+        offers: Sequence[Offer],
+        accounts: Sequence[Account],
+        owner: str,
+    ) -> Reservation:
+        words = (phase, owner, DENIED_MS, *account_words(accounts), *offer_words(offers))
         if self._watch is None:
-            reply, short = await self._hold("reserve", decision, *words, ANY, "", 0)
-            return await self._unless(short, decision, _read_reservation(reply))
+            reply, short = await self._hold(op, decision, *words, ANY, "", 0)
+            return await self._unless(short, decision, read_reservation(reply))
         for _ in range(2):
             memory, known = self._watch.memory, self._confirmations
             if self._watch.waits or (memory.fallen is not None and await self._watch.look() is not None):
                 break
-            reply, short = await self._hold("reserve", decision, *words, memory.id, memory.fresh, known)
+            reply, short = await self._hold(op, decision, *words, memory.id, memory.fresh, known)
             if reply[0] not in (b"lost", b"another", b"behind"):
                 memory.id = memory.id or reply[6].decode("ascii", "replace")
-                answer = _read_reservation(reply)
+                answer = read_reservation(reply)
                 held = Offer(answer.name, answer.amount)
-                self._keep(reply[5], known, _Restoration(decision, phase, held, tuple(accounts), owner))
+                if op == "reserve":
+                    self._keep(reply[5], known, Restoration(decision, phase, held, tuple(accounts), owner))
                 return await self._unless(short, decision, answer)
             if reply[0] == b"lost" or await self._watch.look() is not None:
                 break
         return LOST
 
-    async def _hold(self, *words: str | int) -> DurableReply:
+    async def _hold(self, op: str, *words: str | int) -> DurableReply:
         """Take, and wait for replicas where it is asked for."""
-        if self._durable is None:
-            return DurableReply(await self._run(TAKING, *words), None)
+        if self._durable is None or op == "preview":
+            return DurableReply(await self._run(TAKING, op, *words), None)
         return await self._durable.run(
-            TAKING.command(self._prefix, words=(*words, self._writer)), TAKING.text
+            TAKING.command(self._prefix, words=(op, *words, self._writer)), TAKING.text
         )
 
     async def _unless(self, short: TransportError | None, decision: str, answer: Reservation) -> Reservation:
@@ -148,7 +167,7 @@ class RedisLedger(Ledger):
         if not steps:
             return []
         known = self._confirmations
-        asked = [GIVING.command(self._prefix, words=(*_step_words(step), self._writer)) for step in steps]
+        asked = [GIVING.command(self._prefix, words=(*step_words(step), self._writer)) for step in steps]
         replies = await self._commands.pipeline(asked)
         settled = [
             await self._again(step) if isinstance(reply, Exception) else self._read(step, reply, known)
@@ -158,7 +177,7 @@ class RedisLedger(Ledger):
 
     async def _take(self, step: Step) -> SettlementResult:
         known = self._confirmations
-        return self._read(step, await self._run(GIVING, *_step_words(step)), known)
+        return self._read(step, await self._run(GIVING, *step_words(step)), known)
 
     async def _again(self, step: Step) -> SettlementResult:
         """Take a step whose script was not loaded, or whose outcome is unknown."""
@@ -178,18 +197,18 @@ class RedisLedger(Ledger):
     @override
     async def astray(self) -> dict[str, int]:
         found = await read_fields(self._commands, f"{self._prefix}:astray", *ASTRAY)
-        return {name: many for name, raw in zip(ASTRAY, found, strict=True) if (many := _number(raw))}
+        return {name: many for name, raw in zip(ASTRAY, found, strict=True) if (many := read_number(raw))}
 
     @override
     async def orphan(self, decision: str) -> bool:
         known = self._confirmations
-        done, number = await self._run(GIVING, *_orphan_words(decision))
+        done, number = await self._run(GIVING, *orphan_words(decision))
         self._keep(number, known, decision)
         return bool(done)
 
     @override
     async def charge(self, event: str, amount: int, accounts: Sequence[Account]) -> bool:
-        known, charged = self._confirmations, _Charge(event, check_amount(amount), tuple(accounts))
+        known, charged = self._confirmations, Charge(event, check_amount(amount), tuple(accounts))
         done, number = await self._run(TAKING, *charged.words())
         self._keep(number, known, charged)
         return bool(done)
@@ -219,7 +238,7 @@ class RedisLedger(Ledger):
                 gone.append(place)
                 continue
             key, _, window = place.decode("utf-8", "replace").rpartition(":")
-            limit, *sums = map(_number, values)
+            limit, *sums = map(read_number, values)
             found.append(Balance(key, int(window or 0), None if limit < 0 else limit, *sums))
         await remove_from_set(self._commands, f"{self._prefix}:accounts", gone)
         return found
@@ -286,14 +305,14 @@ class RedisLedger(Ledger):
     async def take_again(self, step: Any) -> None:
         """As `EpochPort.take_again`: not counted, since its number is declared."""
         match step:
-            case _Restoration():
+            case Restoration():
                 await self._run(TAKING, *step.words(), writer="")
-            case _Charge():
+            case Charge():
                 await self._run(TAKING, *step.words(), writer="")
             case Step():
-                await self._run(GIVING, *_step_words(step), writer="")
+                await self._run(GIVING, *step_words(step), writer="")
             case str():
-                await self._run(GIVING, *_orphan_words(step), writer="")
+                await self._run(GIVING, *orphan_words(step), writer="")
 
     @override
     async def sweep(self) -> None:
@@ -311,7 +330,7 @@ class RedisLedger(Ledger):
     def _keep(self, number: bytes, known: int, step: Any) -> None:
         """An own change was confirmed under this number; none, where nothing was changed."""
         if number and self._watch is not None:
-            self._watch.memory.keep(_number(number), known, step, time.monotonic())
+            self._watch.memory.keep(read_number(number), known, step, time.monotonic())
 
     def _read(self, step: Step, reply: Any, known: int) -> SettlementResult:
         outcome, amount, over, number = reply
@@ -321,69 +340,3 @@ class RedisLedger(Ledger):
     async def _run(self, script: Script, *words: str | int, writer: str | None = None) -> Any:
         by = self._writer if writer is None else writer
         return await script.run(self._commands, self._prefix, words=(*words, by))
-
-
-class _Restoration(NamedTuple):
-    """What was reserved, to be reserved again."""
-
-    decision: str
-    phase: int
-    held: Offer
-    accounts: tuple[Account, ...]
-    owner: str
-
-    def words(self) -> list[str | int]:
-        """For the script."""
-        asked = (self.held.name, self.held.amount, self.held.headroom)
-        head = ("restore", self.decision, self.phase, self.owner, DENIED_MS)
-        return [*head, *_words(self.accounts), *asked, ANY, "", 0]
-
-
-class _Charge(NamedTuple):
-    """What was spent without asking."""
-
-    event: str
-    amount: int
-    accounts: tuple[Account, ...]
-
-    def words(self) -> list[str | int]:
-        """For the script."""
-        return ["charge", self.event, self.amount, KEPT_MS, *_words(self.accounts)]
-
-
-def _step_words(step: Step) -> list[str | int]:
-    words: list[str | int] = [step.what, step.decision, TOMBSTONE_MS, KEPT_MS, step.by]
-    if step.what == "settle":
-        words.append(-1 if step.cost is None else check_amount(step.cost))
-        other = step.otherwise
-        words += [-1, 0] if other is None else [check_amount(other.amount), *_words(other.accounts)]
-    return words
-
-
-def _orphan_words(decision: str) -> list[str | int]:
-    return ["orphan", decision, TOMBSTONE_MS, KEPT_MS, ""]
-
-
-def _read_reservation(reply: Sequence[bytes]) -> Reservation:
-    status, name, amount, short, left = reply[:5]
-    return Reservation(
-        cast("Status", status.decode()),
-        name.decode("utf-8", "replace"),
-        int(amount),
-        short.decode("utf-8", "replace").rpartition(":")[0],
-        int(left),
-    )
-
-
-def _words(accounts: Sequence[Account]) -> list[str | int]:
-    words: list[str | int] = [len(accounts)]
-    for one in accounts:
-        limit = -1 if one.limit is None else check_amount(one.limit)
-        words += [one.key, limit, one.window_s, one.keep_s * 1000]
-    return words
-
-
-def _number(raw: bytes | None) -> int:
-    """A number that the script wrote; 0 for what it cannot have written."""
-    sign, digits = (-1, raw[1:]) if raw and raw[:1] == b"-" else (1, raw or b"")
-    return sign * int(digits) if digits.isdigit() and len(digits) < 20 else 0

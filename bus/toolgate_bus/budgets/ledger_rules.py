@@ -34,9 +34,20 @@ class _ReservationRecord:
     executing: bool = False
     answer: Reservation = _CLOSED
 
+    @property
+    def held(self) -> dict[tuple[str, int], int]:
+        """What is reserved for it now, and where."""
+        return dict.fromkeys(self.accounts, self.amount) if self.state == "reserved" else {}
+
     def is_foreign(self, by: str) -> bool:
         """Whether it belongs to somebody else than `by`."""
         return bool(by and self.owner and self.owner != by)
+
+    def recall(self, phase: int, by: str) -> Reservation | None:
+        """What was answered in this phase, or that it is over; None: it is to be chosen."""
+        if self.is_foreign(by) or self.state not in ("reserved", "denied") or phase < self.phase:
+            return _CLOSED
+        return self.answer if phase == self.phase else None
 
 
 @dataclass(slots=True)
@@ -78,25 +89,19 @@ class LedgerRules:
         limited: bool = True,
     ) -> Reservation:
         """As `Ledger.reserve`; not `limited`: of what had been reserved already."""
-        for offer in offers:
-            check_amount(offer.amount)
-            check_amount(offer.room)
+        _check_offers(offers)
         record = self._find_record(decision, owner)
-        if record is not None:
-            if record.is_foreign(owner) or record.state not in ("reserved", "denied") or phase < record.phase:
-                return _CLOSED
-            if phase == record.phase:
-                return record.answer
-        held = record.accounts if record is not None and record.state == "reserved" else ()
-        before = record.amount if record is not None and held else 0
+        if record is not None and (given := record.recall(phase, owner)) is not None:
+            return given
+        held = record.held if record is not None else {}
         where = _windows_of(accounts, now)
         for account, place in zip(accounts, where, strict=True):
             self.totals.setdefault(place, _AccountTotals()).limit = account.limit
-        answer = self._choose(offers, where, dict.fromkeys(held, before), limited=limited)
+        answer = self._choose(offers, accounts, where, held, limited=limited)
         if record is None:
             record = self.records[decision] = _ReservationRecord("denied", since=now, owner=owner)
         if answer.status == "reserved":
-            for place in held:
+            for place, before in held.items():
                 self._change(place, reserved=-before)
             for place in where:
                 self._change(place, reserved=answer.amount)
@@ -106,9 +111,27 @@ class LedgerRules:
         record.phase, record.answer = phase, answer
         return answer
 
+    def preview(
+        self,
+        decision: str,
+        phase: int,
+        offers: Sequence[Offer],
+        accounts: Sequence[Account],
+        owner: str,
+        now: float,
+    ) -> Reservation:
+        """As `Ledger.preview`."""
+        _check_offers(offers)
+        record = self._find_record(decision, owner)
+        if record is not None and (given := record.recall(phase, owner)) is not None:
+            return given
+        held = record.held if record is not None else {}
+        return self._choose(offers, accounts, _windows_of(accounts, now), held, limited=True)
+
     def _choose(
         self,
         offers: Sequence[Offer],
+        accounts: Sequence[Account],
         where: Sequence[tuple[str, int]],
         held: Mapping[tuple[str, int], int],
         *,
@@ -117,9 +140,10 @@ class LedgerRules:
         short, left = "", 0
         for offer in offers:
             tight = [
-                (total.limit - total.spent - total.reserved + held.get(place, 0), place[0])
-                for place in where
-                if (total := self.totals[place]).limit is not None
+                (account.limit - total.spent - total.reserved + held.get(place, 0), place[0])
+                for account, place in zip(accounts, where, strict=True)
+                if account.limit is not None
+                for total in (self.totals.get(place, _AccountTotals()),)
             ]
             room, tightest = min(tight, key=lambda one: one[0], default=(offer.headroom, ""))
             if offer.headroom <= room or not limited:
@@ -278,6 +302,12 @@ class LedgerRules:
         for total in found:
             total.spent = total.overruns = total.orphans = 0
         return len(found)
+
+
+def _check_offers(offers: Sequence[Offer]) -> None:
+    for offer in offers:
+        check_amount(offer.amount)
+        check_amount(offer.room)
 
 
 def _windows_of(accounts: Sequence[Account], now: float) -> tuple[tuple[str, int], ...]:

@@ -25,6 +25,9 @@ Decide = Callable[[ToolSelecting], Awaitable[Verdict]] | Callable[[ToolSelecting
 asking: ContextVar[str] = ContextVar("asking", default="")
 """The id of the orchestrator whose question `decide` is deciding; the roster says whether it lives."""
 
+wire: ContextVar[int] = ContextVar("wire", default=1)
+"""The version of the wire in which it was asked: who asks in version 1 does not know the phase `admit`."""
+
 _PRIORITY_LIMIT = 2**31
 _TOOL_GLOB_LIMIT = 256
 _REPLICAS_LIMIT = 1000

@@ -57,6 +57,12 @@ class HookConfig(CostAwareConfig):
         return value or {"budgets": []}
 
     @model_validator(mode="after")
+    def _is_asked_once(self) -> "HookConfig":
+        if self.admission:
+            raise ValueError("admission: hooks are asked once, before the call runs: leave it out")
+        return self
+
+    @model_validator(mode="after")
     def _in_one_session(self) -> "HookConfig":
         wide = [budget for budget in self.budgets if budget.level != "session"]
         if wide and self.redis is None:

@@ -53,6 +53,9 @@ class Tenures:
     ) -> None:
         """As `Worker.try_beside`."""
         own, new = self.current, Tenure(scheduler, shared)
+        if share and scheduler.phases != own.scheduler.phases:
+            await shared.aclose()
+            raise ConfigError("it rules in other phases than the one in force: that cannot be on a share")
         await new.start(*self._place)
         old, plain = own.scheduler, new.scheduler
         self.end_trial()

@@ -29,7 +29,7 @@ from toolgate_bus.telemetry.logging import DECISION
 from toolgate_bus.transport.ports import Delivery, Member, SchedulerBus
 from toolgate_bus.transport.redis.tasks import is_cancel_requested
 
-from toolgate_schedulers.author.scheduler import Scheduler, asking
+from toolgate_schedulers.author.scheduler import Scheduler, asking, wire
 from toolgate_schedulers.worker.answers import AnswerWriter
 from toolgate_schedulers.worker.generation import Tenure, ruling
 from toolgate_schedulers.worker.holds import KEEPING_SHARE, ReplyTo, StoredHolds, deny_unstored
@@ -266,6 +266,8 @@ class Worker:
                         else:
                             if asking.get() != job.orchestrator:
                                 asking.set(job.orchestrator)
+                            if wire.get() != job.item.version:
+                                wire.set(job.item.version)
                             if ruling.get() is not ruler:
                                 ruling.set(ruler)
                             DECISION.set(call.id)

@@ -3,6 +3,7 @@
 import asyncio
 import secrets
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -24,7 +25,7 @@ account_sets = st.sampled_from([[FLEET], [MINE], [FLEET, MINE], [FLEET._replace(
 otherwise = st.none() | st.builds(Otherwise, amounts, st.sampled_from([(), (FLEET,), (FLEET, MINE)]))
 step = st.one_of(
     st.tuples(
-        st.just("reserve"),
+        st.sampled_from(["reserve", "reserve", "preview"]),
         ids,
         st.integers(0, 1),
         st.lists(st.builds(Offer, st.sampled_from(["x", "y"]), amounts, amounts), min_size=1, max_size=3),
@@ -49,6 +50,11 @@ def apply(book: LedgerRules, step: Any) -> Any:
     match step:
         case ("reserve", id_, phase, offers, accounts, owner):
             return book.reserve(id_, phase, offers, accounts, owner, 1.0)
+        case ("preview", id_, phase, offers, accounts, owner):
+            before = (book.balances(), {name: replace(one) for name, one in book.records.items()})
+            answer = book.preview(id_, phase, offers, accounts, owner, 1.0)
+            assert (book.balances(), book.records) == before
+            return answer
         case ("charge", id_, amount, accounts):
             return book.charge(id_, amount, accounts, 1.0)
         case (op, *words):

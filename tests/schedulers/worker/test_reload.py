@@ -3,6 +3,7 @@
 import asyncio
 from collections import Counter
 from contextlib import AsyncExitStack
+from dataclasses import replace
 
 import pytest
 from toolgate_bus.errors import ConfigError
@@ -14,6 +15,7 @@ from toolgate_orchestrator.gate.config import parse
 from toolgate_orchestrator.gate.gate import Gate
 from toolgate_schedulers import Scheduler, Worker
 from toolgate_schedulers.author.forms import as_scheduler
+from toolgate_schedulers.worker.trial import TrialTally
 
 pytestmark = pytest.mark.pure
 
@@ -196,3 +198,11 @@ async def test_one_that_holds_and_thinks_on_gives_its_own_final_answer(world, wa
 
 async def decide_deny(call):
     return Deny(reason="no")
+
+
+async def test_one_that_rules_in_other_phases_is_not_tried_on_a_share_of_the_sessions(world):
+    at = await world(Marked("old", []))
+    last = replace(as_scheduler(Marked("new", [])), phases=("select", "verify", "admit"))
+    with pytest.raises(ConfigError, match="it rules in other phases than the one in force"):
+        await at.worker.try_beside(last, make_shared_state(), "r", 50, TrialTally())
+    assert (await at.gate.decide("bash", {}, TOOLS)).reason == "old"

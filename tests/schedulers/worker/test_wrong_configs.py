@@ -71,6 +71,7 @@ FULL: dict[str, dict[str, Any]] = {
         "latency_weight": 0.5,
         "learn": True,
         "charge_llm": True,
+        "admission": True,
         "currency": "EUR",
         "on_ledger_lost": "deny",
         "durability": {"replicas": 1, "timeout_ms": 100},

@@ -1,5 +1,6 @@
 
--- `reserve`, `restore` (what was reserved already, whatever the limits say now) and `charge`
+-- `reserve`, `preview` (what it would answer; nothing is written), `restore` (what was reserved already, whatever
+-- the limits say now) and `charge`
 if op == 'charge' then
   rkey = p .. ':u:' .. id
   local amount, list = number(ARGV[3]), accounts(5)
@@ -17,15 +18,16 @@ end
 -- reserve: decision, phase, owner, memo_ms, accounts…, then offers: name, amount, what is needed, …, then the epoch
 -- that is remembered (`*`: any will do), one for a ledger that has none, how many changes this writer knows of, the writer
 local remembered, told, have = ARGV[#ARGV - 3], '', ''
-if op == 'reserve' and remembered ~= '*' then
+if op ~= 'restore' and remembered ~= '*' then
   local epoch = redis.call('HMGET', ekey, 'id', 'lost', 'w:' .. writer)
   local trouble = epoch[2] and 'lost' or remembered ~= '' and epoch[1] ~= remembered and 'another'
     or number(epoch[3]) < number(ARGV[#ARGV - 1]) and 'behind'
   if trouble then return {trouble, '', '0', '', '0', '', ''} end
   -- An answer that is given again brings news only to who never heard of it.
   if number(epoch[3]) > number(ARGV[#ARGV - 1]) then have = epoch[3] end
-  if not epoch[1] then redis.call('HSET', ekey, 'id', ARGV[#ARGV - 2], 'since', whole(now)) end
-  if remembered == '' then told = epoch[1] or ARGV[#ARGV - 2] end
+  local fresh = op == 'reserve' and ARGV[#ARGV - 2] or ''
+  if not epoch[1] and fresh ~= '' then redis.call('HSET', ekey, 'id', fresh, 'since', whole(now)) end
+  if remembered == '' then told = epoch[1] or fresh end
 end
 local r, phase = known(ARGV[4]), number(ARGV[3])
 local over = r.state and r.state ~= 'reserved' and r.state ~= 'denied'
@@ -62,8 +64,9 @@ for i = offers, #ARGV - 4, 3 do
   end
   short, left = tight, math.max(0, room)
 end
+if status == 'reserved' then short, left = '', 0 end
+if op == 'preview' then return {status, name, whole(amount), short, whole(left), '', told} end
 if status == 'reserved' then
-  short, left = '', 0
   add(held, 'reserved', -before)
   add(where, 'reserved', amount)
   redis.call('ZADD', open, 'NX', r.since or whole(now), id)

@@ -132,6 +132,9 @@ class CostAwareConfig(StrictModel):
     """Where the ledger was emptied, is another one, or forgot what it had confirmed: `deny` all that costs
     money until somebody decides (`toolgate budget rebuild`, `accept-loss`), or `continue` with what is
     there."""
+    admission: bool = Field(default=False, strict=True)
+    """Reserve in the phase `admit`, last, for the call that is about to run: one that others deny takes
+    nothing. Before it is only looked whether the money is there."""
     currency: Annotated[str, Field(max_length=16)] = "USD"
     """For texts."""
     durability: DurabilityConfig | None = None

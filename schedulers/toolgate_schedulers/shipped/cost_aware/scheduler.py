@@ -4,6 +4,10 @@
               every budget can hold ─▶ continue | modify | deny, with words that the LLM can use
     verify ─▶ the call that would run: reserve for it instead ─▶ continue | deny
 
+With `admission` nothing is reserved in these two: it is looked what every budget can hold. In `admit`,
+last, the call that is about to run is reserved for. Who does not ask then (an agent of version 1 of the
+wire, one that may not have seen yet that it is to) is reserved for as without.
+
 Without budgets nothing is reserved and nothing is denied; what costs nothing is not reserved either. For
 a delegation there must be left what its agent will cost, and only the tool's own price stays reserved:
 the agent's calls pay for themselves. A ledger that does not answer is a failure of the scheduler:
@@ -25,14 +29,15 @@ from toolgate_bus.budgets.ledger import Offer, Otherwise
 from toolgate_bus.budgets.limits import BudgetDescription, Limits, Overrides, describe
 from toolgate_bus.budgets.settlement import SettlementWorker
 from toolgate_bus.errors import TooFewReplicas, TransportError
-from toolgate_bus.protocol.events import Continue, Deny, Modify, ToolSelecting, Verdict
+from toolgate_bus.protocol.events import Continue, Deny, Modify, Phase, ToolSelecting, Verdict
 from toolgate_bus.protocol.llm import ANY, LLM_REQUEST, complete_arguments
 from toolgate_bus.protocol.money import micro
 from toolgate_bus.protocol.names import MAX_RULE
+from toolgate_bus.protocol.packing import PHASE_NUMBERS, VERSION
 from toolgate_bus.state.shared_state import SharedState
 from toolgate_bus.transport.redis.tasks import keep
 
-from toolgate_schedulers.author.scheduler import SchedulerContext, asking
+from toolgate_schedulers.author.scheduler import SchedulerContext, asking, wire
 from toolgate_schedulers.shipped.alternatives import alternatives
 from toolgate_schedulers.shipped.cost_aware.accounts import Payer, accounts_of, payer_of
 from toolgate_schedulers.shipped.cost_aware.config import CostAwareConfig
@@ -61,8 +66,13 @@ from toolgate_schedulers.shipped.cost_aware.messages import (
 )
 from toolgate_schedulers.shipped.durability import DURABILITY, count_replicas, tell_replicas
 
+NOTICE_S: Final = 10.0
+"""An agent that is alive has seen after so long in which phases a replica rules that began."""
+MAX_ASKERS: Final = 10_000
 LOOK_S: Final = 0.5
 """How often the replica looks for limits that were set and for what was learned."""
+_FIRST: Final[tuple[Phase, ...]] = ("select", "verify")
+_WITH_LAST: Final[tuple[Phase, ...]] = (*_FIRST, "admit")
 
 
 def candidates_of(config: CostAwareConfig, learned: CostHistory, call: ToolSelecting) -> list[Candidate]:
@@ -118,6 +128,11 @@ class CostAware:
     def __init__(self, config: CostAwareConfig, *, clock: Callable[[], float] = time.time) -> None:
         """`clock` tells in which day, week or month of the calendar it is."""
         self.config, self._clock = config, clock
+        self.phases = _WITH_LAST if config.admission else _FIRST
+        self._reserves_last = config.admission
+        self._noticed_at = 0.0
+        self._askers: dict[str, None] = {}
+        """Agents' processes that have asked in `admit`."""
         if config.llm is not None:
             self.tools = (*self.tools, ANY)
         self.server_replicas = count_replicas(config.durability)
@@ -135,14 +150,16 @@ class CostAware:
         best = candidates[0]
         accounts = accounts_of(self.config, Payer.of(call), self.overrides, self._clock())
         # In verify something may be held already, for the call that this one replaces.
-        free = best.estimate.most == 0 and call.phase == "select" and call.tool_name != LLM_REQUEST
+        only_looks = self._only_looks(call.phase)
+        is_first = only_looks or call.phase == "select" or (call.phase == "admit" and self._is_noticed)
+        free = best.estimate.most == 0 and is_first and call.tool_name != LLM_REQUEST
         if not accounts or free:
             return self._let(candidates, best)
         # What an agent will spend must be there, and is not held: it pays for its own calls.
         offers = [Offer(one.offer, one.estimate.reserve, room=one.estimate.most) for one in candidates]
-        phase = 0 if call.phase == "select" else 1
+        ask = self._shared.ledger.preview if only_looks else self._shared.ledger.reserve
         try:
-            answer = await self._shared.ledger.reserve(call.id, phase, offers, accounts, asking.get())
+            answer = await ask(call.id, PHASE_NUMBERS[call.phase], offers, accounts, asking.get())
         except TooFewReplicas as error:
             return Deny(reason=not_replicated(error), rule_name=DURABILITY)
         if answer.status == "lost":
@@ -155,6 +172,23 @@ class CostAware:
             return Deny(reason="This decision is over: the call must be decided anew.")
         return self._let(candidates, chosen)
 
+    def _only_looks(self, phase: Phase) -> bool:
+        """Whether nothing is reserved yet, as who asks will ask once more when the call is about to run."""
+        asker = asking.get()
+        if phase == "admit":
+            if len(self._askers) >= MAX_ASKERS:
+                self._askers.clear()
+            self._askers[asker] = None
+            return False
+        if not self._reserves_last or wire.get() == VERSION:
+            return False
+        return asker in self._askers or self._is_noticed
+
+    @property
+    def _is_noticed(self) -> bool:
+        """Whether all agents know by now in which phases this one rules."""
+        return time.monotonic() >= self._noticed_at
+
     def _let(self, candidates: Sequence[Candidate], chosen: Candidate) -> Verdict:
         if chosen.own:
             return Continue()
@@ -164,6 +198,8 @@ class CostAware:
     async def start(self, context: SchedulerContext) -> None:
         """Read what is known, and begin to keep the ledger."""
         self.use(context.shared)
+        self._noticed_at = time.monotonic() + NOTICE_S
+        self._reserves_last = self.config.admission and not context.shadow  # those are not asked last
         if self.config.durability is not None:
             await tell_replicas(context.name, context.shared.ledger)
         if self.config.budgets and self.config.on_ledger_lost == "deny":

@@ -1,0 +1,95 @@
+"""What the ledger's scripts are told, and what they answer, as words.
+
+Not here: who runs them (`ledger_redis`), and what they do (`lua/`).
+"""
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple, cast
+
+from toolgate_bus.budgets.epoch import ANY
+from toolgate_bus.budgets.ledger import Account, Offer, Reservation, Status, Step, check_amount
+
+DENIED_MS: Final = 600_000
+"""How long a denial is remembered: longer than a question may wait anywhere."""
+TOMBSTONE_MS: Final = 600_000
+"""The same for a decision that was over before it held money."""
+KEPT_MS: Final = 2 * 3_600_000
+"""How long what was settled is remembered: twice as long as facts are kept, which may come again."""
+
+
+def offer_words(offers: Sequence[Offer]) -> list[str | int]:
+    """What is asked for, the best first."""
+    return [
+        word
+        for offer in offers
+        for word in (offer.name, check_amount(offer.amount), check_amount(offer.headroom))
+    ]
+
+
+class Restoration(NamedTuple):
+    """What was reserved, to be reserved again."""
+
+    decision: str
+    phase: int
+    held: Offer
+    accounts: tuple[Account, ...]
+    owner: str
+
+    def words(self) -> list[str | int]:
+        """For the script."""
+        head = ("restore", self.decision, self.phase, self.owner, DENIED_MS)
+        return [*head, *account_words(self.accounts), *offer_words([self.held]), ANY, "", 0]
+
+
+class Charge(NamedTuple):
+    """What was spent without asking."""
+
+    event: str
+    amount: int
+    accounts: tuple[Account, ...]
+
+    def words(self) -> list[str | int]:
+        """For the script."""
+        return ["charge", self.event, self.amount, KEPT_MS, *account_words(self.accounts)]
+
+
+def step_words(step: Step) -> list[str | int]:
+    """A step, for its script."""
+    words: list[str | int] = [step.what, step.decision, TOMBSTONE_MS, KEPT_MS, step.by]
+    if step.what == "settle":
+        words.append(-1 if step.cost is None else check_amount(step.cost))
+        other = step.otherwise
+        words += [-1, 0] if other is None else [check_amount(other.amount), *account_words(other.accounts)]
+    return words
+
+
+def orphan_words(decision: str) -> list[str | int]:
+    """The step that nobody tells."""
+    return ["orphan", decision, TOMBSTONE_MS, KEPT_MS, ""]
+
+
+def read_reservation(reply: Sequence[bytes]) -> Reservation:
+    """What the script answered who asked for money."""
+    status, name, amount, short, left = reply[:5]
+    return Reservation(
+        cast("Status", status.decode()),
+        name.decode("utf-8", "replace"),
+        int(amount),
+        short.decode("utf-8", "replace").rpartition(":")[0],
+        int(left),
+    )
+
+
+def account_words(accounts: Sequence[Account]) -> list[str | int]:
+    """How many there are, and each."""
+    words: list[str | int] = [len(accounts)]
+    for one in accounts:
+        limit = -1 if one.limit is None else check_amount(one.limit)
+        words += [one.key, limit, one.window_s, one.keep_s * 1000]
+    return words
+
+
+def read_number(raw: bytes | None) -> int:
+    """A number that the script wrote; 0 for what it cannot have written."""
+    sign, digits = (-1, raw[1:]) if raw and raw[:1] == b"-" else (1, raw or b"")
+    return sign * int(digits) if digits.isdigit() and len(digits) < 20 else 0
