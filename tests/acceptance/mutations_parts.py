@@ -271,6 +271,14 @@ MUTANTS = (
         "::test_for_an_agent_of_the_first_version_it_reserves_in_select_as_without",
     ),
     Mutant(
+        "loops",
+        "a tool is not told the fencing number of its grant",
+        f"{ORCHESTRATOR}/turn/selection.py",
+        "grants=dict(islice(decision.grants.items(), MAX_GRANTS)),",
+        "",
+        "test_slots_loops.py::test_calls_of_all_loops_wait_for_their_turn_and_run_each_once",
+    ),
+    Mutant(
         "limits",
         "a question delivered twice takes twice",
         f"{BUS}/state/lua/take_tokens.lua",

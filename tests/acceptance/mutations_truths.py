@@ -16,8 +16,8 @@ MUTANTS = (
         3,
         "a replacement keeps the old arguments",
         f"{ORCHESTRATOR}/turn/selection.py",
-        "name=decision.tool_name, arguments=decision.tool_input,",
-        "name=decision.tool_name, arguments=call.arguments,",
+        "arguments=decision.tool_input,",
+        "arguments=call.arguments,",
         "test_replay.py::test_a_router_sends_exactly_one_tools_calls_to_another_with_mapped_arguments",
     ),
     Mutant(

@@ -1,6 +1,7 @@
 """`slots` under every loop: agents in processes of their own, parallel calls too, and never too many."""
 
 import asyncio
+import json
 from typing import Any
 
 import pytest
@@ -34,6 +35,15 @@ def count_most(world: World) -> int:
     return most
 
 
+def read_fences(world: World) -> list[tuple[int, int, int]]:
+    """Of each call when it began, when it ended, and the number that its tool was given."""
+    found = []
+    for file in world.folder.glob("*.began"):
+        ended = file.with_suffix(".ended").stat().st_mtime_ns
+        found.append((file.stat().st_mtime_ns, ended, json.loads(file.read_text())["slots"]))
+    return found
+
+
 async def test_calls_of_all_loops_wait_for_their_turn_and_run_each_once(
     schedulers: Any, process: Any, tmp_path: Any
 ) -> None:
@@ -48,6 +58,13 @@ async def test_calls_of_all_loops_wait_for_their_turn_and_run_each_once(
         assert "done" in run.stdout
     assert len(list(world.folder.glob("*.ended"))) == len(LOOPS) * RESPONSES * CALLS
     assert count_most(world) == LIMIT
+    fences = read_fences(world)
+    assert len({fence for _, _, fence in fences}) == len(fences)
+    pairs = [(before, after) for before in fences for after in fences if before[1] < after[0]]
+    assert pairs
+    assert all(before[2] < after[2] for before, after in pairs)
+    told = [one for one in await world.facts() if one["event"] in ("tool:selected", "tool:post")]
+    assert sorted(one["grants"]["slots"] for one in told) == sorted(2 * [fence for _, _, fence in fences])
     assert any("waits for few: place" in run.stdout + run.stderr for run in runs)
     assert world.unanswered() == []
     assert await world.unsettled() == []

@@ -16,6 +16,7 @@ from toolgate_bus.errors import CodecError
 from toolgate_bus.facts.sequence import MAX_VALUE
 from toolgate_bus.protocol import packing
 from toolgate_bus.protocol.money import dollars, is_amount
+from toolgate_bus.protocol.names import MAX_GRANTS
 
 Check = type | Callable[[Any], bool]
 """A type, which a value is of exactly; or a question to the value."""
@@ -57,6 +58,14 @@ def _count(value: Any) -> bool:
     return type(value) is int and 0 <= value <= MAX_VALUE
 
 
+def _grants(value: Any) -> bool:
+    return (
+        type(value) is dict
+        and len(value) <= MAX_GRANTS
+        and all(type(name) is str and _count(fence) for name, fence in value.items())
+    )
+
+
 _SAID: Final[Mapping[str, Check]] = {
     **dict.fromkeys(("scheduler", "action", "phase", "reason", "prompt", "problem", "tool"), str),
     **dict.fromkeys(("agent_target", "revision", "rule_name"), str),
@@ -93,6 +102,7 @@ _CALL: Final[Mapping[str, Check]] = {
     **dict.fromkeys(("tool_name", "original_tool", "source", "error"), str),
     "success": bool,
     "cost": is_amount,
+    "grants": _grants,
 }
 _REQUEST: Final[Mapping[str, Check]] = {
     **_WHOSE,

@@ -16,5 +16,7 @@ MAX_RULE: Final = 64
 """Characters of the name of a rule."""
 MAX_FENCE: Final = 2**53
 """The highest fencing number: above it numbers are not exact in every language."""
+MAX_GRANTS: Final = 16
+"""Of so many schedulers the fencing numbers go with a call."""
 MAX_REASON: Final = 1024
 """Characters of a verdict's reason: the rest is cut."""

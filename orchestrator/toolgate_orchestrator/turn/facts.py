@@ -44,6 +44,11 @@ _USED: Final = {
 }
 
 
+def grants_of(call: ToolCall) -> dict[str, Any]:
+    """`grants` of a call to which something was given."""
+    return {"grants": dict(call.grants)} if call.grants else {}
+
+
 def seconds_since(started: float) -> dict[str, float]:
     """`seconds` since a moment of `time.monotonic`."""
     return {"seconds": time.monotonic() - started}

@@ -44,6 +44,9 @@ class ToolCall:
     iteration: int = 0
     decision: str = ""
     """Id of the decision that let it through; empty where nobody was asked."""
+    grants: Mapping[str, int] = field(default_factory=dict)
+    """The fencing number of what each scheduler gave to it in `admit`, by scheduler: it rises with each
+    grant. A tool hands it to what it writes to, which refuses whoever comes with a lower one."""
     output_path: str | None = None
     """Where loop-reactive keeps the result."""
     sequential: bool = False

@@ -10,19 +10,21 @@ choice stands.
 import logging
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 from amplifier_core.events import POLICY_VIOLATION
 from toolgate_bus.protocol.delegation import target_of
 from toolgate_bus.protocol.events import Decision
 from toolgate_bus.protocol.llm import LLM, names_llm
+from toolgate_bus.protocol.names import MAX_GRANTS
 from toolgate_bus.telemetry.logging import where
 
 from toolgate_orchestrator.gate.config import ToolgateConfig
 from toolgate_orchestrator.gate.gate import Gate
 from toolgate_orchestrator.turn.approvals import Approvals
 from toolgate_orchestrator.turn.decision_record import describe_decision
-from toolgate_orchestrator.turn.facts import TOOL_UNUSED, Note
+from toolgate_orchestrator.turn.facts import TOOL_UNUSED, Note, grants_of
 from toolgate_orchestrator.turn.hold_reports import TOOL_HELD, HoldReporter
 from toolgate_orchestrator.turn.hook_dispatch import Hooks
 from toolgate_orchestrator.turn.hook_scheduler import TOOL_SELECTING, HookScheduler
@@ -83,7 +85,13 @@ class Selection:
             return call
         if not decision.allowed:
             return CallRefusal(decision.reason or f"no reason was given ({decision.why})", call, decision)
-        chosen = replace(call, name=decision.tool_name, arguments=decision.tool_input, decision=decision.id)
+        chosen = replace(
+            call,
+            name=decision.tool_name,
+            arguments=decision.tool_input,
+            decision=decision.id,
+            grants=dict(islice(decision.grants.items(), MAX_GRANTS)),
+        )
         try:
             await self._report_selection(call, chosen, decision)
         except BaseException:
@@ -122,7 +130,7 @@ class Selection:
             "iteration": call.iteration,
         }
         if decision is not None:
-            self._note(TOOL_SELECTED, {**told, "decision_id": decision.id})
+            self._note(TOOL_SELECTED, {**told, "decision_id": decision.id, **grants_of(chosen)})
         if self._hooks.has_listeners(TOOL_SELECTED):
             told |= {"tool_input": chosen.arguments, "original_input": call.arguments if scheduled else None}
             await self._hooks.consult(TOOL_SELECTED, {**told, **describe_decision(decision)}, chosen.name)

@@ -22,7 +22,7 @@ from amplifier_core.events import POLICY_VIOLATION, TOOL_ERROR, TOOL_POST, TOOL_
 from toolgate_bus.protocol.events import Decision
 from toolgate_bus.transport.redis.tasks import is_cancel_requested
 
-from toolgate_orchestrator.turn.facts import TOOL_UNUSED, Note, seconds_since, span_of_tool
+from toolgate_orchestrator.turn.facts import TOOL_UNUSED, Note, grants_of, seconds_since, span_of_tool
 from toolgate_orchestrator.turn.foreign_code import name_of, theirs, words_of
 from toolgate_orchestrator.turn.hook_dispatch import Hooks
 from toolgate_orchestrator.turn.jsonable import find_change, jsonable
@@ -186,9 +186,8 @@ class ToolCalls:
 
     def _fact(self, event: str, call: ToolCall, data: dict[str, Any]) -> None:
         if self._note is not None:
-            self._note(
-                event, {"tool": call.name, "tool_call_id": call.id, "decision_id": call.decision, **data}
-            )
+            about = {"tool": call.name, "tool_call_id": call.id, "decision_id": call.decision}
+            self._note(event, {**about, **grants_of(call), **data})
 
 
 def payload_of(call: ToolCall) -> dict[str, Any]:

@@ -1,13 +1,16 @@
 """A tool for tests that runs until a file says that it may end, and tells by files how far it came.
 
 `wait(name)`: writes NAME.began, waits for NAME.go or for `go`, writes NAME.ended; NAME.cancelled where it
-was cancelled instead. With `seconds` it waits for so long, and for no file. It costs a cent.
+was cancelled instead. With `seconds` it waits for so long, and for no file. It costs a cent. In NAME.began
+stands what was given to its call.
 """
 
 import asyncio
+import json
 from pathlib import Path
 
 from amplifier_core import ToolResult
+from toolgate_orchestrator import current_call
 
 __amplifier_module_type__ = "tool"
 
@@ -32,7 +35,7 @@ class Wait:
     async def execute(self, arguments: dict) -> ToolResult:
         """Wait."""
         name = arguments["name"]
-        self._tell(name, "began")
+        self._tell(name, "began", json.dumps(getattr(current_call(), "grants", {})))
         try:
             if "seconds" in arguments:
                 await asyncio.sleep(arguments["seconds"])
@@ -49,8 +52,8 @@ class Wait:
             while not any((self._folder / go).exists() for go in ("go", f"{name}.go")):
                 await asyncio.sleep(LOOK_S)
 
-    def _tell(self, name: str, what: str) -> None:
-        (self._folder / f"{name}.{what}").touch()
+    def _tell(self, name: str, what: str, words: str = "") -> None:
+        (self._folder / f"{name}.{what}").write_text(words)
 
 
 async def mount(coordinator, config=None) -> None:
