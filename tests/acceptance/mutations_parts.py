@@ -271,6 +271,14 @@ MUTANTS = (
         "::test_for_an_agent_of_the_first_version_it_reserves_in_select_as_without",
     ),
     Mutant(
+        "record",
+        "a replay forgets what was denied as a call was about to run",
+        f"{BUS}/ruling/counterfactual.py",
+        'if effect.kind != "run" or last is None:',
+        "if True:",
+        "test_admission_shown.py::test_a_call_that_waited_is_shown_and_replayed_with_its_last_round",
+    ),
+    Mutant(
         "loops",
         "a tool is not told the fencing number of its grant",
         f"{ORCHESTRATOR}/turn/selection.py",

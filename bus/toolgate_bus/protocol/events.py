@@ -244,6 +244,11 @@ class Decision(NamedTuple):
     """Of `seconds`, those for which it waited to be admitted."""
 
     @property
+    def latency(self) -> float:
+        """Seconds that deciding took: without those for which it waited to be admitted."""
+        return max(0.0, self.seconds - self.waited)
+
+    @property
     def grants(self) -> dict[str, int]:
         """The fencing number of what each scheduler gave to the call in `admit`, by scheduler."""
         return {

@@ -1,10 +1,11 @@
 """What a decision would have come to, had other verdicts counted. Pure.
 
 The rules are those of DESIGN §4, by `merge`: deny, then the replacement and what was said of it in
-`verify`, then a person. What verdicts did not decide stands: a denial by silence, by expiry or by a bus
-that was away stays one, and a person who was asked about a call gives the same answer about the same
-call. What nobody can know is said: a replacement that the others were never asked about is not
-`verified`. The gate counts shadows by it, the record lists them, `replay --against` compares by it.
+`verify`, then a person, then what was said in `admit` of the call that was about to run. What verdicts did
+not decide stands: a denial by silence, by expiry or by a bus that was away stays one, and a person who was
+asked about a call gives the same answer about the same call. What nobody can know is said: a replacement
+that the others were never asked about is not `verified`. The gate counts shadows by it, the record lists
+them, `replay --against` compares by it.
 """
 
 import json
@@ -137,7 +138,11 @@ def replay_decision(
     parts = ((stay, call.same(then)), (added, call.same(verified or then)))
     author = None if merged.winner is None else merged.winner.scheduler  # it is not asked about its own
     told, told_by_added = (
-        [one for one in part if one.phase == "select" or (asked and one.scheduler != author)]
+        [
+            one
+            for one in part
+            if one.phase == "select" or (asked and (one.scheduler != author or one.phase == "admit"))
+        ]
         for part, asked in parts
     )
     second = merge((one for one in (*told, *told_by_added) if one.phase == "verify"), modifies=False)
@@ -145,7 +150,11 @@ def replay_decision(
         return Effect("deny", ruled.original, second.winner.scheduler, second.winner.verdict.reason)
     same = call.same(then)
     effect = _apply_winner(ruled.final if same and ruled.runs else call, merged.winner, parts)
-    return _apply_waits(ruled, effect, (*merged.asks, *second.asks), told_by_added, same_call=same)
+    effect = _apply_waits(ruled, effect, (*merged.asks, *second.asks), told_by_added, same_call=same)
+    last = merge((one for one in (*told, *told_by_added) if one.phase == "admit"), modifies=False).winner
+    if effect.kind != "run" or last is None:
+        return effect
+    return Effect("deny", ruled.original, last.scheduler, last.verdict.reason)
 
 
 def words_of(heard: ReceivedVerdict) -> str | None:
@@ -199,12 +208,13 @@ def _apply_waits(
 ) -> Effect:
     """Who would still have been waited for: a scheduler that holds, then a person, unless one has spoken."""
     answered = bool(asks) and same_call and _has_person_answer(ruled)
-    if answered and not ruled.runs:
+    agreed = ruled.runs or _is_past_person(ruled)
+    if answered and not agreed:
         return actual(ruled)
     if holding := _open_hold(told_by_added):
         return effect._replace(kind="hold", scheduler=holding.scheduler, reason=holding.verdict.reason)
     if answered:
-        return actual(ruled)
+        return actual(ruled) if ruled.runs else effect
     if asks:
         return effect._replace(kind="ask", scheduler=asks[0].scheduler, reason=words_of(asks[0]))
     return effect
@@ -215,7 +225,13 @@ def _has_person_answer(ruled: DecisionRecord) -> bool:
     asked = {
         heard.scheduler for heard in ruled.verdicts if counts(heard) and heard.verdict.action == "ask_user"
     }
-    return bool(asked) and (ruled.runs or (ruled.why in _BY_PERSON and ruled.scheduler in asked))
+    by_person = ruled.why in _BY_PERSON and ruled.scheduler in asked
+    return bool(asked) and (ruled.runs or by_person or _is_past_person(ruled))
+
+
+def _is_past_person(ruled: DecisionRecord) -> bool:
+    """Whether it came to the last round: who was asked for a person's word had it."""
+    return any(heard.phase == "admit" and counts(heard) for heard in ruled.verdicts)
 
 
 def _open_hold(verdicts: Iterable[ReceivedVerdict]) -> ReceivedVerdict | None:

@@ -246,7 +246,7 @@ def _count(call: DecisionState, decision: Decision, asked: Sequence[str]) -> Non
     tool, agent = call.labels
     trace = trace_id(call.question.trace) if call.question.trace else None
     metrics.count(metrics.DECISIONS, decision.outcome, tool, agent)
-    metrics.observe(metrics.DECISION_SECONDS, max(0.0, decision.seconds - decision.waited), trace=trace)
+    metrics.observe(metrics.DECISION_SECONDS, decision.latency, trace=trace)
     for name in asked:
         metrics.count(metrics.ASKED, name, tool, agent)
     for heard in decision.verdicts:
@@ -346,6 +346,7 @@ def tell(span: tracing.Span, decision: Decision) -> None:
             "toolgate.scheduler": decision.scheduler,
             "toolgate.verdicts": len(decision.verdicts),
             "toolgate.asked_user": decision.asked_user,
+            "toolgate.waited_s": decision.waited or None,
         }
     )
     if decision.outcome == "deny":

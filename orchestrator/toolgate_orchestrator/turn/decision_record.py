@@ -28,6 +28,8 @@ def decision_record(decision: Decision) -> dict[str, Any]:
         "reason": decision.reason,
         "scheduler": decision.scheduler,
         "seconds": decision.seconds,
+        "waited": decision.waited,
+        "grants": decision.grants,
         "silent": list(decision.silent),
         "passed_over": list(decision.passed_over),
         "asked_user": decision.asked_user,

@@ -158,7 +158,35 @@ def test_a_denied_replacement_is_told_from_a_denied_call():
 
 
 def test_every_problem_of_a_modify_that_bus_readme_names_has_words():
-    assert set(PROBLEMS) == {"unavailable_tool", "not_allowed", "schema", "placeholder", "agent"}
+    assert set(PROBLEMS) == {"unavailable_tool", "not_allowed", "schema", "placeholder", "agent", "phase"}
+
+
+def test_the_last_round_is_told_apart_with_what_was_given_and_the_wait_is_no_latency():
+    verdicts = [
+        verdict("police"),
+        verdict("slots", "hold", phase="admit", seconds=90.0, reason="waits for few: place 3"),
+        verdict("slots", phase="admit", seconds=2.5, fence=7),
+    ]
+    words = told(verdicts=verdicts, seconds=2.502, waited=2.5)
+    assert words.heard[1:] == (
+        "Last, those who give what is scarce were asked about the call that was about to run:",
+        "slots (priority 0) held the call for up to 90.0 s, because: waits for few: place 3.",
+        "slots (priority 0) said continue after 2.5 s, and gave it number 7.",
+    )
+    assert words.why[0] == "Allowed as it was after 2.0 ms, and 2.5 s of waiting to be admitted."
+
+
+def test_a_denial_in_the_last_round_says_that_what_others_gave_was_given_back():
+    verdicts = [verdict("slots", "deny", phase="admit", reason="None is left.")]
+    words = told(verdicts=verdicts, outcome="deny", why="denied", scheduler="slots", reason="None is left.")
+    assert words.heard[1].endswith("because: None is left.")
+    assert words.why[1] == "slots denied it as it was about to run: what others had given it was given back."
+
+
+def test_a_pause_of_an_operator_is_told():
+    words = told(fact("tool:paused", by="eve", seconds=61.0, status="resumed"))
+    assert words.after[0] == "Paused by eve, it waited for 61.0 s more and was resumed."
+    assert words.after[1].startswith("The record does not tell (yet) whether it ran")
 
 
 def fact(event, **fields):

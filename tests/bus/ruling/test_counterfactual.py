@@ -248,3 +248,39 @@ def test_what_was_verified_among_the_new_ones_counts_for_their_replacement():
 )
 def test_a_change_is_named_by_what_becomes_of_the_call(before, after, changed):
     assert change(before, after) == changed
+
+
+FULL = said("slots", DENY, phase="admit")
+GIVEN = said("slots", CONTINUE, phase="admit")
+
+
+def denied_last(*verdicts):
+    return ruled(*verdicts, FULL, outcome="deny", why="denied", scheduler="slots")
+
+
+def kind_with(decision, *added, **fields):
+    return replay_decision(decision, added, **fields).kind
+
+
+def test_what_the_last_round_denied_stays_denied_where_others_would_say_the_same():
+    assert kind_with(denied_last(said("a", CONTINUE)), said("a", CONTINUE), without=("a",)) == "deny"
+    assert kind_with(denied_last(said("a", CONTINUE)), without=("slots",)) == "run"
+
+
+def test_a_denial_in_the_last_round_of_one_who_is_tried_counts():
+    assert kind_with(ruled(said("a", CONTINUE), GIVEN), FULL, without=("slots",)) == "deny"
+    assert (
+        kind_with(ruled(GIVEN), said("slots", Hold(seconds=9), phase="admit"), without=("slots",)) == "hold"
+    )
+
+
+def test_who_came_to_the_last_round_had_the_persons_word():
+    decision = denied_last(said("a", ASK))
+    assert kind_with(decision) == "deny"
+    assert kind_with(decision, without=("slots",)) == "run"
+    assert kind_with(decision, said("b", DENY)) == "deny"
+
+
+def test_what_was_given_to_another_call_says_nothing_of_a_new_replacement():
+    after = replay_decision(denied_last(said("a", CONTINUE)), [said("b", to("fast", q="b"))])
+    assert (after.kind, after.call.tool, after.verified) == ("run", "fast", False)

@@ -20,7 +20,9 @@ Fact = Mapping[str, Any]
 
 _MAX_LENGTH: Final = 2000
 """Characters of arguments or a reason; the rest is cut."""
-_AFTER: Final = ("tool:selected", "tool:post", "tool:error", "tool:unused")
+_AFTER: Final = ("tool:paused", "tool:selected", "tool:post", "tool:error", "tool:unused")
+MIN_WAITED_S: Final = 0.05
+"""What is waited less goes without saying: it is the way there and back."""
 _WOULD: Final = {
     "veto": "would have denied it",
     "reroute": "would have had {call} run instead",
@@ -28,6 +30,13 @@ _WOULD: Final = {
     "hold": "would have held it, and gave no final answer",
     "allow": "would have let {call} run",
 }
+
+
+_ROUNDS: Final = {
+    "verify": "The others were asked about the replacement:",
+    "admit": "Last, those who give what is scarce were asked about the call that was about to run:",
+}
+"""What is said before the verdicts of a later round."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,12 +119,11 @@ def _explain_call(decision: Fact) -> Iterable[str]:
 
 def _explain_verdicts(decision: Fact, counted: Sequence[Fact]) -> Iterable[str]:
     for one in counted:
-        if one.get("phase") != "verify":
-            yield f"{_describe_verdict(one)}."
-    verify = [one for one in counted if one.get("phase") == "verify"]
-    if verify:
-        yield "The others were asked about the replacement:"
-        yield from (f"{_describe_verdict(one)}." for one in verify)
+        if str(one.get("phase")) not in _ROUNDS:
+            yield _describe_verdict(one)
+    for phase, words in _ROUNDS.items():
+        told = [_describe_verdict(one) for one in counted if one.get("phase") == phase]
+        yield from ([words, *told] if told else ())
     failed = _dict(decision.get("failed_open"))
     said = {str(one.get("scheduler")) for one in counted if one.get("action") == "failed"}
     for name in [str(one) for one in _list(decision.get("silent")) if str(one) not in said]:
@@ -129,7 +137,7 @@ def _explain_verdicts(decision: Fact, counted: Sequence[Fact]) -> Iterable[str]:
 
 
 def _describe_verdict(verdict: Fact) -> str:
-    """One verdict as a sentence without its end."""
+    """One verdict as a sentence."""
     name, action, reason = verdict.get("scheduler"), verdict.get("action"), verdict.get("reason")
     words = {
         "continue": "said continue",
@@ -155,7 +163,9 @@ def _describe_verdict(verdict: Fact) -> str:
         told += "; its own priority was higher, and is capped by the orchestrator"
     if problem := verdict.get("problem"):
         told += f"; that is invalid and was set aside: {PROBLEMS.get(str(problem), problem)}"
-    return told
+    if fence := verdict.get("fence"):
+        told += f", and gave it number {fence}"
+    return f"{told.removesuffix('.')}."
 
 
 # ------------------------------------------------------------------ why
@@ -163,7 +173,7 @@ def _describe_verdict(verdict: Fact) -> str:
 
 def _why(decision: Fact, counted: Sequence[Fact]) -> Iterable[str]:
     outcome = decision.get("outcome")
-    after = f" after {_length(decision.get('seconds'))}"
+    after = f" after {_took(decision)}"
     if outcome == "deny":
         yield f"Denied{after}: the call did not run."
     elif outcome == "modify":
@@ -203,6 +213,10 @@ def _also(decision: Fact, counted: Sequence[Fact]) -> Iterable[str]:
 
 
 def _after(decision: Fact, facts: Sequence[Fact]) -> Iterable[str]:
+    for fact in facts:
+        if fact["event"] == "tool:paused":
+            by, waited = fact.get("by") or "an operator", _length(fact.get("seconds"))
+            yield f"Paused by {by}, it waited for {waited} more and was {fact.get('status')}."
     if decision.get("outcome") not in ("continue", "modify"):
         return
     ran = False
@@ -218,9 +232,10 @@ def _after(decision: Fact, facts: Sequence[Fact]) -> Iterable[str]:
         elif fact["event"] == "tool:unused":
             reason = f" ({fact['error']})" if fact.get("error") else ""
             yield f"{tool} was not run after all{reason}."
-        ran = ran or fact["event"] != "tool:selected"
-    if not ran and facts:
-        yield f"{facts[0].get('tool')} was selected to run; the record does not tell yet what came of it."
+        ran = ran or fact["event"] not in ("tool:selected", "tool:paused")
+    selected = next((fact for fact in facts if fact["event"] == "tool:selected"), None)
+    if not ran and selected:
+        yield f"{selected.get('tool')} was selected to run; the record does not tell yet what came of it."
     elif not ran:
         yield "The record does not tell (yet) whether it ran; programs with a Gate of their own never tell."
 
@@ -228,9 +243,9 @@ def _after(decision: Fact, facts: Sequence[Fact]) -> Iterable[str]:
 def _beside(decision: Fact, verdicts: Sequence[Fact]) -> Iterable[str]:
     for one in verdicts:
         if one.get("shadow"):
-            yield f"Beside that, as a shadow that never counts: {_describe_verdict(one)}."
+            yield f"Beside that, as a shadow that never counts: {_describe_verdict(one)}"
         else:
-            yield f"Too late to count: {_describe_verdict(one)}."
+            yield f"Too late to count: {_describe_verdict(one)}"
     try:
         found = disagreements(decision)
     except (CodecError, KeyError, TypeError):
@@ -242,6 +257,15 @@ def _beside(decision: Fact, verdicts: Sequence[Fact]) -> Iterable[str]:
 
 
 # ------------------------------------------------------------------ small words
+
+
+def _took(decision: Fact) -> str:
+    """How long deciding took, and how long the call waited to be admitted, which is no part of that."""
+    seconds, waited = decision.get("seconds"), decision.get("waited")
+    if not isinstance(waited, int | float) or not isinstance(seconds, int | float):
+        return _length(seconds)
+    told = f", and {_length(waited)} of waiting to be admitted" if waited >= MIN_WAITED_S else ""
+    return f"{_length(max(0.0, seconds - waited))}{told}"
 
 
 def _list(value: Any) -> Sequence[Any]:

@@ -9,7 +9,7 @@ from typing import Any, Final, cast
 
 from rich.table import Table
 
-from toolgate_bus.commands.decisions.explained import aftermath, explain
+from toolgate_bus.commands.decisions.explained import MIN_WAITED_S, aftermath, explain
 from toolgate_bus.commands.decisions.filters import Filters
 from toolgate_bus.commands.decisions.source import REMEMBERED, ServerSource, Source, decisions_in, facts_for
 from toolgate_bus.commands.markup import escape
@@ -53,7 +53,9 @@ def print_decision(console: Terminal, decision: Fact) -> None:
     colour = _COLOURS.get(outcome, "white")
     at = datetime.fromtimestamp(decision["at"], UTC).astimezone().strftime("%H:%M:%S")
     call = _call(decision["tool_name"], decision["tool_input"])
-    about = f"{decision['seconds'] * 1000:.1f} ms  {decision['id'][:8]}"
+    waited = decision.get("waited") or 0.0
+    told = f" + {waited:.1f} s waited" if waited >= MIN_WAITED_S else ""
+    about = f"{max(0.0, decision['seconds'] - waited) * 1000:.1f} ms{told}  {decision['id'][:8]}"
     lines = [f"{at} [{colour}]{escape(f'{outcome:<9}')}[/] {call} [dim]{escape(about)}[/]"]
     if outcome == "modify":
         lines.append(f"{_MARGIN}→ {_call(decision['final_tool'], decision['final_input'])}")
@@ -103,8 +105,10 @@ def _verdict(verdict: Fact) -> str:
     marks = [mark for mark in ("late", "shadow", "capped") if verdict.get(mark)]
     if verdict.get("problem"):
         marks.append(f"invalid: {verdict['problem']}")
-    if verdict.get("phase") == "verify":
-        marks.append("verify")
+    if verdict.get("phase") in ("verify", "admit"):
+        marks.append(str(verdict["phase"]))
+    if verdict.get("fence"):
+        marks.append(f"number {verdict['fence']}")
     more = f"  ({', '.join(marks)})" if marks else ""
     reason = f"  {verdict['reason']}" if verdict.get("reason") else ""
     seconds = verdict.get("seconds")

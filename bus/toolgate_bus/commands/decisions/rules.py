@@ -32,6 +32,7 @@ PROBLEMS: Final[Mapping[str, str]] = {
     "schema": "the arguments do not fit the tool's schema",
     "placeholder": "it holds a placeholder that it may not use there",
     "agent": "it delegates to an agent that is not there",
+    "phase": "a call that is about to run is not replaced any more",
 }
 """Why a modify was set aside."""
 UNASKED: Final[Mapping[str, str]] = {
@@ -56,6 +57,8 @@ def rule_of(decision: Mapping[str, Any], counted: Sequence[Mapping[str, Any]] = 
     denials = [one for one in counted if one.get("scheduler") == decided and one.get("action") == "deny"]
     if why == "denied" and {one.get("phase") for one in denials} == {"verify"}:
         rule = "{scheduler} denied the replacement: a replacement is a new call, and a deny of it vetoes."
+    if why == "denied" and {one.get("phase") for one in denials} == {"admit"}:
+        rule = "{scheduler} denied it as it was about to run: what others had given it was given back."
     silent = decision.get("silent")
     names = [str(one) for one in silent] if isinstance(silent, list | tuple) else []
     failed = [str(one.get("scheduler")) for one in counted if one.get("action") == "failed"]

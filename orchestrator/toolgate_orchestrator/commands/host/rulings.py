@@ -30,6 +30,8 @@ STYLES: Final = {
 MAX_VALUE: Final = 60
 MAX_RESULT: Final = 90
 INDENT: Final = "     "
+MIN_WAITED_S: Final = 0.05
+"""What was waited less is the way there and back."""
 
 
 @dataclass
@@ -154,6 +156,7 @@ def verdict_lines(verdicts: Sequence[ReceivedVerdict], width: int = 10) -> list[
         line.append(f" {heard.seconds * 1000:6.1f} ms", style="dim")
         notes = [heard.verdict.reason] if heard.verdict.reason else []
         notes += ["(about the replacement)"] if heard.phase == "verify" else []
+        notes += ["(last, before it runs)"] if heard.phase == "admit" else []
         notes += [f"(set aside: {heard.problem})"] if heard.problem else []
         notes += ["(shadow: not counted)"] if heard.shadow else []
         notes += ["(after the decision)"] if heard.late else []
@@ -173,7 +176,8 @@ def outcome_line(decision: Decision) -> Text:
         line.append_text(call_text(decision.tool_name, decision.tool_input))
     else:
         line.append("runs as chosen", style="green")
-    return line.append(f"  [{decision.seconds * 1000:.1f} ms]", style="dim")
+    waited = f", waited {decision.waited:.1f} s" if decision.waited >= MIN_WAITED_S else ""
+    return line.append(f"  [{decision.latency * 1000:.1f} ms{waited}]", style="dim")
 
 
 def result_line(result: str) -> Text:

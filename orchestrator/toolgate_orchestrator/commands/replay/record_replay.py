@@ -129,6 +129,8 @@ class RecordReplay:
         second = await self._decide(one.question.model_copy(update=fields))
         # What was said of a replacement: it counts as in the verify phase, where no modify does.
         of_it = [heard._replace(phase="verify") for heard in second.verdicts if heard.phase == "select"]
+        of_it += [heard for heard in second.verdicts if heard.phase == "admit"]
+        added = [heard for heard in added if heard.phase != "admit"]
         return replay_decision(verified, [*added, *of_it], without=self.names, verified=call), second
 
     async def _decide(self, question: ToolSelecting) -> Decision:

@@ -84,7 +84,7 @@ def report_on(
     """Count everything."""
     calls = [call for run in runs for call in run.calls]
     schedulers = _by_scheduler(calls)
-    decided = [one.decision.seconds for one in calls if one.decision is not None]
+    decided = [one.decision.latency for one in calls if one.decision is not None]
     return Report(
         file=file,
         loop=loop,
@@ -130,7 +130,7 @@ def _by_tool(calls: Sequence[ReplayedCall]) -> list[ToolFigures]:
     figures = []
     for tool, own in sorted(by_tool.items(), key=lambda item: (-len(item[1]), item[0])):
         outcomes = Counter(one.outcome for one in own)
-        decided = [one.decision.seconds for one in own if one.decision is not None]
+        decided = [one.decision.latency for one in own if one.decision is not None]
         figures.append(
             ToolFigures(
                 tool,
@@ -161,7 +161,8 @@ def _by_scheduler(calls: Sequence[ReplayedCall]) -> list[SchedulerFigures]:
             account.shadow += heard.shadow
             account.invalid += heard.problem is not None
             account.verdicts[action] = account.verdicts.get(action, 0) + 1
-            seconds.setdefault(heard.scheduler, []).append(heard.seconds)
+            if heard.phase != "admit":  # who gives what is scarce may well have it wait
+                seconds.setdefault(heard.scheduler, []).append(heard.seconds)
         _attribute(one, of)
     for name, one_scheduler in figures.items():
         one_scheduler.median_ms = milliseconds(seconds.get(name, ()), 0.5)
@@ -205,7 +206,7 @@ def call_record(run: int, one: ReplayedCall) -> dict[str, Any]:
         "why": decision.why if decision else None,
         "reason": decision.reason if decision else None,
         "scheduler": decision.scheduler if decision else None,
-        "decision_ms": round(decision.seconds * 1000, 3) if decision else None,
+        "decision_ms": round(decision.latency * 1000, 3) if decision else None,
         "silent": list(decision.silent) if decision else [],
         "verdicts": [verdict_record(heard) for heard in one.all_verdicts],
     }

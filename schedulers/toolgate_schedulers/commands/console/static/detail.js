@@ -32,9 +32,11 @@ function call(title, tool, input, agent) {
     h("pre", { tabindex: "0" }, h("b", {}, visible(tool)), agent ? ` → ${visible(agent)}` : "", "\n", pretty(input)));
 }
 
+const ROUNDS = ["select", "verify", "admit"];
+
 function verdicts(decision) {
   const given = (decision.verdicts ?? []).filter((one) => one && typeof one === "object");
-  given.sort((a, b) => (a.phase === "verify") - (b.phase === "verify") || (a.seconds ?? 0) - (b.seconds ?? 0));
+  given.sort((a, b) => ROUNDS.indexOf(a.phase) - ROUNDS.indexOf(b.phase) || (a.seconds ?? 0) - (b.seconds ?? 0));
   const silent = decision.silent ?? [];
   if (!given.length && !silent.length) return h("p", { class: "note" }, "No verdict was heard.");
   const timed = given.filter((one) => one.action !== "hold").map((one) => Number(one.seconds) || 0);
@@ -49,6 +51,8 @@ function verdicts(decision) {
 function line(one, longest) {
   const marks = ["late", "shadow", "capped"].filter((mark) => one[mark]);
   if (one.phase === "verify") marks.push("about the replacement");
+  if (one.phase === "admit") marks.push("as it was about to run");
+  if (one.fence) marks.push(`number ${one.fence}`);
   if (one.problem) marks.push(`not valid: ${one.problem}`);
   const held = one.action === "hold";
   const seconds = Number(one.seconds) || 0;
@@ -77,7 +81,8 @@ function about(decision, filterBy) {
   return h("dl", { class: "about" },
     only("agent", decision.agent), only("session", decision.session), only("tool", decision.tool_name),
     plain("labels", labels), plain("asked", (decision.asked ?? []).join(", ")),
-    plain("decided in", `${(decision.seconds * 1000).toFixed(1)} ms`),
+    plain("decided in", `${((decision.seconds - (decision.waited ?? 0)) * 1000).toFixed(1)} ms`),
+    decision.waited > 0.05 && plain("waited to be admitted", `${decision.waited.toFixed(1)} s`),
     plain("at", `${clock(decision.at)} (the agent's clock)`),
     plain("trace", traceOf(decision)), plain("decision", decision.id));
 }
