@@ -18,6 +18,8 @@ UNSEEN_S: Final = 3.0
 """An owner that was not known to live for so long is dead: whoever begins is told of a moment later."""
 SCAN: Final = 64
 """So many of those who wait are looked at for one place, where the first of them lack another pool."""
+LOOK: Final = 16
+"""So many tenants before it are counted with all that they wait for, for a place that is told."""
 
 
 class Need(NamedTuple):

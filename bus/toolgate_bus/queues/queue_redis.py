@@ -18,7 +18,8 @@ LEASE_S: Final = 10.0
 """How long a slot outlives its orchestrator's last heartbeat."""
 KEPT_MS: Final = 180_000
 """How long an end is remembered: longer than what tells of it may come again."""
-SCRIPT: Final = Script(__package__, "queue.lua")
+_FILES: Final = ("queue_base", "queue_sums", "queue_order", "queue_giving", "queue")
+SCRIPT: Final = Script(__package__, *(f"{name}.lua" for name in _FILES))
 
 
 class Grant(NamedTuple):

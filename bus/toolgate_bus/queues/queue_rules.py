@@ -1,19 +1,23 @@
 """The rules of slots as a pure book: what `lua/queue*.lua` do on a server, in memory.
 
 Within a level turns are fair by weight: start-time fair queueing, whose virtual time is each level's own. A
-request's tag is where its tenant's work ends so far, or now if that is past; the smallest tag goes first.
-Virtual time is the tag of whoever was served last, and never beyond those who were passed over.
+tenant's tag is where its work ends so far, or now if that is past; who has the smallest goes first, with
+what it has asked for first. Work is seconds by weight: what is given counts as an average slot's time, and
+once it comes back as what it took. Virtual time is the tag of whoever was served last, and never beyond
+those who were passed over.
 Between levels the higher goes first, and waiting lifts: who has waited longest lifts the whole level, and is
 itself served then. Who lacks another pool lets others pass, until it has waited so long that it counts
 one level more than it was born with: from then on nobody passes it.
 """
 
+import math
 from bisect import insort
 from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass, field
 from typing import Final
 
 from toolgate_bus.queues.queue import (
+    LOOK,
     MAX_WAITERS,
     SCAN,
     UNSEEN_S,
@@ -26,15 +30,45 @@ from toolgate_bus.queues.queue import (
 )
 
 AVERAGED: Final = 16
+MIN_TOOK: Final = 0.001
+UNKNOWN: Final = 1.0
+"""Seconds that a slot may be kept, before anybody has given one back."""
 CLOSED: Final = Ticket("closed")
 _Entry = tuple[float, int, str]
-"""Tag or time, number of arrival, id."""
+"""Time, number of arrival, id."""
+
+
+@dataclass(slots=True)
+class _Turn:
+    """A tenant that waits: its tag, and what it has asked for, the oldest first."""
+
+    tag: float
+    ids: list[tuple[int, str]] = field(default_factory=list)
+    """Number of arrival, id."""
+
+    @property
+    def rank(self) -> tuple[float, int]:
+        """The smallest is next."""
+        return self.tag, self.ids[0][0]
 
 
 @dataclass(slots=True)
 class _Line:
-    by_tag: list[_Entry] = field(default_factory=list)
+    """Who waits at one level of one pool."""
+
+    turns: dict[str, _Turn] = field(default_factory=dict)
     by_age: list[_Entry] = field(default_factory=list)
+
+    def copy(self) -> "_Line":
+        turns = {tenant: _Turn(turn.tag, list(turn.ids)) for tenant, turn in self.turns.items()}
+        return _Line(turns, list(self.by_age))
+
+    def remove(self, request: Request, number: int, since: float) -> None:
+        turn = self.turns[request.tenant]
+        turn.ids.remove((number, request.id))
+        self.by_age.remove((since, number, request.id))
+        if not turn.ids:
+            del self.turns[request.tenant]
 
 
 @dataclass(slots=True)
@@ -44,7 +78,12 @@ class _Clock:
     now: float = 0.0
     """Virtual time: the tag of whoever was served last."""
     ends: dict[str, float] = field(default_factory=dict)
-    """By tenant: where its work ends in virtual time."""
+    """By tenant that waits for nothing: where its work ends in virtual time, if that is not past."""
+
+    def note_end(self, tenant: str, end: float) -> None:
+        self.ends.pop(tenant, None)
+        if end > self.now:
+            self.ends[tenant] = end
 
 
 @dataclass(slots=True)
@@ -52,13 +91,18 @@ class _Pool:
     limit: int = 0
     ruled: int | None = None
     """What an operator, or the tool itself, has set in place of the limit."""
-    has: set[str] = field(default_factory=set)
+    has: dict[str, float] = field(default_factory=dict)
+    """By request: the seconds that were put down for it."""
     alone: str = ""
     """Who has it all."""
     clocks: dict[int, _Clock] = field(default_factory=dict)
     levels: dict[int, _Line] = field(default_factory=dict)
     average: float = 0.0
     """Seconds that a slot is kept, the latest counting most; 0 while nobody has come back."""
+
+    @property
+    def estimate(self) -> float:
+        return self.average or UNKNOWN
 
     @property
     def most(self) -> int:
@@ -70,22 +114,21 @@ class _Pool:
             return False
         return not (need.alone and self.has)
 
-    def charge(self, request: Request, work: float) -> None:
-        """Put down work of a tenant, in slots; less than none takes it back."""
-        clock = self.clocks.setdefault(request.level, _Clock())
-        end = clock.ends.get(request.tenant, clock.now) + work / request.weight
-        if end > clock.now:
-            clock.ends[request.tenant] = end
+    def charge(self, request: Request, seconds: float) -> None:
+        """Put down work of a tenant; less than none takes it back."""
+        turn = self.levels.get(request.level, _Line()).turns.get(request.tenant)
+        work = seconds / request.weight
+        if turn is not None:
+            turn.tag += work
         else:
-            clock.ends.pop(request.tenant, None)
+            clock = self.clocks.setdefault(request.level, _Clock())
+            clock.note_end(request.tenant, clock.ends.get(request.tenant, clock.now) + work)
 
-    def note_end(self, request: Request, took: float) -> None:
-        """A slot comes back: a tenant is charged for how long it was kept, against the average."""
-        if self.average > 0.0:
-            self.charge(request, took / self.average - 1.0)
-            self.average += (took - self.average) / AVERAGED
-        else:
-            self.average = took
+    def note_end(self, request: Request, kept_s: float) -> None:
+        """A slot comes back: its tenant is charged for how long it was kept, instead of what was put down."""
+        took = max(MIN_TOOK, kept_s)
+        self.charge(request, took - self.has.pop(request.id))
+        self.average += (took - self.average) / AVERAGED if self.average else took
 
 
 @dataclass(slots=True)
@@ -94,7 +137,6 @@ class _Waiter:
     number: int
     since: float
     until: float
-    tags: dict[str, float]
 
 
 @dataclass(slots=True)
@@ -142,8 +184,7 @@ class QueueRules:
             for level, each in levels.items()
             if (self._lift(level, each.by_age, now), level) > (lift, own)
         )
-        rank = levels[own].by_tag.index((one.tags[first], one.number, id_))
-        return Ticket("waiting", 0, before + rank + 1)
+        return Ticket("waiting", 0, before + self._count_before(one, levels[own]) + 1)
 
     # ------------------------------------------------------------------ ending
 
@@ -230,49 +271,68 @@ class QueueRules:
 
     def _line_up(self, request: Request, now: float) -> None:
         self.arrivals += 1
-        tags = {}
         for need in request.needs:
             pool = self._pool(need.pool)
             clock = pool.clocks.setdefault(request.level, _Clock())
-            tag = tags[need.pool] = max(clock.now, clock.ends.get(request.tenant, 0.0))
-            clock.ends[request.tenant] = tag
-            pool.charge(request, 1.0)
-            level = pool.levels.setdefault(request.level, _Line())
-            insort(level.by_tag, (tag, self.arrivals, request.id))
-            insort(level.by_age, (now, self.arrivals, request.id))
-        self.waiting[request.id] = _Waiter(request, self.arrivals, now, now + request.wait_s, tags)
+            tag = max(clock.now, clock.ends.pop(request.tenant, 0.0))
+            line = pool.levels.setdefault(request.level, _Line())
+            line.turns.setdefault(request.tenant, _Turn(tag)).ids.append((self.arrivals, request.id))
+            insort(line.by_age, (now, self.arrivals, request.id))
+        self.waiting[request.id] = _Waiter(request, self.arrivals, now, now + request.wait_s)
 
     def _forget(self, id_: str, now: float) -> Request | None:
         if (one := self.waiting.pop(id_, None)) is not None:
             self._leave(one)
-            for need in one.request.needs:
-                self._pool(need.pool).charge(one.request, -1.0)
             return one.request
         if id_ in self.held:
             request, _, since, _ = self.held.pop(id_)
             for need in request.needs:
                 pool = self._pool(need.pool)
-                pool.has.discard(id_)
                 pool.alone = "" if pool.alone == id_ else pool.alone
-                pool.note_end(request, max(0.0, now - since))
+                pool.note_end(request, now - since)
             return request
         return None
 
     def _leave(self, one: _Waiter) -> None:
         request = one.request
         for need in request.needs:
-            levels = self._pool(need.pool).levels
-            level = levels[request.level]
-            level.by_tag.remove((one.tags[need.pool], one.number, request.id))
-            level.by_age.remove((one.since, one.number, request.id))
-            if not level.by_age:
-                del levels[request.level]
+            pool = self._pool(need.pool)
+            line = pool.levels[request.level]
+            tag = line.turns[request.tenant].tag
+            line.remove(request, one.number, one.since)
+            if request.tenant not in line.turns:
+                pool.clocks[request.level].note_end(request.tenant, tag)
+            if not line.by_age:
+                del pool.levels[request.level]
+
+    def _count_before(self, one: _Waiter, line: _Line) -> int:
+        """Who is served before it in its line: as far as one looks, all; beyond, one of each tenant."""
+        tenant, weight = one.request.tenant, one.request.weight
+        own = line.turns[tenant]
+        place = own.ids.index((one.number, one.request.id))
+        estimate = self._pool(one.request.needs[0].pool).estimate
+        tag, before = own.tag + place * estimate / weight, place
+        earlier = sorted(
+            (turn for name, turn in line.turns.items() if name != tenant and turn.tag < tag),
+            key=lambda turn: turn.rank,
+        )
+        for turn in earlier[:LOOK]:
+            share = self.waiting[turn.ids[0][1]].request.weight
+            before += min(len(turn.ids), math.ceil((tag - turn.tag) * share / estimate))
+        if place == 0:
+            before += sum(turn.tag == tag and turn.rank < own.rank for turn in line.turns.values())
+        return before + len(earlier[LOOK:])
 
     def _serve(self, pools: list[str], lease_s: float, now: float) -> list[str]:
-        """Give what is free in these pools, as long as somebody fits; gives to whom."""
+        """Give what is free in these pools, as long as somebody fits; gives to whom.
+
+        Who needed several pools stands in nobody's way any more: all of them are looked at again.
+        """
         given: list[str] = []
-        for name in pools:
+        names = list(pools)
+        for name in names:
             while (id_ := self._find_next(name, now)) is not None:
+                names += [need.pool for need in self.waiting[id_].request.needs if need.pool != name]
                 self._give(id_, lease_s, now)
                 given.append(id_)
         return given
@@ -295,36 +355,38 @@ class QueueRules:
 
     def _give(self, id_: str, lease_s: float, now: float) -> None:
         one = self.waiting.pop(id_)
-        self._leave(one)
+        request = one.request
         self.fence += 1
-        for need in one.request.needs:
+        for need in request.needs:
             pool = self._pool(need.pool)
-            pool.has.add(id_)
+            pool.has[id_] = pool.estimate
             pool.alone = id_ if need.alone else pool.alone
-            clock = pool.clocks.setdefault(one.request.level, _Clock())
-            line = pool.levels.get(one.request.level)
-            first = line.by_tag[0][0] if line is not None else one.tags[need.pool]
-            clock.now = max(clock.now, min(first, one.tags[need.pool]))
-        self.held[id_] = (one.request, self.fence, now, now + lease_s)
+            clock = pool.clocks.setdefault(request.level, _Clock())
+            tags = [turn.tag for turn in pool.levels[request.level].turns.values()]
+            clock.now = max(clock.now, min(tags))
+            pool.charge(request, pool.estimate)
+        self._leave(one)
+        self.held[id_] = (request, self.fence, now, now + lease_s)
 
     def _order(self, name: str, now: float) -> Iterator[str]:
         """Who waits for a pool, the next first; what is given meanwhile is not seen."""
-        levels = {
-            level: (list(each.by_tag), list(each.by_age)) for level, each in self._pool(name).levels.items()
-        }
-        passed: set[str] = set()
-        while levels:
-            best = max(levels, key=lambda level: (self._lift(level, levels[level][1], now), level))
-            by_tag, by_age = levels[best]
-            lifted = any(self._lift(best, by_age, now) > other > best for other in levels)
-            entry = (by_age if lifted else by_tag)[0]
-            by_tag.remove(next(one for one in by_tag if one[2] == entry[2]))
-            by_age.remove(next(one for one in by_age if one[2] == entry[2]))
-            if not by_age:
-                del levels[best]
-            if entry[2] not in passed:
-                passed.add(entry[2])
-                yield entry[2]
+        lines = {level: line.copy() for level, line in self._pool(name).levels.items()}
+        estimate = self._pool(name).estimate
+        while lines:
+            best = max(lines, key=lambda level: (self._lift(level, lines[level].by_age, now), level))
+            line = lines[best]
+            lifted = any(self._lift(best, line.by_age, now) > other > best for other in lines)
+            id_ = (
+                line.by_age[0][2]
+                if lifted
+                else min(line.turns.values(), key=lambda each: each.rank).ids[0][1]
+            )
+            one = self.waiting[id_]
+            line.turns[one.request.tenant].tag += estimate / one.request.weight
+            line.remove(one.request, one.number, one.since)
+            if not line.by_age:
+                del lines[best]
+            yield id_
 
     def _lift(self, level: int, by_age: list[_Entry], now: float) -> float:
         since, _, id_ = by_age[0]
