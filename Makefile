@@ -29,7 +29,7 @@ HAVE_COMPOSE := docker compose version >/dev/null 2>&1 || { \
 export PYTHONPYCACHEPREFIX := $(CURDIR)/$(VENV)/pycache
 
 .DEFAULT_GOAL := help
-.PHONY: help demo shell test test-system test-fast lint docs check soak soak-llm soak-attacks soak-ha simulate simulate-mutants mutants cost up down clean
+.PHONY: help demo shell test test-system test-fast lint docs check soak soak-llm soak-attacks soak-ha soak-slots simulate simulate-mutants mutants cost up down clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | while IFS="$$(printf '\t')" read -r name line; \
@@ -56,6 +56,9 @@ soak-llm: $(DEV) ## 200 agents think on 100 USD while their parts are killed
 
 soak-attacks: $(DEV) ## dress up CASES calls (200000) that policies deny
 	@$(BIN)/python tests/soak_attacks.py --cases $(CASES)
+
+soak-slots: $(DEV) ## 130,000 histories of who has slots, against a model and on a server
+	@$(BIN)/python tests/soak_slots.py
 
 soak-ha: $(DEV) ## a fleet on sentinels that fail over for half an hour
 	@$(BIN)/python tests/soak_ha.py

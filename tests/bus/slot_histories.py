@@ -4,14 +4,18 @@
 nobody passes anybody. `play_fleet` is of everything at once, and answers from the pure queue.
 """
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any, NamedTuple
 
-from toolgate_bus.queues.queue import UNSEEN_S, Need, Request
+import redis
+from toolgate_bus.queues.queue import UNSEEN_S, Need, Request, Ticket
+from toolgate_bus.queues.queue_redis import KEPT_MS, SCRIPT
 from toolgate_bus.queues.queue_rules import QueueRules
 
 LEASE_S = 2.0
+BATCH = 50
 OWNERS = ("o1", "o2", "o3", "o4")
 FLEET_STEPS = ("ask", "again", "end", "leave", "renew", "lapse", "limit")
 
@@ -176,3 +180,88 @@ def invent_request(chance: Random, id_: str) -> Request:
     weight = {"w": 1.0, "x": 2.0, "y": 4.0, "z": 3.0}[tenant]
     level, wait_s = chance.choice([0, 0, 10]), chance.choice([2.0, 3600.0, 3600.0])
     return Request(id_, needs, chance.choice(OWNERS), tenant, weight, level, 5.0, wait_s)
+
+
+def take(rules: QueueRules, step: Step) -> Any:
+    """One step in the pure queue, as a lock's model answers it."""
+    match step.op:
+        case "ask":
+            return rules.ask(*step.words, LEASE_S, step.now)
+        case "look":
+            return rules.look(*step.words, step.now)
+        case "end":
+            return rules.end(step.words, LEASE_S, step.now)
+        case "renew":
+            return rules.renew(set(step.words), LEASE_S, step.now) or []
+    return rules.lapse(set(step.words), LEASE_S, step.now).given
+
+
+def as_lock(answer: Any) -> Any:
+    """What the model of a lock knows of an answer."""
+    return (answer.status, answer.place) if isinstance(answer, Ticket) else set(answer)
+
+
+def list_lines(locks: Locks) -> dict[str, tuple[set[str], list[str]]]:
+    return {key: (locks.held[key], line) for key, line in locks.lines.items() if locks.held[key] or line}
+
+
+def say(step: Step) -> tuple[object, ...]:
+    """The words of a step for the script."""
+    words: tuple[object, ...] = step.words
+    if isinstance(words[0], Request):
+        one = words[0]
+        needs = [word for need in one.needs for word in (need.pool, need.limit, int(need.alone))]
+        times = (repr(one.ageing_s), repr(one.wait_s))
+        words = (one.id, one.owner, one.tenant, repr(one.weight), one.level, *times, *needs)
+    op = "withdraw" if step.op == "end" else step.op
+    return (op, LEASE_S, repr(step.now), KEPT_MS, *("" if word is None else word for word in words))
+
+
+def run_all(client: redis.Redis, prefix: str, histories: list[list[Step]]) -> Iterator[list[object]]:
+    """What the server answers to each of these histories."""
+    sha = client.script_load(SCRIPT.text)
+    pipeline = client.pipeline(transaction=False)
+    for number, steps in enumerate(histories):
+        for step in steps:
+            pipeline.evalsha(sha, 1, f"{prefix}{number}", *say(step))
+    replies = iter(pipeline.execute())
+    for steps in histories:
+        yield [read(step, next(replies)) for step in steps]
+    client.flushall()
+
+
+def read(step: Step, reply: list) -> Any:
+    if step.op in ("ask", "look"):
+        return Ticket(reply[0].decode(), int(reply[1]), int(reply[2]))
+    rows = reply[0] if step.op == "lapse" else reply
+    return [row[0].decode() for row in rows]
+
+
+def judge_rules(seed: int) -> str:
+    """Where the pure queue does not what a lock does; nothing where it does."""
+    steps, locks = play_lock(seed)
+    rules = QueueRules()
+    for number, step in enumerate(steps):
+        if (answer := as_lock(take(rules, step))) != step.answer:
+            return f"seed {seed}, step {number}: {answer} to {step}"
+    now = steps[-1].now if steps else 0.0
+    lines = {name: (set(pool.has), rules.list_waiting(name, now)) for name, pool in rules.pools.items()}
+    same = {name: one for name, one in lines.items() if any(one)} == list_lines(locks)
+    return "" if same else f"seed {seed}: the end"
+
+
+def judge_server(url: str, play: Callable[[int], Any], many: int, first: int = 0) -> Iterator[str]:
+    """Of each of so many histories, where the server answers otherwise; nothing where it does not."""
+    client = redis.Redis.from_url(url)
+    for start in range(first, first + many, BATCH):
+        histories = [play(seed)[0] for seed in range(start, min(start + BATCH, first + many))]
+        for seed, answers in enumerate(run_all(client, play.__name__, histories), start):
+            told = zip(histories[seed - start], answers, strict=True)
+            yield next(
+                (
+                    f"seed {seed}, step {number}: {answer} to {step}"
+                    for number, (step, answer) in enumerate(told)
+                    if (as_lock(answer) if play is play_lock else answer) != step.answer
+                ),
+                "",
+            )
