@@ -39,11 +39,12 @@ class Queue:
         """Its tool has run."""
         self.gate.note("tool:post", {"decision_id": decision.id, "tool_name": decision.tool_name})
 
-    async def serve_all(self, first, waiting):
-        """End one call after the other; the names in the order in which they were served."""
+    async def serve_all(self, first, waiting, *, keep_s=0.0):
+        """End one call after the other, each kept so long; the names in the order in which they were served."""
         self.end(first)
         while not all(task.done() for task in waiting):
             await asyncio.wait([task for task in waiting if not task.done()], return_when="FIRST_COMPLETED")
+            await asyncio.sleep(keep_s)
             self.end(self.given[-1][1])
         return "".join(name for name, _ in self.given)
 
@@ -101,11 +102,11 @@ pools:
   - name: turns
     tools: turn
     limit: 1
-    share: {by: "label:team", weights: {gold: 3}, default: 1}
+    share: {by: "label:team", weights: {gold: 1}, default: 0.333}
   - name: classes
     tools: class
     limit: 1
-    priority: {by: "label:class", classes: {urgent: 5, batch: -5}, default: 0}
+    priority: {by: "label:class", classes: {urgent: 5, batch: 1}, default: 3}
   - name: ages
     tools: age
     limit: 1
@@ -115,13 +116,13 @@ pools:
 
 async def test_turns_go_by_shares_within_a_class_and_the_old_ones_rise(queue_on):
     async with await queue_on(TURNS) as queue:
-        first = await queue.want("turn", labels={"team": "gold"})
+        first = await queue.want("turn", labels={"team": "bronze"})
         asked = [*"ssssgggggg"]
         teams = {"g": {"team": "gold"}, "s": {"team": "silver"}}
         waiting = [await queue.stand(name, "turn", labels=teams[name]) for name in asked]
-        order = await queue.serve_all(first, waiting)
+        order = await queue.serve_all(first, waiting, keep_s=0.05)
         assert sorted(order) == sorted(asked)
-        assert order[:8].count("g") == 6
+        assert order[:8].count("g") >= 5  # by seconds: six, if each keeps it as long as the others
 
         queue.given.clear()
         first = await queue.want("class")

@@ -376,11 +376,8 @@ class QueueRules:
             best = max(lines, key=lambda level: (self._lift(level, lines[level].by_age, now), level))
             line = lines[best]
             lifted = any(self._lift(best, line.by_age, now) > other > best for other in lines)
-            id_ = (
-                line.by_age[0][2]
-                if lifted
-                else min(line.turns.values(), key=lambda each: each.rank).ids[0][1]
-            )
+            turn = min(line.turns.values(), key=lambda each: each.rank)
+            id_ = line.by_age[0][2] if lifted else turn.ids[0][1]
             one = self.waiting[id_]
             line.turns[one.request.tenant].tag += estimate / one.request.weight
             line.remove(one.request, one.number, one.since)

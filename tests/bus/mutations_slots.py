@@ -1,0 +1,83 @@
+"""Changes for the worse of who has a slot, and whose turn it is."""
+
+from mutation import BUS, Mutant
+
+RULES = f"{BUS}/queues/queue_rules.py"
+GIVING = f"{BUS}/queues/lua/queue_giving.lua"
+SCRIPT = f"{BUS}/queues/lua/queue.lua"
+TURNS = "../bus/queues/test_queue_rules.py"
+HISTORIES = "../bus/queues/test_queue_histories.py"
+MUTANTS = (
+    Mutant(
+        "slots",
+        "a lease leaks: who is dead gives back what it has before its lease is over",
+        SCRIPT,
+        "redis.call('ZSCORE', p .. ':held', id)) <= now then",
+        "redis.call('ZSCORE', p .. ':held', id)) <= now + lease then",
+        HISTORIES,
+    ),
+    Mutant(
+        "slots",
+        "a lease leaks in memory",
+        RULES,
+        "if of.owner in dead and until <= now}",
+        "if of.owner in dead}",
+        HISTORIES,
+    ),
+    Mutant(
+        "slots",
+        "an unfair tag: weights count for nothing",
+        RULES,
+        "work = seconds / request.weight",
+        "work = seconds",
+        TURNS,
+    ),
+    Mutant(
+        "slots",
+        "what a slot took is not counted, but that it was given",
+        RULES,
+        "self.charge(request, took - self.has.pop(request.id))",
+        "self.has.pop(request.id)",
+        TURNS,
+    ),
+    Mutant(
+        "slots",
+        "an idle tenant saves its turns up",
+        RULES,
+        "tag = max(clock.now, clock.ends.pop(request.tenant, 0.0))",
+        "tag = clock.ends.pop(request.tenant, 0.0)",
+        TURNS,
+    ),
+    Mutant(
+        "slots",
+        "a wake-up is lost: who needed several pools stands in the way of others for ever",
+        RULES,
+        "names += [need.pool for need in self.waiting[id_].request.needs if need.pool != name]",
+        "pass",
+        TURNS,
+    ),
+    Mutant(
+        "slots",
+        "a wake-up is lost: what comes back is given to nobody",
+        SCRIPT,
+        "  return serve(touched, {})\nend",
+        "  return {}\nend",
+        HISTORIES,
+    ),
+    Mutant(
+        "slots",
+        "a writer is let in beside readers",
+        GIVING,
+        "if need.pool == name then own = true end",
+        "if need.pool == name then fits = not need.alone end",
+        HISTORIES,
+    ),
+    Mutant(
+        "slots",
+        "a tenant's newest call goes first",
+        RULES,
+        "line.by_age[0][2] if lifted else turn.ids[0][1]",
+        "line.by_age[0][2] if lifted else turn.ids[-1][1]",
+        TURNS,
+    ),
+)
