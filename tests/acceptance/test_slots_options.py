@@ -40,7 +40,7 @@ class Queue:
         self.gate.note("tool:post", {"decision_id": decision.id, "tool_name": decision.tool_name})
 
     async def serve_all(self, first, waiting, *, keep_s=0.0):
-        """End one call after the other, each kept so long; the names in the order in which they were served."""
+        """End one call after the other, each kept so long; the names in the order of their turns."""
         self.end(first)
         while not all(task.done() for task in waiting):
             await asyncio.wait([task for task in waiting if not task.done()], return_when="FIRST_COMPLETED")

@@ -13,11 +13,13 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+import typer
 from amplifier_core import AmplifierSession, HookResult
 from toolgate_bus.commands.options import run_async
 from toolgate_bus.protocol.events import Decision
@@ -159,5 +161,6 @@ async def _tell_parent(lines: asyncio.StreamReader, told: dict[str, Any]) -> Non
 
 
 if __name__ == "__main__":
-    run_async(_main)
+    with suppress(typer.Exit):  # told to end
+        run_async(_main)
     let_kernel_threads_go()

@@ -11,7 +11,9 @@ import random
 import sys
 import time
 from collections import Counter
+from contextlib import suppress
 
+import typer
 from toolgate_bus.commands.options import run_async
 from toolgate_bus.telemetry.logging import configure_logging
 
@@ -104,4 +106,5 @@ async def _main() -> None:
 
 
 if __name__ == "__main__":
-    run_async(_main)
+    with suppress(typer.Exit):  # told to end
+        run_async(_main)
