@@ -57,7 +57,7 @@ soak-llm: $(DEV) ## 200 agents think on 100 USD while their parts are killed
 soak-attacks: $(DEV) ## dress up CASES calls (200000) that policies deny
 	@$(BIN)/python tests/soak_attacks.py --cases $(CASES)
 
-soak-slots: $(DEV) ## 130,000 histories of who has slots, against a model and on a server
+soak-slots: $(DEV) ## histories of who has slots, against a model
 	@$(BIN)/python tests/soak_slots.py
 
 soak-ha: $(DEV) ## a fleet on sentinels that fail over for half an hour
