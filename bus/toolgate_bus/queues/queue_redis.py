@@ -18,8 +18,8 @@ LEASE_S: Final = 10.0
 """How long a slot outlives its orchestrator's last heartbeat."""
 KEPT_MS: Final = 180_000
 """How long an end is remembered: longer than what tells of it may come again."""
-_FILES: Final = ("queue_base", "queue_sums", "queue_order", "queue_giving", "queue")
-SCRIPT: Final = Script(__package__, *(f"{name}.lua" for name in _FILES))
+_FILES: Final = ("queue_base.lua", "queue_sums.lua", "queue_order.lua", "queue_giving.lua", "queue.lua")
+SCRIPT: Final = Script(__package__, *_FILES)
 
 
 class Grant(NamedTuple):
