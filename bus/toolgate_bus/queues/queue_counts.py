@@ -1,7 +1,7 @@
 """What a server knows of queues for slots: how each pool stands now, and what became of requests so far.
 
-It reads; what is counted is counted by `queue_sums.lua`. Pools are those of the configuration: one with a `key` is
-the sum of its keys. Nothing is exact between two reads of one look.
+It reads; what is counted is counted by `queue_sums.lua`. Pools are those of the configuration: one with a
+`key` is the sum of its keys. Nothing is exact between two reads of one look.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
