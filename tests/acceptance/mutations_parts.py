@@ -271,6 +271,15 @@ MUTANTS = (
         "::test_for_an_agent_of_the_first_version_it_reserves_in_select_as_without",
     ),
     Mutant(
+        "budgets",
+        "a call that waits for a slot loses what is reserved for it after an hour",
+        f"{BUS}/budgets/settlement.py",
+        '    "tool:waits": "renew",\n',
+        "",
+        "test_cost_aware_admission.py"
+        "::test_what_waits_for_a_slot_longer_than_reservations_last_keeps_its_money",
+    ),
+    Mutant(
         "record",
         "a replay forgets what was denied as a call was about to run",
         f"{BUS}/ruling/counterfactual.py",

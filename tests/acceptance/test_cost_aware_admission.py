@@ -8,6 +8,7 @@ import redis.asyncio as redis
 import yaml
 from agent_trees import World, says, wait_for
 from toolgate_bus.budgets.ledger_redis import RedisLedger
+from toolgate_bus.budgets.settlement import MAX_SECONDS
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.transport.redis.connection import RedisCommands
 from toolgate_orchestrator.gate.gate import Gate
@@ -156,6 +157,35 @@ async def test_for_what_cannot_be_paid_no_person_is_asked_and_the_equivalent_run
     assert "30.00 USD is left of the budget b" in denied.reason
     assert (replaced.outcome, replaced.tool_name) == ("modify", "cheap")
     assert await bank.holds() == [5]
+
+
+async def test_what_waits_for_a_slot_longer_than_reservations_last_keeps_its_money(bank, monkeypatch):
+    """Without `admission` it is reserved for before it waits; an hour of that is not an hour of silence."""
+    monkeypatch.setattr("toolgate_orchestrator.gate.wait_reports.TELL_S", 0.05)
+    one = {"pools": [{"name": "few", "tools": "dear", "limit": 1, "wait_s": 60}]}
+    await bank.start(cost_aware={**MONEY, "admission": False}, slots=one)
+    key = f"{bank.keys.store_key('budget')}:open"
+    async with bank.agent("slots") as gate:
+        first = await gate.decide("dear", {}, TOOLS)
+        waits = asyncio.Event()
+        waiting = asyncio.create_task(gate.decide("dear", {}, TOOLS, on_hold=lambda _: waits.set()))
+        await waits.wait()
+        names = [one.decision for one in await bank.ledger.open()]
+        (second,) = [name for name in names if name != first.id]
+        long_ago = await bank.client.zscore(key, second) - (MAX_SECONDS - 3) * 1000
+        await bank.client.zadd(key, {second: long_ago})
+
+        async def is_renewed():
+            return (await bank.client.zscore(key, second) or 0) > long_ago + 60_000
+
+        await bank.wait_until(is_renewed, timeout=10)
+        gate.note("tool:post", {"decision_id": first.id, "tool": "dear"})
+        let = await waiting
+        assert (let.id, let.allowed) == (second, True)
+        gate.note("tool:post", {"decision_id": let.id, "tool": "dear"})
+        await bank.wait_until(bank.is_free, timeout=10)
+    (budget,) = await bank.ledger.balances()
+    assert (budget.spent // UNIT, budget.orphans) == (80, 0)
 
 
 async def test_under_every_loop_what_ran_is_paid_and_nothing_stays_reserved(

@@ -134,7 +134,8 @@ class Otherwise(NamedTuple):
 class Step(NamedTuple):
     """What became of a decision."""
 
-    what: Literal["release", "executing", "settle"]
+    what: Literal["release", "executing", "renew", "settle"]
+    """`renew`: the call still waits, and what is reserved for it is as young as if it were reserved now."""
     decision: str
     cost: int | None = None
     """Of `settle`; None is what was reserved."""

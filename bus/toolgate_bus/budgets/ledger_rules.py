@@ -157,6 +157,8 @@ class LedgerRules:
             return self.settle(step.decision, step.cost, now, step.by, step.otherwise)
         if step.what == "release":
             return self.release(step.decision, now, step.by)
+        if step.what == "renew":
+            return self.renew(step.decision, now, step.by)
         return self.mark_executing(step.decision, step.by)
 
     def mark_executing(self, decision: str, by: str = "") -> SettlementResult:
@@ -166,6 +168,15 @@ class LedgerRules:
             return self._stray("foreign")
         if record is not None and record.state == "reserved":
             record.executing = True
+        return SettlementResult("done")
+
+    def renew(self, decision: str, now: float, by: str = "") -> SettlementResult:
+        """As the step of that name."""
+        record = self._find_record(decision, by)
+        if record is not None and record.is_foreign(by):
+            return self._stray("foreign")
+        if record is not None and record.state == "reserved":
+            record.since = now
         return SettlementResult("done")
 
     def settle(

@@ -2,6 +2,7 @@
 
     decision denied or cancelled, tool:unused ─▶ release
     tool:selected                             ─▶ executing
+    tool:waits                                ─▶ renew: it is still wanted
     tool:post, tool:error                     ─▶ settle, with the cost that the tool told
     usage, provider:error of a decision       ─▶ settle, with what the request to an LLM has cost
     what another orchestrator tells           ─▶ nothing: it is counted
@@ -15,7 +16,7 @@ out: not when a keeper dies, and not while there is none (as long as facts are k
 import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence, Set
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from toolgate_bus.budgets.ledger import ASTRAY, Ledger, Otherwise, Step
 from toolgate_bus.errors import CodecError, TransportError
@@ -37,6 +38,11 @@ SWEEP_S: Final = 600.0
 """Seconds between two times that accounts whose window is over are taken off the list."""
 MAX_SECONDS: Final = 3600.0
 """A reservation of which nothing is heard for this long is an orphan although its owner lives."""
+_SIGNS: Final[Mapping[str, Literal["executing", "renew"]]] = {
+    "tool:selected": "executing",
+    "tool:waits": "renew",
+}
+"""Facts of calls that are under way."""
 _log = get_logger("toolgate.ledger")
 
 
@@ -68,7 +74,8 @@ def step_of(
         return Step("settle", decision, spent, who, otherwise(fact) if otherwise is not None else None)
     if event == "tool:unused":
         return Step("release", decision, by=who)
-    return Step("executing", decision, by=who) if event == "tool:selected" else None
+    what = _SIGNS.get(event) if isinstance(event, str) else None
+    return None if what is None else Step(what, decision, by=who)
 
 
 class SettlementWorker:

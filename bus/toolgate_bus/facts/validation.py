@@ -117,7 +117,7 @@ _PAUSED: Final[Mapping[str, Check]] = {**_WHOSE, "by": str, "pause": str, "statu
 _EVENTS: Final[Mapping[str, Mapping[str, Check]]] = {
     "decision": _DECISION,
     "verdict": {**_SAID, "id": _id, "agent": str, "tool_label": str, "disagreeing": _texts},
-    **dict.fromkeys(("tool:selected", "tool:post", "tool:error", "tool:unused"), _CALL),
+    **dict.fromkeys(("tool:selected", "tool:post", "tool:error", "tool:unused", "tool:waits"), _CALL),
     **dict.fromkeys(("usage", "provider:error"), _REQUEST),
     "turn": _TURN,
     "agent:stop": {**_WHOSE, "by": str, "now": bool},

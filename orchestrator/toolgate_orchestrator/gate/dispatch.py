@@ -36,6 +36,7 @@ from toolgate_orchestrator.gate.recipients import ADMIT, Audience, ExclusionReas
 from toolgate_orchestrator.gate.redact import Redactor
 from toolgate_orchestrator.gate.ruling import DecisionState, HeldCall, ShadowLog, holders
 from toolgate_orchestrator.gate.validation import check_modify
+from toolgate_orchestrator.gate.wait_reports import Note
 
 MAX_WAIT_S: Final = 86_400.0
 EXCUSING: Final = 0.25
@@ -55,8 +56,9 @@ class Dispatcher:
         keyring: Keyring | None,
         redactor: Redactor,
         on_late: Callable[[DecisionState, ReceivedVerdict], None],
+        note: Note,
     ) -> None:
-        self._config, self._client, self._on_late = config, client, on_late
+        self._config, self._client, self._on_late, self._note = config, client, on_late, note
         self._redactor = redactor
         self.table = client.table if client is not None else Table(asyncio.get_running_loop())
         self.look_at: Callable[[float], None] = self.table.look_at
@@ -295,6 +297,7 @@ class Dispatcher:
     def on_held(self, question: PendingDecision, heard: ReceivedVerdict) -> None:
         """A hold came, and is waited for: whoever shows this call to a person is told."""
         call = question.call
+        call.report_waits(self._note)
         if call.on_hold is None or not isinstance(heard.verdict, Hold):
             return
         seconds = min(heard.verdict.seconds, self._max_hold(heard.phase))

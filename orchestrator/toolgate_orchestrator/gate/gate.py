@@ -93,7 +93,7 @@ class Gate:
             hide_in_logs(self._redactor)
         self._recorder = DecisionRecorder(client, self._redactor, config.schedulers)
         self._audiences = Audiences(config, keyring)
-        self._asking = Dispatcher(config, client, keyring, self._redactor, self._recorder.late)
+        self._asking = Dispatcher(config, client, keyring, self._redactor, self._recorder.late, self.note)
         self._rests_at = 0.0
         self._patience = config.patience_ms / 1000
         self._ttl_ms = int(self._patience * 1000) or 1
@@ -396,6 +396,7 @@ class Gate:
             question = call.question
             if ruling.winner is not None:
                 question = ruling.replacement(question, self._ttl_ms)
+            call.report_waits(self.note)
             try:
                 answer = await ask(asked, question)
             except BROKEN as error:  # the app's approval system; its failure is a denial

@@ -7,8 +7,8 @@ Pauses are known from the bus: no call asks for them, and what is known holds al
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
-from typing import Any, Final
+from collections.abc import Mapping
+from typing import Final
 
 from toolgate_bus.protocol.events import ToolQuestion
 from toolgate_bus.protocol.pauses import Pause, StandingPauses
@@ -18,12 +18,12 @@ from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_orchestrator.gate.faults import call_guarded
 from toolgate_orchestrator.gate.ruling import DecisionState, HeldCall
 from toolgate_orchestrator.gate.sessions import Presence, sessions_above
+from toolgate_orchestrator.gate.wait_reports import Note, describe_whose
 
 TOOL_PAUSED: Final = "tool:paused"
 """A call has waited for an operator: by whom, how long, and whether it was resumed or cancelled."""
 OPERATOR: Final = "operator"
 """Who holds a paused call, where a scheduler's name would stand."""
-Note = Callable[[str, Mapping[str, Any]], None]
 _log = get_logger("toolgate.gate")
 
 
@@ -102,6 +102,7 @@ async def wait_while_paused(pauses: Pauses, call: DecisionState, note: Note) -> 
     if pause is None or first is None:
         return
     began, told, status = time.monotonic(), "", "cancelled"
+    call.report_waits(note)
     metrics.add_paused(calls=1)
     try:
         while pause is not None:
@@ -116,7 +117,7 @@ async def wait_while_paused(pauses: Pauses, call: DecisionState, note: Note) -> 
         seconds = time.monotonic() - began
         call.started += seconds
         came = {"by": first.by, "pause": first.id, "status": status, "seconds": seconds}
-        note(TOOL_PAUSED, {**_whose(call.question), **came})
+        note(TOOL_PAUSED, {**describe_whose(call.question), **came})
 
 
 def _tell(pauses: Pauses, call: DecisionState, pause: Pause) -> None:
@@ -128,14 +129,3 @@ def _tell(pauses: Pauses, call: DecisionState, pause: Pause) -> None:
     call_guarded(
         call.on_hold, HeldCall(asked.id, asked.tool_name, asked.phase, OPERATOR, reason, left, paused=True)
     )
-
-
-def _whose(question: ToolQuestion) -> dict[str, Any]:
-    return {
-        "tool": question.tool_name,
-        "tool_call_id": question.tool_call_id,
-        "decision_id": question.id,
-        "session": question.session,
-        "root_session": question.root_session,
-        "agent": question.agent,
-    }

@@ -71,6 +71,8 @@ class DecisionRecorder:
         """The decision of a ruling: counted, recorded, told; none of which can change it any more."""
         now = time.monotonic()
         call.is_over = True
+        if call.waits is not None:
+            call.waits.stop()
         decision = ruling.decision(call, now)
         try:
             if not (ruling.why == "agreed" and self._record_unanimous(call, now)):

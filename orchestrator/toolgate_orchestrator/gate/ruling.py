@@ -23,6 +23,7 @@ from toolgate_bus.telemetry.unanimous import Group
 from toolgate_orchestrator.gate.config import SchedulerLimits, ToolgateConfig
 from toolgate_orchestrator.gate.redact import RedactedArguments
 from toolgate_orchestrator.gate.validation import Tools, final_arguments
+from toolgate_orchestrator.gate.wait_reports import Note, WaitReporter
 
 if TYPE_CHECKING:
     from toolgate_orchestrator.gate.pending import PendingDecision
@@ -149,6 +150,8 @@ class DecisionState:
     """Required schedulers that could not be asked, and why, in words."""
     objection: ReceivedVerdict | None = None
     """The first denial that came after its round, and before the decision."""
+    waits: WaitReporter | None = None
+    """Tells that it waits, once it did."""
     is_over: bool = False
     """Whether it is decided: no verdict changes anything any more."""
 
@@ -184,6 +187,11 @@ class DecisionState:
         """The decision is made without an optional scheduler; the first reason stands."""
         if name not in self.failed_open:
             self.failed_open = {**self.failed_open, name: reason}
+
+    def report_waits(self, note: Note) -> None:
+        """It waits for somebody: from now on that is told, now and then."""
+        if self.waits is None:
+            self.waits = WaitReporter(self.question, note)
 
     def object_to(self, heard: ReceivedVerdict) -> bool:
         """Have a denial count that came after its round; False where all is decided."""

@@ -33,7 +33,7 @@ step = st.one_of(
         who,
     ),
     st.builds(Step, st.just("settle"), ids, st.none() | amounts, who, otherwise),
-    st.builds(Step, st.sampled_from(["release", "executing"]), ids, st.none(), who),
+    st.builds(Step, st.sampled_from(["release", "executing", "renew"]), ids, st.none(), who),
     st.tuples(st.just("orphan"), ids),
     st.tuples(st.just("claim"), ids, who, who),
     # The last is what a decision is called: events and decisions do not meet.

@@ -185,6 +185,26 @@ async def test_a_reservation_of_which_nothing_is_ever_heard_does_not_stay(world,
     assert world.money == (40, 0, 1)
 
 
+async def test_a_call_that_says_it_still_waits_keeps_what_is_reserved_and_no_longer(world, monkeypatch):
+    keeper = world.keeper()
+    world.shared.facts.living = {"here"}
+
+    async def look_at(seconds):
+        world.now = seconds
+        monkeypatch.setattr("toolgate_bus.budgets.ledger_redis.time.time", lambda: 1000.0 + seconds)
+        await keeper.step()
+        await keeper.step()
+        return world.money
+
+    monkeypatch.setattr("toolgate_bus.budgets.ledger_redis.time.time", lambda: 1000.0)
+    await world.reserve("a", owner="here")
+    for seconds in range(1, 5):
+        world.shared.facts.tell("tool:waits", orchestrator="here", decision_id="a")
+        assert await look_at(seconds * (MAX_SECONDS - 1)) == (0, 40, 0)
+    world.shared.facts.tell("tool:waits", orchestrator="somebody", decision_id="a")
+    assert await look_at(4 * (MAX_SECONDS - 1) + MAX_SECONDS) == (40, 0, 1)
+
+
 async def test_who_wants_to_hears_of_every_fact(world):
     heard = []
     world.shared.facts.tell("usage", total_tokens=3)

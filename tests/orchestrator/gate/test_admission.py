@@ -5,6 +5,7 @@ import asyncio
 import pytest
 from gate_world import growth
 from toolgate_bus.protocol.events import AskUser, Continue, Deny, Hold, Modify
+from toolgate_bus.protocol.pauses import Pause, StandingPauses
 
 pytestmark = pytest.mark.pure
 
@@ -257,3 +258,46 @@ async def test_who_rules_in_all_phases_is_asked_in_all(world):
     await world.scheduler("router", lambda call: Modify(tool="write"))
     await (await world.gate()).decide("search", {}, TOOLS)
     assert asked == ["select", "verify", "admit"]
+
+
+@pytest.mark.parametrize("who", ["a queue", "an operator", "a person"])
+async def test_a_call_that_waits_long_says_so_now_and_then_until_it_is_decided(world, monkeypatch, who):
+    """What was reserved for it is not given up meanwhile: the keeper of budgets hears of it."""
+    monkeypatch.setattr("toolgate_orchestrator.gate.wait_reports.TELL_S", 0.01)
+    goes_on, told, enough = asyncio.Event(), [], asyncio.Event()
+
+    async def queue(call):
+        yield Hold(seconds=60)
+        await goes_on.wait()
+        yield Continue(fence=1)
+
+    async def person(asked, question):
+        await goes_on.wait()
+        return "allow"
+
+    if who == "a queue":
+        await world.scheduler("slots", queue, phases=LAST, streams=True)
+    elif who == "a person":
+        await world.scheduler("police", AskUser(prompt="May it?"))
+    gate = await world.gate(ask=person)
+    if who == "an operator":
+        gate._client.on_pauses(StandingPauses(1, 0, (Pause("p", everyone=True),)))
+
+    def note(event, data):
+        if event == "tool:waits":
+            told.append(data)
+            if len(told) == 3:
+                enough.set()
+
+    monkeypatch.setattr(gate._recorder, "note", note)
+    deciding = asyncio.ensure_future(gate.decide("search", {}, TOOLS, session="s", tool_call_id="c"))
+    await asyncio.wait_for(enough.wait(), 10)
+    goes_on.set()
+    gate._client.on_pauses(StandingPauses(2, 0, ()))
+    decision = await deciding
+    assert decision.allowed
+    whose = {"session": "s", "root_session": "s", "agent": "", "tool": "search", "tool_call_id": "c"}
+    assert told[0] == {**whose, "decision_id": decision.id}
+    so_far = len(told)
+    await asyncio.sleep(0.05)
+    assert len(told) == so_far

@@ -1,5 +1,5 @@
 
--- `executing`, `release`, `orphan`, `settle` and `claim`
+-- `executing`, `renew`, `release`, `orphan`, `settle` and `claim`
 -- decision, tombstone_ms, keep_ms, who tells it (or nobody), then the operation's own, who writes
 local by = ARGV[5]
 local r = known(by)
@@ -27,6 +27,11 @@ if is_foreign(r, by) then return stray('foreign') end
 
 if op == 'executing' then
   if r.state == 'reserved' then redis.call('HSET', rkey, 'exec', '1') end
+  return {'done', '0', '0', ''}
+end
+
+if op == 'renew' then
+  if r.state == 'reserved' then redis.call('ZADD', open, 'XX', whole(now), id) end
   return {'done', '0', '0', ''}
 end
 

@@ -1,0 +1,49 @@
+"""Says now and then of a call that waits for somebody that it still does: `tool:waits`.
+
+What was reserved for it is not given up meanwhile (`toolgate_bus.budgets.settlement`), however long a person,
+a queue or an operator takes. Of calls that wait for nobody nothing is told. Not here: why they wait.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from toolgate_bus.protocol.events import ToolQuestion
+
+TOOL_WAITS: Final = "tool:waits"
+TELL_S: Final = 600.0
+"""A fraction of the hour for which a reservation lasts of which nothing is heard."""
+Note = Callable[[str, Mapping[str, Any]], None]
+
+
+class WaitReporter:
+    """Tells of one call, from the first time that it waits until it is decided."""
+
+    __slots__ = ("_about", "_note", "_timer")
+
+    def __init__(self, question: ToolQuestion, note: Note) -> None:
+        self._about, self._note = describe_whose(question), note
+        self._begin()
+
+    def _begin(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(TELL_S, self._tell)
+
+    def _tell(self) -> None:
+        self._note(TOOL_WAITS, self._about)
+        self._begin()
+
+    def stop(self) -> None:
+        """It is decided."""
+        self._timer.cancel()
+
+
+def describe_whose(question: ToolQuestion) -> dict[str, Any]:
+    """Of which call a fact tells."""
+    return {
+        "tool": question.tool_name,
+        "tool_call_id": question.tool_call_id,
+        "decision_id": question.id,
+        "session": question.session,
+        "root_session": question.root_session,
+        "agent": question.agent,
+    }
