@@ -1,4 +1,4 @@
-"""Hooks for tests that repeat what they hear: one refuses a call so, one raises so."""
+"""Hooks for tests: one refuses a call and one raises, both repeating what they hear; one stops calls."""
 
 from amplifier_core import HookResult
 
@@ -19,7 +19,15 @@ async def raises(_event: str, data: dict) -> HookResult:
     return HookResult()
 
 
+async def stops(_event: str, data: dict) -> HookResult:
+    """Refuse what is about to run, and is named so."""
+    if data.get("tool_input", {}).get("name") == "hook-stops":
+        return HookResult(action="deny", reason="not now")
+    return HookResult()
+
+
 async def mount(coordinator, config=None) -> None:
-    """Register both."""
+    """Register them."""
+    coordinator.hooks.register("tool:pre", stops, name="stops")
     coordinator.hooks.register("tool:selecting", refuses, name="refuses")
     coordinator.hooks.register("tool:pre", raises, name="raises")
