@@ -1,6 +1,6 @@
 """Changes for the worse of who has a slot, and whose turn it is."""
 
-from mutation import BUS, Mutant
+from mutation import BUS, ORCHESTRATOR, Mutant
 
 RULES = f"{BUS}/queues/queue_rules.py"
 GIVING = f"{BUS}/queues/lua/queue_giving.lua"
@@ -79,5 +79,21 @@ MUTANTS = (
         "line.by_age[0][2] if lifted else turn.ids[0][1]",
         "line.by_age[0][2] if lifted else turn.ids[-1][1]",
         TURNS,
+    ),
+    Mutant(
+        "slots",
+        "a slot is given before the last denial",
+        f"{ORCHESTRATOR}/gate/gate.py",
+        'if ruling.outcome != "deny":\n            await self._wait_while_paused(call)',
+        "if True:\n            await self._wait_while_paused(call)",
+        "../orchestrator/gate/test_admission.py",
+    ),
+    Mutant(
+        "slots",
+        "what is denied once it has a slot keeps it",
+        f"{ORCHESTRATOR}/gate/dispatch.py",
+        "        for question in given:\n",
+        "        for question in ():\n",
+        "test_slots_given_back.py",
     ),
 )
