@@ -94,6 +94,6 @@ MUTANTS = (
         f"{ORCHESTRATOR}/gate/dispatch.py",
         "        for question in given:\n",
         "        for question in ():\n",
-        "test_slots_given_back.py",
+        "../orchestrator/gate/test_admission.py",
     ),
 )
