@@ -196,6 +196,7 @@ _KEYS: Final[dict[str, tuple[type[BaseModel], type[BaseModel] | None]]] = {
     "a pool": (slots.PoolConfig, CallMatcher),
     "share": (slots.Share, None),
     "priority": (slots.Priority, None),
+    "adaptive": (slots.Adaptive, None),
     "an approval rule": (approval.ApprovalRule, CallMatcher),
     "a notify.yaml": (notify.NotifyConfig, None),
     "a receiver": (notify.Receiver, None),

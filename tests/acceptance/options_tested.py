@@ -146,6 +146,11 @@ TESTED: Final[dict[str, dict[str, str]]] = {
             "pools.*.share pools.*.share.by pools.*.share.weights pools.*.share.default pools.*.priority "
             "pools.*.priority.by pools.*.priority.classes pools.*.priority.default pools.*.priority.ageing_s"
         ),
+        "test_slots_options.py::"
+        "test_a_limit_follows_what_the_tool_says_between_its_bounds_and_climbs_again": (
+            "pools.*.adaptive pools.*.adaptive.min pools.*.adaptive.signals pools.*.adaptive.climb_s "
+            "pools.*.adaptive.pause_s"
+        ),
     },
 }
 """By scheduler: test to the options that it shows."""

@@ -2,8 +2,11 @@
 
 import asyncio
 import time
+from functools import partial
 
 import pytest
+from toolgate_bus.queues.queue_counts import read_pools
+from toolgate_bus.transport.redis.connection import RedisCommands
 from toolgate_orchestrator.gate.gate import Gate
 
 pytestmark = pytest.mark.acceptance
@@ -38,6 +41,11 @@ class Queue:
     def end(self, decision):
         """Its tool has run."""
         self.gate.note("tool:post", {"decision_id": decision.id, "tool_name": decision.tool_name})
+
+    def fail(self, decision, **said):
+        """Its tool has failed, and said so."""
+        fact = {"decision_id": decision.id, "tool": decision.tool_name, "error": "RuntimeError", **said}
+        self.gate.note("tool:error", fact)
 
     async def serve_all(self, first, waiting, *, keep_s=0.0):
         """End one call after the other, each kept so long; the names in the order of their turns."""
@@ -136,3 +144,56 @@ async def test_turns_go_by_shares_within_a_class_and_the_old_ones_rise(queue_on)
         await asyncio.sleep(0.2)  # it grows old: four steps of its class, for the one of who is urgent
         young = await queue.stand("u", "age", labels={"class": "urgent"})
         assert await queue.serve_all(first, [old, young]) == "ou"
+
+
+ADAPTIVE = """
+pools:
+  - name: api
+    tools: api
+    limit: 8
+    wait_s: 0
+    adaptive: {min: 3, signals: [418], climb_s: 0.1, pause_s: 0.3}
+"""
+
+
+async def test_a_limit_follows_what_the_tool_says_between_its_bounds_and_climbs_again(queue_on, schedulers):
+    commands = RedisCommands(schedulers.url, "test")
+
+    async def stands(most, in_use=None):
+        within = asyncio.get_running_loop().time() + 3
+        while asyncio.get_running_loop().time() < within:
+            found = (await read_pools(commands, schedulers.namespace, "slots")).get("api")
+            if found is not None and found.limit == most and in_use in (None, found.in_use):
+                return True
+            await asyncio.sleep(0.01)
+        return False
+
+    async with await queue_on(ADAPTIVE, replicas=2) as queue:
+        running = [await queue.want("api") for _ in range(8)]
+        queue.fail(running[0], signal="500")
+        assert await stands(8, in_use=7)  # nobody said that it means anything
+        for decision in running[1:]:
+            queue.fail(decision, signal="418")
+        assert await stands(3)  # half of the seven that were in use, for the whole burst
+        running = [await queue.want("api") for _ in range(3)]
+        queue.fail(running[0], signal="418")
+        for decision in running[1:]:
+            queue.end(decision)
+        for most in (4, 5):
+            assert await climbs(queue, most - 1, partial(stands, most))
+        queue.fail(await queue.want("api"), retry_after=60)
+        assert await stands(0)
+        assert await queue.tries(("api",)) == "d"
+        assert await stands(3)
+    await commands.aclose()
+
+
+async def climbs(queue, most, stands):
+    """Use all of a pool, well, until it has one more."""
+    await asyncio.sleep(0.15)
+    for _ in range(2):
+        for decision in [await queue.want("api") for _ in range(most)]:
+            queue.end(decision)
+        if await stands():
+            return True
+    return False

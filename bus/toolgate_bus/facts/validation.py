@@ -9,6 +9,7 @@ write one into its arguments, and must not hide its call from the record by that
 
 import json
 import math
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -29,6 +30,10 @@ MAX_SECONDS: Final = 1e9
 LATEST: Final = 1e11
 """Seconds since the epoch: the year 5138."""
 
+MAX_SIGNAL: Final = 64
+SIGNAL: Final = re.compile(r"[A-Za-z0-9_.-]+")
+"""What a tool's failure is called where it tells: a status of HTTP, `timeout`, a code of its own."""
+
 
 def _texts(value: Any) -> bool:
     return type(value) is list and all(type(one) is str for one in value)
@@ -36,6 +41,10 @@ def _texts(value: Any) -> bool:
 
 def _seconds(value: Any) -> bool:
     return type(value) in (int, float) and 0 <= value <= MAX_SECONDS
+
+
+def _number_or_text(value: Any) -> bool:
+    return type(value) in (int, float, str)
 
 
 def _words(value: Any) -> bool:
@@ -97,12 +106,15 @@ _DECISION: Final[Mapping[str, Check]] = {
     "waited": _seconds,
     **dict.fromkeys(("asked_user", "truncated", "cut"), bool),
 }
+_FAILURE: Final[Mapping[str, Check]] = dict.fromkeys(("signal", "retry_after"), _number_or_text)
+"""Told by whoever runs a tool, perhaps as it stood in a header: who uses it takes nothing for granted."""
 _CALL: Final[Mapping[str, Check]] = {
     **_WHOSE,
     **dict.fromkeys(("tool_name", "original_tool", "source", "error"), str),
     "success": bool,
     "cost": is_amount,
     "grants": _grants,
+    **_FAILURE,
 }
 _REQUEST: Final[Mapping[str, Check]] = {
     **_WHOSE,
@@ -110,6 +122,7 @@ _REQUEST: Final[Mapping[str, Check]] = {
     **dict.fromkeys((f"{kind}_tokens" for kind in ("total", "input", "output", "reasoning")), _count),
     **dict.fromkeys(("cache_read_tokens", "cache_write_tokens"), _count),
     "cost_usd": lambda value: dollars(value) is not None,
+    **_FAILURE,
 }
 _TURN: Final[Mapping[str, Check]] = {**_WHOSE, "loop": str, "status": str, "iterations": _count}
 _DELEGATION: Final[Mapping[str, Check]] = {**_WHOSE, "sub_session_id": str, "status": str}

@@ -87,3 +87,29 @@ class Occupant(NamedTuple):
     since: float
     until: float
     """The end of its lease, unless it is renewed."""
+
+
+class Cap(NamedTuple):
+    """So many of a pool at a time, for now; seconds since the epoch."""
+
+    most: int
+    open_at: float = 0.0
+    """Until then none is given; 0: they are."""
+    climb_at: float = 0.0
+    """Until then it is not raised."""
+    cut: int = 0
+    """The highest fence that had been given when it was last cut: whoever has a higher one began later."""
+
+    @property
+    def now(self) -> int:
+        """So many are given at a time."""
+        return 0 if self.open_at else self.most
+
+
+class Stake(NamedTuple):
+    """What a request has."""
+
+    id: str
+    fence: int
+    pools: tuple[tuple[str, int], ...]
+    """Each with how many have a slot of it."""

@@ -58,7 +58,7 @@ async def read_pools(commands: Commands, namespace: str, scheduler: str) -> dict
     prefix = _prefix(namespace, scheduler)
     every = await read_set(commands, f"{prefix}:pools")
     names = [name.decode("utf-8", "replace") for name in every[:MAX_POOLS]]
-    limits = await read_rows(commands, [f"{prefix}:p:{name}" for name in names], "limit", "ruled")
+    limits = await read_rows(commands, [f"{prefix}:p:{name}" for name in names], "limit", "ruled", "adapted")
     in_use = await count_sets(commands, [f"{prefix}:h:{name}" for name in names])
     levels = await read_sets(commands, [f"{prefix}:v:{name}" for name in names])
     lines = [f"{prefix}:a:{name}:{level}" for name, own in zip(names, levels, strict=True) for level in own]
@@ -125,8 +125,8 @@ def _add_duration(rows: dict[str, list[float]], pool: str, part: str, number: fl
 
 
 def _limit(row: Sequence[bytes | None]) -> int:
-    configured, ruled = (int(float(raw)) if raw else None for raw in row)
-    return min(configured or 0, MAX_LIMIT if ruled is None else ruled)
+    configured, *others = (int(float(raw)) if raw else None for raw in row)
+    return min(configured or 0, *(MAX_LIMIT if other is None else other for other in others))
 
 
 def _prefix(namespace: str, scheduler: str) -> str:

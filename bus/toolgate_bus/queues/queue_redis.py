@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple, Protocol, cast
 
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.queues.queue import MAX_LIMIT, Expiry, Request, Status, Ticket
+from toolgate_bus.queues.queue_caps import MemoryCaps, PoolCaps, RedisCaps
 from toolgate_bus.queues.queue_rules import QueueRules
 from toolgate_bus.transport.ports import Commands, override
 from toolgate_bus.transport.redis.scripts import Script
@@ -31,6 +32,8 @@ class Grant(NamedTuple):
 
 class SlotQueue(Protocol):
     """Slots of one bus, by the rules of `queue_rules`. A step raises TransportError, and may be repeated."""
+
+    caps: PoolCaps
 
     async def ask(self, request: Request) -> Ticket:
         """Take slots, or a place in the queue."""
@@ -81,6 +84,7 @@ class RedisQueue(SlotQueue):
     def __init__(self, commands: Commands, prefix: str) -> None:
         """Its keys begin with the prefix."""
         self._commands, self._prefix = commands, prefix
+        self.caps = RedisCaps(commands, prefix)
 
     @override
     async def ask(self, request: Request) -> Ticket:
@@ -142,6 +146,11 @@ class MemoryQueue(SlotQueue):
     """`SlotQueue` in one process."""
 
     rules: QueueRules = field(default_factory=QueueRules)
+    caps: PoolCaps = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Its caps are those of its rules."""
+        self.caps = MemoryCaps(self.rules)
 
     @override
     async def ask(self, request: Request) -> Ticket:

@@ -90,7 +90,9 @@ class _Clock:
 class _Pool:
     limit: int = 0
     ruled: int | None = None
-    """What an operator, or the tool itself, has set in place of the limit."""
+    """What an operator has set in place of the limit."""
+    adapted: int | None = None
+    """How far the tool's own errors let it go (`queue_caps`)."""
     has: dict[str, float] = field(default_factory=dict)
     """By request: the seconds that were put down for it."""
     alone: str = ""
@@ -106,7 +108,7 @@ class _Pool:
 
     @property
     def most(self) -> int:
-        return self.limit if self.ruled is None else min(self.ruled, self.limit)
+        return min(one for one in (self.limit, self.ruled, self.adapted) if one is not None)
 
     def has_room(self, need: Need) -> bool:
         """Whether it can be given to one more."""
@@ -234,7 +236,7 @@ class QueueRules:
                 clock.ends = {tenant: end for tenant, end in clock.ends.items() if end > clock.now}
                 if not clock.ends and level not in pool.levels:
                     del pool.clocks[level]
-            if not (pool.has or pool.levels or pool.clocks) and pool.ruled is None:
+            if not (pool.has or pool.levels or pool.clocks) and pool.ruled is pool.adapted is None:
                 del self.pools[name]
         return Passage(tuple(given), expired)
 
@@ -244,6 +246,10 @@ class QueueRules:
         """Give fewer at a time than configured, or (None) as many; who has a slot keeps it."""
         self._pool(pool).ruled = most
         return self._serve([pool], lease_s, now)
+
+    def cap(self, pool: str, most: int | None) -> None:
+        """Give no more than so many at a time, or (None) as otherwise; from the next thing that happens."""
+        self._pool(pool).adapted = most
 
     def list_held(self) -> list[Occupant]:
         """What is out, the oldest first."""

@@ -40,7 +40,7 @@ OWN: Final = frozenset(
         *("tool", "tool_call_id", "parallel_group_id", "iteration", "source", "success", "seconds", "cost"),
         *("provider", "model", "cost_usd", "total_tokens", "input_tokens", "output_tokens"),
         *("cache_read_tokens", "cache_write_tokens", "reasoning_tokens"),
-        *("loop", "status", "iterations", "trace", "now", "grants"),
+        *("loop", "status", "iterations", "trace", "now", "grants", "retry_after"),
     }
 )
 MAX_SCARCE: Final = 10_000

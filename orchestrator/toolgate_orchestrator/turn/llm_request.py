@@ -38,6 +38,7 @@ from toolgate_orchestrator.turn.provider_stream import (
 from toolgate_orchestrator.turn.reminders import ReminderPolicy
 from toolgate_orchestrator.turn.request_budget import CHARACTERS_PER_TOKEN, Build, RequestFitter
 from toolgate_orchestrator.turn.result_images import lift_images
+from toolgate_orchestrator.turn.tool_signals import signals_of
 
 _UNRANKED = float("inf")
 
@@ -159,7 +160,8 @@ class Llm:
             self.broken = True
             begun = self._reading is not None and self._reading.has_begun
             used = self._guess_usage(self.partial) if begun else {}
-            self._fact(PROVIDER_ERROR, {"error": type(error).__name__, **used}, started)
+            told = {"error": type(error).__name__, **used, **signals_of(error)}
+            self._fact(PROVIDER_ERROR, told, started)
             await self._on_error(error)
             raise LlmFailure(error) from error
         except asyncio.CancelledError:

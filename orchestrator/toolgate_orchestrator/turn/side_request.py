@@ -26,6 +26,7 @@ from toolgate_orchestrator.turn.llm_gate import GOAL, LlmGate, LlmTarget
 from toolgate_orchestrator.turn.llm_request import choose_provider, model_of
 from toolgate_orchestrator.turn.messages import text_of
 from toolgate_orchestrator.turn.provider_stream import usage_of
+from toolgate_orchestrator.turn.tool_signals import signals_of
 
 logger = logging.getLogger(__name__)
 
@@ -86,7 +87,8 @@ class SideRequests:
             response = await self._complete(chosen, request)
         except Exception as error:
             if decision:
-                note(PROVIDER_ERROR, {"error": type(error).__name__, **named, **seconds_since(started)})
+                told = {"error": type(error).__name__, **named, **signals_of(error)}
+                note(PROVIDER_ERROR, {**told, **seconds_since(started)})
             await hooks.consult(PROVIDER_ERROR, {**about, **_describe(error)})
             raise
         note(USAGE, {**(usage_of(response) or {}), **named, **seconds_since(started)})

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from amplifier_core import ToolResult
@@ -34,10 +35,13 @@ from toolgate_orchestrator.turn.tool_output import (
     read_result,
     result_for_hooks,
 )
+from toolgate_orchestrator.turn.tool_signals import signals_of
 
 logger = logging.getLogger(__name__)
 
 _CURRENT: ContextVar[ToolCall | None] = ContextVar("toolgate_current_call", default=None)
+
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +123,8 @@ class ToolCalls:
             self._fact(TOOL_ERROR, call, {"error": "CancelledError", **seconds_since(started)})
             raise
         except Exception as error:  # noqa: BLE001 - whatever a tool raises is its result
-            return await self._record_failure(call, name_of(error), words_of(error), started)
+            said = signals_of(error)
+            return await self._record_failure(call, name_of(error), words_of(error), started, said)
         return await self._record_result(call, result, started)
 
     async def _execute(self, call: ToolCall) -> ToolResult:
@@ -156,7 +161,8 @@ class ToolCalls:
             words = f"the tool ran, but its result cannot be read: {name_of(error)}: {words_of(error)}"
             return await self._record_failure(call, "UnreadableResult", words, started)
         cost = {} if told.cost is None else {"cost": told.cost}
-        self._fact(TOOL_POST, call, {"success": told.success, **seconds_since(started), **cost})
+        told_by = {"success": told.success, **seconds_since(started), **cost, **told.signals}
+        self._fact(TOOL_POST, call, told_by)
         outcome = ToolOutcome(told.content, told.output, told.error)
         return await self._after(call, shown, outcome) if heard else outcome
 
@@ -172,9 +178,17 @@ class ToolCalls:
         return outcome if changed is None else ToolOutcome(changed.content, changed.output, outcome.error)
 
     async def _record_failure(
-        self, call: ToolCall, kind: str, message: str, started: float, *, ran: bool = True
+        self,
+        call: ToolCall,
+        kind: str,
+        message: str,
+        started: float,
+        said: Mapping[str, Any] = _NOTHING,
+        *,
+        ran: bool = True,
     ) -> ToolOutcome:
-        self._fact(TOOL_ERROR if ran else TOOL_UNUSED, call, {"error": kind, **seconds_since(started)})
+        fact = {"error": kind, **seconds_since(started), **said}
+        self._fact(TOOL_ERROR if ran else TOOL_UNUSED, call, fact)
         logger.info("tool %s failed: %s", call.name, kind)  # its words may repeat its arguments
         payload = payload_of(call) | {"error": {"type": kind, "msg": message}}
         await self._hooks.consult(TOOL_ERROR, payload, call.name)

@@ -13,6 +13,7 @@ from amplifier_core import ToolResult
 from toolgate_bus.protocol.money import micro
 
 from toolgate_orchestrator.turn.jsonable import jsonable, readable, same_json
+from toolgate_orchestrator.turn.tool_signals import signals_in
 
 MAX_FOR_LLM: Final = 4_000_000
 """Characters of one result; no LLM reads more."""
@@ -37,6 +38,8 @@ class ToolReport(NamedTuple):
     output: Any
     error: tuple[str, str] | None
     """Type and message, where it says that the tool failed."""
+    signals: Mapping[str, Any]
+    """Of that, what its fact tells."""
 
 
 def read_result(result: ToolResult) -> ToolReport:
@@ -48,6 +51,7 @@ def read_result(result: ToolResult) -> ToolReport:
         content_for_llm(result),
         getattr(result, "output", None),
         None if success else error_of(result),
+        {} if success else signals_in(getattr(result, "error", None)),
     )
 
 

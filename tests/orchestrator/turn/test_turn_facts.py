@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
+from amplifier_core import ToolResult
 from opentelemetry.sdk.trace import TracerProvider
 from toolgate_bus.facts import record
 from toolgate_bus.protocol import packing
@@ -166,6 +167,54 @@ async def test_tools_tell_whose_they_are_and_a_name_that_is_not_mounted_is_other
     if loop != "loop-reactive":  # which refuses such a call as it arrives
         assert ran["other"]["event"] == "tool:unused"
     assert "made_up" not in {fact["tool"] for fact in facts("tool:selected")}
+
+
+class _TooManyError(Exception):
+    status_code, retry_after = 429, 2
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+async def test_what_a_failed_tool_says_of_itself_stands_in_its_fact(
+    agent: Any, tool: Any, calls: Any, facts: Record, loop: str
+) -> None:
+    def raises(_: dict[str, Any]) -> Any:
+        raise _TooManyError
+
+    def fails(_: dict[str, Any]) -> Any:
+        return ToolResult(success=False, error={"message": "no", "status": 503})
+
+    async with agent(
+        [calls("a", "raises", "fails"), {"text": "ok"}],
+        tools=[tool("a"), tool("raises", raises), tool("fails", fails)],
+    ) as a:
+        await facts.listens(a, loop)
+        await a.ask()
+    ran = {fact["tool"]: fact for fact in facts("tool:post", "tool:error")}
+    assert told(ran["raises"], "error", "signal", "retry_after") == {
+        "error": "_TooManyError",
+        "signal": "429",
+        "retry_after": 2,
+    }
+    assert told(ran["fails"], "event", "success", "signal") == {
+        "event": "tool:post",
+        "success": False,
+        "signal": "503",
+    }
+    assert not {"signal", "retry_after"} & ran["a"].keys()
+
+
+class _BusyError(ValueError):
+    status_code = 529
+
+
+async def test_what_a_provider_that_fails_says_of_itself_stands_in_its_fact(
+    agent: Any, llm: Any, facts: Record
+) -> None:
+    async with agent(llm=llm([_BusyError("hunter2")])) as a:
+        await facts.listens(a, "loop-events")
+        await a.ask()
+    (failed,) = facts("provider:error")
+    assert failed["signal"] == "529"
 
 
 @pytest.mark.parametrize("loop", LOOPS)

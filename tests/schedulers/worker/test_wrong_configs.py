@@ -118,6 +118,7 @@ FULL: dict[str, dict[str, Any]] = {
             {**ABOUT, "tools": ["x"], "limit": 2, "key": "$.path", "shared": {"tools": "read_*"}}
             | {"wait_s": 5, "share": {"by": "label:team", "weights": {"a": 2}, "default": 1}}
             | {"priority": {"by": "agent", "classes": {"a": 1}, "default": 0, "ageing_s": 5}}
+            | {"adaptive": {"min": 1, "signals": [429, "timeout"], "climb_s": 5, "pause_s": 30}}
         ]
     },
 }

@@ -109,7 +109,7 @@ for _, name in ipairs(names) do
       redis.call('SREM', p .. ':c:' .. name, level)
     end
   end
-  if pool(name).has == 0 and pool(name).ruled == nil and redis.call('EXISTS', p .. ':v:' .. name, p .. ':c:' .. name) == 0 then
+  if pool(name).has == 0 and (pool(name).ruled or pool(name).adapted) == nil and redis.call('EXISTS', p .. ':v:' .. name, p .. ':c:' .. name) == 0 then
     redis.call('DEL', p .. ':p:' .. name)
     redis.call('SREM', p .. ':pools', name)
   end

@@ -4,7 +4,7 @@
 --     p:r:<request>            hash: state (waiting, given), owner, tenant, weight, level, ageing, number,
 --                              since, fence, at, n, and for each need i: pi, ai (alone), and once given ui (seconds
 --                              put down for it); or state: over
---     p:p:<pool>               hash: limit, ruled, alone, average
+--     p:p:<pool>               hash: limit, ruled, alone, average; adapted, … of `queue_caps.lua`
 --     p:h:<pool>               set of requests that have a slot
 --     p:c:<pool>               set of levels that have a virtual time
 --     p:e:<pool>:<level>       hash: now: virtual time; t<tenant>, that waits for nothing: where its work ends
@@ -57,7 +57,7 @@ local function pool(name)
   if pools[name] == nil then
     local one = fields(p .. ':p:' .. name)
     one.limit, one.average = number(one.limit), number(one.average)
-    one.ruled, one.alone = tonumber(one.ruled or ''), one.alone or ''
+    one.ruled, one.adapted, one.alone = tonumber(one.ruled or ''), tonumber(one.adapted or ''), one.alone or ''
     one.has = redis.call('SCARD', p .. ':h:' .. name)
     pools[name] = one
   end
@@ -69,8 +69,7 @@ local function set(name, field, value)
 end
 local function most(name)
   local one = pool(name)
-  if one.ruled == nil then return one.limit end
-  return math.min(one.ruled, one.limit)
+  return math.min(one.limit, one.ruled or one.limit, one.adapted or one.limit)
 end
 local function estimate_of(name)
   local average = pool(name).average

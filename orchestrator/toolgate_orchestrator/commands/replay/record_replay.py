@@ -164,7 +164,7 @@ class RecordReplay:
             return
         told = {"decision_id": decision.id, "tool": effect.call.tool, "session": one.question.session}
         self.gate.note("tool:selected", told)
-        kept = ("seconds", "success", "error", "cost") if ran_so else ()
+        kept = ("seconds", "success", "error", "cost", "signal", "retry_after") if ran_so else ()
         ran = {name: one.ran[name] for name in kept if one.ran and name in one.ran}
         event = str(one.ran["event"]) if ran_so and one.ran else "tool:post"
         self.gate.note(event, {"success": True, **told, **ran})

@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator, model_validator
 from toolgate_bus.config.check import StrictModel
+from toolgate_bus.facts.validation import MAX_SIGNAL, SIGNAL
 from toolgate_bus.protocol.events import ToolSelecting
 from toolgate_bus.queues.queue import MAX_LEVEL, MAX_LIMIT, MAX_NEEDS, MAX_WEIGHT, MIN_WEIGHT, Need
 from toolgate_bus.ruling.conditions import globs
@@ -24,6 +25,10 @@ Name = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_.
 Weight = Annotated[float, Field(ge=MIN_WEIGHT, le=MAX_WEIGHT)]
 Level = Annotated[int, Field(ge=-MAX_LEVEL, le=MAX_LEVEL)]
 By = Annotated[str, Field(max_length=300)]
+Signal = (
+    Annotated[int, Field(ge=100, le=599)]
+    | Annotated[str, Field(min_length=1, max_length=MAX_SIGNAL, pattern=rf"^{SIGNAL.pattern}$")]
+)
 
 
 def _check_by(by: str) -> str:
@@ -67,6 +72,25 @@ class Together(StrictModel):
     """The calls that may be in the pool together: one glob or several"""
 
 
+class Adaptive(StrictModel):
+    """How far a tool's own errors let its pool go."""
+
+    min: Annotated[int, Field(ge=1, le=MAX_LIMIT)] = 1
+    """Never fewer at a time"""
+    signals: Annotated[tuple[Signal, ...], Field(max_length=100)] = (429, "timeout")
+    """What says that it was too much: a status of HTTP, `timeout`, a code or the type of the tool's error.
+    A Retry-After always does"""
+    climb_s: Annotated[float, Field(ge=0, le=86_400)] = 5.0
+    """So long after a change it is raised by one, if as many calls as it allows ended well meanwhile"""
+    pause_s: Annotated[float, Field(ge=0, le=3600)] = 30.0
+    """So long at most nothing is given after a Retry-After"""
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The signals as facts name them."""
+        return frozenset(map(str, self.signals))
+
+
 class PoolConfig(CallMatcher):
     """Something of which so much can be used at a time, in the whole fleet."""
 
@@ -86,6 +110,14 @@ class PoolConfig(CallMatcher):
     """Whose turn it is within a class: see below"""
     priority: Priority | None = None
     """Who goes first: see below"""
+    adaptive: Adaptive | None = None
+    """The tool's own errors halve the limit, and it climbs again: see below"""
+
+    @model_validator(mode="after")
+    def _check_bounds(self) -> "PoolConfig":
+        if self.adaptive is not None and self.adaptive.min > self.most:
+            raise ValueError(f"adaptive: min is {self.adaptive.min}, and the limit {self.most}")
+        return self
 
     @property
     def most(self) -> int:

@@ -17,6 +17,7 @@ from toolgate_bus.queues.queue_redis import Grant, SlotQueue
 from toolgate_bus.telemetry.loggers import get_logger
 
 from toolgate_schedulers.author.scheduler import SchedulerContext
+from toolgate_schedulers.shipped.slots.cap_keeper import CapKeeper
 
 LEASE_S: Final = 3.0
 TICK_S: Final = 0.5
@@ -70,8 +71,10 @@ class SlotKeeper:
         queue: SlotQueue,
         pass_on: Callable[[Grant], Coroutine[Any, Any, bool]],
         deny: Callable[[Expiry], Coroutine[Any, Any, bool]],
+        caps: CapKeeper,
     ) -> None:
         self._context, self._queue, self._pass_on, self._deny = context, queue, pass_on, deny
+        self._caps = caps
         self._facts, self._store = context.shared.facts, context.store
         apart = "-shadow" if context.shadow else ""
         self._name, self._replica = f"slots{apart}:{context.name}", context.replica.encode()
@@ -99,6 +102,7 @@ class SlotKeeper:
         """Keep the slots for as long as this replica leads."""
         self._facts.resume(await self._places())
         self._untold = UntoldGrants()
+        await self._caps.start()
         following = asyncio.create_task(self._follow())
         try:
             renewed = mended = float("-inf")
@@ -108,6 +112,7 @@ class SlotKeeper:
                 if now - renewed >= RENEW_S:
                     renewed = now
                     await self._queue.renew(living)
+                await self._caps.tick()
                 if now >= settled:  # after an outage the living come back one after the other
                     given, expired = await self._queue.lapse(living)
                     self.tell(given)
@@ -129,6 +134,7 @@ class SlotKeeper:
         """Free what ends, as the facts tell of it."""
         while True:
             facts = await self._facts.next()
+            await self._caps.hear(facts)
             if ended := list(dict.fromkeys(filter(None, map(ended_by, facts)))):
                 self.tell(await self._queue.end(ended))
             self._read = pack(self._facts.positions)

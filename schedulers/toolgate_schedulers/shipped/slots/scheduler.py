@@ -20,6 +20,7 @@ from toolgate_bus.queues.queue_redis import Grant
 from toolgate_bus.transport.redis.tasks import Backoff
 
 from toolgate_schedulers.author.scheduler import SchedulerContext, asking
+from toolgate_schedulers.shipped.slots.cap_keeper import CapKeeper
 from toolgate_schedulers.shipped.slots.config import (
     PoolConfig,
     SlotsConfig,
@@ -52,7 +53,8 @@ class Slots:
     async def start(self, context: SchedulerContext) -> None:
         """Begin to keep what all replicas of this name share."""
         self._context, self._queue = context, context.shared.slots.find(context.name)
-        self._keeper = SlotKeeper(context, self._queue, self.pass_on, self.deny)
+        caps = CapKeeper(self._queue.caps, self.config.pools)
+        self._keeper = SlotKeeper(context, self._queue, self.pass_on, self.deny, caps)
         self._keeping = asyncio.create_task(self._keeper.run())
 
     async def stop(self) -> None:
