@@ -1,0 +1,112 @@
+"""What a rule on order sees of the calls before: from facts alone, bounded, denied calls not among them."""
+
+import pytest
+from toolgate_bus.protocol.events import ToolSelecting
+from toolgate_schedulers.shipped import policy_order
+from toolgate_schedulers.shipped.policy_order import CallHistory, Need
+
+pytestmark = pytest.mark.pure
+
+
+def decided(id_="a", tool="run_tests", at=0.0, session="s", root="r", **arguments):
+    """The fact of a call that was allowed; tool None: denied."""
+    return {
+        "event": "decision",
+        "id": id_,
+        "at": at,
+        "final_tool": tool,
+        "final_input": arguments,
+        "session": session,
+        "root_session": root,
+    }
+
+
+def ended(id_="a", at=1.0, event="tool:post", **more):
+    """The fact of its end."""
+    return {"event": event, "decision_id": id_, "at": at, **more}
+
+
+def judge(facts, now=2.0, unseen=False, session="s", arguments=None, **need):
+    """What is said to a deploy of that session."""
+    history = CallHistory(("run_*", "deploy"))
+    for fact in facts:
+        history.read(fact)
+    call = ToolSelecting(
+        id="d" * 32, tool_name="deploy", session=session, root_session="r", tool_input=arguments or {}
+    )
+    return history.judge(Need(tool=("run_tests",), **need), call, now, unseen)
+
+
+@pytest.mark.parametrize(
+    ("facts", "need", "state"),
+    [
+        ([], {}, "unmet"),
+        ([decided()], {}, "under way"),
+        ([decided(tool=None)], {}, "unmet"),
+        ([decided(), ended()], {}, "met"),
+        ([decided(), ended(success=False)], {}, "unmet"),
+        ([decided(), ended(event="tool:error"), ended(success=False)], {}, "unmet"),
+        ([decided(), ended(event="tool:error")], {"success": None}, "met"),
+        ([decided(), ended(event="tool:error")], {"success": False}, "met"),
+        ([decided(), ended(event="tool:unused")], {"success": None}, "unmet"),
+        ([decided(), ended()], {"within_s": 0.5}, "unmet"),
+        ([decided(), ended(), decided("b")], {}, "met"),
+        ([decided(), ended(success=False), decided("b")], {}, "under way"),
+        ([decided(session="other"), ended()], {}, "unmet"),
+        ([decided(session="other"), ended()], {"scope": "tree"}, "met"),
+        ([decided(session="other", root="q"), ended()], {"scope": "tree"}, "unmet"),
+        ([decided(tool="run_lint"), ended()], {}, "unmet"),
+    ],
+)
+def test_a_need_is_met_under_way_or_unmet(facts, need, state):
+    assert judge(facts, **need) == state
+
+
+def test_the_same_value_is_asked_for_by_path():
+    tested = [decided(branch="main"), ended()]
+    pair = {"$.target": "$.branch"}
+    assert judge(tested, arguments={"target": "main"}, same=pair) == "met"
+    assert judge(tested, arguments={"target": "next"}, same=pair) == "unmet"
+    assert judge(tested, arguments={}, same=pair) == "unmet"
+
+
+def test_what_cannot_be_seen_counts_as_the_caller_says():
+    tested = [decided(order='{"id": 1}'), ended()]
+    pair = {"order.id": "order.id"}
+    arguments = {"order": '{"id": 1}'}
+    assert judge(tested, arguments=arguments, same=pair) == "unmet"
+    assert judge(tested, arguments=arguments, same=pair, unseen=True) == "met"
+
+
+def test_calls_that_ran_or_run_are_counted_and_denied_ones_are_not():
+    history = CallHistory(("deploy",))
+    for fact in (
+        decided("a", "deploy"),
+        ended("a"),
+        decided("b", "deploy", at=5.0),
+        decided("c", None),
+        decided("d", "deploy"),
+        ended("d", event="tool:unused"),
+    ):
+        history.read(fact)
+    call = ToolSelecting(id="e", tool_name="deploy", session="s", root_session="r")
+    assert history.count(call, "session", 60.0, 6.0) == 2
+    assert history.count(call, "session", 1.0, 6.0) == 1
+
+
+def test_only_an_end_that_was_waited_for_is_told():
+    history = CallHistory(("run_*",))
+    assert not history.read(ended())
+    assert not history.read(decided())
+    assert history.read(ended())
+    assert not history.read(ended())
+
+
+def test_the_oldest_is_forgotten_when_there_are_too_many(monkeypatch):
+    monkeypatch.setattr(policy_order, "MAX_SCOPES", 4)
+    monkeypatch.setattr(policy_order, "MAX_RUNNING", 3)
+    history = CallHistory(("run_*",))
+    for number in range(10):
+        history.read(decided(f"a{number}", session=f"s{number}", root=f"r{number}"))
+    assert len(history._scopes) == 4
+    assert len(history._places) == 3
