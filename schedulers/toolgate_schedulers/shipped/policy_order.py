@@ -6,12 +6,13 @@ Times are those of the facts: seconds by the clock of the orchestrator that wrot
 """
 
 from collections import OrderedDict, deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Final, Literal, NamedTuple
 
 from pydantic import Field
 from toolgate_bus.config.check import StrictModel
+from toolgate_bus.protocol import placeholders
 from toolgate_bus.protocol.events import ToolSelecting
 from toolgate_bus.ruling.conditions.arguments import MISSING, UNSEEN, readings
 from toolgate_bus.ruling.conditions.conditions import Globs, Truth, any_glob, every, same
@@ -27,7 +28,7 @@ MAX_TOOLS: Final = 64
 _ENDS: Final = frozenset(("tool:post", "tool:error", "tool:unused"))
 
 
-class Need(StrictModel):
+class Precondition(StrictModel):
     """What must have happened before a call, or must not have."""
 
     tool: Globs
@@ -42,7 +43,7 @@ class Need(StrictModel):
     """`session`, or `tree`: the session and all that belong to the same root."""
 
 
-class Run(NamedTuple):
+class PastCall(NamedTuple):
     """One call that ran, or runs: `success` None."""
 
     id: str
@@ -52,25 +53,26 @@ class Run(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Kept:
+class _ScopeHistory:
     """Of one scope, by tool."""
 
-    ended: OrderedDict[str, deque[Run]] = field(default_factory=OrderedDict)
-    running: dict[str, dict[str, Run]] = field(default_factory=dict)
+    ended: OrderedDict[str, deque[PastCall]] = field(default_factory=OrderedDict)
+    running: dict[str, dict[str, PastCall]] = field(default_factory=dict)
 
 
-class _Place(NamedTuple):
+class _CallPlace(NamedTuple):
     tool: str
     scopes: tuple[tuple[Scope, str], ...]
 
 
 class CallHistory:
-    """Calls of the tools that match `watched`, by scope."""
+    """Calls of the tools that match `watched`, by scope; of their arguments only what `paths` may lead to."""
 
-    def __init__(self, watched: Globs) -> None:
+    def __init__(self, watched: Globs, paths: Iterable[str] = ()) -> None:
         self._watched = watched
-        self._scopes: OrderedDict[tuple[Scope, str], _Kept] = OrderedDict()
-        self._places: OrderedDict[str, _Place] = OrderedDict()
+        self._names = tuple({_first_name(path) for path in paths})
+        self._scopes: OrderedDict[tuple[Scope, str], _ScopeHistory] = OrderedDict()
+        self._places: OrderedDict[str, _CallPlace] = OrderedDict()
         """By decision: where the calls are that run."""
 
     def read(self, fact: Mapping[str, Any]) -> bool:
@@ -86,13 +88,22 @@ class CallHistory:
         tool, id_ = fact.get("final_tool"), fact["id"]
         if tool is None or id_ in self._places or not any_glob(self._watched, tool):
             return
-        run = Run(id_, float(fact["at"]), fact.get("final_input") or {}, None)
-        place = _Place(tool, tuple(_scopes(fact.get("session", ""), fact.get("root_session", ""))))
+        run = PastCall(id_, float(fact["at"]), self._needed(fact.get("final_input") or {}), None)
+        place = _CallPlace(tool, tuple(_scopes(fact.get("session", ""), fact.get("root_session", ""))))
         self._places[id_] = place
         for scope in place.scopes:
             self._open(scope).running.setdefault(tool, {})[id_] = run
         if len(self._places) > MAX_RUNNING:
             self._stop(next(iter(self._places)))
+
+    def _needed(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+        if placeholders.stands_for_all(arguments):
+            return arguments
+        return {
+            key: value
+            for key, value in arguments.items()
+            if any(key == name or key.startswith(f"{name}.") for name in self._names)
+        }
 
     def _end(self, id_: str, fact: Mapping[str, Any]) -> bool:
         """A tool that raised is told of twice: the first counts."""
@@ -106,7 +117,7 @@ class CallHistory:
                 self._add(self._open(scope), place.tool, ended)
         return True
 
-    def _stop(self, id_: str) -> tuple[_Place, Run | None]:
+    def _stop(self, id_: str) -> tuple[_CallPlace, PastCall | None]:
         place, run = self._places.pop(id_), None
         for scope in place.scopes:
             if (kept := self._scopes.get(scope)) and (running := kept.running.get(place.tool)):
@@ -115,20 +126,20 @@ class CallHistory:
                     del kept.running[place.tool]
         return place, run
 
-    def _add(self, kept: _Kept, tool: str, run: Run) -> None:
+    def _add(self, kept: _ScopeHistory, tool: str, run: PastCall) -> None:
         kept.ended.setdefault(tool, deque(maxlen=MAX_CALLS)).append(run)
         kept.ended.move_to_end(tool)
         if len(kept.ended) > MAX_TOOLS:
             kept.ended.popitem(last=False)
 
-    def _open(self, scope: tuple[Scope, str]) -> _Kept:
-        kept = self._scopes.setdefault(scope, _Kept())
+    def _open(self, scope: tuple[Scope, str]) -> _ScopeHistory:
+        kept = self._scopes.setdefault(scope, _ScopeHistory())
         self._scopes.move_to_end(scope)
         if len(self._scopes) > MAX_SCOPES:
             self._scopes.popitem(last=False)
         return kept
 
-    def judge(self, need: Need, call: ToolSelecting, now: float, unseen: bool) -> State:
+    def judge(self, need: Precondition, call: ToolSelecting, now: float, unseen: bool) -> State:
         """Whether what is needed has happened before a call, or may yet: its producer runs.
 
         `unseen` is what counts where `same` looks at a value that did not travel: False for `after`,
@@ -154,6 +165,10 @@ class CallHistory:
         return len(running) + sum(now - run.at <= within_s for run in ended)
 
 
+def _first_name(path: str) -> str:
+    return path.removeprefix("$.").replace(r"\.", "\0").partition(".")[0].replace("\0", ".")
+
+
 def _scopes(session: str, root: str) -> Iterator[tuple[Scope, str]]:
     yield "session", session
     yield "tree", root or session
@@ -163,22 +178,22 @@ def _scope_of(scope: Scope, call: ToolSelecting) -> tuple[Scope, str]:
     return scope, call.session if scope == "session" else call.root_session or call.session
 
 
-def _of(ended: Mapping[str, deque[Run]], globs: Globs) -> Iterator[Run]:
+def _of(ended: Mapping[str, deque[PastCall]], globs: Globs) -> Iterator[PastCall]:
     for tool, runs in ended.items():
         if any_glob(globs, tool):
             yield from reversed(runs)
 
 
-def _of_running(kept: _Kept, globs: Globs) -> Iterator[Mapping[str, Run]]:
+def _of_running(kept: _ScopeHistory, globs: Globs) -> Iterator[Mapping[str, PastCall]]:
     return (runs for tool, runs in kept.running.items() if any_glob(globs, tool))
 
 
-def _fits(need: Need, call: ToolSelecting, run: Run, unseen: bool) -> bool:
+def _fits(need: Precondition, call: ToolSelecting, run: PastCall, unseen: bool) -> bool:
     truth = every(_agree(here, there, call, run) for here, there in need.same.items())
     return unseen if truth is None else truth
 
 
-def _agree(here: str, there: str, call: ToolSelecting, run: Run) -> Truth:
+def _agree(here: str, there: str, call: ToolSelecting, run: PastCall) -> Truth:
     """Alike in every reading of both paths, in none, or not to be told; what is not there is like nothing."""
     pairs = [
         (one, other)

@@ -3,7 +3,7 @@
 import pytest
 from toolgate_bus.protocol.events import ToolSelecting
 from toolgate_schedulers.shipped import policy_order
-from toolgate_schedulers.shipped.policy_order import CallHistory, Need
+from toolgate_schedulers.shipped.policy_order import CallHistory, Precondition
 
 pytestmark = pytest.mark.pure
 
@@ -28,13 +28,13 @@ def ended(id_="a", at=1.0, event="tool:post", **more):
 
 def judge(facts, now=2.0, unseen=False, session="s", arguments=None, **need):
     """What is said to a deploy of that session."""
-    history = CallHistory(("run_*", "deploy"))
+    history = CallHistory(("run_*", "deploy"), need.get("same", {}).values())
     for fact in facts:
         history.read(fact)
     call = ToolSelecting(
         id="d" * 32, tool_name="deploy", session=session, root_session="r", tool_input=arguments or {}
     )
-    return history.judge(Need(tool=("run_tests",), **need), call, now, unseen)
+    return history.judge(Precondition(tool=("run_tests",), **need), call, now, unseen)
 
 
 @pytest.mark.parametrize(
@@ -68,6 +68,13 @@ def test_the_same_value_is_asked_for_by_path():
     assert judge(tested, arguments={"target": "main"}, same=pair) == "met"
     assert judge(tested, arguments={"target": "next"}, same=pair) == "unmet"
     assert judge(tested, arguments={}, same=pair) == "unmet"
+
+
+def test_of_arguments_only_those_that_a_path_may_lead_to_are_kept():
+    history = CallHistory(("run_*",), ("$.order.id", r"a\.b"))
+    history.read(decided(**{"order": {"id": 1}, "order.id": 2, "a.b": 3, "a": 4, "text": "x" * 9000}))
+    run = history._scopes["session", "s"].running["run_tests"]["a"]
+    assert run.arguments == {"order": {"id": 1}, "order.id": 2, "a.b": 3}
 
 
 def test_what_cannot_be_seen_counts_as_the_caller_says():
