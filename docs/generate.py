@@ -41,7 +41,7 @@ from toolgate_orchestrator.modules.provider_openai.config import OpenAIConfig
 from toolgate_orchestrator.modules.tool_delegate import DelegateConfig
 from toolgate_orchestrator.turn.goal_config import GoalConfig
 from toolgate_orchestrator.turn.loop_config import ParallelConfig
-from toolgate_schedulers.shipped import policy
+from toolgate_schedulers.shipped import policy, policy_needs
 from toolgate_schedulers.shipped.approval import config as approval
 from toolgate_schedulers.shipped.cost_aware.config import Budget, CostAwareConfig, Price
 from toolgate_schedulers.shipped.cost_aware.llm_prices import LlmConfig, ModelPrice
@@ -179,6 +179,8 @@ _KEYS: Final[dict[str, tuple[type[BaseModel], type[BaseModel] | None]]] = {
     "tool-delegate": (DelegateConfig, None),
     "a policy": (PolicyConfig, None),
     "a rule": (policy.PolicyRule, CallMatcher),
+    "a call before": (policy_needs.Precondition, None),
+    "at_most": (policy_needs.CallCount, None),
     "a rule or route": (CallMatcher, None),
     "a router": (RouterConfig, None),
     "a route": (Route, CallMatcher),

@@ -17,6 +17,12 @@ ABOUT: Final = (
 )
 """What rules of policy and approval have in common with routes."""
 
+PRECONDITION: Final = (
+    "tool success within_s same scope when when.*.equals when.*.in when.*.glob when.*.matches when.*.gt "
+    "when.*.gte when.*.lt when.*.lte when.*.exists"
+)
+"""What a rule on order says of the calls before."""
+
 
 def _in(where: str, options: str) -> str:
     return " ".join(f"{where}.{option}" for option in options.split())
@@ -106,6 +112,12 @@ TESTED: Final[dict[str, dict[str, str]]] = {
             f"rules {_in('rules.*', ABOUT)} rules.*.tools rules.*.action rules.*.unknown rules.*.mode "
             "rules.*.reason rules.*.prompt rules.*.options rules.*.timeout_s default"
         ),
+        "test_policy_order.py::test_a_call_is_ruled_on_by_what_came_before_it_in_its_session_tree_or_label": (
+            f"{_in('rules.*', 'after unless_after at_most')} {_in('rules.*.after', PRECONDITION)} "
+            f"{_in('rules.*.unless_after', PRECONDITION)} {_in('rules.*.at_most', 'n within_s scope')}"
+        ),
+        "test_policy_order.py::"
+        "test_a_call_waits_for_one_that_is_under_way_and_is_denied_when_that_fails": "rules.*.wait_s",
     },
     "rate-limit": {
         "test_limits.py::test_calls_are_counted_together_by_session_tree_agent_tool_label_or_in_the_fleet": (

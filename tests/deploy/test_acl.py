@@ -346,7 +346,7 @@ FORBIDDEN = [
     (SCHEDULER_USERS, "GET", f"{STORE}hold:somebody:1:0"),
     (SCHEDULER_USERS, "GETDEL", f"{STORE}hold:somebody:1:0"),
     *(((f"scheduler-{name}",), "XADD", f"{IN}{name}", *ADD) for name in SCHEDULERS),
-    (("scheduler-policy", "scheduler-archivist"), "XREAD", "STREAMS", f"{FACTS}o1", "0"),
+    (("scheduler-rate-limit", "scheduler-archivist"), "XREAD", "STREAMS", f"{FACTS}o1", "0"),
     (
         tuple(role for role in SCHEDULER_USERS if role != "scheduler-approval"),
         "GET",

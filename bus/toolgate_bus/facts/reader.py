@@ -211,6 +211,12 @@ class FactsReader(FactStream):
                 self._drained.discard(name)
         return await self._next(alive)
 
+    @override
+    def expect(self, orchestrator: str) -> bool:
+        is_new = orchestrator not in self._last
+        self._last.setdefault(orchestrator, FIRST_ID)
+        return is_new
+
     @property
     def positions(self) -> dict[str, str]:
         """How far each writer's stream was read: id of the last entry."""

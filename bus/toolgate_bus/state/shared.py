@@ -1,7 +1,8 @@
 """Makes what the schedulers of a namespace share: on a server, or in memory for one process."""
 
 import asyncio
-from collections.abc import Mapping
+import time
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 from toolgate_bus.budgets.epoch_file import find_epoch_file
@@ -79,15 +80,30 @@ class MemoryFacts(FactStream):
     def tell(self, event: str, orchestrator: str = "o", **fields: Any) -> None:
         """Add a fact."""
         self.living.add(orchestrator)
-        self._facts.append(
-            {**fields, "event": event, "orchestrator": orchestrator, "seq": len(self._facts) + 1}
-        )
+        entry = f"{int(time.time() * 1000)}-0"
+        told = {"event": event, "orchestrator": orchestrator, "seq": len(self._facts) + 1}
+        self._facts.append({"entry": entry, **fields, **told})
 
     async def next(self) -> list[dict[str, Any]]:
         """The facts told since the last call; gives way, as the real ones wait."""
         await asyncio.sleep(0)
         read, self._read = self._read, len(self._facts)
         return self._facts[read:]
+
+    async def read_stored(self, since_ms: int | None = None) -> AsyncIterator[dict[str, Any]]:
+        """Those told up to now; `next` goes on from there."""
+        self._read = len(self._facts)
+        for fact in self._facts[: self._read]:
+            if since_ms is None or int(fact["entry"].partition("-")[0]) >= since_ms:
+                yield fact
+
+    async def now_ms(self) -> int:
+        """This machine's time."""
+        return int(time.time() * 1000)
+
+    def expect(self, orchestrator: str) -> bool:
+        """All are read."""
+        return False
 
     @property
     def positions(self) -> dict[str, str]:

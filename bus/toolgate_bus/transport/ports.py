@@ -5,7 +5,7 @@ Nothing here imports a server's library. All bytes are opaque at this level: `co
 them. Times called `age` or `seconds` are durations; no two machines' clocks are ever compared.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
@@ -327,6 +327,18 @@ class FactStream(Protocol):
 
     async def next(self) -> list[dict[str, Any]]:
         """The facts that came since the last call, each with its `orchestrator`; waits a moment."""
+
+    def read_stored(self, since_ms: int | None = None) -> AsyncIterator[dict[str, Any]]:
+        """The facts that are still kept, oldest first; `next` goes on from there.
+
+        `since_ms` leaves out what was written before, in milliseconds of the server's clock.
+        """
+
+    async def now_ms(self) -> int:
+        """The server's own time, in milliseconds."""
+
+    def expect(self, orchestrator: str) -> bool:
+        """Read the facts of one that the roster need not have told of yet; False if they are read already."""
 
     @property
     def positions(self) -> dict[str, str]:

@@ -7,19 +7,32 @@ Where an argument that a rule looks at could not be seen (a placeholder, two rea
 denies or asks, and does not if it allows; `unknown: allow` turns that round.
 A sub-agent's call is ruled on as its own and as each agent's above it, and the strictest counts: what
 is denied to an agent, it cannot have done by another.
+A rule may look at what came before a call (`after`, `unless_after`, `at_most`): where that is not as it
+says, the call is denied, or waits; where it is, the rule's action counts. Only a policy with such rules
+reads facts.
 """
 
-from collections.abc import Sequence
-from typing import Annotated, Any, ClassVar, Literal
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from itertools import chain
+from types import MappingProxyType
+from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import AfterValidator, BaseModel, Field, model_validator
 from toolgate_bus.config.check import StrictModel
-from toolgate_bus.protocol.events import AskUser, Continue, Deny, ToolSelecting, Verdict
+from toolgate_bus.protocol.events import AskUser, Continue, Deny, Phase, ToolSelecting, Verdict
 from toolgate_bus.protocol.llm import add_selector
 from toolgate_bus.protocol.names import MAX_REASON, MAX_RULE
-from toolgate_bus.ruling.conditions.conditions import Globs, Truth
-from toolgate_bus.ruling.conditions.matching import CallMatcher, Unknown, check_unique, describe_unseen
+from toolgate_bus.ruling.conditions import globs
+from toolgate_bus.ruling.conditions.conditions import Truth
+from toolgate_bus.ruling.conditions.matching import Unknown, check_unique, describe_unseen
 from toolgate_bus.ruling.merge import ORDER
+
+from toolgate_schedulers.author.scheduler import SchedulerContext
+from toolgate_schedulers.shipped.policy_keeper import OrderKeeper
+from toolgate_schedulers.shipped.policy_needs import OrderMatcher
+from toolgate_schedulers.shipped.policy_order import CallHistory
+from toolgate_schedulers.shipped.policy_verdicts import UNKNOWN, Past, check_order
 
 Action = Literal["allow", "deny", "ask"]
 Text = Annotated[str, Field(min_length=1, max_length=2000)]
@@ -29,15 +42,17 @@ _ONLY_ASK = ("prompt", "options", "timeout_s")
 _ALLOWED = Continue()
 _DEFAULT = "default"
 _WOULD = {"deny": "denied", "ask": "asked a person"}
+_STRICTNESS: Final[Mapping[str, float]] = MappingProxyType({**ORDER, "hold": 0.5})
+MAX_NAMES: Final = 4096
+"""Names of tools for which it is remembered which rules may be about them."""
 
 
-class PolicyRule(CallMatcher):
+class PolicyRule(OrderMatcher):
     """What happens to the calls that fit. Denials call it by its name, or `rule 1` and so on."""
 
-    tools: Globs
-    """One glob or several."""
-    action: Action
-    """`allow`, `deny` or `ask` (a person)."""
+    action: Action | None = None
+    """`allow`, `deny` or `ask` (a person). A rule with `after`, `unless_after` or `at_most` needs none: what
+    they let pass goes on to the rules below."""
     mode: Literal["enforce", "observe"] = "enforce"
     """`observe`: the rule lets its calls go on to the rules below; if the call runs, the reason of the
     policy's verdict in `toolgate decisions` says what the rule would have done. For `deny` and `ask`. To
@@ -55,17 +70,31 @@ class PolicyRule(CallMatcher):
     """Seconds the person has (300 where nothing is said); then the call is denied."""
 
     @model_validator(mode="after")
+    def _says_when(self) -> "PolicyRule":
+        if self.action is None and not self.is_ordered:
+            raise ValueError("action: is required: allow, deny or ask")
+        if self.action == "deny" and self.is_ordered:
+            raise ValueError(
+                "action: after, unless_after and at_most deny by themselves: give allow or ask for the calls "
+                "that they let pass, or no action"
+            )
+        if self.mode == "observe" and self.wait_s is not None:
+            raise ValueError("wait_s: a rule that only observes has no call wait")
+        return self
+
+    @model_validator(mode="after")
     def _consistent(self) -> "PolicyRule":
         given = [field for field in _ONLY_ASK if getattr(self, field) is not None]
         if given and self.action != "ask":
             raise ValueError(f"{given[0]}: only for action: ask, not for {self.action}")
-        if self.mode == "observe" and self.action == "allow":
+        if self.mode == "observe" and self.action == "allow" and not self.is_ordered:
             raise ValueError("mode: observe is for deny and ask: an allow that changes nothing says nothing")
         return self
 
     def fits(self, truth: Truth) -> bool:
         """Whether it rules on a call that it is about, is not about, or cannot tell."""
-        return (self.action == "allow") is (self.unknown == "allow") if truth is None else truth
+        allows = self.action == "allow" and not self.is_ordered
+        return allows is (self.unknown == "allow") if truth is None else truth
 
 
 class PolicyConfig(StrictModel):
@@ -82,42 +111,83 @@ class PolicyConfig(StrictModel):
             raise ValueError("says nothing: give rules, or a default (allow, deny or ask)")
         return self
 
+    @cached_property
+    def order_rules(self) -> "tuple[PolicyRule, ...]":
+        """The rules that look at what came before a call."""
+        return tuple(rule for rule in self.rules if rule.is_ordered)
 
-def rule_on(config: PolicyConfig, call: ToolSelecting) -> Verdict:
+    @cached_property
+    def _by_tool(self) -> dict[str, tuple[tuple[int, PolicyRule], ...]]:
+        return {}
+
+    def rules_for(self, tool: str) -> tuple[tuple[int, PolicyRule], ...]:
+        """The rules that may be about a tool, by number (from 0)."""
+        found = self._by_tool.get(tool)
+        if found is None:
+            found = tuple(
+                (number, rule)
+                for number, rule in enumerate(self.rules)
+                if globs.fits(rule.tools, tool) is not False
+            )
+            if len(tool) <= globs.SHORT:
+                if len(self._by_tool) >= MAX_NAMES:
+                    self._by_tool.clear()
+                self._by_tool[tool] = found
+        return found
+
+
+def rule_on(config: PolicyConfig, call: ToolSelecting, past: Past = UNKNOWN) -> Verdict:
     """What the policy says of a call: the strictest of what it says to the agents of its lineage."""
-    return explain_ruling(config, call)[0]
+    return explain_ruling(config, call, past)[0]
 
 
-def explain_ruling(config: PolicyConfig, call: ToolSelecting) -> tuple[Verdict, tuple[int, ...]]:
+def explain_ruling(
+    config: PolicyConfig, call: ToolSelecting, past: Past = UNKNOWN
+) -> tuple[Verdict, tuple[int, ...]]:
     """The verdict on a call, and the numbers (from 0) of the rules that it comes from, observers included.
 
     The rule that decides stands last; where it is the default, there is none but observers.
     """
-    verdict, fired = _rule_for_one(config, call)
+    verdict, fired = _rule_for_one(config, call, past)
     for agent in dict.fromkeys(call.lineage):
         if agent == call.agent or isinstance(verdict, Deny):
             continue
-        above, rules = _rule_for_one(config, call.model_copy(update={"agent": agent}))
-        if ORDER[above.action] < ORDER[verdict.action]:
+        above, rules = _rule_for_one(config, call.model_copy(update={"agent": agent}), past)
+        if _STRICTNESS[above.action] < _STRICTNESS[verdict.action]:
             reason = f"{above.reason}, as for {agent}, for whom {call.agent or 'this agent'} works"
             verdict, fired = above.model_copy(update={"reason": reason[:MAX_REASON]}), (*fired, *rules)
     return verdict, fired
 
 
-def _rule_for_one(config: PolicyConfig, call: ToolSelecting) -> tuple[Verdict, tuple[int, ...]]:
+def _rule_for_one(config: PolicyConfig, call: ToolSelecting, past: Past) -> tuple[Verdict, tuple[int, ...]]:
     observed: list[str] = []
     fired: list[int] = []
-    for number, rule in enumerate(config.rules):
+    for number, rule in config.rules_for(call.tool_name):
         truth = rule.about(rule.tools, call)
         if truth is False or not rule.fits(truth):
             continue
-        fired.append(number)
         name = name_of(rule, number)
+        verdict = _apply_rule(rule, name, call, truth, past)
+        if verdict is None:
+            continue
+        fired.append(number)
         if rule.mode == "enforce":
-            verdict = _verdict(rule, name, call, "" if truth else f"; {describe_unseen(rule, call)}")
             return _add_observations(verdict, observed), tuple(fired)
-        observed.append(f"{name} would have {_WOULD[rule.action]}")
+        what = "deny" if isinstance(verdict, Deny) else "ask"
+        observed.append(f"{name} would have {_WOULD[what]}")
     return _add_observations(_default(config.default, call), observed), tuple(fired)
+
+
+def _apply_rule(rule: PolicyRule, name: str, call: ToolSelecting, truth: Truth, past: Past) -> Verdict | None:
+    """What a rule says of a call that it is about, or may be; None: nothing, those below rule."""
+    if rule.is_ordered:
+        barrier = check_order(rule, name, call, past, rule.reason)
+        if barrier is not None:
+            return barrier
+        is_silent = rule.action == "allow" and (truth is None or rule.mode == "observe")
+        if rule.action is None or is_silent:
+            return None
+    return _verdict(rule, name, call, "" if truth else f"; {describe_unseen(rule, call)}")
 
 
 def name_of(rule: PolicyRule, number: int) -> str:
@@ -172,6 +242,47 @@ class Policy:
         self.config = config
         self.tools = add_selector(self.tools, (glob for rule in config.rules for glob in rule.tools))
 
+        self._keeper: OrderKeeper | None = None
+
+    async def start(self, context: SchedulerContext) -> None:
+        """Learn from the facts what came before, where a rule wants to know."""
+        ordered = self.config.order_rules
+        if not ordered:
+            return
+        history = CallHistory(
+            tuple(chain.from_iterable(rule.list_globs() for rule in ordered)),
+            chain.from_iterable(rule.list_paths() for rule in ordered),
+            tuple(chain.from_iterable(rule.list_labels() for rule in ordered)),
+        )
+        longest = max(rule.wait_s or 0.0 for rule in ordered)
+        self._keeper = OrderKeeper(context, history, self._rule, longest)
+        await self._keeper.start()
+
+    async def stop(self) -> None:
+        """Read no more facts."""
+        if self._keeper is not None:
+            await self._keeper.stop()
+
     async def decide(self, call: ToolSelecting) -> Verdict:
         """Rule on one call."""
-        return rule_on(self.config, call)
+        keeper = self._keeper
+        if keeper is None:
+            return rule_on(self.config, call)
+        ordered = [rule for _, rule in self.config.rules_for(call.tool_name) if rule.is_ordered]
+        if ordered:
+            # By these a call may run until something is heard: all is to be heard first.
+            is_final = all(rule.unless_after is None and rule.at_most is None for rule in ordered)
+            return await keeper.decide(call, is_final)
+        keeper.note(call)
+        verdict = rule_on(self.config, call)
+        if isinstance(verdict, Deny):
+            keeper.note_denied(call)
+        return verdict
+
+    async def withdraw(self, decision: str, phase: Phase) -> None:
+        """Nobody waits for an answer any longer."""
+        if self._keeper is not None:
+            self._keeper.withdraw(decision, phase)
+
+    def _rule(self, call: ToolSelecting, past: Past) -> Verdict:
+        return rule_on(self.config, call, past)

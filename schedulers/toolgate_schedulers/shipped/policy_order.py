@@ -1,121 +1,187 @@
 """What happened before a call, as rules on order need it: a bounded history, read from facts. Pure.
 
-Reads no stream, keeps no time and gives no verdict: facts and the time come in, `met`, `under way` or
-`unmet` goes out. Only tools that a rule names are kept. A call that was denied is not in it.
-Times are those of the facts: seconds by the clock of the orchestrator that wrote them.
+Reads no stream, keeps no time and gives no verdict: facts, questions and the time come in, `met`, `under
+way` or `unmet` goes out. Only tools that a rule names are kept, and of their arguments what a rule looks
+at. A call that was denied is not in it. Times are those of the facts' entries: seconds by the server's
+clock, which all replicas read alike.
 """
 
 from collections import OrderedDict, deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
-from pydantic import Field
-from toolgate_bus.config.check import StrictModel
-from toolgate_bus.protocol import placeholders
+from toolgate_bus.protocol import packing, placeholders
 from toolgate_bus.protocol.events import ToolSelecting
 from toolgate_bus.ruling.conditions.arguments import MISSING, UNSEEN, readings
-from toolgate_bus.ruling.conditions.conditions import Globs, Truth, any_glob, every, same
+from toolgate_bus.ruling.conditions.conditions import Globs, Truth, When, any_glob, every, holds, same
 
-Scope = Literal["session", "tree"]
+from toolgate_schedulers.shipped.policy_needs import LABEL, MAX_WINDOW_S, CallCount, Precondition
+
 State = Literal["met", "under way", "unmet"]
+Scope = tuple[str, str]
+"""Of what kind it is, and which: `session` and its id, and so on."""
 MAX_CALLS: Final = 256
 """Calls kept of one tool in one scope; older ones are forgotten."""
 MAX_SCOPES: Final = 10_000
 MAX_RUNNING: Final = 100_000
 MAX_TOOLS: Final = 64
 """Names of tools kept in one scope: a glob may fit any number."""
+MAX_NAMES: Final = 4096
+ASKED_S: Final = 3600.0
+"""A question of which no decision is heard for so long is forgotten."""
+MAX_ARGUMENTS: Final = 4096
+"""Bytes kept of one call's arguments; longer ones count as not seen."""
+_TOO_LONG: Final[Mapping[str, Any]] = {placeholders.WHOLE: placeholders.MARK}
 _ENDS: Final = frozenset(("tool:post", "tool:error", "tool:unused"))
 
 
-class Precondition(StrictModel):
-    """What must have happened before a call, or must not have."""
-
-    tool: Globs
-    """One glob or several: the call that came before."""
-    success: bool | None = True
-    """How it ended; null: either way."""
-    within_s: Annotated[float, Field(gt=0, le=3600, strict=True)] = 3600.0
-    """So many seconds ago at most."""
-    same: Annotated[dict[str, str], Field(max_length=16, default_factory=dict)]
-    """Paths in this call's arguments to paths in that one's: both have the same value there."""
-    scope: Scope = "session"
-    """`session`, or `tree`: the session and all that belong to the same root."""
-
-
 class PastCall(NamedTuple):
-    """One call that ran, or runs: `success` None."""
+    """One call that ran, or runs (`success` None), or is being decided (`number` above 0)."""
 
     id: str
     at: float
     arguments: Mapping[str, Any]
-    success: bool | None
+    success: bool | None = None
+    number: int = 0
+    """Which question it was, where its decision is not known."""
 
 
 @dataclass(slots=True)
 class _ScopeHistory:
     """Of one scope, by tool."""
 
+    at: float = 0.0
+    """When something came to it last."""
     ended: OrderedDict[str, deque[PastCall]] = field(default_factory=OrderedDict)
     running: dict[str, dict[str, PastCall]] = field(default_factory=dict)
 
 
 class _CallPlace(NamedTuple):
+    """Where a call is that runs, or is being decided."""
+
     tool: str
-    scopes: tuple[tuple[Scope, str], ...]
+    scopes: tuple[Scope, ...]
+    orchestrator: str
+    at: float
+    number: int = 0
 
 
 class CallHistory:
     """Calls of the tools that match `watched`, by scope; of their arguments only what `paths` may lead to."""
 
-    def __init__(self, watched: Globs, paths: Iterable[str] = ()) -> None:
-        self._watched = watched
+    def __init__(self, watched: Globs, paths: Iterable[str] = (), labels: Collection[str] = ()) -> None:
+        self._watched, self._labels = tuple(dict.fromkeys(watched)), tuple(dict.fromkeys(labels))
         self._names = tuple({_first_name(path) for path in paths})
-        self._scopes: OrderedDict[tuple[Scope, str], _ScopeHistory] = OrderedDict()
+        self._is_watched: dict[str, bool] = {}
+        self._scopes: OrderedDict[Scope, _ScopeHistory] = OrderedDict()
         self._places: OrderedDict[str, _CallPlace] = OrderedDict()
         """By decision: where the calls are that run."""
+        self._asked = 0
 
-    def read(self, fact: Mapping[str, Any]) -> bool:
-        """Take in one fact, as `read_facts` gives it; whether a call that was known has ended by it."""
-        event = fact.get("event")
-        if event == "decision":
-            self._begin(fact)
-            return False
+    # ------------------------------------------------------------------ what comes in
+
+    def read(self, fact: Mapping[str, Any]) -> tuple[Scope, ...]:
+        """Take in one fact, as `read_facts` gives it; the scopes in which something changed by it."""
+        if fact.get("event") == "decision":
+            return self._begin(fact)
         id_ = fact.get("decision_id")
-        return event in _ENDS and isinstance(id_, str) and self._end(id_, fact)
+        if fact.get("event") not in _ENDS or not isinstance(id_, str):
+            return ()
+        return self._end(id_, fact)
 
-    def _begin(self, fact: Mapping[str, Any]) -> None:
-        tool, id_ = fact.get("final_tool"), fact["id"]
-        if tool is None or id_ in self._places or not any_glob(self._watched, tool):
+    def note_question(self, call: ToolSelecting, orchestrator: str, now: float) -> None:
+        """A call is being decided: it may be what another waits for. Asked again, it keeps its number."""
+        before = self._places.get(call.id)
+        if before is not None and (before.number == 0 or before.tool == call.tool_name):
             return
-        run = PastCall(id_, float(fact["at"]), self._needed(fact.get("final_input") or {}), None)
-        place = _CallPlace(tool, tuple(_scopes(fact.get("session", ""), fact.get("root_session", ""))))
+        self.forget(call.id)
+        if self._watches(call.tool_name):
+            self._asked += 1
+            number = before.number if before is not None else self._asked
+            scopes = tuple(self._scopes_of(call.session, call.root_session, call.labels))
+            place = _CallPlace(call.tool_name, scopes, orchestrator, now, number)
+            self._start(call.id, place, PastCall(call.id, now, self._needed(call.tool_input), None, number))
+
+    def forget(self, id_: str) -> tuple[Scope, ...]:
+        """A call that does not run, and did not; the scopes that it was in."""
+        return self._stop(id_)[0].scopes if id_ in self._places else ()
+
+    def forget_old(self, dead: Set[str], now: float) -> set[Scope]:
+        """Forget calls of dead orchestrators, those that none decided in an hour, and what is over since.
+
+        Gives the scopes in which calls run no longer.
+        """
+        gone = [
+            id_
+            for id_, place in self._places.items()
+            if place.orchestrator in dead or (place.number and now - place.at > ASKED_S)
+        ]
+        touched = {scope for id_ in gone for scope in self.forget(id_)}
+        while self._scopes:
+            scope, kept = next(iter(self._scopes.items()))
+            if kept.running or now - kept.at <= MAX_WINDOW_S:
+                break
+            del self._scopes[scope]
+        return touched
+
+    @property
+    def orchestrators(self) -> set[str]:
+        """Those whose calls run, or are being decided."""
+        return {place.orchestrator for place in self._places.values()}
+
+    def _begin(self, fact: Mapping[str, Any]) -> tuple[Scope, ...]:
+        tool, id_ = fact.get("final_tool"), str(fact.get("id"))
+        before = self._places.get(id_)
+        if before is not None and before.number == 0:
+            return ()
+        touched = self.forget(id_)
+        if not isinstance(tool, str) or not self._watches(tool):
+            return touched
+        labels = found if isinstance(found := fact.get("labels"), dict) else {}
+        scopes = tuple(
+            self._scopes_of(str(fact.get("session", "")), str(fact.get("root_session", "")), labels)
+        )
+        place = _CallPlace(tool, scopes, str(fact.get("orchestrator", "")), at := time_of(fact))
+        self._start(id_, place, PastCall(id_, at, self._needed(fact.get("final_input") or {})))
+        return tuple({*touched, *scopes})
+
+    def _start(self, id_: str, place: _CallPlace, run: PastCall) -> None:
         self._places[id_] = place
         for scope in place.scopes:
-            self._open(scope).running.setdefault(tool, {})[id_] = run
+            self._open(scope, place.at).running.setdefault(place.tool, {})[id_] = run
         if len(self._places) > MAX_RUNNING:
             self._stop(next(iter(self._places)))
+
+    def _watches(self, tool: str) -> bool:
+        known = self._is_watched.get(tool)
+        if known is None:
+            if len(self._is_watched) >= MAX_NAMES:
+                self._is_watched.clear()
+            known = self._is_watched[tool] = any_glob(self._watched, tool)
+        return known
 
     def _needed(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
         if placeholders.stands_for_all(arguments):
             return arguments
-        return {
+        needed = {
             key: value
             for key, value in arguments.items()
             if any(key == name or key.startswith(f"{name}.") for name in self._names)
         }
+        return needed if len(packing.pack(needed)) <= MAX_ARGUMENTS else _TOO_LONG
 
-    def _end(self, id_: str, fact: Mapping[str, Any]) -> bool:
+    def _end(self, id_: str, fact: Mapping[str, Any]) -> tuple[Scope, ...]:
         """A tool that raised is told of twice: the first counts."""
         if id_ not in self._places:
-            return False
+            return ()
         place, run = self._stop(id_)
         if run is not None and fact["event"] != "tool:unused":
             success = fact["event"] == "tool:post" and fact.get("success") is not False
-            ended = run._replace(at=float(fact["at"]), success=success)
+            ended = run._replace(at=time_of(fact), success=success, number=0)
             for scope in place.scopes:
-                self._add(self._open(scope), place.tool, ended)
-        return True
+                self._add(self._open(scope, ended.at), place.tool, ended)
+        return place.scopes
 
     def _stop(self, id_: str) -> tuple[_CallPlace, PastCall | None]:
         place, run = self._places.pop(id_), None
@@ -132,50 +198,86 @@ class CallHistory:
         if len(kept.ended) > MAX_TOOLS:
             kept.ended.popitem(last=False)
 
-    def _open(self, scope: tuple[Scope, str]) -> _ScopeHistory:
+    def _open(self, scope: Scope, at: float) -> _ScopeHistory:
         kept = self._scopes.setdefault(scope, _ScopeHistory())
+        kept.at = at
         self._scopes.move_to_end(scope)
         if len(self._scopes) > MAX_SCOPES:
             self._scopes.popitem(last=False)
         return kept
 
+    def _scopes_of(self, session: str, root: str, labels: Mapping[str, Any]) -> Iterator[Scope]:
+        yield "session", session
+        yield "tree", root or session
+        for name in self._labels:
+            if isinstance(value := labels.get(name), str):
+                yield LABEL + name, value
+
+    def scopes_of(self, call: ToolSelecting) -> tuple[Scope, ...]:
+        """In which scopes something must change for the call to be judged otherwise."""
+        return tuple(self._scopes_of(call.session, call.root_session, call.labels))
+
+    # ------------------------------------------------------------------ what is asked of it
+
     def judge(self, need: Precondition, call: ToolSelecting, now: float, unseen: bool) -> State:
         """Whether what is needed has happened before a call, or may yet: its producer runs.
 
-        `unseen` is what counts where `same` looks at a value that did not travel: False for `after`,
-        True for `unless_after`, so that it counts against the call.
+        `unseen` is what counts where `when` or `same` look at a value that did not travel: False for
+        `after`; True for `unless_after`, so that it counts against the call, and of what is still being
+        decided only what was asked before the call counts.
         """
-        kept = self._scopes.get(_scope_of(need.scope, call))
+        kept = self._scopes.get(scope_of(need.scope, call))
         if kept is None:
             return "unmet"
         for run in _of(kept.ended, need.tool):
             in_time = now - run.at <= need.within_s
             if in_time and need.success in (None, run.success) and _fits(need, call, run, unseen):
                 return "met"
-        runs = (run for runs in _of_running(kept, need.tool) for run in runs.values())
+        before = self._places[call.id].number if unseen and call.id in self._places else 0
+        runs = (
+            run
+            for runs in _of_running(kept, need.tool)
+            for run in runs.values()
+            if run.id != call.id and not (before and run.number > before)
+        )
         return "under way" if any(_fits(need, call, run, True) for run in runs) else "unmet"
 
-    def count(self, call: ToolSelecting, scope: Scope, within_s: float, now: float) -> int:
-        """Calls of the same tool that run, or ended in the last `within_s` seconds."""
-        kept = self._scopes.get(_scope_of(scope, call))
+    def count(self, most: CallCount, tools: Globs, when: When, call: ToolSelecting, now: float) -> State:
+        """Whether calls of these tools leave room for one more: those that run, or ended in time.
+
+        `under way`: there is, if what was asked before it does not run.
+        """
+        kept = self._scopes.get(scope_of(most.scope, call))
         if kept is None:
-            return 0
-        running = kept.running.get(call.tool_name, {}).keys() - {call.id}
-        ended = kept.ended.get(call.tool_name, ())
-        return len(running) + sum(now - run.at <= within_s for run in ended)
+            return "met"
+        own = self._places.get(call.id)
+        ended = [run for run in _of(kept.ended, tools) if now - run.at <= most.within_s]
+        running = [run for runs in _of_running(kept, tools) for run in runs.values() if run.id != call.id]
+        counted = [run for run in (*ended, *running) if holds(when, run.arguments) is not False]
+        sure = sum(run.number == 0 for run in counted)
+        before = sum(own is None or 0 < run.number < own.number for run in counted if run.number)
+        if sure >= most.n:
+            return "unmet"
+        return "met" if sure + before < most.n else "under way"
+
+
+def time_of(fact: Mapping[str, Any]) -> float:
+    """When the server took the entry that a fact stands in, in seconds."""
+    milliseconds = str(fact.get("entry", "")).partition("-")[0]
+    return int(milliseconds) / 1000 if milliseconds.isdecimal() and len(milliseconds) < 16 else 0.0
+
+
+def scope_of(scope: str, call: ToolSelecting) -> Scope:
+    """The scope of that kind which a call is in; one without such a label is in none."""
+    if scope == "session":
+        return scope, call.session
+    if scope == "tree":
+        return scope, call.root_session or call.session
+    return scope, call.labels.get(scope.removeprefix(LABEL), "")
 
 
 def _first_name(path: str) -> str:
     return path.removeprefix("$.").replace(r"\.", "\0").partition(".")[0].replace("\0", ".")
-
-
-def _scopes(session: str, root: str) -> Iterator[tuple[Scope, str]]:
-    yield "session", session
-    yield "tree", root or session
-
-
-def _scope_of(scope: Scope, call: ToolSelecting) -> tuple[Scope, str]:
-    return scope, call.session if scope == "session" else call.root_session or call.session
 
 
 def _of(ended: Mapping[str, deque[PastCall]], globs: Globs) -> Iterator[PastCall]:
@@ -190,6 +292,8 @@ def _of_running(kept: _ScopeHistory, globs: Globs) -> Iterator[Mapping[str, Past
 
 def _fits(need: Precondition, call: ToolSelecting, run: PastCall, unseen: bool) -> bool:
     truth = every(_agree(here, there, call, run) for here, there in need.same.items())
+    if truth is not False and need.when:
+        truth = every((truth, holds(need.when, run.arguments)))
     return unseen if truth is None else truth
 
 

@@ -172,7 +172,7 @@ async def test_the_scheduler_answers_by_its_config():
         ("", "the whole: says nothing: give rules, or a default"),
         ("rule: []", "rule: unknown key; allowed: default, rules; did you mean rules?"),
         ("default: maybe", "default: Input should be 'allow', 'deny' or 'ask'"),
-        ("rules: [{tools: x}]", "rules.0.action: Field required"),
+        ("rules: [{tools: x}]", "rules.0: action: is required: allow, deny or ask"),
         ("rules: [{action: deny}]", "rules.0.tools: Field required"),
         ("rules: [{tools: x, action: forbid}]", "rules.0.action: Input should be 'allow', 'deny' or 'ask'"),
         ("rules: [{tools: [], action: deny}]", "rules.0.tools: List should have at least 1 item"),
@@ -213,7 +213,7 @@ async def test_the_scheduler_answers_by_its_config():
         ("rules: [{tools: x, action: ask, prompt: ''}]", "rules.0.prompt: String should have at least 1"),
         (
             "rules: [{tools: x, action: deny, agent: y}]",
-            "rules.0.agent: unknown key; allowed: action, agent_targets, agents, labels, mode, name, options",
+            "rules.0.agent: unknown key; allowed: action, after, agent_targets, agents, at_most, labels",
         ),
         ("rules: [{tools: x, action: deny, agents: []}]", "rules.0.agents: List should have at least 1"),
         ("rules: [{tools: x, action: deny, sessions: 3}]", "rules.0.sessions: Input should be a list"),

@@ -3,7 +3,8 @@
 import pytest
 from toolgate_bus.protocol.events import ToolSelecting
 from toolgate_schedulers.shipped import policy_order
-from toolgate_schedulers.shipped.policy_order import CallHistory, Precondition
+from toolgate_schedulers.shipped.policy_needs import CallCount, Precondition
+from toolgate_schedulers.shipped.policy_order import CallHistory
 
 pytestmark = pytest.mark.pure
 
@@ -13,7 +14,7 @@ def decided(id_="a", tool="run_tests", at=0.0, session="s", root="r", **argument
     return {
         "event": "decision",
         "id": id_,
-        "at": at,
+        "entry": entry(at),
         "final_tool": tool,
         "final_input": arguments,
         "session": session,
@@ -23,7 +24,12 @@ def decided(id_="a", tool="run_tests", at=0.0, session="s", root="r", **argument
 
 def ended(id_="a", at=1.0, event="tool:post", **more):
     """The fact of its end."""
-    return {"event": event, "decision_id": id_, "at": at, **more}
+    return {"event": event, "decision_id": id_, "entry": entry(at), **more}
+
+
+def entry(at):
+    """The id that the server gave at so many seconds."""
+    return f"{int(at * 1000)}-0"
 
 
 def judge(facts, now=2.0, unseen=False, session="s", arguments=None, **need):
@@ -79,7 +85,7 @@ def test_of_arguments_only_those_that_a_path_may_lead_to_are_kept():
 
 def test_what_cannot_be_seen_counts_as_the_caller_says():
     tested = [decided(order='{"id": 1}'), ended()]
-    pair = {"order.id": "order.id"}
+    pair = {"$.order.id": "$.order.id"}
     arguments = {"order": '{"id": 1}'}
     assert judge(tested, arguments=arguments, same=pair) == "unmet"
     assert judge(tested, arguments=arguments, same=pair, unseen=True) == "met"
@@ -97,15 +103,15 @@ def test_calls_that_ran_or_run_are_counted_and_denied_ones_are_not():
     ):
         history.read(fact)
     call = ToolSelecting(id="e", tool_name="deploy", session="s", root_session="r")
-    assert history.count(call, "session", 60.0, 6.0) == 2
-    assert history.count(call, "session", 1.0, 6.0) == 1
+    for n, within_s, state in [(2, 60.0, "unmet"), (3, 60.0, "met"), (1, 1.0, "unmet"), (2, 1.0, "met")]:
+        assert history.count(CallCount(n=n, within_s=within_s), ("deploy",), {}, call, 6.0) == state
 
 
-def test_only_an_end_that_was_waited_for_is_told():
+def test_only_what_changes_something_is_told():
     history = CallHistory(("run_*",))
     assert not history.read(ended())
-    assert not history.read(decided())
-    assert history.read(ended())
+    assert history.read(decided())
+    assert history.read(ended()) == (("session", "s"), ("tree", "r"))
     assert not history.read(ended())
 
 

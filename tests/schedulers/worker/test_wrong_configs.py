@@ -30,6 +30,16 @@ ABOUT: dict[str, Any] = {
     "sessions": ["s"],
     "agent_targets": ["t"],
 }
+
+
+def before() -> dict[str, Any]:
+    """What a call that came before is told by."""
+    return {"tool": ["x"], "when": copy.deepcopy(ABOUT["when"]), "success": None, "within_s": 1.5} | {
+        "same": {"$.a": "$.b"},
+        "scope": "tree",
+    }
+
+
 ARGUMENTS: dict[str, Any] = {"q": "$.x", "v": {"value": 1}}
 PRICE = {"input": 1, "output": 1, "cache_read": 1, "cache_write": 1, "cache_in_input": True}
 GROUPS = [
@@ -91,7 +101,9 @@ FULL: dict[str, dict[str, Any]] = {
     "policy": {
         "rules": [
             {**ABOUT, "tools": ["x"], "action": "ask", "mode": "enforce", "reason": "r", "prompt": "p"}
-            | {"options": ["a"], "timeout_s": 5, "unknown": "allow"}
+            | {"options": ["a"], "timeout_s": 5, "unknown": "allow"},
+            {"tools": ["x"], "after": before(), "unless_after": before(), "wait_s": 1.5}
+            | {"at_most": {"n": 2, "within_s": 1.5, "scope": "label:team"}},
         ],
         "default": "allow",
     },

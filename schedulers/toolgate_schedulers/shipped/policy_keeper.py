@@ -1,0 +1,256 @@
+"""Knows for a policy what came before each call: reads the facts, has calls wait, answers those that waited.
+
+Each replica reads all facts, and what it begins with is the last hour's; so all know the same. A call
+that waits is answered by the replica that was asked; where that one is gone, by any other.
+"""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from toolgate_bus.errors import TransportError
+from toolgate_bus.protocol.events import Deny, Hold, Phase, ToolSelecting, Verdict
+from toolgate_bus.telemetry.loggers import get_logger
+from toolgate_bus.transport.redis.tasks import keep
+
+from toolgate_schedulers.author.scheduler import SchedulerContext, asking
+from toolgate_schedulers.shipped.policy_needs import MAX_WINDOW_S
+from toolgate_schedulers.shipped.policy_order import CallHistory, Scope
+from toolgate_schedulers.shipped.policy_verdicts import GRACE_S, SLACK_S, Past
+
+SETTLE_S: Final = 0.025
+"""So long after a question all that happened before it is known: facts are written within 15 ms."""
+MEET_S: Final = 0.4
+"""So long the facts of an orchestrator that is new here may take to be read."""
+TICK_S: Final = 1.0
+LINGER_S: Final = 15.0
+"""Who was not alive for so long is dead: what it ran is not waited for."""
+PAUSES_S: Final = (0.003, 0.01, 0.05, 0.2, 1.0)
+"""Between tries to answer a hold that is not stored yet."""
+MAX_WAITING: Final = 10_000
+_log = get_logger("toolgate.policy")
+
+Rule = Callable[[ToolSelecting, Past], Verdict]
+Key = tuple[str, Phase]
+
+
+@dataclass(slots=True)
+class _WaitingCall:
+    call: ToolSelecting
+    since: float
+    scopes: tuple[Scope, ...]
+    timer: asyncio.TimerHandle | None = None
+
+
+class OrderKeeper:
+    """One replica's."""
+
+    def __init__(
+        self, context: SchedulerContext, history: CallHistory, rule: Rule, longest_wait_s: float
+    ) -> None:
+        self._context, self._facts = context, context.shared.facts
+        self._history, self._rule, self._longest = history, rule, longest_wait_s
+        self._ahead = 0.0
+        """Of our own clock, the server's, in seconds."""
+        self._new: dict[str, asyncio.Event] = {}
+        """Orchestrators whose facts are not read yet."""
+        self._missed: dict[str, float] = {}
+        self._waiting: dict[Key, _WaitingCall] = {}
+        self._by_scope: dict[Scope, set[Key]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._ready = asyncio.Event()
+
+    async def start(self) -> None:
+        """Begin to read; returns when all is known that was told before."""
+        self._begin(keep(self._read))
+        if self._longest:
+            self._begin(keep(self._mend_often))
+        await self._ready.wait()
+
+    async def stop(self) -> None:
+        """End; those who wait are answered by others, or when this one is back."""
+        for waiting in list(self._waiting):
+            self._drop(waiting)
+        for task in (tasks := list(self._tasks)):
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    async def decide(self, call: ToolSelecting, is_first_look_enough: bool) -> Verdict:
+        """Rule on a call by what came before it, all of which is to be known by then."""
+        self.note(call)
+        verdict = self._judge(call, 0.0) if is_first_look_enough else None
+        if verdict is None or isinstance(verdict, Deny):
+            await self._settle(asking.get())
+            verdict = self._judge(call, 0.0)
+        if isinstance(verdict, Hold):
+            if len(self._waiting) >= MAX_WAITING:
+                verdict = Deny(reason="Too many calls wait for others at present: try again later.")
+            else:
+                self._wait(call, verdict)
+                verdict = Hold(seconds=self._longest + SLACK_S, reason=verdict.reason)
+        self._end(call, verdict)
+        return verdict
+
+    def note(self, call: ToolSelecting) -> None:
+        """A call is being decided: others may depend on it."""
+        self._history.note_question(call, asking.get(), self._now())
+
+    def note_denied(self, call: ToolSelecting) -> None:
+        """The call will not run: this policy denies it."""
+        self._look_again(self._history.forget(call.id))
+
+    def withdraw(self, decision: str, phase: Phase) -> None:
+        """Nobody waits any longer."""
+        self._drop((decision, phase))
+
+    async def _settle(self, orchestrator: str) -> None:
+        """Wait until all is read that this orchestrator told before it asked."""
+        if self._facts.expect(orchestrator) or orchestrator in self._new:
+            known = self._new.setdefault(orchestrator, asyncio.Event())
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(known.wait(), MEET_S)
+        await asyncio.sleep(SETTLE_S)
+
+    # ------------------------------------------------------------------ ruling
+
+    def _now(self) -> float:
+        return time.monotonic() + self._ahead
+
+    def _judge(self, call: ToolSelecting, waited: float) -> Verdict:
+        return self._rule(call, Past(self._history, self._now(), waited))
+
+    def _end(self, call: ToolSelecting, verdict: Verdict) -> None:
+        if isinstance(verdict, Deny):
+            self.note_denied(call)
+
+    def _wait(self, call: ToolSelecting, hold: Hold) -> None:
+        key: Key = (call.id, call.phase)
+        if key not in self._waiting:
+            self._waiting[key] = _WaitingCall(call, time.monotonic(), self._history.scopes_of(call))
+            for scope in self._waiting[key].scopes:
+                self._by_scope.setdefault(scope, set()).add(key)
+        self._set_timer(key, hold)
+
+    def _set_timer(self, key: Key, hold: Hold) -> None:
+        waiting = self._waiting[key]
+        waited = time.monotonic() - waiting.since
+        until = GRACE_S if waited < GRACE_S else hold.seconds - SLACK_S
+        if waiting.timer is not None:
+            waiting.timer.cancel()
+        late = max(0.0, min(until, hold.seconds - SLACK_S) - waited)
+        waiting.timer = asyncio.get_running_loop().call_later(late, self._look_at, key)
+
+    def _look_again(self, scopes: Iterable[Scope]) -> None:
+        """Rule anew on those who wait for something in these scopes."""
+        if self._waiting:
+            for key in {key for scope in scopes for key in self._by_scope.get(scope, ())}:
+                self._look_at(key)
+
+    def _look_at(self, key: Key) -> None:
+        waiting = self._waiting.get(key)
+        if waiting is None:
+            return
+        verdict = self._judge(waiting.call, time.monotonic() - waiting.since)
+        if isinstance(verdict, Hold):
+            self._set_timer(key, verdict)
+            return
+        self._drop(key)
+        self._begin(self._answer(key, verdict))
+        self._end(waiting.call, verdict)
+
+    def _drop(self, key: Key) -> None:
+        waiting = self._waiting.pop(key, None)
+        if waiting is None:
+            return
+        if waiting.timer is not None:
+            waiting.timer.cancel()
+        for scope in waiting.scopes:
+            keys = self._by_scope.get(scope, set())
+            keys.discard(key)
+            if not keys:
+                self._by_scope.pop(scope, None)
+
+    async def _answer(self, key: Key, verdict: Verdict) -> None:
+        """Tell one who waits; one that cannot be told now is told when somebody mends."""
+        for pause in (*PAUSES_S, None):
+            try:
+                if await self._context.holds.answer(key[0], verdict, key[1]):
+                    return
+            except TransportError as error:
+                _log.info("one who waits could not be told yet", decision=key[0], error=str(error))
+            if pause is not None:
+                await asyncio.sleep(pause)
+
+    # ------------------------------------------------------------------ knowing
+
+    async def _read(self) -> None:
+        """Read what is kept, then what comes; a server that is away is waited for."""
+        ticked = float("-inf")
+        while True:
+            try:
+                if not self._ready.is_set():
+                    await self._set_clock()
+                    since = int((self._now() - MAX_WINDOW_S) * 1000)
+                    async for fact in self._facts.read_stored(max(0, since)):
+                        self._history.read(fact)
+                    self._ready.set()
+                new = list(self._new)
+                facts = await self._facts.next()
+                self._take(facts)
+                for name in new:
+                    self._new.pop(name).set()
+                if time.monotonic() - ticked >= TICK_S:
+                    ticked = time.monotonic()
+                    await self._tick()
+            except TransportError as error:
+                _log.info("the facts wait for the bus", error=str(error))
+                await asyncio.sleep(TICK_S)
+            else:
+                await asyncio.sleep(0 if facts else 0.001)
+
+    def _take(self, facts: Iterable[Mapping[str, Any]]) -> None:
+        touched = {scope for fact in facts for scope in self._history.read(fact)}
+        if touched:
+            self._look_again(touched)
+
+    async def _set_clock(self) -> None:
+        self._ahead = await self._facts.now_ms() / 1000 - time.monotonic()
+
+    async def _tick(self) -> None:
+        """Know the time, and forget what is over, or whose orchestrator is gone."""
+        await self._set_clock()
+        alive, now = await self._facts.alive(), time.monotonic()
+        self._missed = {
+            name: self._missed.get(name, now) for name in self._history.orchestrators if name not in alive
+        }
+        dead = {name for name, since in self._missed.items() if now - since >= LINGER_S}
+        self._look_again(self._history.forget_old(dead, self._now()))
+
+    async def _mend_often(self) -> None:
+        """Answer those whom a replica that is gone had wait.
+
+        What it knew of calls that were still being decided is lost: a denial waits until the time is over.
+        """
+        while True:
+            await asyncio.sleep(TICK_S)
+            try:
+                for held in await self._context.holds.open():
+                    key: Key = (held.decision_id, held.question.phase)
+                    waited = max(0.0, self._longest + SLACK_S - held.seconds_left)
+                    if key in self._waiting or waited < TICK_S:
+                        continue
+                    verdict = self._judge(held.question, waited)
+                    is_over = waited >= self._longest + TICK_S
+                    if not isinstance(verdict, Hold) and (is_over or not isinstance(verdict, Deny)):
+                        await self._context.holds.answer(key[0], verdict, key[1])
+            except TransportError as error:
+                _log.info("those who wait cannot be looked after", error=str(error))
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)

@@ -1,0 +1,126 @@
+"""A policy with rules on what came before, on the bus's twin in memory; tests/acceptance has the real one."""
+
+import asyncio
+import time
+from dataclasses import replace
+
+import pytest
+from toolgate_bus.config.check import check
+from toolgate_bus.errors import ConfigError
+from toolgate_bus.protocol.events import Deny, Hold
+from toolgate_bus.state.shared import make_shared_state
+from toolgate_schedulers.shipped.policy import Policy, PolicyConfig, rule_on
+from toolgate_schedulers.shipped.policy_verdicts import GRACE_S, Past
+from toolgate_schedulers.testing import question, trial
+
+AFTER = {"tools": "deploy", "after": {"tool": "test"}, "wait_s": 60}
+
+
+def decided(here, tool, id_, session="", **more):
+    """Tell of a call that was allowed."""
+    told = {"id": id_, "outcome": "continue", "final_tool": tool, "final_input": {}, "session": session}
+    here.tell("decision", **told, **more)
+
+
+async def test_a_policy_without_rules_on_order_reads_no_facts():
+    shared = make_shared_state()
+    async with trial(
+        Policy, config={"rules": [{"tools": "x", "action": "deny"}]}, shared=replace(shared, facts=None)
+    ) as here:
+        assert isinstance(await here.ask("x"), Deny)
+
+
+async def test_who_waits_is_told_when_its_producer_ends_fails_or_is_denied():
+    ends = {
+        "ended": ("tool:post", {"success": True}, "continue"),
+        "failed": ("tool:error", {}, "deny"),
+        "unused": ("tool:unused", {}, "deny"),
+    }
+    async with trial(Policy, config={"rules": [AFTER]}) as here:
+        for session, (event, more, action) in ends.items():
+            decided(here, "test", f"t-{session}", session)
+            asked = here.pose("deploy", session=session)
+            assert isinstance(await asked.next(), Hold)
+            here.tell(event, decision_id=f"t-{session}", **more)
+            assert (await asked.final()).action == action
+        test = here.pose("test", session="s", parallel_group_id="g")
+        asked = here.pose("deploy", session="s", parallel_group_id="g")
+        assert isinstance(await asked.next(), Hold)
+        here.tell("decision", id=test.id, outcome="deny", final_tool=None, session="s")
+        assert isinstance(await asked.final(), Deny)
+
+
+async def test_calls_of_an_orchestrator_that_died_are_waited_for_no_longer(monkeypatch):
+    monkeypatch.setattr("toolgate_schedulers.shipped.policy_keeper.LINGER_S", 0.0)
+    monkeypatch.setattr("toolgate_schedulers.shipped.policy_keeper.TICK_S", 0.05)
+    async with trial(Policy, config={"rules": [AFTER]}) as here:
+        decided(here, "test", "t", orchestrator="gone")
+        asked = here.pose("deploy")
+        assert isinstance(await asked.next(), Hold)
+        here.shared.facts.living.clear()
+        assert isinstance(await asked.final(), Deny)
+
+
+async def test_nobody_waits_for_what_was_withdrawn():
+    async with trial(Policy, config={"rules": [AFTER]}) as here:
+        decided(here, "test", "t")
+        asked = here.pose("deploy")
+        assert isinstance(await asked.next(), Hold)
+        here.withdraw(asked)
+        await asyncio.sleep(0.05)
+        here.tell("tool:post", decision_id="t", success=True)
+        with pytest.raises(TimeoutError):
+            await asked.final(0.2)
+
+
+def test_of_several_in_one_response_one_waits_to_hear_of_the_others():
+    config = PolicyConfig(rules=[AFTER])
+    alone, one_of = question("deploy"), question("deploy", parallel_group_id="g")
+    assert isinstance(rule_on(config, alone), Deny)
+    assert isinstance(rule_on(config, one_of, Past(waited=GRACE_S / 2)), Hold)
+    assert isinstance(rule_on(config, one_of, Past(waited=GRACE_S)), Deny)
+
+
+def test_a_rule_that_observes_says_what_it_would_have_done_and_one_without_action_passes_on():
+    config = PolicyConfig(
+        rules=[
+            {"tools": "deploy", "after": {"tool": "test"}, "mode": "observe"},
+            {"tools": "*", "unless_after": {"tool": "x"}},
+            {"tools": "deploy", "action": "ask"},
+        ]
+    )
+    assert rule_on(config, question("deploy")).action == "ask_user"
+    only = PolicyConfig(rules=config.rules[:2])
+    assert rule_on(only, question("deploy")).reason == "rule 1 would have denied"
+
+
+def test_a_call_touches_only_the_rules_that_name_its_tool():
+    def cost(count):
+        rules = [{"tools": f"t{number}", "after": {"tool": "x"}} for number in range(count)]
+        config, call = PolicyConfig(rules=rules), question("t5")
+        best = float("inf")
+        for _ in range(20):
+            began = time.perf_counter()
+            for _ in range(50):
+                rule_on(config, call)
+            best = min(best, time.perf_counter() - began)
+        return best
+
+    assert cost(1000) < 2 * cost(10)
+
+
+@pytest.mark.parametrize(
+    ("rule", "said"),
+    [
+        ({"tools": "x", "after": {"tool": "y"}, "action": "deny"}, "deny by themselves"),
+        ({"tools": "x", "wait_s": 1, "action": "deny"}, "wait_s: goes with after"),
+        ({"tools": "x", "after": {"tool": "y"}, "wait_s": 1, "mode": "observe"}, "only observes"),
+        ({"tools": "x", "at_most": {"n": 1}, "schema": {"required": ["a"]}}, "does not go with schema"),
+        ({"tools": "x", "after": {"tool": "y", "scope": "fleet"}}, "session, tree or label:NAME"),
+        ({"tools": "x", "after": {"tool": "y", "same": {"a": "b"}}}, "$.path in this call"),
+    ],
+)
+def test_a_wrong_rule_on_order_is_refused_in_words(rule, said):
+    with pytest.raises(ConfigError) as error:
+        check(PolicyConfig, {"rules": [rule]}, "policy.yaml")
+    assert said in str(error.value)
