@@ -126,6 +126,7 @@ class Dispatcher:
         finally:
             closed = question.closed or question.end()
             del self.table.open[question.key]
+            self.table.held.discard(question.key)
             if hooks is not None:
                 hooks.cancel()
             if asked and client is not None:
@@ -297,6 +298,7 @@ class Dispatcher:
     def on_held(self, question: PendingDecision, heard: ReceivedVerdict) -> None:
         """A hold came, and is waited for: whoever shows this call to a person is told."""
         call = question.call
+        self.table.held.add(question.key)
         call.report_waits(self._note)
         if call.on_hold is None or not isinstance(heard.verdict, Hold):
             return

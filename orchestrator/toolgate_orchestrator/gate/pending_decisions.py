@@ -33,10 +33,12 @@ _NEVER: Final = float("inf")
 class Table:
     """Open and recent questions."""
 
-    __slots__ = ("_armed", "_ids", "_leaving", "_older_ids", "_timer", "_unheard", "loop", "open")
+    __slots__ = ("_armed", "_ids", "_leaving", "_older_ids", "_timer", "_unheard", "held", "loop", "open")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.open: dict[Key, PendingDecision] = {}
+        self.held: set[Key] = set()
+        """Those of the open ones that somebody holds, or held."""
         self.loop = loop
         self._armed = _NEVER
         self._leaving = 0.0
@@ -87,6 +89,7 @@ class Table:
         if self._timer is not None:
             self._timer.cancel()
         self.open.clear()
+        self.held.clear()
         self._unheard.clear()
 
     def _measure_lag(self) -> None:

@@ -170,9 +170,10 @@ class DecisionRecorder:
             make = partial(record.other_fact, fields, seq, at)
         client.facts, client.batch = seq, None
         client.fact(make)
-        if self._scarce and event in record.ENDS:
+        if (self._scarce or client.table.held) and event in record.ENDS:
             ended = data.get("decision_id")
-            if type(ended) is str and self._scarce.pop(ended, False) is None:
+            frees = type(ended) is str and self._scarce.pop(ended, False) is None
+            if frees or client.table.held:  # somebody may wait for this very end
                 client.bus.hurry_facts()
 
     def _plain_body(self, fields: dict[str, Any]) -> bytes | None:

@@ -138,7 +138,8 @@ class OrderKeeper:
     def _set_timer(self, key: Key, hold: Hold) -> None:
         waiting = self._waiting[key]
         waited = time.monotonic() - waiting.since
-        until = GRACE_S if waited < GRACE_S else hold.seconds - SLACK_S
+        hears_more = bool(waiting.call.parallel_group_id) and waited < GRACE_S
+        until = GRACE_S if hears_more else hold.seconds - SLACK_S
         if waiting.timer is not None:
             waiting.timer.cancel()
         late = max(0.0, min(until, hold.seconds - SLACK_S) - waited)

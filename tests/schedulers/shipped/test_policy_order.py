@@ -15,6 +15,7 @@ def decided(id_="a", tool="run_tests", at=0.0, session="s", root="r", **argument
         "event": "decision",
         "id": id_,
         "entry": entry(at),
+        "tool_name": tool or "deploy",
         "final_tool": tool,
         "final_input": arguments,
         "session": session,

@@ -1,0 +1,47 @@
+"""Mutations of `policy`'s rules on what came before a call, and of what has such a call wait."""
+
+from mutation import SCHEDULERS, Mutant
+
+_HISTORY = f"{SCHEDULERS}/shipped/policy_order.py"
+_KEEPER, _VERDICTS = f"{SCHEDULERS}/shipped/policy_keeper.py", f"{SCHEDULERS}/shipped/policy_verdicts.py"
+_PURE = "../schedulers/shipped/test_policy_order.py"
+_TRIAL = "../schedulers/shipped/test_policy_ordered.py"
+_NEEDS = f"{_PURE}::test_a_need_is_met_under_way_or_unmet"
+_ENDS = f"{_TRIAL}::test_who_waits_is_told_when_its_producer_ends_fails_or_is_denied"
+_RULED = "test_policy_order.py::test_a_call_is_ruled_on_by_what_came_before_it_in_its_session_tree_or_label"
+_COUNTED = f"{_PURE}::test_calls_that_ran_or_run_are_counted_and_denied_ones_are_not"
+
+_CHANGES = (
+    ("a denied call counts", _HISTORY, 'fact.get("final_tool"), str', 'fact.get("tool_name"), str', _COUNTED),
+    (
+        "how a call ended does not matter",
+        _HISTORY,
+        "if in_time and need.success in (None, run.success) and",
+        "if in_time and",
+        _NEEDS,
+    ),
+    (
+        "what another session did counts",
+        _HISTORY,
+        'yield "session", session',
+        'yield "session", root',
+        _NEEDS,
+    ),
+    ("what came long ago counts", _HISTORY, "now - run.at <= need.within_s", "True", _NEEDS),
+    (
+        "what is still told is not waited for",
+        _KEEPER,
+        "        await asyncio.sleep(SETTLE_S)\n",
+        "",
+        _RULED,
+    ),
+    ("who waits is not told", _KEEPER, "        if touched:\n", "        if not touched:\n", _ENDS),
+    (
+        "a call beside one that it may not follow runs",
+        _VERDICTS,
+        'if state != "unmet":',
+        'if state == "met":',
+        _RULED,
+    ),
+)
+MUTANTS = tuple(Mutant("order", *change) for change in _CHANGES)
