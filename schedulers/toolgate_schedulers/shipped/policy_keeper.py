@@ -97,7 +97,10 @@ class OrderKeeper:
 
     def note(self, call: ToolSelecting) -> None:
         """A call is being decided: others may depend on it."""
-        self._history.note_question(call, asking.get(), self._now())
+        orchestrator = asking.get()
+        if self._facts.expect(orchestrator):
+            self._new[orchestrator] = asyncio.Event()
+        self._history.note_question(call, orchestrator, self._now())
 
     def note_denied(self, call: ToolSelecting) -> None:
         """The call will not run: this policy denies it."""
@@ -109,8 +112,7 @@ class OrderKeeper:
 
     async def _settle(self, orchestrator: str) -> None:
         """Wait until all is read that this orchestrator told before it asked."""
-        if self._facts.expect(orchestrator) or orchestrator in self._new:
-            known = self._new.setdefault(orchestrator, asyncio.Event())
+        if (known := self._new.get(orchestrator)) is not None:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(known.wait(), MEET_S)
         await asyncio.sleep(SETTLE_S)

@@ -33,6 +33,7 @@ ASKED_S: Final = 3600.0
 MAX_ARGUMENTS: Final = 4096
 """Bytes kept of one call's arguments; longer ones count as not seen."""
 _TOO_LONG: Final[Mapping[str, Any]] = {placeholders.WHOLE: placeholders.MARK}
+_WILD: Final = frozenset("*?[")
 _ENDS: Final = frozenset(("tool:post", "tool:error", "tool:unused"))
 
 
@@ -72,6 +73,7 @@ class CallHistory:
 
     def __init__(self, watched: Globs, paths: Iterable[str] = (), labels: Collection[str] = ()) -> None:
         self._watched, self._labels = tuple(dict.fromkeys(watched)), tuple(dict.fromkeys(labels))
+        self._patterns = tuple(glob for glob in self._watched if not _WILD.isdisjoint(glob))
         self._names = tuple({_first_name(path) for path in paths})
         self._is_watched: dict[str, bool] = {}
         self._scopes: OrderedDict[Scope, _ScopeHistory] = OrderedDict()
@@ -158,7 +160,8 @@ class CallHistory:
         if known is None:
             if len(self._is_watched) >= MAX_NAMES:
                 self._is_watched.clear()
-            known = self._is_watched[tool] = any_glob(self._watched, tool)
+            known = tool in self._watched or any_glob(self._patterns, tool)
+            self._is_watched[tool] = known
         return known
 
     def _needed(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -19,6 +19,7 @@ from toolgate_bus.errors import ConfigError
 from toolgate_bus.server.embedded import Server, private_server
 
 from toolgate_orchestrator.commands.bench.fleet_cli import fleet
+from toolgate_orchestrator.commands.bench.order_cli import order
 from toolgate_orchestrator.commands.bench.slots_cli import slots
 
 bench = typer.Typer(
@@ -26,6 +27,7 @@ bench = typer.Typer(
 )
 bench.command("fleet")(fleet)
 bench.command("slots")(slots)
+bench.command("order")(order)
 
 
 class Size(StrEnum):
@@ -118,6 +120,7 @@ def measure_decisions(
       toolgate bench --loops                     a slow turn on two loops
       toolgate bench fleet                       many agents at once
       toolgate bench slots                       many agents for few slots
+      toolgate bench order                       calls that depend on others
 
     Every 16th call is denied and every 8th replaced, which the others verify; no two calls are alike, and
     every decision is checked: at the first wrong one it ends with 1. The floor is raw Redis ping-pong on the
