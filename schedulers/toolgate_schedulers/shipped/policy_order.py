@@ -7,7 +7,7 @@ clock, which all replicas read alike.
 """
 
 from collections import OrderedDict, deque
-from collections.abc import Collection, Iterable, Iterator, Mapping, Set
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NamedTuple
 
@@ -232,9 +232,10 @@ class CallHistory:
         kept = self._scopes.get(scope_of(need.scope, call))
         if kept is None:
             return "unmet"
+        wanted = _wanted(need, call)
         for run in _of(kept.ended, need.tool):
             in_time = now - run.at <= need.within_s
-            if in_time and need.success in (None, run.success) and _fits(need, call, run, unseen):
+            if in_time and need.success in (None, run.success) and _fits(need, wanted, run, unseen):
                 return "met"
         before = self._places[call.id].number if unseen and call.id in self._places else 0
         runs = (
@@ -243,7 +244,7 @@ class CallHistory:
             for run in runs.values()
             if run.id != call.id and not (before and run.number > before)
         )
-        return "under way" if any(_fits(need, call, run, True) for run in runs) else "unmet"
+        return "under way" if any(_fits(need, wanted, run, True) for run in runs) else "unmet"
 
     def count(self, most: CallCount, tools: Globs, when: When, call: ToolSelecting, now: float) -> State:
         """Whether calls of these tools leave room for one more: those that run, or ended in time.
@@ -293,25 +294,36 @@ def _of_running(kept: _ScopeHistory, globs: Globs) -> Iterator[Mapping[str, Past
     return (runs for tool, runs in kept.running.items() if any_glob(globs, tool))
 
 
-def _fits(need: Precondition, call: ToolSelecting, run: PastCall, unseen: bool) -> bool:
-    truth = every(_agree(here, there, call, run) for here, there in need.same.items())
+_Wanted = tuple[tuple[Sequence[Any], str], ...]
+
+
+def _wanted(need: Precondition, call: ToolSelecting) -> _Wanted:
+    """What stands in the call at the places of `same`, in every reading, and where it is to stand."""
+    return tuple(
+        (readings(here.removeprefix("$."), call.tool_input), there.removeprefix("$."))
+        for here, there in need.same.items()
+    )
+
+
+def _fits(need: Precondition, wanted: _Wanted, run: PastCall, unseen: bool) -> bool:
+    truth = every(_agree(values, there, run) for values, there in wanted)
     if truth is not False and need.when:
         truth = every((truth, holds(need.when, run.arguments)))
     return unseen if truth is None else truth
 
 
-def _agree(here: str, there: str, call: ToolSelecting, run: PastCall) -> Truth:
+def _agree(values: Sequence[Any], there: str, run: PastCall) -> Truth:
     """Alike in every reading of both paths, in none, or not to be told; what is not there is like nothing."""
-    pairs = [
-        (one, other)
-        for one in readings(here.removeprefix("$."), call.tool_input)
-        for other in readings(there.removeprefix("$."), run.arguments)
-    ]
-    truths = {_equal(one, other) for one, other in pairs}
+    others = readings(there, run.arguments)
+    if len(values) == len(others) == 1:
+        return _equal(values[0], others[0])
+    truths = {_equal(one, other) for one in values for other in others}
     return truths.pop() if len(truths) == 1 else None
 
 
 def _equal(one: Any, other: Any) -> Truth:
+    if type(one) is type(other) is str and placeholders.MARK not in one and placeholders.MARK not in other:
+        return bool(one == other)
     if one is MISSING or other is MISSING:
         return False
     if one is UNSEEN or other is UNSEEN:

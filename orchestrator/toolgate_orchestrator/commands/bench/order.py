@@ -26,7 +26,7 @@ from toolgate_orchestrator.commands.host.scheduler_processes import SchedulerSpe
 NAMESPACE: Final = "bench-order"
 PAIRS: Final = 2
 """Calls that produce, and calls that depend on them, in each response."""
-LONGEST_S: Final = 0.02
+MAX_TAKEN_S: Final = 0.02
 EACH: Final = 25
 """Responses of one session: its conversation grows with each."""
 Tell = Callable[[int], None]
@@ -105,7 +105,7 @@ class _PairLlm:
         return calls
 
     def _arguments(self, pair: str, tool: str) -> dict[str, Any]:
-        return {"pair": pair, **({"s": self._random.random() * LONGEST_S} if tool == "produce" else {})}
+        return {"pair": pair, **({"s": self._random.random() * MAX_TAKEN_S} if tool == "produce" else {})}
 
     def get_info(self) -> ProviderInfo:
         return ProviderInfo(id=self.name, display_name="Pairs")
