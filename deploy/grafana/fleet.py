@@ -320,6 +320,12 @@ def _agents() -> Panels:
             [Query(f"topk(10, {each(0.99, 'toolgate_tool_seconds', 'tool')})", "{{tool}}")],
             "s",
         ),
+        line(
+            "Paused by operators",
+            "How long the oldest pause that stands has stood: `toolgate agents pauses`.",
+            [Query(f"max by (namespace) (toolgate_oldest_pause_seconds{{{FLEET}}})", "{{namespace}}")],
+            "s",
+        ),
     )
 
 

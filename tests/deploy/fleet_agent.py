@@ -6,7 +6,8 @@
 alpha do whatever a scheduler can do wrong; `rehearsal` has it as a shadow; `endless` reserves money, and goes
 on until it is killed; `payer` pays, `lavish` pays and asks a dear LLM, `troubled` calls what is denied, until
 told to stop. `hoarder` takes the only desk, or waits for it;
-`clerk` uses the till, and asks for it twice, until told to stop.
+`clerk` uses the till, and asks for it twice, until told to stop; `idler` makes notes
+until then, and bears the label `team: idle`.
 """
 
 import asyncio
@@ -37,6 +38,7 @@ CONFIGS = {
     "payer": {"patience_ms": 5000},
     "clerk": {"patience_ms": 5000, "required": ("slots",)},
     "hoarder": {"patience_ms": 5000, "required": ("slots",)},
+    "idler": {"patience_ms": 5000, "labels": {"team": "idle"}},
 }
 STEADY = {"patience_ms": 5000, "required": REQUIRED}
 
@@ -139,6 +141,15 @@ async def clerk(agent: Agent) -> None:
         await asyncio.sleep(0.2)
 
 
+async def idle(agent: Agent) -> None:
+    """Notes, five times a second."""
+    stop = watch_for_the_end()
+    while not stop.is_set():
+        await agent.call("notes")
+        print("notes", flush=True)
+        await asyncio.sleep(0.2)
+
+
 async def pay(gate: Gate, kind: str, seed: int, cost_usd: float = 0.0) -> None:
     """A paid call and a request, five times a second, each in a session of its own."""
     stop = watch_for_the_end()
@@ -192,6 +203,8 @@ async def main(url: str, namespace: str, kind: str, seed: str) -> None:
                 await clerk(agent)
             case "hoarder":
                 await hoard(agent)
+            case "idler":
+                await idle(agent)
             case "payer":
                 await pay(gate, kind, int(seed))
             case "lavish":

@@ -121,6 +121,10 @@ class Fleet:
         condition = ("--undo-if", "disagreement > 5%", "--min-sample", 10)
         self._say("scheduler", "rollout", "policy", "--to", "mistake", "--shadow", "10m", *condition)
 
+    def pause(self, label: str) -> None:
+        """Have agents with this label wait, until somebody resumes them."""
+        self._say("agents", "pause", "--label", label)
+
     def ask_for_replicas(self) -> None:
         """Have the ledger wait for replicas that the server does not have."""
         self.kill("cost-aware")

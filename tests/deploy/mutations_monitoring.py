@@ -25,6 +25,14 @@ MUTANTS = (
     ),
     Mutant(
         "monitoring",
+        "agents that were paused are forgotten, and nobody is woken",
+        ALERTS,
+        "toolgate_oldest_pause_seconds{",
+        "0 * toolgate_oldest_pause_seconds{",
+        FIRES,
+    ),
+    Mutant(
+        "monitoring",
         "the end of a window is not looked at",
         ALERTS,
         "(toolgate_budget_window_end_timestamp_seconds{",

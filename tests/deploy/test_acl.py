@@ -326,7 +326,7 @@ FORBIDDEN = [
     (("agent",), "GET", "tg:{default}:agents:o2"),
     (("agent", "reader", "exporter", "notify", "doctor"), "HSET", f"{STORE}pauses", "mark", "1"),
     (("agent", *READERS), "DEL", f"{STORE}pauses"),
-    (("reader", "exporter", "notify"), "HGETALL", f"{STORE}pauses"),
+    (("reader", "notify"), "HGETALL", f"{STORE}pauses"),
     (("agent",), "EVAL", "return 1", "0"),
     (("agent",), "SCAN", "0"),
     # a scheduler speaks for itself

@@ -167,7 +167,9 @@ def test_the_recorded_rate_agrees_with_the_counters_and_no_counter_ever_fell(wor
 def in_trouble(worked: list[dict], world: World) -> Iterator[World]:
     """Whatever can go wrong does, and goes on."""
     fleet = world.fleet
-    goes_on = [fleet.agent("lavish"), *map(fleet.agent, ("troubled", "payer", "clerk"))]
+    goes_on = [fleet.agent("lavish"), *map(fleet.agent, ("troubled", "payer", "clerk", "idler"))]
+    until(lambda: "notes" in fleet.out(goes_on[-1]), "the idler works", otherwise=fleet.said)
+    fleet.pause("team=idle")
     desk = fleet.agent("hoarder")
     until(lambda: "has" in fleet.out(desk), "the desk is taken", otherwise=fleet.said)
     for _ in range(3):
@@ -211,6 +213,7 @@ def in_trouble(worked: list[dict], world: World) -> Iterator[World]:
         ("ToolgateSlotWaitsLong", {"pool": "desk"}),
         ("ToolgateSlotsFull", {"pool": "desk"}),
         ("ToolgateSlotsLapsed", {"pool": "desk"}),
+        ("ToolgateAgentsPausedLong", {}),
     ],
 )
 def test_an_alert_fires_where_its_condition_was_caused(alert, labels, in_trouble):

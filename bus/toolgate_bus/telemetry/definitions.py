@@ -294,6 +294,11 @@ CONFIG_CHANGED: Final = _gauge(
     "rollout:started, rollout:advanced, rollout:done, rollout:undone.",
     *("scheduler", "event"),
 )
+PAUSES: Final = _gauge("pauses", "Pauses of operators that stand now.")
+OLDEST_PAUSE: Final = _gauge(
+    "oldest_pause_seconds",
+    "How long the oldest pause of operators has stood, by the server's clock; 0 where none does.",
+)
 _POOL: Final = ("scheduler", "pool")
 SLOTS_WAITING: Final = _gauge("slots_waiting", "Calls that wait for a slot of a pool now.", *_POOL)
 SLOTS_IN_USE: Final = _gauge("slots_in_use", "Slots of a pool that calls have now.", *_POOL)
@@ -348,6 +353,7 @@ EXPORTER: Final = (
     *BY_MODEL,
     *(SAVED, REPLICAS, REVISIONS, ORCHESTRATORS, READERS, BACKLOG, PENDING, INBOX_LAG),
     *(BUDGET_LIMIT, BUDGET_RESERVED, BUDGET_SPENT, BUDGET_USED, BUDGET_ENDS, LEDGER_LOST, CONFIG_CHANGED),
+    *(PAUSES, OLDEST_PAUSE),
     *(SLOTS_WAITING, SLOTS_IN_USE, SLOTS_LIMIT, SLOTS_OLDEST, SLOTS_WAIT, SLOTS_HELD),
     *(SLOTS_UNSERVED, SLOTS_LAPSED, SLOTS_USED, SLOTS_WEIGHT),
     *(LABEL_DECISIONS, EXPORTER_FACTS, EXPORTER_GAPS, EXPORTER_LAG, EXPORTER_LEADS),

@@ -14,9 +14,10 @@ from toolgate_bus.budgets.limits import BudgetDescription
 from toolgate_bus.commands.exporter import fleet, service
 from toolgate_bus.commands.exporter.checkpoint import ExporterCheckpoint
 from toolgate_bus.commands.exporter.fleet import FleetCounts, Savings
-from toolgate_bus.commands.exporter.gauges import budget_gauges
+from toolgate_bus.commands.exporter.gauges import budget_gauges, pause_gauges
 from toolgate_bus.commands.exporter.service import Exporter
 from toolgate_bus.errors import BusDown, TransportError
+from toolgate_bus.protocol.pauses import Pause, StandingPauses
 from toolgate_bus.telemetry import definitions
 
 pytestmark = pytest.mark.pure
@@ -453,3 +454,12 @@ def test_beyond_a_hundred_accounts_those_that_used_least_are_other():
     assert definitions.BUDGET_LIMIT not in {
         metric for metric, series in gauges([budget], balances).items() if series
     }
+
+
+@pytest.mark.parametrize(
+    ("since", "number", "oldest"), [((), 0, 0.0), ((4_000, 1_000), 2, 9.0), ((12_000,), 1, 0.0)]
+)
+def test_pauses_are_counted_and_told_since_when_the_oldest_stands(since, number, oldest):
+    standing = tuple(Pause(str(at), everyone=True, since_ms=at) for at in since)
+    shown = {one.metric.name: one.series for one in pause_gauges(StandingPauses(1, 10_000, standing))}
+    assert shown == {"toolgate_pauses": {(): number}, "toolgate_oldest_pause_seconds": {(): oldest}}

@@ -1,4 +1,4 @@
-"""What the server knows of the fleet at this moment: who is alive, inboxes, budgets, slots, changed rules.
+"""What the server knows of the fleet now: who is alive, inboxes, budgets, slots, pauses, changed rules.
 
 Inboxes are watched of every scheduler that is alive, that an orchestrator waits for, or that was either
 before, for as long as its inbox is there: a backlog matters most when nobody reads it.
@@ -7,6 +7,7 @@ before, for as long as its inbox is there: a backlog matters most when nobody re
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Final
 
 from toolgate_bus.budgets.ledger import Balance
@@ -14,14 +15,17 @@ from toolgate_bus.budgets.ledger_redis import RedisLedger
 from toolgate_bus.budgets.limits import BOOKS, BudgetDescription, Limits, Overrides, limit_of, read_budgets
 from toolgate_bus.commands.exporter.latest_changes import LatestChanges
 from toolgate_bus.commands.exporter.slot_gauges import SlotGauges
+from toolgate_bus.errors import ConfigError
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.protocol.money import UNIT
+from toolgate_bus.protocol.pauses import StandingPauses
 from toolgate_bus.state.notifications import RedisNotices
 from toolgate_bus.telemetry import definitions
 from toolgate_bus.telemetry.definitions import OTHER
 from toolgate_bus.telemetry.metrics import Collector, Gauges
 from toolgate_bus.transport.ports import Commands
 from toolgate_bus.transport.redis.clock import entry_order
+from toolgate_bus.transport.redis.pauses import read_pauses
 from toolgate_bus.transport.redis.reads import Backlog, age_s, read_backlogs, read_first, read_time
 from toolgate_bus.transport.redis.roster import Roster, RosterView
 from toolgate_bus.transport.redis.store import RedisStore
@@ -68,7 +72,13 @@ class FleetGauges:
         own = Gauges(definitions.EXPORTER_LAG, {(): oldest})
         changed = await self._changes.read(now_s)
         budgets, slots = await self._of_budgets(), await self._slots.read(view.members)
-        return [*_of_roster(view), *await self._of_inboxes(view), own, *budgets, changed, *slots]
+        here = [*_of_roster(view), *await self._of_inboxes(view), own, *budgets, changed, *slots]
+        return [*here, *await self._of_pauses()]
+
+    async def _of_pauses(self) -> list[Gauges]:
+        with suppress(ConfigError):  # a user of older rules may not
+            return pause_gauges(await read_pauses(self._commands, self._keys))
+        return []
 
     async def _of_inboxes(self, view: RosterView) -> list[Gauges]:
         alive = {member.name for member in view.members}
@@ -97,6 +107,15 @@ class FleetGauges:
             self._budgets = [*gauges, Gauges(definitions.LEDGER_LOST, lost)]
             self._budgets_at = time.monotonic()
         return self._budgets
+
+
+def pause_gauges(found: StandingPauses) -> list[Gauges]:
+    """How many stand, and since when the oldest."""
+    oldest = max(((found.now_ms - one.since_ms) / 1000 for one in found.pauses), default=0.0)
+    return [
+        Gauges(definitions.PAUSES, {(): float(len(found.pauses))}),
+        Gauges(definitions.OLDEST_PAUSE, {(): max(0.0, oldest)}),
+    ]
 
 
 def _of_roster(view: RosterView) -> list[Gauges]:
