@@ -6,11 +6,18 @@ import pytest
 from gate_world import growth
 from toolgate_bus.protocol.events import AskUser, Continue, Deny, Hold, Modify
 from toolgate_bus.protocol.pauses import Pause, StandingPauses
+from toolgate_orchestrator.gate.recorder import tell
 
 pytestmark = pytest.mark.pure
 
 TOOLS = ["bash", "search", "write"]
 LAST = ("admit",)
+
+
+class SpanNotes(dict):
+    """A span, as far as it is told attributes."""
+
+    set = dict.update
 
 
 class Giver:
@@ -118,6 +125,10 @@ async def test_a_wait_there_is_bounded_by_its_giver_and_counts_as_no_latency(wor
     assert decision.seconds >= decision.waited
     assert waited() >= 0.2
     assert took() < 0.2
+    assert decision.latency == decision.seconds - decision.waited < 0.2
+    span = SpanNotes()
+    tell(span, decision)
+    assert span["toolgate.waited_s"] == decision.waited
 
 
 async def test_a_hold_that_is_heard_after_its_own_answer_gives_nothing_back(world, monkeypatch):
