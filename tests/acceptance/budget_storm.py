@@ -58,6 +58,8 @@ class Storm:
     orchestrators: int = 8
     sessions: int = 30
     restarts: int = 1
+    admission: bool = False
+    """Whether it reserves last, in `admit`."""
     agents: list[subprocess.Popen[bytes]] = field(default_factory=list)
     schedulers: list[subprocess.Popen[bytes]] = field(default_factory=list)
     killed: Counter[str] = field(default_factory=Counter)
@@ -67,7 +69,8 @@ class Storm:
 
     async def rage(self, seconds: float) -> None:
         """Start everything, let it fail for so long, then let it come to rest."""
-        self._start_scheduler(self.spec, CONFIG, "--replicas", "3")
+        config = CONFIG | ({"admission": True} if self.admission else {})
+        self._start_scheduler(self.spec, config, "--replicas", "3")
         self._start_scheduler("router", ROUTES)
         await self._until(lambda: len(self._replicas()) >= 3 and self._ready(1) >= 1)
         sampling = asyncio.create_task(self._sample())

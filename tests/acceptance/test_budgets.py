@@ -22,8 +22,11 @@ def storm(own_durable_server, tmp_path):
         one.end()
 
 
-async def test_what_is_spent_is_what_the_tools_that_ran_have_cost_and_no_limit_is_ever_passed(storm):
-    one = storm(orchestrators=6)
+@pytest.mark.parametrize("admission", [False, True])
+async def test_what_is_spent_is_what_the_tools_that_ran_have_cost_and_no_limit_is_ever_passed(
+    storm, admission
+):
+    one = storm(orchestrators=6, admission=admission)
     await one.rage(RAGE_S)
     found = await one.audit()
     assert one.overspent == []

@@ -2,13 +2,16 @@
 
 import asyncio
 import contextlib
+from types import SimpleNamespace
 
 import pytest
 import redis.asyncio as redis
 import yaml
 from agent_trees import World, says, wait_for
+from amplifier_core import AmplifierSession, HookResult
 from toolgate_bus.budgets.ledger_redis import RedisLedger
 from toolgate_bus.budgets.settlement import MAX_SECONDS
+from toolgate_bus.facts.reader import FactsReader
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.transport.redis.connection import RedisCommands
 from toolgate_orchestrator.gate.gate import Gate
@@ -37,7 +40,7 @@ class Bank:
     def __init__(self, schedulers, folder, commands, client, wait_until):
         self.schedulers, self.folder, self.client = schedulers, folder, client
         self.wait_until = wait_until
-        self.ledger = RedisLedger(commands, schedulers.namespace)
+        self.commands, self.ledger = commands, RedisLedger(commands, schedulers.namespace)
         self.keys = Keys(schedulers.namespace)
 
     async def start(self, **configs):
@@ -139,6 +142,48 @@ async def test_what_one_who_is_asked_later_denies_is_given_back(bank, wait_until
             return await bank.holds() == [40]
 
         await wait_until(holds_one, timeout=10)
+
+
+class Dear:
+    """A tool that nobody lets run."""
+
+    name, description, input_schema = "dear", "costs money", {"type": "object"}
+    ran = 0
+
+    async def execute(self, arguments):
+        self.ran += 1
+
+
+async def refuse_call(event, data):
+    return HookResult(action="deny", reason="not on my watch")
+
+
+@pytest.mark.parametrize(("event", "was_reserved"), [("tool:selecting", False), ("tool:pre", True)])
+async def test_what_a_hook_of_the_agents_process_stops_takes_nothing_or_gives_it_back(
+    bank, event, was_reserved
+):
+    """Hooks on tool:selecting are schedulers among others; one on tool:pre comes after the last round."""
+    await bank.start(cost_aware=MONEY)
+    where = {"redis": bank.schedulers.url, "namespace": bank.schedulers.namespace}
+    asks = {"toolgate": {**where, "required": ["cost-aware"], "patience_ms": 20_000}}
+    turns = [{"tool_calls": [{"name": "dear"}]}, {"text": "done"}]
+    plan = {
+        "session": {
+            "orchestrator": {"module": "loop-basic", "config": asks},
+            "context": "context-simple",
+        },
+        "providers": [{"module": "provider-scripted", "config": {"turns": turns}}],
+    }
+    async with bank.agent(), AmplifierSession(plan) as session:  # of one process, and so one that is known
+        tool = Dear()
+        await session.coordinator.mount("tools", tool, name=tool.name)
+        session.coordinator.hooks.register(event, refuse_call)
+        await session.execute("go")
+        await bank.wait_until(bank.is_free, timeout=10)
+    assert tool.ran == 0
+    facts = await FactsReader(bank.commands, bank.schedulers.namespace).read_all()
+    (decision,) = [one["id"] for one in facts if one["event"] == "decision" and one["tool_name"] == "dear"]
+    assert await bank.was_reserved(SimpleNamespace(id=decision)) == was_reserved
 
 
 async def test_for_what_cannot_be_paid_no_person_is_asked_and_the_equivalent_runs(bank):
