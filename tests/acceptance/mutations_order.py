@@ -37,6 +37,13 @@ _CHANGES = (
     ),
     ("who waits is not told", _KEEPER, "        if touched:\n", "        if not touched:\n", _ENDS),
     (
+        "what peers are asked about is not looked for",
+        _KEEPER,
+        "in await self._notes.find(call):",
+        "in ():",
+        "test_policy_order.py::test_a_call_waits_for_one_of_its_response_that_another_replica_was_asked_about",
+    ),
+    (
         "a call beside one that it may not follow runs",
         _VERDICTS,
         'if state != "unmet":',

@@ -177,6 +177,31 @@ async def test_a_call_waits_for_another_of_its_response_in_whichever_order_they_
         assert (await asyncio.wait_for(deploy, 20)).allowed
 
 
+async def test_a_call_waits_for_one_of_its_response_that_another_replica_was_asked_about(
+    policy_with: Any, schedulers: Any, tmp_path: Path
+) -> None:
+    slots = tmp_path / "slots.yaml"
+    slots.write_text("pools: [{name: one, tools: test}]")
+    await schedulers.start("slots", "--config", slots)
+    gate = await policy_with(WAIT, replicas=2)
+
+    async def live(number: int) -> bool:
+        one = Agent(gate, f"s{number}")
+
+        async def test() -> None:
+            decision = await one.ask("test", MAIN, parallel_group_id="g")
+            await asyncio.sleep(0.1)
+            one.end(decision)
+
+        async def deploy() -> bool:
+            await asyncio.sleep(0.01 * number)  # by then the other question has left, in a frame of its own
+            return bool((await one.ask("deploy", MAIN, parallel_group_id="g")).allowed)
+
+        return (await asyncio.gather(deploy(), test()))[0]
+
+    assert await asyncio.gather(*map(live, range(1, 13))) == 12 * [True]
+
+
 async def test_who_waits_too_long_is_told_what_for(policy_with: Any) -> None:
     gate = await policy_with([{**WAIT[0], "wait_s": 0.3}])
     one = Agent(gate, "s")

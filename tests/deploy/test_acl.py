@@ -32,7 +32,10 @@ SCHEDULERS = (
 )
 CONFIGS = {
     "policy": {
-        "rules": [{"name": "keep", "tools": "delete_file", "action": "deny", "reason": "files are kept"}]
+        "rules": [
+            {"name": "keep", "tools": "delete_file", "action": "deny", "reason": "files are kept"},
+            {"name": "late", "tools": "calculate", "after": {"tool": "write_file"}, "wait_s": 30},
+        ]
     },
     "approval": {"rules": [{"name": "wide", "tools": "write_file", "when": {"path": "*public*"}}]},
     "cost-aware": {

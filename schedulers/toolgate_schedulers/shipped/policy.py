@@ -32,6 +32,7 @@ from toolgate_schedulers.author.scheduler import SchedulerContext
 from toolgate_schedulers.shipped.policy_keeper import OrderKeeper
 from toolgate_schedulers.shipped.policy_needs import OrderMatcher
 from toolgate_schedulers.shipped.policy_order import CallHistory
+from toolgate_schedulers.shipped.policy_peers import PeerNotes
 from toolgate_schedulers.shipped.policy_verdicts import UNKNOWN, Past, check_order
 
 Action = Literal["allow", "deny", "ask"]
@@ -255,7 +256,8 @@ class Policy:
             tuple(chain.from_iterable(rule.list_labels() for rule in ordered)),
         )
         longest = max(rule.wait_s or 0.0 for rule in ordered)
-        self._keeper = OrderKeeper(context, history, self._rule, longest)
+        notes = PeerNotes(context.store, context.name, ordered)
+        self._keeper = OrderKeeper(context, history, self._rule, longest, notes)
         await self._keeper.start()
 
     async def stop(self) -> None:

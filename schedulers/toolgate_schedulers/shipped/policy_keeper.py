@@ -19,6 +19,7 @@ from toolgate_bus.transport.redis.tasks import keep
 from toolgate_schedulers.author.scheduler import SchedulerContext, asking
 from toolgate_schedulers.shipped.policy_needs import MAX_WINDOW_S
 from toolgate_schedulers.shipped.policy_order import CallHistory, Scope
+from toolgate_schedulers.shipped.policy_peers import PeerNotes
 from toolgate_schedulers.shipped.policy_verdicts import GRACE_S, SLACK_S, Past
 
 SETTLE_S: Final = 0.025
@@ -42,6 +43,8 @@ class _WaitingCall:
     call: ToolSelecting
     since: float
     scopes: tuple[Scope, ...]
+    has_asked: bool = False
+    """Whether its peers were looked at for what it may wait for."""
     timer: asyncio.TimerHandle | None = None
 
 
@@ -49,10 +52,15 @@ class OrderKeeper:
     """One replica's."""
 
     def __init__(
-        self, context: SchedulerContext, history: CallHistory, rule: Rule, longest_wait_s: float
+        self,
+        context: SchedulerContext,
+        history: CallHistory,
+        rule: Rule,
+        longest_wait_s: float,
+        notes: PeerNotes,
     ) -> None:
         self._context, self._facts = context, context.shared.facts
-        self._history, self._rule, self._longest = history, rule, longest_wait_s
+        self._history, self._rule, self._longest, self._notes = history, rule, longest_wait_s, notes
         self._ahead = 0.0
         """Of our own clock, the server's, in seconds."""
         self._new: dict[str, asyncio.Event] = {}
@@ -100,7 +108,8 @@ class OrderKeeper:
         orchestrator = asking.get()
         if self._facts.expect(orchestrator):
             self._new[orchestrator] = asyncio.Event()
-        self._history.note_question(call, orchestrator, self._now())
+        if self._history.note_question(call, orchestrator, self._now()) and self._notes.concerns(call):
+            self._begin(self._tell_peers(call, orchestrator))
 
     def note_denied(self, call: ToolSelecting) -> None:
         """The call will not run: this policy denies it."""
@@ -161,6 +170,10 @@ class OrderKeeper:
         if isinstance(verdict, Hold):
             self._set_timer(key, verdict)
             return
+        if isinstance(verdict, Deny) and waiting.call.parallel_group_id and not waiting.has_asked:
+            waiting.has_asked = True
+            self._begin(self._ask_peers(key, waiting.call))
+            return
         self._drop(key)
         self._begin(self._answer(key, verdict))
         self._end(waiting.call, verdict)
@@ -187,6 +200,19 @@ class OrderKeeper:
                 _log.info("one who waits could not be told yet", decision=key[0], error=str(error))
             if pause is not None:
                 await asyncio.sleep(pause)
+
+    async def _tell_peers(self, call: ToolSelecting, orchestrator: str) -> None:
+        with contextlib.suppress(TransportError):  # then a peer may deny what could have waited
+            await self._notes.tell(call, orchestrator)
+
+    async def _ask_peers(self, key: Key, call: ToolSelecting) -> None:
+        """Before a call is denied for want of another: whether a peer was asked about that one."""
+        try:
+            for other, orchestrator in await self._notes.find(call):
+                self._history.note_question(other, orchestrator, self._now())
+        except TransportError as error:
+            _log.info("peers could not be asked what they decide", error=str(error))
+        self._look_at(key)
 
     # ------------------------------------------------------------------ knowing
 

@@ -28,6 +28,7 @@ MAX_RUNNING: Final = 100_000
 MAX_TOOLS: Final = 64
 """Names of tools kept in one scope: a glob may fit any number."""
 MAX_NAMES: Final = 4096
+MAX_OVER: Final = 10_000
 ASKED_S: Final = 3600.0
 """A question of which no decision is heard for so long is forgotten."""
 MAX_ARGUMENTS: Final = 4096
@@ -79,6 +80,8 @@ class CallHistory:
         self._scopes: OrderedDict[Scope, _ScopeHistory] = OrderedDict()
         self._places: OrderedDict[str, _CallPlace] = OrderedDict()
         """By decision: where the calls are that run."""
+        self._over: dict[str, None] = {}
+        """The last calls that were denied, or have ended: who hears late of their questions knows."""
         self._asked = 0
 
     # ------------------------------------------------------------------ what comes in
@@ -92,18 +95,24 @@ class CallHistory:
             return ()
         return self._end(id_, fact)
 
-    def note_question(self, call: ToolSelecting, orchestrator: str, now: float) -> None:
-        """A call is being decided: it may be what another waits for. Asked again, it keeps its number."""
+    def note_question(self, call: ToolSelecting, orchestrator: str, now: float) -> bool:
+        """A call is being decided: it may be what another waits for; whether that is news.
+
+        Asked again, it keeps its number.
+        """
         before = self._places.get(call.id)
-        if before is not None and (before.number == 0 or before.tool == call.tool_name):
-            return
+        if call.id in self._over or (
+            before is not None and (before.number == 0 or before.tool == call.tool_name)
+        ):
+            return False
         self.forget(call.id)
-        if self._watches(call.tool_name):
+        if is_watched := self._watches(call.tool_name):
             self._asked += 1
             number = before.number if before is not None else self._asked
             scopes = tuple(self._scopes_of(call.session, call.root_session, call.labels))
             place = _CallPlace(call.tool_name, scopes, orchestrator, now, number)
             self._start(call.id, place, PastCall(call.id, now, self._needed(call.tool_input), None, number))
+        return is_watched
 
     def forget(self, id_: str) -> tuple[Scope, ...]:
         """A call that does not run, and did not; the scopes that it was in."""
@@ -138,6 +147,8 @@ class CallHistory:
         if before is not None and before.number == 0:
             return ()
         touched = self.forget(id_)
+        if not isinstance(tool, str):
+            self._note_over(id_)
         if not isinstance(tool, str) or not self._watches(tool):
             return touched
         labels = found if isinstance(found := fact.get("labels"), dict) else {}
@@ -179,12 +190,18 @@ class CallHistory:
         if id_ not in self._places:
             return ()
         place, run = self._stop(id_)
+        self._note_over(id_)
         if run is not None and fact["event"] != "tool:unused":
             success = fact["event"] == "tool:post" and fact.get("success") is not False
             ended = run._replace(at=time_of(fact), success=success, number=0)
             for scope in place.scopes:
                 self._add(self._open(scope, ended.at), place.tool, ended)
         return place.scopes
+
+    def _note_over(self, id_: str) -> None:
+        self._over[id_] = None
+        if len(self._over) > MAX_OVER:
+            del self._over[next(iter(self._over))]
 
     def _stop(self, id_: str) -> tuple[_CallPlace, PastCall | None]:
         place, run = self._places.pop(id_), None
@@ -232,7 +249,7 @@ class CallHistory:
         kept = self._scopes.get(scope_of(need.scope, call))
         if kept is None:
             return "unmet"
-        wanted = _wanted(need, call)
+        wanted = _look_up(need, call)
         for run in _of(kept.ended, need.tool):
             in_time = now - run.at <= need.within_s
             if in_time and need.success in (None, run.success) and _fits(need, wanted, run, unseen):
@@ -297,7 +314,7 @@ def _of_running(kept: _ScopeHistory, globs: Globs) -> Iterator[Mapping[str, Past
 _Wanted = tuple[tuple[Sequence[Any], str], ...]
 
 
-def _wanted(need: Precondition, call: ToolSelecting) -> _Wanted:
+def _look_up(need: Precondition, call: ToolSelecting) -> _Wanted:
     """What stands in the call at the places of `same`, in every reading, and where it is to stand."""
     return tuple(
         (readings(here.removeprefix("$."), call.tool_input), there.removeprefix("$."))
