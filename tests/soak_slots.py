@@ -10,7 +10,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent / "bus"))
 from rich.progress import track
-from slot_histories import judge_rules, judge_server, play_fleet, play_lock
+from slot_histories import judge_rules, judge_server, play_capped, play_fleet, play_lock
 from toolgate_bus.server.embedded import private_server
 
 MAX_SHOWN = 5
@@ -26,7 +26,12 @@ def main() -> int:
     given = options.parse_args()
     wrong = judge(map(judge_rules, range(given.first, given.first + given.rules)), given.rules, "locks, pure")
     with private_server() as server:
-        for play, many, name in ((play_lock, given.server, "locks"), (play_fleet, given.fleets, "fleets")):
+        plays = (
+            (play_lock, given.server, "locks"),
+            (play_fleet, given.fleets, "fleets"),
+            (play_capped, given.fleets, "fleets whose tools say how much they can do"),
+        )
+        for play, many, name in plays:
             wrong += judge(judge_server(server.url, play, many, given.first), many, f"{name}, on a server")
     return 1 if wrong else 0
 

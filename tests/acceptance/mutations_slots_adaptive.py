@@ -4,7 +4,7 @@ from mutation import BUS, ORCHESTRATOR, SCHEDULERS, Mutant
 
 ADAPT = f"{SCHEDULERS}/shipped/slots/adapt.py"
 PURE = "../schedulers/shipped/test_slots_adapt.py::"
-CAPS = "../bus/state/test_pool_caps.py::"
+CAPS = "../bus/queues/test_pool_caps.py::"
 MUTANTS = (
     Mutant(
         "adaptive",
@@ -37,6 +37,14 @@ MUTANTS = (
         "one.ruled or one.limit, one.adapted or one.limit",
         "one.adapted or one.ruled or one.limit",
         f"{CAPS}test_what_is_given_is_the_least_of_the_limit_an_operators_and_the_cap",
+    ),
+    Mutant(
+        "adaptive",
+        "an idle pool forgets what its tool said",
+        f"{BUS}/queues/lua/queue.lua",
+        "(pool(name).ruled or pool(name).adapted) == nil",
+        "pool(name).ruled == nil",
+        f"{CAPS}test_a_cap_outlives_an_idle_pool",
     ),
     Mutant(
         "adaptive",

@@ -123,7 +123,7 @@ async def test_a_tool_that_refuses_above_five_is_held_near_five_within_seconds(r
     print(f"after: {errors} errors of {calls} calls; {service.count(0.0)} with the first; limits {limits}")
     assert {4, 5} <= set(limits)
     assert 3 <= sorted(limits)[len(limits) // 2] <= 6
-    assert max(limits) <= 8  # (that many have a slot: of whom some are just about to call, or to tell)
+    assert max(limits) < AGENTS  # (who has a slot may be just about to call, or to tell)
     assert calls > 30
     assert errors < 0.2 * calls
 

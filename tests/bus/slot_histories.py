@@ -10,14 +10,16 @@ from random import Random
 from typing import Any, NamedTuple
 
 import redis
-from toolgate_bus.queues.queue import UNSEEN_S, Need, Request, Ticket
+from toolgate_bus.queues.queue import UNSEEN_S, Cap, Need, Request, Ticket
+from toolgate_bus.queues.queue_caps import SCRIPT as CAPS
+from toolgate_bus.queues.queue_caps import write_cap
 from toolgate_bus.queues.queue_redis import KEPT_MS, SCRIPT
 from toolgate_bus.queues.queue_rules import QueueRules
 
 LEASE_S = 2.0
 BATCH = 50
 OWNERS = ("o1", "o2", "o3", "o4")
-FLEET_STEPS = ("ask", "again", "end", "leave", "renew", "lapse", "limit")
+FLEET_STEPS = ("ask", "again", "end", "leave", "renew", "lapse", "limit", "cap")
 
 
 class Step(NamedTuple):
@@ -142,15 +144,18 @@ def play_lock(seed: int, steps: int = 24) -> tuple[list[Step], Locks]:
     return told, locks
 
 
-def play_fleet(seed: int, steps: int = 60) -> tuple[list[Step], QueueRules]:
+def play_capped(seed: int) -> tuple[list[Step], QueueRules]:
+    """The same, and tools set limits as well."""
+    return play_fleet(seed, caps_often=5)
+
+
+def play_fleet(seed: int, steps: int = 60, caps_often: int = 0) -> tuple[list[Step], QueueRules]:
     """Tenants and classes fight for three pools, alone, all or none; processes die, operators set limits."""
     chance = Random(seed)
-    rules, told, now = QueueRules(), [], 0.0
+    rules, told, now, caps = QueueRules(), [], 0.0, dict[str, str]()
     for number in range(steps):
         now += chance.random() * 0.5
-        match chance.choices(
-            ["ask", "again", "end", "leave", "renew", "lapse", "limit"], [50, 3, 32, 4, 3, 5, 3]
-        )[0]:
+        match chance.choices(FLEET_STEPS, [50, 3, 32, 4, 3, 5, 3, caps_often])[0]:
             case "ask":
                 request = invent_request(chance, f"r{number}")
                 told.append(Step(now, "ask", (request,), rules.ask(request, LEASE_S, now)))
@@ -169,6 +174,12 @@ def play_fleet(seed: int, steps: int = 60) -> tuple[list[Step], QueueRules]:
             case "limit":
                 pool, most = chance.choice("abc"), chance.choice([None, 0, 1, 2])
                 told.append(Step(now, "limit", (pool, most), rules.limit(pool, most, LEASE_S, now)))
+            case "cap":
+                pool, most = chance.choice("abc"), chance.choice([None, 0, 1, 2])
+                was, caps[pool] = caps.get(pool, ""), write_cap(None if most is None else Cap(most))
+                told.append(Step(now, "cap", (pool, was, caps[pool], most or 0, 0), []))
+                rules.cap(pool, most)
+                told.append(Step(now, "lapse", OWNERS, list(rules.lapse(set(OWNERS), LEASE_S, now).given)))
     return told, rules
 
 
@@ -219,11 +230,14 @@ def say(step: Step) -> tuple[object, ...]:
 
 def run_all(client: redis.Redis, prefix: str, histories: list[list[Step]]) -> Iterator[list[object]]:
     """What the server answers to each of these histories."""
-    sha = client.script_load(SCRIPT.text)
+    sha, sha_of_caps = (client.script_load(script.text) for script in (SCRIPT, CAPS))
     pipeline = client.pipeline(transaction=False)
     for number, steps in enumerate(histories):
         for step in steps:
-            pipeline.evalsha(sha, 1, f"{prefix}{number}", *say(step))
+            if step.op == "cap":
+                pipeline.evalsha(sha_of_caps, 1, f"{prefix}{number}", "set", *step.words)
+            else:
+                pipeline.evalsha(sha, 1, f"{prefix}{number}", *say(step))
     replies = iter(pipeline.execute())
     for steps in histories:
         yield [read(step, next(replies)) for step in steps]
@@ -233,6 +247,8 @@ def run_all(client: redis.Redis, prefix: str, histories: list[list[Step]]) -> It
 def read(step: Step, reply: list) -> Any:
     if step.op in ("ask", "look"):
         return Ticket(reply[0].decode(), int(reply[1]), int(reply[2]))
+    if step.op == "cap":
+        return [] if reply[0].decode() == step.words[2] else reply
     rows = reply[0] if step.op == "lapse" else reply
     return [row[0].decode() for row in rows]
 

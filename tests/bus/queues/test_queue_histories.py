@@ -1,9 +1,9 @@
 """A queue for slots over histories: the model of a lock, the pure queue and the server's script agree."""
 
 import pytest
-from slot_histories import judge_rules, judge_server, play_fleet, play_lock
+from slot_histories import judge_rules, judge_server, play_capped, play_fleet, play_lock
 
-ON_RULES, ON_SERVER, OF_FLEETS = 1_500, 300, 200
+ON_RULES, ON_SERVER, OF_FLEETS, OF_CAPPED = 1_500, 300, 200, 100
 """`make soak-slots` has more."""
 
 
@@ -18,3 +18,4 @@ def test_a_server_lets_readers_share_and_writers_be_alone_each_in_turn(server_ur
 
 def test_a_server_gives_slots_as_the_pure_queue_does_whatever_happens(server_url):
     assert not [found for found in judge_server(server_url, play_fleet, OF_FLEETS) if found]
+    assert not [found for found in judge_server(server_url, play_capped, OF_CAPPED) if found]

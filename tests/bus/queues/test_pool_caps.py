@@ -78,9 +78,10 @@ async def test_what_a_call_has_is_known_until_it_has_ended(queue: SlotQueue) -> 
 
 async def test_a_cap_outlives_an_idle_pool(queue: SlotQueue) -> None:
     await queue.caps.set("few", None, Cap(1))
-    await ask(queue, "a")
-    await queue.end(["a"])
-    await queue.lapse([])
+    await queue.limit("few", 0)
+    assert not await ask(queue, "a")
+    await queue.withdraw(["a"])  # so that nothing is left of it
+    await queue.limit("few", None)
     await queue.lapse([])
     assert await ask(queue, "b")
     assert not await ask(queue, "c")
