@@ -28,7 +28,7 @@ class SimulatedOrchestratorBus:
         self._places: dict[str, int] = {}
         self._sent: dict[str, int] = {}
         self._streams: dict[str, Wire] = {}
-        self.ask, self.fact = self._ask, self.outbox.fact
+        self.ask, self.fact, self.hurry_facts = self._ask, self.outbox.fact, self.outbox.hurry_facts
         self.on_ask: Callable[..., None] = lambda *_: None
         self.on_refused: Callable[[str, Sequence[bytes]], None] = lambda *_: None
 
