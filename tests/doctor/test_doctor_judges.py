@@ -226,6 +226,7 @@ def test_a_fleet_with_replicas_and_readers_has_nothing_to_mend():
         ("priority", 7, "priority 0 and 7"),
         ("tools", ("a*",), "tools * and a*"),
         ("shadow", True, "no and yes"),
+        ("phases", ("admit",), "phases select verify and admit. Of phases those count that all have"),
     ],
 )
 def test_replicas_that_disagree_are_named_with_the_older_to_end(field, value, told):

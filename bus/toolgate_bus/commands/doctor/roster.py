@@ -57,14 +57,17 @@ def _disagreement(name: str, members: Sequence[Member]) -> list[Diagnostic]:
         ("priority", [str(member.priority) for member in ordered]),
         ("tools", [" ".join(member.tools) for member in ordered]),
         ("shadow", ["yes" if member.shadow else "no" for member in ordered]),
+        ("phases", [" ".join(member.phases) for member in ordered]),
     ):
         if len(set(values)) > 1:
             told.append(f"{label} {' and '.join(dict.fromkeys(values))}")
     if not told:
         return []
-    what = f"the replicas of {name} disagree: {'; '.join(told)}. The newest start ({newest.replica}) counts"
-    terms = (newest.priority, newest.tools, newest.shadow)
-    others = [one for one in ordered if (one.priority, one.tools, one.shadow) != terms]
+    common = " Of phases those count that all have." if told[-1].startswith("phases") else ""
+    what = f"the replicas of {name} disagree: {'; '.join(told)}.{common}"
+    what += f" The newest start ({newest.replica}) counts"
+    terms = (newest.priority, newest.tools, newest.shadow, newest.phases)
+    others = [one for one in ordered if (one.priority, one.tools, one.shadow, one.phases) != terms]
     old = _first([_whose(one) for one in others])
     change = (
         f"end the older ones ({old}), or start all with the same --priority, --tools, --shadow and config"
