@@ -122,9 +122,10 @@ async def test_a_tool_that_refuses_above_five_is_held_near_five_within_seconds(r
     errors, calls = service.count(2.5)
     print(f"after: {errors} errors of {calls} calls; {service.count(0.0)} with the first; limits {limits}")
     assert {4, 5} <= set(limits)
-    assert 3 <= sorted(limits)[len(limits) // 2] <= 6
-    assert max(limits) < AGENTS  # (who has a slot may be just about to call, or to tell)
-    assert calls > 30
+    # Who has a slot may be just about to call, or to tell: on a slow machine some more than five have one.
+    assert 3 <= sorted(limits)[len(limits) // 2] <= 7
+    assert max(limits) < AGENTS
+    assert calls - errors > 0.5 * ROOM * (7.0 - 2.5) / WORK_S  # of what the tool can do
     assert errors < 0.2 * calls
 
 
