@@ -3,6 +3,7 @@
 from mutation import BUS, ORCHESTRATOR, Mutant
 
 RULES = f"{BUS}/queues/queue_rules.py"
+LINES = f"{BUS}/queues/queue_lines.py"
 GIVING = f"{BUS}/queues/lua/queue_giving.lua"
 SCRIPT = f"{BUS}/queues/lua/queue.lua"
 TURNS = "../bus/queues/test_queue_rules.py"
@@ -27,7 +28,7 @@ MUTANTS = (
     Mutant(
         "slots",
         "an unfair tag: weights count for nothing",
-        RULES,
+        LINES,
         "work = seconds / request.weight",
         "work = seconds",
         TURNS,
@@ -35,7 +36,7 @@ MUTANTS = (
     Mutant(
         "slots",
         "what a slot took is not counted, but that it was given",
-        RULES,
+        LINES,
         "self.charge(request, took - self.has.pop(request.id))",
         "self.has.pop(request.id)",
         TURNS,

@@ -222,7 +222,7 @@ def say(step: Step) -> tuple[object, ...]:
     if isinstance(words[0], Request):
         one = words[0]
         needs = [word for need in one.needs for word in (need.pool, need.limit, int(need.alone))]
-        times = (repr(one.ageing_s), repr(one.wait_s))
+        times = (repr(one.ageing_s), repr(one.wait_s), one.about)
         words = (one.id, one.owner, one.tenant, repr(one.weight), one.level, *times, *needs)
     op = "withdraw" if step.op == "end" else step.op
     return (op, LEASE_S, repr(step.now), KEPT_MS, *("" if word is None else word for word in words))

@@ -12,6 +12,7 @@ MAX_LIMIT: Final = 1_000_000
 MAX_WEIGHT: Final = 1_000_000.0
 MIN_WEIGHT: Final = 1e-6
 MAX_LEVEL: Final = 1_000_000
+MAX_ABOUT: Final = 300
 MAX_WAITERS: Final = 100_000
 """Waiting requests of one pool; further ones are refused."""
 UNSEEN_S: Final = 3.0
@@ -48,6 +49,8 @@ class Request(NamedTuple):
     """Seconds of waiting that count as one level."""
     wait_s: float = 3600.0
     """So long it waits; then it has ended."""
+    about: str = ""
+    """What is shown of it, a few words."""
 
 
 Status = Literal["given", "waiting", "closed"]
@@ -69,6 +72,8 @@ class Expiry(NamedTuple):
 
     id: str
     pools: tuple[str, ...]
+    why: str = ""
+    """What an operator said who took it out."""
 
 
 class Passage(NamedTuple):

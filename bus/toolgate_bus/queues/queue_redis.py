@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, Protocol, cast
 
 from toolgate_bus.protocol.keys import Keys
-from toolgate_bus.queues.queue import MAX_LIMIT, Expiry, Request, Status, Ticket
+from toolgate_bus.queues.queue import MAX_ABOUT, MAX_LIMIT, Expiry, Request, Status, Ticket
 from toolgate_bus.queues.queue_caps import MemoryCaps, PoolCaps, RedisCaps
 from toolgate_bus.queues.queue_rules import QueueRules
 from toolgate_bus.transport.ports import Commands, override
@@ -19,8 +19,9 @@ LEASE_S: Final = 10.0
 """How long a slot outlives its orchestrator's last heartbeat."""
 KEPT_MS: Final = 180_000
 """How long an end is remembered: longer than what tells of it may come again."""
-_FILES: Final = ("queue_base.lua", "queue_sums.lua", "queue_order.lua", "queue_giving.lua", "queue.lua")
-SCRIPT: Final = Script(__package__, *_FILES)
+_FILES: Final = ("queue_base.lua", "queue_sums.lua", "queue_order.lua", "queue_giving.lua")
+SCRIPT: Final = Script(__package__, *_FILES, "queue.lua")
+OPERATE: Final = Script(__package__, *_FILES, "queue_operate.lua")
 
 
 class Grant(NamedTuple):
@@ -89,7 +90,7 @@ class RedisQueue(SlotQueue):
     @override
     async def ask(self, request: Request) -> Ticket:
         needs = [word for need in request.needs for word in (need.pool, need.limit, int(need.alone))]
-        times = (_text(request.ageing_s), _text(request.wait_s))
+        times = (_text(request.ageing_s), _text(request.wait_s), request.about[:MAX_ABOUT])
         whose = (request.owner, request.tenant, _text(request.weight), request.level, *times)
         return _read_ticket(await self._run("ask", request.id, *whose, *needs))
 
@@ -113,7 +114,7 @@ class RedisQueue(SlotQueue):
     async def lapse(self, living: Collection[str]) -> tuple[list[Grant], list[Expiry]]:
         given, expired = await self._run("lapse", *living)
         return _read_grants(given), [
-            Expiry(_words(id_), tuple(map(_words, pools))) for id_, *pools in expired
+            Expiry(_words(id_), tuple(map(_words, pools)), _words(why)) for id_, why, *pools in expired
         ]
 
     @override
@@ -204,3 +205,26 @@ def _words(raw: bytes) -> str:
 
 def _read_grants(reply: Any) -> list[Grant]:
     return [Grant(_words(id_), int(fence)) for id_, fence in reply]
+
+
+class QueueOperator:
+    """What a person changes of a queue; whoever keeps it serves and tells within half a second."""
+
+    def __init__(self, commands: Commands, namespace: str, scheduler: str) -> None:
+        self._commands, self._prefix = commands, f"{Keys(namespace).store_key('slots')}:{scheduler}"
+
+    async def move(self, id_: str, level: int) -> bool:
+        """Have a call wait in another class; False where it does not wait."""
+        return bool(await self._run("move", id_, level))
+
+    async def drop(self, id_: str, why: str) -> bool:
+        """Have a call wait no longer: it is denied in these words. False where it does not wait."""
+        return bool(await self._run("drop", id_, why[:MAX_ABOUT]))
+
+    async def limit(self, pool: str, most: int | None) -> None:
+        """So many of a pool at a time, at most as configured; None is as configured, 0 gives nothing more."""
+        await self._run("limit", pool, "" if most is None else min(max(most, 0), MAX_LIMIT))
+
+    async def _run(self, op: str, *words: str | int) -> Any:
+        head = (op, _text(LEASE_S), "", KEPT_MS)
+        return await OPERATE.run(self._commands, self._prefix, words=(*head, *words))

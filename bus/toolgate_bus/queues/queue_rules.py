@@ -11,7 +11,6 @@ one level more than it was born with: from then on nobody passes it.
 """
 
 import math
-from bisect import insort
 from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass, field
 from typing import Final
@@ -22,115 +21,14 @@ from toolgate_bus.queues.queue import (
     SCAN,
     UNSEEN_S,
     Expiry,
-    Need,
     Occupant,
     Passage,
     Request,
     Ticket,
 )
+from toolgate_bus.queues.queue_lines import Clock, Entry, Line, Pool
 
-AVERAGED: Final = 16
-MIN_TOOK: Final = 0.001
-UNKNOWN: Final = 1.0
-"""Seconds that a slot may be kept, before anybody has given one back."""
 CLOSED: Final = Ticket("closed")
-_Entry = tuple[float, int, str]
-"""Time, number of arrival, id."""
-
-
-@dataclass(slots=True)
-class _Turn:
-    """A tenant that waits: its tag, and what it has asked for, the oldest first."""
-
-    tag: float
-    ids: list[tuple[int, str]] = field(default_factory=list)
-    """Number of arrival, id."""
-
-    @property
-    def rank(self) -> tuple[float, int]:
-        """The smallest is next."""
-        return self.tag, self.ids[0][0]
-
-
-@dataclass(slots=True)
-class _Line:
-    """Who waits at one level of one pool."""
-
-    turns: dict[str, _Turn] = field(default_factory=dict)
-    by_age: list[_Entry] = field(default_factory=list)
-
-    def copy(self) -> "_Line":
-        turns = {tenant: _Turn(turn.tag, list(turn.ids)) for tenant, turn in self.turns.items()}
-        return _Line(turns, list(self.by_age))
-
-    def remove(self, request: Request, number: int, since: float) -> None:
-        turn = self.turns[request.tenant]
-        turn.ids.remove((number, request.id))
-        self.by_age.remove((since, number, request.id))
-        if not turn.ids:
-            del self.turns[request.tenant]
-
-
-@dataclass(slots=True)
-class _Clock:
-    """Of one level of one pool."""
-
-    now: float = 0.0
-    """Virtual time: the tag of whoever was served last."""
-    ends: dict[str, float] = field(default_factory=dict)
-    """By tenant that waits for nothing: where its work ends in virtual time, if that is not past."""
-
-    def note_end(self, tenant: str, end: float) -> None:
-        self.ends.pop(tenant, None)
-        if end > self.now:
-            self.ends[tenant] = end
-
-
-@dataclass(slots=True)
-class _Pool:
-    limit: int = 0
-    ruled: int | None = None
-    """What an operator has set in place of the limit."""
-    adapted: int | None = None
-    """How far the tool's own errors let it go (`queue_caps`)."""
-    has: dict[str, float] = field(default_factory=dict)
-    """By request: the seconds that were put down for it."""
-    alone: str = ""
-    """Who has it all."""
-    clocks: dict[int, _Clock] = field(default_factory=dict)
-    levels: dict[int, _Line] = field(default_factory=dict)
-    average: float = 0.0
-    """Seconds that a slot is kept, the latest counting most; 0 while nobody has come back."""
-
-    @property
-    def estimate(self) -> float:
-        return self.average or UNKNOWN
-
-    @property
-    def most(self) -> int:
-        return min(one for one in (self.limit, self.ruled, self.adapted) if one is not None)
-
-    def has_room(self, need: Need) -> bool:
-        """Whether it can be given to one more."""
-        if self.alone or len(self.has) >= self.most:
-            return False
-        return not (need.alone and self.has)
-
-    def charge(self, request: Request, seconds: float) -> None:
-        """Put down work of a tenant; less than none takes it back."""
-        turn = self.levels.get(request.level, _Line()).turns.get(request.tenant)
-        work = seconds / request.weight
-        if turn is not None:
-            turn.tag += work
-        else:
-            clock = self.clocks.setdefault(request.level, _Clock())
-            clock.note_end(request.tenant, clock.ends.get(request.tenant, clock.now) + work)
-
-    def note_end(self, request: Request, kept_s: float) -> None:
-        """A slot comes back: its tenant is charged for how long it was kept, instead of what was put down."""
-        took = max(MIN_TOOK, kept_s)
-        self.charge(request, took - self.has.pop(request.id))
-        self.average += (took - self.average) / AVERAGED if self.average else took
 
 
 @dataclass(slots=True)
@@ -145,7 +43,7 @@ class _Waiter:
 class QueueRules:
     """All pools of one bus; `now` is the server's time in seconds."""
 
-    pools: dict[str, _Pool] = field(default_factory=dict)
+    pools: dict[str, Pool] = field(default_factory=dict)
     waiting: dict[str, _Waiter] = field(default_factory=dict)
     held: dict[str, tuple[Request, int, float, float]] = field(default_factory=dict)
     """By id: the request, its fence, since when, and until when it is leased."""
@@ -263,14 +161,19 @@ class QueueRules:
         """Who waits for a pool, in the order in which they would be served."""
         return list(self._order(pool, now))
 
+    def copy_line(self, pool: str, request: Request, number: int, since: float, tag: float) -> None:
+        """Put down who stands in another queue's line for a pool, to see in which order they are served."""
+        self._pool(pool).levels.setdefault(request.level, Line()).add(request, number, since, tag)
+        self.waiting[request.id] = _Waiter(request, number, since, since + request.wait_s)
+
     # ------------------------------------------------------------------ inside
 
     def _see(self, living: Set[str], now: float) -> None:
         for owner in self.seen.keys() & living:
             self.seen[owner] = now
 
-    def _pool(self, name: str) -> _Pool:
-        return self.pools.setdefault(name, _Pool())
+    def _pool(self, name: str) -> Pool:
+        return self.pools.setdefault(name, Pool())
 
     def _count(self, name: str) -> int:
         return sum(len(level.by_age) for level in self._pool(name).levels.values())
@@ -279,11 +182,9 @@ class QueueRules:
         self.arrivals += 1
         for need in request.needs:
             pool = self._pool(need.pool)
-            clock = pool.clocks.setdefault(request.level, _Clock())
+            clock = pool.clocks.setdefault(request.level, Clock())
             tag = max(clock.now, clock.ends.pop(request.tenant, 0.0))
-            line = pool.levels.setdefault(request.level, _Line())
-            line.turns.setdefault(request.tenant, _Turn(tag)).ids.append((self.arrivals, request.id))
-            insort(line.by_age, (now, self.arrivals, request.id))
+            pool.levels.setdefault(request.level, Line()).add(request, self.arrivals, now, tag)
         self.waiting[request.id] = _Waiter(request, self.arrivals, now, now + request.wait_s)
 
     def _forget(self, id_: str, now: float) -> Request | None:
@@ -311,7 +212,7 @@ class QueueRules:
             if not line.by_age:
                 del pool.levels[request.level]
 
-    def _count_before(self, one: _Waiter, line: _Line) -> int:
+    def _count_before(self, one: _Waiter, line: Line) -> int:
         """Who is served before it in its line: as far as one looks, all; beyond, one of each tenant."""
         tenant, weight = one.request.tenant, one.request.weight
         own = line.turns[tenant]
@@ -367,7 +268,7 @@ class QueueRules:
             pool = self._pool(need.pool)
             pool.has[id_] = pool.estimate
             pool.alone = id_ if need.alone else pool.alone
-            clock = pool.clocks.setdefault(request.level, _Clock())
+            clock = pool.clocks.setdefault(request.level, Clock())
             tags = [turn.tag for turn in pool.levels[request.level].turns.values()]
             clock.now = max(clock.now, min(tags))
             pool.charge(request, pool.estimate)
@@ -391,6 +292,6 @@ class QueueRules:
                 del lines[best]
             yield id_
 
-    def _lift(self, level: int, by_age: list[_Entry], now: float) -> float:
+    def _lift(self, level: int, by_age: list[Entry], now: float) -> float:
         since, _, id_ = by_age[0]
         return level + max(0.0, now - since) / self.waiting[id_].request.ageing_s

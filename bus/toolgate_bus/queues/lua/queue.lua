@@ -1,7 +1,7 @@
 -- What is asked for.
--- ask: id, owner, tenant, weight, level, ageing, wait, then for each need: pool, limit, alone
+-- ask: id, owner, tenant, weight, level, ageing, wait, about, then for each need: pool, limit, alone
 if op == 'ask' then
-  local id, first = ARGV[5], 12
+  local id, first = ARGV[5], 13
   local r = request(id)
   if r.state ~= nil then return look(id) end
   local names = {}
@@ -17,7 +17,7 @@ if op == 'ask' then
   r.state, r.owner, r.tenant, r.weight, r.level, r.ageing = 'waiting', ARGV[6], ARGV[7], ARGV[8], ARGV[9], ARGV[10]
   r.since, r.n = text(now), #names
   local words = {'state', r.state, 'owner', r.owner, 'tenant', r.tenant, 'weight', r.weight, 'level', r.level,
-    'ageing', r.ageing, 'number', r.number, 'since', r.since, 'n', r.n}
+    'ageing', r.ageing, 'number', r.number, 'since', r.since, 'n', r.n, 'about', ARGV[12]}
   for i, name in ipairs(names) do
     local alone = ARGV[first + 3 * (i - 1) + 2] == '1'
     r.needs[i] = {pool = name, alone = alone}
@@ -66,11 +66,11 @@ if op == 'renew' then
   end
   return {}
 end
--- lapse gives [[id, fence] of each to whom something was given, [id, pools…] of each whose wait was over]
+-- lapse gives [[id, fence] of each to whom something was given, [id, why, pools…] of each whose wait was over]
 local touched, seen, gone, expired = {}, {}, {}, {}
 local late = redis.call('ZRANGE', p .. ':waiting', '-inf', text(now), 'BYSCORE')
 for i, id in ipairs(late) do
-  expired[i] = {id}
+  expired[i] = {id, request(id).why or ''}
   for _, need in ipairs(request(id).needs) do expired[i][#expired[i] + 1] = need.pool end
 end
 for _, owner in ipairs(redis.call('ZRANGE', p .. ':owners', '-inf', text(now - UNSEEN), 'BYSCORE')) do

@@ -2,7 +2,7 @@
 --
 -- Keys of one namespace, all in one slot (`p` is their prefix):
 --     p:r:<request>            hash: state (waiting, given), owner, tenant, weight, level, ageing, number,
---                              since, fence, at, n, and for each need i: pi, ai (alone), and once given ui (seconds
+--                              since, about, why, fence, at, n, and for each need i: pi, ai (alone), and once given ui (seconds
 --                              put down for it); or state: over
 --     p:p:<pool>               hash: limit, ruled, alone, average; adapted, … of `queue_caps.lua`
 --     p:h:<pool>               set of requests that have a slot

@@ -3,10 +3,15 @@ local function line_up(r, name)
   local clock = clock_of(name, r.level)
   local tag = math.max(virtual_now(clock), end_of(clock, r.tenant) or 0)
   local turn, entry = turn_of(name, r.level, r.tenant), entry_of(r.number, r.id)
-  if redis.call('EXISTS', turn) == 0 then
-    redis.call('ZADD', tags_of(name, r.level), text(tag), entry_of(r.number, r.tenant))
+  local tags, place = tags_of(name, r.level), place_of(name, r.level, r.tenant)
+  if not place then
     redis.call('HDEL', clock, 't' .. r.tenant)
+  elseif entry < place then  -- it was moved here, and came before those
+    tag = tonumber(redis.call('ZSCORE', tags, place))
+    redis.call('ZREM', tags, place)
+    place = nil
   end
+  if not place then redis.call('ZADD', tags, text(tag), entry_of(r.number, r.tenant)) end
   redis.call('ZADD', turn, r.number, entry)
   redis.call('ZADD', ages_of(name, r.level), r.since, entry)
   redis.call('SADD', p .. ':v:' .. name, r.level)
