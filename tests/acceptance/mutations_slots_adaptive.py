@@ -34,8 +34,8 @@ MUTANTS = (
         "adaptive",
         "what the tool said in place of an operator",
         f"{BUS}/queues/lua/queue_base.lua",
-        "one.ruled or one.limit, one.adapted or one.limit",
-        "one.adapted or one.ruled or one.limit",
+        "one.ruled or one.limit, one.whole or one.limit, one.adapted or one.limit",
+        "one.adapted or one.ruled or one.limit, one.whole or one.limit",
         f"{CAPS}test_what_is_given_is_the_least_of_the_limit_an_operators_and_the_cap",
     ),
     Mutant(

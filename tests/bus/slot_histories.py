@@ -172,7 +172,7 @@ def play_fleet(seed: int, steps: int = 60, caps_often: int = 0) -> tuple[list[St
                 living = tuple(chance.sample(OWNERS, chance.choice([3, 4])))
                 told.append(Step(now, "lapse", living, list(rules.lapse(set(living), LEASE_S, now).given)))
             case "limit":
-                pool, most = chance.choice("abc"), chance.choice([None, 0, 1, 2])
+                pool, most = chance.choice(["a", "b", "b/x", "c"]), chance.choice([None, 0, 1, 2])
                 told.append(Step(now, "limit", (pool, most), rules.limit(pool, most, LEASE_S, now)))
             case "cap":
                 pool, most = chance.choice("abc"), chance.choice([None, 0, 1, 2])
@@ -185,8 +185,8 @@ def play_fleet(seed: int, steps: int = 60, caps_often: int = 0) -> tuple[list[St
 
 def invent_request(chance: Random, id_: str) -> Request:
     """A call of one of four tenants."""
-    pools = chance.sample("abc", chance.choice([1, 1, 1, 2, 3]))
-    needs = tuple(Need(pool, {"a": 1, "b": 3, "c": 5}[pool], chance.random() < 0.2) for pool in pools)
+    pools = chance.sample(["a", "b/x", "b/y", "c"], chance.choice([1, 1, 1, 2, 3]))
+    needs = tuple(Need(pool, {"a": 1, "b": 3, "c": 5}[pool[0]], chance.random() < 0.2) for pool in pools)
     tenant = chance.choice("wxyz")
     weight = {"w": 1.0, "x": 2.0, "y": 4.0, "z": 3.0}[tenant]
     level, wait_s = chance.choice([0, 0, 10]), chance.choice([2.0, 3600.0, 3600.0])

@@ -35,6 +35,7 @@ SUMMARIES = {
     "budget": "Set budgets and see what is spent.",
     "report": "Report what was spent, saved, denied and held, and by whom.",
     "agents": "List the agents on the bus; stop one.",
+    "queue": "See who has slots and who waits; change the order.",
     "console": "Watch decisions, and answer held calls, in a browser.",
     "exporter": "Serve what is decided as Prometheus metrics.",
     "notify": "Tell people by webhooks what needs them.",

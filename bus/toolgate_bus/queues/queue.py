@@ -118,3 +118,8 @@ class Stake(NamedTuple):
     fence: int
     pools: tuple[tuple[str, int], ...]
     """Each with how many have a slot of it."""
+
+
+def as_configured(pool: str) -> str:
+    """The pool of a key's pool: `browser` of `browser/example.org`."""
+    return pool.partition("/")[0]

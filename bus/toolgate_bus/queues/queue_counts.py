@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from toolgate_bus.protocol.keys import Keys
-from toolgate_bus.queues.queue import MAX_LIMIT
+from toolgate_bus.queues.queue import MAX_LIMIT, as_configured
 from toolgate_bus.telemetry.definitions import SLOW
 from toolgate_bus.transport.ports import Commands
 from toolgate_bus.transport.redis.reads import (
@@ -81,7 +81,7 @@ def add_pools(pools: Iterable[tuple[str, PoolState]]) -> dict[str, PoolState]:
     """The pools as they are configured: those of each key (`browser/example.org`) are one."""
     found: dict[str, PoolState] = {}
     for name, one in pools:
-        base = name.partition("/")[0]
+        base = as_configured(name)
         other = found.get(base, PoolState())
         found[base] = PoolState(
             other.waiting + one.waiting,

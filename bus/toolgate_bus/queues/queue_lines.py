@@ -80,6 +80,8 @@ class Pool:
     limit: int = 0
     ruled: int | None = None
     """What an operator has set in place of the limit."""
+    whole: int | None = None
+    """What an operator has set for each key of the pool."""
     adapted: int | None = None
     """How far the tool's own errors let it go (`queue_caps`)."""
     has: dict[str, float] = field(default_factory=dict)
@@ -99,7 +101,7 @@ class Pool:
     @property
     def most(self) -> int:
         """So many at a time as things stand."""
-        return min(one for one in (self.limit, self.ruled, self.adapted) if one is not None)
+        return min(one for one in (self.limit, self.ruled, self.whole, self.adapted) if one is not None)
 
     def has_room(self, need: Need) -> bool:
         """Whether it can be given to one more."""

@@ -25,6 +25,7 @@ from toolgate_bus.queues.queue import (
     Passage,
     Request,
     Ticket,
+    as_configured,
 )
 from toolgate_bus.queues.queue_lines import Clock, Entry, Line, Pool
 
@@ -141,9 +142,15 @@ class QueueRules:
     # ------------------------------------------------------------------ operators
 
     def limit(self, pool: str, most: int | None, lease_s: float, now: float) -> list[str]:
-        """Give fewer at a time than configured, or (None) as many; who has a slot keeps it."""
+        """Give fewer at a time than configured, or (None) as many; who has a slot keeps it.
+
+        Of a pool with keys it is of each of them.
+        """
         self._pool(pool).ruled = most
-        return self._serve([pool], lease_s, now)
+        keys = sorted(name for name in self.pools if name != pool and as_configured(name) == pool)
+        for name in keys:
+            self.pools[name].whole = most
+        return self._serve([pool, *keys], lease_s, now)
 
     def cap(self, pool: str, most: int | None) -> None:
         """Give no more than so many at a time, or (None) as otherwise; from the next thing that happens."""
@@ -173,7 +180,10 @@ class QueueRules:
             self.seen[owner] = now
 
     def _pool(self, name: str) -> Pool:
-        return self.pools.setdefault(name, Pool())
+        if name not in self.pools:
+            whole = self.pools.get(as_configured(name))
+            self.pools[name] = Pool(whole=whole.ruled if whole is not None else None)
+        return self.pools[name]
 
     def _count(self, name: str) -> int:
         return sum(len(level.by_age) for level in self._pool(name).levels.values())

@@ -131,9 +131,17 @@ def test_the_place_that_is_told_is_the_one_in_which_a_call_is_served():
 def test_nobody_waits_for_what_is_free():
     for seed in range(300):
         steps, rules = play_fleet(seed)
-        now = steps[-1].now
-        for name in rules.pools:
-            first = next(iter(rules.list_waiting(name, now)), None)
-            if first is not None:
-                needs = rules.waiting[first].request.needs
-                assert not all(rules.pools[need.pool].has_room(need) for need in needs), (seed, first)
+        first = {name: next(iter(rules.list_waiting(name, steps[-1].now)), None) for name in rules.pools}
+        for id_ in filter(None, first.values()):
+            needs = rules.waiting[id_].request.needs
+            if all(first[need.pool] == id_ for need in needs):
+                assert not all(rules.pools[need.pool].has_room(need) for need in needs), (seed, id_)
+
+
+def test_who_stood_behind_a_call_of_several_pools_is_served_with_it():
+    rules, a, b = QueueRules(), Need("a", 1), Need("b", 2)
+    rules.ask(Request("first", (a,), "o"), LEASE_S, 0.0)
+    rules.ask(Request("both", (a, b), "o", ageing_s=5.0), LEASE_S, 1.0)
+    rules.ask(Request("behind", (b,), "o"), LEASE_S, 7.0)
+    assert rules.list_waiting("b", 7.0) == ["both", "behind"]  # who has waited so long is not passed
+    assert rules.end(["first"], LEASE_S, 8.0) == ["both", "behind"]

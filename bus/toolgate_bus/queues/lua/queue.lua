@@ -45,12 +45,18 @@ if op == 'end' or op == 'withdraw' then
   for i = 5, #ARGV do finish(ARGV[i], touched, seen, op == 'withdraw') end
   return serve(touched, {})
 end
--- limit: pool, most (empty: as configured)
+-- limit: pool, most (empty: as configured); of a pool with keys it is of each of them
 if op == 'limit' then
   set(ARGV[5], 'ruled', tonumber(ARGV[6]) or '')
   pool(ARGV[5]).ruled = tonumber(ARGV[6])
   redis.call('SADD', p .. ':pools', ARGV[5])
-  return serve({ARGV[5]}, {})
+  local keys, names = {}, {ARGV[5]}
+  for _, name in ipairs(redis.call('SMEMBERS', p .. ':pools')) do
+    if name ~= ARGV[5] and as_configured(name) == ARGV[5] then keys[#keys + 1] = name end
+  end
+  table.sort(keys)
+  for _, name in ipairs(keys) do names[#names + 1] = name end
+  return serve(names, {})
 end
 -- renew, lapse: owners that live
 local living = {}

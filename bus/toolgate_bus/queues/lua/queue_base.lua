@@ -52,12 +52,16 @@ local function request(id)
   end
   return requests[id]
 end
+-- The pool of a key's pool: browser of browser/example.org.
+local function as_configured(name) return string.match(name, '^[^/]*') end
 local pools = {}
 local function pool(name)
   if pools[name] == nil then
     local one = fields(p .. ':p:' .. name)
     one.limit, one.average = number(one.limit), number(one.average)
     one.ruled, one.adapted, one.alone = tonumber(one.ruled or ''), tonumber(one.adapted or ''), one.alone or ''
+    local whole = as_configured(name)
+    if whole ~= name then one.whole = tonumber(redis.call('HGET', p .. ':p:' .. whole, 'ruled') or '') end
     one.has = redis.call('SCARD', p .. ':h:' .. name)
     pools[name] = one
   end
@@ -69,7 +73,7 @@ local function set(name, field, value)
 end
 local function most(name)
   local one = pool(name)
-  return math.min(one.limit, one.ruled or one.limit, one.adapted or one.limit)
+  return math.min(one.limit, one.ruled or one.limit, one.whole or one.limit, one.adapted or one.limit)
 end
 local function estimate_of(name)
   local average = pool(name).average

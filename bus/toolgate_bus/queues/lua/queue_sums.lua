@@ -1,7 +1,6 @@
 -- What is counted of each pool as it is configured.
 local BOUNDS = {0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600}
 local MAX_TENANTS, OTHER = 100, 'other'
-local function as_configured(name) return string.match(name, '^[^/]*') end
 local function add(what, part, name, amount)
   redis.call('HINCRBY', p .. ':sums', what .. ':' .. part .. ':' .. as_configured(name), string.format('%.0f', amount))
 end

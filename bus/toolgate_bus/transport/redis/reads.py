@@ -154,9 +154,13 @@ async def read_values(commands: Commands, *keys: str) -> list[bytes | None]:
 async def read_scores(commands: Commands, key: str) -> list[tuple[str, float]]:
     """The members of a sorted set with their scores, lowest first."""
     reply = await commands.execute("ZRANGE", key, 0, -1, "WITHSCORES")
-    if reply and not isinstance(reply[0], list | tuple):  # RESP2 gives them flat, RESP3 in pairs
-        reply = list(zip(reply[::2], reply[1::2], strict=True))
-    return [(name.decode("ascii", "replace"), float(score)) for name, score in reply]
+    return [(name.decode("ascii", "replace"), float(score)) for name, score in _pairs(reply)]
+
+
+async def read_places(commands: Commands, keys: Sequence[str], most: int) -> list[list[tuple[str, float]]]:
+    """Of each sorted set the first members with their scores; raises TransportError."""
+    replies = await _all(commands, [("ZRANGE", key, 0, most - 1, "WITHSCORES") for key in keys])
+    return [[(_text(name), float(score)) for name, score in _pairs(reply)] for reply in replies]
 
 
 async def read_lines(commands: Commands, keys: Sequence[str]) -> list[tuple[int, float | None]]:
@@ -183,6 +187,13 @@ async def _all(commands: Commands, asks: Sequence[tuple[Arg, ...]]) -> list[Any]
         if isinstance(reply, Exception):
             raise TransportError(str(reply)) from reply
     return list(replies)
+
+
+def _pairs(reply: Any) -> list[Any]:
+    """Members with their scores; RESP2 gives them flat, RESP3 in pairs."""
+    if reply and not isinstance(reply[0], list | tuple):
+        return list(zip(reply[::2], reply[1::2], strict=True))
+    return list(reply)
 
 
 def _score(reply: Any) -> float | None:

@@ -17,6 +17,7 @@ from toolgate_bus.protocol.events import Continue, Deny, Hold, Phase, ToolSelect
 from toolgate_bus.protocol.names import MAX_RULE
 from toolgate_bus.queues.queue import Expiry, Request, Ticket
 from toolgate_bus.queues.queue_redis import Grant
+from toolgate_bus.queues.queue_view import tell_call
 from toolgate_bus.transport.redis.tasks import Backoff
 
 from toolgate_schedulers.author.scheduler import SchedulerContext, asking
@@ -80,6 +81,7 @@ class Slots:
             priority.classes.get(whose(priority.by, call), priority.default) if priority else 0,
             priority.ageing_s if priority else 30.0,
             wait_s := min(pool.wait_s for pool in pools),
+            tell_call(call.tool_name, call.agent, call.session),
         )
         ticket = await self._ask(request, call.ttl_ms / 1000)
         if ticket.status == "given":
@@ -114,6 +116,8 @@ class Slots:
         names = {pool.name: pool for pool in self.config.pools}
         pools = [names[name] for key in expiry.pools if (name := key.partition("/")[0]) in names]
         words = _denied(pools, Ticket("closed"), min((pool.wait_s for pool in pools), default=0.0))
+        if expiry.why:
+            words = words.model_copy(update={"reason": _dropped(pools, expiry.why)})
         return await self._context.holds.answer(expiry.id, words, _ADMIT)
 
 
@@ -123,6 +127,10 @@ def _names(pools: list[PoolConfig]) -> str:
 
 def _waits(pools: list[PoolConfig], ticket: Ticket) -> str:
     return f"waits for {_names(pools)}: place {ticket.place}"
+
+
+def _dropped(pools: list[PoolConfig], why: str) -> str:
+    return f"This call waited for a slot of {_names(pools)}; an operator took it out of the queue: {why}"
 
 
 def _denied(pools: list[PoolConfig], ticket: Ticket, wait_s: float) -> Deny:

@@ -1,0 +1,275 @@
+"""`toolgate queue`: who has slots, who waits for them in which place, and what an operator may change."""
+
+import getpass
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import aclosing
+from dataclasses import asdict
+from typing import Annotated, Final, TypeVar
+
+import anyio
+import typer
+from rich.console import Group
+from rich.live import Live
+from rich.table import Table
+
+from toolgate_bus.commands.markup import escape
+from toolgate_bus.commands.options import (
+    JsonOption,
+    NamespaceOption,
+    RedisOption,
+    console,
+    err_console,
+    join_bus,
+    refuse_options_before,
+    run_async,
+)
+from toolgate_bus.commands.terminal import new_table, print_json
+from toolgate_bus.errors import ConfigError
+from toolgate_bus.queues.queue import MAX_ABOUT, MAX_LEVEL
+from toolgate_bus.queues.queue_redis import QueueOperator
+from toolgate_bus.queues.queue_view import QueuedCall, QueuedPool, read_queue
+from toolgate_bus.transport.redis.connection import RedisCommands
+
+OVERVIEW = """
+See who has the slots that a scheduler `slots` gives, and who waits for them.
+
+\b
+  toolgate queue                      who has what, who waits, in which place
+  toolgate queue --watch              the same, until Ctrl-C
+  toolgate queue move 4f2a            a call that waits goes before all others
+  toolgate queue drop 4f2a            it waits no longer, and is denied
+  toolgate queue limit browser 2      at most two at a time, from now on
+  toolgate queue drain browser        nothing more is given; what runs ends
+  toolgate queue limit browser        as configured again
+
+A pool with a `key` is one for each of its values: `browser/example.org`.
+Exit codes: 0 done or shown, 1 the bus is away, 2 an option is wrong, a call
+does not wait, or no server was found.
+"""
+
+app = typer.Typer(name="queue", help=OVERVIEW, invoke_without_command=True)
+Result = TypeVar("Result")
+SlotsOption = Annotated[
+    str, typer.Option("--name", metavar="NAME", help="Which scheduler's queue, where there are several.")
+]
+CallArgument = Annotated[
+    str, typer.Argument(metavar="CALL", help="A call that waits, or the first letters of its decision.")
+]
+PoolArgument = Annotated[str, typer.Argument(metavar="POOL", help="A pool, or `POOL/KEY` where it has keys.")]
+_REFRESH_S: Final = 0.5
+_COLUMNS: Final = ("", "call", "tool", "agent", "session", "tenant", "class", "since", "waits for")
+_IDLE: Final = "Nobody has a slot or waits for one."
+
+
+@app.callback(help=OVERVIEW)
+def queue(
+    ctx: typer.Context,
+    name: SlotsOption = "slots",
+    watch: Annotated[bool, typer.Option("--watch", help="Go on showing it, until Ctrl-C.")] = False,
+    redis: RedisOption = None,
+    namespace: NamespaceOption = "default",
+    as_json: JsonOption = False,
+) -> None:
+    """Show who has slots and who waits."""
+    if ctx.invoked_subcommand is not None:
+        refuse_options_before(ctx)
+        return
+    if watch and as_json:
+        raise ConfigError("--watch: shows a table; with --json, call it again and again")
+
+    async def look(commands: RedisCommands, where: str) -> list[QueuedPool]:
+        if not watch:
+            return await read_queue(commands, where, name)
+        with Live(console=console, auto_refresh=False) as live:
+            while True:
+                live.update(_show(await read_queue(commands, where, name)), refresh=True)
+                await anyio.sleep(_REFRESH_S)
+
+    found = _on_bus(redis, namespace, look)
+    if as_json:
+        for pool in found:
+            print_json({**asdict(pool), "most": pool.most})
+    elif found:
+        console.print(_show(found))
+    else:
+        err_console.print(_IDLE)
+
+
+@app.command()
+def move(
+    call: CallArgument,
+    last: Annotated[bool, typer.Option("--last", help="Behind all others instead of before them.")] = False,
+    to_class: Annotated[
+        int | None,
+        typer.Option(
+            "--class",
+            metavar="N",
+            min=-MAX_LEVEL,
+            max=MAX_LEVEL,
+            help="Into this class, in its turn there (`priority` of the pool).",
+        ),
+    ] = None,
+    name: SlotsOption = "slots",
+    redis: RedisOption = None,
+    namespace: NamespaceOption = "default",
+    as_json: JsonOption = False,
+) -> None:
+    """Have a call that waits be served before all others: toolgate queue move 4f2a
+
+    It keeps the time that it has waited, and who has a slot keeps it.
+    """
+    if last and to_class is not None:
+        raise ConfigError("--last and --class: say one of them")
+    level = to_class if to_class is not None else -MAX_LEVEL if last else MAX_LEVEL
+
+    async def change(commands: RedisCommands, where: str) -> QueuedCall:
+        found = _find(await read_queue(commands, where, name), call)
+        if not await QueueOperator(commands, where, name).move(found.id, level):
+            raise ConfigError(f"{call}: it waits no longer")
+        return found
+
+    _tell("moved", _on_bus(redis, namespace, change), as_json=as_json)
+
+
+@app.command()
+def drop(
+    call: CallArgument,
+    reason: Annotated[
+        str, typer.Option("--reason", metavar="TEXT", help="What its LLM is told.")
+    ] = "Do something else instead.",
+    name: SlotsOption = "slots",
+    redis: RedisOption = None,
+    namespace: NamespaceOption = "default",
+    as_json: JsonOption = False,
+) -> None:
+    """Take a call out of the queue; it is denied, and told why: toolgate queue drop 4f2a --reason "No."
+
+    A call that has its slot is not touched: `toolgate agents stop` ends its agent.
+    """
+    if not reason.strip() or len(reason) > MAX_ABOUT:
+        raise ConfigError(f"--reason: some words, at most {MAX_ABOUT} characters")
+
+    async def change(commands: RedisCommands, where: str) -> QueuedCall:
+        found = _find(await read_queue(commands, where, name), call)
+        if not await QueueOperator(commands, where, name).drop(found.id, reason.strip()):
+            raise ConfigError(f"{call}: it waits no longer")
+        return found
+
+    _tell("dropped", _on_bus(redis, namespace, change), as_json=as_json)
+
+
+@app.command()
+def drain(
+    pool: PoolArgument,
+    name: SlotsOption = "slots",
+    redis: RedisOption = None,
+    namespace: NamespaceOption = "default",
+    as_json: JsonOption = False,
+) -> None:
+    """Give nothing more of a pool; what runs ends, who waits goes on waiting: toolgate queue drain browser
+
+    `toolgate queue limit POOL` gives again. A wait ends after the pool's `wait_s` all the same.
+    """
+    _set_limit(pool, 0, name, redis, namespace, as_json=as_json)
+
+
+@app.command()
+def limit(
+    pool: PoolArgument,
+    most: Annotated[
+        int | None, typer.Argument(metavar="[N]", min=0, help="So many at a time; without it as configured.")
+    ] = None,
+    name: SlotsOption = "slots",
+    redis: RedisOption = None,
+    namespace: NamespaceOption = "default",
+    as_json: JsonOption = False,
+) -> None:
+    """Give at most so many of a pool at a time, until told otherwise: toolgate queue limit browser 2
+
+    Never more than configured. Where a pool has keys it is of each, or of POOL/KEY alone. Who has a slot
+    keeps it. It holds over restarts of schedulers, and over the server's as far as that keeps its data.
+    """
+    _set_limit(pool, most, name, redis, namespace, as_json=as_json)
+
+
+def _set_limit(
+    pool: str, most: int | None, name: str, redis: str | None, namespace: str, *, as_json: bool
+) -> None:
+    if not pool or len(pool) > MAX_ABOUT:
+        raise ConfigError("which pool? `toolgate queue` lists them")
+
+    async def change(commands: RedisCommands, where: str) -> None:
+        await QueueOperator(commands, where, name).limit(pool, most)
+
+    _on_bus(redis, namespace, change)
+    if as_json:
+        print_json({"pool": pool, "limit": most})
+    elif most is None:
+        console.print(f"{escape(pool)}: as configured again")
+    else:
+        words = f"at most {most} at a time" if most else "nothing more is given"
+        console.print(f"{escape(pool)}: {words}, until `toolgate queue limit {escape(pool)}`")
+
+
+def _on_bus(
+    redis: str | None, namespace: str, act: Callable[[RedisCommands, str], Awaitable[Result]]
+) -> Result:
+    with join_bus(redis, namespace, None) as settings:
+
+        async def run() -> Result:
+            async with aclosing(
+                RedisCommands(str(settings.redis), "toolgate-queue", connections=1)
+            ) as commands:
+                return await act(commands, settings.namespace)
+
+        return run_async(run)
+
+
+def _find(pools: Sequence[QueuedPool], call: str) -> QueuedCall:
+    """The call that waits and is called so; raises ConfigError."""
+    found = {one.id: one for pool in pools for one in pool.waiting if call and one.id.startswith(call)}
+    if len(found) != 1:
+        raise ConfigError(
+            f"{call}: {'several calls begin so' if found else 'no call that waits is called so'}; "
+            "`toolgate queue` lists them"
+        )
+    return next(iter(found.values()))
+
+
+def _tell(word: str, one: QueuedCall, *, as_json: bool) -> None:
+    if as_json:
+        print_json({word: one.id, "tool": one.tool, "agent": one.agent, "by": getpass.getuser()})
+    else:
+        console.print(f"{word} {escape(one.id[:8])} {escape(one.tool)} {escape(one.agent)}".rstrip())
+
+
+def _show(pools: Sequence[QueuedPool]) -> Group | str:
+    return Group(*map(_table, pools)) if pools else _IDLE
+
+
+def _table(pool: QueuedPool) -> Table:
+    usual = f" of {pool.limit}" if pool.most < pool.limit else ""
+    kept = f", kept {_time(pool.average_s)} on average" if pool.average_s else ""
+    table = new_table(_COLUMNS, right=("", "class", "since"), whole={"call", "since", ""})
+    table.title = escape(
+        f"{pool.name}: {len(pool.held)} of {pool.most}{' now' if usual else ''}{usual} in use, "
+        f"{len(pool.waiting)} wait{kept}"
+    )
+    table.title_justify = "left"
+    for one in pool.held:
+        table.add_row("has", *_cells(one), "")
+    for one in pool.waiting:
+        soon = f"; about {_time(one.expected_s)}" if one.expected_s is not None else ""
+        table.add_row(str(one.place), *_cells(one), escape(f"{one.why}{soon}"))
+    return table
+
+
+def _cells(one: QueuedCall) -> list[str]:
+    words = (one.id[:8], one.tool, one.agent, one.session[:8], one.tenant, one.level, _time(one.for_s))
+    return [escape(str(word)) for word in words]
+
+
+def _time(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"

@@ -1,0 +1,169 @@
+"""How a queue for slots stands, call by call: who has what since when, who waits in which place, and why.
+
+It reads, and orders by the rules of `queue_rules`; nothing is exact between two reads of one look. At most
+MAX_SHOWN calls of a class are looked at.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from toolgate_bus.protocol.keys import Keys
+from toolgate_bus.queues.queue import MAX_NEEDS, Need, Request, as_configured
+from toolgate_bus.queues.queue_counts import MAX_POOLS
+from toolgate_bus.queues.queue_rules import QueueRules
+from toolgate_bus.transport.ports import Commands
+from toolgate_bus.transport.redis.reads import (
+    read_hashes,
+    read_places,
+    read_rows,
+    read_set,
+    read_sets,
+    read_time,
+)
+
+MAX_SHOWN: Final = 1000
+_SEPARATOR: Final = "\t"
+
+
+@dataclass(frozen=True, slots=True)
+class QueuedCall:
+    """A call that has a slot of a pool, or waits for one."""
+
+    id: str
+    """Of its decision."""
+    tool: str
+    agent: str
+    session: str
+    tenant: str
+    weight: float
+    level: int
+    for_s: float
+    """So long it has the slot, or has waited."""
+    fence: int = 0
+    """Of who has a slot."""
+    place: int = 0
+    """Of who waits: 1 is next."""
+    expected_s: float | None = None
+    """So long who waits will yet wait, if slots are kept as long as on average."""
+    why: str = ""
+    """For what it waits."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueuedPool:
+    """A pool, each key one (`browser/example.org`), as it stands."""
+
+    name: str
+    limit: int
+    """As configured."""
+    ruled: int | None
+    """As an operator set it, of this key or of each; 0 gives nothing more."""
+    adapted: int | None
+    """As the tool's own errors have set it."""
+    average_s: float
+    held: tuple[QueuedCall, ...]
+    """The oldest first."""
+    waiting: tuple[QueuedCall, ...]
+    """In the order in which they are served, as things stand."""
+
+    @property
+    def most(self) -> int:
+        """So many at a time now."""
+        return min(one for one in (self.limit, self.ruled, self.adapted) if one is not None)
+
+
+def tell_call(tool: str, agent: str, session: str) -> str:
+    """What a request says of itself (`Request.about`)."""
+    return _SEPARATOR.join(one.replace(_SEPARATOR, " ") for one in (tool, agent, session))
+
+
+async def read_queue(commands: Commands, namespace: str, scheduler: str) -> list[QueuedPool]:
+    """All pools of a scheduler in which anything happens, by name; raises TransportError."""
+    prefix = f"{Keys(namespace).store_key('slots')}:{scheduler}"
+    every = await read_set(commands, f"{prefix}:pools")
+    names = [name.decode("utf-8", "replace") for name in every[:MAX_POOLS]]
+    rows = await read_rows(
+        commands, [f"{prefix}:p:{name}" for name in names], "limit", "ruled", "adapted", "average", "alone"
+    )
+    held = await read_sets(commands, [f"{prefix}:h:{name}" for name in names])
+    levels = await read_sets(commands, [f"{prefix}:v:{name}" for name in names])
+    lines = [(name, level) for name, own in zip(names, levels, strict=True) for level in own]
+    tags = await read_places(commands, [f"{prefix}:t:{name}:{level}" for name, level in lines], MAX_SHOWN)
+    ages = await read_places(commands, [f"{prefix}:a:{name}:{level}" for name, level in lines], MAX_SHOWN)
+    ids = [*(id_ for own in held for id_ in own), *(entry[16:] for own in ages for entry, _ in own)]
+    told = dict(zip(ids, await read_hashes(commands, [f"{prefix}:r:{id_}" for id_ in ids]), strict=True))
+    now = await read_time(commands)
+    rules = QueueRules()
+    for (name, _), own_tags, own_ages in zip(lines, tags, ages, strict=True):
+        by_tenant = {entry[16:]: tag for entry, tag in own_tags}
+        for entry, since in own_ages:
+            request = _request(entry[16:], told[entry[16:]])
+            if request is not None:
+                tag = by_tenant.get(request.tenant, float("inf"))
+                rules.copy_line(name, request, int(entry[:15]), since, tag)
+    by_name = {name: float(row[1]) for name, row in zip(names, rows, strict=True) if row[1]}
+    found = []
+    for name, row, own in zip(names, rows, held, strict=True):
+        limit, ruled, adapted, average = (float(raw) if raw else None for raw in row[:4])
+        whole = by_name.get(as_configured(name))
+        if limit is None:  # a limit of each key
+            continue
+        pool = QueuedPool(
+            name,
+            int(limit),
+            min((int(one) for one in (ruled, whole) if one is not None), default=None),
+            None if adapted is None else int(adapted),
+            average or 0.0,
+            tuple(sorted((_call(id_, told[id_], now) for id_ in own), key=lambda one: -one.for_s)),
+            (),
+        )
+        alone = (row[4] or b"").decode("utf-8", "replace")
+        found.append(_with_line(pool, alone, rules, told, now))
+    return found
+
+
+def _with_line(
+    pool: QueuedPool, alone: str, rules: QueueRules, told: Mapping[str, Mapping[str, str]], now: float
+) -> QueuedPool:
+    """The same pool with who waits for it."""
+    rate = pool.average_s / pool.most if pool.most else None
+    waiting = []
+    for place, id_ in enumerate(rules.list_waiting(pool.name, now), 1):
+        others = [need.pool for need in rules.waiting[id_].request.needs if need.pool != pool.name]
+        why = _why(pool, alone, others if place == 1 else [])
+        expected = place * rate if rate is not None else None
+        waiting.append(_call(id_, told[id_], now, place=place, expected_s=expected, why=why))
+    return replace(pool, waiting=tuple(waiting))
+
+
+def _why(pool: QueuedPool, alone: str, others: Sequence[str]) -> str:
+    if pool.most == 0:
+        return "an operator has it drained" if pool.ruled == 0 else "its limit is 0"
+    if alone:
+        return "one has it alone"
+    if len(pool.held) >= pool.most:
+        return f"{len(pool.held)} of {pool.most} are in use"
+    return f"waits for {' and '.join(others)} too" if others else "it is not its turn"
+
+
+def _request(id_: str, row: Mapping[str, str]) -> Request | None:
+    """What is asked for; None where it has ended meanwhile."""
+    if row.get("state") != "waiting":
+        return None
+    count = min(int(row["n"]), MAX_NEEDS)
+    needs = tuple(Need(row[f"p{i}"], 0, row[f"a{i}"] == "1") for i in range(1, count + 1))
+    level, ageing_s = int(row["level"]), float(row["ageing"])
+    return Request(id_, needs, row["owner"], row["tenant"], float(row["weight"]), level, ageing_s)
+
+
+def _call(id_: str, row: Mapping[str, str], now: float, **more: Any) -> QueuedCall:
+    tool, agent, session = (*row.get("about", "").split(_SEPARATOR), "", "", "")[:3]
+    began = float(row.get("at") or row.get("since") or now)
+    fence, weight, level = (
+        int(row.get("fence") or 0),
+        float(row.get("weight") or 1),
+        int(row.get("level") or 0),
+    )
+    for_s = max(0.0, now - began)
+    return QueuedCall(id_, tool, agent, session, row.get("tenant", ""), weight, level, for_s, fence, **more)
