@@ -200,6 +200,9 @@ async def test_every_role_does_its_work_under_its_rules(under_rules, process, wa
     assert [len(paused[which]) for which in ("paused", "agents", "deaf")] == [1, 1, 0]
     (resumed,) = rows(toolgate(under_rules, "console", "agents", "resume", "--all", "--json"))
     assert [len(resumed[which]) for which in ("resumed", "agents", "deaf")] == [1, 1, 0]
+    for words in (("drain", "files"), ("limit", "files", "3"), ("limit", "files")):
+        toolgate(under_rules, "operator", "queue", *words)
+    assert [rows(toolgate(under_rules, role, "queue", "--json")) for role in ("operator", "console")]
     toolgate(under_rules, "console", "approvals", "approve", asked[0]["id"], "--always")
     await wait_until(lambda: not agent.alive or under_rules.denied(), timeout=60)
     assert not under_rules.denied()
@@ -330,6 +333,14 @@ FORBIDDEN = [
     (("agent", "reader", "exporter", "notify", "doctor"), "HSET", f"{STORE}pauses", "mark", "1"),
     (("agent", *READERS), "DEL", f"{STORE}pauses"),
     (("reader", "notify"), "HGETALL", f"{STORE}pauses"),
+    (("agent", "reader", "notify", "doctor"), "HGETALL", f"{STORE}slots:slots:p:files"),
+    (
+        ("agent", "reader", "exporter", "notify", "console"),
+        "HSET",
+        f"{STORE}slots:slots:p:files",
+        "ruled",
+        "0",
+    ),
     (("agent",), "EVAL", "return 1", "0"),
     (("agent",), "SCAN", "0"),
     # a scheduler speaks for itself

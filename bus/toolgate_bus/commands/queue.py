@@ -265,7 +265,8 @@ def _table(pool: QueuedPool) -> Table:
 
 
 def _cells(one: QueuedCall) -> list[str]:
-    words = (one.id[:8], one.tool, one.agent, one.session[:8], one.tenant, one.level, _time(one.for_s))
+    level = {MAX_LEVEL: "first", -MAX_LEVEL: "last"}.get(one.level, str(one.level))
+    words = (one.id[:8], one.tool, one.agent, one.session[:8], one.tenant, level, _time(one.for_s))
     return [escape(str(word)) for word in words]
 
 

@@ -127,7 +127,7 @@ def _with_line(
     pool: QueuedPool, alone: str, rules: QueueRules, told: Mapping[str, Mapping[str, str]], now: float
 ) -> QueuedPool:
     """The same pool with who waits for it."""
-    rate = pool.average_s / pool.most if pool.most else None
+    rate = pool.average_s / pool.most if pool.most and pool.average_s else None
     waiting = []
     for place, id_ in enumerate(rules.list_waiting(pool.name, now), 1):
         others = [need.pool for need in rules.waiting[id_].request.needs if need.pool != pool.name]

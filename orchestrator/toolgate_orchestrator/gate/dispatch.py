@@ -125,7 +125,7 @@ class Dispatcher:
             closed = await question.future
         finally:
             closed = question.closed or question.end()
-            del self.table.open[question.key]
+            self.table.open.pop(question.key, None)  # a gate that is closed has forgotten it
             self.table.held.discard(question.key)
             if hooks is not None:
                 hooks.cancel()

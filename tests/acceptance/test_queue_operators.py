@@ -1,0 +1,146 @@
+"""`toolgate queue`: who has slots, who waits, and what an operator changes of it, on a real server."""
+
+import asyncio
+
+import pytest
+from agent_trees import Commands
+from toolgate_orchestrator.gate.gate import Gate
+
+pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(90)]
+
+POOLS = """
+pools:
+  - {name: sites, tools: "fetch*", limit: 1, key: "$.url#host", wait_s: 60, share: {by: "label:team"}}
+  - {name: desk, tools: desk, limit: 2}
+"""
+PLACE = {"url": "https://a.org/1"}
+
+
+class Fleet:
+    """Calls that want slots, by the names of their agents."""
+
+    def __init__(self, gate):
+        self.gate, self.tasks = gate, {}
+
+    async def want(self, agent, tool="fetch", arguments=PLACE, **who):
+        """Ask, and come back once it waits or is decided."""
+        waits = asyncio.Event()
+        deciding = self.gate.decide(
+            tool, arguments, [tool], agent=agent, on_hold=lambda _: waits.set(), session=f"of-{agent}", **who
+        )
+        self.tasks[agent] = asyncio.create_task(deciding)
+        await asyncio.wait(
+            [self.tasks[agent], asyncio.create_task(waits.wait())], return_when="FIRST_COMPLETED"
+        )
+
+    def end(self, agent):
+        decision = self.tasks[agent].result()
+        self.gate.note("tool:post", {"decision_id": decision.id, "tool": "fetch", "success": True})
+
+    async def served(self, agent):
+        return (await asyncio.wait_for(self.tasks[agent], 20)).allowed
+
+    def waiting(self):
+        return [agent for agent, task in self.tasks.items() if not task.done()]
+
+
+@pytest.fixture
+async def fleet(schedulers, tmp_path):
+    (tmp_path / "slots.yaml").write_text(POOLS)
+    await schedulers.start("slots", "--config", tmp_path / "slots.yaml")
+    where = {"redis": schedulers.url, "namespace": schedulers.namespace}
+    async with Gate.open(**where, patience_ms=20_000, required=["slots"]) as gate:
+        yield Fleet(gate)
+
+
+@pytest.fixture
+def toolgate(schedulers):
+    return Commands(schedulers.url, schedulers.namespace)
+
+
+async def shown(toolgate, pool="sites/a.org"):
+    """Who has a slot of a pool, and who waits for one, by agent, in order."""
+    pools = {one["name"]: one for one in await toolgate.json("queue")}
+    found = pools[pool]
+    return [one["agent"] for one in found["held"]], [one["agent"] for one in found["waiting"]], found
+
+
+async def test_who_has_what_and_who_waits_is_shown_in_the_order_of_their_turns(fleet, toolgate):
+    for agent, team in (("a", "x"), ("b", "x"), ("c", "x"), ("d", "y")):
+        await fleet.want(agent, labels={"team": team})
+    held, waiting, pool = await shown(toolgate)
+    assert (held, waiting) == (["a"], ["d", "b", "c"])  # team y had nothing yet
+    assert (pool["limit"], pool["most"], pool["held"][0]["fence"]) == (1, 1, 1)
+    first = pool["waiting"][0]
+    assert (first["tool"], first["session"], first["tenant"], first["why"]) == (
+        "fetch",
+        "of-d",
+        "y",
+        "1 of 1 are in use",
+    )
+    _, table, _ = await toolgate("queue")
+    assert "sites/a.org: 1 of 1 in use, 3 wait" in table
+    for agent in ("a", "d", "b"):
+        fleet.end(agent)
+        after = {"a": "d", "d": "b", "b": "c"}[agent]
+        assert await fleet.served(after)
+        assert fleet.waiting() == {"a": ["b", "c"], "d": ["c"], "b": []}[agent]
+    assert (await shown(toolgate))[2]["average_s"] > 0
+
+
+async def test_a_call_that_is_moved_is_served_first_or_last_and_one_that_is_dropped_is_told_why(
+    fleet, toolgate
+):
+    for agent in "abcde":
+        await fleet.want(agent)
+    waiting = {one["agent"]: one["id"] for one in (await shown(toolgate))[2]["waiting"]}
+    for words in (("move", waiting["d"]), ("move", waiting["b"], "--last")):
+        code, out, err = await toolgate("queue", *words)
+        assert (code, out.split()[0]) == (0, "moved"), err
+    assert (await shown(toolgate))[1] == ["d", "c", "e", "b"]
+    assert (await toolgate("queue", "drop", waiting["c"][:12], "--reason", "Not today."))[0] == 0
+    assert not await fleet.served("c")
+    reason = fleet.tasks["c"].result().reason
+    assert reason == "This call waited for a slot of sites; an operator took it out of the queue: Not today."
+    fleet.end("a")
+    assert await fleet.served("d")
+    assert fleet.waiting() == ["b", "e"]
+
+
+async def test_a_drained_pool_gives_nothing_until_it_is_as_configured_and_a_limit_holds_at_once(
+    fleet, toolgate
+):
+    assert (await toolgate("queue", "drain", "sites"))[0] == 0
+    for agent in "ab":
+        await fleet.want(agent)
+    await fleet.want("c", arguments={"url": "https://other.org"})  # a key that nobody had used before
+    assert fleet.waiting() == ["a", "b", "c"]
+    assert (await shown(toolgate))[2]["waiting"][0]["why"] == "an operator has it drained"
+    assert (await toolgate("queue", "limit", "sites"))[0] == 0
+    assert await fleet.served("a")
+    assert await fleet.served("c")
+    assert (await toolgate("queue", "limit", "desk", "1"))[0] == 0
+    for agent in "fg":
+        await fleet.want(agent, "desk", {})
+    assert fleet.waiting() == ["b", "g"]
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("drop", "zz"), "no call that waits is called so; `toolgate queue` lists them"),
+        (("move", ""), "no call that waits is called so"),
+        (("move", "a", "--last", "--class", "3"), "say one of them"),
+        (("drop", "a", "--reason", " "), "some words, at most 300 characters"),
+        (("--watch", "--json"), "shows a table"),
+    ],
+)
+async def test_what_cannot_be_done_is_said_in_words(toolgate, words, told):
+    code, _, err = await toolgate("queue", *words)
+    assert code == 2
+    assert told in " ".join(err.split())
+
+
+async def test_an_idle_bus_says_so(toolgate):
+    assert await toolgate("queue") == (0, "", "Nobody has a slot or waits for one.\n")
+    assert await toolgate.json("queue") == []
