@@ -13,6 +13,9 @@ from collections.abc import Sequence
 from toolgate_bus.facts.reader import FactsReader
 from toolgate_bus.protocol.agents import LiveAgent
 from toolgate_bus.protocol.events import Continue, Deny, Modify, ToolSelecting, Verdict
+from toolgate_bus.queues.queue import Need, Request
+from toolgate_bus.queues.queue_redis import RedisQueues
+from toolgate_bus.queues.queue_view import tell_call
 from toolgate_bus.state.shared import connect_shared_state
 from toolgate_bus.transport.redis.connection import RedisCommands
 from toolgate_bus.transport.redis.scheduler import RedisSchedulerBus
@@ -72,6 +75,10 @@ async def main(url: str, namespace: str) -> None:
     ):
         await serve(url, namespace, one, f"replica-{number}")
     commands = RedisCommands(url, "hostile")
+    queue = RedisQueues(commands, namespace).find("slots")
+    for id_ in ("has", "waits"):
+        need, told = Need(f"pool{BAD}", 1), tell_call(BAD, BAD, BAD)
+        await queue.ask(Request(f"{id_}{BAD}", (need,), BAD, tenant=BAD, about=told))
     facts = FactsReader(commands, namespace, "console")
     await facts.join()
     who = {"session": f"s{BAD}", "root_session": f"s{BAD}", "labels": {BAD: BAD}, "lineage": [BAD]}

@@ -125,7 +125,7 @@ def move(
     async def change(commands: RedisCommands, where: str) -> QueuedCall:
         found = _find(await read_queue(commands, where, name), call)
         if not await QueueOperator(commands, where, name).move(found.id, level):
-            raise ConfigError(f"{call}: it waits no longer")
+            raise ConfigError(f"{call!r}: it waits no longer")
         return found
 
     _tell("moved", _on_bus(redis, namespace, change), as_json=as_json)
@@ -152,7 +152,7 @@ def drop(
     async def change(commands: RedisCommands, where: str) -> QueuedCall:
         found = _find(await read_queue(commands, where, name), call)
         if not await QueueOperator(commands, where, name).drop(found.id, reason.strip()):
-            raise ConfigError(f"{call}: it waits no longer")
+            raise ConfigError(f"{call!r}: it waits no longer")
         return found
 
     _tell("dropped", _on_bus(redis, namespace, change), as_json=as_json)
@@ -230,7 +230,7 @@ def _find(pools: Sequence[QueuedPool], call: str) -> QueuedCall:
     found = {one.id: one for pool in pools for one in pool.waiting if call and one.id.startswith(call)}
     if len(found) != 1:
         raise ConfigError(
-            f"{call}: {'several calls begin so' if found else 'no call that waits is called so'}; "
+            f"{call!r}: {'several calls begin so' if found else 'no call that waits is called so'}; "
             "`toolgate queue` lists them"
         )
     return next(iter(found.values()))
