@@ -18,7 +18,7 @@ Entry = tuple[float, int, str]
 
 
 @dataclass(slots=True)
-class Turn:
+class TenantTurn:
     """A tenant that waits: its tag, and what it has asked for, the oldest first."""
 
     tag: float
@@ -32,21 +32,21 @@ class Turn:
 
 
 @dataclass(slots=True)
-class Line:
+class QueueLine:
     """Who waits at one level of one pool."""
 
-    turns: dict[str, Turn] = field(default_factory=dict)
+    turns: dict[str, TenantTurn] = field(default_factory=dict)
     by_age: list[Entry] = field(default_factory=list)
 
     def add(self, request: Request, number: int, since: float, tag: float) -> None:
         """Put a call behind those of its tenant; the tag is for one that stands here with nothing yet."""
-        self.turns.setdefault(request.tenant, Turn(tag)).ids.append((number, request.id))
+        self.turns.setdefault(request.tenant, TenantTurn(tag)).ids.append((number, request.id))
         insort(self.by_age, (since, number, request.id))
 
-    def copy(self) -> "Line":
+    def copy(self) -> "QueueLine":
         """One that may be changed."""
-        turns = {tenant: Turn(turn.tag, list(turn.ids)) for tenant, turn in self.turns.items()}
-        return Line(turns, list(self.by_age))
+        turns = {tenant: TenantTurn(turn.tag, list(turn.ids)) for tenant, turn in self.turns.items()}
+        return QueueLine(turns, list(self.by_age))
 
     def remove(self, request: Request, number: int, since: float) -> None:
         """Take a call out."""
@@ -74,7 +74,7 @@ class Clock:
 
 
 @dataclass(slots=True)
-class Pool:
+class SlotPool:
     """Of what so much can be used at a time."""
 
     limit: int = 0
@@ -89,7 +89,7 @@ class Pool:
     alone: str = ""
     """Who has it all."""
     clocks: dict[int, Clock] = field(default_factory=dict)
-    levels: dict[int, Line] = field(default_factory=dict)
+    levels: dict[int, QueueLine] = field(default_factory=dict)
     average: float = 0.0
     """Seconds that a slot is kept, the latest counting most; 0 while nobody has come back."""
 
@@ -111,7 +111,7 @@ class Pool:
 
     def charge(self, request: Request, seconds: float) -> None:
         """Put down work of a tenant; less than none takes it back."""
-        turn = self.levels.get(request.level, Line()).turns.get(request.tenant)
+        turn = self.levels.get(request.level, QueueLine()).turns.get(request.tenant)
         work = seconds / request.weight
         if turn is not None:
             turn.tag += work

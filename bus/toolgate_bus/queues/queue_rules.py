@@ -27,7 +27,7 @@ from toolgate_bus.queues.queue import (
     Ticket,
     as_configured,
 )
-from toolgate_bus.queues.queue_lines import Clock, Entry, Line, Pool
+from toolgate_bus.queues.queue_lines import Clock, Entry, QueueLine, SlotPool
 
 CLOSED: Final = Ticket("closed")
 
@@ -44,7 +44,7 @@ class _Waiter:
 class QueueRules:
     """All pools of one bus; `now` is the server's time in seconds."""
 
-    pools: dict[str, Pool] = field(default_factory=dict)
+    pools: dict[str, SlotPool] = field(default_factory=dict)
     waiting: dict[str, _Waiter] = field(default_factory=dict)
     held: dict[str, tuple[Request, int, float, float]] = field(default_factory=dict)
     """By id: the request, its fence, since when, and until when it is leased."""
@@ -170,7 +170,7 @@ class QueueRules:
 
     def copy_line(self, pool: str, request: Request, number: int, since: float, tag: float) -> None:
         """Put down who stands in another queue's line for a pool, to see in which order they are served."""
-        self._pool(pool).levels.setdefault(request.level, Line()).add(request, number, since, tag)
+        self._pool(pool).levels.setdefault(request.level, QueueLine()).add(request, number, since, tag)
         self.waiting[request.id] = _Waiter(request, number, since, since + request.wait_s)
 
     # ------------------------------------------------------------------ inside
@@ -179,10 +179,10 @@ class QueueRules:
         for owner in self.seen.keys() & living:
             self.seen[owner] = now
 
-    def _pool(self, name: str) -> Pool:
+    def _pool(self, name: str) -> SlotPool:
         if name not in self.pools:
             whole = self.pools.get(as_configured(name))
-            self.pools[name] = Pool(whole=whole.ruled if whole is not None else None)
+            self.pools[name] = SlotPool(whole=whole.ruled if whole is not None else None)
         return self.pools[name]
 
     def _count(self, name: str) -> int:
@@ -194,7 +194,7 @@ class QueueRules:
             pool = self._pool(need.pool)
             clock = pool.clocks.setdefault(request.level, Clock())
             tag = max(clock.now, clock.ends.pop(request.tenant, 0.0))
-            pool.levels.setdefault(request.level, Line()).add(request, self.arrivals, now, tag)
+            pool.levels.setdefault(request.level, QueueLine()).add(request, self.arrivals, now, tag)
         self.waiting[request.id] = _Waiter(request, self.arrivals, now, now + request.wait_s)
 
     def _forget(self, id_: str, now: float) -> Request | None:
@@ -222,7 +222,7 @@ class QueueRules:
             if not line.by_age:
                 del pool.levels[request.level]
 
-    def _count_before(self, one: _Waiter, line: Line) -> int:
+    def _count_before(self, one: _Waiter, line: QueueLine) -> int:
         """Who is served before it in its line: as far as one looks, all; beyond, one of each tenant."""
         tenant, weight = one.request.tenant, one.request.weight
         own = line.turns[tenant]
