@@ -121,5 +121,5 @@ class Stake(NamedTuple):
 
 
 def as_configured(pool: str) -> str:
-    """The pool of a key's pool: `browser` of `browser/example.org`."""
+    """The pool of a key's pool: what stands before the slash."""
     return pool.partition("/")[0]
