@@ -189,9 +189,10 @@ class FactsReader(FactStream):
                 raise
             raise group.exceptions[0] from None  # what went wrong in the block is nobody else's
 
-    async def next(self) -> list[Fact]:
-        """The facts that came since the last call, at most a page of each writer's; waits for 0.2 s, an
-        exporter or archiver for 1 s.
+    async def next(self, wait_ms: int | None = None) -> list[Fact]:
+        """The facts that came since the last call, at most a page of each writer's.
+
+        Waits for 0.2 s, an exporter or archiver for 1 s; or for `wait_ms`.
         """
         now = time.monotonic()
         if now - self._looked >= self._look_s:  # more often they do not tell of themselves
@@ -209,7 +210,7 @@ class FactsReader(FactStream):
                 for of_writer in (self._last, self._seen):
                     of_writer.pop(name, None)
                 self._drained.discard(name)
-        return await self._next(alive)
+        return await self._next(alive, self._block_ms if wait_ms is None else wait_ms)
 
     @override
     def expect(self, orchestrator: str) -> bool:
@@ -278,18 +279,18 @@ class FactsReader(FactStream):
         """The orchestrators that are alive, or whose facts are kept."""
         return sorted((await self.alive()).union(await read_names(self._commands, self._keys.writers)))
 
-    async def _next(self, alive: Set[str]) -> list[Fact]:
+    async def _next(self, alive: Set[str], block_ms: int) -> list[Fact]:
         if time.monotonic() - self._swept >= SWEEP_S:
             self._drained.clear()
             self._barred.clear()
             self._swept = time.monotonic()
         names = sorted(self._last.keys() - self._drained - self._barred)
         if not names:
-            await anyio.sleep(self._block_ms / 1000)
+            await anyio.sleep(block_ms / 1000)
             return []
         after = {self._keys.facts(name): self._last[name] for name in names}
         try:
-            reply = await read_next(self._commands, after, PAGE, self._block_ms)
+            reply = await read_next(self._commands, after, PAGE, block_ms)
         except ConfigError:
             if not await self._bar(names):
                 raise

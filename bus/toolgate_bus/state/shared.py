@@ -84,7 +84,7 @@ class MemoryFacts(FactStream):
         told = {"event": event, "orchestrator": orchestrator, "seq": len(self._facts) + 1}
         self._facts.append({"entry": entry, **fields, **told})
 
-    async def next(self) -> list[dict[str, Any]]:
+    async def next(self, wait_ms: int | None = None) -> list[dict[str, Any]]:
         """The facts told since the last call; gives way, as the real ones wait."""
         await asyncio.sleep(0)
         read, self._read = self._read, len(self._facts)

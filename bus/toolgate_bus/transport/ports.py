@@ -325,8 +325,8 @@ class Store(Protocol):
 class FactStream(Protocol):
     """What happened in all orchestrators of a namespace, in order, from each one's first kept fact."""
 
-    async def next(self) -> list[dict[str, Any]]:
-        """The facts that came since the last call, each with its `orchestrator`; waits a moment."""
+    async def next(self, wait_ms: int | None = None) -> list[dict[str, Any]]:
+        """The facts that came since the last call, each with its `orchestrator`; waits a moment, or this."""
 
     def read_stored(self, since_ms: int | None = None) -> AsyncIterator[dict[str, Any]]:
         """The facts that are still kept, oldest first; `next` goes on from there.

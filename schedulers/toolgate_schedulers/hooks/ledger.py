@@ -42,7 +42,7 @@ class _Sessions(MemoryFacts):
         super().__init__()
         self._roster = Roster(commands, namespace, ("hooks", "hooks", "hooks", OLD))
 
-    async def next(self) -> list[dict[str, Any]]:
+    async def next(self, wait_ms: int | None = None) -> list[dict[str, Any]]:
         """None ever, after a moment."""
         await asyncio.sleep(PAUSE_S)
         return []

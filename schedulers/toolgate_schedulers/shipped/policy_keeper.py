@@ -26,6 +26,9 @@ SETTLE_S: Final = 0.025
 """So long after a question all that happened before it is known: facts are written within 15 ms."""
 MEET_S: Final = 0.4
 """So long the facts of an orchestrator that is new here may take to be read."""
+BUSY_S: Final = 5.0
+BUSY_WAIT_MS: Final = 10
+"""A read lasts so long where questions came lately: it does not hear of an orchestrator that is new."""
 TICK_S: Final = 1.0
 LINGER_S: Final = 15.0
 """Who was not alive for so long is dead: what it ran is not waited for."""
@@ -65,6 +68,8 @@ class OrderKeeper:
         """Of our own clock, the server's, in seconds."""
         self._new: dict[str, asyncio.Event] = {}
         """Orchestrators whose facts are not read yet."""
+        self._asked = float("-inf")
+        """When a question came last."""
         self._missed: dict[str, float] = {}
         self._waiting: dict[Key, _WaitingCall] = {}
         self._by_scope: dict[Scope, set[Key]] = {}
@@ -105,7 +110,7 @@ class OrderKeeper:
 
     def note(self, call: ToolSelecting) -> None:
         """A call is being decided: others may depend on it."""
-        orchestrator = asking.get()
+        orchestrator, self._asked = asking.get(), time.monotonic()
         if self._facts.expect(orchestrator):
             self._new[orchestrator] = asyncio.Event()
         if self._history.note_question(call, orchestrator, self._now()) and self._notes.concerns(call):
@@ -228,7 +233,8 @@ class OrderKeeper:
                         self._history.read(fact)
                     self._ready.set()
                 new = list(self._new)
-                facts = await self._facts.next()
+                is_busy = time.monotonic() - self._asked < BUSY_S
+                facts = await self._facts.next(BUSY_WAIT_MS if is_busy else None)
                 self._take(facts)
                 for name in new:
                     self._new.pop(name).set()
