@@ -46,4 +46,12 @@ MUTANTS = (
         "        except ZeroDivisionError as error:\n            replicas",
         "../console/test_console_revisions.py::test_whatever_stands_on_the_bus_is_text_and_bounded",
     ),
+    Mutant(
+        "slots",
+        "who has a slot is shown as who waits for it",
+        f"{_CONSOLE}/queues.py",
+        "for each in one.waiting[:MAX_CALLS]",
+        "for each in one.held[:MAX_CALLS]",
+        "../console/test_console_queue.py::test_a_queue_is_told_call_by_call",
+    ),
 )

@@ -14,6 +14,7 @@ PATHS = [
     "/api/live",
     "/api/rates",
     "/api/budgets",
+    "/api/queue",
     "/api/roster",
     "/api/revisions",
     "/api/revisions/policy/diff",
@@ -171,7 +172,17 @@ async def test_the_page_fetches_nothing_from_anywhere_else(console):
     names = ["", "static/style.css", "static/theme.js", "static/icon.svg", "static/main.js", "static/live.js"]
     names += [
         f"static/{name}.js"
-        for name in ("approvals", "budgets", "chart", "detail", "dom", "rates", "revisions", "roster")
+        for name in (
+            "approvals",
+            "budgets",
+            "chart",
+            "detail",
+            "dom",
+            "queue",
+            "rates",
+            "revisions",
+            "roster",
+        )
     ]
     for name in names:
         answer = await console.get(f"/{name}")

@@ -9,7 +9,7 @@ from chromium import CUT_OFF, PHONE, opened, rows
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.system, pytest.mark.timeout(180)]
 BOUND_S = 30.0
-VIEWS = ["live", "agents", "approvals", "rates", "budgets", "revisions", "roster"]
+VIEWS = ["live", "agents", "approvals", "queue", "rates", "budgets", "revisions", "roster"]
 LONG = {"path": "a/very/long/path/" * 20, "content": "word " * 400}
 
 
@@ -176,6 +176,8 @@ async def test_rates_budgets_and_roster_are_drawn_with_tables_beside(page, telle
     await page.page.locator("svg.chart[aria-label*=hour]").wait_for()
     await page.go("budgets")
     await page.page.get_by_text("Nothing was spent yet").wait_for()
+    await page.go("queue")
+    await page.page.get_by_text("Nobody has a slot or waits for one").wait_for()
     await page.go("roster")
     await page.page.get_by_text("No scheduler is alive").wait_for()
     await page.page.get_by_text("console", exact=True).wait_for()

@@ -5,6 +5,7 @@
     store ─▶ Inbox (held calls, `toolgate approvals`' own code) ─▶ /api/approvals, answers
 
     journal, facts ─▶ BudgetReader ─▶ /api/budgets        record, roster ─▶ RevisionReader ─▶ /api/revisions
+                                                 queues of slots ─▶ QueueReader ─▶ /api/queue
 
 `access` decides who may see anything at all. The page (`static`) is plain HTML, CSS and JavaScript; it
 fetches nothing from anywhere else.

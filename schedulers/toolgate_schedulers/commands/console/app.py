@@ -44,6 +44,7 @@ def make_app(access: Access, known: Knowledge, host: str, *, tls: bool = False) 
         Route("/api/rates", console.rates),
         Route("/api/budgets", console.budgets),
         Route("/api/roster", console.roster),
+        Route("/api/queue", console.queue),
         Route("/api/revisions", console.revisions),
         Route("/api/revisions/{name}/diff", console.diff),
         Route("/api/agents", console.agents),
@@ -135,6 +136,10 @@ class _Console:
     async def roster(self, request: Request) -> Response:
         """Who is alive."""
         return _json(await self._known.roster())
+
+    async def queue(self, request: Request) -> Response:
+        """Who has slots, and who waits."""
+        return _json({"queues": await self._known.queues()})
 
     async def revisions(self, request: Request) -> Response:
         """By which configurations schedulers rule."""

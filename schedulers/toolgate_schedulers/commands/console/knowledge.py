@@ -27,6 +27,7 @@ from toolgate_schedulers.commands.console.budgets import BudgetReader
 from toolgate_schedulers.commands.console.filters import Filter
 from toolgate_schedulers.commands.console.hub import Hub
 from toolgate_schedulers.commands.console.inbox import ApprovalInbox
+from toolgate_schedulers.commands.console.queues import QueueReader
 from toolgate_schedulers.commands.console.rates import Rates
 from toolgate_schedulers.commands.console.revisions import RevisionReader
 from toolgate_schedulers.commands.console.ring import DecisionEntry, Ring
@@ -80,7 +81,7 @@ class Knowledge:
         self.hub = Hub(self.ring, secrets.token_hex(4))
         self.inbox = ApprovalInbox(desk, self._find_decision, self._find_last_arguments)
         self._roster, self._fleet = Roster(commands, namespace), Fleet(commands, namespace)
-        self.books = BudgetReader(commands, namespace)
+        self.books, self._queues = BudgetReader(commands, namespace), QueueReader(commands, namespace)
         self._revisions = RevisionReader(commands, namespace, self._fleet.agents)
         self._kept: dict[str, tuple[float, Any]] = {}
         self._locks: dict[str, asyncio.Lock] = {}
@@ -106,6 +107,10 @@ class Knowledge:
     async def budgets(self) -> list[dict[str, Any]]:
         """What is spent and held; raises TransportError."""
         return await self._fresh("budgets", self.books.read)
+
+    async def queues(self) -> list[dict[str, Any]]:
+        """Who has slots, and who waits; raises TransportError."""
+        return await self._fresh("queues", self._read_queues)
 
     async def revisions(self) -> dict[str, Any]:
         """By which configurations schedulers rule; raises TransportError."""
@@ -134,6 +139,9 @@ class Knowledge:
         await self._fleet.stop(order)
         self._kept.pop("agents", None)
         return {"turns": sum(one.doing != "idle" for one in select_targets(order, living))}
+
+    async def _read_queues(self) -> list[dict[str, Any]]:
+        return await self._queues.read((await self._roster.read()).members)
 
     async def _read_roster(self) -> dict[str, Any]:
         view = await self._roster.read(ages=True)

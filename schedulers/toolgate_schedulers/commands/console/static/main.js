@@ -4,17 +4,18 @@ import { heldNow, leaveApprovals, startApprovals } from "./approvals.js";
 import { startBudgets } from "./budgets.js";
 import { $, clock, every, get, number, percent, post, say } from "./dom.js";
 import { filterQuery, liveKey, startLive, take } from "./live.js";
+import { startQueue } from "./queue.js";
 import { startRates } from "./rates.js";
 import { startRevisions } from "./revisions.js";
 import { startRoster } from "./roster.js";
 
-const VIEWS = ["live", "agents", "approvals", "rates", "budgets", "revisions", "roster"];
+const VIEWS = ["live", "agents", "approvals", "queue", "rates", "budgets", "revisions", "roster"];
 const HIDDEN_MS = 30_000;
 let view = "live", source = null, since = null, bus = { up: true }, signedOut = false, retry, hiding;
 const shown = (name) => () => view === name && !signedOut;
 const looks = {
   agents: startAgents(shown("agents")),
-  approvals: startApprovals(shown("approvals")), rates: startRates(shown("rates")),
+  approvals: startApprovals(shown("approvals")), queue: startQueue(shown("queue")), rates: startRates(shown("rates")),
   budgets: startBudgets(shown("budgets")), revisions: startRevisions(shown("revisions")), roster: startRoster(shown("roster")),
 };
 
