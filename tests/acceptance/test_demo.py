@@ -113,6 +113,18 @@ def test_the_second_act_routes_vetoes_and_stops_agents(demo: Callable[..., Run])
     assert not running.stderr
 
 
+def test_the_third_act_has_calls_wait_for_their_turn_and_the_urgent_one_go_first(
+    demo: Callable[..., Run],
+) -> None:
+    queue = json.loads(demo("--json").stdout)["queue"]
+    calls = queue["calls"]
+    assert (len(calls), queue["most_at_a_time"]) == (9, 2)
+    assert [one["turn"] for one in calls if not one["told"]] == [1, 2]
+    assert [one["turn"] for one in calls if one["urgent"]] == [3]
+    assert sorted(one["turn"] for one in calls) == list(range(1, 10))
+    assert "renderer: 2 of 2 in use, 7 wait" in queue["look"]["output"]
+
+
 def test_the_demo_tells_a_person_what_happened_in_plain_words(demo: Callable[..., Run]) -> None:
     shown = demo().stdout
     for word in (
@@ -129,6 +141,10 @@ def test_the_demo_tells_a_person_what_happened_in_plain_words(demo: Callable[...
         "as for lead, for whom cleaner works",
         "$ toolgate agents stop ",
         "The lead's answer",
+        "Act three",
+        "waits for renderer: place 1",
+        "$ toolgate queue",
+        "9 calls ran, never more than 2 at a time",
     ):
         assert word in shown
     # Who is there, as the command shows it, then the order, then what the lead is told of it.
@@ -144,7 +160,7 @@ def test_the_demo_tells_a_person_what_happened_in_plain_words(demo: Callable[...
 
 
 def test_the_numbers_of_the_demo_agree_with_each_other(demo: Callable[..., Run]) -> None:
-    first, _, second = demo().stdout.partition("Act two")
+    first, _, second = demo().stdout.partition("Act three")[0].partition("Act two")
     numbers = [
         [int(one) for one in re.findall(r"^ *(\d+)  .* chose ", act, re.MULTILINE)] for act in (first, second)
     ]

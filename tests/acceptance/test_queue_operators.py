@@ -76,7 +76,7 @@ async def test_who_has_what_and_who_waits_is_shown_in_the_order_of_their_turns(f
         "fetch",
         "of-d",
         "y",
-        "1 of 1 are in use",
+        "its turn",
     )
     _, table, _ = await toolgate("queue")
     assert "sites/a.org: 1 of 1 in use, 3 wait" in table
@@ -115,7 +115,7 @@ async def test_a_drained_pool_gives_nothing_until_it_is_as_configured_and_a_limi
         await fleet.want(agent)
     await fleet.want("c", arguments={"url": "https://other.org"})  # a key that nobody had used before
     assert fleet.waiting() == ["a", "b", "c"]
-    assert (await shown(toolgate))[2]["waiting"][0]["why"] == "an operator has it drained"
+    assert (await shown(toolgate))[2]["waiting"][0]["why"] == "an operator: it is drained"
     assert (await toolgate("queue", "limit", "sites"))[0] == 0
     assert await fleet.served("a")
     assert await fleet.served("c")

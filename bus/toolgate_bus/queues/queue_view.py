@@ -139,12 +139,11 @@ def _with_line(
 
 def _why(pool: QueuedPool, alone: str, others: Sequence[str]) -> str:
     if pool.most == 0:
-        return "an operator has it drained" if pool.ruled == 0 else "its limit is 0"
+        return "an operator: it is drained" if pool.ruled == 0 else "a limit above 0"
     if alone:
-        return "one has it alone"
-    if len(pool.held) >= pool.most:
-        return f"{len(pool.held)} of {pool.most} are in use"
-    return f"waits for {' and '.join(others)} too" if others else "it is not its turn"
+        return "one that has it alone"
+    free = len(pool.held) < pool.most
+    return f"{' and '.join(others)} too" if free and others else "its turn"
 
 
 def _request(id_: str, row: Mapping[str, str]) -> Request | None:

@@ -1,6 +1,6 @@
 """`toolgate demo`: everything at once, on real parts, and nothing left behind.
 
-A private server, three scheduler processes, sessions with scripted LLMs, files in a temporary
+A private server, scheduler processes, sessions with scripted LLMs, files in a temporary
 workspace inside the server's own directory: whoever ends the server removes them too, also when
 this command is killed.
 """
@@ -24,10 +24,11 @@ def demo(
         bool, typer.Option("--color/--no-color", help="Colours, where the terminal has them.")
     ] = True,
 ) -> None:
-    """Watch three schedulers rule on a small agent's tool calls, and then on a team of agents.
+    """Watch schedulers rule on a small agent's tool calls, on a team of agents, and on a queue of calls.
 
     Shows what the LLM chose, what each scheduler said and what came of it: calls that run, are replaced
-    or denied, work that goes to another agent, and an agent that is stopped. Takes some seconds.
+    or denied, work that goes to another agent, an agent that is stopped, and calls that wait for their
+    turn. Takes some seconds.
     Needs nothing and leaves nothing behind.
 
     Exit codes: 0 all went as it should, 1 it did not, 130 Ctrl-C.
@@ -40,6 +41,7 @@ def demo(
 
 async def _show(server: Server, *, as_json: bool, color: bool) -> bool:
     # Late: amplifier_core takes a while to load, and --help should not.
+    from toolgate_orchestrator.commands.demo.queue_act import queue_promises, run_queue
     from toolgate_orchestrator.commands.demo.session import run_demo
     from toolgate_orchestrator.commands.demo.team_session import run_team
     from toolgate_orchestrator.commands.demo.team_view import team_promises
@@ -57,10 +59,11 @@ async def _show(server: Server, *, as_json: bool, color: bool) -> bool:
         view.team.show_opening()
         story = await run_team(layout, bus, names, view.team)
         view.team.show_closing(story)
-    promised = promises(calls, answer, ANSWER) | team_promises(story)
+        queue = await run_queue(server.directory, bus, view.line)
+    promised = promises(calls, answer, ANSWER) | team_promises(story) | queue_promises(queue)
     view.farewell(running)
     if as_json:
-        print_json(demo_record(answer, calls, story, running, promised))
+        print_json(demo_record(answer, calls, story, queue, running, promised))
     if not all(promised.values()):
         view.broken(promised)
     return all(promised.values())

@@ -11,6 +11,7 @@ from toolgate_bus.protocol.events import Decision, ReceivedVerdict
 from toolgate_bus.server.embedded import Server
 
 from toolgate_orchestrator.commands.demo.job import PROMPT, DemoCall, Layout, next_steps
+from toolgate_orchestrator.commands.demo.queue_act import QueueStory, queue_record
 from toolgate_orchestrator.commands.demo.team_view import Story, TeamView, team_record
 from toolgate_orchestrator.commands.host.rulings import (
     call_text,
@@ -30,67 +31,66 @@ class DemoView:
     def __init__(self, console: Terminal) -> None:
         self._console = console
         self._calls = 0
-        self.team = TeamView(self._line)
+        self.team = TeamView(self.line)
         """Shows the second act."""
 
     def show_opening(self, layout: Layout, server: Server, schedulers: Sequence[RunningScheduler]) -> None:
         """Who is there, and what is asked of the agent."""
-        self._line("Toolgate demo", style="bold")
-        self._line("Act one: an agent", style="bold")
-        self._line("Three scheduler processes rule on every tool call of a small agent, before it runs.")
-        self._line("Its LLM is a script: it needs no key. The processes, the rulings and the tools are real.")
-        self._line()
-        self._line(
-            f"  {'server':<{WIDTH}} pid {server.pid:<8} private, on a unix socket; gone when this ends"
-        )
+        self.line("Toolgate demo", style="bold")
+        self.line("Act one: an agent", style="bold")
+        self.line("Three scheduler processes rule on every tool call of a small agent, before it runs.")
+        self.line("Its LLM is a script: it needs no key. The processes, the rulings and the tools are real.")
+        self.line()
+        self.line(f"  {'server':<{WIDTH}} pid {server.pid:<8} private, on a unix socket; gone when this ends")
         for one in schedulers:
-            self._line(f"  {one.name:<{WIDTH}} pid {one.pid:<8} {layout.about.get(one.name, '')}")
-        self._line()
-        self._line(f"The user: {PROMPT}")
+            self.line(f"  {one.name:<{WIDTH}} pid {one.pid:<8} {layout.about.get(one.name, '')}")
+        self.line()
+        self.line(f"The user: {PROMPT}")
 
     def on_decision(self, decision: Decision, verdicts: tuple[ReceivedVerdict, ...]) -> None:
         """One call, what each scheduler said of it, what came of that."""
         self._calls += 1
         call = call_text(decision.original_tool, decision.original_input)
-        self._line()
-        self._line(Text.assemble((f"{self._calls:>2}  ", "dim"), "The LLM chose ", call))
+        self.line()
+        self.line(Text.assemble((f"{self._calls:>2}  ", "dim"), "The LLM chose ", call))
         for line in verdict_lines(verdicts, WIDTH):
-            self._line(line)
-        self._line(outcome_line(decision))
+            self.line(line)
+        self.line(outcome_line(decision))
 
     def on_result(self, result: str) -> None:
         """What the tool returned."""
-        self._line(result_line(result))
+        self.line(result_line(result))
 
     def show_closing(self, answer: str, calls: Sequence[DemoCall]) -> None:
         """The first act's answer and summary."""
-        self._line()
-        self._line(Text.assemble(("The LLM's answer: ", "bold"), answer))
-        self._line()
+        self.line()
+        self.line(Text.assemble(("The LLM's answer: ", "bold"), answer))
+        self.line()
         outcomes = [call.decision.outcome for call in calls]
         said = sum(len(call.verdicts) for call in calls)
         median = statistics.median([call.decision.seconds for call in calls] or [0.0]) * 1000
         counts = {word: outcomes.count(word) for word in ("continue", "modify", "deny")}
         came = "{continue} ran as chosen, {modify} replaced, {deny} denied".format(**counts)
         summary = f"{len(calls)} calls: {came}; {said} verdicts; decided in {median:.1f} ms (median)."
-        self._line(Text.assemble(("Summary: ", "bold"), summary))
+        self.line(Text.assemble(("Summary: ", "bold"), summary))
 
     def farewell(self, schedulers: Sequence[RunningScheduler]) -> None:
         """What goes with the command, and where to go from here."""
-        self._line()
+        self.line()
         pids = ", ".join(f"{one.name} {one.pid}" for one in schedulers)
-        self._line(f"Scheduler processes: {pids}. They, the server and the files go with this command.")
-        self._line()
+        self.line(f"Scheduler processes: {pids}. They, the server and the files go with this command.")
+        self.line()
         for step in next_steps(activation()).splitlines():
-            self._line(step, style=None if step.startswith(" ") else "bold")
+            self.line(step, style=None if step.startswith(" ") else "bold")
 
     def broken(self, promised: dict[str, bool]) -> None:
         """What should have happened and did not."""
-        self._line()
+        self.line()
         missing = ", ".join(name for name, kept in promised.items() if not kept)
-        self._line(f"The demo did not go as it should: {missing}", style="bold red")
+        self.line(f"The demo did not go as it should: {missing}", style="bold red")
 
-    def _line(self, line: str | Text = "", style: str | None = None) -> None:
+    def line(self, line: str | Text = "", style: str | None = None) -> None:
+        """Show one line."""
         self._console.print(line, style=style, markup=False)
 
 
@@ -112,6 +112,7 @@ def demo_record(
     answer: str,
     calls: Sequence[DemoCall],
     story: Story,
+    queue: QueueStory,
     schedulers: Sequence[RunningScheduler],
     promised: dict[str, bool],
 ) -> dict[str, Any]:
@@ -123,6 +124,7 @@ def demo_record(
         "calls": [_call(call) for call in calls],
         "answer": answer,
         "team": team_record(story, _call),
+        "queue": queue_record(queue),
     }
 
 
