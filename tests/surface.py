@@ -40,6 +40,7 @@ from toolgate_bus.protocol.agents import LiveAgent
 from toolgate_bus.protocol.events import ReceivedVerdict
 from toolgate_bus.telemetry import definitions
 from toolgate_orchestrator.commands.bench.fleet_figures import Row
+from toolgate_orchestrator.commands.demo.queue_act import QueueStory
 from toolgate_orchestrator.commands.demo.session import DemoCall
 from toolgate_orchestrator.commands.demo.team_session import Story
 from toolgate_orchestrator.commands.demo.view import demo_record
@@ -260,7 +261,12 @@ def _json(trees: Iterable[ast.Module]) -> dict[str, list[str]]:
         "decisions, disagreements": _example(Disagreement).as_json(),
         "decisions, totals": _example(ShadowTotals).as_json(),
         "demo": demo_record(
-            "", [_example(DemoCall)], _example(Story), [_example(RunningScheduler)], {"key": True}
+            "",
+            [_example(DemoCall)],
+            _example(Story),
+            _example(QueueStory),
+            [_example(RunningScheduler)],
+            {"key": True},
         ),
         "doctor": _example(Diagnostic).as_json(),
         "replay": _example(Report).as_json(),
