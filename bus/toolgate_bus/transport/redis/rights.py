@@ -32,7 +32,7 @@ _FORMS: Final[Mapping[str, str]] = {
         ("del", "exists", "get", "getdel", "hgetall", "incr", "hvals", "mget", "persist", "pttl"), "@"
     ),
     **dict.fromkeys(("scard", "smembers", "type", "xinfo|groups", "xinfo|stream", "xlen", "zcard"), "@"),
-    **dict.fromkeys(("hexists", "hget", "hmget", "rpush", "sadd"), "@ a"),
+    **dict.fromkeys(("hexists", "hget", "hmget", "rpush", "sadd", "zscore"), "@ a"),
     **dict.fromkeys(("hdel", "srem", "zrem"), "@ ?"),
     **dict.fromkeys(("xinfo|consumers", "xpending"), "@ ="),
     **dict.fromkeys(("lrange", "zrange"), "@ 0 0"),
@@ -43,6 +43,7 @@ _FORMS: Final[Mapping[str, str]] = {
     "hset": "@ a b c",
     "pexpire": "@ 1",
     "scan": "0 COUNT 1",
+    "time": "",
     "wait": "1 1",
     "script|load": "no-lua-at-all",
     "set": "@ a NOSUCHWORD",
