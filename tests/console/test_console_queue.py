@@ -40,7 +40,7 @@ async def test_a_queue_is_told_call_by_call(console, desk):
     (holder,), (waiter,) = pool["held"], pool["waiting"]
     assert (holder["id"], holder["agent"], holder["fence"]) == (desk.id, "ada", desk.grants["slots"])
     assert (waiter["place"], waiter["agent"], waiter["tool"]) == (1, HOSTILE, "type")
-    assert waiter["why"] == "1 of 1 are in use"
+    assert waiter["why"] == "its turn"
 
 
 @pytest.mark.system

@@ -29,7 +29,7 @@ class Queue:
         return await SCRIPT.run(self.commands, self.prefix, words=(*head, *words))
 
     async def ask(self, at, id_, pool="browser", *, limit=1, tenant="gold", weight="8", wait_s=7200):
-        await self.run(at, "ask", id_, "owner", tenant, weight, 0, 30, wait_s, pool, limit, 0)
+        await self.run(at, "ask", id_, "owner", tenant, weight, 0, 30, wait_s, "", pool, limit, 0)
 
     async def shown(self, members=(GIVER,)):
         """Each series without `scheduler`, by name and its other labels."""
