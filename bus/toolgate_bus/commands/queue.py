@@ -122,13 +122,8 @@ def move(
         raise ConfigError("--last and --class: say one of them")
     level = to_class if to_class is not None else -MAX_LEVEL if last else MAX_LEVEL
 
-    async def change(commands: RedisCommands, where: str) -> QueuedCall:
-        found = _find(await read_queue(commands, where, name), call)
-        if not await QueueOperator(commands, where, name).move(found.id, level):
-            raise ConfigError(f"{call!r}: it waits no longer")
-        return found
-
-    _tell("moved", _on_bus(redis, namespace, change), as_json=as_json)
+    moved = _change(call, name, redis, namespace, lambda queue, id_: queue.move(id_, level))
+    _tell("moved", moved, as_json=as_json)
 
 
 @app.command()
@@ -149,13 +144,8 @@ def drop(
     if not reason.strip() or len(reason) > MAX_ABOUT:
         raise ConfigError(f"--reason: some words, at most {MAX_ABOUT} characters")
 
-    async def change(commands: RedisCommands, where: str) -> QueuedCall:
-        found = _find(await read_queue(commands, where, name), call)
-        if not await QueueOperator(commands, where, name).drop(found.id, reason.strip()):
-            raise ConfigError(f"{call!r}: it waits no longer")
-        return found
-
-    _tell("dropped", _on_bus(redis, namespace, change), as_json=as_json)
+    dropped = _change(call, name, redis, namespace, lambda queue, id_: queue.drop(id_, reason.strip()))
+    _tell("dropped", dropped, as_json=as_json)
 
 
 @app.command()
@@ -209,6 +199,24 @@ def _set_limit(
     else:
         words = f"at most {most} at a time" if most else "nothing more is given"
         console.print(f"{escape(pool)}: {words}, until `toolgate queue limit {escape(pool)}`")
+
+
+def _change(
+    call: str,
+    name: str,
+    redis: str | None,
+    namespace: str,
+    act: Callable[[QueueOperator, str], Awaitable[bool]],
+) -> QueuedCall:
+    """Change how one call waits; raises ConfigError where it does not."""
+
+    async def change(commands: RedisCommands, where: str) -> QueuedCall:
+        found = _find(await read_queue(commands, where, name), call)
+        if not await act(QueueOperator(commands, where, name), found.id):
+            raise ConfigError(f"{call!r}: it waits no longer")
+        return found
+
+    return _on_bus(redis, namespace, change)
 
 
 def _on_bus(

@@ -83,17 +83,6 @@ class Passage(NamedTuple):
     expired: tuple[Expiry, ...] = ()
 
 
-class Occupant(NamedTuple):
-    """What has been given and not come back."""
-
-    id: str
-    owner: str
-    pools: tuple[str, ...]
-    since: float
-    until: float
-    """The end of its lease, unless it is renewed."""
-
-
 class Cap(NamedTuple):
     """So many of a pool at a time, for now; seconds since the epoch."""
 

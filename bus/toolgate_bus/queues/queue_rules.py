@@ -21,7 +21,6 @@ from toolgate_bus.queues.queue import (
     SCAN,
     UNSEEN_S,
     Expiry,
-    Occupant,
     Passage,
     Request,
     Ticket,
@@ -155,14 +154,6 @@ class QueueRules:
     def cap(self, pool: str, most: int | None) -> None:
         """Give no more than so many at a time, or (None) as otherwise; from the next thing that happens."""
         self._pool(pool).adapted = most
-
-    def list_held(self) -> list[Occupant]:
-        """What is out, the oldest first."""
-        rows = [
-            Occupant(id_, request.owner, tuple(need.pool for need in request.needs), since, until)
-            for id_, (request, _, since, until) in self.held.items()
-        ]
-        return sorted(rows, key=lambda one: (one.since, one.id))
 
     def list_waiting(self, pool: str, now: float) -> list[str]:
         """Who waits for a pool, in the order in which they would be served."""
