@@ -35,6 +35,13 @@ _CHANGES = (
         "",
         _RULED,
     ),
+    (
+        "a reader that lags is not waited for",
+        _KEEPER,
+        "        return self._caught_up >= written\n",
+        "        return True\n",
+        "../schedulers/shipped/test_policy_ordered.py",
+    ),
     ("who waits is not told", _KEEPER, "        if touched:\n", "        if not touched:\n", _ENDS),
     (
         "what peers are asked about is not looked for",

@@ -23,12 +23,16 @@ from toolgate_schedulers.shipped.policy_peers import PeerNotes
 from toolgate_schedulers.shipped.policy_verdicts import GRACE_S, SLACK_S, Past
 
 SETTLE_S: Final = 0.025
-"""So long after a question all that happened before it is known: facts are written within 15 ms."""
+"""So long after a question all that happened before it is written: facts are within 15 ms."""
+MAX_LAG_S: Final = 2.0
+"""So long it may take to read it; then a call that may not follow something is denied."""
 MEET_S: Final = 0.4
 """So long the facts of an orchestrator that is new here may take to be read."""
 BUSY_S: Final = 5.0
 BUSY_WAIT_MS: Final = 10
 """A read lasts so long where questions came lately: it does not hear of an orchestrator that is new."""
+FULL_PAGE: Final = 500
+"""Facts of one read; where there are as many, there may be more."""
 TICK_S: Final = 1.0
 LINGER_S: Final = 15.0
 """Who was not alive for so long is dead: what it ran is not waited for."""
@@ -75,6 +79,9 @@ class OrderKeeper:
         self._by_scope: dict[Scope, set[Key]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._ready = asyncio.Event()
+        self._caught_up = float("-inf")
+        """All that stood on the server at that time (`time.monotonic`) is known."""
+        self._has_read = asyncio.Event()
 
     async def start(self) -> None:
         """Begin to read; returns when all is known that was told before."""
@@ -97,8 +104,10 @@ class OrderKeeper:
         self.note(call)
         verdict = self._judge(call, 0.0) if is_first_look_enough else None
         if verdict is None or isinstance(verdict, Deny):
-            await self._settle(asking.get())
+            is_known = await self._settle(asking.get())
             verdict = self._judge(call, 0.0)
+            if not is_known and not isinstance(verdict, Deny | Hold):
+                verdict = Deny(reason="What came before this call is not known yet: try again in a moment.")
         if isinstance(verdict, Hold):
             if len(self._waiting) >= MAX_WAITING:
                 verdict = Deny(reason="Too many calls wait for others at present: try again later.")
@@ -124,12 +133,18 @@ class OrderKeeper:
         """Nobody waits any longer."""
         self._drop((decision, phase))
 
-    async def _settle(self, orchestrator: str) -> None:
-        """Wait until all is read that this orchestrator told before it asked."""
+    async def _settle(self, orchestrator: str) -> bool:
+        """Wait until all is read that was told before it asked; False where that takes too long."""
         if (known := self._new.get(orchestrator)) is not None:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(known.wait(), MEET_S)
         await asyncio.sleep(SETTLE_S)
+        written = time.monotonic()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(MAX_LAG_S):
+                while self._caught_up < written:
+                    await self._has_read.wait()
+        return self._caught_up >= written
 
     # ------------------------------------------------------------------ ruling
 
@@ -234,8 +249,11 @@ class OrderKeeper:
                     self._ready.set()
                 new = list(self._new)
                 is_busy = time.monotonic() - self._asked < BUSY_S
+                began = time.monotonic()
                 facts = await self._facts.next(BUSY_WAIT_MS if is_busy else None)
                 self._take(facts)
+                if len(facts) < FULL_PAGE:  # who waited in vain knows that there was nothing meanwhile
+                    self._note_read(began if facts or not is_busy else began + BUSY_WAIT_MS / 1000)
                 for name in new:
                     self._new.pop(name).set()
                 if time.monotonic() - ticked >= TICK_S:
@@ -251,6 +269,11 @@ class OrderKeeper:
         touched = {scope for fact in facts for scope in self._history.read(fact)}
         if touched:
             self._look_again(touched)
+
+    def _note_read(self, caught_up: float) -> None:
+        self._caught_up = max(self._caught_up, caught_up)
+        waiters, self._has_read = self._has_read, asyncio.Event()
+        waiters.set()
 
     async def _set_clock(self) -> None:
         self._ahead = await self._facts.now_ms() / 1000 - time.monotonic()

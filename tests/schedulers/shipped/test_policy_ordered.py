@@ -8,7 +8,7 @@ import pytest
 from toolgate_bus.config.check import check
 from toolgate_bus.errors import ConfigError
 from toolgate_bus.protocol.events import Deny, Hold
-from toolgate_bus.state.shared import make_shared_state
+from toolgate_bus.state.shared import MemoryFacts, make_shared_state
 from toolgate_schedulers.shipped.policy import Policy, PolicyConfig, rule_on
 from toolgate_schedulers.shipped.policy_verdicts import GRACE_S, Past
 from toolgate_schedulers.testing import question, trial
@@ -71,6 +71,31 @@ async def test_nobody_waits_for_what_was_withdrawn():
         here.tell("tool:post", decision_id="t", success=True)
         with pytest.raises(TimeoutError):
             await asked.final(0.2)
+
+
+class SlowFacts(MemoryFacts):
+    """What is read comes late: a reader that lags."""
+
+    late_s = 0.1
+
+    async def next(self, wait_ms=None):
+        facts = await super().next(wait_ms)
+        await asyncio.sleep(self.late_s)
+        return facts
+
+
+@pytest.mark.parametrize(("late_s", "told"), [(0.1, "rule 1"), (60.0, "is not known yet: try again")])
+async def test_a_reader_that_lags_lets_nothing_pass_that_may_not_follow(monkeypatch, late_s, told):
+    monkeypatch.setattr("toolgate_schedulers.shipped.policy_keeper.MAX_LAG_S", 0.4)
+    monkeypatch.setattr(SlowFacts, "late_s", late_s)
+    rule = {"tools": "mail", "unless_after": {"tool": "read"}}
+    shared = replace(make_shared_state(), facts=SlowFacts())
+    async with trial(Policy, config={"rules": [rule]}, shared=shared) as here:
+        decided(here, "read", "r")
+        here.tell("tool:post", decision_id="r", success=True)
+        verdict = await here.ask("mail")
+        assert isinstance(verdict, Deny)
+        assert told in verdict.reason or told in str(verdict.rule_name)
 
 
 def test_of_several_in_one_response_one_waits_to_hear_of_the_others():
