@@ -117,6 +117,7 @@ class Soak:
             "outage_s": {kind: _spread(found) for kind, found in sorted(self.outages.items())},
             "paid": fleet.journals.paid,
             "books_lack": {"spent": fleet.lost.spent, "open": fleet.lost.open},
+            "settled_s": _spread(fleet.settled_s),
             "quarantines": self.quarantines,
             "people_asked": fleet.answered,
             "waited_s": round(fleet.journals.most_waited, 1),

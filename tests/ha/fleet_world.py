@@ -43,8 +43,8 @@ APPROVAL = "rules: [{tools: transfer}]"
 SCHEDULERS = ("alpha", "cost", "people")
 BEGIN_S = 60.0
 SETTLED_S = 40.0
-CALM_S = 6.0
-"""Books that have not changed for so long are what they are."""
+CALM_S = 10.0
+"""Books that have not changed for so long are what they are: longer than a settler's lease."""
 LOOK_S = 3.0
 """So often the person looks through all that waits, whatever there is news of."""
 
@@ -89,6 +89,8 @@ class Fleet:
         self.commands = RedisCommands(self.url, "test-fleet")
         self.ledger = RedisLedger(self.commands, NS)
         self.answered = 0
+        self.settled_s: list[float] = []
+        """How long the books took each time to be what was paid."""
 
     # ------------------------------------------------------------------ processes
 
@@ -269,8 +271,10 @@ class Fleet:
         Where the ledger says that it was lost, somebody accepts that.
         """
         known = self.lost
+        began = time.monotonic()
         books = await self.settled_books(Books(self.journals.read().paid - known.spent, known.open))
         self.lost = Loss(self.journals.paid - books.spent, books.open)
+        self.settled_s.append(time.monotonic() - began)
         told = await self.ledger.loss() is not None
         if told:
             await self.ledger.decide("accept-loss", "anna", "a test")

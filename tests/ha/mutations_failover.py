@@ -34,6 +34,15 @@ MUTANTS = (
     ),
     Mutant(
         "failover",
+        "a fact in a hurry stops the next try of those that were refused",
+        f"{BUS}/transport/redis/publisher.py",
+        "        if self._facts_refused:\n            return  # they wait until",
+        "        self._stop_timer()\n        if self._facts_refused:\n            return  # they wait until",
+        "../bus/transport/test_redis_faults.py"
+        "::test_facts_that_a_full_server_refused_are_written_once_it_is_not",
+    ),
+    Mutant(
+        "failover",
         "a pipeline goes to one node of a cluster",
         f"{BUS}/transport/redis/cluster_routes.py",
         "slot = near if key is None else slot_of(key)",

@@ -389,6 +389,8 @@ async def test_facts_that_a_full_server_refused_are_written_once_it_is_not(traff
         await traffic.wait_until(
             lambda: metrics.value("toolgate_refused_writes_total", kind="facts") > refused
         )
+        bus.hurry_facts()
+        await asyncio.sleep(0)  # this tick's writes
     finally:
         await traffic.commands.execute("CONFIG", "SET", "maxmemory", "0")
 

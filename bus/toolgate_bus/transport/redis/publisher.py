@@ -234,9 +234,11 @@ class Outbox:
 
     def _write_facts(self) -> None:
         self._hurries = False
+        if self._facts_refused:
+            return  # they wait until the server takes them again: the timer is that of the next try
         self._stop_timer()
-        if self._link is None or self._facts_refused:
-            return  # they wait for the connection, or until the server takes them again
+        if self._link is None:
+            return  # they wait for the connection
         if self._facts.has_waiting and (commands := self._commands_of_facts(self._link)):
             self._link.write(b"".join(commands), (self._facts_tag,) * len(commands))
             self._let_expire()
