@@ -1,34 +1,67 @@
 """The orchestrator side of Toolgate: the gate, and Amplifier loops that ask it before a tool runs.
 
-`Gate` is for any asyncio program. The loops and the other Amplifier modules are not imported here:
-Amplifier finds them by entry point (group `amplifier.modules`). `current_call` is for tools that run
-under such a loop.
+`Guard` is for any program, `Gate` for one event loop of asyncio; both need the base install alone. The loops and the
+other Amplifier modules are not imported here: Amplifier finds them by entry point (group `amplifier.modules`).
+`current_call` is for tools that run under such a loop.
 """
 
-from typing import TYPE_CHECKING, Any
-
-from toolgate_orchestrator.gate.config import RedactConfig, SchedulerLimits, ToolgateConfig
-from toolgate_orchestrator.gate.gate import Answer, Ask, Gate, LocalScheduler
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from toolgate_bus.errors import CallDenied, TurnStopped
+    from toolgate_bus.protocol.events import AskUser, Decision, ToolSelecting
+
+    from toolgate_orchestrator.gate.config import RedactConfig, SchedulerLimits, ToolgateConfig
+    from toolgate_orchestrator.gate.deferral import PersonAnswer
+    from toolgate_orchestrator.gate.gate import Answer, Ask, Gate, LocalScheduler
+    from toolgate_orchestrator.guard.call import Call
+    from toolgate_orchestrator.guard.guard import Guard
+    from toolgate_orchestrator.guard.place import At
+    from toolgate_orchestrator.guard.ruling import Ruling
+    from toolgate_orchestrator.guard.turn import Turn
     from toolgate_orchestrator.turn.tool_call import current_call
 
 __all__ = [
     "Answer",
     "Ask",
+    "AskUser",
+    "At",
+    "Call",
+    "CallDenied",
+    "Decision",
     "Gate",
+    "Guard",
     "LocalScheduler",
+    "PersonAnswer",
     "RedactConfig",
+    "Ruling",
     "SchedulerLimits",
+    "ToolSelecting",
     "ToolgateConfig",
+    "Turn",
+    "TurnStopped",
     "current_call",
 ]
 
+_HERE: Final = {
+    **dict.fromkeys(("Answer", "Ask", "Gate", "LocalScheduler"), "toolgate_orchestrator.gate.gate"),
+    **dict.fromkeys(("RedactConfig", "SchedulerLimits", "ToolgateConfig"), "toolgate_orchestrator.gate.config"),
+    **dict.fromkeys(("AskUser", "Decision", "ToolSelecting"), "toolgate_bus.protocol.events"),
+    **dict.fromkeys(("CallDenied", "TurnStopped"), "toolgate_bus.errors"),
+    "At": "toolgate_orchestrator.guard.place",
+    "Call": "toolgate_orchestrator.guard.call",
+    "Guard": "toolgate_orchestrator.guard.guard",
+    "PersonAnswer": "toolgate_orchestrator.gate.deferral",
+    "Ruling": "toolgate_orchestrator.guard.ruling",
+    "Turn": "toolgate_orchestrator.guard.turn",
+    "current_call": "toolgate_orchestrator.turn.tool_call",  # it brings amplifier-core
+}
+
 
 def __getattr__(name: str) -> Any:
-    # Late: it brings amplifier-core, which programs with a `Gate` do without.
-    if name != "current_call":
+    # Late: each name brings what it needs, and no more.
+    if name not in _HERE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from toolgate_orchestrator.turn.tool_call import current_call
-
-    return current_call
+    found = globals()[name] = getattr(import_module(_HERE[name]), name)
+    return found

@@ -167,6 +167,11 @@ class MemoryOrchestratorBus(OrchestratorBus):
     def hurry_facts(self) -> None:
         """They are written at once in any case."""
 
+    @property
+    @override
+    def has_open_facts(self) -> bool:
+        return False
+
     def _flush(self) -> None:
         self._flush_handle = None
         asks, self._asks = self._asks, {}

@@ -205,6 +205,10 @@ class OrchestratorBus(Protocol):
     def hurry_facts(self) -> None:
         """Write within this tick of the loop what facts are queued: somebody waits for one of them."""
 
+    @property
+    def has_open_facts(self) -> bool:
+        """Whether facts were queued that the bus is not yet known to have."""
+
 
 class SchedulerListener(Protocol):
     """What a scheduler's bus calls, always on the event loop, never concurrently."""

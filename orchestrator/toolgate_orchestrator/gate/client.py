@@ -38,6 +38,8 @@ from toolgate_orchestrator.gate.scheduler_info import (
 from toolgate_orchestrator.gate.sessions import Presence, sessions_above
 
 MAX_OF_LLM = 1024
+FLUSH_S = 0.002
+"""Seconds between two looks whether the bus has all facts."""
 _log = get_logger("toolgate.gate")
 
 
@@ -250,6 +252,16 @@ class GateClient:
                 question.ask_holder_again(name, spoken or packing.VERSION)
 
     # ------------------------------------------------------------------ what gates use
+
+    async def flush(self, timeout_s: float) -> bool:
+        """Wait until the bus has all facts; False where it has not after `timeout_s` seconds."""
+        until = time.monotonic() + timeout_s
+        while self.bus.has_open_facts:
+            if time.monotonic() >= until:
+                return False
+            self.bus.hurry_facts()
+            await asyncio.sleep(FLUSH_S)
+        return True
 
     def trust(self, keys: Mapping[str, bytes]) -> None:
         """From now on believe what these schedulers say of themselves only where it is signed."""

@@ -163,7 +163,7 @@ class Gate:
             return lambda: None
         client.present[presence.session] = presence
         presence.listen(self.note, client.bus.tell_agents)
-        presence.labels = self.config.labels
+        presence.labels = {**self.config.labels, **presence.labels}
         client.pauses.apply(presence)
 
         def leave() -> None:
@@ -209,6 +209,10 @@ class Gate:
     def note(self, event: str, data: Mapping[str, Any]) -> None:
         """A fact after the event (tool:selected, tool:post, usage …); nothing if nobody reads."""
         self._recorder.note(event, data)
+
+    async def flush(self, timeout_s: float) -> bool:
+        """Wait until the server has all facts; False where it has not after `timeout_s` seconds."""
+        return self._client is None or await self._client.flush(timeout_s)
 
     # ------------------------------------------------------------------ the decision
 

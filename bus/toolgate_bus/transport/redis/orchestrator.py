@@ -208,6 +208,11 @@ class RedisOrchestratorBus(OrchestratorBus):
     def hurry_facts(self) -> None:
         self._outbox.hurry_facts()
 
+    @property
+    @override
+    def has_open_facts(self) -> bool:
+        return self._outbox.has_open_facts
+
     # ------------------------------------------------------------------ the host task
 
     async def _run(self) -> None:

@@ -192,6 +192,11 @@ class Outbox:
             self._hurries = True
             asyncio.get_running_loop().call_soon(self._write_facts)
 
+    @property
+    def has_open_facts(self) -> bool:
+        """Whether facts wait, or are not yet confirmed."""
+        return self._facts.has_waiting or self._facts.is_begun
+
     def send(self, *command: Arg) -> None:
         """Write one command whose reply does not matter; nothing without a connection."""
         if self._link is not None:

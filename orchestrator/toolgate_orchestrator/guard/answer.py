@@ -1,0 +1,19 @@
+"""How a program asks a person, and what it may give as the answer."""
+
+from collections.abc import Callable
+from typing import Any, Final, Literal
+
+from toolgate_bus.protocol.events import AskUser, ToolQuestion
+
+from toolgate_orchestrator.gate.gate import Answer
+
+AskHow = Callable[[AskUser, ToolQuestion], Any] | Literal["defer"] | None
+"""Now: a function, async or not, that gives an `Answer` or a bool. Later: `defer`."""
+_ANSWERS: Final[tuple[Answer, ...]] = ("allow", "refuse", "expired", "no_approver")
+
+
+def answer_of(said: Any) -> Answer:
+    """What such a function said, as the gate takes it: anything unknown is no."""
+    if said is True:
+        return "allow"
+    return next((one for one in _ANSWERS if one == said), "refuse")

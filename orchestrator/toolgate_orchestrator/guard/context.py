@@ -1,0 +1,56 @@
+"""What runs here: the place of the tool that runs in this task or thread, and of the turn it belongs to.
+
+Context variables: right in tasks, in `asyncio.to_thread`, in frameworks that copy the context for their threads;
+in a thread that was started bare, `contextvars.copy_context().run` brings them along.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Final
+
+from toolgate_orchestrator.guard.place import At
+
+if TYPE_CHECKING:
+    from toolgate_orchestrator.guard.turn import Turn
+
+_TOOL: Final[ContextVar[At | None]] = ContextVar("toolgate_guard_tool", default=None)
+_TURN: Final[ContextVar[At | None]] = ContextVar("toolgate_guard_turn", default=None)
+_ENTERED: Final[ContextVar["Turn | None"]] = ContextVar("toolgate_guard_entered", default=None)
+
+
+def tool_place() -> At | None:
+    """For whom the tool runs that this is part of; None outside of one."""
+    return _TOOL.get()
+
+
+def turn_place() -> At | None:
+    """The place of the innermost turn, or tool."""
+    return _TURN.get()
+
+
+def current_turn() -> "Turn | None":
+    """The innermost turn; it may be another session's, where a tool asks for a place without one."""
+    return _ENTERED.get()
+
+
+@contextmanager
+def enter_tool(at: At) -> Iterator[None]:
+    """Inside, a tool runs for this agent: who asks for a place works for it."""
+    token, turn = _TOOL.set(at), _TURN.set(at)
+    try:
+        yield
+    finally:
+        _TURN.reset(turn)
+        _TOOL.reset(token)
+
+
+@contextmanager
+def enter_turn(at: At, turn: "Turn") -> Iterator[None]:
+    """Inside, calls that name no place are this agent's."""
+    token, entered = _TURN.set(at), _ENTERED.set(turn)
+    try:
+        yield
+    finally:
+        _ENTERED.reset(entered)
+        _TURN.reset(token)

@@ -1,0 +1,204 @@
+"""The event loop that owns a guard's gate: that of a thread of its own, or one that the program lends.
+
+A gate lives in one event loop. All threads and loops of a program come here: `start` runs a coroutine here, `do`
+has something done with the gate, in the order in which it was asked for. A fork leaves the loop behind.
+"""
+
+import asyncio
+import contextlib
+import os
+import threading
+from collections.abc import Callable, Coroutine
+from contextvars import Context, copy_context
+from typing import Any, Final
+
+from toolgate_bus.errors import ToolgateError
+from toolgate_bus.telemetry.loggers import get_logger
+from toolgate_bus.telemetry.logging import where
+
+from toolgate_orchestrator.gate.config import ToolgateConfig
+from toolgate_orchestrator.gate.gate import Gate
+
+CLOSE_S: Final = 1.0
+"""Seconds that the end of a program waits for what is to be written."""
+MAX_EARLY: Final = 10_000
+"""So much is remembered that is to be done once the gate is open."""
+_log = get_logger("toolgate.guard")
+_left_behind: list["Home"] = []
+"""Of the process that this one was forked from: their sockets are that one's, so nothing may close them."""
+
+Act = Callable[[Gate], object]
+"""Something to be done with the gate; must not block."""
+
+
+class Home:
+    """Owns one gate; made by `open_thread` or `lend`."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, config: ToolgateConfig) -> None:
+        self.loop, self._config, self._pid = loop, config, os.getpid()
+        self._gate: Gate | None = None
+        self._opening: asyncio.Task[Gate] | None = None
+        self._early: list[Act] = []
+        self._thread: threading.Thread | None = None
+        self._running: set[asyncio.Task[Any]] = set()
+
+    @classmethod
+    def open_thread(cls, config: ToolgateConfig) -> "Home":
+        """One in a thread of its own, which does not keep the program alive."""
+        home = cls(asyncio.new_event_loop(), config)
+        home._thread = threading.Thread(target=home._live, name="toolgate-guard", daemon=True)
+        home._thread.start()
+        return home
+
+    @classmethod
+    def lend(cls, config: ToolgateConfig) -> "Home":
+        """One in the running event loop."""
+        return cls(asyncio.get_running_loop(), config)
+
+    def _live(self) -> None:
+        asyncio.set_event_loop(self.loop)
+        try:
+            self.loop.run_forever()
+        finally:
+            left = asyncio.all_tasks(self.loop)
+            for task in left:
+                task.cancel()
+            self.loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+            self.loop.run_until_complete(self.loop.shutdown_asyncgens())
+            self.loop.close()
+
+    # ------------------------------------------------------------------ who is where
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether nothing runs here any more: its loop is closed, or another process's."""
+        return self.loop.is_closed() or self.is_foreign
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether it is that of the process which this one was forked from."""
+        return self._pid != os.getpid()
+
+    @property
+    def is_here(self) -> bool:
+        """Whether this code runs in its event loop."""
+        try:
+            return asyncio.get_running_loop() is self.loop
+        except RuntimeError:
+            return False
+
+    @property
+    def gate(self) -> Gate | None:
+        """The gate, once it is open."""
+        return self._gate
+
+    # ------------------------------------------------------------------ from its own loop
+
+    async def open(self) -> Gate:
+        """The gate, opened by whoever comes first; raises ConfigError."""
+        if self._gate is not None:
+            return self._gate
+        if self._opening is None:
+            self._opening = self.loop.create_task(self._open(), context=Context())
+            self._opening.add_done_callback(_retrieve)
+        return await asyncio.shield(self._opening)
+
+    async def _open(self) -> Gate:
+        try:
+            self._gate = gate = await Gate.start(self._config)
+        except BaseException as error:
+            self._opening, self._early = None, []  # the next one tries again
+            _log.error("the gate could not be opened", error=where(error))
+            raise
+        gate.tell_if_nobody()
+        early, self._early = self._early, []
+        for act in early:
+            _do(gate, act)
+        return gate
+
+    # ------------------------------------------------------------------ from anywhere
+
+    def do(self, act: Act) -> None:
+        """Have something done with the gate, soon, and after what was asked for before."""
+        if self.is_here:
+            self._do(act)
+            return
+        if self.is_foreign:
+            _log.warning("what another process asked about is not reported from this one")
+            return
+        with contextlib.suppress(RuntimeError):  # it was closed meanwhile
+            self.loop.call_soon_threadsafe(self._do, act)
+
+    def _do(self, act: Act) -> None:
+        if self._gate is not None:
+            _do(self._gate, act)
+        elif len(self._early) < MAX_EARLY:
+            self._early.append(act)
+            if self._opening is None:
+                self.keep(self.open())
+
+    def start(self, make: Callable[[], Coroutine[Any, Any, Any]], tell: Callable[[asyncio.Task[Any]], None]) -> None:
+        """Run a coroutine here, in the caller's context; `tell` is given its task first. From another thread.
+
+        Raises RuntimeError where the loop is closed.
+        """
+        context = copy_context()
+
+        def begin() -> None:
+            tell(self.keep(make(), context))
+
+        self.loop.call_soon_threadsafe(begin)
+
+    def keep(self, work: Coroutine[Any, Any, Any], context: Context | None = None) -> asyncio.Task[Any]:
+        """A task of its loop, which is kept until it ends."""
+        task = self.loop.create_task(work, context=context or Context())
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+        task.add_done_callback(_retrieve)
+        return task
+
+    def wait(self, make: Callable[[], Coroutine[Any, Any, Any]], timeout: float | None = None) -> Any:
+        """The result of a coroutine that runs here, waited for in this thread. Raises what it raises; TimeoutError."""
+        if self.is_here:
+            raise ToolgateError("this would block the event loop that it waits for: await the other form")
+        return asyncio.run_coroutine_threadsafe(make(), self.loop).result(timeout)
+
+    # ------------------------------------------------------------------ the end
+
+    async def aclose(self) -> None:
+        """Write what is to be written and give the bus back. In its own loop."""
+        if self._opening is not None:
+            with contextlib.suppress(Exception):
+                await asyncio.shield(self._opening)
+        gate, self._gate, self._opening = self._gate, None, None
+        if gate is not None:
+            await gate.aclose()
+
+    def close(self, timeout: float = CLOSE_S) -> None:
+        """End it, from another thread; bounded by `timeout` seconds for writing, and as long for its thread."""
+        if self.is_lost:
+            return
+        with contextlib.suppress(TimeoutError, RuntimeError):
+            asyncio.run_coroutine_threadsafe(self.aclose(), self.loop).result(timeout)
+        if self._thread is not None:
+            with contextlib.suppress(RuntimeError):
+                self.loop.call_soon_threadsafe(self.loop.stop)
+            self._thread.join(timeout)
+
+    def leave_behind(self) -> None:
+        """Keep what belongs to the process that this one was forked from: collecting it would close sockets."""
+        _left_behind.append(self)
+
+
+def _do(gate: Gate, act: Act) -> None:
+    try:
+        act(gate)
+    except Exception as error:  # noqa: BLE001 - a fault of ours in a report must not end the loop
+        _log.error("what was reported could not be kept", error=where(error))
+
+
+def _retrieve(done: "asyncio.Future[Any]") -> None:
+    if not done.cancelled():
+        done.exception()
+
+

@@ -1,0 +1,108 @@
+"""A program's requests to LLMs: ruled on before they are sent, and told when they are answered."""
+
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Mapping
+from typing import Any, Final
+
+from toolgate_bus.protocol.llm import LLM_REQUEST, available, schema_of_request
+
+from toolgate_orchestrator.gate.capabilities import ALL
+from toolgate_orchestrator.gate.deferral import PersonAnswer
+from toolgate_orchestrator.gate.ruling import OnHold
+from toolgate_orchestrator.guard.answer import AskHow
+from toolgate_orchestrator.guard.call import Call
+from toolgate_orchestrator.guard.context import current_turn
+from toolgate_orchestrator.guard.place import At
+from toolgate_orchestrator.guard.places import Places
+from toolgate_orchestrator.guard.reports import USAGE, Cost, Reports, money_text
+from toolgate_orchestrator.guard.ruling import Ruling
+
+_NEVER: Final[Mapping[str, Any]] = {"not": {}}
+"""Schema of what is only listed: nothing may be asked of it by that name."""
+
+
+class LlmRequests(ABC):
+    """What a `Guard` has for them."""
+
+    _places: Places
+
+    async def rule_request(self, provider: str, model: str = "", **about: Any) -> Ruling:
+        """May this request to an LLM be sent? `ruling.arguments` has provider, model and max_output_tokens to use.
+
+        `about` it: `input_tokens` (an estimate), `max_output_tokens`, `purpose`, `models` (what could be asked
+        instead: model by provider), and `at`, `id`, `iteration`, `can`, `answer`, `ask` as of a `Call`. Report by
+        `usage(…, ruling=)`, `ruling.fail` or `ruling.release`.
+        """
+        return await self._rule(*_request(provider, model, **about), None, is_request=True)
+
+    def rule_request_sync(self, provider: str, model: str = "", **about: Any) -> Ruling:
+        """As `rule_request`, for code that is not async."""
+        return self._rule_sync(*_request(provider, model, **about), None, is_request=True)
+
+    def usage(
+        self,
+        at: At | None = None,
+        *,
+        provider: str,
+        model: str = "",
+        input_tokens: int = 0,
+        output_tokens: int = 0,
+        cost_usd: Cost | None = None,
+        seconds: float = 0.0,
+        iteration: int = 0,
+        ruling: Ruling | None = None,
+        **tokens: int,
+    ) -> None:
+        """A request to an LLM was answered, and used this; `cost_usd` settles budgets, tokens do where it is not known.
+
+        `ruling` is what let it through; `tokens` may name `cache_read_tokens`, `cache_write_tokens` and
+        `reasoning_tokens`. Raises CostError for a cost that is no amount.
+        """
+        told: dict[str, Any] = {"provider": provider, "input_tokens": input_tokens, "output_tokens": output_tokens}
+        told |= {"total_tokens": input_tokens + output_tokens, "seconds": seconds, "iteration": iteration, **tokens}
+        told |= {"model": model} if model else {}
+        told |= {"cost_usd": money_text(cost_usd)} if cost_usd is not None else {}
+        if (turn := current_turn()) is not None:
+            turn.iterations += 1
+        if ruling is not None:
+            ruling.settle(told)
+        else:
+            self._now().tell(USAGE, at or self._places.here(), told)
+
+    @abstractmethod
+    def _now(self, *, lend: bool = False) -> Reports: ...
+
+    @abstractmethod
+    async def _rule(self, call: Call, ask: AskHow, on_hold: OnHold | None, *, is_request: bool = False) -> Ruling: ...
+
+    @abstractmethod
+    def _rule_sync(self, call: Call, ask: AskHow, on_hold: OnHold | None, *, is_request: bool = False) -> Ruling: ...
+
+
+def _request(
+    provider: str,
+    model: str,
+    *,
+    input_tokens: int = 0,
+    max_output_tokens: int | None = None,
+    purpose: str = "answer",
+    models: Mapping[str, str | None] | None = None,
+    at: At | None = None,
+    id: str = "",  # noqa: A002 - as of a call
+    iteration: int = 0,
+    can: Collection[str] = ALL,
+    answer: PersonAnswer | None = None,
+    ask: AskHow = None,
+) -> tuple[Call, AskHow]:
+    asked = {
+        "provider": provider,
+        "model": model,
+        "input_tokens": input_tokens,
+        "max_output_tokens": max_output_tokens,
+        "purpose": purpose,
+    }
+    models = models or {provider: model or None}
+    tools = {LLM_REQUEST: schema_of_request(list(models)), **dict.fromkeys(available(models), _NEVER)}
+    id = id or f"llm-{uuid.uuid4().hex}"  # noqa: A001 - as above
+    return Call(LLM_REQUEST, asked, tools, at, id, "", iteration, can, answer), ask

@@ -1,0 +1,88 @@
+"""The places that one guard has given out: who works for whom, and to whom work was handed."""
+
+import secrets
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
+
+from toolgate_orchestrator.gate.config import ToolgateConfig
+from toolgate_orchestrator.guard.context import tool_place, turn_place
+from toolgate_orchestrator.guard.place import At, at_root, below, find_agent, hand_over, under
+
+MAX_SESSIONS: Final = 4_096
+"""Sessions of which it is remembered where they are, and to whom they were handed."""
+
+
+class Places:
+    """Those of one guard; usable from any thread."""
+
+    def __init__(self, config: ToolgateConfig) -> None:
+        self._config = config
+        self._lock = threading.Lock()
+        self._known: OrderedDict[str, At] = OrderedDict()
+        self._handed: OrderedDict[str, tuple[str, ...]] = OrderedDict()
+        self._own = f"guard-{secrets.token_hex(8)}"
+        """The session of who names none."""
+
+    def renew(self) -> None:
+        """In a forked process: another thread may have been in here."""
+        self._lock = threading.Lock()
+
+    def here(self) -> At:
+        """The place of the turn or tool that this is part of; else of a session that is this guard's own."""
+        return turn_place() or self.find(self._own, self._config.agent, None, None)
+
+    def find(
+        self, session: str, agent: str, parent: At | str | None, labels: Mapping[str, str] | None
+    ) -> At:
+        """As `Guard.at`."""
+        at = self._place(session, agent, parent, labels)
+        with self._lock:
+            handed = self._handed.get(at.session)
+            lineage = find_agent(handed, agent) if handed else None
+            if lineage is not None:
+                at = replace(at, lineage=lineage)
+            _remember(self._known, at.session, at)
+        return at
+
+    def hand_over(self, at: At, to: str, *, lineage: bool) -> At:
+        """As `Guard.hand_over`."""
+        now = hand_over(at, to, lineage=lineage)
+        with self._lock:
+            _remember(self._handed, at.session, now.names)
+            _remember(self._known, at.session, now)
+        return now
+
+    def _place(self, session: str, agent: str, parent: At | str | None, labels: Mapping[str, str] | None) -> At:
+        if parent is None:
+            runs = tool_place()
+            if runs is None:
+                return self._top(session, agent, labels)
+            if session == runs.session and agent == runs.agent:
+                return replace(runs, labels={**runs.labels, **labels}) if labels else runs
+            return below(runs, session, agent, labels)
+        if isinstance(parent, At):
+            return below(parent, session, agent, labels)
+        with self._lock:
+            known = self._known.get(parent)
+        if known is not None:
+            return below(known, session, agent, labels)
+        config = self._config
+        return under(parent, session, agent, config.root_session, config.lineage, labels)
+
+    def _top(self, session: str, agent: str, labels: Mapping[str, str] | None) -> At:
+        """Of who works for nobody here; the configuration may say for whom elsewhere."""
+        config = self._config
+        parent = config.parent_session or config.root_session
+        if not parent and not config.lineage:
+            return at_root(session, agent, labels)
+        return under(parent or session, session, agent, config.root_session, config.lineage, labels)
+
+
+def _remember(kept: "OrderedDict[str, At] | OrderedDict[str, tuple[str, ...]]", key: str, value: object) -> None:
+    kept[key] = value  # type: ignore[assignment] # either, with its own kind of value
+    kept.move_to_end(key)
+    while len(kept) > MAX_SESSIONS:
+        kept.popitem(last=False)

@@ -1,0 +1,94 @@
+"""The turns of a guard's agents as operators see them; owned by the gate's event loop, as its facts are.
+
+One entry a session, from the start of its turn to the end; turns of one session that overlap share it.
+"""
+
+from collections.abc import Mapping
+from contextlib import ExitStack
+from typing import Any, Literal, Protocol
+
+from toolgate_bus.protocol.agents import LiveAgent
+
+from toolgate_orchestrator.gate.gate import Gate
+from toolgate_orchestrator.gate.sessions import Presence
+from toolgate_orchestrator.guard.place import At
+
+
+class Stoppable(Protocol):
+    """A turn, as operators end it."""
+
+    @property
+    def raises(self) -> bool:
+        """Whether it ends by what the next call that is asked about raises."""
+
+    def stop(self, now: bool) -> None:
+        """End it, at once or after the tools that run; must not block."""
+
+
+class _Seen:
+    """One session that is shown."""
+
+    def __init__(self, at: At) -> None:
+        who = LiveAgent(at.session, at.root, at.parent, at.agent, at.lineage)
+        self.presence = Presence(who, self._stop)
+        self.presence.labels = at.labels
+        self.turns: list[Stoppable] = []
+        self.ends = ExitStack()
+
+    def _stop(self, now: bool) -> None:
+        for turn in list(self.turns):
+            turn.stop(now)
+
+
+class Presences:
+    """All of them. Its methods are called in the gate's loop, `stop_of` anywhere."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, _Seen] = {}
+
+    def enter(self, gate: Gate, at: At, turn: Stoppable) -> None:
+        """A turn begins."""
+        seen = self._seen.get(at.session)
+        if seen is None:
+            seen = self._seen[at.session] = _Seen(at)
+            seen.ends.callback(gate.enter(seen.presence))
+            seen.ends.enter_context(seen.presence.turn())
+        seen.turns.append(turn)
+
+    def leave(self, at: At, turn: Stoppable) -> None:
+        """It has ended."""
+        seen = self._seen.get(at.session)
+        if seen is None or turn not in seen.turns:
+            return
+        seen.turns.remove(turn)
+        if not seen.turns:
+            del self._seen[at.session]
+            seen.ends.close()
+
+    def stop_of(self, at: At) -> Literal["raise", "deny"] | None:
+        """Whether an operator ends this session's turn, or one above it, and what ends it here."""
+        found = [self._seen.get(session) for session in (at.session, *at.above)]
+        stopped = [turn for seen in found if seen and seen.presence.is_stopping for turn in list(seen.turns)]
+        if not stopped:
+            return None
+        return "raise" if any(turn.raises for turn in stopped) else "deny"
+
+    def start_decision(self, at: At, call: str, tool: str) -> None:
+        """It is ruled on a call."""
+        if (seen := self._seen.get(at.session)) is not None:
+            seen.presence.start_decision(call, tool)
+
+    def end_decision(self, at: At, call: str, tool: str, arguments: dict[str, Any], *, allowed: bool) -> None:
+        """It was."""
+        if (seen := self._seen.get(at.session)) is not None:
+            if allowed:
+                seen.presence.start_call(call, tool, arguments)
+            else:
+                seen.presence.count_denial(call)
+
+    def note(self, at: At, fact: Mapping[str, Any], ended: str | None) -> None:
+        """A fact of this session: what it cost, and that a call has ended."""
+        if (seen := self._seen.get(at.session)) is not None:
+            seen.presence.add_cost(fact)
+            if ended is not None:
+                seen.presence.end_call(ended)

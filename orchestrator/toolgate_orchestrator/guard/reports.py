@@ -1,0 +1,111 @@
+"""What becomes of a call that may run, as the facts that the loops write: so budgets settle, and slots are free.
+
+    succeed ─▶ tool:post (usage, of a request to an LLM)     fail ─▶ tool:error (provider:error)
+    release ─▶ tool:unused                                   nothing, and forgotten ─▶ as a failure, and counted
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, Final
+
+from toolgate_bus.protocol.llm import LLM_REQUEST
+from toolgate_bus.protocol.money import micro
+from toolgate_bus.telemetry.definitions import OTHER
+from toolgate_bus.telemetry.loggers import get_logger
+from toolgate_bus.telemetry.logging import where
+
+from toolgate_orchestrator.gate.gate import Gate
+from toolgate_orchestrator.guard.digest import told_of
+from toolgate_orchestrator.guard.home import Home
+from toolgate_orchestrator.guard.place import At
+from toolgate_orchestrator.guard.presences import Presences
+from toolgate_orchestrator.turn.foreign_code import name_of, theirs
+from toolgate_orchestrator.turn.tool_signals import signals_of
+
+TOOL_SELECTED: Final = "tool:selected"
+TOOL_POST: Final = "tool:post"
+TOOL_ERROR: Final = "tool:error"
+TOOL_UNUSED: Final = "tool:unused"
+PROVIDER_ERROR: Final = "provider:error"
+USAGE: Final = "usage"
+TURN: Final = "turn"
+_LABELLED: Final = (TURN, USAGE)
+"""They belong to no decision, which would tell the labels."""
+UNREPORTED: Final = "Unreported"
+"""The error of a call of which nobody told what became of it."""
+Cost = Decimal | float | int | str
+"""In units of the currency; as text or Decimal it is exact."""
+_log = get_logger("toolgate.guard")
+
+
+class CostError(ValueError):
+    """A cost that is no amount of money."""
+
+
+def micro_units(cost: Cost | None) -> int | None:
+    """A cost in micro-units, rounded up; raises CostError for what is no amount."""
+    if cost is None:
+        return None
+    found = micro(cost)
+    if found is None:
+        raise CostError(f"cost= is an amount of money (Decimal('0.02'), '0.02', 0.02), not {type(cost).__name__}")
+    return found
+
+
+def money_text(cost: Cost) -> str:
+    """A cost as the fact of a request to an LLM tells it: exactly, as text. Raises CostError."""
+    micro_units(cost)
+    return str(cost)
+
+
+@dataclass(frozen=True, slots=True)
+class Reports:
+    """Where the facts of one guard go; usable from any thread."""
+
+    home: Home
+    presences: Presences
+    cost_of: Callable[[Any], Cost | None] | None = None
+    """What a result says that it cost."""
+
+    def tell(self, event: str, at: At, data: Mapping[str, Any], ended: str | None = None) -> None:
+        """One fact; `ended` is the id of a call that runs no longer."""
+        fact = {**data, "session": at.session, "root_session": at.root, "agent": at.agent}
+
+        def act(gate: Gate) -> None:
+            if event in _LABELLED:
+                fact["labels"] = {**gate.config.labels, **at.labels}
+            self.presences.note(at, fact, ended)
+            gate.note(event, fact)
+
+        self.home.do(act)
+
+    def success(self, result: Any, cost: Cost | None) -> dict[str, Any]:
+        """What the fact of a result tells: its digest, and what it cost in micro-units."""
+        if cost is None and self.cost_of is not None:
+            try:
+                cost = self.cost_of(result)
+                told = micro_units(cost)
+            except Exception as error:  # noqa: BLE001 - the program's; what was reserved is charged then
+                _log.error("what a result cost could not be told", error=where(error))
+                told = None
+        else:
+            told = micro_units(cost)
+        return {"success": True, **told_of(result), **({} if told is None else {"cost": told})}
+
+    @staticmethod
+    def failure(error: BaseException | str) -> dict[str, Any]:
+        """What the fact of an error tells: its type and signals, never its words."""
+        if isinstance(error, str):
+            return {"error": error[:100]}
+        try:
+            return {"error": name_of(error), **signals_of(error)}
+        except BaseException as another:
+            if not theirs(another):
+                raise
+            return {"error": name_of(error)}
+
+
+def shown_name(tool: str, tools: Any) -> str:
+    """A tool's name as facts tell it: an LLM may name anything."""
+    return tool if tool in tools or tool == LLM_REQUEST else OTHER

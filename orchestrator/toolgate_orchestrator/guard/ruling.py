@@ -1,0 +1,196 @@
+"""What was ruled on a call, and the one report of what became of it."""
+
+import time
+from types import TracebackType
+from typing import Any, Literal, Self
+
+from toolgate_bus.protocol.events import Decision
+from toolgate_bus.protocol.llm import LLM_REQUEST
+from toolgate_bus.telemetry.loggers import get_logger
+
+from toolgate_orchestrator.guard.call import Call
+from toolgate_orchestrator.guard.notice import notice_of
+from toolgate_orchestrator.guard.place import At
+from toolgate_orchestrator.guard.reports import (
+    PROVIDER_ERROR,
+    TOOL_ERROR,
+    TOOL_POST,
+    TOOL_UNUSED,
+    UNREPORTED,
+    USAGE,
+    Cost,
+    Reports,
+    micro_units,
+    money_text,
+    shown_name,
+)
+from toolgate_orchestrator.turn.refusal import reason_of, refuse_request, refuse_tool
+
+_log = get_logger("toolgate.guard")
+
+
+class Ruling:
+    """May the call run, and as which? Report what became of it, once: `succeed`, `fail` or `release`.
+
+    As a context manager it reports a failure where the block raises, and `release` where it says nothing.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_open",
+        "_reports",
+        "_started",
+        "arguments",
+        "at",
+        "call",
+        "decision",
+        "id",
+        "notice",
+        "outcome",
+        "reason",
+        "refusal",
+        "token",
+        "tool",
+    )
+
+    def __init__(
+        self, call: Call, at: At, reports: Reports, decision: Decision | None, template: str = "", reason: str = ""
+    ) -> None:
+        """`decision` None: nobody was asked, and the call runs, unless there is a `reason` why it must not."""
+        self.call, self.at, self._reports, self.decision = call, at, reports, decision
+        self.outcome: Literal["continue", "modify", "deny", "ask"] = "deny" if reason else "continue"
+        """`ask`: a person's answer is to come (`token`)."""
+        self.tool: str = call.tool
+        """What is to run: perhaps another than the one asked about."""
+        self.arguments: dict[str, Any] = dict(call.arguments)
+        """With what."""
+        self.id: str = ""
+        """Of the decision; empty where nobody was asked."""
+        self.token: str = ""
+        """By which a person's answer to an open question goes on with this decision."""
+        self.reason: str | None = reason or None
+        """Why it may not run, or why it was replaced."""
+        if decision is not None:
+            self.id, self.reason = decision.id, decision.reason
+            self.outcome = decision.outcome if decision.outcome != "cancelled" else "deny"
+            self.token = getattr(decision, "token", "") or ""
+            self.tool, self.arguments = decision.tool_name, decision.tool_input
+        self._started = time.monotonic()
+        refuse = refuse_request if call.tool == LLM_REQUEST else refuse_tool
+        why = reason if decision is None else reason_of(decision)
+        self.refusal: str = "" if self.allowed else refuse(why)
+        """The sentence for the LLM where it may not run."""
+        self.notice: str = notice_of(template, call.tool, self.tool, self.reason) if self.replaced else ""
+        """The sentence for the LLM where another call runs, if the guard is to give one."""
+        self._open = [True] if self.allowed else []
+        """Empty once it is reported (what a list gives out, it gives to one thread)."""
+
+    @property
+    def allowed(self) -> bool:
+        """Whether a tool may run: `tool`, with `arguments`."""
+        return self.outcome in ("continue", "modify")
+
+    @property
+    def replaced(self) -> bool:
+        """Whether it is another call than the one asked about."""
+        return self.outcome == "modify"
+
+    @property
+    def pending(self) -> bool:
+        """Whether a person's answer is to come: keep `token`, and ask again with `Call.answer`."""
+        return self.outcome == "ask"
+
+    @property
+    def reported(self) -> bool:
+        """Whether it was told what became of it, or there is nothing to tell."""
+        return not self._open
+
+    @property
+    def fact(self) -> dict[str, Any]:
+        """What each fact about this call tells of it."""
+        call, decision = self.call, self.decision
+        told: dict[str, Any] = {"tool": shown_name(self.tool, call.tools or (call.tool,)), "tool_call_id": call.id}
+        if self.id:
+            told["decision_id"] = self.id
+        if decision is not None and (grants := decision.grants):
+            told["grants"] = dict(grants)
+        return told
+
+    def succeed(self, result: Any = None, *, cost: Cost | None = None) -> None:
+        """It ran, and gave this. `cost` in units of the currency; else the guard's `cost` reads it of the result.
+
+        Raises CostError for a cost that is no amount.
+        """
+        micro_units(cost)
+        if self._take():
+            self._tell_success(result, cost)
+
+    def fail(self, error: BaseException | str, *, cost: Cost | None = None) -> None:
+        """It ran, or may have, and ended so; a cancellation too. Raises CostError."""
+        spent = micro_units(cost)
+        if self._take():
+            told = self._reports.failure(error)
+            if self.call.tool == LLM_REQUEST:
+                self._tell(PROVIDER_ERROR, {**self._request(), **told})
+            else:
+                self._tell(TOOL_ERROR, {**told, **({} if spent is None else {"cost": spent})})
+
+    def settle(self, used: dict[str, Any]) -> None:
+        """Of a request to an LLM: it was answered, and used this (`Guard.usage`)."""
+        if self._take():
+            self._tell(USAGE, {**self._request(), **used})
+
+    def release(self) -> None:
+        """It did not run: what was reserved for it is given back."""
+        if self._take():
+            self._reports.tell(TOOL_UNUSED, self.at, self.fact, self.call.id)
+
+    def with_notice(self, result: Any) -> Any:
+        """A result as the LLM is told it: with `notice` above it, where that is a text."""
+        return f"{self.notice}\n{result}" if self.notice and isinstance(result, str) else result
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        if error is not None:
+            self.fail(error)
+        else:
+            self.release()
+
+    def __del__(self) -> None:
+        if getattr(self, "_open", None) and self._take():
+            _log.warning("nobody told what became of a call", tool=self.fact["tool"], decision=self.id)
+            event = PROVIDER_ERROR if self.call.tool == LLM_REQUEST else TOOL_ERROR
+            self._tell(event, {"error": UNREPORTED})
+
+    def __repr__(self) -> str:
+        return f"<Ruling {self.outcome} {self.tool!r} {self.id[:8]}>"
+
+    def _take(self) -> bool:
+        try:
+            return self._open.pop()
+        except IndexError:
+            return False
+
+    def _tell(self, event: str, told: dict[str, Any]) -> None:
+        seconds = {"seconds": time.monotonic() - self._started}
+        self._reports.tell(event, self.at, {**self.fact, **seconds, **told}, self.call.id)
+
+    def _tell_success(self, result: Any, cost: Cost | None) -> None:
+        told = self._reports.success(result, cost)
+        if self.call.tool != LLM_REQUEST:
+            self._tell(TOOL_POST, told)
+            return
+        spent = {"cost_usd": money_text(cost)} if cost is not None else {}
+        self._tell(USAGE, {**self._request(), **spent})
+
+    def _request(self) -> dict[str, Any]:
+        """What the facts of a request to an LLM tell of it."""
+        asked = self.arguments
+        told = {name: asked[name] for name in ("provider", "model") if isinstance(asked.get(name), str)}
+        tokens = asked.get("input_tokens")
+        guess = {"estimated_tokens": tokens} if isinstance(tokens, int) else {}
+        return {**told, **guess, "iteration": self.call.iteration}

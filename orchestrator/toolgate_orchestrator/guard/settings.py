@@ -1,0 +1,39 @@
+"""How a guard is set up: the section `toolgate:`, out of a file, a value or keywords."""
+
+from collections.abc import Mapping
+from os import PathLike, fspath
+from typing import Any
+
+from toolgate_bus.errors import ConfigError
+
+from toolgate_orchestrator.gate.config import ToolgateConfig, parse
+
+SECTION = "toolgate"
+
+
+def read_settings(config: ToolgateConfig | str | PathLike[str] | None, fields: Mapping[str, Any]) -> ToolgateConfig:
+    """The configuration; `fields` override what the value or the file says. Raises ConfigError.
+
+    A file holds the section `toolgate:`, alone or beside other things, or what stands in it.
+    """
+    if config is None:
+        return parse(dict(fields), "Guard")
+    if isinstance(config, ToolgateConfig):
+        return parse({**config.model_dump(exclude_unset=True), **fields}, "Guard") if fields else config
+    return parse({**_read(fspath(config)), **fields}, fspath(config))
+
+
+def _read(path: str) -> dict[str, Any]:
+    # Late: most programs say what they want in keywords.
+    from pathlib import Path
+
+    import yaml
+
+    try:
+        found = yaml.safe_load(Path(path).read_text("utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ConfigError(f"{path}: {error}") from None
+    section = found.get(SECTION, found) if isinstance(found, Mapping) else found
+    if not isinstance(section, Mapping):
+        raise ConfigError(f"{path}: a section `{SECTION}:` is needed, with what this guard's gate is to do")
+    return dict(section)

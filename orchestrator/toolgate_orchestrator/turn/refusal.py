@@ -1,0 +1,18 @@
+"""What an LLM, or a user, is told of a call that may not run. Pure."""
+
+from toolgate_bus.protocol.events import Decision
+
+
+def reason_of(decision: Decision) -> str:
+    """Why it may not run."""
+    return decision.reason or f"no reason was given ({decision.why})"
+
+
+def refuse_tool(reason: str) -> str:
+    """The result of a tool call that was denied."""
+    return f"The tool call was denied: {reason}"
+
+
+def refuse_request(reason: str) -> str:
+    """The answer in place of a language model's that could not be asked."""
+    return f"The language model was not asked: {reason}"
