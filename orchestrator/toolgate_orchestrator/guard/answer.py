@@ -1,11 +1,12 @@
 """How a program asks a person, and what it may give as the answer."""
 
+import inspect
 from collections.abc import Callable
 from typing import Any, Final, Literal
 
 from toolgate_bus.protocol.events import AskUser, ToolQuestion
 
-from toolgate_orchestrator.gate.gate import Answer
+from toolgate_orchestrator.gate.gate import Answer, Ask
 
 AskHow = Callable[[AskUser, ToolQuestion], Any] | Literal["defer"] | None
 """Now: a function, async or not, that gives an `Answer` or a bool. Later: `defer`."""
@@ -17,3 +18,16 @@ def answer_of(said: Any) -> Answer:
     if said is True:
         return "allow"
     return next((one for one in _ANSWERS if one == said), "refuse")
+
+
+def as_gate_asks(how: AskHow) -> Ask | Literal["defer"] | None:
+    """The same, as a gate in this event loop takes it."""
+    if how is None or how == "defer":
+        return how
+    function = how
+
+    async def ask(asked: AskUser, call: ToolQuestion) -> Answer:
+        said = function(asked, call)
+        return answer_of(await said if inspect.isawaitable(said) else said)
+
+    return ask

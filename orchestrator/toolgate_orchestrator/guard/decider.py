@@ -1,31 +1,37 @@
 """One decision, in the gate's own event loop: what is asked of the gate, and the ruling that comes of it."""
 
-import asyncio
-from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from toolgate_bus.errors import TurnStopped
-from toolgate_bus.protocol.events import AskUser, Decision, ToolQuestion
+from toolgate_bus.protocol.events import Decision
 from toolgate_bus.protocol.llm import LLM, LLM_REQUEST, names_llm
 
 from toolgate_orchestrator.gate.capabilities import ALL
-from toolgate_orchestrator.gate.gate import Answer, Ask, Gate
+from toolgate_orchestrator.gate.gate import Ask, Gate
 from toolgate_orchestrator.gate.ruling import OnHold
-from toolgate_orchestrator.guard.answer import answer_of
+from toolgate_orchestrator.guard.answer import AskHow
 from toolgate_orchestrator.guard.call import Call
+from toolgate_orchestrator.guard.exchange import Request
 from toolgate_orchestrator.guard.place import At
 from toolgate_orchestrator.guard.reports import TOOL_SELECTED, Reports
 from toolgate_orchestrator.guard.ruling import Ruling
 from toolgate_orchestrator.guard.turn import STOPPED
 
-NO_TOOL = f"names that begin with {LLM} are of requests to the LLM, not of tools"
+NO_TOOL: Final = f"names that begin with {LLM} are of requests to the LLM, not of tools"
 
 
 class Decider:
     """Asks the gate, for one guard."""
 
-    def __init__(self, reports: Reports, template: str) -> None:
-        self._reports, self._template = reports, template
+    def __init__(self, reports: Reports, template: str, passes: tuple[type[BaseException], ...]) -> None:
+        self._reports, self._template, self._passes = reports, template, passes
+
+    def request(
+        self, call: Call, at: At, how: AskHow, on_hold: OnHold | None, *, is_request: bool
+    ) -> Request[Ruling]:
+        """The same for who asks from elsewhere, and asks the person there."""
+        later: Literal["defer"] | None = "defer" if how == "defer" else None
+        return lambda ask: self.rule(call, at, later or ask, on_hold, is_request=is_request)
 
     async def rule(
         self, call: Call, at: At, ask: Ask | Literal["defer"] | None, on_hold: OnHold | None, *, is_request: bool
@@ -42,7 +48,7 @@ class Decider:
         ruling: Ruling | None = None
         try:
             wanted = call.answer is not None or gate.wanted(call.tool)
-            decision = await _decide(gate, call, at, ask, on_hold) if wanted else None
+            decision = await self._decide(gate, call, at, ask, on_hold) if wanted else None
             ruling = Ruling(call, at, self._reports, decision, self._template)
             allowed = ruling.allowed
         finally:
@@ -53,6 +59,34 @@ class Decider:
         if allowed and ruling.id:
             gate.note(TOOL_SELECTED, _selected(ruling))
         return ruling
+
+    async def _decide(
+        self, gate: Gate, call: Call, at: At, ask: Ask | Literal["defer"] | None, on_hold: OnHold | None
+    ) -> Decision:
+        beside: dict[str, Any] = {}
+        if call.answer is not None:
+            beside["answer"] = call.answer
+        if call.can is not ALL:
+            beside["can"] = frozenset(call.can)
+        if self._passes:
+            beside["passes"] = self._passes
+        return await gate.decide(
+            call.tool,
+            call.arguments,
+            call.tools or (call.tool,),
+            labels=at.labels or None,
+            agent=at.agent,
+            session=at.session,
+            root_session=at.root,
+            parent=at.parent,
+            lineage=at.lineage,
+            tool_call_id=call.id,
+            iteration=call.iteration,
+            parallel_group_id=call.group,
+            ask=ask,
+            on_hold=on_hold,
+            **beside,
+        )
 
     def refuse(self, call: Call, at: At, reason: str) -> Ruling:
         """A denial of the guard's own, which nobody was asked about."""
@@ -69,72 +103,9 @@ class Decider:
         return self.refuse(call, at, STOPPED)
 
 
-async def _decide(
-    gate: Gate, call: Call, at: At, ask: Ask | Literal["defer"] | None, on_hold: OnHold | None
-) -> Decision:
-    beside: dict[str, Any] = {}
-    if call.answer is not None:
-        beside["answer"] = call.answer
-    if call.can is not ALL:
-        beside["can"] = frozenset(call.can)
-    return await gate.decide(
-        call.tool,
-        call.arguments,
-        call.tools or (call.tool,),
-        labels=at.labels or None,
-        agent=at.agent,
-        session=at.session,
-        root_session=at.root,
-        parent=at.parent,
-        lineage=at.lineage,
-        tool_call_id=call.id,
-        iteration=call.iteration,
-        parallel_group_id=call.group,
-        ask=ask,
-        on_hold=on_hold,
-        **beside,
-    )
-
-
 def _selected(ruling: Ruling) -> dict[str, Any]:
     at, call = ruling.at, ruling.call
     source = "scheduler" if ruling.replaced else "llm"
     told = {"source": source, "original_tool": call.tool if ruling.replaced else None, "iteration": call.iteration}
     who = {"session": at.session, "root_session": at.root, "agent": at.agent, "parallel_group_id": call.group}
     return {**ruling.fact, **told, **who}
-
-
-class LocalAsk:
-    """Asks from within the gate's own loop, and lets pass what the program's framework raises to leave.
-
-    The gate takes what is raised for an approval system that failed. So the decision is cancelled, which is told
-    and gives back what was reserved, and the exception is raised in its place once that is done.
-    """
-
-    def __init__(self, ask: Callable[[AskUser, ToolQuestion], Any], passes: tuple[type[BaseException], ...]) -> None:
-        self._ask, self._passes = ask, passes
-        self.left: BaseException | None = None
-        """With what it was left."""
-
-    async def __call__(self, asked: AskUser, call: ToolQuestion) -> Answer:
-        """Ask; see the class."""
-        try:
-            said = self._ask(asked, call)
-            return answer_of(await said if asyncio.iscoroutine(said) or asyncio.isfuture(said) else said)
-        except asyncio.CancelledError:
-            raise
-        except BaseException as error:
-            if isinstance(error, Exception) and not isinstance(error, self._passes):
-                raise
-            self.left, task = error, asyncio.current_task()
-            if task is not None:
-                task.cancel()
-                await asyncio.sleep(0)  # raises what was just asked for
-            raise
-
-    def take(self) -> BaseException | None:
-        """After a cancellation: the exception to raise in its place, if it was left by one."""
-        left, task = self.left, asyncio.current_task()
-        if left is not None and task is not None:
-            task.uncancel()
-        return left

@@ -1,7 +1,7 @@
 """The gate for any program: one `Guard`, from threads, sync code, any event loop, and trio.
 
     guard = Guard(agent="clerk", required=["policy"])
-    async with guard.turn(guard.at("session-7")):  # or `with`
+    with guard.turn(guard.at("session-7")):
         result = await guard.run(Call("send", {"to": "ann"}, TOOLS), execute, denied=lambda ruling: ruling.refusal)
 
 It opens by itself with the first call, in a thread of its own, and closes with the program; in `async with guard:`
@@ -9,13 +9,10 @@ it rules in that event loop, without a thread. `docs/guard.md` leads through it.
 """
 
 import asyncio
-import contextlib
 import inspect
-import os
-import threading
-import weakref
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final, Literal, Self, TypeVar, overload
+from os import PathLike
+from typing import Any, Final, Literal, TypeVar, overload
 
 from toolgate_bus.errors import ConfigError, ToolgateError, TurnStopped
 
@@ -23,35 +20,32 @@ from toolgate_orchestrator.gate.config import ToolgateConfig
 from toolgate_orchestrator.gate.faults import note_fault
 from toolgate_orchestrator.gate.ruling import OnHold
 from toolgate_orchestrator.guard import tool_function
-from toolgate_orchestrator.guard.answer import AskHow
+from toolgate_orchestrator.guard.answer import AskHow, as_gate_asks
 from toolgate_orchestrator.guard.call import Call
 from toolgate_orchestrator.guard.context import enter_tool
-from toolgate_orchestrator.guard.decider import Decider, LocalAsk
+from toolgate_orchestrator.guard.decider import Decider
 from toolgate_orchestrator.guard.exchange import BLOCKS, exchange, exchange_sync
-from toolgate_orchestrator.guard.home import CLOSE_S, Home
+from toolgate_orchestrator.guard.life import GuardLife
 from toolgate_orchestrator.guard.llm_requests import LlmRequests
 from toolgate_orchestrator.guard.notice import check_notice
 from toolgate_orchestrator.guard.place import At
-from toolgate_orchestrator.guard.places import Places
-from toolgate_orchestrator.guard.presences import Presences
-from toolgate_orchestrator.guard.reports import Cost, Reports
+from toolgate_orchestrator.guard.reports import Cost
 from toolgate_orchestrator.guard.ruling import Ruling
 from toolgate_orchestrator.guard.settings import read_settings
 from toolgate_orchestrator.guard.turn import OnStop, Turn
 
-R = TypeVar("R")
 F = TypeVar("F", bound=Callable[..., Any])
 Execute = Callable[[str, dict[str, Any]], Any]
 """Runs a tool by name, with arguments: perhaps not the one that was asked about."""
 FAULT: Final = "the gate failed and could not rule on it"
 
 
-class Guard(LlmRequests):
+class Guard(GuardLife, LlmRequests):
     """The gate of an application; make one. Every method may be called from any thread, and in any event loop."""
 
     def __init__(
         self,
-        config: ToolgateConfig | str | os.PathLike[str] | None = None,
+        config: ToolgateConfig | str | PathLike[str] | None = None,
         *,
         agent: str = "",
         ask: AskHow = None,
@@ -68,17 +62,11 @@ class Guard(LlmRequests):
         currency), `notice` tells the LLM that another call ran, `on_fault` what becomes of calls where the guard
         itself fails: without it, they are denied if anybody is required. Raises ConfigError.
         """
-        self.config = read_settings(config, {**fields, "agent": agent} if agent else fields)
+        super().__init__(read_settings(config, {**fields, "agent": agent} if agent else fields), cost)
         self._ask, self._passes, self._on_fault = ask, passes, on_fault
-        self._template, self._cost_of = check_notice(notice), cost
-        self._places = Places(self.config)
+        self._template = check_notice(notice)
         self.tools: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {}
         """Functions that were made tools, with their JSON Schemas, by name."""
-        self._lock = threading.Lock()
-        self._home: Home | None = None
-        self._reports: Reports | None = None
-        self._end: Any = None
-        _guards.add(self)
 
     # ------------------------------------------------------------------ places and turns
 
@@ -186,114 +174,19 @@ class Guard(LlmRequests):
             return lambda given: tool_function.wrap(self, given, name or given.__name__, denied)
         return tool_function.wrap(self, fn, name or fn.__name__, denied)
 
-    # ------------------------------------------------------------------ life
-
-    async def flush(self, timeout: float = CLOSE_S) -> bool:
-        """Wait until what was reported is written; False where that took longer than `timeout` seconds."""
-        home = self._home
-        if home is None or home.is_lost:
-            return True
-        if home.is_here:
-            return await _flush(home, timeout)
-        return await exchange(home, lambda _: _flush(home, timeout), None, lambda _: None, ())
-
-    def flush_sync(self, timeout: float = CLOSE_S) -> bool:
-        """As `flush`, for code that is not async."""
-        home = self._home
-        if home is None or home.is_lost:
-            return True
-        return bool(home.wait(lambda: _flush(home, timeout)))
-
-    async def aclose(self) -> None:
-        """Write what was reported and give the bus back; another call would open it again."""
-        home = self._leave()
-        if home is None or home.is_lost:
-            return
-        if home.is_here:
-            await home.aclose()
-        else:
-            await exchange(home, lambda _: home.aclose(), None, lambda _: None, ())
-            home.close()
-
-    def close(self) -> None:
-        """As `aclose`, for code that is not async."""
-        if (home := self._leave()) is not None:
-            if home.is_here:
-                raise ToolgateError("this guard lives in this event loop: await guard.aclose()")
-            home.close()
-
-    async def __aenter__(self) -> Self:
-        with contextlib.suppress(RuntimeError):  # under trio it keeps its thread
-            asyncio.get_running_loop()
-            self._now(lend=True)
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.aclose()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     # ------------------------------------------------------------------ within
-
-    def _now(self, *, lend: bool = False) -> Reports:
-        """Where the gate is, and its facts go; made with the first use, and anew after a fork or an end."""
-        reports = self._reports
-        if reports is not None and not reports.home.is_lost:
-            return reports
-        with self._lock:
-            reports = self._reports
-            if reports is None or reports.home.is_lost:
-                if reports is not None and reports.home.is_foreign:
-                    reports.home.leave_behind()
-                home = Home.lend(self.config) if lend else Home.open_thread(self.config)
-                reports = Reports(home, Presences(), self._cost_of)
-                self._home, self._reports = home, reports
-                self._end = weakref.finalize(self, home.close)  # at the end of the program, too
-            return reports
-
-    def _leave(self) -> Home | None:
-        with self._lock:
-            home, self._home, self._reports = self._home, None, None
-            if self._end is not None:
-                self._end.detach()
-                self._end = None
-            return home
 
     async def _rule(self, call: Call, ask: AskHow, on_hold: OnHold | None, *, is_request: bool = False) -> Ruling:
         at, how = call.at or self._places.here(), ask or self._ask
         try:
             reports = self._now()
-            decider = Decider(reports, self._template)
+            decider = Decider(reports, self._template, self._passes)
             if reports.home.is_here:
-                return await self._rule_here(decider, call, at, how, on_hold, is_request=is_request)
-            return await exchange(
-                reports.home,
-                lambda asks: decider.rule(call, at, "defer" if how == "defer" else asks, on_hold, is_request=is_request),
-                how,
-                Ruling.release,
-                self._passes,
-            )
-        except (ConfigError, TurnStopped):
-            raise
+                return await decider.rule(call, at, as_gate_asks(how), on_hold, is_request=is_request)
+            request = decider.request(call, at, how, on_hold, is_request=is_request)
+            return await exchange(reports.home, request, how, Ruling.release, self._passes)
         except Exception as error:
             return self._rule_on_fault(call, at, error)
-
-    async def _rule_here(
-        self, decider: Decider, call: Call, at: At, how: AskHow, on_hold: OnHold | None, *, is_request: bool
-    ) -> Ruling:
-        if how is None or how == "defer":
-            return await decider.rule(call, at, how, on_hold, is_request=is_request)
-        local = LocalAsk(how, self._passes)
-        try:
-            return await decider.rule(call, at, local, on_hold, is_request=is_request)
-        except asyncio.CancelledError:
-            if (left := local.take()) is not None:
-                raise left from None
-            raise
 
     def _rule_sync(self, call: Call, ask: AskHow, on_hold: OnHold | None, *, is_request: bool = False) -> Ruling:
         at, how = call.at or self._places.here(), ask or self._ask
@@ -301,27 +194,20 @@ class Guard(LlmRequests):
             raise ToolgateError(BLOCKS)
         try:
             reports = self._now()
-            decider = Decider(reports, self._template)
-            return exchange_sync(
-                reports.home,
-                lambda asks: decider.rule(call, at, "defer" if how == "defer" else asks, on_hold, is_request=is_request),
-                how,
-                Ruling.release,
-                self._passes,
-            )
-        except (ConfigError, TurnStopped):
-            raise
+            decider = Decider(reports, self._template, self._passes)
+            request = decider.request(call, at, how, on_hold, is_request=is_request)
+            return exchange_sync(reports.home, request, how, Ruling.release, self._passes)
         except Exception as error:
             return self._rule_on_fault(call, at, error)
 
     def _rule_on_fault(self, call: Call, at: At, error: Exception) -> Ruling:
         """The guard itself failed: nobody may gain by it where somebody must be asked."""
-        if isinstance(error, self._passes):
+        if isinstance(error, (ConfigError, TurnStopped, *self._passes)):
             raise error
         note_fault("rule", error)
-        reports = self._now()
+        reports, config = self._now(), self.config
         gate = reports.home.gate
-        ruled = bool(self.config.required) or self.config.on_bus_down == "deny" or (gate is not None and gate.ruled)
+        ruled = config.required or config.on_bus_down == "deny" or (gate is not None and gate.ruled)
         denies = self._on_fault == "deny" if self._on_fault else ruled
         return Ruling(call, at, reports, None, reason=FAULT if denies else "")
 
@@ -336,21 +222,3 @@ def _finish_sync(value: Any) -> Any:
 
 async def _wait(value: Awaitable[Any]) -> Any:
     return await value
-
-
-async def _flush(home: Home, timeout: float) -> bool:
-    gate = home.gate
-    return gate is None or await gate.flush(timeout)
-
-
-_guards: "weakref.WeakSet[Guard]" = weakref.WeakSet()
-
-
-def _after_fork() -> None:
-    for guard in list(_guards):  # another thread may have held them
-        guard._lock = threading.Lock()
-        guard._places.renew()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
