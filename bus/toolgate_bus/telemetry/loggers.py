@@ -1,14 +1,18 @@
-"""Libraries that are loaded late, and loggers that load structlog with their first line.
+"""Libraries that are loaded late, and loggers that load what says their lines with the first of them.
 
-Most processes never say one, and it is slow to load. No configuration is read or made here: that is
-`logging`'s affair, and the program's. `when_loaded` calls a function as soon as anybody loads a module.
+Most processes never say one, and structlog is slow to load. No configuration is read or made here: that is
+`logging`'s affair, and the program's. A program that has not configured structlog gets its lines by the standard
+library's `logging`, never on stdout. `when_loaded` calls a function as soon as anybody loads a module.
 """
 
 import sys
 from collections.abc import Callable, Sequence
 from importlib.machinery import ModuleSpec
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from toolgate_bus.telemetry.plain_log import PlainLogger
 
 
 def when_loaded(module: str, then: Callable[[], None]) -> None:
@@ -55,21 +59,28 @@ class _Watch:
 
 
 class Logger:
-    """The logger of structlog that has this name, from the first line on."""
+    """A logger of this name: structlog's where the program uses that, else one of the standard library."""
 
-    __slots__ = ("_name", "_proxy")
+    __slots__ = ("_name", "_plain", "_structured")
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._proxy: Any = None
+        self._structured: Any = None
+        self._plain: PlainLogger | None = None
 
     def __getattr__(self, method: str) -> Any:
-        """What structlog's logger has: `info`, `warning`, `error` …"""
-        if self._proxy is None:
-            import structlog  # here, since loading it late is what this class is for
+        """What both have: `debug`, `info`, `warning`, `error`, `exception`, with an event and its fields."""
+        if _is_structlog_used():
+            if self._structured is None:
+                import structlog  # here, since loading it late is what this class is for
 
-            self._proxy = structlog.get_logger(self._name)
-        return getattr(self._proxy, method)
+                self._structured = structlog.get_logger(self._name)
+            return getattr(self._structured, method)
+        if self._plain is None:
+            from toolgate_bus.telemetry.plain_log import PlainLogger  # with the first line, as above
+
+            self._plain = PlainLogger(self._name)
+        return getattr(self._plain, method)
 
 
 def get_logger(name: str) -> Any:
@@ -77,6 +88,27 @@ def get_logger(name: str) -> Any:
     return Logger(name)
 
 
+_wanted: list[bool] = []
+"""Whether this program has its lines said by structlog: not empty."""
+
+
+def use_structlog() -> None:
+    """Have all lines said by structlog, which is configured as soon as it is loaded: for commands."""
+    if not _wanted:
+        _wanted.append(True)
+
+
+def _is_structlog_used() -> bool:
+    """Unconfigured it would print to stdout, which may be a protocol's: then nobody has asked for it."""
+    structlog = sys.modules.get("structlog")
+    if structlog is None:
+        if not _wanted:
+            return False
+        import structlog  # its configuration waits for this
+    return bool(structlog.is_configured())
+
+
 def load() -> None:
-    """Load structlog now: for a process that lives long, and may not stand still at its first line."""
-    import structlog  # noqa: F401 - to have it loaded
+    """Load structlog now, where it is used: for a process that lives long, and may not stand still at its
+    first line."""
+    _is_structlog_used()

@@ -25,7 +25,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 from weakref import WeakSet
 
-from toolgate_bus.telemetry.loggers import when_loaded
+from toolgate_bus.telemetry.loggers import use_structlog, when_loaded
 from toolgate_bus.telemetry.printable import clean, visible
 from toolgate_bus.telemetry.trace_context import trace_id_of
 
@@ -65,7 +65,7 @@ _REPEATING: Final = ("amplifier_core", "_engine", "asyncio")
 
 DECISION: Final[ContextVar[Any]] = ContextVar("structlog_decision")
 """The id of the decision that lines are about, for where `about` would take too long; `...` is none."""
-_SESSION: ContextVar[Any] = ContextVar("structlog_session")
+SESSION: Final[ContextVar[Any]] = ContextVar("structlog_session")
 _TRACE_ID: ContextVar[Any] = ContextVar("structlog_trace_id")
 """Context of structlog (`merge_contextvars` knows it by this beginning), also in programs with a
 configuration of their own."""
@@ -89,7 +89,7 @@ class about:  # noqa: N801 - reads as a word: `with about(decision=id):`
     ) -> None:
         tokens: list[tuple[ContextVar[Any], Token[Any]]] = []
         if session is not None:
-            tokens.append((_SESSION, _SESSION.set(session or ...)))
+            tokens.append((SESSION, SESSION.set(session or ...)))
             tokens.append((DECISION, DECISION.set(...)))
         if decision is not None:
             tokens.append((DECISION, DECISION.set(decision)))
@@ -160,6 +160,16 @@ def _without_words(error: BaseException, left: list[int]) -> list[str]:
     return lines
 
 
+def shorten_line(event: Event) -> Event:
+    """The fields of a line as they may be said: bounded, and without what is to be hidden."""
+    return _shorten_values(None, "", event)
+
+
+def has_secrets() -> bool:
+    """Whether this process hides something: then nobody says an exception's words."""
+    return bool(_hiding)
+
+
 def _traceback(exc_info: Any) -> str:
     error = exc_info[1]
     if not _hiding:
@@ -228,6 +238,7 @@ def configure_logging(level: str = "WARNING", form: LogFormat | None = None) -> 
     Raises ValueError for a level that logging does not know.
     """
     as_json = form == "json" if form else not sys.stderr.isatty()
+    use_structlog()
     when_loaded("structlog", _configure_structlog)
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_LateFormatter("json" if as_json else "text"))

@@ -2,31 +2,34 @@
 
 import inspect
 from collections.abc import Callable
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
-from toolgate_bus.protocol.events import AskUser, ToolQuestion
+if TYPE_CHECKING:
+    from toolgate_bus.protocol.events import AskUser, ToolQuestion
 
-from toolgate_orchestrator.gate.gate import Answer, Ask
+    from toolgate_orchestrator.gate.gate import Answer, Ask
 
-AskHow = Callable[[AskUser, ToolQuestion], Any] | Literal["defer"] | None
+
+
+AskHow = Callable[["AskUser", "ToolQuestion"], Any] | Literal["defer"] | None
 """Now: a function, async or not, that gives an `Answer` or a bool. Later: `defer`."""
-_ANSWERS: Final[tuple[Answer, ...]] = ("allow", "refuse", "expired", "no_approver")
+_ANSWERS: Final[tuple["Answer", ...]] = ("allow", "refuse", "expired", "no_approver")
 
 
-def answer_of(said: Any) -> Answer:
+def answer_of(said: Any) -> "Answer":
     """What such a function said, as the gate takes it: anything unknown is no."""
     if said is True:
         return "allow"
     return next((one for one in _ANSWERS if one == said), "refuse")
 
 
-def as_gate_asks(how: AskHow) -> Ask | Literal["defer"] | None:
+def as_gate_asks(how: AskHow) -> "Ask | Literal['defer'] | None":
     """The same, as a gate in this event loop takes it."""
     if how is None or how == "defer":
         return how
     function = how
 
-    async def ask(asked: AskUser, call: ToolQuestion) -> Answer:
+    async def ask(asked: "AskUser", call: "ToolQuestion") -> "Answer":
         said = function(asked, call)
         return answer_of(await said if inspect.isawaitable(said) else said)
 

@@ -1,11 +1,13 @@
 """One call of a tool, as a program asks about it."""
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from toolgate_orchestrator.gate.capabilities import ALL
-from toolgate_orchestrator.gate.deferral import PersonAnswer
 from toolgate_orchestrator.guard.place import At
+
+if TYPE_CHECKING:
+    from toolgate_orchestrator.gate.deferral import PersonAnswer
 
 
 class Call(NamedTuple):
@@ -26,5 +28,5 @@ class Call(NamedTuple):
     """Which request to the LLM of its turn it comes from, from 1."""
     can: Collection[str] = ALL
     """What can be done with an answer: `arguments`, `tool`, `ask`. What cannot denies the call."""
-    answer: PersonAnswer | None = None
+    answer: "PersonAnswer | None" = None
     """The answer to a question that was put off: this call's own ruling goes on with it."""

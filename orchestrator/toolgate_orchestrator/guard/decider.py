@@ -1,14 +1,11 @@
 """One decision, in the gate's own event loop: what is asked of the gate, and the ruling that comes of it."""
 
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from toolgate_bus.errors import TurnStopped
-from toolgate_bus.protocol.events import Decision
 from toolgate_bus.protocol.llm import LLM, LLM_REQUEST, names_llm
 
 from toolgate_orchestrator.gate.capabilities import ALL
-from toolgate_orchestrator.gate.gate import Ask, Gate
-from toolgate_orchestrator.gate.ruling import OnHold
 from toolgate_orchestrator.guard.answer import AskHow
 from toolgate_orchestrator.guard.call import Call
 from toolgate_orchestrator.guard.exchange import Request
@@ -16,6 +13,12 @@ from toolgate_orchestrator.guard.place import At
 from toolgate_orchestrator.guard.reports import TOOL_SELECTED, Reports
 from toolgate_orchestrator.guard.ruling import Ruling
 from toolgate_orchestrator.guard.turn import STOPPED
+
+if TYPE_CHECKING:
+    from toolgate_bus.protocol.events import Decision
+
+    from toolgate_orchestrator.gate.gate import Ask, Gate
+    from toolgate_orchestrator.gate.ruling import OnHold
 
 NO_TOOL: Final = f"names that begin with {LLM} are of requests to the LLM, not of tools"
 
@@ -27,14 +30,14 @@ class Decider:
         self._reports, self._template, self._passes = reports, template, passes
 
     def request(
-        self, call: Call, at: At, how: AskHow, on_hold: OnHold | None, *, is_request: bool
+        self, call: Call, at: At, how: AskHow, on_hold: "OnHold | None", *, is_request: bool
     ) -> Request[Ruling]:
         """The same for who asks from elsewhere, and asks the person there."""
         later: Literal["defer"] | None = "defer" if how == "defer" else None
         return lambda ask: self.rule(call, at, later or ask, on_hold, is_request=is_request)
 
     async def rule(
-        self, call: Call, at: At, ask: Ask | Literal["defer"] | None, on_hold: OnHold | None, *, is_request: bool
+        self, call: Call, at: At, ask: "Ask | Literal['defer'] | None", on_hold: "OnHold | None", *, is_request: bool
     ) -> Ruling:
         """The ruling on a call; raises TurnStopped, ConfigError, and CancelledError, which withdraws the question."""
         if names_llm(call.tool) and not is_request:
@@ -61,8 +64,8 @@ class Decider:
         return ruling
 
     async def _decide(
-        self, gate: Gate, call: Call, at: At, ask: Ask | Literal["defer"] | None, on_hold: OnHold | None
-    ) -> Decision:
+        self, gate: "Gate", call: Call, at: At, ask: "Ask | Literal['defer'] | None", on_hold: "OnHold | None"
+    ) -> "Decision":
         beside: dict[str, Any] = {}
         if call.answer is not None:
             beside["answer"] = call.answer

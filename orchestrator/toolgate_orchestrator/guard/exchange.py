@@ -14,14 +14,17 @@ import math
 import queue
 import sys
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, Final, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
 
 from toolgate_bus.errors import ToolgateError
-from toolgate_bus.protocol.events import AskUser, ToolQuestion
 
-from toolgate_orchestrator.gate.gate import Answer, Ask
 from toolgate_orchestrator.guard.answer import AskHow, answer_of
 from toolgate_orchestrator.guard.home import Home
+
+if TYPE_CHECKING:
+    from toolgate_bus.protocol.events import AskUser, ToolQuestion
+
+    from toolgate_orchestrator.gate.gate import Answer, Ask
 
 BLOCKS: Final = (
     "this would block the event loop that rules on the call: await guard.rule(…), or use the guard without "
@@ -30,14 +33,14 @@ BLOCKS: Final = (
 """What is told to who calls the form that ends in _sync there."""
 
 R = TypeVar("R")
-Request = Callable[[Ask | None], Coroutine[Any, Any, R]]
+Request = Callable[["Ask | None"], Coroutine[Any, Any, R]]
 """What is to be done in the gate's loop; it is given how to ask the caller's person."""
 
 
 class _Question(NamedTuple):
-    asked: AskUser
-    call: ToolQuestion
-    answer: Callable[[Answer | BaseException], None]
+    asked: "AskUser"
+    call: "ToolQuestion"
+    answer: "Callable[[Answer | BaseException], None]"
 
 
 class _Result(NamedTuple):
@@ -143,11 +146,11 @@ class _Errand:
             return False
         return True
 
-    async def _ask(self, asked: AskUser, call: ToolQuestion) -> Answer:
+    async def _ask(self, asked: "AskUser", call: "ToolQuestion") -> "Answer":
         loop = self._home.loop
-        waits: asyncio.Future[Answer] = loop.create_future()
+        waits: "asyncio.Future[Answer]" = loop.create_future()
 
-        def answer(said: Answer | BaseException) -> None:
+        def answer(said: "Answer | BaseException") -> None:
             loop.call_soon_threadsafe(_settle, waits, said)
 
         if not self._put(_Question(asked, call, answer)):
@@ -171,7 +174,7 @@ class _Errand:
             self._drop(self._value)
 
 
-def _settle(waits: "asyncio.Future[Answer]", said: Answer | BaseException) -> None:
+def _settle(waits: "asyncio.Future[Answer]", said: "Answer | BaseException") -> None:
     if waits.done():
         return
     if isinstance(said, BaseException):

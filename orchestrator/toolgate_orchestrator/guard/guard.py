@@ -12,13 +12,10 @@ import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
 from os import PathLike
-from typing import Any, Final, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, overload
 
 from toolgate_bus.errors import ConfigError, ToolgateError, TurnStopped
 
-from toolgate_orchestrator.gate.config import ToolgateConfig
-from toolgate_orchestrator.gate.faults import note_fault
-from toolgate_orchestrator.gate.ruling import OnHold
 from toolgate_orchestrator.guard import tool_function
 from toolgate_orchestrator.guard.answer import AskHow, as_gate_asks
 from toolgate_orchestrator.guard.call import Call
@@ -34,6 +31,10 @@ from toolgate_orchestrator.guard.ruling import Ruling
 from toolgate_orchestrator.guard.settings import read_settings
 from toolgate_orchestrator.guard.turn import OnStop, Turn
 
+if TYPE_CHECKING:
+    from toolgate_orchestrator.gate.config import ToolgateConfig
+    from toolgate_orchestrator.gate.ruling import OnHold
+
 F = TypeVar("F", bound=Callable[..., Any])
 Execute = Callable[[str, dict[str, Any]], Any]
 """Runs a tool by name, with arguments: perhaps not the one that was asked about."""
@@ -45,7 +46,7 @@ class Guard(GuardLife, LlmRequests):
 
     def __init__(
         self,
-        config: ToolgateConfig | str | PathLike[str] | None = None,
+        config: "ToolgateConfig | str | PathLike[str] | None" = None,
         *,
         agent: str = "",
         ask: AskHow = None,
@@ -95,7 +96,7 @@ class Guard(GuardLife, LlmRequests):
 
     # ------------------------------------------------------------------ rulings
 
-    async def rule(self, call: Call, *, ask: AskHow = None, on_hold: OnHold | None = None) -> Ruling:
+    async def rule(self, call: Call, *, ask: AskHow = None, on_hold: "OnHold | None" = None) -> Ruling:
         """May this call run? Report what became of it by the ruling. `ask` counts here in place of the guard's.
 
         `on_hold` is told who holds it, in the gate's thread. Raises TurnStopped where an operator ended the turn,
@@ -103,7 +104,7 @@ class Guard(GuardLife, LlmRequests):
         """
         return await self._rule(call, ask, on_hold)
 
-    def rule_sync(self, call: Call, *, ask: AskHow = None, on_hold: OnHold | None = None) -> Ruling:
+    def rule_sync(self, call: Call, *, ask: AskHow = None, on_hold: "OnHold | None" = None) -> Ruling:
         """As `rule`, for code that is not async: it blocks this thread."""
         return self._rule_sync(call, ask, on_hold)
 
@@ -176,7 +177,7 @@ class Guard(GuardLife, LlmRequests):
 
     # ------------------------------------------------------------------ within
 
-    async def _rule(self, call: Call, ask: AskHow, on_hold: OnHold | None, *, is_request: bool = False) -> Ruling:
+    async def _rule(self, call: Call, ask: AskHow, on_hold: "OnHold | None", *, is_request: bool = False) -> Ruling:
         at, how = call.at or self._places.here(), ask or self._ask
         try:
             reports = self._now()
@@ -188,7 +189,7 @@ class Guard(GuardLife, LlmRequests):
         except Exception as error:
             return self._rule_on_fault(call, at, error)
 
-    def _rule_sync(self, call: Call, ask: AskHow, on_hold: OnHold | None, *, is_request: bool = False) -> Ruling:
+    def _rule_sync(self, call: Call, ask: AskHow, on_hold: "OnHold | None", *, is_request: bool = False) -> Ruling:
         at, how = call.at or self._places.here(), ask or self._ask
         if self._home is not None and self._home.is_here:
             raise ToolgateError(BLOCKS)
@@ -204,6 +205,8 @@ class Guard(GuardLife, LlmRequests):
         """The guard itself failed: nobody may gain by it where somebody must be asked."""
         if isinstance(error, (ConfigError, TurnStopped, *self._passes)):
             raise error
+        from toolgate_orchestrator.gate.faults import note_fault  # late: nothing fails as a rule
+
         note_fault("rule", error)
         reports, config = self._now(), self.config
         gate = reports.home.gate

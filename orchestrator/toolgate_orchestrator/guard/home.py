@@ -10,14 +10,16 @@ import os
 import threading
 from collections.abc import Callable, Coroutine
 from contextvars import Context, copy_context
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from toolgate_bus.errors import ToolgateError
 from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_bus.telemetry.logging import where
 
-from toolgate_orchestrator.gate.config import ToolgateConfig
-from toolgate_orchestrator.gate.gate import Gate
+if TYPE_CHECKING:
+    from toolgate_orchestrator.gate.config import ToolgateConfig
+    from toolgate_orchestrator.gate.gate import Gate
+
 
 CLOSE_S: Final = 1.0
 """Seconds that the end of a program waits for what is to be written."""
@@ -27,23 +29,23 @@ _log = get_logger("toolgate.guard")
 _left_behind: list["Home"] = []
 """Of the process that this one was forked from: their sockets are that one's, so nothing may close them."""
 
-Act = Callable[[Gate], object]
+Act = Callable[["Gate"], object]
 """Something to be done with the gate; must not block."""
 
 
 class Home:
     """Owns one gate; made by `open_thread` or `lend`."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, config: ToolgateConfig) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, config: "ToolgateConfig") -> None:
         self.loop, self._config, self._pid = loop, config, os.getpid()
-        self._gate: Gate | None = None
-        self._opening: asyncio.Task[Gate] | None = None
+        self._gate: "Gate | None" = None
+        self._opening: "asyncio.Task[Gate] | None" = None
         self._early: list[Act] = []
         self._thread: threading.Thread | None = None
         self._running: set[asyncio.Task[Any]] = set()
 
     @classmethod
-    def open_thread(cls, config: ToolgateConfig) -> "Home":
+    def open_thread(cls, config: "ToolgateConfig") -> "Home":
         """One in a thread of its own, which does not keep the program alive."""
         home = cls(asyncio.new_event_loop(), config)
         home._thread = threading.Thread(target=home._live, name="toolgate-guard", daemon=True)
@@ -51,7 +53,7 @@ class Home:
         return home
 
     @classmethod
-    def lend(cls, config: ToolgateConfig) -> "Home":
+    def lend(cls, config: "ToolgateConfig") -> "Home":
         """One in the running event loop."""
         return cls(asyncio.get_running_loop(), config)
 
@@ -65,6 +67,7 @@ class Home:
                 task.cancel()
             self.loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
             self.loop.run_until_complete(self.loop.shutdown_asyncgens())
+            self.loop.run_until_complete(self.loop.shutdown_default_executor())
             self.loop.close()
 
     # ------------------------------------------------------------------ who is where
@@ -88,13 +91,13 @@ class Home:
             return False
 
     @property
-    def gate(self) -> Gate | None:
+    def gate(self) -> "Gate | None":
         """The gate, once it is open."""
         return self._gate
 
     # ------------------------------------------------------------------ from its own loop
 
-    async def open(self) -> Gate:
+    async def open(self) -> "Gate":
         """The gate, opened by whoever comes first; raises ConfigError."""
         if self._gate is not None:
             return self._gate
@@ -103,7 +106,9 @@ class Home:
             self._opening.add_done_callback(_retrieve)
         return await asyncio.shield(self._opening)
 
-    async def _open(self) -> Gate:
+    async def _open(self) -> "Gate":
+        from toolgate_orchestrator.gate.gate import Gate  # late: it brings nearly everything
+
         try:
             self._gate = gate = await Gate.start(self._config)
         except BaseException as error:
@@ -190,7 +195,7 @@ class Home:
         _left_behind.append(self)
 
 
-def _do(gate: Gate, act: Act) -> None:
+def _do(gate: "Gate", act: Act) -> None:
     try:
         act(gate)
     except Exception as error:  # noqa: BLE001 - a fault of ours in a report must not end the loop

@@ -6,16 +6,18 @@ import os
 import threading
 import weakref
 from collections.abc import Callable
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from toolgate_bus.errors import ToolgateError
 
-from toolgate_orchestrator.gate.config import ToolgateConfig
 from toolgate_orchestrator.guard.exchange import exchange
 from toolgate_orchestrator.guard.home import CLOSE_S, Home
 from toolgate_orchestrator.guard.places import Places
 from toolgate_orchestrator.guard.presences import Presences
 from toolgate_orchestrator.guard.reports import Cost, Reports
+
+if TYPE_CHECKING:
+    from toolgate_orchestrator.gate.config import ToolgateConfig
 
 ITS_OWN_LOOP: Final = "this guard rules in this event loop: await guard.aclose()"
 
@@ -23,7 +25,7 @@ ITS_OWN_LOOP: Final = "this guard rules in this event loop: await guard.aclose()
 class GuardLife:
     """What a `Guard` has for it."""
 
-    def __init__(self, config: ToolgateConfig, cost: Callable[[Any], Cost | None] | None) -> None:
+    def __init__(self, config: "ToolgateConfig", cost: Callable[[Any], Cost | None] | None) -> None:
         self.config: ToolgateConfig = config
         """How its calls are ruled on."""
         self._places = Places(config)

@@ -3,13 +3,11 @@
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from toolgate_bus.protocol.llm import LLM_REQUEST, available, schema_of_request
 
 from toolgate_orchestrator.gate.capabilities import ALL
-from toolgate_orchestrator.gate.deferral import PersonAnswer
-from toolgate_orchestrator.gate.ruling import OnHold
 from toolgate_orchestrator.guard.answer import AskHow
 from toolgate_orchestrator.guard.call import Call
 from toolgate_orchestrator.guard.context import current_turn
@@ -17,6 +15,10 @@ from toolgate_orchestrator.guard.place import At
 from toolgate_orchestrator.guard.places import Places
 from toolgate_orchestrator.guard.reports import USAGE, Cost, Reports, money_text
 from toolgate_orchestrator.guard.ruling import Ruling
+
+if TYPE_CHECKING:
+    from toolgate_orchestrator.gate.deferral import PersonAnswer
+    from toolgate_orchestrator.gate.ruling import OnHold
 
 _NEVER: Final[Mapping[str, Any]] = {"not": {}}
 """Schema of what is only listed: nothing may be asked of it by that name."""
@@ -74,10 +76,10 @@ class LlmRequests(ABC):
     def _now(self, *, lend: bool = False) -> Reports: ...
 
     @abstractmethod
-    async def _rule(self, call: Call, ask: AskHow, on_hold: OnHold | None, *, is_request: bool = False) -> Ruling: ...
+    async def _rule(self, call: Call, ask: AskHow, on_hold: "OnHold | None", *, is_request: bool = False) -> Ruling: ...
 
     @abstractmethod
-    def _rule_sync(self, call: Call, ask: AskHow, on_hold: OnHold | None, *, is_request: bool = False) -> Ruling: ...
+    def _rule_sync(self, call: Call, ask: AskHow, on_hold: "OnHold | None", *, is_request: bool = False) -> Ruling: ...
 
 
 def _request(
@@ -92,7 +94,7 @@ def _request(
     id: str = "",  # noqa: A002 - as of a call
     iteration: int = 0,
     can: Collection[str] = ALL,
-    answer: PersonAnswer | None = None,
+    answer: "PersonAnswer | None" = None,
     ask: AskHow = None,
 ) -> tuple[Call, AskHow]:
     asked = {

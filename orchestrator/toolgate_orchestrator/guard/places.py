@@ -5,11 +5,13 @@ import threading
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from toolgate_orchestrator.gate.config import ToolgateConfig
 from toolgate_orchestrator.guard.context import tool_place, turn_place
 from toolgate_orchestrator.guard.place import At, at_root, below, find_agent, hand_over, under
+
+if TYPE_CHECKING:
+    from toolgate_orchestrator.gate.config import ToolgateConfig
 
 MAX_SESSIONS: Final = 4_096
 """Sessions of which it is remembered where they are, and to whom they were handed."""
@@ -18,7 +20,7 @@ MAX_SESSIONS: Final = 4_096
 class Places:
     """Those of one guard; usable from any thread."""
 
-    def __init__(self, config: ToolgateConfig) -> None:
+    def __init__(self, config: "ToolgateConfig") -> None:
         self._config = config
         self._lock = threading.Lock()
         self._known: OrderedDict[str, At] = OrderedDict()

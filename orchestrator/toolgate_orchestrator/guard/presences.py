@@ -5,13 +5,12 @@ One entry a session, from the start of its turn to the end; turns of one session
 
 from collections.abc import Mapping
 from contextlib import ExitStack
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from toolgate_bus.protocol.agents import LiveAgent
-
-from toolgate_orchestrator.gate.gate import Gate
-from toolgate_orchestrator.gate.sessions import Presence
 from toolgate_orchestrator.guard.place import At
+
+if TYPE_CHECKING:
+    from toolgate_orchestrator.gate.gate import Gate
 
 
 class Stoppable(Protocol):
@@ -29,6 +28,10 @@ class _Seen:
     """One session that is shown."""
 
     def __init__(self, at: At) -> None:
+        from toolgate_bus.protocol.agents import LiveAgent  # late: the gate has loaded them by now
+
+        from toolgate_orchestrator.gate.sessions import Presence
+
         who = LiveAgent(at.session, at.root, at.parent, at.agent, at.lineage)
         self.presence = Presence(who, self._stop)
         self.presence.labels = at.labels
@@ -46,7 +49,7 @@ class Presences:
     def __init__(self) -> None:
         self._seen: dict[str, _Seen] = {}
 
-    def enter(self, gate: Gate, at: At, turn: Stoppable) -> None:
+    def enter(self, gate: "Gate", at: At, turn: Stoppable) -> None:
         """A turn begins."""
         seen = self._seen.get(at.session)
         if seen is None:

@@ -7,7 +7,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from toolgate_bus.protocol.llm import LLM_REQUEST
 from toolgate_bus.protocol.money import micro
@@ -15,13 +15,13 @@ from toolgate_bus.telemetry.definitions import OTHER
 from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_bus.telemetry.logging import where
 
-from toolgate_orchestrator.gate.gate import Gate
 from toolgate_orchestrator.guard.digest import told_of
 from toolgate_orchestrator.guard.home import Home
 from toolgate_orchestrator.guard.place import At
 from toolgate_orchestrator.guard.presences import Presences
-from toolgate_orchestrator.turn.foreign_code import name_of, theirs
-from toolgate_orchestrator.turn.tool_signals import signals_of
+
+if TYPE_CHECKING:
+    from toolgate_orchestrator.gate.gate import Gate
 
 TOOL_SELECTED: Final = "tool:selected"
 TOOL_POST: Final = "tool:post"
@@ -72,7 +72,7 @@ class Reports:
         """One fact; `ended` is the id of a call that runs no longer."""
         fact = {**data, "session": at.session, "root_session": at.root, "agent": at.agent}
 
-        def act(gate: Gate) -> None:
+        def act(gate: "Gate") -> None:
             if event in _LABELLED:
                 fact["labels"] = {**gate.config.labels, **at.labels}
             self.presences.note(at, fact, ended)
@@ -98,6 +98,10 @@ class Reports:
         """What the fact of an error tells: its type and signals, never its words."""
         if isinstance(error, str):
             return {"error": error[:100]}
+        # Late: what reads errors loads much, and most tools do not fail.
+        from toolgate_orchestrator.turn.foreign_code import name_of, theirs
+        from toolgate_orchestrator.turn.tool_signals import signals_of
+
         try:
             return {"error": name_of(error), **signals_of(error)}
         except BaseException as another:

@@ -2,9 +2,8 @@
 
 import time
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
-from toolgate_bus.protocol.events import Decision
 from toolgate_bus.protocol.llm import LLM_REQUEST
 from toolgate_bus.telemetry.loggers import get_logger
 
@@ -25,6 +24,9 @@ from toolgate_orchestrator.guard.reports import (
     shown_name,
 )
 from toolgate_orchestrator.turn.refusal import reason_of, refuse_request, refuse_tool
+
+if TYPE_CHECKING:
+    from toolgate_bus.protocol.events import Decision
 
 _log = get_logger("toolgate.guard")
 
@@ -54,7 +56,7 @@ class Ruling:
     )
 
     def __init__(
-        self, call: Call, at: At, reports: Reports, decision: Decision | None, template: str = "", reason: str = ""
+        self, call: Call, at: At, reports: Reports, decision: "Decision | None", template: str = "", reason: str = ""
     ) -> None:
         """`decision` None: nobody was asked, and the call runs, unless there is a `reason` why it must not."""
         self.call, self.at, self._reports, self.decision = call, at, reports, decision

@@ -2,20 +2,26 @@
 
 from collections.abc import Mapping
 from os import PathLike, fspath
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
 from toolgate_bus.errors import ConfigError
 
-from toolgate_orchestrator.gate.config import ToolgateConfig, parse
+if TYPE_CHECKING:
+    from toolgate_orchestrator.gate.config import ToolgateConfig
 
-SECTION = "toolgate"
+SECTION: Final = "toolgate"
 
 
-def read_settings(config: ToolgateConfig | str | PathLike[str] | None, fields: Mapping[str, Any]) -> ToolgateConfig:
+def read_settings(
+    config: "ToolgateConfig | str | PathLike[str] | None", fields: Mapping[str, Any]
+) -> "ToolgateConfig":
     """The configuration; `fields` override what the value or the file says. Raises ConfigError.
 
     A file holds the section `toolgate:`, alone or beside other things, or what stands in it.
     """
+    from toolgate_orchestrator.gate.config import ToolgateConfig, parse  # late: a program that only names a
+    # guard's class need not wait for pydantic
+
     if config is None:
         return parse(dict(fields), "Guard")
     if isinstance(config, ToolgateConfig):

@@ -7,7 +7,6 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from toolgate_bus.errors import TurnStopped
-from toolgate_bus.telemetry import tracing
 
 from toolgate_orchestrator.guard.context import enter_turn
 from toolgate_orchestrator.guard.place import At
@@ -76,6 +75,8 @@ class Turn:
         told["seconds"] = time.monotonic() - self._started
         if self.at.parent:
             told |= {"parent": self.at.parent, "lineage": list(self.at.lineage)}
+        from toolgate_bus.telemetry import tracing  # late: the gate has loaded it by now
+
         if trace := tracing.headers().get("traceparent"):
             told["trace"] = trace
         self._reports.tell(TURN, self.at, told)

@@ -1,9 +1,12 @@
 """What an LLM, or a user, is told of a call that may not run. Pure."""
 
-from toolgate_bus.protocol.events import Decision
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from toolgate_bus.protocol.events import Decision
 
 
-def reason_of(decision: Decision) -> str:
+def reason_of(decision: "Decision") -> str:
     """Why it may not run."""
     return decision.reason or f"no reason was given ({decision.why})"
 
