@@ -1,8 +1,8 @@
 """The orchestrator side of Toolgate: the gate, and Amplifier loops that ask it before a tool runs.
 
-`Guard` is for any program, `Gate` for one event loop of asyncio; both need the base install alone. The loops and the
-other Amplifier modules are not imported here: Amplifier finds them by entry point (group `amplifier.modules`).
-`current_call` is for tools that run under such a loop.
+`Guard` is for any program, `Gate` for one event loop of asyncio; both need the base install alone. The loops
+and the other Amplifier modules are not imported here: Amplifier finds them by entry point (group
+`amplifier.modules`). `current_call` is for tools that run under such a loop.
 """
 
 from importlib import import_module
@@ -19,10 +19,11 @@ if TYPE_CHECKING:
     from toolgate_orchestrator.guard.guard import Guard
     from toolgate_orchestrator.guard.place import At
     from toolgate_orchestrator.guard.ruling import Ruling
-    from toolgate_orchestrator.guard.turn import Turn
+    from toolgate_orchestrator.guard.turn import AgentTurn
     from toolgate_orchestrator.turn.tool_call import current_call
 
 __all__ = [
+    "AgentTurn",
     "Answer",
     "Ask",
     "AskUser",
@@ -39,14 +40,15 @@ __all__ = [
     "SchedulerLimits",
     "ToolSelecting",
     "ToolgateConfig",
-    "Turn",
     "TurnStopped",
     "current_call",
 ]
 
 _HERE: Final = {
     **dict.fromkeys(("Answer", "Ask", "Gate", "LocalScheduler"), "toolgate_orchestrator.gate.gate"),
-    **dict.fromkeys(("RedactConfig", "SchedulerLimits", "ToolgateConfig"), "toolgate_orchestrator.gate.config"),
+    **dict.fromkeys(
+        ("RedactConfig", "SchedulerLimits", "ToolgateConfig"), "toolgate_orchestrator.gate.config"
+    ),
     **dict.fromkeys(("AskUser", "Decision", "ToolSelecting"), "toolgate_bus.protocol.events"),
     **dict.fromkeys(("CallDenied", "TurnStopped"), "toolgate_bus.errors"),
     "At": "toolgate_orchestrator.guard.place",
@@ -54,7 +56,7 @@ _HERE: Final = {
     "Guard": "toolgate_orchestrator.guard.guard",
     "PersonAnswer": "toolgate_orchestrator.gate.deferral",
     "Ruling": "toolgate_orchestrator.guard.ruling",
-    "Turn": "toolgate_orchestrator.guard.turn",
+    "AgentTurn": "toolgate_orchestrator.guard.turn",
     "current_call": "toolgate_orchestrator.turn.tool_call",  # it brings amplifier-core
 }
 

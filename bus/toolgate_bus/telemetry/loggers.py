@@ -1,18 +1,19 @@
 """Libraries that are loaded late, and loggers that load what says their lines with the first of them.
 
 Most processes never say one, and structlog is slow to load. No configuration is read or made here: that is
-`logging`'s affair, and the program's. A program that has not configured structlog gets its lines by the standard
-library's `logging`, never on stdout. `when_loaded` calls a function as soon as anybody loads a module.
+`logging`'s affair, and the program's. A program that has not configured structlog gets its lines by the
+standard library's `logging`, never on stdout. `when_loaded` calls a function as soon as anybody loads a
+module.
 """
 
 import sys
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from importlib.machinery import ModuleSpec
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any, Final
 
-if TYPE_CHECKING:
-    from toolgate_bus.telemetry.plain_log import PlainLogger
+_PLAIN: Final = "toolgate_bus.telemetry.plain_log"
 
 
 def when_loaded(module: str, then: Callable[[], None]) -> None:
@@ -66,7 +67,7 @@ class Logger:
     def __init__(self, name: str) -> None:
         self._name = name
         self._structured: Any = None
-        self._plain: PlainLogger | None = None
+        self._plain: Any = None
 
     def __getattr__(self, method: str) -> Any:
         """What both have: `debug`, `info`, `warning`, `error`, `exception`, with an event and its fields."""
@@ -77,9 +78,8 @@ class Logger:
                 self._structured = structlog.get_logger(self._name)
             return getattr(self._structured, method)
         if self._plain is None:
-            from toolgate_bus.telemetry.plain_log import PlainLogger  # with the first line, as above
-
-            self._plain = PlainLogger(self._name)
+            # With the first line, as above; by name, as it needs more than modules that only have a logger.
+            self._plain = import_module(_PLAIN).PlainLogger(self._name)
         return getattr(self._plain, method)
 
 
@@ -100,12 +100,11 @@ def use_structlog() -> None:
 
 def _is_structlog_used() -> bool:
     """Unconfigured it would print to stdout, which may be a protocol's: then nobody has asked for it."""
-    structlog = sys.modules.get("structlog")
-    if structlog is None:
-        if not _wanted:
-            return False
-        import structlog  # its configuration waits for this
-    return bool(structlog.is_configured())
+    if "structlog" not in sys.modules and not _wanted:
+        return False
+    import structlog  # its configuration waits for this
+
+    return structlog.is_configured()
 
 
 def load() -> None:

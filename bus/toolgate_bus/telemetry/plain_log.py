@@ -2,8 +2,9 @@
 
     the scheduler raised (scheduler='policy', decision='0b4f…')
 
-So they go where the program's own lines go: without a configuration warnings go to stderr, and nothing to stdout.
-What stands in a line is bounded and stays on it, and what is hidden (`hide_in_logs`) is hidden here too.
+So they go where the program's own lines go: without a configuration warnings go to stderr, and nothing to
+stdout. What stands in a line is bounded and stays on it, and what is hidden (`hide_in_logs`) is hidden here
+too.
 """
 
 import logging
@@ -42,14 +43,17 @@ class PlainLogger:
         self._say(logging.ERROR, event, fields)
 
     def exception(self, event: str, **fields: Any) -> None:
-        """What went wrong, by the exception that is handled: with its traceback, or without where it may not speak."""
+        """What went wrong, by the exception that is handled: with its traceback, or without where it may not
+        speak."""
         error = sys.exception()
         if error is None or has_secrets():
             self._say(logging.ERROR, event, fields if error is None else {**fields, "error": where(error)})
         else:
             self._say(logging.ERROR, event, fields, error)
 
-    def _say(self, level: int, event: str, fields: dict[str, Any], error: BaseException | None = None) -> None:
+    def _say(
+        self, level: int, event: str, fields: dict[str, Any], error: BaseException | None = None
+    ) -> None:
         if not self._logger.isEnabledFor(level):
             return
         about = {name: found for name, var in _ABOUT if (found := var.get(None)) not in (None, ..., "")}

@@ -10,7 +10,6 @@ if TYPE_CHECKING:
     from toolgate_orchestrator.gate.gate import Answer, Ask
 
 
-
 AskHow = Callable[["AskUser", "ToolQuestion"], Any] | Literal["defer"] | None
 """Now: a function, async or not, that gives an `Answer` or a bool. Later: `defer`."""
 _ANSWERS: Final[tuple["Answer", ...]] = ("allow", "refuse", "expired", "no_approver")

@@ -15,9 +15,10 @@ class Call(NamedTuple):
 
     tool: str
     arguments: Mapping[str, Any] = {}
-    tools: Sequence[str] | Mapping[str, Mapping[str, Any] | None] = ()
-    """The tools that there are: names, or JSON Schemas by name, which a replacement is checked by. Empty: this
-    one alone."""
+    tools: Sequence[str] | Mapping[str, Mapping[str, Any]] = ()
+    """The tools that there are: names, or JSON Schemas by name, which a replacement is checked by. Empty:
+    this one alone.
+    """
     at: At | None = None
     """Who calls (`Guard.at`); None: the agent whose turn this is."""
     id: str = ""

@@ -1,7 +1,7 @@
 """What runs here: the place of the tool that runs in this task or thread, and of the turn it belongs to.
 
-Context variables: right in tasks, in `asyncio.to_thread`, in frameworks that copy the context for their threads;
-in a thread that was started bare, `contextvars.copy_context().run` brings them along.
+Context variables: right in tasks, in `asyncio.to_thread`, in frameworks that copy the context for their
+threads; in a thread that was started bare, `contextvars.copy_context().run` brings them along.
 """
 
 from collections.abc import Iterator
@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Final
 from toolgate_orchestrator.guard.place import At
 
 if TYPE_CHECKING:
-    from toolgate_orchestrator.guard.turn import Turn
+    from toolgate_orchestrator.guard.turn import AgentTurn
 
 _TOOL: Final[ContextVar[At | None]] = ContextVar("toolgate_guard_tool", default=None)
 _TURN: Final[ContextVar[At | None]] = ContextVar("toolgate_guard_turn", default=None)
-_ENTERED: Final[ContextVar["Turn | None"]] = ContextVar("toolgate_guard_entered", default=None)
+_ENTERED: Final[ContextVar["AgentTurn | None"]] = ContextVar("toolgate_guard_entered", default=None)
 
 
 def tool_place() -> At | None:
@@ -29,7 +29,7 @@ def turn_place() -> At | None:
     return _TURN.get()
 
 
-def current_turn() -> "Turn | None":
+def current_turn() -> "AgentTurn | None":
     """The innermost turn; it may be another session's, where a tool asks for a place without one."""
     return _ENTERED.get()
 
@@ -46,7 +46,7 @@ def enter_tool(at: At) -> Iterator[None]:
 
 
 @contextmanager
-def enter_turn(at: At, turn: "Turn") -> Iterator[None]:
+def enter_turn(at: At, turn: "AgentTurn") -> Iterator[None]:
     """Inside, calls that name no place are this agent's."""
     token, entered = _TURN.set(at), _ENTERED.set(turn)
     try:

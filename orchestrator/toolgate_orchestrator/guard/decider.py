@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from toolgate_bus.errors import TurnStopped
-from toolgate_bus.protocol.llm import LLM, LLM_REQUEST, names_llm
+from toolgate_bus.protocol.llm import LLM, names_llm
 
 from toolgate_orchestrator.gate.capabilities import ALL
 from toolgate_orchestrator.guard.answer import AskHow
@@ -37,9 +37,16 @@ class Decider:
         return lambda ask: self.rule(call, at, later or ask, on_hold, is_request=is_request)
 
     async def rule(
-        self, call: Call, at: At, ask: "Ask | Literal['defer'] | None", on_hold: "OnHold | None", *, is_request: bool
+        self,
+        call: Call,
+        at: At,
+        ask: "Ask | Literal['defer'] | None",
+        on_hold: "OnHold | None",
+        *,
+        is_request: bool,
     ) -> Ruling:
-        """The ruling on a call; raises TurnStopped, ConfigError, and CancelledError, which withdraws the question."""
+        """The ruling on a call; raises TurnStopped, ConfigError, and CancelledError, which withdraws the
+        question."""
         if names_llm(call.tool) and not is_request:
             return self.refuse(call, at, NO_TOOL)
         if (stopped := self._stopped(call, at)) is not None:
@@ -66,7 +73,7 @@ class Decider:
     async def _decide(
         self, gate: "Gate", call: Call, at: At, ask: "Ask | Literal['defer'] | None", on_hold: "OnHold | None"
     ) -> "Decision":
-        beside: dict[str, Any] = {}
+        beside: dict[str, Any] = {"ask": ask}
         if call.answer is not None:
             beside["answer"] = call.answer
         if call.can is not ALL:
@@ -86,7 +93,6 @@ class Decider:
             tool_call_id=call.id,
             iteration=call.iteration,
             parallel_group_id=call.group,
-            ask=ask,
             on_hold=on_hold,
             **beside,
         )
@@ -109,6 +115,10 @@ class Decider:
 def _selected(ruling: Ruling) -> dict[str, Any]:
     at, call = ruling.at, ruling.call
     source = "scheduler" if ruling.replaced else "llm"
-    told = {"source": source, "original_tool": call.tool if ruling.replaced else None, "iteration": call.iteration}
+    told = {
+        "source": source,
+        "original_tool": call.tool if ruling.replaced else None,
+        "iteration": call.iteration,
+    }
     who = {"session": at.session, "root_session": at.root, "agent": at.agent, "parallel_group_id": call.group}
     return {**ruling.fact, **told, **who}

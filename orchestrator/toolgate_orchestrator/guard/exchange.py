@@ -4,9 +4,9 @@
        ▲                                         │ a person is to be asked
        └── asks, in the caller's own task ◀──────┘    … then the answer, and at last the ruling
 
-The caller asks the person itself: in its own task, with its own context. What its framework raises to leave and
-resume passes through it like any exception, and the question is withdrawn. Who gives up gets nothing: what was
-granted meanwhile is given back.
+The caller asks the person itself: in its own task, with its own context. What its framework raises to leave
+and resume passes through it like any exception, and the question is withdrawn. Who gives up gets nothing:
+what was granted meanwhile is given back.
 """
 
 import asyncio
@@ -108,14 +108,18 @@ def task_box() -> LoopBox | TrioBox:
     except RuntimeError:
         trio = sys.modules.get("trio")
         if trio is None:
-            raise ToolgateError("this is no task of asyncio or trio: use the form that ends in _sync") from None
+            raise ToolgateError(
+                "this is no task of asyncio or trio: use the form that ends in _sync"
+            ) from None
         return TrioBox(trio)
 
 
 class _Errand:
     """What runs in the gate's loop for one caller."""
 
-    def __init__(self, home: Home, box: Box, request: Request[Any], drop: Callable[[Any], None], *, asks: bool) -> None:
+    def __init__(
+        self, home: Home, box: Box, request: Request[Any], drop: Callable[[Any], None], *, asks: bool
+    ) -> None:
         self._home, self._box, self._request, self._drop, self._asks = home, box, request, drop, asks
         self._task: asyncio.Task[Any] | None = None
         self._given_up = False
@@ -148,7 +152,7 @@ class _Errand:
 
     async def _ask(self, asked: "AskUser", call: "ToolQuestion") -> "Answer":
         loop = self._home.loop
-        waits: "asyncio.Future[Answer]" = loop.create_future()
+        waits: asyncio.Future[Answer] = loop.create_future()
 
         def answer(said: "Answer | BaseException") -> None:
             loop.call_soon_threadsafe(_settle, waits, said)
@@ -184,10 +188,15 @@ def _settle(waits: "asyncio.Future[Answer]", said: "Answer | BaseException") -> 
 
 
 async def exchange(
-    home: Home, request: Request[R], ask: AskHow, drop: Callable[[R], None], passes: tuple[type[BaseException], ...]
+    home: Home,
+    request: Request[R],
+    ask: AskHow,
+    drop: Callable[[R], None],
+    passes: tuple[type[BaseException], ...],
 ) -> R:
-    """Have something done in the gate's loop, from a task of another one; `passes` are exceptions of `ask` that
-    leave through here, besides those that are no `Exception`."""
+    """Have something done in the gate's loop, from a task of another one; `passes` are exceptions of `ask`
+    that leave through here, besides those that are no `Exception`.
+    """
     box = task_box()
     errand = _Errand(home, box, request, drop, asks=callable(ask))
     try:
@@ -207,7 +216,8 @@ async def exchange(
     except BaseException:
         errand.give_up()
         raise
-    return _open(message)
+    result: R = _open(message)
+    return result
 
 
 def exchange_sync(
@@ -217,7 +227,8 @@ def exchange_sync(
     drop: Callable[[R], None],
     passes: tuple[type[BaseException], ...],
 ) -> R:
-    """The same for a thread, which is blocked meanwhile; what `ask` would have awaited runs in the gate's loop."""
+    """The same for a thread, which is blocked meanwhile; what `ask` would have awaited runs in the gate's
+    loop."""
     box = ThreadBox()
     errand = _Errand(home, box, request, drop, asks=callable(ask))
     try:
@@ -237,7 +248,8 @@ def exchange_sync(
     except BaseException:
         errand.give_up()
         raise
-    return _open(message)
+    result: R = _open(message)
+    return result
 
 
 def _open(message: _Result) -> Any:

@@ -2,10 +2,11 @@
 
     guard = Guard(agent="clerk", required=["policy"])
     with guard.turn(guard.at("session-7")):
-        result = await guard.run(Call("send", {"to": "ann"}, TOOLS), execute, denied=lambda ruling: ruling.refusal)
+        call = Call("send", {"to": "ann"}, TOOLS)
+        result = await guard.run(call, execute, denied=lambda ruling: ruling.refusal)
 
-It opens by itself with the first call, in a thread of its own, and closes with the program; in `async with guard:`
-it rules in that event loop, without a thread. `docs/guard.md` leads through it.
+It opens by itself with the first call, in a thread of its own, and closes with the program; in `async with
+guard:` it rules in that event loop, without a thread. `docs/guard.md` leads through it.
 """
 
 import asyncio
@@ -29,7 +30,7 @@ from toolgate_orchestrator.guard.place import At
 from toolgate_orchestrator.guard.reports import Cost
 from toolgate_orchestrator.guard.ruling import Ruling
 from toolgate_orchestrator.guard.settings import read_settings
-from toolgate_orchestrator.guard.turn import OnStop, Turn
+from toolgate_orchestrator.guard.turn import AgentTurn, OnStop
 
 if TYPE_CHECKING:
     from toolgate_orchestrator.gate.config import ToolgateConfig
@@ -42,7 +43,8 @@ FAULT: Final = "the gate failed and could not rule on it"
 
 
 class Guard(GuardLife, LlmRequests):
-    """The gate of an application; make one. Every method may be called from any thread, and in any event loop."""
+    """The gate of an application; make one. Every method may be called from any thread, and in any event
+    loop."""
 
     def __init__(
         self,
@@ -56,12 +58,14 @@ class Guard(GuardLife, LlmRequests):
         passes: tuple[type[BaseException], ...] = (),
         **fields: Any,
     ) -> None:
-        """`config` is a file with the section `toolgate:`, or its value; `fields` are its keys, and override it.
+        """`config` is a file with the section `toolgate:`, or its value; `fields` are its keys, and override
+        it.
 
-        `ask` asks a person: a function of the question and the call, or `defer` to be answered later. Exceptions of
-        the types `passes` leave through it to your framework. `cost` says what a result cost (in units of the
-        currency), `notice` tells the LLM that another call ran, `on_fault` what becomes of calls where the guard
-        itself fails: without it, they are denied if anybody is required. Raises ConfigError.
+        `ask` asks a person: a function of the question and the call, or `defer` to be answered later.
+        Exceptions of the types `passes` leave through it to your framework. `cost` says what a result cost
+        (in units of the currency), `notice` tells the LLM that another call ran, `on_fault` what becomes of
+        calls where the guard itself fails: without it, they are denied if anybody is required. Raises
+        ConfigError.
         """
         super().__init__(read_settings(config, {**fields, "agent": agent} if agent else fields), cost)
         self._ask, self._passes, self._on_fault = ask, passes, on_fault
@@ -86,21 +90,23 @@ class Guard(GuardLife, LlmRequests):
         return self._places.find(session, self.config.agent if agent is None else agent, parent, labels)
 
     def hand_over(self, at: At, to: str, *, lineage: bool = True) -> At:
-        """Another agent takes over in this session; what was denied to this one is denied to it, unless `lineage`
-        is False. Gives its place, which `at` gives from now on too."""
+        """Another agent takes over in this session; what was denied to this one is denied to it, unless
+        `lineage` is False. Gives its place, which `at` gives from now on too.
+        """
         return self._places.hand_over(at, to, lineage=lineage)
 
-    def turn(self, at: At | None = None, stop: OnStop | None = None) -> Turn:
-        """A turn, for `with`: `toolgate agents` shows it, and stops it by `stop` (see `Turn`)."""
-        return Turn(at or self._places.here(), self._now(), stop)
+    def turn(self, at: At | None = None, stop: OnStop | None = None) -> AgentTurn:
+        """A turn, for `with`: `toolgate agents` shows it, and stops it by `stop` (see `AgentTurn`)."""
+        return AgentTurn(at or self._places.here(), self._now(), stop)
 
     # ------------------------------------------------------------------ rulings
 
     async def rule(self, call: Call, *, ask: AskHow = None, on_hold: "OnHold | None" = None) -> Ruling:
-        """May this call run? Report what became of it by the ruling. `ask` counts here in place of the guard's.
+        """May this call run? Report what became of it by the ruling. `ask` counts here in place of the
+        guard's.
 
-        `on_hold` is told who holds it, in the gate's thread. Raises TurnStopped where an operator ended the turn,
-        ConfigError where the gate cannot be opened as it is set up, and what `ask` lets pass.
+        `on_hold` is told who holds it, in the gate's thread. Raises TurnStopped where an operator ended the
+        turn, ConfigError where the gate cannot be opened as it is set up, and what `ask` lets pass.
         """
         return await self._rule(call, ask, on_hold)
 
@@ -119,8 +125,8 @@ class Guard(GuardLife, LlmRequests):
     ) -> Any:
         """Rule, run, report. `execute` is given tool and arguments, `denied` the ruling where it may not run.
 
-        What `execute` raises is given to `failed`, or raised. Each may be async or not. A text is given back with
-        the guard's `notice`.
+        What `execute` raises is given to `failed`, or raised. Each may be async or not. A text is given back
+        with the guard's `notice`.
         """
         ruling = await self.rule(call, ask=ask)
         if not ruling.allowed:
@@ -163,13 +169,21 @@ class Guard(GuardLife, LlmRequests):
     @overload
     def tool(self, fn: F, /) -> F: ...
     @overload
-    def tool(self, *, name: str = "", denied: Callable[[Ruling], Any] = ...) -> Callable[[F], F]: ...
     def tool(
-        self, fn: F | None = None, /, *, name: str = "", denied: Callable[[Ruling], Any] = tool_function.raise_denied
+        self, fn: None = None, /, *, name: str = "", denied: Callable[[Ruling], Any] = ...
+    ) -> Callable[[F], F]: ...
+    def tool(
+        self,
+        fn: F | None = None,
+        /,
+        *,
+        name: str = "",
+        denied: Callable[[Ruling], Any] = tool_function.raise_denied,
     ) -> Any:
         """Have a function, sync or async, ruled on each time it is called: `@guard.tool`.
 
-        Denied it raises CallDenied, or gives what `denied` does. All such functions are each other's replacements.
+        Denied it raises CallDenied, or gives what `denied` does. All such functions are each other's
+        replacements.
         """
         if fn is None:
             return lambda given: tool_function.wrap(self, given, name or given.__name__, denied)
@@ -177,7 +191,9 @@ class Guard(GuardLife, LlmRequests):
 
     # ------------------------------------------------------------------ within
 
-    async def _rule(self, call: Call, ask: AskHow, on_hold: "OnHold | None", *, is_request: bool = False) -> Ruling:
+    async def _rule(
+        self, call: Call, ask: AskHow, on_hold: "OnHold | None", *, is_request: bool = False
+    ) -> Ruling:
         at, how = call.at or self._places.here(), ask or self._ask
         try:
             reports = self._now()
@@ -186,10 +202,12 @@ class Guard(GuardLife, LlmRequests):
                 return await decider.rule(call, at, as_gate_asks(how), on_hold, is_request=is_request)
             request = decider.request(call, at, how, on_hold, is_request=is_request)
             return await exchange(reports.home, request, how, Ruling.release, self._passes)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - whatever fails here is ours, and lifts no ruling
             return self._rule_on_fault(call, at, error)
 
-    def _rule_sync(self, call: Call, ask: AskHow, on_hold: "OnHold | None", *, is_request: bool = False) -> Ruling:
+    def _rule_sync(
+        self, call: Call, ask: AskHow, on_hold: "OnHold | None", *, is_request: bool = False
+    ) -> Ruling:
         at, how = call.at or self._places.here(), ask or self._ask
         if self._home is not None and self._home.is_here:
             raise ToolgateError(BLOCKS)
@@ -198,7 +216,7 @@ class Guard(GuardLife, LlmRequests):
             decider = Decider(reports, self._template, self._passes)
             request = decider.request(call, at, how, on_hold, is_request=is_request)
             return exchange_sync(reports.home, request, how, Ruling.release, self._passes)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - whatever fails here is ours, and lifts no ruling
             return self._rule_on_fault(call, at, error)
 
     def _rule_on_fault(self, call: Call, at: At, error: Exception) -> Ruling:

@@ -1,7 +1,7 @@
 """The event loop that owns a guard's gate: that of a thread of its own, or one that the program lends.
 
-A gate lives in one event loop. All threads and loops of a program come here: `start` runs a coroutine here, `do`
-has something done with the gate, in the order in which it was asked for. A fork leaves the loop behind.
+A gate lives in one event loop. All threads and loops of a program come here: `start` runs a coroutine here,
+`do` has something done with the gate, in the order in which it was asked for. A fork leaves the loop behind.
 """
 
 import asyncio
@@ -38,8 +38,8 @@ class Home:
 
     def __init__(self, loop: asyncio.AbstractEventLoop, config: "ToolgateConfig") -> None:
         self.loop, self._config, self._pid = loop, config, os.getpid()
-        self._gate: "Gate | None" = None
-        self._opening: "asyncio.Task[Gate] | None" = None
+        self._gate: Gate | None = None
+        self._opening: asyncio.Task[Gate] | None = None
         self._early: list[Act] = []
         self._thread: threading.Thread | None = None
         self._running: set[asyncio.Task[Any]] = set()
@@ -142,7 +142,9 @@ class Home:
             if self._opening is None:
                 self.keep(self.open())
 
-    def start(self, make: Callable[[], Coroutine[Any, Any, Any]], tell: Callable[[asyncio.Task[Any]], None]) -> None:
+    def start(
+        self, make: Callable[[], Coroutine[Any, Any, Any]], tell: Callable[[asyncio.Task[Any]], None]
+    ) -> None:
         """Run a coroutine here, in the caller's context; `tell` is given its task first. From another thread.
 
         Raises RuntimeError where the loop is closed.
@@ -163,7 +165,8 @@ class Home:
         return task
 
     def wait(self, make: Callable[[], Coroutine[Any, Any, Any]], timeout: float | None = None) -> Any:
-        """The result of a coroutine that runs here, waited for in this thread. Raises what it raises; TimeoutError."""
+        """The result of a coroutine that runs here, waited for in this thread. Raises what it raises;
+        TimeoutError."""
         if self.is_here:
             raise ToolgateError("this would block the event loop that it waits for: await the other form")
         return asyncio.run_coroutine_threadsafe(make(), self.loop).result(timeout)
@@ -180,7 +183,8 @@ class Home:
             await gate.aclose()
 
     def close(self, timeout: float = CLOSE_S) -> None:
-        """End it, from another thread; bounded by `timeout` seconds for writing, and as long for its thread."""
+        """End it, from another thread; bounded by `timeout` seconds for writing, and as long for its
+        thread."""
         if self.is_lost:
             return
         with contextlib.suppress(TimeoutError, RuntimeError):
@@ -191,7 +195,8 @@ class Home:
             self._thread.join(timeout)
 
     def leave_behind(self) -> None:
-        """Keep what belongs to the process that this one was forked from: collecting it would close sockets."""
+        """Keep what belongs to the process that this one was forked from: collecting it would close
+        sockets."""
         _left_behind.append(self)
 
 
@@ -205,5 +210,3 @@ def _do(gate: "Gate", act: Act) -> None:
 def _retrieve(done: "asyncio.Future[Any]") -> None:
     if not done.cancelled():
         done.exception()
-
-

@@ -35,21 +35,21 @@ class GuardLife:
         self._end: weakref.finalize[Any, Any] | None = None
         _guards.add(self)
 
-    async def flush(self, timeout: float = CLOSE_S) -> bool:
-        """Wait until what was reported is written; False where that took longer than `timeout` seconds."""
+    async def flush(self, timeout_s: float = CLOSE_S) -> bool:
+        """Wait until what was reported is written; False where that took longer than `timeout_s` seconds."""
         home = self._home
         if home is None or home.is_lost:
             return True
         if home.is_here:
-            return await _flush(home, timeout)
-        return await exchange(home, lambda _: _flush(home, timeout), None, _drop, ())
+            return await _flush(home, timeout_s)
+        return await exchange(home, lambda _: _flush(home, timeout_s), None, _drop, ())
 
-    def flush_sync(self, timeout: float = CLOSE_S) -> bool:
+    def flush_sync(self, timeout_s: float = CLOSE_S) -> bool:
         """As `flush`, for code that is not async."""
         home = self._home
         if home is None or home.is_lost:
             return True
-        return bool(home.wait(lambda: _flush(home, timeout)))
+        return bool(home.wait(lambda: _flush(home, timeout_s)))
 
     async def aclose(self) -> None:
         """Write what was reported and give the bus back; another call would open it again."""
@@ -118,9 +118,9 @@ class GuardLife:
         self._places.renew()
 
 
-async def _flush(home: Home, timeout: float) -> bool:
+async def _flush(home: Home, timeout_s: float) -> bool:
     gate = home.gate
-    return gate is None or await gate.flush(timeout)
+    return gate is None or await gate.flush(timeout_s)
 
 
 def _drop(_: object) -> None:

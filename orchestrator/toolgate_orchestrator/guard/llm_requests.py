@@ -30,11 +30,12 @@ class LlmRequests(ABC):
     _places: Places
 
     async def rule_request(self, provider: str, model: str = "", **about: Any) -> Ruling:
-        """May this request to an LLM be sent? `ruling.arguments` has provider, model and max_output_tokens to use.
+        """May this request to an LLM be sent? `ruling.arguments` has provider, model and max_output_tokens to
+        use.
 
-        `about` it: `input_tokens` (an estimate), `max_output_tokens`, `purpose`, `models` (what could be asked
-        instead: model by provider), and `at`, `id`, `iteration`, `can`, `answer`, `ask` as of a `Call`. Report by
-        `usage(…, ruling=)`, `ruling.fail` or `ruling.release`.
+        `about` it: `input_tokens` (an estimate), `max_output_tokens`, `purpose`, `models` (what could be
+        asked instead: model by provider), and `at`, `id`, `iteration`, `can`, `answer`, `ask` as of a `Call`.
+        Report by `usage(…, ruling=)`, `ruling.fail` or `ruling.release`.
         """
         return await self._rule(*_request(provider, model, **about), None, is_request=True)
 
@@ -56,13 +57,23 @@ class LlmRequests(ABC):
         ruling: Ruling | None = None,
         **tokens: int,
     ) -> None:
-        """A request to an LLM was answered, and used this; `cost_usd` settles budgets, tokens do where it is not known.
+        """A request to an LLM was answered, and used this; `cost_usd` settles budgets, tokens do where it is
+        not known.
 
         `ruling` is what let it through; `tokens` may name `cache_read_tokens`, `cache_write_tokens` and
         `reasoning_tokens`. Raises CostError for a cost that is no amount.
         """
-        told: dict[str, Any] = {"provider": provider, "input_tokens": input_tokens, "output_tokens": output_tokens}
-        told |= {"total_tokens": input_tokens + output_tokens, "seconds": seconds, "iteration": iteration, **tokens}
+        told: dict[str, Any] = {
+            "provider": provider,
+            "input_tokens": input_tokens,
+            "output_tokens": output_tokens,
+        }
+        told |= {
+            "total_tokens": input_tokens + output_tokens,
+            "seconds": seconds,
+            "iteration": iteration,
+            **tokens,
+        }
         told |= {"model": model} if model else {}
         told |= {"cost_usd": money_text(cost_usd)} if cost_usd is not None else {}
         if (turn := current_turn()) is not None:
@@ -76,10 +87,14 @@ class LlmRequests(ABC):
     def _now(self, *, lend: bool = False) -> Reports: ...
 
     @abstractmethod
-    async def _rule(self, call: Call, ask: AskHow, on_hold: "OnHold | None", *, is_request: bool = False) -> Ruling: ...
+    async def _rule(
+        self, call: Call, ask: AskHow, on_hold: "OnHold | None", *, is_request: bool = False
+    ) -> Ruling: ...
 
     @abstractmethod
-    def _rule_sync(self, call: Call, ask: AskHow, on_hold: "OnHold | None", *, is_request: bool = False) -> Ruling: ...
+    def _rule_sync(
+        self, call: Call, ask: AskHow, on_hold: "OnHold | None", *, is_request: bool = False
+    ) -> Ruling: ...
 
 
 def _request(

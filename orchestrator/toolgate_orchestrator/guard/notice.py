@@ -19,7 +19,9 @@ def check_notice(notice: bool | str) -> str:
     try:
         template.format(tool="", original="", reason="", why="")
     except (KeyError, IndexError, ValueError, AttributeError) as error:
-        raise ConfigError(f"notice= is a text with {{tool}}, {{original}} and {{reason}} in it: {error!r}") from None
+        raise ConfigError(
+            f"notice= is a text with {{tool}}, {{original}} and {{reason}} in it: {error!r}"
+        ) from None
     return template
 
 

@@ -61,7 +61,12 @@ def below(above: At, session: str, agent: str, labels: Mapping[str, str] | None 
 
 
 def under(
-    parent: str, session: str, agent: str, root: str = "", names: Sequence[str] = (), labels: Mapping[str, str] | None = None
+    parent: str,
+    session: str,
+    agent: str,
+    root: str = "",
+    names: Sequence[str] = (),
+    labels: Mapping[str, str] | None = None,
 ) -> At:
     """The place of a session whose parent is not here: its id, and what else is known of those above."""
     root = root or parent
@@ -72,7 +77,8 @@ def under(
 def hand_over(at: At, to: str, *, lineage: bool = True) -> At:
     """The place of the agent that takes over in this session.
 
-    What those may not do who handed over, it may not either; without `lineage` it counts as who was here first.
+    What those may not do who handed over, it may not either; without `lineage` it counts as who was here
+    first.
     """
     names = at.names
     before = tuple(name for name in names if name != to) if lineage else names[:-1]

@@ -36,9 +36,7 @@ class Places:
         """The place of the turn or tool that this is part of; else of a session that is this guard's own."""
         return turn_place() or self.find(self._own, self._config.agent, None, None)
 
-    def find(
-        self, session: str, agent: str, parent: At | str | None, labels: Mapping[str, str] | None
-    ) -> At:
+    def find(self, session: str, agent: str, parent: At | str | None, labels: Mapping[str, str] | None) -> At:
         """As `Guard.at`."""
         at = self._place(session, agent, parent, labels)
         with self._lock:
@@ -57,7 +55,9 @@ class Places:
             _remember(self._known, at.session, now)
         return now
 
-    def _place(self, session: str, agent: str, parent: At | str | None, labels: Mapping[str, str] | None) -> At:
+    def _place(
+        self, session: str, agent: str, parent: At | str | None, labels: Mapping[str, str] | None
+    ) -> At:
         if parent is None:
             runs = tool_place()
             if runs is None:
@@ -83,7 +83,9 @@ class Places:
         return under(parent or session, session, agent, config.root_session, config.lineage, labels)
 
 
-def _remember(kept: "OrderedDict[str, At] | OrderedDict[str, tuple[str, ...]]", key: str, value: object) -> None:
+def _remember(
+    kept: "OrderedDict[str, At] | OrderedDict[str, tuple[str, ...]]", key: str, value: object
+) -> None:
     kept[key] = value  # type: ignore[assignment] # either, with its own kind of value
     kept.move_to_end(key)
     while len(kept) > MAX_SESSIONS:

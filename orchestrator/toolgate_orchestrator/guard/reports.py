@@ -1,7 +1,8 @@
-"""What becomes of a call that may run, as the facts that the loops write: so budgets settle, and slots are free.
+"""What becomes of a call that may run, as the facts that the loops write: so budgets settle, and slots are
+free.
 
-    succeed ─▶ tool:post (usage, of a request to an LLM)     fail ─▶ tool:error (provider:error)
-    release ─▶ tool:unused                                   nothing, and forgotten ─▶ as a failure, and counted
+succeed ─▶ tool:post (usage, of a request to an LLM)     fail ─▶ tool:error (provider:error) release ─▶
+tool:unused                                   nothing, and forgotten ─▶ as a failure, and counted
 """
 
 from collections.abc import Callable, Mapping
@@ -49,7 +50,9 @@ def micro_units(cost: Cost | None) -> int | None:
         return None
     found = micro(cost)
     if found is None:
-        raise CostError(f"cost= is an amount of money (Decimal('0.02'), '0.02', 0.02), not {type(cost).__name__}")
+        raise CostError(
+            f"cost= is an amount of money (Decimal('0.02'), '0.02', 0.02), not {type(cost).__name__}"
+        )
     return found
 
 

@@ -56,9 +56,16 @@ class Ruling:
     )
 
     def __init__(
-        self, call: Call, at: At, reports: Reports, decision: "Decision | None", template: str = "", reason: str = ""
+        self,
+        call: Call,
+        at: At,
+        reports: Reports,
+        decision: "Decision | None",
+        template: str = "",
+        reason: str = "",
     ) -> None:
-        """`decision` None: nobody was asked, and the call runs, unless there is a `reason` why it must not."""
+        """`decision` None: nobody was asked, and the call runs, unless there is a `reason` why it must
+        not."""
         self.call, self.at, self._reports, self.decision = call, at, reports, decision
         self.outcome: Literal["continue", "modify", "deny", "ask"] = "deny" if reason else "continue"
         """`ask`: a person's answer is to come (`token`)."""
@@ -111,7 +118,10 @@ class Ruling:
     def fact(self) -> dict[str, Any]:
         """What each fact about this call tells of it."""
         call, decision = self.call, self.decision
-        told: dict[str, Any] = {"tool": shown_name(self.tool, call.tools or (call.tool,)), "tool_call_id": call.id}
+        told: dict[str, Any] = {
+            "tool": shown_name(self.tool, call.tools or (call.tool,)),
+            "tool_call_id": call.id,
+        }
         if self.id:
             told["decision_id"] = self.id
         if decision is not None and (grants := decision.grants):
@@ -119,7 +129,8 @@ class Ruling:
         return told
 
     def succeed(self, result: Any = None, *, cost: Cost | None = None) -> None:
-        """It ran, and gave this. `cost` in units of the currency; else the guard's `cost` reads it of the result.
+        """It ran, and gave this. `cost` in units of the currency; else the guard's `cost` reads it of the
+        result.
 
         Raises CostError for a cost that is no amount.
         """

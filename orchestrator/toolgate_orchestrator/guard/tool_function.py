@@ -1,4 +1,5 @@
-"""Any function as a tool that is ruled on: its parameters are the arguments, its guard's other tools may replace it."""
+"""Any function as a tool that is ruled on: its parameters are the arguments, its guard's other tools may
+replace it."""
 
 import functools
 import inspect
@@ -57,7 +58,10 @@ def schema_of(signature: inspect.Signature) -> dict[str, Any]:
     """JSON Schema of a function's arguments, as far as its signature tells."""
     named = [one for one in signature.parameters.values() if one.kind is not one.VAR_KEYWORD]
     properties = {
-        one.name: {"type": _JSON_TYPES[one.annotation]} if isinstance(one.annotation, type) and one.annotation in _JSON_TYPES else {} for one in named
+        one.name: {"type": _JSON_TYPES[one.annotation]}
+        if isinstance(one.annotation, type) and one.annotation in _JSON_TYPES
+        else {}
+        for one in named
     }
     return {
         "type": "object",

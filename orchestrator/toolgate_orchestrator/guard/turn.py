@@ -13,13 +13,14 @@ from toolgate_orchestrator.guard.place import At
 from toolgate_orchestrator.guard.reports import TURN, Reports
 
 OnStop = Callable[[bool], object]
-"""Told that an operator ends a turn: at once (True), or after the tools that run. Called in the gate's thread."""
+"""Told that an operator ends a turn: at once (True), or after the tools that run. Called in the gate's
+thread."""
 LOOP: Final = "guard"
 """What its fact names as the loop."""
 STOPPED: Final = "an operator has stopped this agent"
 
 
-class Turn:
+class AgentTurn:
     """A turn, from entering it to leaving it; `Guard.turn` makes it. Enter it once.
 
     An operator's stop is handed to `stop`, in another thread. Without one, the next call that is asked about
@@ -91,6 +92,11 @@ class Turn:
 
     def _cancel(self) -> None:
         task = self._task
-        if task is not None and not task.done() and not self._cancelled and task is not asyncio.current_task():
+        if (
+            task is not None
+            and not task.done()
+            and not self._cancelled
+            and task is not asyncio.current_task()
+        ):
             self._cancelled = True
             task.cancel()

@@ -1,7 +1,14 @@
 """The mix of `toolgate bench`: what its calls are, what has to come of them, and that a wrong one is seen."""
 
 import pytest
-from toolgate_orchestrator.commands.bench.mix import SIZES, Answer, Call, Mix, find_fault, name_schedulers
+from toolgate_orchestrator.commands.bench.mix import (
+    SIZES,
+    Answer,
+    Mix,
+    MixedCall,
+    find_fault,
+    name_schedulers,
+)
 from toolgate_orchestrator.commands.bench.peer_rules import encode
 
 pytestmark = pytest.mark.pure
@@ -46,5 +53,5 @@ def test_an_answer_that_is_wrong_in_anything_is_a_fault(outcome: str, change: di
     assert f"call {call.number} " in (find_fault(call, wrong) or "")
 
 
-def _first(outcome: str) -> Call:
+def _first(outcome: str) -> MixedCall:
     return next(call for call in Mix(NAMES).take(64) if call.expected.outcome == outcome)

@@ -4,7 +4,7 @@ import time
 
 import pytest
 from toolgate_orchestrator.commands.bench.measure import Contender
-from toolgate_orchestrator.commands.bench.mix import Answer, Call, Mix
+from toolgate_orchestrator.commands.bench.mix import Answer, Mix, MixedCall
 from toolgate_orchestrator.commands.bench.open_loop import OpenRow, Schedule, run_at_rate
 
 pytestmark = pytest.mark.pure
@@ -25,7 +25,7 @@ def test_calls_over_the_limit_are_late() -> None:
 async def test_calls_begin_when_they_are_due_though_earlier_ones_are_not_decided() -> None:
     stall_s = 0.1
 
-    async def decide(call: Call) -> Answer:
+    async def decide(call: MixedCall) -> Answer:
         if call.number == 1:
             time.sleep(stall_s)  # the whole loop waits, and with it the calls that are due
         return call.expected

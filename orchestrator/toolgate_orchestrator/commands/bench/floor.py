@@ -17,7 +17,7 @@ from toolgate_bus.transport.redis.connection import open_link
 from toolgate_bus.transport.redis.link import Link, pack_command
 
 from toolgate_orchestrator.commands.bench.measure import Contender
-from toolgate_orchestrator.commands.bench.mix import SIZES, Call
+from toolgate_orchestrator.commands.bench.mix import SIZES, MixedCall
 from toolgate_orchestrator.commands.bench.processes import run_answering, start_processes
 
 _ID_BYTES = 16
@@ -48,7 +48,7 @@ class Floor:
         self._write.drop()
         self._read.drop()
 
-    async def ask(self, _call: Call) -> None:
+    async def ask(self, _call: MixedCall) -> None:
         """One round to all streams."""
         self._seq += 1
         id_ = self._seq.to_bytes(_ID_BYTES, "big")

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from toolgate_bus.errors import ToolgateError
 
-from toolgate_orchestrator.commands.bench.mix import Answer, Call, find_fault
+from toolgate_orchestrator.commands.bench.mix import Answer, MixedCall, find_fault
 
 KINDS: Final = ("gate", "server", "schedulers")
 """Of processes: who asks, what carries, who answers."""
@@ -28,7 +28,7 @@ class Contender:
     """One way to have calls decided: Toolgate, the floor, a peer."""
 
     name: str
-    decide: Callable[[Call], Awaitable[Answer | None]]
+    decide: Callable[[MixedCall], Awaitable[Answer | None]]
     """None from the floor, which decides nothing."""
     pids: Pids
     """Process ids by kind."""
@@ -96,13 +96,13 @@ def quantile(ordered: Sequence[float], part: float) -> float:
     return ordered[min(len(ordered) - 1, int(len(ordered) * part))]
 
 
-async def run_block(side: Contender, calls: Sequence[Call], in_flight: int) -> Sample:
+async def run_block(side: Contender, calls: Sequence[MixedCall], in_flight: int) -> Sample:
     """Decide all calls, so many at a time; making and checking them takes no time of it.
 
     Raises WrongVerdictError.
     """
     latencies: list[float] = []
-    answers: list[tuple[Call, Answer | None]] = []
+    answers: list[tuple[MixedCall, Answer | None]] = []
     rest, decide, clock = iter(calls), side.decide, time.perf_counter
 
     async def lane() -> None:
@@ -138,7 +138,7 @@ async def give_up_late(side: Contender) -> AsyncIterator[None]:
         ) from None
 
 
-def check(side: Contender, answers: Sequence[tuple[Call, Answer | None]]) -> None:
+def check(side: Contender, answers: Sequence[tuple[MixedCall, Answer | None]]) -> None:
     """Raise WrongVerdictError for the first answer that is not as it has to be."""
     for call, answer in sorted(answers, key=lambda one: one[0].number):
         if answer is not None and (fault := find_fault(call, answer)):

@@ -39,7 +39,7 @@ class Answer(NamedTuple):
     """Verdicts that the decision rests on, both phases together."""
 
 
-class Call(NamedTuple):
+class MixedCall(NamedTuple):
     """One tool call, and what has to come of it."""
 
     number: int
@@ -72,16 +72,16 @@ class Mix:
         self._text = (_WORDS * (length // len(_WORDS) + 1))[:length]
         self._number = 0
 
-    def take(self, count: int) -> list[Call]:
+    def take(self, count: int) -> list[MixedCall]:
         """The next calls."""
         return list(self._calls(count))
 
-    def _calls(self, count: int) -> Iterator[Call]:
+    def _calls(self, count: int) -> Iterator[MixedCall]:
         for _ in range(count):
             self._number += 1
             yield self._call(self._number)
 
-    def _call(self, number: int) -> Call:
+    def _call(self, number: int) -> MixedCall:
         tool = TOOLS[number % (len(TOOLS) - 1)]
         given = {
             "query": self._text,
@@ -95,13 +95,13 @@ class Mix:
         if number % DENY_EVERY == DENY_EVERY - 1:
             by = self._schedulers[number // DENY_EVERY % count]
             given |= {"rule": "deny", "by": by}
-            return Call(number, tool, given, Answer("deny", "", {}, reason_of(by, given), 1))
+            return MixedCall(number, tool, given, Answer("deny", "", {}, reason_of(by, given), 1))
         if number % MODIFY_EVERY == MODIFY_EVERY // 2:
             by = self._schedulers[number // MODIFY_EVERY % count]
             given |= {"rule": "modify", "by": by}
             answer = Answer("modify", REPLACEMENT, replace(given), reason_of(by, given), 2 * count - 1)
-            return Call(number, tool, given, answer)
-        return Call(number, tool, given, Answer("continue", tool, given, None, count))
+            return MixedCall(number, tool, given, answer)
+        return MixedCall(number, tool, given, Answer("continue", tool, given, None, count))
 
 
 def reason_of(name: str, given: dict[str, Any]) -> str:
@@ -120,7 +120,7 @@ def to_answer(decision: Any) -> Answer:
     return Answer(decision.outcome, decision.tool_name, decision.tool_input, decision.reason, heard)
 
 
-def find_fault(call: Call, found: Answer) -> str | None:
+def find_fault(call: MixedCall, found: Answer) -> str | None:
     """What is wrong with an answer, None where it is as it has to be."""
     expected = call.expected
     pairs: list[tuple[str, Any, Any]] = [

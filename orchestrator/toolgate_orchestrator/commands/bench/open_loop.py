@@ -24,7 +24,7 @@ from toolgate_orchestrator.commands.bench.comparison import (
     open_sides,
 )
 from toolgate_orchestrator.commands.bench.measure import Contender, check, give_up_late, quantile, run_block
-from toolgate_orchestrator.commands.bench.mix import SIZES, Answer, Call, Mix
+from toolgate_orchestrator.commands.bench.mix import SIZES, Answer, Mix, MixedCall
 
 LATE_S: Final = 0.05
 """From when it was due: a call that is decided after that counts as late."""
@@ -77,11 +77,11 @@ def _figures(latencies: Sequence[float]) -> dict[str, Any]:
     return {"decisions": len(ordered), **parts, "max_us": round(ordered[-1] * 1e6, 1), "late": late}
 
 
-async def run_at_rate(side: Contender, calls: Sequence[Call], rate: float) -> list[float]:
+async def run_at_rate(side: Contender, calls: Sequence[MixedCall], rate: float) -> list[float]:
     """Decide each call when it is due; gives the latencies. Raises WrongVerdictError."""
     loop, clock = asyncio.get_running_loop(), time.perf_counter
     ends: dict[int, float] = {}
-    answers: list[tuple[Call, Answer | None]] = []
+    answers: list[tuple[MixedCall, Answer | None]] = []
     tasks: set[asyncio.Task[None]] = set()
     all_begun = loop.create_future()
 

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 from toolgate_bus.errors import CodecError
 from toolgate_bus.protocol.packing import pack, unpack
 
-from toolgate_orchestrator.commands.bench.mix import REPLACEMENT, TOOLS, Answer, Call, reason_of, replace
+from toolgate_orchestrator.commands.bench.mix import REPLACEMENT, TOOLS, Answer, MixedCall, reason_of, replace
 
 Ask = Callable[[bytes, Sequence[str]], Awaitable[Sequence[tuple[str, bytes]]]]
 """Carries a question to these schedulers; gives their names and answers."""
@@ -28,7 +28,7 @@ class PeerVerdict(NamedTuple):
     arguments: dict[str, Any] | None = None
 
 
-def encode(call: Call, phase: str, tool: str, given: dict[str, Any]) -> bytes:
+def encode(call: MixedCall, phase: str, tool: str, given: dict[str, Any]) -> bytes:
     """A question: the fields that Toolgate's have."""
     return pack(
         {
@@ -100,7 +100,7 @@ def find_winner(answers: Sequence[tuple[str, bytes]]) -> PeerVerdict | None:
     return winner
 
 
-async def decide(ask: Ask, schedulers: Sequence[str], call: Call) -> Answer:
+async def decide(ask: Ask, schedulers: Sequence[str], call: MixedCall) -> Answer:
     """Have all rule on a call, and on its replacement all but the author."""
     answers = await ask(encode(call, "select", call.tool_name, call.tool_input), schedulers)
     heard, winner = len(answers), find_winner(answers)

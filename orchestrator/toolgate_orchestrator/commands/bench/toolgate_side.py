@@ -10,7 +10,7 @@ from toolgate_bus.server.embedded import Server
 from toolgate_bus.server.settings import BusSettings
 
 from toolgate_orchestrator.commands.bench.measure import Contender
-from toolgate_orchestrator.commands.bench.mix import SCHEDULER, TOOLS, Answer, Call, to_answer
+from toolgate_orchestrator.commands.bench.mix import SCHEDULER, TOOLS, Answer, MixedCall, to_answer
 from toolgate_orchestrator.commands.bench.processes import READY_S, read_line, start_processes
 from toolgate_orchestrator.commands.host.scheduler_processes import SchedulerSpec, scheduler_processes
 from toolgate_orchestrator.gate.gate import Gate
@@ -66,7 +66,7 @@ async def open_gate(bus: BusSettings, names: Sequence[str]) -> AsyncIterator[Gat
 def side_of(name: str, gate: Gate, server: Server, schedulers: Sequence[int]) -> Contender:
     """A gate and the processes of its schedulers, to be measured."""
 
-    async def decide(call: Call) -> Answer:
+    async def decide(call: MixedCall) -> Answer:
         decision = await gate.decide(
             call.tool_name, call.tool_input, TOOLS, session=call.session, tool_call_id=call.tool_call_id
         )
