@@ -22,7 +22,7 @@ OTHERS = re.compile(
     "need|feed|embed|proceed|exceed|succeed|speed|shed|seed"
 )
 """Nouns and verbs that only look so."""
-PUBLIC = frozenset({"LoopStreaming", "ProviderScripted", "ToolSelecting", "NotAsked"})
+PUBLIC = frozenset({"LoopStreaming", "ProviderScripted", "Ruling", "ToolSelecting", "NotAsked"})
 """Names of the contract and of plug-ins: others look for them."""
 MAX_SHARE = 0.01
 """Of functions: properties that read as adjectives (`allowed`, `cancelled`), and the kernel's own words."""

@@ -3,8 +3,8 @@
 - ToolgateError
   - ConfigError      the user's file or option is wrong: say so and stop
   - NoServer         no bus to join: start one or name one
-  - CallDenied       a call may not run: its words are for the LLM
-  - TurnStopped      an operator ends an agent's turn: end it
+  - CallDenial       a call may not run: its words are for the LLM
+  - TurnStop         an operator ends an agent's turn: end it
   - CodecError       bytes from elsewhere are bad: count, acknowledge, drop; never raise into a loop
   - TransportError   the bus did not do it: try again later
     - BusDown        there is no connection now: rule by `on_bus_down`
@@ -41,11 +41,11 @@ class CodecError(ToolgateError):
         self.reason: BadReason = reason
 
 
-class CallDenied(ToolgateError):  # noqa: N818 - a ruling, not a fault
+class CallDenial(ToolgateError):  # noqa: N818 - a ruling, not a fault
     """A call may not run; the text is what the LLM is told."""
 
 
-class TurnStopped(ToolgateError):  # noqa: N818 - somebody's wish, not a fault
+class TurnStop(ToolgateError):  # noqa: N818 - somebody's wish, not a fault
     """An operator ends this agent's turn."""
 
 

@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from toolgate_bus.errors import CallDenied, TurnStopped
+    from toolgate_bus.errors import CallDenial, TurnStop
     from toolgate_bus.protocol.events import AskUser, Decision, ToolSelecting
 
     from toolgate_orchestrator.gate.config import RedactConfig, SchedulerLimits, ToolgateConfig
@@ -29,7 +29,7 @@ __all__ = [
     "AskUser",
     "At",
     "Call",
-    "CallDenied",
+    "CallDenial",
     "Decision",
     "Gate",
     "Guard",
@@ -40,7 +40,7 @@ __all__ = [
     "SchedulerLimits",
     "ToolSelecting",
     "ToolgateConfig",
-    "TurnStopped",
+    "TurnStop",
     "current_call",
 ]
 
@@ -50,7 +50,7 @@ _HERE: Final = {
         ("RedactConfig", "SchedulerLimits", "ToolgateConfig"), "toolgate_orchestrator.gate.config"
     ),
     **dict.fromkeys(("AskUser", "Decision", "ToolSelecting"), "toolgate_bus.protocol.events"),
-    **dict.fromkeys(("CallDenied", "TurnStopped"), "toolgate_bus.errors"),
+    **dict.fromkeys(("CallDenial", "TurnStop"), "toolgate_bus.errors"),
     "At": "toolgate_orchestrator.guard.place",
     "Call": "toolgate_orchestrator.guard.call",
     "Guard": "toolgate_orchestrator.guard.guard",

@@ -1,6 +1,6 @@
 """What runs here: the place of the tool that runs in this task or thread, and of the turn it belongs to.
 
-Context variables: right in tasks, in `asyncio.to_thread`, in frameworks that copy the context for their
+Context variables: right in tasks, in the threads of asyncio, in frameworks that copy the context for their
 threads; in a thread that was started bare, `contextvars.copy_context().run` brings them along.
 """
 

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from toolgate_bus.errors import TurnStopped
+from toolgate_bus.errors import TurnStop
 from toolgate_bus.protocol.llm import LLM, names_llm
 
 from toolgate_orchestrator.gate.capabilities import ALL
@@ -45,11 +45,11 @@ class Decider:
         *,
         is_request: bool,
     ) -> Ruling:
-        """The ruling on a call; raises TurnStopped, ConfigError, and CancelledError, which withdraws the
+        """The ruling on a call; raises TurnStop, ConfigError, and CancelledError, which withdraws the
         question."""
         if names_llm(call.tool) and not is_request:
             return self.refuse(call, at, NO_TOOL)
-        if (stopped := self._stopped(call, at)) is not None:
+        if (stopped := self._find_stop(call, at)) is not None:
             return stopped
         gate = await self._reports.home.open()
         presences = self._reports.presences
@@ -64,10 +64,10 @@ class Decider:
         finally:
             tool, arguments = (ruling.tool, ruling.arguments) if ruling is not None else (call.tool, {})
             presences.end_decision(at, call.id, tool, arguments, allowed=allowed)
-        if allowed and (stopped := self._stopped(call, at, ruling)) is not None:
+        if allowed and (stopped := self._find_stop(call, at, ruling)) is not None:
             return stopped
         if allowed and ruling.id:
-            gate.note(TOOL_SELECTED, _selected(ruling))
+            gate.note(TOOL_SELECTED, _describe_selection(ruling))
         return ruling
 
     async def _decide(
@@ -101,18 +101,18 @@ class Decider:
         """A denial of the guard's own, which nobody was asked about."""
         return Ruling(call, at, self._reports, None, reason=reason)
 
-    def _stopped(self, call: Call, at: At, ruling: Ruling | None = None) -> Ruling | None:
+    def _find_stop(self, call: Call, at: At, ruling: Ruling | None = None) -> Ruling | None:
         stop = self._reports.presences.stop_of(at)
         if stop is None:
             return None
         if ruling is not None:
             ruling.release()
         if stop == "raise":
-            raise TurnStopped(STOPPED)
+            raise TurnStop(STOPPED)
         return self.refuse(call, at, STOPPED)
 
 
-def _selected(ruling: Ruling) -> dict[str, Any]:
+def _describe_selection(ruling: Ruling) -> dict[str, Any]:
     at, call = ruling.at, ruling.call
     source = "scheduler" if ruling.replaced else "llm"
     told = {

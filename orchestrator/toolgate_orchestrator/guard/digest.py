@@ -57,7 +57,7 @@ def _is_plain(result: Any) -> bool:
     return True
 
 
-def told_of(result: Any) -> Mapping[str, str]:
+def describe_result(result: Any) -> Mapping[str, str]:
     """`digest` of a result, where there is one."""
     found = digest_of(result)
     return {} if found is None else {"digest": found}

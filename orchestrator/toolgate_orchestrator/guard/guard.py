@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, overload
 
-from toolgate_bus.errors import ConfigError, ToolgateError, TurnStopped
+from toolgate_bus.errors import ConfigError, ToolgateError, TurnStop
 
 from toolgate_orchestrator.guard import tool_function
 from toolgate_orchestrator.guard.answer import AskHow, as_gate_asks
@@ -105,7 +105,7 @@ class Guard(GuardLife, LlmRequests):
         """May this call run? Report what became of it by the ruling. `ask` counts here in place of the
         guard's.
 
-        `on_hold` is told who holds it, in the gate's thread. Raises TurnStopped where an operator ended the
+        `on_hold` is told who holds it, in the gate's thread. Raises TurnStop where an operator ended the
         turn, ConfigError where the gate cannot be opened as it is set up, and what `ask` lets pass.
         """
         return await self._rule(call, ask, on_hold)
@@ -136,7 +136,7 @@ class Guard(GuardLife, LlmRequests):
                 result = await _finish(execute(ruling.tool, ruling.arguments))
         except BaseException as error:
             ruling.fail(error)
-            if failed is None or not isinstance(error, Exception) or isinstance(error, TurnStopped):
+            if failed is None or not isinstance(error, Exception) or isinstance(error, TurnStop):
                 raise
             return await _finish(failed(error, ruling))
         ruling.succeed(result)
@@ -160,7 +160,7 @@ class Guard(GuardLife, LlmRequests):
                 result = _finish_sync(execute(ruling.tool, ruling.arguments))
         except BaseException as error:
             ruling.fail(error)
-            if failed is None or not isinstance(error, Exception) or isinstance(error, TurnStopped):
+            if failed is None or not isinstance(error, Exception) or isinstance(error, TurnStop):
                 raise
             return failed(error, ruling)
         ruling.succeed(result)
@@ -182,7 +182,7 @@ class Guard(GuardLife, LlmRequests):
     ) -> Any:
         """Have a function, sync or async, ruled on each time it is called: `@guard.tool`.
 
-        Denied it raises CallDenied, or gives what `denied` does. All such functions are each other's
+        Denied it raises CallDenial, or gives what `denied` does. All such functions are each other's
         replacements.
         """
         if fn is None:
@@ -221,7 +221,7 @@ class Guard(GuardLife, LlmRequests):
 
     def _rule_on_fault(self, call: Call, at: At, error: Exception) -> Ruling:
         """The guard itself failed: nobody may gain by it where somebody must be asked."""
-        if isinstance(error, (ConfigError, TurnStopped, *self._passes)):
+        if isinstance(error, (ConfigError, TurnStop, *self._passes)):
             raise error
         from toolgate_orchestrator.gate.faults import note_fault  # late: nothing fails as a rule
 

@@ -24,7 +24,7 @@ class Stoppable(Protocol):
         """End it, at once or after the tools that run; must not block."""
 
 
-class _Seen:
+class _Entry:
     """One session that is shown."""
 
     def __init__(self, at: At) -> None:
@@ -47,13 +47,13 @@ class Presences:
     """All of them. Its methods are called in the gate's loop, `stop_of` anywhere."""
 
     def __init__(self) -> None:
-        self._seen: dict[str, _Seen] = {}
+        self._seen: dict[str, _Entry] = {}
 
     def enter(self, gate: "Gate", at: At, turn: Stoppable) -> None:
         """A turn begins."""
         seen = self._seen.get(at.session)
         if seen is None:
-            seen = self._seen[at.session] = _Seen(at)
+            seen = self._seen[at.session] = _Entry(at)
             seen.ends.callback(gate.enter(seen.presence))
             seen.ends.enter_context(seen.presence.turn())
         seen.turns.append(turn)

@@ -16,7 +16,7 @@ from toolgate_bus.telemetry.definitions import OTHER
 from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_bus.telemetry.logging import where
 
-from toolgate_orchestrator.guard.digest import told_of
+from toolgate_orchestrator.guard.digest import describe_result
 from toolgate_orchestrator.guard.home import Home
 from toolgate_orchestrator.guard.place import At
 from toolgate_orchestrator.guard.presences import Presences
@@ -94,7 +94,7 @@ class Reports:
                 told = None
         else:
             told = micro_units(cost)
-        return {"success": True, **told_of(result), **({} if told is None else {"cost": told})}
+        return {"success": True, **describe_result(result), **({} if told is None else {"cost": told})}
 
     @staticmethod
     def failure(error: BaseException | str) -> dict[str, Any]:
@@ -113,6 +113,6 @@ class Reports:
             return {"error": name_of(error)}
 
 
-def shown_name(tool: str, tools: Any) -> str:
+def label_of(tool: str, tools: Any) -> str:
     """A tool's name as facts tell it: an LLM may name anything."""
     return tool if tool in tools or tool == LLM_REQUEST else OTHER

@@ -19,9 +19,9 @@ from toolgate_orchestrator.guard.reports import (
     USAGE,
     Cost,
     Reports,
+    label_of,
     micro_units,
     money_text,
-    shown_name,
 )
 from toolgate_orchestrator.turn.refusal import reason_of, refuse_request, refuse_tool
 
@@ -110,7 +110,7 @@ class Ruling:
         return self.outcome == "ask"
 
     @property
-    def reported(self) -> bool:
+    def is_reported(self) -> bool:
         """Whether it was told what became of it, or there is nothing to tell."""
         return not self._open
 
@@ -119,7 +119,7 @@ class Ruling:
         """What each fact about this call tells of it."""
         call, decision = self.call, self.decision
         told: dict[str, Any] = {
-            "tool": shown_name(self.tool, call.tools or (call.tool,)),
+            "tool": label_of(self.tool, call.tools or (call.tool,)),
             "tool_call_id": call.id,
         }
         if self.id:

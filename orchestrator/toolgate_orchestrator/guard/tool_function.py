@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from toolgate_bus.errors import CallDenied
+from toolgate_bus.errors import CallDenial
 
 from toolgate_orchestrator.guard.call import Call
 from toolgate_orchestrator.guard.ruling import Ruling
@@ -20,7 +20,7 @@ _JSON_TYPES = {str: "string", int: "integer", float: "number", bool: "boolean", 
 
 def raise_denied(ruling: Ruling) -> Any:
     """What a denied call of such a function does, unless it is said otherwise."""
-    raise CallDenied(ruling.refusal)
+    raise CallDenial(ruling.refusal)
 
 
 def wrap(guard: "Guard", fn: F, name: str, denied: Callable[[Ruling], Any]) -> F:
@@ -43,15 +43,15 @@ def wrap(guard: "Guard", fn: F, name: str, denied: Callable[[Ruling], Any]) -> F
 
     if inspect.iscoroutinefunction(fn):
 
-        async def ruled(*args: Any, **kwargs: Any) -> Any:
+        async def rule_and_run(*args: Any, **kwargs: Any) -> Any:
             return await guard.run(call_of(args, kwargs), execute, denied=denied)
 
-        return functools.wraps(fn)(ruled)  # type: ignore[return-value] # the same function to its callers
+        return functools.wraps(fn)(rule_and_run)  # type: ignore[return-value] # the same function to its callers
 
-    def ruled_sync(*args: Any, **kwargs: Any) -> Any:
+    def rule_and_run_sync(*args: Any, **kwargs: Any) -> Any:
         return guard.run_sync(call_of(args, kwargs), execute, denied=denied)
 
-    return functools.wraps(fn)(ruled_sync)  # type: ignore[return-value] # as above
+    return functools.wraps(fn)(rule_and_run_sync)  # type: ignore[return-value] # as above
 
 
 def schema_of(signature: inspect.Signature) -> dict[str, Any]:

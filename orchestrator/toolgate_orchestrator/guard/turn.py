@@ -6,7 +6,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Final, Self
 
-from toolgate_bus.errors import TurnStopped
+from toolgate_bus.errors import TurnStop
 
 from toolgate_orchestrator.guard.context import enter_turn
 from toolgate_orchestrator.guard.place import At
@@ -24,8 +24,8 @@ class AgentTurn:
     """A turn, from entering it to leaving it; `Guard.turn` makes it. Enter it once.
 
     An operator's stop is handed to `stop`, in another thread. Without one, the next call that is asked about
-    raises TurnStopped, and a task of asyncio is cancelled where all is to end at once; leaving the turn then
-    raises TurnStopped.
+    raises TurnStop, and a task of asyncio is cancelled where all is to end at once; leaving the turn then
+    raises TurnStop.
     """
 
     def __init__(self, at: At, reports: Reports, stop: OnStop | None = None) -> None:
@@ -66,10 +66,10 @@ class AgentTurn:
             self._task.uncancel()
         self._tell(error)
         if ended_by_us:
-            raise TurnStopped(STOPPED) from None
+            raise TurnStop(STOPPED) from None
 
     def _tell(self, error: BaseException | None) -> None:
-        stopped = self.stopping or isinstance(error, TurnStopped)
+        stopped = self.stopping or isinstance(error, TurnStop)
         cancelled = stopped or (error is not None and not isinstance(error, Exception))
         status = "cancelled" if cancelled else "error" if error is not None else "completed"
         told: dict[str, Any] = {"loop": LOOP, "status": status, "iterations": self.iterations}
