@@ -48,10 +48,19 @@ MUTANTS = (
         "law 6",
         "a denial after its round counts for nothing",
         f"{ORCHESTRATOR}/gate/pending.py",
-        "and self.call.object_to(heard):",
+        "and self._object(heard):",
         "and False:",
         "../orchestrator/gate/test_admission.py"
         "::test_a_denial_that_comes_after_its_round_and_before_the_decision_denies",
+    ),
+    Mutant(
+        "law 6",
+        "a denial by another replica of one that had agreed counts for nothing",
+        f"{ORCHESTRATOR}/gate/client.py",
+        "if before is None or not before.object_late(scheduler, item, now):",
+        "if True:",
+        "../orchestrator/gate/test_admission.py"
+        "::test_a_denial_by_another_replica_of_who_had_agreed_denies_until_the_decision",
     ),
     Mutant(
         "law 6",

@@ -307,7 +307,9 @@ class GateClient:
                 self.breaker.record_answer(scheduler)
                 self.absence.mark_alive((scheduler,))
         elif question is None and self.table.is_repeat(key, scheduler):
-            metrics.count(metrics.REPEATED, scheduler)  # everyone had answered: it says the same twice
+            before = self.table.goes_on(key)
+            if before is None or not before.object_late(scheduler, item, now):
+                metrics.count(metrics.REPEATED, scheduler)  # everyone had answered: it says the same twice
         else:
             metrics.count(metrics.BAD_MESSAGES, scheduler, "unsolicited")
         return None

@@ -84,8 +84,10 @@ class Dispatcher:
         A bus that went away since the first round is waited for.
         """
         loop, client, phase = self.table.loop, self._client, asking.phase
-        if phase != "select" and client is not None and not client.up:
-            await client.reachable(patience)
+        if phase != "select":
+            self.go_on(call)
+            if client is not None and not client.up:
+                await client.reachable(patience)
         now = time.monotonic()
         asked, awaited = audience.names, audience.required
         if client is None or not client.breaker.calm or audience.absent:
@@ -132,6 +134,7 @@ class Dispatcher:
             if asked and client is not None:
                 self._settle(client, question, closed, patience)
             call.heard += closed.heard
+            call.rounds += (question,)
             if phase == ADMIT and not closed.denied:
                 call.admitted += (question,)
             everybody = asked == audience.names and not call.passed_over  # (who is probed was asked, too)
@@ -140,6 +143,16 @@ class Dispatcher:
             if closed.silent:
                 call.silent += tuple(name for name in closed.silent if name not in call.silent)
         return closed
+
+    def go_on(self, call: DecisionState) -> None:
+        """A call is about to be waited for after a round: whoever was asked may still deny it."""
+        call.goes_on = True
+        self.table.keep(call.rounds)
+
+    def end(self, call: DecisionState) -> None:
+        """A call is decided."""
+        if call.goes_on:
+            self.table.forget(call.rounds)
 
     def _write(self, call: DecisionState, asking: ToolQuestion) -> bytes:
         """The body of a question; what was kept back in it is kept with the call."""

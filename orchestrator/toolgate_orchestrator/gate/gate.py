@@ -300,6 +300,7 @@ class Gate:
                     return await self._decide(call, local, ask)
             return await self._decide(call, local, ask)
         finally:
+            self._asking.end(call)
             DECISION.reset(before)
 
     async def _decide(
@@ -333,6 +334,7 @@ class Gate:
 
     async def _wait_while_paused(self, call: DecisionState) -> None:
         if self._client is not None and self._client.pauses.standing:
+            self._asking.go_on(call)
             await wait_while_paused(self._client.pauses, call, self.note)
 
     async def _rule(self, call: DecisionState, local: LocalScheduler | None, ask: Ask | None) -> RulingResult:
@@ -401,6 +403,7 @@ class Gate:
             if ruling.winner is not None:
                 question = ruling.replacement(question, self._ttl_ms)
             call.report_waits(self.note)
+            self._asking.go_on(call)
             try:
                 answer = await ask(asked, question)
             except BROKEN as error:  # the app's approval system; its failure is a denial

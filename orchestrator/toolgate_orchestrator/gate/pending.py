@@ -151,6 +151,13 @@ class PendingDecision:
         self._late(heard)
         return True
 
+    def object_late(self, scheduler: str, item: packing.Item, now: float) -> bool:
+        """One verdict after all had answered: a denial, by another replica, counts until all is decided."""
+        if scheduler in self.audience.shadows or packing.action_of(item.body) not in RESTRICTIVE:
+            return False
+        heard = self._read(scheduler, item, now)
+        return heard is not None and heard.verdict.action == "deny" and self._object(heard)
+
     def receive(self, heard: ReceivedVerdict, now: float) -> bool:
         """One verdict, checked; False when it came too late to count."""
         in_time = self._round.receive(heard, now)
@@ -221,12 +228,17 @@ class PendingDecision:
         return self.judge_verdict(scheduler, verdict, item.body, now, revision)
 
     def _late(self, heard: ReceivedVerdict) -> None:
-        if heard.verdict.action == "deny" and not heard.shadow and self.call.object_to(heard):
-            count_verdict(self.call, heard)
+        if heard.verdict.action == "deny" and not heard.shadow and self._object(heard):
             return
         self._judge.late(self.call, heard)
         if heard.verdict.action == "hold" and not heard.shadow and not self._is_answered(heard.scheduler):
             self._judge.withdraw(self, heard.scheduler)
+
+    def _object(self, heard: ReceivedVerdict) -> bool:
+        counts = self.call.object_to(heard)
+        if counts:
+            count_verdict(self.call, heard)
+        return counts
 
     def _is_answered(self, scheduler: str) -> bool:
         """Whether its last word counted: another replica may have answered before the hold was heard of."""

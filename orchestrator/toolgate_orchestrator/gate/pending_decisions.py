@@ -7,13 +7,14 @@ in the server until the next read asks for them: every open question is told, an
 before anybody counts as silent. It is noticed when questions leave late and when the timer fires late,
 for which it also fires shortly before each deadline.
 What ended with somebody unheard is kept for its late verdicts; of what ended complete only the id and who
-was asked, to tell a repeated verdict from one that nobody asked for.
+was asked, to tell a repeated verdict from one that nobody asked for. While its call is not decided (it is
+verified, a person thinks, a slot is waited for) every question of it is kept: a denial counts until then.
 """
 
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from toolgate_orchestrator.gate.pending import PendingDecision
@@ -33,7 +34,18 @@ _NEVER: Final = float("inf")
 class Table:
     """Open and recent questions."""
 
-    __slots__ = ("_armed", "_ids", "_leaving", "_older_ids", "_timer", "_unheard", "held", "loop", "open")
+    __slots__ = (
+        "_armed",
+        "_going_on",
+        "_ids",
+        "_leaving",
+        "_older_ids",
+        "_timer",
+        "_unheard",
+        "held",
+        "loop",
+        "open",
+    )
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.open: dict[Key, PendingDecision] = {}
@@ -44,6 +56,8 @@ class Table:
         self._leaving = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._unheard: OrderedDict[Key, PendingDecision] = OrderedDict()
+        self._going_on: dict[Key, PendingDecision] = {}
+        """Those that ended of calls that are not decided yet."""
         self._ids: dict[Key, Sequence[str]] = {}
         self._older_ids: dict[Key, Sequence[str]] = {}
 
@@ -80,6 +94,19 @@ class Table:
         """A question that ended with somebody unheard."""
         return self._unheard.get(key)
 
+    def keep(self, questions: Iterable[PendingDecision]) -> None:
+        """The call of these goes on: what was asked about it can still be denied."""
+        self._going_on.update((question.key, question) for question in questions)
+
+    def forget(self, questions: Iterable[PendingDecision]) -> None:
+        """The call of these is decided."""
+        for question in questions:
+            self._going_on.pop(question.key, None)
+
+    def goes_on(self, key: Key) -> PendingDecision | None:
+        """A question that ended, of a call that is not decided."""
+        return self._going_on.get(key)
+
     def is_repeat(self, key: Key, scheduler: str) -> bool:
         """Whether this scheduler was asked this lately: what it says now, it says again."""
         return scheduler in self._ids.get(key, ()) or scheduler in self._older_ids.get(key, ())
@@ -91,6 +118,7 @@ class Table:
         self.open.clear()
         self.held.clear()
         self._unheard.clear()
+        self._going_on.clear()
 
     def _measure_lag(self) -> None:
         asked, self._leaving = self._leaving, 0.0

@@ -142,6 +142,10 @@ class DecisionState:
     passed_over: tuple[str, ...] = ()
     failed_open: Mapping[str, str] = MappingProxyType({})
     """Optional schedulers that the decision was made without, and why."""
+    rounds: tuple["PendingDecision", ...] = ()
+    """The questions that were put about it and have ended."""
+    goes_on: bool = False
+    """Whether it waits for something after a round: those are kept where a denial still finds them."""
     admitted: tuple["PendingDecision", ...] = ()
     """The questions in which something was given to it, until it is given back."""
     waited: float = 0.0

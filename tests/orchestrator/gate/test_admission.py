@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 from gate_world import growth
+from toolgate_bus.protocol import codec, packing
 from toolgate_bus.protocol.events import AskUser, Continue, Deny, Hold, Modify
 from toolgate_bus.protocol.pauses import Pause, StandingPauses
 from toolgate_orchestrator.gate.recorder import tell
@@ -200,6 +201,62 @@ async def test_a_denial_that_comes_after_its_round_and_before_the_decision_denie
     if giver.asked:
         await asyncio.wait_for(giver.is_told.wait(), 5)
         assert giver.given_back == [(decision.id, "admit")]
+
+
+@pytest.mark.parametrize("meanwhile", ["a person is asked", "a replacement is verified", "it is paused"])
+async def test_a_denial_by_another_replica_of_who_had_agreed_denies_until_the_decision(world, meanwhile):
+    """It was taken over from one that was slow, or asked twice: of one scheduler the strictest word counts."""
+    gate, ids = None, []
+    pause = StandingPauses(1, 0, (Pause("p", everyone=True),))
+
+    async def agree(call):
+        ids.append(bytes.fromhex(call.id))
+        return Continue()
+
+    def object_by_replica():
+        denial = packing.item(ids[0], 0, codec.verdict_body(Deny(reason="not so")))
+        gate._client.on_verdicts([("calm", packing.frame([denial]))])
+
+    async def router(call):
+        if call.phase == "select":
+            return Modify(tool="write", arguments={})
+        object_by_replica()
+        return Continue()
+
+    async def other(call):
+        if call.phase == "verify":
+            object_by_replica()
+        return Continue()
+
+    async def allow(asked, question):
+        object_by_replica()
+        return "allow"
+
+    await world.scheduler("calm", agree)
+    if meanwhile == "a replacement is verified":
+        await world.scheduler("router", router)
+        await world.scheduler("other", other)
+    elif meanwhile == "a person is asked":
+        await world.scheduler("asks", AskUser(prompt="May it?"))
+    gate = await world.gate(ask=allow)
+    repeated = growth("toolgate_repeated_verdicts_total", scheduler="calm")
+    if meanwhile == "it is paused":
+        deciding = asyncio.create_task(gate.decide("search", {}, TOOLS))
+        while not ids:
+            await asyncio.sleep(0)
+        gate._client.on_pauses(pause)
+        while not gate._client.table.goes_on((ids[0], 0)):
+            await asyncio.sleep(0)
+        object_by_replica()
+        gate._client.on_pauses(StandingPauses(2, ()))
+        decision = await deciding
+    else:
+        decision = await gate.decide("search", {}, TOOLS)
+    assert (decision.outcome, decision.scheduler, decision.reason) == ("deny", "calm", "not so")
+    assert repeated() == 0
+    assert gate._client.table.goes_on((ids[0], 0)) is None
+    object_by_replica()
+    assert repeated() == 1
 
 
 @pytest.mark.parametrize("phase", ["verify", "admit"])
