@@ -205,7 +205,7 @@ async def test_a_denial_that_comes_after_its_round_and_before_the_decision_denie
 
 @pytest.mark.parametrize("meanwhile", ["a person is asked", "a replacement is verified", "it is paused"])
 async def test_a_denial_by_another_replica_of_who_had_agreed_denies_until_the_decision(world, meanwhile):
-    """It was taken over from one that was slow, or asked twice: of one scheduler the strictest word counts."""
+    """It was taken over, or asked twice: of one scheduler the strictest word counts."""
     gate, ids = None, []
     pause = StandingPauses(1, 0, (Pause("p", everyone=True),))
 
