@@ -4,6 +4,8 @@ from mutation import BUS, SCHEDULERS, Mutant
 
 SENTINELS = f"{BUS}/transport/redis/sentinels.py"
 CLIENT = f"{BUS}/transport/redis/cluster_client.py"
+HANDOVER = f"{BUS}/transport/redis/handover.py"
+HANDED = "../bus/transport/test_handover.py::test_what_one_end_says_alone_or_both_say_otherwise_is_no_handover"
 WORDS = "../ha/test_cluster.py::test_each_command_goes_to_its_keys_and_a_wrong_name_is_refused_in_words"
 DURABLE = "../ha/test_durability.py"
 APPROVAL = f"{SCHEDULERS}/shipped/approval/scheduler.py"
@@ -15,6 +17,55 @@ MUTANTS = (
         "if votes > sentinels // 2:",
         "if votes > 0:",
         "../bus/transport/test_sentinels.py::test_the_primary_is_who_more_than_half_of_all_sentinels_name",
+    ),
+    Mutant(
+        "failover",
+        "a primary that hands over is not believed",
+        SENTINELS,
+        "self._handover.find_successor() or await",
+        "await",
+        "../ha/test_sentinel.py"
+        "::test_a_primary_that_has_handed_over_is_followed_before_a_sentinel_knows_of_it",
+    ),
+    Mutant(
+        "failover",
+        "a replica that calls itself primary is followed",
+        HANDOVER,
+        "return names_successor(move, old) and new is not None",
+        "return new is not None",
+        HANDED,
+    ),
+    Mutant(
+        "failover",
+        "who follows anybody has handed over",
+        HANDOVER,
+        "old.follows == move.new and old.is_taken",
+        "old.follows is not None and old.is_taken",
+        HANDED,
+    ),
+    Mutant(
+        "failover",
+        "a replica that may still be refused has handed over",
+        HANDOVER,
+        "old.follows == move.new and old.is_taken",
+        "old.follows == move.new",
+        HANDED,
+    ),
+    Mutant(
+        "failover",
+        "a replica of the primary that hands over is primary",
+        HANDOVER,
+        "new is not None and new.is_primary",
+        "new is not None",
+        HANDED,
+    ),
+    Mutant(
+        "failover",
+        "one sentinel's word has servers asked",
+        HANDOVER,
+        "if move.old == primary:",
+        "if move:",
+        "../ha/test_handover.py::test_nobody_is_asked_whom_one_sentinel_alone_calls_the_primary",
     ),
     Mutant(
         "failover",

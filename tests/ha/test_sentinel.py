@@ -71,6 +71,36 @@ async def test_a_primary_is_left_before_it_is_demoted(sentinels):
         await commands.aclose()
 
 
+async def test_a_primary_that_has_handed_over_is_followed_before_a_sentinel_knows_of_it(sentinels):
+    """The sentinel that had it done stands still, so that the others hear nothing."""
+    commands = RedisCommands(sentinels.url, "test")
+    leader, *others = sentinels.sentinels.values()
+    before = sentinels.primary
+    try:
+        await commands.execute("SET", "here", 1)
+        await asyncio.to_thread(sentinels.fail_over, "COORDINATED")
+        old = sentinels.servers[before]
+        await asyncio.to_thread(until, lambda: "FAILOVER requested" in old.log, 10.0)
+        leader.stand_still()
+        async with asyncio.timeout(2.0 * BUSY):
+            while not await is_written(commands, "there"):
+                await asyncio.sleep(0.02)
+        said = {node.answer("SENTINEL", "GET-MASTER-ADDR-BY-NAME", SERVICE)[1] for node in others}
+        assert said == {str(before)}
+        new = sentinels.servers[int(old.answer("ROLE")[2])]
+        assert new.answer("GET", "there") == "1"
+    finally:
+        leader.go_on()
+        await commands.aclose()
+
+
+async def is_written(commands, key):
+    try:
+        return await commands.execute("SET", key, 1) == b"OK"
+    except TransportError:
+        return False
+
+
 @pytest.mark.parametrize(
     ("fault", "seconds"), [("kill", KILLED_S), ("COORDINATED", HANDED_OVER_S), ("plain", HANDED_OVER_S)]
 )

@@ -59,6 +59,12 @@ def _check_port(where: str, port: str) -> int:
     return int(port)
 
 
+def read_address(host: str, port: str) -> Address | None:
+    """An address that a server or sentinel told; None for what can be none."""
+    fine = 0 < len(host) <= 253 and host.isprintable() and port.isdecimal() and 0 < int(port[:6]) < 65536
+    return (host, int(port)) if fine else None
+
+
 def reach(address: Address, mapped: AddressMap) -> Address:
     """Where an announced address is reached."""
     for announced, reached in mapped:

@@ -2,7 +2,8 @@
 
 One watch a URL and event loop, for as long as there are connections. It closes those to a server that is
 primary no more, so that nothing is written there that would be forgotten, and nobody waits there.
-It promotes nobody, and believes no sentinel alone but in that a primary leaves.
+It promotes nobody, and believes no sentinel alone but in that a primary leaves. Where that primary itself
+has handed over to whom a sentinel chose (`handover`), the sentinels' majority is not waited for.
 """
 
 import asyncio
@@ -14,7 +15,7 @@ from typing import Any, Final, cast
 from weakref import WeakKeyDictionary
 
 from toolgate_bus.errors import BusDown, ConfigError, ToolgateError
-from toolgate_bus.protocol.host_list import Address, reach
+from toolgate_bus.protocol.host_list import Address, reach, read_address
 from toolgate_bus.protocol.sentinel_url import SentinelUrl
 from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_bus.transport.redis.driver import (
@@ -26,6 +27,7 @@ from toolgate_bus.transport.redis.driver import (
     make_pool,
     read_role,
 )
+from toolgate_bus.transport.redis.handover import Handover, Move
 
 ASK_SECONDS: Final = 1.0
 """Longest that a sentinel may take to say who is the primary."""
@@ -92,7 +94,7 @@ def _tell(answer: Answer) -> str:
     return "does not know it" if answer is None else f"does not answer ({answer})"
 
 
-def read_move(channel: bytes, text: bytes, service: str) -> tuple[Address, Address] | None:
+def read_move(channel: bytes, text: bytes, service: str) -> Move | None:
     """The primary that leaves and the one that follows, as a sentinel tells it; else None. Pure."""
     words = text.decode("utf-8", "replace").split()
     if channel == PRIMARY_MOVED and len(words) == 5 and words[0] == service:
@@ -103,14 +105,9 @@ def read_move(channel: bytes, text: bytes, service: str) -> tuple[Address, Addre
     return None
 
 
-def _pair(old: list[str], new: list[str]) -> tuple[Address, Address] | None:
-    both = [_read_address(*one) for one in (old, new)]
-    return (both[0], both[1]) if both[0] is not None and both[1] is not None else None
-
-
-def _read_address(host: str, port: str) -> Address | None:
-    fine = 0 < len(host) <= 253 and host.isprintable() and port.isdecimal() and 0 < int(port[:6]) < 65536
-    return (host, int(port)) if fine else None
+def _pair(old: list[str], new: list[str]) -> Move | None:
+    both = [read_address(*one) for one in (old, new)]
+    return Move(both[0], both[1]) if both[0] is not None and both[1] is not None else None
 
 
 class SentinelWatch:
@@ -124,7 +121,10 @@ class SentinelWatch:
         self._away: dict[Address, float] = {}
         self._task: asyncio.Task[None] | None = None
         self._word = asyncio.Event()
-        """A sentinel said something that may change who is found."""
+        """Set, and replaced by another, when something was said that may change who is found."""
+        self._primary: Address | None = None
+        """The last that was found."""
+        self._handover = Handover(self._make_role_pool, self._wake)
 
     def _make_pool(self, address: Address) -> ConnectionPool:
         at = self._at
@@ -138,23 +138,25 @@ class SentinelWatch:
     # ------------------------------------------------------------------ for who connects
 
     async def find(self) -> Address:
-        """The primary, by most of the sentinels; while it moves, who comes next, once they agree on that.
+        """The primary, by most of the sentinels; while it moves, who comes next, once they agree on that, or
+        both servers do.
 
         Raises BusDown, or ConfigError where waiting mends nothing.
         """
         until = time.monotonic() + MOVE_SECONDS
         while True:
-            self._word.clear()
+            word = self._word
             try:
-                found = await self._search_once()
+                found = self._handover.find_successor() or await self._search_once()
                 self.check(found)
             except BusDown:
                 if time.monotonic() > until or not self._is_moving():
                     raise
             else:
+                self._primary = found
                 return found
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._word.wait(), WORD_SECONDS)
+                await asyncio.wait_for(word.wait(), WORD_SECONDS)
 
     async def _search_once(self) -> Address:
         if self._search is None or self._search.done():
@@ -253,19 +255,20 @@ class SentinelWatch:
             elif isinstance(said, list) and len(said) == 3 and said[0] == b"message":
                 move = read_move(said[1], said[2], self._at.service)
                 if move is not None:
-                    self._move(*move)
+                    self._follow(move)
 
     async def _look(self) -> None:
         with contextlib.suppress(ToolgateError):
             primary = await self.find()
             self._close_all_but(primary)
 
-    def _move(self, old: Address, new: Address) -> None:
+    def _follow(self, move: Move) -> None:
+        old, new = move
         now = time.monotonic()
         self._away = {
             address: until for address, until in self._away.items() if until > now and address != new
         }
-        self._word.set()
+        self._wake()
         if old == new:
             return
         is_news = old not in self._away
@@ -274,6 +277,15 @@ class SentinelWatch:
         self._close_all_but(new)
         if is_news:
             _log.warning("the primary moves", service=self._at.service, old=_name(old), new=_name(new))
+            self._handover.begin(move, self._primary, AWAY_SECONDS)
+
+    def _make_role_pool(self, address: Address) -> ConnectionPool:
+        url = self._at.server_url(reach(address, self._at.address_map))
+        return make_pool(url, "toolgate-role", socket_connect_timeout=ASK_SECONDS)
+
+    def _wake(self) -> None:
+        word, self._word = self._word, asyncio.Event()
+        word.set()
 
     def _close_all_but(self, primary: Address) -> None:
         for transport, address in self._open.items():
@@ -290,7 +302,7 @@ def _read_answer(said: Any) -> Answer:
         return None
     if isinstance(said, list) and len(said) == 2 and all(isinstance(word, bytes) for word in said):
         host, port = (word.decode("utf-8", "replace") for word in said)
-        return _read_address(host, port) or "it is no sentinel"
+        return read_address(host, port) or "it is no sentinel"
     return "it is no sentinel"
 
 
