@@ -18,7 +18,6 @@ from toolgate_bus.protocol.events import (
     Failure,
     Hold,
     Modify,
-    Phase,
     ReceivedVerdict,
     ToolQuestion,
     Verdict,
@@ -39,6 +38,7 @@ from toolgate_orchestrator.gate.validation import check_modify
 from toolgate_orchestrator.gate.wait_reports import Note
 
 MAX_WAIT_S: Final = 86_400.0
+"""Seconds that a hold may last where something scarce is waited for, as its giver says."""
 EXCUSING: Final = 0.25
 """Of the patience: where the own event loop stood still for longer, silence is nobody's fault."""
 
@@ -105,7 +105,7 @@ class Dispatcher:
         round_ = Round(
             awaited,
             patience=patience,
-            max_hold=self._max_hold(phase),
+            max_hold=self._config.max_hold_s if phase != ADMIT else MAX_WAIT_S,
             now=now,
             patient=(IN_PROCESS,) if local is not None else (),
             modifies=phase == "select",
@@ -124,11 +124,14 @@ class Dispatcher:
             if local is not None:
                 hooks = loop.create_task(self._consult(local, question))
             question.end_if_over()
+            if question.closed is not None:
+                await self.table.rest(call.started)
             closed = await question.future
         finally:
             closed = question.closed or question.end()
             self.table.open.pop(question.key, None)  # a gate that is closed has forgotten it
-            self.table.held.discard(question.key)
+            if self.table.held:
+                self.table.held.discard(question.key)
             if hooks is not None:
                 hooks.cancel()
             if asked and client is not None:
@@ -161,10 +164,6 @@ class Dispatcher:
             return call.body
         body, call.replaced = write_question(asking, self._redactor, call.replaced or call.outgoing)
         return body
-
-    def _max_hold(self, phase: Phase) -> float:
-        """Seconds that a hold may last at the most; what is scarce is waited for as its giver says."""
-        return MAX_WAIT_S if phase == ADMIT else self._config.max_hold_s
 
     def _whom(
         self, call: DecisionState, audience: Audience, now: float
@@ -315,7 +314,8 @@ class Dispatcher:
         call.report_waits(self._note)
         if call.on_hold is None or not isinstance(heard.verdict, Hold):
             return
-        seconds = min(heard.verdict.seconds, self._max_hold(heard.phase))
+        most = self._config.max_hold_s if heard.phase != ADMIT else MAX_WAIT_S
+        seconds = min(heard.verdict.seconds, most)
         reason = heard.verdict.reason
         asked = question.question
         held = HeldCall(asked.id, asked.tool_name, heard.phase, heard.scheduler, reason, seconds)

@@ -14,7 +14,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 from toolgate_bus.protocol import packing
 from toolgate_bus.protocol.delegation import TWO_AGENTS, two_agents
@@ -66,7 +66,6 @@ _log = loggers.get_logger("toolgate.gate")
 
 __all__ = ["IN_PROCESS", "Answer", "Ask", "Gate", "LocalScheduler"]
 
-REST_S: Final = 0.01  # so often decisions let others have the event loop, though nothing in them waits
 Answer = Literal["allow", "refuse", "expired", "no_approver"]
 Ask = Callable[[AskUser, ToolQuestion], Awaitable[Answer]]
 """Asks a person about the call that would run, which is given unredacted."""
@@ -94,7 +93,6 @@ class Gate:
         self._recorder = DecisionRecorder(client, self._redactor, config.schedulers)
         self._audiences = Audiences(config, keyring)
         self._asking = Dispatcher(config, client, keyring, self._redactor, self._recorder.late, self.note)
-        self._rests_at = 0.0
         self._patience = config.patience_ms / 1000
         self._ttl_ms = int(self._patience * 1000) or 1
         if client is not None:
@@ -310,11 +308,14 @@ class Gate:
         ask: Ask | None,
         span: tracing.Span = tracing.NO_SPAN,
     ) -> Decision:
+        client = self._client
         try:
-            await self._wait_while_paused(call)
+            if client is not None and client.pauses.standing:
+                await self._wait_while_paused(client, call)
             ruling = await self._rule(call, local, ask or self._ask)
             if ruling.outcome != "deny":
-                await self._wait_while_paused(call)
+                if client is not None and client.pauses.standing:
+                    await self._wait_while_paused(client, call)
                 if call.objection is not None:
                     self._asking.give_back(call)
                     ruling = objection(call) or ruling
@@ -332,10 +333,9 @@ class Gate:
             _trace(span, decision)
         return decision
 
-    async def _wait_while_paused(self, call: DecisionState) -> None:
-        if self._client is not None and self._client.pauses.standing:
-            self._asking.go_on(call)
-            await wait_while_paused(self._client.pauses, call, self.note)
+    async def _wait_while_paused(self, client: GateClient, call: DecisionState) -> None:
+        self._asking.go_on(call)
+        await wait_while_paused(client.pauses, call, self.note)
 
     async def _rule(self, call: DecisionState, local: LocalScheduler | None, ask: Ask | None) -> RulingResult:
         asking, client = call.question, self._client
@@ -345,12 +345,10 @@ class Gate:
             call.question = asking._replace(lineage=asking.lineage[-MAX_LINEAGE:])
             raise UnreadableQuestion(TOO_DEEP)
         audience = self._audience(asking.tool_name)
-        if (
-            call.started >= self._rests_at
-        ):  # who asks in a loop and awaits nothing else must not starve the bus
-            self._rests_at = call.started + REST_S
-            await asyncio.sleep(0)
-        if not (client is not None and client.up) and not await self._bus_usable(call, audience):
+        is_up = client is not None and client.up
+        if not is_up or not audience.names:
+            await self._asking.table.rest(call.started)
+        if not is_up and not await self._bus_usable(call, audience):
             if self.config.denies_without_bus:
                 return RulingResult(
                     "deny", "bus_down", reason="The bus that rules on calls is away; try again later."
@@ -367,7 +365,8 @@ class Gate:
         if ruling.outcome != "deny" and ruling.asks:
             ruling = objection(call) or await self._ask_person(call, ruling, ask)
         if ruling.outcome != "deny":
-            await self._wait_while_paused(call)  # what is paused is given nothing
+            if client is not None and client.pauses.standing:  # what is paused is given nothing
+                await self._wait_while_paused(client, call)
             if ruling.winner is not None:
                 audience = self._audience(ruling.tool_name or asking.tool_name)
             if audience.admitters:

@@ -24,6 +24,8 @@ Key = tuple[bytes, int]
 
 REMEMBERED: Final = 1024
 KNOWN: Final = 8192
+REST_S: Final = 0.01
+"""So often decisions let others have the event loop, though nothing in them waits."""
 EVE_S: Final = 0.05
 """So long before a deadline the timer looks whether the loop runs freely."""
 LATE_S: Final = 0.005
@@ -40,6 +42,7 @@ class Table:
         "_ids",
         "_leaving",
         "_older_ids",
+        "_rests_at",
         "_timer",
         "_unheard",
         "held",
@@ -53,13 +56,22 @@ class Table:
         """Those of the open ones that somebody holds, or held."""
         self.loop = loop
         self._armed = _NEVER
-        self._leaving = 0.0
+        self._leaving = self._rests_at = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._unheard: OrderedDict[Key, PendingDecision] = OrderedDict()
         self._going_on: dict[Key, PendingDecision] = {}
         """Those that ended of calls that are not decided yet."""
         self._ids: dict[Key, Sequence[str]] = {}
         self._older_ids: dict[Key, Sequence[str]] = {}
+
+    async def rest(self, now: float) -> None:
+        """Leave the event loop to others now and then, in a decision that waits for nobody.
+
+        Whoever asks again and again would else keep from connecting what is to be waited for.
+        """
+        if now >= self._rests_at:
+            self._rests_at = now + REST_S
+            await asyncio.sleep(0)
 
     def look_at(self, deadline: float) -> None:
         """Tick the open questions whose time has come, at this deadline (`time.monotonic`) at the latest."""

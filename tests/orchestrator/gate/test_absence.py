@@ -1,6 +1,7 @@
 """A required scheduler that is not alive is named as that; it costs one patience, not one for each call."""
 
 import asyncio
+import time
 
 import pytest
 from structlog.testing import capture_logs
@@ -50,6 +51,25 @@ async def test_the_first_call_waits_and_further_ones_are_denied_at_once_until_a_
     client.on_roster_change([Member("policy", "r1")])
     client.on_roster_change([])
     assert (await ruled(gate))[2] >= PATIENCE  # it was seen meanwhile
+
+
+async def test_who_asks_again_and_again_without_waiting_leaves_the_loop_to_others():
+    gate, client = await gate_on(MemoryHub(), required=["policy"])
+    await given_up(gate, client)
+    turns = 0
+
+    async def turn():
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 1
+
+    others = asyncio.create_task(turn())
+    until = time.monotonic() + 20
+    while turns < 3 and time.monotonic() < until:
+        await ruled(gate)
+    others.cancel()
+    assert turns >= 3
 
 
 async def test_the_bus_coming_back_and_another_gate_wait_once_more():
