@@ -6,6 +6,7 @@ _HISTORY = f"{SCHEDULERS}/shipped/policy_order.py"
 _KEEPER, _VERDICTS = f"{SCHEDULERS}/shipped/policy_keeper.py", f"{SCHEDULERS}/shipped/policy_verdicts.py"
 _PURE = "../schedulers/shipped/test_policy_order.py"
 _TRIAL = "../schedulers/shipped/test_policy_ordered.py"
+_GATE = "../orchestrator/gate/test_gate.py"
 _NEEDS = f"{_PURE}::test_a_need_is_met_under_way_or_unmet"
 _ENDS = f"{_TRIAL}::test_who_waits_is_told_when_its_producer_ends_fails_or_is_denied"
 _RULED = "test_policy_order.py::test_a_call_is_ruled_on_by_what_came_before_it_in_its_session_tree_or_label"
@@ -49,6 +50,34 @@ _CHANGES = (
         "in await self._notes.find(call):",
         "in ():",
         "test_policy_order.py::test_a_call_waits_for_one_of_its_response_that_another_replica_was_asked_about",
+    ),
+    (
+        "who waits for a moment is held at once",
+        _KEEPER,
+        "self._soon >= MAX_SOON",
+        "self._soon >= 0",
+        f"{_TRIAL}::test_what_ends_in_a_moment_is_waited_for_and_nothing_is_said_or_stored",
+    ),
+    (
+        "who waits for a moment is never given back its place",
+        _KEEPER,
+        "        self._soon -= 1\n",
+        "",
+        f"{_TRIAL}::test_of_many_that_wait_for_a_moment_the_last_are_held_at_once",
+    ),
+    (
+        "an end that another may wait for is told later",
+        "orchestrator/toolgate_orchestrator/gate/recorder.py",
+        "if frees or table.held or (",
+        "if frees or (False and ",
+        f"{_GATE}::test_an_end_that_another_call_of_its_response_may_wait_for_is_told_at_once",
+    ),
+    (
+        "calls in flight leave one after another",
+        "orchestrator/toolgate_orchestrator/gate/gate.py",
+        "if not is_up or not audience.names:",
+        "if True:",
+        f"{_GATE}::test_calls_that_come_together_are_asked_about_together",
     ),
     (
         "a call beside one that it may not follow runs",

@@ -5,7 +5,9 @@ from mutation import BUS, SCHEDULERS, Mutant
 SENTINELS = f"{BUS}/transport/redis/sentinels.py"
 CLIENT = f"{BUS}/transport/redis/cluster_client.py"
 HANDOVER = f"{BUS}/transport/redis/handover.py"
-HANDED = "../bus/transport/test_handover.py::test_what_one_end_says_alone_or_both_say_otherwise_is_no_handover"
+HANDED = (
+    "../bus/transport/test_handover.py::test_what_one_end_says_alone_or_both_say_otherwise_is_no_handover"
+)
 WORDS = "../ha/test_cluster.py::test_each_command_goes_to_its_keys_and_a_wrong_name_is_refused_in_words"
 DURABLE = "../ha/test_durability.py"
 APPROVAL = f"{SCHEDULERS}/shipped/approval/scheduler.py"

@@ -113,8 +113,11 @@ class Dispatcher:
         question = PendingDecision(self, call, asking, audience, round_, asked, loop.create_future(), now)
         question.body = self._write(call, asking)
         hooks = None
+        group = asking.session if asking.parallel_group_id else None
         try:
             self.table.open[question.key] = question
+            if group is not None and self.table.join_group(group, now) and client is not None:
+                client.bus.hurry_facts()  # what it waits for may be told in them
             if asked and client is not None:
                 self._publish(client, question)
                 self.table.leaves(now)
@@ -132,6 +135,8 @@ class Dispatcher:
             self.table.open.pop(question.key, None)  # a gate that is closed has forgotten it
             if self.table.held:
                 self.table.held.discard(question.key)
+            if group is not None:
+                self.table.leave_group(group)
             if hooks is not None:
                 hooks.cancel()
             if asked and client is not None:
@@ -311,6 +316,8 @@ class Dispatcher:
         """A hold came, and is waited for: whoever shows this call to a person is told."""
         call = question.call
         self.table.held.add(question.key)
+        if self._client is not None:
+            self._client.bus.hurry_facts()  # what it waits for may be told in them
         call.report_waits(self._note)
         if call.on_hold is None or not isinstance(heard.verdict, Hold):
             return

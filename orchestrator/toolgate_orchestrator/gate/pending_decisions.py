@@ -26,6 +26,9 @@ REMEMBERED: Final = 1024
 KNOWN: Final = 8192
 REST_S: Final = 0.01
 """So often decisions let others have the event loop, though nothing in them waits."""
+MAX_ENDED: Final = 1024
+JUST_S: Final = 0.02
+"""Facts that are older are written."""
 EVE_S: Final = 0.05
 """So long before a deadline the timer looks whether the loop runs freely."""
 LATE_S: Final = 0.005
@@ -37,23 +40,18 @@ class Table:
     """Open and recent questions."""
 
     __slots__ = (
-        "_armed",
-        "_going_on",
-        "_ids",
-        "_leaving",
-        "_older_ids",
-        "_rests_at",
-        "_timer",
-        "_unheard",
-        "held",
-        "loop",
-        "open",
+        *("_armed", "_going_on", "_ids", "_leaving", "_older_ids", "_rests_at", "_timer", "_unheard"),
+        *("ended", "groups", "held", "loop", "open"),
     )
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.open: dict[Key, PendingDecision] = {}
         self.held: set[Key] = set()
         """Those of the open ones that somebody holds, or held."""
+        self.groups: dict[str, int] = {}
+        """Of each session how many of the open ones are of several calls at once: one may need another."""
+        self.ended: dict[str, float] = {}
+        """When a call of a session ended last for which none was waiting (`time.monotonic`)."""
         self.loop = loop
         self._armed = _NEVER
         self._leaving = self._rests_at = 0.0
@@ -72,6 +70,28 @@ class Table:
         if now >= self._rests_at:
             self._rests_at = now + REST_S
             await asyncio.sleep(0)
+
+    def join_group(self, session: str, now: float) -> bool:
+        """One of several calls at once is asked about; whether another of its session has just ended."""
+        self.groups[session] = self.groups.get(session, 0) + 1
+        return bool(self.ended) and now - self.ended.pop(session, -_NEVER) < JUST_S
+
+    def leave_group(self, session: str) -> None:
+        """It is asked about no longer."""
+        left = self.groups.get(session, 0) - 1
+        if left > 0:
+            self.groups[session] = left
+        else:
+            self.groups.pop(session, None)
+
+    def is_awaited(self, session: object) -> bool:
+        """Whether a call of its session may wait for one that ends now; where that is not told, any call."""
+        if type(session) is not str or session in self.groups:
+            return bool(self.groups)
+        if len(self.ended) >= MAX_ENDED:
+            self.ended.clear()
+        self.ended[session] = time.monotonic()
+        return False
 
     def look_at(self, deadline: float) -> None:
         """Tick the open questions whose time has come, at this deadline (`time.monotonic`) at the latest."""
@@ -129,6 +149,8 @@ class Table:
             self._timer.cancel()
         self.open.clear()
         self.held.clear()
+        self.groups.clear()
+        self.ended.clear()
         self._unheard.clear()
         self._going_on.clear()
 

@@ -43,6 +43,7 @@ OWN: Final = frozenset(
         *("loop", "status", "iterations", "trace", "now", "grants", "retry_after"),
     }
 )
+_TOOL_ENDS: Final = frozenset(("tool:post", "tool:error", "tool:unused"))
 MAX_SCARCE: Final = 10_000
 """So many calls are remembered that have something which others wait for."""
 _NUMBERS: Final = frozenset((int, float, bool, type(None)))
@@ -79,7 +80,7 @@ class DecisionRecorder:
                 self._record_in_full(call, decision)
         except Exception as error:  # noqa: BLE001 - what was ruled stands, whether it can be kept or not
             note_fault("record", error)
-        if decision.grants and decision.allowed:
+        if call.admitted and decision.allowed and decision.grants:
             if len(self._scarce) >= MAX_SCARCE:
                 del self._scarce[next(iter(self._scarce))]
             self._scarce[decision.id] = None
@@ -170,11 +171,11 @@ class DecisionRecorder:
             make = partial(record.other_fact, fields, seq, at)
         client.facts, client.batch = seq, None
         client.fact(make)
-        if (self._scarce or client.table.held) and event in record.ENDS:
+        if event in record.ENDS:
             ended = data.get("decision_id")
-            frees = type(ended) is str and self._scarce.pop(ended, False) is None
-            if frees or client.table.held:  # somebody may wait for this very end
-                client.bus.hurry_facts()
+            frees, table = type(ended) is str and self._scarce.pop(ended, False) is None, client.table
+            if frees or table.held or (event in _TOOL_ENDS and table.is_awaited(data.get("session"))):
+                client.bus.hurry_facts()  # somebody may wait for this very end
 
     def _plain_body(self, fields: dict[str, Any]) -> bytes | None:
         """The bytes of a fact of which everything may leave as it is, which most are; else None."""

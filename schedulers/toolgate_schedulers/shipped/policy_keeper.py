@@ -1,7 +1,8 @@
 """Knows for a policy what came before each call: reads the facts, has calls wait, answers those that waited.
 
-Each replica reads all facts, and what it begins with is the last hour's; so all know the same. A call
-that waits is answered by the replica that was asked; where that one is gone, by any other.
+Each replica reads all facts, and what it begins with is the last hour's; so all know the same. What a call
+waits for has mostly ended a moment later: so long nothing is said, and nothing stored. Then the call is held;
+it is answered by the replica that was asked, and where that one is gone, by any other.
 """
 
 import asyncio
@@ -22,6 +23,14 @@ from toolgate_schedulers.shipped.policy_order import CallHistory, Scope
 from toolgate_schedulers.shipped.policy_peers import PeerNotes
 from toolgate_schedulers.shipped.policy_verdicts import GRACE_S, SLACK_S, Past
 
+SOON_S: Final = 0.05
+"""So long a call waits without being held."""
+SOON_SHARE: Final = 0.1
+"""Of its patience at the most."""
+MAX_SOON: Final = 32
+"""So many calls at a time, half of what a process decides at once; others are held from the beginning."""
+TELL_S: Final = 0.02
+"""Peers are told of a question that is not decided after that: of others the facts tell them."""
 SETTLE_S: Final = 0.025
 """So long after a question all that happened before it is written: facts are within 15 ms."""
 MAX_LAG_S: Final = 2.0
@@ -31,6 +40,8 @@ MEET_S: Final = 0.4
 BUSY_S: Final = 5.0
 BUSY_WAIT_MS: Final = 10
 """A read lasts so long where questions came lately: it does not hear of an orchestrator that is new."""
+REST_S: Final = 0.001
+"""A read in vain takes no less."""
 FULL_PAGE: Final = 500
 """Facts of one read; where there are as many, there may be more."""
 TICK_S: Final = 1.0
@@ -39,6 +50,7 @@ LINGER_S: Final = 15.0
 PAUSES_S: Final = (0.003, 0.01, 0.05, 0.2, 1.0)
 """Between tries to answer a hold that is not stored yet."""
 MAX_WAITING: Final = 10_000
+_NOBODY_WAITS: Final = Deny(reason="Nobody waits for this call any longer.")
 _log = get_logger("toolgate.policy")
 
 Rule = Callable[[ToolSelecting, Past], Verdict]
@@ -53,6 +65,9 @@ class _WaitingCall:
     has_asked: bool = False
     """Whether its peers were looked at for what it may wait for."""
     timer: asyncio.TimerHandle | None = None
+    soon: asyncio.Future[Verdict] | None = None
+    """Its verdict, for as long as nothing is said yet."""
+    is_held: bool = False
 
 
 class OrderKeeper:
@@ -76,6 +91,8 @@ class OrderKeeper:
         """When a question came last."""
         self._missed: dict[str, float] = {}
         self._waiting: dict[Key, _WaitingCall] = {}
+        self._soon = 0
+        """Of how many of them nothing is said yet."""
         self._by_scope: dict[Scope, set[Key]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._ready = asyncio.Event()
@@ -112,8 +129,7 @@ class OrderKeeper:
             if len(self._waiting) >= MAX_WAITING:
                 verdict = Deny(reason="Too many calls wait for others at present: try again later.")
             else:
-                self._wait(call, verdict)
-                verdict = Hold(seconds=self._longest + SLACK_S, reason=verdict.reason)
+                return await self._wait_and_see(call, self._wait(call, verdict))
         self._end(call, verdict)
         return verdict
 
@@ -139,6 +155,10 @@ class OrderKeeper:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(known.wait(), MEET_S)
         await asyncio.sleep(SETTLE_S)
+        return await self._catch_up()
+
+    async def _catch_up(self) -> bool:
+        """Wait until all is read that is written by now; False where that takes too long."""
         written = time.monotonic()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(MAX_LAG_S):
@@ -158,13 +178,38 @@ class OrderKeeper:
         if isinstance(verdict, Deny):
             self.note_denied(call)
 
-    def _wait(self, call: ToolSelecting, hold: Hold) -> None:
+    async def _wait_and_see(self, call: ToolSelecting, hold: Hold) -> Verdict:
+        """The verdict, where it comes soon; else the hold."""
+        waiting = self._waiting[call.id, call.phase]
+        if waiting.is_held or (waiting.soon is None and self._soon >= MAX_SOON):
+            waiting.is_held = True
+            return hold
+        if waiting.soon is None:
+            self._soon += 1
+            loop = asyncio.get_running_loop()
+            waiting.soon = loop.create_future()
+            seconds = min(SOON_S, call.ttl_ms / 1000 * SOON_SHARE)
+            loop.call_later(seconds, self._say, waiting, hold)
+        return await asyncio.shield(waiting.soon)
+
+    def _say(self, waiting: _WaitingCall, verdict: Verdict) -> bool:
+        """The first that is said of it; False where it is held already."""
+        soon, waiting.soon = waiting.soon, None
+        if soon is None:
+            return False
+        self._soon -= 1
+        waiting.is_held = isinstance(verdict, Hold)
+        soon.set_result(verdict)
+        return True
+
+    def _wait(self, call: ToolSelecting, hold: Hold) -> Hold:
         key: Key = (call.id, call.phase)
         if key not in self._waiting:
             self._waiting[key] = _WaitingCall(call, time.monotonic(), self._history.scopes_of(call))
             for scope in self._waiting[key].scopes:
                 self._by_scope.setdefault(scope, set()).add(key)
         self._set_timer(key, hold)
+        return Hold(seconds=self._longest + SLACK_S, reason=hold.reason)
 
     def _set_timer(self, key: Key, hold: Hold) -> None:
         waiting = self._waiting[key]
@@ -194,8 +239,9 @@ class OrderKeeper:
             waiting.has_asked = True
             self._begin(self._ask_peers(key, waiting.call))
             return
+        if not self._say(waiting, verdict):
+            self._begin(self._answer(key, verdict))
         self._drop(key)
-        self._begin(self._answer(key, verdict))
         self._end(waiting.call, verdict)
 
     def _drop(self, key: Key) -> None:
@@ -204,6 +250,7 @@ class OrderKeeper:
             return
         if waiting.timer is not None:
             waiting.timer.cancel()
+        self._say(waiting, _NOBODY_WAITS)
         for scope in waiting.scopes:
             keys = self._by_scope.get(scope, set())
             keys.discard(key)
@@ -222,8 +269,11 @@ class OrderKeeper:
                 await asyncio.sleep(pause)
 
     async def _tell_peers(self, call: ToolSelecting, orchestrator: str) -> None:
-        with contextlib.suppress(TransportError):  # then a peer may deny what could have waited
-            await self._notes.tell(call, orchestrator)
+        """Have peers know of a question that is decided late, on which others may depend."""
+        await asyncio.sleep(TELL_S)
+        if self._history.is_asked(call.id):
+            with contextlib.suppress(TransportError):  # then a peer may deny what could have waited
+                await self._notes.tell(call, orchestrator)
 
     async def _ask_peers(self, key: Key, call: ToolSelecting) -> None:
         """Before a call is denied for want of another: whether a peer was asked about that one."""
@@ -232,6 +282,7 @@ class OrderKeeper:
                 self._history.note_question(other, orchestrator, self._now())
         except TransportError as error:
             _log.info("peers could not be asked what they decide", error=str(error))
+        await self._catch_up()
         self._look_at(key)
 
     # ------------------------------------------------------------------ knowing
@@ -251,6 +302,7 @@ class OrderKeeper:
                 is_busy = time.monotonic() - self._asked < BUSY_S
                 began = time.monotonic()
                 facts = await self._facts.next(BUSY_WAIT_MS if is_busy else None)
+                waited = time.monotonic() - began
                 self._take(facts)
                 if len(facts) < FULL_PAGE:  # who waited in vain knows that there was nothing meanwhile
                     self._note_read(began if facts or not is_busy else began + BUSY_WAIT_MS / 1000)
@@ -263,7 +315,7 @@ class OrderKeeper:
                 _log.info("the facts wait for the bus", error=str(error))
                 await asyncio.sleep(TICK_S)
             else:
-                await asyncio.sleep(0 if facts else 0.001)
+                await asyncio.sleep(0 if facts else max(0.0, REST_S - waited))
 
     def _take(self, facts: Iterable[Mapping[str, Any]]) -> None:
         touched = {scope for fact in facts for scope in self._history.read(fact)}

@@ -114,6 +114,10 @@ class CallHistory:
             self._start(call.id, place, PastCall(call.id, now, self._needed(call.tool_input), None, number))
         return is_watched
 
+    def is_asked(self, id_: str) -> bool:
+        """Whether a call is being decided, as far as is known here."""
+        return id_ in self._places and self._places[id_].number > 0
+
     def forget(self, id_: str) -> tuple[Scope, ...]:
         """A call that does not run, and did not; the scopes that it was in."""
         return self._stop(id_)[0].scopes if id_ in self._places else ()

@@ -7,6 +7,7 @@ from gate_world import growth, never
 from toolgate_bus.protocol import codec, packing
 from toolgate_bus.protocol.events import AskUser, Continue, Deny, Hold, Modify
 from toolgate_bus.ruling import breaker
+from toolgate_bus.transport.memory import MemoryOrchestratorBus
 
 pytestmark = pytest.mark.pure
 
@@ -370,3 +371,75 @@ async def test_a_hook_that_raises_fails_alone(world):
 
     decision = await (await world.gate()).decide("search", {}, TOOLS, local=local)
     assert (decision.outcome, decision.silent) == ("modify", ("in-process",))
+
+
+# ---------------------------------------------------------------------- in which turn of the loop
+
+
+async def test_calls_that_come_together_are_asked_about_together(world):
+    """One that leaves a turn later is written, answered and heard by itself from then on."""
+    await world.scheduler("a", never)
+    gate = await world.gate()
+    calls = [asyncio.create_task(gate.decide("search", {"n": n}, TOOLS)) for n in range(64)]
+    await asyncio.sleep(0)
+    assert len(gate._client.table.open) == 64
+    for call in calls:
+        call.cancel()
+    await asyncio.gather(*calls, return_exceptions=True)
+
+
+@pytest.fixture
+def hurried(monkeypatch):
+    """How often facts were to be written at once."""
+    times = []
+    monkeypatch.setattr(MemoryOrchestratorBus, "hurry_facts", lambda bus: times.append(bus))
+    return times
+
+
+async def test_an_end_that_another_call_of_its_response_may_wait_for_is_told_at_once(world, hurried):
+    await world.scheduler("a", never, tools=("deploy",))
+    gate = await world.gate()
+    who = {"session": "s", "parallel_group_id": "g"}
+    test = await gate.decide("test", {}, ["test"], **who)
+    end = {"decision_id": test.id, "tool": "test", "success": True}
+    waits = asyncio.create_task(gate.decide("deploy", {}, ["deploy"], **who))
+    await asyncio.sleep(0)
+    gate.note("tool:post", {**end, "session": "other"})
+    gate.note("tool:selected", {**end, "session": "s"})
+    assert len(hurried) == 0
+    gate.note("tool:post", {**end, "session": "s"})
+    gate.note("tool:post", end)  # whose it was is not told
+    assert len(hurried) == 2
+    waits.cancel()
+    await asyncio.gather(waits, return_exceptions=True)
+    gate.note("tool:post", end)
+    assert len(hurried) == 2
+
+
+async def test_an_end_is_told_at_once_when_a_call_comes_that_may_have_waited_for_it(world, hurried):
+    await world.scheduler("a", Continue())
+    gate = await world.gate()
+    end = {"tool": "test", "success": True, "session": "s"}
+    test = await gate.decide("test", {}, ["test"], session="s", parallel_group_id="g")
+    gate.note("tool:post", {**end, "decision_id": test.id})
+    await gate.decide("deploy", {}, ["deploy"], session="t", parallel_group_id="g")
+    await gate.decide("deploy", {}, ["deploy"], session="s")
+    assert len(hurried) == 0
+    for _ in range(2):
+        await gate.decide("deploy", {}, ["deploy"], session="s", parallel_group_id="g")
+    assert len(hurried) == 1
+
+
+async def test_a_hold_has_all_told_that_may_end_it(world, hurried):
+    async def hold(call):
+        yield Hold(seconds=30)
+        await asyncio.Event().wait()
+
+    await world.scheduler("a", hold, streams=True)
+    gate = await world.gate()
+    held = asyncio.Event()
+    waits = asyncio.create_task(gate.decide("deploy", {}, TOOLS, on_hold=lambda _: held.set()))
+    await held.wait()
+    assert len(hurried) == 1
+    waits.cancel()
+    await asyncio.gather(waits, return_exceptions=True)

@@ -13,6 +13,7 @@ from toolgate_schedulers.shipped.policy import Policy, PolicyConfig, rule_on
 from toolgate_schedulers.shipped.policy_verdicts import GRACE_S, Past
 from toolgate_schedulers.testing import question, trial
 
+KEEPER = "toolgate_schedulers.shipped.policy_keeper"
 AFTER = {"tools": "deploy", "after": {"tool": "test"}, "wait_s": 60}
 
 
@@ -48,6 +49,67 @@ async def test_who_waits_is_told_when_its_producer_ends_fails_or_is_denied():
         assert isinstance(await asked.next(), Hold)
         here.tell("decision", id=test.id, outcome="deny", final_tool=None, session="s")
         assert isinstance(await asked.final(), Deny)
+
+
+@pytest.fixture
+def patient(monkeypatch):
+    """What ends within seconds, as tests do on a busy machine, counts as ending in a moment."""
+    monkeypatch.setattr(f"{KEEPER}.SOON_S", 20.0)
+    monkeypatch.setattr(f"{KEEPER}.SOON_SHARE", 1000.0)
+
+
+@pytest.mark.parametrize(("event", "action"), [("tool:post", "continue"), ("tool:error", "deny")])
+async def test_what_ends_in_a_moment_is_waited_for_and_nothing_is_said_or_stored(patient, event, action):
+    async with trial(Policy, config={"rules": [AFTER]}) as here:
+        decided(here, "test", "t")
+        asked = here.pose("deploy", timeout_s=60)
+        with pytest.raises(TimeoutError):
+            await asked.next(0.2)
+        assert await here.shared.store.keys("") == []
+        here.tell(event, decision_id="t", success=True)
+        assert (await asked.next()).action == action
+
+
+async def test_of_many_that_wait_for_a_moment_the_last_are_held_at_once(patient, monkeypatch):
+    monkeypatch.setattr(f"{KEEPER}.MAX_SOON", 2)
+    async with trial(Policy, config={"rules": [AFTER]}) as here:
+        decided(here, "test", "t")
+        asked = [here.pose("deploy", timeout_s=60) for _ in range(3)]
+        assert isinstance(await asked[2].next(), Hold)
+        assert [one.answers for one in asked[:2]] == [[], []]
+        here.tell("tool:post", decision_id="t", success=True)
+        assert [(await one.final()).action for one in asked] == 3 * ["continue"]
+        decided(here, "test", "u", "s")
+        last = here.pose("deploy", session="s", timeout_s=60)
+        with pytest.raises(TimeoutError):
+            await last.next(0.2)  # there is room again
+        here.withdraw(last)
+        assert isinstance(await last.next(), Deny)
+
+
+async def test_who_is_asked_twice_in_that_moment_says_the_same_twice(patient):
+    async with trial(Policy, config={"rules": [AFTER]}) as here:
+        decided(here, "test", "t")
+        asked = here.pose("deploy", timeout_s=60)
+        again = here.pose("deploy", timeout_s=60, id=asked.id)
+        with pytest.raises(TimeoutError):
+            await again.next(0.2)
+        here.tell("tool:post", decision_id="t", success=True)
+        assert [(await again.next()).action for _ in range(2)] == 2 * ["continue"]
+
+
+async def test_peers_are_told_of_what_is_decided_late_and_of_nothing_else(monkeypatch):
+    monkeypatch.setattr(f"{KEEPER}.TELL_S", 0.1)
+    async with trial(Policy, config={"rules": [AFTER]}) as here:
+        soon = here.pose("test", session="a", parallel_group_id="g")
+        decided(here, "test", soon.id, "a")
+        assert (await soon.next()).action == "continue"
+        await asyncio.sleep(0.3)
+        assert await here.shared.store.keys("order:") == []
+        late = here.pose("test", session="b", parallel_group_id="g")
+        assert (await late.next()).action == "continue"
+        await asyncio.sleep(0.3)
+        assert len(await here.shared.store.keys("order:")) == 1
 
 
 async def test_calls_of_an_orchestrator_that_died_are_waited_for_no_longer(monkeypatch):
