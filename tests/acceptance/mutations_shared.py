@@ -2,7 +2,7 @@
 
 from mutation import BUS, SCHEDULERS, Mutant
 
-HOST = f"{BUS}/transport/redis/scheduler_host.py"
+HOST = f"{BUS}/transport/redis/lane.py"
 HOST_TESTS = "../bus/transport/test_scheduler_host.py"
 MUTANTS = (
     Mutant(
@@ -26,7 +26,7 @@ MUTANTS = (
         "shared",
         "who was left out waits for the others' read",
         HOST,
-        "block = BLOCK_MS if len(together) == len(self._seats) else SHORT_BLOCK_MS",
+        "block = BLOCK_MS if len(together) == len(self.host.seats) else SHORT_BLOCK_MS",
         "block = BLOCK_MS",
         f"{HOST_TESTS}::test_one_without_room_is_left_out_and_read_as_soon_as_it_has_some",
     ),

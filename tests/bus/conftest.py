@@ -1,5 +1,6 @@
 """What tests of the bus use: both kinds of bus behind one door, and listeners that keep what they hear."""
 
+import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
@@ -8,12 +9,14 @@ from typing import Any
 import pytest
 from toolgate_bus.protocol import codec, packing
 from toolgate_bus.protocol.agents import LiveAgent, Stop
+from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.protocol.pauses import StandingPauses
 from toolgate_bus.transport.memory import MemoryHub
 from toolgate_bus.transport.ports import Delivery, HoldPlace, Member, OrchestratorBus, SchedulerBus
 from toolgate_bus.transport.redis.connection import RedisCommands
 from toolgate_bus.transport.redis.orchestrator import RedisOrchestratorBus
 from toolgate_bus.transport.redis.scheduler import RedisSchedulerBus
+from toolgate_bus.transport.redis.shards import write_count
 
 
 @dataclass
@@ -143,7 +146,8 @@ class Buses:
     def __init__(self, kind: str, url: str, namespace: str, cleanup: AsyncExitStack) -> None:
         self.kind, self.url, self.namespace, self._cleanup = kind, url, namespace, cleanup
         self.hub = MemoryHub()
-        self.commands = RedisCommands(url, "test") if kind == "redis" else None
+        self.commands = None if kind == "memory" else RedisCommands(url, "test")
+        self._shards = itertools.cycle((2, 1, 0)) if kind == "shards" else itertools.repeat(0)
         if self.commands is not None:
             cleanup.push_async_callback(self.commands.aclose)
 
@@ -152,7 +156,7 @@ class Buses:
         bus: OrchestratorBus = (
             self.hub.orchestrator()
             if self.kind == "memory"
-            else RedisOrchestratorBus(self.url, self.namespace)
+            else RedisOrchestratorBus(self.url, self.namespace, next(self._shards))
         )
         ears = Ears()
         bus.listen(ears)
@@ -163,6 +167,8 @@ class Buses:
 
     async def scheduler(self, name: str, replica: str = "r1", *, want: int = 64, **fields: Any) -> Replica:
         """A started replica that asks for entries."""
+        if self.kind == "shards" and self.commands is not None:
+            await write_count(self.commands, Keys(self.namespace), 3)
         bus: SchedulerBus = (
             self.hub.scheduler() if self.kind == "memory" else RedisSchedulerBus(self.url, self.namespace)
         )
@@ -196,10 +202,10 @@ async def redis_buses(server_url: str, namespace: str) -> AsyncIterator[Buses]:
         yield Buses("redis", server_url, namespace, cleanup)
 
 
-@pytest.fixture(params=["memory", "redis"])
+@pytest.fixture(params=["memory", "redis", "shards"])
 async def buses(request: pytest.FixtureRequest, namespace: str) -> AsyncIterator[Buses]:
-    """Each kind of bus in turn; the server is only started for the one that needs it."""
-    url = request.getfixturevalue("server_url") if request.param == "redis" else ""
+    """Each kind of bus in turn, and orchestrators in three shards; the server is only started where needed."""
+    url = "" if request.param == "memory" else request.getfixturevalue("server_url")
     async with AsyncExitStack() as cleanup:
         yield Buses(request.param, url, namespace, cleanup)
 

@@ -36,6 +36,7 @@ SUMMARIES = {
     "report": "Report what was spent, saved, denied and held, and by whom.",
     "agents": "List the agents on the bus; stop one.",
     "queue": "See who has slots and who waits; change the order.",
+    "shards": "See or set over how many shards agents spread.",
     "console": "Watch decisions, and answer held calls, in a browser.",
     "exporter": "Serve what is decided as Prometheus metrics.",
     "notify": "Tell people by webhooks what needs them.",

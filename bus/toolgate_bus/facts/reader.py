@@ -1,7 +1,7 @@
 """Reads the facts streams of all orchestrators of a namespace: what is kept, and what comes.
 
 Streams have one writer each; their facts are put in one order by the time the server gave their
-entries. A writer that lost its connection writes what it is not sure of once more, so a fact is known
+entries (and, of the same time, by their shards). A writer that lost its connection writes what it is not sure of once more, so a fact is known
 by its number. A follower stands on the roster as a reader, so that orchestrators write facts even where
 no scheduler is alive. Each fact bears `orchestrator`, who wrote it, and `entry`, the id that the server gave
 its entry: milliseconds of the server's clock, and a number.
@@ -21,16 +21,15 @@ from typing import Any, Final
 import anyio
 
 from toolgate_bus.errors import CodecError, ConfigError, ToolgateError, TransportError
-from toolgate_bus.facts import record
+from toolgate_bus.facts.entries import Fact, read_entry, read_page
 from toolgate_bus.facts.sequence import SeenNumbers
-from toolgate_bus.protocol import packing
-from toolgate_bus.protocol.keys import Keys
+from toolgate_bus.facts.spread_reads import Groups, SpreadReads
+from toolgate_bus.protocol.keys import Keys, shard_of
 from toolgate_bus.telemetry import metrics
 from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_bus.transport.ports import Commands, FactStream, override
 from toolgate_bus.transport.redis.clock import entry_order
 from toolgate_bus.transport.redis.reads import (
-    is_other_type,
     read_first,
     read_last,
     read_names,
@@ -61,7 +60,6 @@ LONG_LOOK_S: Final = 2.0
 _PATIENT: Final[Set[ReaderRole]] = frozenset({"exporter", "archiver"})
 FIRST_ID: Final = b"0-0"
 
-Fact = dict[str, Any]
 _log = get_logger("toolgate.facts")
 
 
@@ -89,6 +87,8 @@ class FactsReader(FactStream):
         self._missed: dict[str, float] = {}
         """Writers that are not alive, by when that was first seen."""
         self._unknown: dict[str, float] = {}
+        self.is_whole = True
+        self._spread: SpreadReads | None = None
         self._me = f"r:{socket.gethostname()[:32]}-{os.getpid()}-{secrets.token_hex(3)}"
         self._heartbeat = encode_role(role)
 
@@ -118,7 +118,7 @@ class FactsReader(FactStream):
         ask = sorted(starts)
         while ask or heads:
             own = ((self._keys.facts(name), starts[name]) for name in ask)
-            pages = [_page(page) for page in await read_first(self._commands, own, each)]
+            pages = [read_page(page) for page in await read_first(self._commands, own, each)]
             for name, page in zip(ask, pages, strict=True):
                 waiting[name] = deque(
                     fact for entry, fields in page for fact in self._fresh(name, entry, fields)
@@ -152,7 +152,7 @@ class FactsReader(FactStream):
         now, since = await self.now_ms(), 0
         found: list[tuple[tuple[int, int], Fact]] = []
         for name, page in zip(writers, pages, strict=True):
-            page = _page(page)
+            page = read_page(page)
             if len(page) == each:
                 since = max(since, entry_order(page[-1][0].decode())[0])
             found += [
@@ -285,16 +285,11 @@ class FactsReader(FactStream):
             self._barred.clear()
             self._swept = time.monotonic()
         names = sorted(self._last.keys() - self._drained - self._barred)
+        self.is_whole = True
         if not names:
             await anyio.sleep(block_ms / 1000)
             return []
-        after = {self._keys.facts(name): self._last[name] for name in names}
-        try:
-            reply = await read_next(self._commands, after, PAGE, block_ms)
-        except ConfigError:
-            if not await self._bar(names):
-                raise
-            return []
+        names, reply = await self._read(names, block_ms)
         by_key = {self._keys.facts(name).encode(): name for name in names}
         found: list[Fact] = []
         told: set[str] = set()
@@ -309,6 +304,44 @@ class FactsReader(FactStream):
             name for name in names if name not in told and now - self._missed.get(name, now) >= LINGER_S
         )
         return sorted(found, key=lambda fact: entry_order(fact["entry"]))
+
+    async def _read(self, names: Sequence[str], block_ms: int) -> tuple[Sequence[str], Sequence[Any]]:
+        """What comes of these; gives of whom it could be read, and the entries by stream."""
+        shards = {shard_of(name) for name in names}
+        if len(shards) > 1 and (self._spread is not None or self._may_spread()):
+            return await self._read_spread(sorted(shards), names, block_ms)
+        after = {self._keys.facts(name): self._last[name] for name in names}
+        try:
+            return names, await read_next(self._commands, after, PAGE, block_ms)
+        except ConfigError:
+            if not await self._bar(names):
+                raise
+            return (), ()
+
+    def _may_spread(self) -> bool:
+        """Whether the shards lie on several servers; one server reads all by one command."""
+        wide = self._commands.widen()
+        self._spread = None if wide is None else SpreadReads(wide)
+        return wide is not None
+
+    async def _read_spread(
+        self, shards: Sequence[int], names: Sequence[str], block_ms: int
+    ) -> tuple[Sequence[str], Sequence[Any]]:
+        assert self._spread is not None
+        of = {shard: [name for name in names if shard_of(name) == shard] for shard in shards}
+        groups: Groups = {
+            shard: {self._keys.facts(name): self._last[name] for name in some} for shard, some in of.items()
+        }
+        rows, failed = await self._spread.next(groups, PAGE, block_ms)
+        barred = [
+            shard
+            for shard, error in failed.items()
+            if isinstance(error, ConfigError) and await self._bar(of[shard])
+        ]
+        self.is_whole = not failed
+        if (others := failed.keys() - barred) and not rows:
+            raise failed[min(others)]
+        return [name for shard in of.keys() - failed.keys() for name in of[shard]], rows
 
     async def _bar(self, names: Sequence[str]) -> bool:
         """Pass over the keys that are no streams, until the next sweep; whether there are any."""
@@ -325,7 +358,7 @@ class FactsReader(FactStream):
     def _fresh(self, orchestrator: str, entry: bytes, fields: Sequence[bytes]) -> list[Fact]:
         """The facts of one entry that were not read before."""
         fresh = []
-        for fact in _facts(fields):
+        for fact in read_entry(fields):
             number = fact.get("seq")
             try:
                 if number is not None and not self._seen[orchestrator].take(number):
@@ -335,33 +368,3 @@ class FactsReader(FactStream):
                 continue
             fresh.append({**fact, "orchestrator": orchestrator, "entry": entry.decode("ascii", "replace")})
         return fresh
-
-
-def _page(reply: Any) -> Any:
-    """The entries of a page; none of a key that is no stream. Raises TransportError."""
-    if is_other_type(reply):
-        metrics.count(metrics.BAD_MESSAGES, "orchestrator", "malformed")
-        return []
-    if isinstance(reply, Exception):
-        raise TransportError(str(reply))
-    return reply
-
-
-def _facts(fields: Sequence[bytes]) -> list[Fact]:
-    pairs = dict(zip(fields[::2], fields[1::2], strict=False))
-    facts: list[Fact] = []
-    try:
-        items = packing.items(pairs.get(b"frame", b""))
-    except CodecError as error:
-        items = [error]
-    for item in items:
-        try:
-            if isinstance(item, CodecError):
-                raise item
-            found = record.read_facts(item)
-            if len(facts) + len(found) > packing.MAX_ITEMS:
-                raise CodecError("oversize", f"a frame holds at most {packing.MAX_ITEMS} facts")
-            facts += found
-        except CodecError as error:
-            metrics.count(metrics.BAD_MESSAGES, "orchestrator", error.reason)
-    return facts

@@ -73,6 +73,7 @@ class MemoryFacts(FactStream):
 
     def __init__(self) -> None:
         self._facts: list[dict[str, Any]] = []
+        self.is_whole = True
         self._read = 0
         self.living: set[str] = set()
         """Orchestrators that count as alive."""

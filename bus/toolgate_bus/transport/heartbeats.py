@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from toolgate_bus.errors import CodecError
 from toolgate_bus.protocol import packing
+from toolgate_bus.protocol.keys import MAX_SHARDS
 from toolgate_bus.protocol.names import NAME_PATTERN, RESERVED_NAMES
 from toolgate_bus.protocol.revision import Revision
 from toolgate_bus.protocol.signing import Keyring
@@ -51,6 +52,7 @@ def encode_member(member: Member, keyring: Keyring | None = None) -> bytes:
             "revision": {"label": label, "digest": digest},
             "beat": member.beat,
             **({"server_replicas": member.server_replicas} if member.server_replicas else {}),
+            **({"shards": list(member.shards)} if member.shards != (0,) else {}),
             **_when(member),
         }
     )
@@ -101,6 +103,7 @@ def decode_member(name: str, replica: str, raw: bytes, keyring: Keyring | None =
         build=_text(inner.get("build"), MAX_WORD),
         revision=Revision.read(inner.get("revision")),
         server_replicas=max(0, _number(inner.get("server_replicas"))),
+        shards=_read_shards(inner.get("shards")),
         beat=_number(inner.get("beat")),
         at=_number(inner.get("at"), _LATEST),
         left=inner.get("left") is True,
@@ -161,6 +164,13 @@ def read_versions(value: Any) -> Iterator[int]:
     for one in value[:MAX_VERSIONS] if isinstance(value, list) else ():
         if type(one) is int and 0 < one <= 127:
             yield one
+
+
+def _read_shards(value: Any) -> tuple[int, ...]:
+    """The shards that a replica reads; the first where it says nothing of it."""
+    if not isinstance(value, list):
+        return (0,)
+    return tuple(one for one in value[:MAX_SHARDS] if type(one) is int and 0 <= one < MAX_SHARDS)
 
 
 def _words(value: Any) -> Iterator[str]:

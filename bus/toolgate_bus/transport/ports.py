@@ -76,6 +76,8 @@ class Member:
     """Which configuration it rules by."""
     server_replicas: int = 0
     """How many of the server's replicas must have what it writes, before it lets a call pass."""
+    shards: tuple[int, ...] = (0,)
+    """The shards in which it reads questions; the first alone where it says nothing of it."""
     beat: int = field(default=0, compare=False)
     """Which heartbeat of this start it was."""
     at: int = field(default=0, compare=False)
@@ -329,6 +331,9 @@ class Store(Protocol):
 class FactStream(Protocol):
     """What happened in all orchestrators of a namespace, in order, from each one's first kept fact."""
 
+    is_whole: bool
+    """Whether the last `next` looked at all of them; else the server of some of them is away."""
+
     async def next(self, wait_ms: int | None = None) -> list[dict[str, Any]]:
         """The facts that came since the last call, each with its `orchestrator`; waits a moment, or this."""
 
@@ -363,3 +368,10 @@ class Commands(Protocol):
 
     async def pipeline(self, commands: Sequence[Sequence[Arg]]) -> list[Any]:
         """Run several in one round trip, not atomically; a reply may be an exception."""
+
+    def widen(self) -> "Commands | None":
+        """The same with connections for reads of many slots that block side by side, closed with these.
+
+        None where there are no slots: one server, whose commands may be about any keys.
+        """
+        return None

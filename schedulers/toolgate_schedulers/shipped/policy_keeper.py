@@ -304,10 +304,11 @@ class OrderKeeper:
                 facts = await self._facts.next(BUSY_WAIT_MS if is_busy else None)
                 waited = time.monotonic() - began
                 self._take(facts)
-                if len(facts) < FULL_PAGE:  # who waited in vain knows that there was nothing meanwhile
-                    self._note_read(began if facts or not is_busy else began + BUSY_WAIT_MS / 1000)
-                for name in new:
-                    self._new.pop(name).set()
+                if self._facts.is_whole:
+                    if len(facts) < FULL_PAGE:  # who waited in vain knows that there was nothing meanwhile
+                        self._note_read(began if facts or not is_busy else began + BUSY_WAIT_MS / 1000)
+                    for name in new:
+                        self._new.pop(name).set()
                 if time.monotonic() - ticked >= TICK_S:
                     ticked = time.monotonic()
                     await self._tick()

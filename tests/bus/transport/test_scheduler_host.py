@@ -118,11 +118,11 @@ async def test_nobody_is_given_more_than_there_is_room_for(server_url, namespace
     host = SchedulerHost(server_url, namespace)
     seats = {name: RedisSchedulerBus(server_url, namespace, host=host) for name in rooms}
     for name, seat in seats.items():
-        seat.inbox, seat.room = name, rooms[name]
+        seat.lane, seat.inbox, seat.room = host.first, name, rooms[name]
         seat.group = ConsumerGroup(host.commands, name, SHARED_GROUP, "r1")
-        host.joined[name.encode()] = seat
+        host.first.add(seat)
     found = []
-    for packed in host._read_commands([]):
+    for packed in host.first._read_commands([]):
         words = [word.decode() for word in packed.split(b"\r\n")[2::2]]
         block = words[words.index("BLOCK") + 1] if "BLOCK" in words else None
         inboxes = words[words.index("STREAMS") + 1 : words.index(">")]

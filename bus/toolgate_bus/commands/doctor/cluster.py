@@ -9,8 +9,10 @@ from toolgate_bus.errors import TransportError
 from toolgate_bus.protocol.cluster_url import read_cluster_url
 from toolgate_bus.protocol.host_list import Address
 from toolgate_bus.protocol.keys import Keys
+from toolgate_bus.transport.ports import Commands
 from toolgate_bus.transport.redis.cluster import SLOTS, SlotOwners, watch_of
 from toolgate_bus.transport.redis.cluster_routes import slot_of
+from toolgate_bus.transport.redis.shards import find_count
 
 SUBJECT: Final = "cluster"
 LOOK: Final = (
@@ -27,12 +29,14 @@ class ClusterState:
     """By what they hold."""
 
 
-async def check_cluster(url: str, namespace: str) -> list[Diagnostic]:
+async def check_cluster(url: str, namespace: str, commands: Commands) -> list[Diagnostic]:
     """What each node says of the slots, judged."""
     found = await watch_of(read_cluster_url(url)).ask_each()
     answers = {node: str(said) if isinstance(said, TransportError) else said for node, said in found.items()}
-    keys = Keys(namespace)
-    tags = {"streams": keys.inbox(""), "roster": keys.roster, "ledger": keys.store_key("")}
+    keys, count = Keys(namespace), await find_count(commands, Keys(namespace))
+    streams = {f"streams, shard {shard}": Keys(namespace, shard).inbox("") for shard in range(1, count)}
+    own = {"streams": keys.inbox(""), **streams, "roster": keys.roster}
+    tags = {**own, "ledger": keys.store_key("")}
     return cluster_findings(ClusterState(answers, {what: slot_of(key) for what, key in tags.items()}))
 
 

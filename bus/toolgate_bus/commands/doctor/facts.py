@@ -43,6 +43,6 @@ def facts_findings(streams: Sequence[FactStreamState], maxmemory: int = 0) -> li
             f"{worst.orchestrator} "
             f"go back {worst.oldest_s / 60:.0f} min instead of 60"
         )
-        change = "give its user +xtrim on tg:{NAMESPACE:0}:facts:* (deploy/redis/roles, agent)"
+        change = "give its user +xtrim on tg:{NAMESPACE:[0-9a-f]}:facts:* (deploy/redis/roles, agent)"
         found.append(warning(SUBJECT, "facts-retention", what, change))
     return found or [fine(SUBJECT, "facts", f"facts of {how_many(len(streams), 'orchestrator')} kept{size}")]

@@ -23,16 +23,22 @@ class InboxReader(NamedTuple):
 
 
 class InboxState(NamedTuple):
-    """One scheduler's inbox."""
+    """One scheduler's inbox in one shard."""
 
     scheduler: str
     replicas: int
-    """How many are alive."""
+    """How many are alive that read it."""
     waiting: int
     """Entries that nobody was given yet."""
     lag_s: float
     """How long the oldest of those waits."""
     readings: Sequence[InboxReader] = ()
+    shard: int = 0
+
+    @property
+    def where(self) -> str:
+        """The shard, in words, where it is not the first."""
+        return f" in shard {self.shard}" if self.shard else ""
 
 
 def inbox_findings(inboxes: Iterable[InboxState]) -> list[Diagnostic]:
@@ -42,7 +48,7 @@ def inbox_findings(inboxes: Iterable[InboxState]) -> list[Diagnostic]:
 
 
 def _check_backlog(inbox: InboxState) -> list[Diagnostic]:
-    name, many = inbox.scheduler, how_many(inbox.waiting, "question")
+    name, many = inbox.scheduler, how_many(inbox.waiting, "question") + inbox.where
     if inbox.waiting and not inbox.replicas:
         what = f"{many} for {name}, the oldest {inbox.lag_s:.0f} s old, and no replica of it is alive"
         change = f"toolgate scheduler run {name}; if one should run, look at its process (stopped? its log?)"
@@ -65,7 +71,8 @@ def _find_stuck_replicas(inbox: InboxState) -> list[Diagnostic]:
             host, _, pid = one.replica.rpartition("-")[0].rpartition("-")
             who = f"pid {pid} on {host}" if host and pid.isdecimal() else f"its name is {one.replica}"
             what = (
-                f"the replica {one.replica} of {inbox.scheduler} took {how_many(one.has, 'question')} "
+                f"the replica {one.replica} of {inbox.scheduler} took {how_many(one.has, 'question')}"
+                f"{inbox.where} "
                 f"and was not heard of for {one.idle_s:.0f} s: it is stopped, hangs or died"
             )
             change = (

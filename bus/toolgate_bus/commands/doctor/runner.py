@@ -22,8 +22,10 @@ from toolgate_bus.commands.doctor.roster import roster_findings
 from toolgate_bus.commands.doctor.sentinels import check_sentinels
 from toolgate_bus.commands.doctor.server import server_findings
 from toolgate_bus.commands.doctor.server_facts import books, inboxes, info_of, read_fact_streams, server_state
+from toolgate_bus.commands.doctor.shards import shards_findings
 from toolgate_bus.errors import BusDown, ConfigError, ToolgateError
 from toolgate_bus.protocol.cluster_url import is_cluster_url
+from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.protocol.sentinel_url import is_sentinel_url
 from toolgate_bus.server.settings import read_keys, redact_url
 from toolgate_bus.transport.ports import Commands
@@ -32,6 +34,7 @@ from toolgate_bus.transport.redis.diagnosis import diagnose
 from toolgate_bus.transport.redis.readonly import ReadOnlyCommands, is_refusal
 from toolgate_bus.transport.redis.reads import ping, read_time
 from toolgate_bus.transport.redis.roster import Roster, RosterView
+from toolgate_bus.transport.redis.shards import find_count
 
 ANSWER_S: Final = 6.0
 """So long a server has for its first answer: more than the client waits for one."""
@@ -78,7 +81,8 @@ async def _with_server(
         found += await _one(Check("sentinels", "sentinels", lambda _: check_sentinels(url)), context)
     if is_cluster_url(url):
         namespace = context.namespace
-        found += await _one(Check("cluster", "cluster", lambda _: check_cluster(url, namespace)), context)
+        looked = Check("cluster", "cluster", lambda one: check_cluster(url, namespace, _commands(one)))
+        found += await _one(looked, context)
     context, of_roster = await _with_roster(context)
     if asked is not None:
         rights = Check("rights", "rights", lambda one: try_rights(commands, url, one.namespace, *asked))
@@ -168,6 +172,10 @@ async def _roster(context: Context) -> Sequence[Diagnostic]:
     return roster_findings(context.view)
 
 
+async def _shards(context: Context) -> Sequence[Diagnostic]:
+    return shards_findings(await find_count(_commands(context), Keys(context.namespace)), context.view)
+
+
 async def _inboxes(context: Context) -> Sequence[Diagnostic]:
     return inbox_findings(await inboxes(_commands(context), context.namespace, context.view))
 
@@ -198,6 +206,7 @@ SERVER = Check("server", "server", _server)
 OWN = (
     Check("roster", "roster", _roster),
     Check("replicas", "replicas", _replicas),
+    Check("shards", "shards", _shards),
     Check("inboxes", "inboxes", _inboxes),
     Check("budgets", "budgets", _budgets),
     Check("facts", "facts", _facts),

@@ -14,7 +14,7 @@ from toolgate_bus.commands.doctor.facts import FactStreamState
 from toolgate_bus.commands.doctor.inboxes import InboxReader, InboxState
 from toolgate_bus.commands.doctor.server import ServerState, parse_info
 from toolgate_bus.errors import ConfigError, TransportError
-from toolgate_bus.protocol.keys import Keys
+from toolgate_bus.protocol.keys import Keys, shard_of
 from toolgate_bus.transport.ports import Commands
 from toolgate_bus.transport.redis.readonly import is_refusal
 from toolgate_bus.transport.redis.reads import (
@@ -34,6 +34,7 @@ from toolgate_bus.transport.redis.reads import (
     read_time,
 )
 from toolgate_bus.transport.redis.roster import RosterView
+from toolgate_bus.transport.redis.shards import find_shards
 from toolgate_bus.transport.redis.store import RedisStore
 
 PINGS: Final = 21
@@ -85,10 +86,16 @@ async def _has_budgets(commands: Commands) -> bool:
 
 
 async def inboxes(commands: Commands, namespace: str, view: RosterView) -> list[InboxState]:
-    """The inbox of every scheduler that is alive, that an orchestrator waits for, or that has one."""
-    keys = Keys(namespace)
-    alive = [member.name for member in view.members]
-    names = {*alive, *(name for reads in view.orchestrators.values() for name in reads)}
+    """The inboxes of every scheduler that is alive, that an orchestrator waits for, or that has one."""
+    shards = await find_shards(commands, Keys(namespace), view)
+    found = [await _inboxes_in(commands, Keys(namespace, shard), shard, view) for shard in shards]
+    return [one for each in found for one in each]
+
+
+async def _inboxes_in(commands: Commands, keys: Keys, shard: int, view: RosterView) -> list[InboxState]:
+    alive = [member.name for member in view.members if shard in member.shards]
+    waited = (name for one, reads in view.orchestrators.items() if shard_of(one) == shard for name in reads)
+    names = {*alive, *waited}
     prefix = keys.inbox("")
     listed: list[str] = []
     try:
@@ -109,6 +116,7 @@ async def inboxes(commands: Commands, namespace: str, view: RosterView) -> list[
             one.waiting,
             one.lag_s,
             [InboxReader(*each) for each in await read_consumers(commands, keys.inbox(name), name)],
+            shard,
         )
         for name, one in found.items()
         if isinstance(one, Backlog)

@@ -26,8 +26,9 @@ from toolgate_bus.telemetry.metrics import Collector, Gauges
 from toolgate_bus.transport.ports import Commands
 from toolgate_bus.transport.redis.clock import entry_order
 from toolgate_bus.transport.redis.pauses import read_pauses
-from toolgate_bus.transport.redis.reads import Backlog, age_s, read_backlogs, read_first, read_time
+from toolgate_bus.transport.redis.reads import Backlog, age_s, read_all_backlogs, read_first, read_time
 from toolgate_bus.transport.redis.roster import Roster, RosterView
+from toolgate_bus.transport.redis.shards import find_shards
 from toolgate_bus.transport.redis.store import RedisStore
 from toolgate_bus.transport.replica_differences import revisions
 
@@ -50,7 +51,7 @@ class FleetGauges:
 
     def __init__(self, commands: Commands, namespace: str) -> None:
         self._commands = commands
-        self._keys = Keys(namespace)
+        self._keys, self._namespace = Keys(namespace), namespace
         self._roster = Roster(commands, namespace)
         self._store = RedisStore(commands, namespace)
         self._changes = LatestChanges(RedisNotices(commands, commands, namespace))
@@ -83,7 +84,8 @@ class FleetGauges:
     async def _of_inboxes(self, view: RosterView) -> list[Gauges]:
         alive = {member.name for member in view.members}
         names = sorted(alive.union(self._known, *view.orchestrators.values()))[:MAX_SCHEDULERS]
-        found = await read_backlogs(self._commands, self._keys, names)
+        shards = await find_shards(self._commands, self._keys, view)
+        found = await read_all_backlogs(self._commands, self._namespace, shards, names)
         there = {name: one for name, one in found.items() if isinstance(one, Backlog)}
         self._known = set(there)
         return [

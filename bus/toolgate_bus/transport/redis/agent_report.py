@@ -27,6 +27,10 @@ class AgentReport:
         """What was last told of agents that may change, and of orders; None where nothing stands there."""
         self._told_at = 0.0
 
+    def move(self, key: str) -> None:
+        """Tell it at this key; before anything is told."""
+        self._key = key
+
     def note_order(self, order: str, sessions: Iterable[str]) -> None:
         """An order was carried out; these sessions had a turn, which it ends."""
         self._obeyed.note(order, sessions, time.monotonic())

@@ -80,11 +80,14 @@ def absent_key(pattern: str) -> str:
 
 
 def near_of(commands: Sequence[Words]) -> int | None:
-    """The slot of the streams of the first namespace of which there is a key."""
+    """The slot of the first streams of which there is a key, else of those of its namespace."""
+    found = None
     for key in map(key_of, commands):
         if key is not None and (near := streams_near(key)) is not None:
-            return slot_of(near)
-    return None
+            if key.startswith(near):
+                return slot_of(near)
+            found = found or near
+    return None if found is None else slot_of(found)
 
 
 def split(commands: Sequence[Words], near: int) -> list[Part]:

@@ -21,7 +21,8 @@ from toolgate_bus.errors import (
     ToolgateError,
     TransportError,
 )
-from toolgate_bus.transport.ports import Arg, Commands
+from toolgate_bus.protocol.keys import MAX_SHARDS
+from toolgate_bus.transport.ports import Arg, Commands, override
 from toolgate_bus.transport.redis.diagnosis import diagnose
 from toolgate_bus.transport.redis.driver import (
     CONNECT_SECONDS,
@@ -141,7 +142,8 @@ class RedisCommands(Commands):
 
     def __init__(self, url: str, name: str, connections: int = 2, seconds: float = COMMAND_SECONDS) -> None:
         """A command may take that many seconds, and wait as long for a connection."""
-        self._seconds = seconds
+        self._url, self._name, self._seconds = url, name, seconds
+        self._wide: RedisCommands | None = None
         self._topology = topology_of(url)
         self._client = self._topology.make_client(name, connections, seconds)
         self._running: set[asyncio.Task[Any]] = set()
@@ -166,8 +168,16 @@ class RedisCommands(Commands):
                 raise elsewhere
         return replies
 
+    @override
+    def widen(self) -> "RedisCommands | None":
+        if self._wide is None and self._topology.has_slots:
+            self._wide = RedisCommands(self._url, self._name, 2 * MAX_SHARDS, self._seconds)
+        return self._wide
+
     async def aclose(self) -> None:
         """Wait for what is in flight, then close every connection."""
+        if self._wide is not None:
+            await self._wide.aclose()
         if self._running:
             await asyncio.wait(self._running, timeout=self._seconds)
         with contextlib.suppress(RedisError, OSError):

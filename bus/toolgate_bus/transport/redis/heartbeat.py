@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final
 
 from toolgate_bus.errors import ToolgateError, TransportError
@@ -18,6 +18,7 @@ from toolgate_bus.transport.redis.clock import ServerClock
 from toolgate_bus.transport.redis.connection import RedisCommands, refusal
 from toolgate_bus.transport.redis.roster import BEAT_SECONDS, Roster
 from toolgate_bus.transport.redis.roster_sets import TIME, Command
+from toolgate_bus.transport.redis.shards import ShardWatch
 from toolgate_bus.transport.redis.tasks import keep
 
 STUCK_SECONDS: Final = 5.0
@@ -38,8 +39,17 @@ it is called in the other thread.
 class Heart:
     """Beats for members of the roster until it is ended."""
 
-    def __init__(self, url: str, namespace: str, clock: ServerClock) -> None:
+    def __init__(
+        self,
+        url: str,
+        namespace: str,
+        clock: ServerClock,
+        shards: ShardWatch,
+        on_shards: Callable[[frozenset[int]], None],
+    ) -> None:
+        """`on_shards` is told, on the loop of who starts it, which shards are to be read, when that changes."""
         self._url, self._namespace, self._clock = url, namespace, clock
+        self._shards, self._on_shards = shards, on_shards
         self._members: dict[str, Tell] = {}
         self._number = 0
         self._left: set[str] = set()
@@ -161,6 +171,7 @@ class Heart:
                 commands += self._roster.beat(member, value, timed=TIME in commands)
             if not self._clock.is_synced and TIME not in commands:
                 commands.append(TIME)
+            commands += (asks := self._shards.asks(self._number))
             try:
                 replies = await self._commands.pipeline(commands)
             except TransportError:
@@ -171,10 +182,18 @@ class Heart:
                 self._clock.set_time(reply, time.monotonic(), sent)
                 self._roster.set_time(reply)
                 firsts.append(commands.index(TIME))
+            if asks:
+                self._take_shards(replies[-len(asks) :])
             for first in firsts:
                 command, reply = commands[first], replies[first]
                 if isinstance(reply, Exception):
                     raise refusal(str(command[min(1, len(command) - 1)]), reply)
+
+    def _take_shards(self, replies: Sequence[Any]) -> None:
+        found = self._shards.take(replies, self._roster.seconds)
+        if found is not None and self._owner is not None:
+            with contextlib.suppress(RuntimeError):  # that loop has ended
+                self._owner.call_soon_threadsafe(self._on_shards, found)
 
     async def _leave(self, member: str, mark: Callable[[int, int], bytes]) -> None:
         async with self._turn:  # a heartbeat on its way must not put it back

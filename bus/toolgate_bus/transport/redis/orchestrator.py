@@ -2,7 +2,8 @@
 
 Three connections: one writes questions and facts (`publisher`), one reads verdicts (`verdicts`), one
 does ordinary commands: the roster. Only the tasks in here make them: a caller's cancellation never reaches
-a command. What is lost is made again, with back-off.
+a command. What is lost is made again, with back-off. All its streams lie in one shard, which it draws when
+it starts.
 """
 
 import asyncio
@@ -17,7 +18,7 @@ import anyio
 
 from toolgate_bus.errors import ConfigError, ToolgateError, TransportError
 from toolgate_bus.protocol import packing
-from toolgate_bus.protocol.keys import Keys
+from toolgate_bus.protocol.keys import Keys, name_orchestrator
 from toolgate_bus.protocol.signing import Keyring
 from toolgate_bus.telemetry import metrics
 from toolgate_bus.telemetry.loggers import get_logger
@@ -39,16 +40,16 @@ from toolgate_bus.transport.redis.hold_watch import HoldWatch
 from toolgate_bus.transport.redis.operator_orders import OperatorOrders
 from toolgate_bus.transport.redis.pause_watch import PauseWatch
 from toolgate_bus.transport.redis.publisher import Outbox
+from toolgate_bus.transport.redis.read_set import ReadSet
 from toolgate_bus.transport.redis.roster import BEAT_SECONDS, Roster, RosterView, encode_reading
 from toolgate_bus.transport.redis.roster_sets import NOBODY, OLD, TIME
+from toolgate_bus.transport.redis.shards import draw_shard, use_commands
 from toolgate_bus.transport.redis.tasks import Backoff, keep
 from toolgate_bus.transport.redis.verdicts import VerdictReader
 
 LOOKS: Final = ("schedulers", NOBODY, "schedulers", "readers", "schedulers", NOBODY, "schedulers", OLD)
 """Whom an orchestrator looks for on the roster: with each heartbeat one of these, in turn; who joins or
 leaves wakes it besides."""
-LEAVING_S: Final = 10.0
-"""Longer than a worker takes to finish what it has in hand."""
 IDLE_INBOX_MS: Final = 60_000
 FACTS_EVERY_S: Final = 10.0
 """Seconds between two times that our facts are kept from expiring, and trimmed."""
@@ -57,6 +58,8 @@ OWN_EVERY: Final = 20
 LEAVE_S: Final = 2.0
 START_S: Final = 2.5
 """Longest that a start waits for the roster: a server that does not say a word is one that is away."""
+DRAW_S: Final = 1.5
+"""Longest that it takes to draw a shard: where a server does not say how many there are, it is the first."""
 COMMAND_S: Final = 1.0
 """Longest that a heartbeat waits for its replies: the next one is better than one that is late."""
 REWIND_EVERY: Final = 10
@@ -69,25 +72,23 @@ _log = get_logger("toolgate.bus")
 class RedisOrchestratorBus(OrchestratorBus):
     """`OrchestratorBus` on a Redis or Valkey server."""
 
-    def __init__(self, url: str, namespace: str) -> None:
-        self.orchestrator = secrets.token_hex(8)
-        self._url = url
+    def __init__(self, url: str, namespace: str, shard: int | None = None) -> None:
+        """Without a shard it draws one."""
+        self.orchestrator = name_orchestrator(secrets.token_hex(8), shard or 0)
+        self._url, self._namespace = url, namespace
         metrics.use_namespace(namespace)
-        self._keys = Keys(namespace)
+        self._shard, self._is_placed = shard or 0, shard is not None
+        self._keys = Keys(namespace, self._shard)
         self._commands = RedisCommands(url, f"toolgate-orch-{self.orchestrator}-cmd", seconds=COMMAND_S)
         self._roster = Roster(self._commands, namespace, LOOKS)
         self._reader = VerdictReader(url, self._keys, self.orchestrator, self._commands)
         self._spill = FactSpill(url, namespace)
         self._outbox = Outbox(self._keys, self.orchestrator, self._spill.keep)
         self._view = RosterView()
-        self._present_schedulers: tuple[Member, ...] = ()
-        """Those on the roster, and those that vanished from it without leaving."""
+        self._schedulers = ReadSet()
         self._hurry = True
         """Whether the next look at the roster is at everything: somebody joined or left."""
-        self._watched: set[str] = set()
         self._keys_of: dict[str, bytes] = {}
-        self._leaving: dict[str, float] = {}
-        """Schedulers that left, by when: they finish what they have in hand, and are still heard."""
         self._beats = 0
         self._asked = False
         """Whether anybody was asked since the last look for streams made anew."""
@@ -180,14 +181,14 @@ class RedisOrchestratorBus(OrchestratorBus):
         self._roster.keyring = Keyring(self._keys_of)
         present = tuple(
             replace(one, signed=is_signed(one, self._roster.keyring) and self._roster.is_recent(one))
-            for one in self._present_schedulers
+            for one in self._schedulers.present
         )
-        self._present_schedulers = present
+        self._schedulers.present = present
         self._listener.on_roster_change(present)
 
     @override
     def watch(self, schedulers: Iterable[str]) -> None:
-        self._watched.update(schedulers)
+        self._schedulers.watch(schedulers)
         self._reread()
 
     def tell_agents(self) -> None:
@@ -216,6 +217,9 @@ class RedisOrchestratorBus(OrchestratorBus):
     # ------------------------------------------------------------------ the host task
 
     async def _run(self) -> None:
+        if not self._is_placed:
+            with contextlib.suppress(ToolgateError), anyio.move_on_after(DRAW_S):
+                self._lie_in(await draw_shard(self._commands, self._keys, self._roster))
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(keep, self._keep_writer)
             tasks.start_soon(keep, self._reader.run, self._on_connection_change)
@@ -225,6 +229,15 @@ class RedisOrchestratorBus(OrchestratorBus):
             tasks.cancel_scope.cancel()
         self._outbox.drop()
         self._reader.drop()
+
+    def _lie_in(self, shard: int) -> None:
+        """Have all streams of this orchestrator in that shard: its name says so from now on."""
+        if shard:
+            self.orchestrator = name_orchestrator(self.orchestrator, shard)
+            self._shard, self._keys = shard, Keys(self._namespace, shard)
+            self._outbox.move(self._keys, self.orchestrator)
+            self._reader.move(self._keys, self.orchestrator)
+            self._agents.move(self._keys.agents(self.orchestrator))
 
     async def _keep_writer(self) -> None:
         backoff = Backoff()
@@ -301,7 +314,7 @@ class RedisOrchestratorBus(OrchestratorBus):
 
     async def _beat(self) -> None:
         asked = self._outbox.take_recipients()
-        idle = asked - {member.name for member in self._view.members}
+        idle = asked - {member.name for member in self._view.members if self._shard in member.shards}
         self._asked = self._asked or bool(asked)
         hurry, self._hurry = self._hurry, False
         try:
@@ -334,6 +347,7 @@ class RedisOrchestratorBus(OrchestratorBus):
         ]
         if everything or self._beats % OWN_EVERY == 0:
             commands += [("PEXPIRE", key, IDLE_INBOX_MS) for key in own]
+            commands += use_commands(self._keys, self._shard, self._roster.seconds)
         if keeps_facts:  # before: a first fact that is written meanwhile asks for it anew
             self._facts_due = time.monotonic() + FACTS_EVERY_S
         replies = await self._commands.pipeline(commands)
@@ -364,28 +378,14 @@ class RedisOrchestratorBus(OrchestratorBus):
         await self._commands.pipeline(keep_commands(self._keys, self.orchestrator, server_ms))
 
     def _adopt(self, view: RosterView) -> None:
-        now = time.monotonic()
         present = (*view.members, *view.gone)
-        changed = _summarize(present) != _summarize(self._present_schedulers)
-        names = {member.name for member in present}
-        left = {member.name for member in self._present_schedulers} - names
-        self._leaving = {
-            name: since
-            for name, since in {**dict.fromkeys(left, now), **self._leaving}.items()
-            if name not in names and now - since < LEAVING_S
-        }
-        self._view, self._present_schedulers = view, present
-        if changed:
+        self._view = view
+        if self._schedulers.adopt(present, time.monotonic()):
             self._listener.on_roster_change(present)
         self._reread()
 
-    def _collect_names(self) -> frozenset[str]:
-        return frozenset(
-            self._watched.union(self._leaving, (member.name for member in self._present_schedulers))
-        )
-
     def _reread(self) -> None:
-        if self._reader.want(self._collect_names()):
+        if self._reader.want(self._schedulers.names):
             self._outbox.send("XADD", self._keys.wake(self.orchestrator), "*", "event", "reread")
             self._outbox.send("PEXPIRE", self._keys.wake(self.orchestrator), IDLE_INBOX_MS)
 
@@ -401,8 +401,3 @@ class RedisOrchestratorBus(OrchestratorBus):
     def _order(self, raw: bytes) -> None:
         if self._orders.take(raw):
             self.tell_agents()  # whoever gave it waits for that
-
-
-def _summarize(members: Sequence[Member]) -> list[tuple[Member, bool]]:
-    """What of them an orchestrator must be told of, when it changes."""
-    return [(one, one.signed) for one in members]

@@ -73,6 +73,10 @@ class Outbox:
         self._hurries = False
         self._asked: set[str] = set()
 
+    def move(self, keys: Keys, orchestrator: str) -> None:
+        """Be another orchestrator, in the shard of these keys; before it connects."""
+        self._keys, self._orchestrator = keys, orchestrator
+
     def listen(self, refused: OnRefusal, fact_written: Callable[[], None]) -> None:
         """Say who is told of questions that could not be written, and of facts that were; once."""
         self._refused, self._fact_written = refused, fact_written

@@ -316,6 +316,22 @@ async def read_backlogs(
     return backlogs
 
 
+async def read_all_backlogs(
+    commands: Commands, namespace: str, shards: Sequence[int], schedulers: Sequence[str]
+) -> dict[str, Backlog | Exception]:
+    """The same over all these shards: what waits in any of them, and for how long at most."""
+    found: dict[str, Backlog | Exception] = {}
+    for shard in shards:
+        for name, one in (await read_backlogs(commands, Keys(namespace, shard), schedulers)).items():
+            before = found.get(name)
+            if isinstance(before, Backlog) and isinstance(one, Backlog):
+                lag_s = max(before.lag_s, one.lag_s)
+                found[name] = Backlog(before.waiting + one.waiting, lag_s, before.pending + one.pending)
+            elif not isinstance(before, Backlog):  # an inbox of some shard may not be there
+                found[name] = one
+    return found
+
+
 def _furthest(groups: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return max(groups, key=lambda one: entry_order(_text(one.get("last-delivered-id", b"0-0"))), default={})
 

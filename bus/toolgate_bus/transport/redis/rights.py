@@ -65,6 +65,7 @@ _CREATES: Final = frozenset({"incr", "rpush", "sadd"})
 """These have no such words."""
 _CHANGES: Final = frozenset({"del", "getdel", "persist", "pexpire"})
 """Nor have these, on a key that somebody may have."""
+_ANY_SHARD: Final = "[0-9a-f]"
 _RULE: Final = re.compile(r"\((?P<keys>[^+]+)(?P<some>.+)\)|(?P<all>\+.+)")
 
 How = Literal["dry run", "transaction", "trying"]
@@ -94,8 +95,10 @@ class RightResult(NamedTuple):
     """None: it could not be tried without changing something."""
 
 
-def rights_of(role: str, namespace: str, scheduler: str, nobody: str) -> list[Right]:
-    """What a role needs; `nobody` is a name that no process and no key has."""
+def rights_of(
+    role: str, namespace: str, scheduler: str, nobody: str, shards: Sequence[int] = (0,)
+) -> list[Right]:
+    """What a role needs, in each of these shards; `nobody` is a name that no process and no key has."""
     sections, names = _sections(), [ROLES[role]]
     if names == ["scheduler"] and f"scheduler {scheduler}" in sections:
         names.append(f"scheduler {scheduler}")
@@ -103,19 +106,20 @@ def rights_of(role: str, namespace: str, scheduler: str, nobody: str) -> list[Ri
     found = [
         one
         for to, rule in rules
+        for shard in shards
         for one in _rights(
-            to, rule.replace("@NS@", namespace).replace("@NAME@", scheduler), scheduler, nobody
+            to, rule.replace("@NS@", namespace).replace("@NAME@", scheduler), scheduler, nobody, shard
         )
     ]
     return list(dict.fromkeys(found))
 
 
-def _rights(to: str, rule: str, scheduler: str, nobody: str) -> Iterator[Right]:
+def _rights(to: str, rule: str, scheduler: str, nobody: str, shard: int) -> Iterator[Right]:
     parts = _RULE.fullmatch(rule)
     if parts is None:
         raise ValueError(f"roles: {rule!r} is no rule")
     for pattern in (parts["keys"] or "").split() or [""]:
-        key = pattern.partition("~")[2].replace("*", nobody)
+        key = pattern.partition("~")[2].replace("*", nobody).replace(_ANY_SHARD, f"{shard:x}")
         for verb in (parts["some"] or parts["all"]).replace("+", " ").split():
             words = {"@": key, "?": nobody, "=": scheduler}
             form = [words.get(word, word) for word in _FORMS[verb].split()]

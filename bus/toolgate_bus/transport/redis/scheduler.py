@@ -1,39 +1,38 @@
 """A scheduler replica's side of the bus on Redis Streams (DESIGN §5).
 
 What one scheduler is asked, answers and says of itself; connections are those of its process
-(`scheduler_host`), which it has alone or shares with others. Ages are read off the server's own clock,
-never ours.
+(`scheduler_host`), which it has alone or shares with others. It is itself its seat in the first shard, which
+as a rule is the only one; in others it has more of them.
 """
 
 import contextlib
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 import anyio
 
-from toolgate_bus.errors import TransportError
+from toolgate_bus.errors import ToolgateError, TransportError
 from toolgate_bus.protocol import packing
+from toolgate_bus.protocol.keys import shard_of
 from toolgate_bus.protocol.signing import Keyring
-from toolgate_bus.telemetry import metrics
+from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_bus.transport.heartbeats import encode_leave, encode_member
-from toolgate_bus.transport.ports import Arg, Delivery, Member, SchedulerBus, SchedulerListener, override
-from toolgate_bus.transport.redis.answer_buffer import IDLE_VERDICTS_MS, AnswersOut
+from toolgate_bus.transport.ports import Member, SchedulerBus, SchedulerListener, override
+from toolgate_bus.transport.redis.answer_buffer import IDLE_VERDICTS_MS
 from toolgate_bus.transport.redis.connection import RedisCommands, refusal
-from toolgate_bus.transport.redis.consumer_group import ConsumerGroup
 from toolgate_bus.transport.redis.scheduler_host import SchedulerHost
+from toolgate_bus.transport.redis.seat import Seat
+
+if TYPE_CHECKING:
+    from toolgate_bus.transport.redis.lane import Lane
 
 NOTICE_PAUSE: Final = 0.01
-_FIELDS: Final = [b"event", b"orch", b"frame"]
-_EVENTS: Final = {b"tool:selecting": "tool:selecting", b"tool:withdrawn": "tool:withdrawn"}
+_log = get_logger("toolgate.bus")
 
 
-class RedisSchedulerBus(SchedulerBus):
+class RedisSchedulerBus(Seat, SchedulerBus):
     """`SchedulerBus` on a Redis or Valkey server."""
-
-    out: AnswersOut
-    group: ConsumerGroup
 
     def __init__(
         self,
@@ -44,17 +43,13 @@ class RedisSchedulerBus(SchedulerBus):
         host: SchedulerHost | None = None,
     ) -> None:
         """`keyring` signs the heartbeats; without a host it has connections of its own."""
+        super().__init__()
         self._keyring = keyring
         self._host = host or SchedulerHost(url, namespace, commands)
         self._host.add(self)
-        self.name = self.inbox = self.roster_name = ""
-        self.room = 0
-        """So many more entries are wanted."""
-        self.is_paused = False
-        """Whether the inbox cannot be read at the moment."""
-        self.held: set[str] = set()
-        """Entries that are being decided."""
-        self._has_activity = True
+        self.roster_name = ""
+        self._others: dict[int, Seat] = {}
+        """Its seats beside the first, by shard; replaced as a whole, as another thread looks at it."""
         self._started = self._left = False
         self._totals: Callable[[], tuple[int, int]] = lambda: (0, 0)
 
@@ -78,14 +73,9 @@ class RedisSchedulerBus(SchedulerBus):
     async def start(self, member: Member) -> Member:
         host = self._host
         self._member = replace(member, started=await host.roster.next_start())
-        self.name, self.inbox = member.name, host.keys.inbox(member.name)
         self.roster_name = f"s:{member.name}:{member.replica}"
-        group = host.group_of(member.name)
-        self.out = AnswersOut(host.keys, member.name, group, host.write, self.held.difference_update)
-        self.group = ConsumerGroup(
-            host.commands, self.inbox, group, member.replica, host.keys.member(f"s:{member.name}:")
-        )
-        await self.group.make()
+        self.sit_down(host.first, member.name, member.replica, self._listener)
+        await self.make_group()
         self._started = True
         try:
             await host.join(self)
@@ -137,32 +127,28 @@ class RedisSchedulerBus(SchedulerBus):
                 await self.leave()
             self._started = False
             await self._host.drain(self)
-            with contextlib.suppress(TransportError):
-                await self.group.leave()
+            for seat in self.all_seats:
+                with contextlib.suppress(TransportError):
+                    await seat.group.leave()
         await self._host.release(self)
 
     @override
     def want(self, entries: int) -> None:
-        self.room = entries
-        if not self._host.flushing:
-            self._host.soon()
+        self.want_entries(entries)
+        if self._others:
+            for seat in self._others.values():
+                seat.want_entries(entries)
 
     @override
     def answer(self, orchestrator: str, item: bytes) -> None:
-        waiting, host = self.out.waiting, self._host
-        if orchestrator in waiting:
-            waiting[orchestrator].append(item)
+        if self._others:
+            self._others.get(shard_of(orchestrator), self).queue_answer(orchestrator, item)
         else:
-            waiting[orchestrator] = [item]
-        host.ready += 1
-        if not host.ready % host.early:
-            host.write_early()
-        elif not host.flushing:
-            host.soon()
+            self.queue_answer(orchestrator, item)
 
     @override
     async def answer_now(self, orchestrator: str, item: bytes) -> None:
-        self.out.add_recipient(orchestrator)
+        self._others.get(shard_of(orchestrator), self).out.add_recipient(orchestrator)
         stream = self._host.keys.verdicts(orchestrator, self.name)
         words = ("XADD", stream, "*", "event", "verdict", "frame", packing.frame([item]))
         added, _ = await self.commands.pipeline([words, ("PEXPIRE", stream, IDLE_VERDICTS_MS)])
@@ -171,68 +157,82 @@ class RedisSchedulerBus(SchedulerBus):
 
     def acknowledge(self, entry: str) -> None:
         """Acknowledge one entry, once the server has taken the answers queued before it."""
-        self.out.acknowledge(entry)
-        if not self._host.flushing:
-            self._host.soon()
+        if self._others:
+            seat, entry = self._find_seat(entry)
+            seat.acknowledge_entry(entry)
+        else:
+            self.acknowledge_entry(entry)
 
     @override
     def hold(self, entries: Sequence[str]) -> None:
-        self.held.update(entries)
+        if self._others:
+            for one in entries:
+                seat, entry = self._find_seat(one)
+                seat.held.add(entry)
+        else:
+            self.held.update(entries)
 
     @override
     def stats(self, read: Callable[[], tuple[int, int]]) -> None:
         self._totals = read
 
-    # ------------------------------------------------------------------ what its process asks of it
+    # ------------------------------------------------------------------ its seats
 
-    def deliver(self, entries: Sequence[Any], times: int = 1) -> None:
-        """Hand on entries of the inbox, as the server gives them; `times` is how often they were given."""
-        self.room = max(0, self.room - len(entries))
-        self._has_activity = True
-        now = time.monotonic()
-        deliveries: list[Delivery] = []
-        for entry, fields in entries:
-            delivery = self._delivery(entry, fields, now, times)
-            if delivery is None:
-                metrics.count(metrics.BAD_MESSAGES, "orchestrator", "malformed")
-                self.acknowledge(entry.decode())
-            else:
-                deliveries.append(delivery)
-        self._listener.deliver(deliveries)
+    @property
+    def all_seats(self) -> tuple[Seat, ...]:
+        """In each shard that is read."""
+        return (self, *self._others.values())
 
-    def _delivery(self, entry: bytes, fields: Any, now: float, times: int) -> Delivery | None:
-        if fields and fields[::2] == _FIELDS:
-            event, sender, frame = fields[1::2]
-        else:
-            pairs = dict(zip(fields[::2], fields[1::2], strict=False)) if fields else {}
-            event, sender, frame = pairs.get(b"event", b""), pairs.get(b"orch", b""), pairs.get(b"frame")
-        orchestrator = sender.decode("ascii", "replace")
-        if frame is None or not orchestrator.isalnum() or len(orchestrator) > 64:
-            return None
-        told = _EVENTS.get(event) or event.decode("ascii", "replace")
-        return Delivery(entry.decode(), orchestrator, told, frame, self._host.clock.age(entry, now), times)
+    def _find_seat(self, entry: str) -> tuple[Seat, str]:
+        """The seat that was given an entry, and its id there."""
+        id_, _, shard = entry.partition("@")
+        return (self._others.get(int(shard, 16), self), id_) if shard else (self, id_)
+
+    async def take_seat(self, lane: "Lane") -> None:
+        """Be asked in that shard as well; where there is no group yet, the lane goes on trying."""
+        if lane.shard in self._others:
+            return
+        seat = Seat()
+        seat.sit_down(lane, self.name, self._member.replica, self._listener)
+        seat.room = self.room
+        try:
+            await seat.make_group()
+        except ToolgateError as error:
+            _log.warning("a shard cannot be read yet", shard=lane.shard, error=str(error))
+            lane.heal.set()
+        lane.add(seat)
+        self._others = {**self._others, lane.shard: seat}
+
+    async def leave_seat(self, lane: "Lane") -> None:
+        """Be asked there no longer."""
+        seat = self._others[lane.shard]
+        self._others = {shard: one for shard, one in self._others.items() if shard != lane.shard}
+        with contextlib.suppress(TransportError):
+            await seat.group.leave()
+        lane.remove(seat)
+
+    def leave_lanes(self) -> None:
+        """Be read in no lane any longer: the replica has ended."""
+        for seat in self.all_seats:
+            if seat.name:
+                seat.lane.remove(seat)
+
+    # ------------------------------------------------------------------ what it says of itself
 
     def tell(self, number: int, at: int) -> bytes | None:
         """A heartbeat of ours; none while we cannot be asked. Called in the heart's thread: it only reads."""
-        if not self._host.is_connected:
+        read = (0,) if self.lane.is_connected else ()
+        if others := self._others:
+            closing, seats = self._host.closing, {0: self, **others}
+            read = tuple(shard for shard, seat in seats.items() if seat.is_read and shard not in closing)
+        if not read:
             return None
         answered, late = self._totals()
         told = replace(self._member, answered=answered, late=late, beat=number, at=at)
+        if read != told.shards:
+            told = replace(told, shards=read)
         return encode_member(told, self._keyring)
 
     def _farewell(self, number: int, at: int) -> bytes:
         """The heartbeat that says that we leave."""
         return encode_leave(replace(self._member, beat=number, at=at), self._keyring)
-
-    def take_activity(self) -> bool:
-        """Whether anything was delivered or answered since this was last called."""
-        found, self._has_activity = self._has_activity, False
-        return found or self.out.has_recipients
-
-    def tidy_commands(self, oldest: str | None) -> list[Sequence[Arg]]:
-        """What trims the streams that were written to, and lets them expire."""
-        streams = [self._host.keys.verdicts(one, self.name) for one in sorted(self.out.take_recipients())]
-        commands: list[Sequence[Arg]] = []
-        if oldest is not None:
-            commands += [("XTRIM", stream, "MINID", "~", oldest) for stream in streams]
-        return [*commands, *(("PEXPIRE", stream, IDLE_VERDICTS_MS) for stream in streams)]

@@ -1,52 +1,37 @@
-"""The connections of a process that runs schedulers: one read for all inboxes, one write for all answers.
+"""What the schedulers of a process share: a lane in each shard, ordinary commands, heartbeats, the roster.
 
-Two hot connections. The first holds the blocking group read; answers that are ready when the next
-read goes out travel with it, in one write: verdicts, acknowledgements, the read. Answers that
-come while it blocks go out by the second, in order of completion. A third, ordinary one renews what
-is being decided, takes over what dead peers left, and makes groups again that vanished (`scheduler_upkeep`);
-heartbeats have their own, on a loop of their own (`heartbeat`). What one scheduler is asked and answers is
-its own affair (`scheduler`): one that has no room, or whose inbox is broken, holds up none of the others.
+A lane has the connections by which inboxes are read and answers written (`lane`). Which shards there are is
+told by the heart, which asks with its heartbeats; the first is always there, and where it is the only one,
+all is as if there were no others. Heartbeats have a connection and a loop of their own (`heartbeat`).
 """
 
 import asyncio
-import time
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Set
+from typing import TYPE_CHECKING, Final
 
 import anyio
 
-from toolgate_bus.errors import BusDown, ConfigError, TransportError
+from toolgate_bus.errors import BusDown
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.telemetry import metrics
 from toolgate_bus.telemetry.loggers import get_logger
-from toolgate_bus.transport.redis.answer_buffer import Acknowledgement, Verdicts
 from toolgate_bus.transport.redis.clock import ServerClock
-from toolgate_bus.transport.redis.connection import RedisCommands, open_link, watch_links
+from toolgate_bus.transport.redis.connection import RedisCommands
 from toolgate_bus.transport.redis.consumer_group import SHARED_GROUP
 from toolgate_bus.transport.redis.heartbeat import Heart
-from toolgate_bus.transport.redis.link import BLOCK_MS, READ, Link, ServerError, pack_command
+from toolgate_bus.transport.redis.lane import Lane
 from toolgate_bus.transport.redis.roster import Roster
 from toolgate_bus.transport.redis.roster_sets import OLD
-from toolgate_bus.transport.redis.scheduler_upkeep import keep_healing, keep_renewing, keep_tidy
-from toolgate_bus.transport.redis.tasks import Backoff, keep
+from toolgate_bus.transport.redis.shards import ShardWatch
+from toolgate_bus.transport.redis.tasks import keep
 
 if TYPE_CHECKING:
     from toolgate_bus.transport.redis.scheduler import RedisSchedulerBus
 
-EARLY: Final = 32
-"""So many answers of each do not wait for the end of the tick: both sides can work at once."""
-READ_AGAIN_S: Final = 1.0
-SHORT_BLOCK_MS: Final = 20
-"""How long a read blocks that leaves an inbox out: as soon as there is room, that is to be read as well."""
-SCARCE: Final = 4
-"""Who has so many times less room than another is read by itself: it would hold the others' reads small."""
-MAX_READS: Final = 1024
-ALONE: Final = 4
-"""How often one inbox's entries are taken for all there are, after nothing had come into the others."""
-POLL: Final = object()
-"""The tag of a read that does not block."""
-GATHER: Final = object()
-"""The tag of one that reads what came into the other inboxes meanwhile."""
+OPEN_S: Final = 2.0
+"""So long a start waits for the lanes beside the first, whose servers may be away."""
+LEAVE_S: Final = 1.5
+"""Between the last word that a shard is read and the end of that: who draws it now is heard of meanwhile."""
 _log = get_logger("toolgate.bus")
 
 
@@ -59,71 +44,79 @@ class SchedulerHost:
         self.commands = commands or RedisCommands(url, "toolgate-sched-cmd")
         self.roster = Roster(self.commands, namespace, ("orchestrators", OLD))
         self.clock = ServerClock()
-        self.heart = Heart(url, namespace, self.clock)
-        self.ready = 0
-        """Answers that wait for the end of the tick."""
-        self.early = EARLY
-        """So many do not."""
+        self.shards = ShardWatch(self.keys)
+        self.heart = Heart(url, namespace, self.clock, self.shards, self._on_shards)
         self.on_batch: Callable[[], None] = lambda: None
         """Called before entries that were read together are handed on."""
-        self.flushing = False
-        """Whether everything that waits is written at the end of this tick."""
-        self._seats: list[RedisSchedulerBus] = []
-        self.joined: dict[bytes, RedisSchedulerBus] = {}
-        """Those that have started, by inbox."""
-        self._hot: Link | None = None
-        self._side: Link | None = None
-        self._reads: dict[tuple[int, int, tuple[str, ...]], bytes] = {}
-        """Packed reads, by what is in them."""
-        self._asked = 0
-        """How many inboxes the blocking read is about."""
-        self._first: list[Any] = []
-        """What came into some of them, until the others were read."""
-        self._alone = 0
-        self._complaint = ("", "")
+        self.seats: list[RedisSchedulerBus] = []
+        """All that are, or will be, here."""
+        self.first = Lane(self, 0)
+        self.others: dict[int, Lane] = {}
+        """The lanes beside the first, by shard; replaced as a whole, as another thread looks at it."""
+        self.closing: Set[int] = frozenset()
+        """Shards that are read a moment longer, though nobody should draw them."""
+        self._joined: list[RedisSchedulerBus] = []
+        self._wanted: Set[int] = frozenset()
         self._is_begun = False
         self._task: asyncio.Task[None] | None = None
+        self._changing = asyncio.Lock()
 
     # ------------------------------------------------------------------ who is here
 
     @property
-    def is_connected(self) -> bool:
-        """Whether questions can be read and answers written right now."""
-        return self._hot is not None and self._side is not None
+    def lanes(self) -> tuple[Lane, ...]:
+        """One for each shard that is read."""
+        return (self.first, *self.others.values())
 
-    def add(self, seat: "RedisSchedulerBus") -> None:
+    @property
+    def is_connected(self) -> bool:
+        """Whether questions of any shard can be read and answered right now."""
+        return any(lane.is_connected for lane in self.lanes)
+
+    def record_connection(self) -> None:
+        """Have the metrics say whether all connections are there."""
+        metrics.record_connection("scheduler", all(lane.is_connected for lane in self.lanes))
+
+    def add(self, bus: "RedisSchedulerBus") -> None:
         """One more; to be told before the first of them starts."""
-        self._seats.append(seat)
+        self.seats.append(bus)
 
     def group_of(self, scheduler: str) -> str:
         """The consumer group by which inboxes are read: one command reads several as one group only."""
-        return SHARED_GROUP if len(self._seats) > 1 else scheduler
+        return SHARED_GROUP if len(self.seats) > 1 else scheduler
 
-    async def join(self, seat: "RedisSchedulerBus") -> None:
-        """Read its inbox, and beat for it; raises BusDown, or ConfigError for refused credentials."""
+    async def join(self, bus: "RedisSchedulerBus") -> None:
+        """Read its inboxes, and beat for it; raises BusDown, or ConfigError for refused credentials."""
         first, self._is_begun = not self._is_begun, True
         if first:
-            self._loop = asyncio.get_running_loop()
-            self._stop, self._up, self.heal = asyncio.Event(), asyncio.Event(), asyncio.Event()
+            self._stop, self._changed = asyncio.Event(), asyncio.Event()
             await self.heart.start()
-        self.joined[seat.inbox.encode()] = seat
-        self.early = EARLY * len(self.joined)
-        self.heart.add(seat.roster_name, seat.tell)
+        self.first.add(bus)
+        self._joined.append(bus)
+        self.heart.add(bus.roster_name, bus.tell)
         if first:
-            self._task = asyncio.create_task(self._run(), name=f"toolgate-{seat.name}")
+            self._task = asyncio.create_task(self._run(), name=f"toolgate-{bus.name}")
         with anyio.move_on_after(5):
-            await self._up.wait()
-        if not self._up.is_set():
+            await self.first.up.wait()
+        if not self.first.up.is_set():
             raise BusDown("the server took the first command and then no connection")
-        self.soon()
+        self.first.soon()
+        if first:
+            self._wanted = await self.shards.read(self.commands)
+        async with self._changing:
+            for lane in self.others.values():
+                await bus.take_seat(lane)
+            await self._open(self._wanted - self.others.keys() - {0})
 
-    async def release(self, seat: "RedisSchedulerBus") -> None:
+    async def release(self, bus: "RedisSchedulerBus") -> None:
         """Do without it; with the last one all connections end."""
-        if seat not in self._seats:
+        if bus not in self.seats:
             return
-        self.joined.pop(seat.inbox.encode(), None)
-        self._seats.remove(seat)
-        if self._seats:
+        bus.leave_lanes()
+        if bus in self._joined:
+            self._joined.remove(bus)
+        self.seats.remove(bus)
+        if self.seats:
             return
         task, self._task = self._task, None
         if task is not None:
@@ -132,234 +125,65 @@ class SchedulerHost:
             await self.heart.aclose()
         await self.commands.aclose()
 
-    # ------------------------------------------------------------------ reading and writing
+    # ------------------------------------------------------------------ shards beside the first
 
-    def soon(self) -> None:
-        """Write what waits, and read again, at the end of this tick."""
-        if not self.flushing and self.is_connected:
-            self.flushing = True
-            self._loop.call_soon(self.flush)
+    def _on_shards(self, wanted: Set[int]) -> None:
+        """These are to be read from now on."""
+        self._wanted = wanted
+        self._changed.set()
 
-    def flush(self) -> None:
-        """Write all that waits, and read again where there is room."""
-        self.flushing = False
-        self.ready = 0
-        hot, side = self._hot, self._side
-        if hot is None or side is None:
-            return  # what is queued waits for the connection
-        tags: list[Any] = []
-        read_tags: list[Any] = []
-        reads = [] if hot.reading else self._read_commands(read_tags)
-        out: list[bytes] = []
-        for seat in self.joined.values():
-            out += seat.out.answers(tags)
-            seat.out.close_batch()
-        if out or reads:
-            for seat in self.joined.values():
-                out += seat.out.acks(tags)
-            out += reads
-            tags += read_tags
-            (hot if reads or not hot.reading else side).write(b"".join(out), tags)
+    async def _follow_shards(self) -> None:
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            async with self._changing:
+                wanted = self._wanted
+                await self._open(wanted - self.others.keys() - {0})
+                if gone := self.others.keys() - wanted:
+                    await self._close(gone)
 
-    def write_early(self) -> None:
-        """Write the answers that wait, and nothing else."""
-        if self.is_connected:
-            tags: list[Any] = []
-            out = [packed for seat in self.joined.values() for packed in seat.out.answers(tags)]
-            if out:
-                self.write(b"".join(out), tags)
+    async def _open(self, shards: Set[int]) -> None:
+        """Read these as well; returns when they are, or after a moment in which they could not be."""
+        opened = [Lane(self, shard) for shard in sorted(shards)]
+        for lane in opened:
+            for bus in self._joined:
+                await bus.take_seat(lane)
+            self._tasks.start_soon(lane.run)
+        self.others = {**self.others, **{lane.shard: lane for lane in opened}}
+        with anyio.move_on_after(OPEN_S):
+            for lane in opened:
+                await lane.up.wait()
+        if opened:
+            _log.info("shards are read as well", shards=sorted(self.others))
 
-    def write(self, packed: bytes, tags: Sequence[Any]) -> bool:
-        """Send by the connection on which no read blocks; False where there is none."""
-        hot, side = self._hot, self._side
-        if hot is None or side is None:
-            return False
-        (side if hot.reading else hot).write(packed, tags)
-        return True
-
-    def _read_commands(self, tags: list[Any]) -> list[bytes]:
-        """What reads all inboxes for which there is room: the last of them blocks."""
-        seats = [seat for seat in self.joined.values() if seat.room > 0 and not seat.is_paused]
-        if not seats:
-            return []
-        if len(self._seats) == 1:
-            tags.append(READ)
-            return [self._read_command(seats[0].room, BLOCK_MS, (seats[0].inbox,))]
-        most = max(seat.room for seat in seats)
-        scarce = [seat for seat in seats if seat.room * SCARCE < most]
-        commands = [self._read_command(seat.room, 0, (seat.inbox,)) for seat in scarce]
-        tags += [POLL] * len(scarce)
-        together = [seat for seat in seats if seat not in scarce]
-        self._asked = len(together)
-        block = BLOCK_MS if len(together) == len(self._seats) else SHORT_BLOCK_MS
-        count = min(seat.room for seat in together)
-        commands.append(self._read_command(count, block, tuple(seat.inbox for seat in together)))
-        tags.append(READ)
-        return commands
-
-    def _read_command(self, count: int, block_ms: int, inboxes: tuple[str, ...]) -> bytes:
-        packed = self._reads.get((count, block_ms, inboxes))
-        if packed is None:
-            seat = self.joined[inboxes[0].encode()]
-            waits = ("BLOCK", block_ms) if block_ms else ()
-            words = ("XREADGROUP", "GROUP", seat.group.name, seat.group.replica, "COUNT", count, *waits)
-            packed = pack_command((*words, "STREAMS", *inboxes, *(">" for _ in inboxes)))
-            if len(self._reads) >= MAX_READS:
-                self._reads.clear()
-            self._reads[count, block_ms, inboxes] = packed
-        return packed
-
-    def _on_reply(self, reply: Any, tag: Any) -> None:
-        """A reply on either connection."""
-        if tag is READ or tag is POLL or tag is GATHER:
-            if type(reply) is ServerError:
-                self._deliver(())
-                self._on_error(reply)
-            elif tag is READ and reply and len(reply) < self._asked and self._gather(reply):
-                pass
-            else:
-                if tag is GATHER and not reply:
-                    self._alone = ALONE
-                self._deliver(reply or ())  # nothing where the block ran out
-                self.soon()
-        elif type(tag) is Verdicts or type(tag) is Acknowledgement:
-            if tag.buffer.take_reply(tag, reply):
-                if not self.clock.is_synced and type(reply) is bytes:
-                    self.clock.observe_id(reply, time.monotonic())
-            elif type(reply) is ServerError and reply.code != "NOGROUP":
-                self._complain("the server refused a command", reply)
-        elif type(tag) is asyncio.Event:
-            tag.set()
-
-    def _gather(self, reply: list[Any]) -> bool:
-        """Read the other inboxes before anything is decided; False where nothing is to be expected there.
-
-        A question to several is written at once, and a read that waits ends with the first inbox: so all
-        are decided, answered and heard at once.
-        """
-        if self._alone:
-            self._alone -= 1
-            return False
-        came = {inbox for inbox, _ in reply}
-        others = [
-            seat
-            for inbox, seat in self.joined.items()
-            if inbox not in came and seat.room > 0 and not seat.is_paused
-        ]
-        if self._hot is None or not others:
-            return False
-        self._first += reply
-        inboxes = tuple(seat.inbox for seat in others)
-        self._hot.write(self._read_command(min(seat.room for seat in others), 0, inboxes), (GATHER,))
-        return True
-
-    def _deliver(self, reply: Sequence[Any]) -> None:
-        """Hand on what came; what they decide at once is written at once, after the last of them."""
-        if self._first:
-            reply, self._first = [*self._first, *reply], []
-        self.on_batch()
-        flushing, self.flushing = self.flushing, True
-        for inbox, entries in reply:
-            seat = self.joined.get(inbox)
-            if seat is not None:
-                seat.deliver(entries)
-        self.flushing = flushing
-
-    def _on_error(self, error: ServerError) -> None:
-        """Inboxes could not be read: nothing else on this connection is believed to be about that."""
-        for seat in self.joined.values():
-            seat.is_paused = True
-        if error.code in ("NOGROUP", "WRONGTYPE") or "consumer group" in str(error):
-            self.heal.set()  # reading goes on once the group is there again
-        else:
-            self._complain("the server refused to let the inbox be read", error)
-            self._loop.call_later(READ_AGAIN_S, self.read_again)
-
-    def read_again(self) -> None:
-        """Inboxes may be read again."""
-        for seat in self.joined.values():
-            seat.is_paused = False
-        self.soon()
-
-    def _complain(self, what: str, error: ServerError) -> None:
-        if self._complaint != (what, error.code):
-            self._complaint = (what, error.code)
-            _log.error(what, scheduler=self._names, error=str(error))
-
-    @property
-    def _names(self) -> str:
-        return "+".join(seat.name for seat in self.joined.values())
-
-    async def drain(self, seat: "RedisSchedulerBus") -> None:
-        """Have the server take what this one has answered, and acknowledge it."""
-        seat.room = 0
-        if self._side is not None:
-            # The answer to a last harmless question says that all before it was taken.
-            with anyio.move_on_after(1.0):
-                self.flush()
-                seat.out.write_again()
-                await self._drain_side()
-                seat.out.write_acks()
-                await self._drain_side()
-
-    async def _drain_side(self) -> None:
-        if self._side is not None:
-            drained = asyncio.Event()
-            self._side.write(pack_command(("TIME",)), (drained,))
-            await drained.wait()
+    async def _close(self, shards: Set[int]) -> None:
+        """Say that these are read no longer, and a little later do so no longer."""
+        self.closing = shards
+        await anyio.sleep(LEAVE_S)
+        for shard in sorted(shards - self._wanted):  # meanwhile somebody may have come
+            lane = self.others[shard]
+            if any(seat.held for seat in lane.joined.values()):
+                continue  # looked at again when shards are told of the next time
+            for bus in self._joined:
+                await bus.leave_seat(lane)
+            lane.end()
+            self.others = {other: one for other, one in self.others.items() if other != shard}
+        self.closing = frozenset()
+        self.shards.tell_again()
 
     # ------------------------------------------------------------------ the host task
+
+    async def drain(self, bus: "RedisSchedulerBus") -> None:
+        """Have the server take what this one has answered, and acknowledge it."""
+        await asyncio.gather(*(seat.lane.drain(seat) for seat in bus.all_seats))
 
     async def _run(self) -> None:
         try:
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(keep, self._keep_links)
-                tasks.start_soon(keep, keep_tidy, self)
-                tasks.start_soon(keep, self._keep_alive)
-                tasks.start_soon(keep, keep_renewing, self)
-                tasks.start_soon(keep, keep_healing, self)
+                self._tasks = tasks
+                tasks.start_soon(self.first.run)
+                tasks.start_soon(keep, self._follow_shards)
                 await self._stop.wait()
                 tasks.cancel_scope.cancel()
         finally:
             self.heart.end()
-        for link in (self._hot, self._side):
-            if link is not None:
-                link.drop()
-
-    async def _keep_links(self) -> None:
-        backoff = Backoff()
-        first = next(iter(self.joined.values()))
-        name, near = f"toolgate-{first.name}", first.inbox
-        while True:
-            try:
-                hot = await open_link(self.url, f"{name}-read", self._on_reply, near=near)
-                side = await open_link(self.url, f"{name}-write", self._on_reply, near=near)
-            except (TransportError, ConfigError) as error:
-                backoff.note(_log, "no connection to the bus", error)
-                await (backoff.wait_long() if isinstance(error, ConfigError) else backoff.wait())
-                continue
-            self._hot, self._side = hot, side
-            self._up.set()
-            for seat in self.joined.values():
-                seat.is_paused = False
-                seat.out.write_again()
-            metrics.record_connection("scheduler", True)
-            self.soon()
-            await asyncio.wait((hot.lost, side.lost), return_when=asyncio.FIRST_COMPLETED)
-            self._hot = self._side = None
-            hot.drop()
-            side.drop()
-            self._deliver(())
-            for seat in self.joined.values():
-                for link in (hot, side):
-                    seat.out.recover(link.owed)
-            metrics.record_connection("scheduler", False)
-            metrics.count(metrics.RECONNECTS, "scheduler")
-            if (refusal := hot.refusal or side.refusal) is not None:
-                backoff.note(_log, "the server is not the one to talk to", refusal)
-                await backoff.wait()
-            else:
-                backoff.reset()
-
-    async def _keep_alive(self) -> None:
-        await watch_links(self.url, self.keys.inbox(""), lambda: (self._hot, self._side))

@@ -32,6 +32,8 @@ class Topology(ABC):
     """What it is called where something is wrong with it."""
     example: str
     """The URL of a server as it is reached, for a diagnosis."""
+    has_slots = False
+    """Whether one command can be about keys of one slot alone."""
 
     @abstractmethod
     def make_pool(
@@ -100,6 +102,8 @@ class SentinelTopology(Topology):
 
 class ClusterTopology(Topology):
     """The owner of a key's slot, by what the nodes of a cluster say when a connection is made."""
+
+    has_slots = True
 
     def __init__(self, url: str) -> None:
         try:

@@ -54,16 +54,13 @@ class VerdictReader:
     """The read half of an orchestrator's bus; owned by `RedisOrchestratorBus`."""
 
     def __init__(self, url: str, keys: Keys, orchestrator: str, commands: Commands) -> None:
-        self._url, self._keys, self._orchestrator, self._commands = url, keys, orchestrator, commands
-        self._wake = keys.wake(orchestrator).encode()
-        self._control = keys.control(orchestrator).encode()
+        self._url, self._commands = url, commands
         self._link: Link | None = None
         self._wanted: frozenset[str] = frozenset()
         self._misbehaving = Quarantine()
         self.reading: frozenset[str] = frozenset()
-        self._streams: tuple[bytes, ...] = self._own
         self._names: dict[bytes, str] = {}
-        self._last: dict[bytes, bytes] = dict.fromkeys(self._own, FIRST_ID)
+        self.move(keys, orchestrator)
         self._one_by_one = False
         self._quiet = True
         self._proved = False
@@ -73,6 +70,14 @@ class VerdictReader:
         self._search: asyncio.Future[None] | None = None
         self.refused: str | None = None
         """Why the last read was refused, until one is answered."""
+
+    def move(self, keys: Keys, orchestrator: str) -> None:
+        """Read what is for this orchestrator; before it connects."""
+        self._keys, self._orchestrator = keys, orchestrator
+        self._wake = keys.wake(orchestrator).encode()
+        self._control = keys.control(orchestrator).encode()
+        self._streams: tuple[bytes, ...] = self._own
+        self._last: dict[bytes, bytes] = dict.fromkeys(self._own, FIRST_ID)
 
     def listen(
         self, heard: Callable[[Frames], None], woken: Callable[[], None], ordered: Callable[[bytes], None]

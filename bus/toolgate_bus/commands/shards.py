@@ -1,0 +1,135 @@
+"""`toolgate shards`: over how many shards agents spread, who reads each, and how to change that."""
+
+import time
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Annotated, Any, Final
+
+import anyio
+import typer
+from rich.table import Table
+
+from toolgate_bus.commands.markup import escape
+from toolgate_bus.commands.options import (
+    JsonOption,
+    NamespaceOption,
+    RedisOption,
+    console,
+    err_console,
+    join_bus,
+    run_async,
+)
+from toolgate_bus.commands.terminal import new_table, print_json
+from toolgate_bus.protocol.keys import MAX_SHARDS, Keys, shard_of
+from toolgate_bus.transport.ports import Commands
+from toolgate_bus.transport.redis.connection import RedisCommands
+from toolgate_bus.transport.redis.roster import Roster, RosterView
+from toolgate_bus.transport.redis.shards import read_count, write_count
+
+LOOK_S: Final = 0.1
+_COLUMNS: Final = ("shard", "processes of agents", "not read by")
+
+
+@dataclass(frozen=True, slots=True)
+class ShardState:
+    """One shard, as the roster shows it."""
+
+    number: int
+    orchestrators: int
+    """How many processes of agents lie there."""
+    unread: tuple[str, ...]
+    """Schedulers that are alive, and of which a replica does not read it."""
+
+
+def describe_shards(count: int, view: RosterView) -> list[ShardState]:
+    """Those that new orchestrators may draw, and those that older ones still lie in."""
+    lying = [shard_of(name) for name in view.orchestrators]
+    return [
+        ShardState(
+            shard,
+            lying.count(shard),
+            tuple(sorted({member.name for member in view.members if shard not in member.shards})),
+        )
+        for shard in sorted({*range(count), *lying})
+    ]
+
+
+def shards(
+    count: Annotated[
+        int | None,
+        typer.Argument(min=1, max=MAX_SHARDS, metavar="[N]", help="Have new agents spread over so many."),
+    ] = None,
+    wait: Annotated[
+        float,
+        typer.Option(min=0, metavar="SECONDS", help="How long to wait until all schedulers read them."),
+    ] = 10.0,
+    redis: RedisOption = None,
+    namespace: NamespaceOption = "default",
+    as_json: JsonOption = False,
+) -> None:
+    """See or set over how many shards agents spread: toolgate shards 3
+
+    In a cluster the streams of a namespace lie in one slot, on one node. With N shards they lie in N
+    slots: a process of agents draws one when it starts, out of those that every living scheduler
+    reads, and stays there. Fewer shards are for those that start; who lies in another goes on there.
+
+    Exit codes: 0 shown or set, 1 some scheduler does not read them all after --wait seconds (new
+    agents keep to those that all read), or the bus is away, 2 an option is wrong, or no server was
+    found.
+    """
+    with join_bus(redis, namespace, None) as settings:
+        url, where = str(settings.redis), settings.namespace
+        set_to, found = run_async(lambda: _show_or_set(url, where, count, wait))
+    unread = sorted({name for one in found if one.number < set_to for name in one.unread})
+    if as_json:
+        print_json(_as_json(set_to, found, unread))
+    else:
+        console.print(f"New agents spread over {set_to} {'shard' if set_to == 1 else 'shards'}.")
+        console.print(_table(found))
+        for name in unread:
+            err_console.print(
+                f"[yellow]{escape(name)} does not read all of them[/]: new agents keep to those that it reads. "
+                "An older version reads the first alone"
+            )
+    if unread and count is not None:
+        raise typer.Exit(1)
+
+
+async def _show_or_set(
+    url: str, namespace: str, count: int | None, wait_s: float
+) -> tuple[int, list[ShardState]]:
+    async with aclosing(RedisCommands(url, "toolgate-shards", connections=1)) as commands:
+        keys, roster = Keys(namespace), Roster(commands, namespace)
+        if count is None:
+            return await _look(commands, keys, roster)
+        await write_count(commands, keys, count)
+        until = time.monotonic() + wait_s
+        while True:
+            now, found = await _look(commands, keys, roster)
+            is_read = not any(one.unread for one in found if one.number < now)
+            if is_read or time.monotonic() >= until:
+                return now, found
+            await anyio.sleep(LOOK_S)
+
+
+async def _look(commands: Commands, keys: Keys, roster: Roster) -> tuple[int, list[ShardState]]:
+    count = await read_count(commands, keys)
+    return count, describe_shards(count, await roster.read())
+
+
+def _as_json(count: int, found: list[ShardState], unread: list[str]) -> dict[str, Any]:
+    return {
+        "shards": count,
+        "each": [
+            {"shard": one.number, "orchestrators": one.orchestrators, "not_read_by": list(one.unread)}
+            for one in found
+        ],
+        "not_read_by": unread,
+    }
+
+
+def _table(found: list[ShardState]) -> Table:
+    table = new_table(_COLUMNS, right=_COLUMNS[:2])
+    for one in found:
+        table.add_row(str(one.number), str(one.orchestrators), escape(", ".join(one.unread) or "·"))
+    return table

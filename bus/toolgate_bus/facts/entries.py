@@ -1,0 +1,43 @@
+"""What stands in the entries of facts streams: decoded, and counted where it is nothing."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from toolgate_bus.errors import CodecError, TransportError
+from toolgate_bus.facts import record
+from toolgate_bus.protocol import packing
+from toolgate_bus.telemetry import metrics
+from toolgate_bus.transport.redis.reads import is_other_type
+
+Fact = dict[str, Any]
+
+
+def read_page(reply: Any) -> Any:
+    """The entries of a page; none of a key that is no stream. Raises TransportError."""
+    if is_other_type(reply):
+        metrics.count(metrics.BAD_MESSAGES, "orchestrator", "malformed")
+        return []
+    if isinstance(reply, Exception):
+        raise TransportError(str(reply))
+    return reply
+
+
+def read_entry(fields: Sequence[bytes]) -> list[Fact]:
+    """The facts of one entry."""
+    pairs = dict(zip(fields[::2], fields[1::2], strict=False))
+    facts: list[Fact] = []
+    try:
+        items = packing.items(pairs.get(b"frame", b""))
+    except CodecError as error:
+        items = [error]
+    for item in items:
+        try:
+            if isinstance(item, CodecError):
+                raise item
+            found = record.read_facts(item)
+            if len(facts) + len(found) > packing.MAX_ITEMS:
+                raise CodecError("oversize", f"a frame holds at most {packing.MAX_ITEMS} facts")
+            facts += found
+        except CodecError as error:
+            metrics.count(metrics.BAD_MESSAGES, "orchestrator", error.reason)
+    return facts
