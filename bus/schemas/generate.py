@@ -23,7 +23,7 @@ VERDICTS = (Continue, Deny, Modify, AskUser, Hold, Failure)
 LARGEST = {"minimum": -(2**63), "maximum": 2**64 - 1}
 NOT_SENT = {"name", "replica", "age", "extra", "signed", "proof", "gone"}
 """Fields of a Member that its heartbeat does not hold: the key names the first two."""
-SINCE_2 = {"wire", "phases", "kinds", "build", "revision", "server_replicas", "beat", "at", "left"}
+SINCE_2 = {"wire", "phases", "kinds", "build", "revision", "server_replicas", "shards", "beat", "at", "left"}
 """Fields that only readers of version 2 look for."""
 
 

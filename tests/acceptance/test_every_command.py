@@ -60,6 +60,7 @@ ONCE: Final[dict[str, tuple[tuple[str, ...], ...]]] = {
         ("budget", "rebuild", "--facts", "--dry-run"),
         ("budget", "rebuild", "--from", "\x1b[2Jnone"),
     ),
+    "shards": (("shards",), ("shards", "--json")),
     "queue": (("queue",), ("queue", "--json")),
     "queue move": (("queue", "move", BAD), ("queue", "move", "\x9b", "--last", "--json")),
     "queue drop": (("queue", "drop", BAD, "--reason", BAD),),

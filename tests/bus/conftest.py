@@ -204,7 +204,7 @@ async def redis_buses(server_url: str, namespace: str) -> AsyncIterator[Buses]:
 
 @pytest.fixture(params=["memory", "redis", "shards"])
 async def buses(request: pytest.FixtureRequest, namespace: str) -> AsyncIterator[Buses]:
-    """Each kind of bus in turn, and orchestrators in three shards; the server is only started where needed."""
+    """Each kind of bus in turn, and orchestrators in three shards; the server is started where needed."""
     url = "" if request.param == "memory" else request.getfixturevalue("server_url")
     async with AsyncExitStack() as cleanup:
         yield Buses(request.param, url, namespace, cleanup)

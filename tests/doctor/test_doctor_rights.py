@@ -81,7 +81,7 @@ async def test_a_user_that_lacks_a_right_is_told_which_rule_gives_it(rules, how,
         assert lame.code == 1
         assert "lame may not ask schedulers (XADD)" in wrong["what"]
         rule = wrong["change"].partition("'")[2].partition("'")[0]
-        assert rule == f"(%W~{KEYS.inbox('*')} +xadd)"
+        assert rule == "(%W~tg:{default:[0-9a-f]}:in:* +xadd)"
         # what it says mends it
         for one in lame.findings:
             if one["name"] == "right-missing":

@@ -25,9 +25,11 @@ from toolgate_bus.budgets.ledger_redis import RedisLedger
 from toolgate_bus.commands.decisions.archive_reader import read_archived_facts
 from toolgate_bus.commands.decisions.archive_store import COMMITTED
 from toolgate_bus.errors import ToolgateError
+from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.server.guard import die_with_parent
 from toolgate_bus.state.shared import connect_shared_state
 from toolgate_bus.transport.redis.connection import RedisCommands
+from toolgate_bus.transport.redis.shards import write_count
 from toolgate_schedulers.commands.approvals.answer import Person, answer
 from toolgate_schedulers.shipped.approval.queue import Desk
 
@@ -78,6 +80,8 @@ class Fleet:
     directory: Path
     agents: int = 3
     sessions: int = 4
+    shards: int = 1
+    """Over so many its agents lie, one after the other."""
 
     def __post_init__(self) -> None:
         self._pause = self.directory / "pause"
@@ -135,10 +139,12 @@ class Fleet:
                 journal.file,
                 self._pause,
                 self.sessions,
+                *([number % self.shards] if self.shards > 1 else []),
             )
 
     async def begin(self) -> None:
         """Start everybody, and wait until every agent is ruled by all."""
+        await write_count(self.commands, Keys(NS), self.shards)
         self.start_all()
         async with asyncio.timeout(BEGIN_S):
             while not all(len(self.replicas(name)) == 2 for name in SCHEDULERS):

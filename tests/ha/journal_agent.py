@@ -1,9 +1,10 @@
 """An agent whose journal is the truth: what it asked, how that was ruled, what it ran and what it paid.
 
-    python journal_agent.py URL JOURNAL PAUSE SESSIONS
+    python journal_agent.py URL JOURNAL PAUSE SESSIONS [SHARD]
 
-It asks while the file PAUSE is not there, and ends on SIGTERM once each session has its answer. A line of the
-journal is one JSON array; moments are those of the machine's monotonic clock, in seconds.
+With a shard its streams lie there, else where it draws them. It asks while the file PAUSE is not there, and
+ends on SIGTERM once each session has its answer. A line of the journal is one JSON array; moments are those
+of the machine's monotonic clock, in seconds.
 
     ["ask", n, kind, moment]
     ["ruled", n, decision, outcome, complete, moment]
@@ -21,6 +22,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from toolgate_bus.transport.redis import orchestrator
 from toolgate_orchestrator.gate.gate import Gate
 
 REQUIRED = ("alpha", "cost-aware", "approval")
@@ -76,8 +78,14 @@ class Agent:
         os.write(self._file, (json.dumps(words) + "\n").encode())
 
 
-async def main(url: str, journal: str, pause: str, sessions: str) -> None:
+async def main(url: str, journal: str, pause: str, sessions: str, shard: str = "") -> None:
     """Work until SIGTERM."""
+    if shard:
+
+        async def drawn(*_: object) -> int:
+            return int(shard)
+
+        orchestrator.draw_shard = drawn
     async with Gate.open(
         redis=url, required=REQUIRED, patience_ms=PATIENCE_MS, max_hold_s=MAX_HOLD_S
     ) as gate:

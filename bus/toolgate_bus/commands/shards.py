@@ -88,8 +88,8 @@ def shards(
         console.print(_table(found))
         for name in unread:
             err_console.print(
-                f"[yellow]{escape(name)} does not read all of them[/]: new agents keep to those that it reads. "
-                "An older version reads the first alone"
+                f"[yellow]{escape(name)} does not read all of them[/]: new agents keep to those that it "
+                "reads. An older version reads the first alone"
             )
     if unread and count is not None:
         raise typer.Exit(1)

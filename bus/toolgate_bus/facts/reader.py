@@ -1,10 +1,10 @@
 """Reads the facts streams of all orchestrators of a namespace: what is kept, and what comes.
 
 Streams have one writer each; their facts are put in one order by the time the server gave their
-entries (and, of the same time, by their shards). A writer that lost its connection writes what it is not sure of once more, so a fact is known
-by its number. A follower stands on the roster as a reader, so that orchestrators write facts even where
-no scheduler is alive. Each fact bears `orchestrator`, who wrote it, and `entry`, the id that the server gave
-its entry: milliseconds of the server's clock, and a number.
+entries (and, of the same time, by their shards). A writer that lost its connection writes what it is not
+sure of once more, so a fact is known by its number. A follower stands on the roster as a reader, so that
+orchestrators write facts even where no scheduler is alive. Each fact bears `orchestrator`, who wrote it, and
+`entry`, the id that the server gave its entry: milliseconds of the server's clock, and a number.
 """
 
 import contextlib
@@ -289,8 +289,8 @@ class FactsReader(FactStream):
         if not names:
             await anyio.sleep(block_ms / 1000)
             return []
-        names, reply = await self._read(names, block_ms)
-        by_key = {self._keys.facts(name).encode(): name for name in names}
+        read, reply = await self._read(names, block_ms)
+        by_key = {self._keys.facts(name).encode(): name for name in read}
         found: list[Fact] = []
         told: set[str] = set()
         for key, entries in reply:
@@ -301,15 +301,15 @@ class FactsReader(FactStream):
         now = time.monotonic()
         self._missed = {name: self._missed.get(name, now) for name in self._last if name not in alive}
         self._drained.update(
-            name for name in names if name not in told and now - self._missed.get(name, now) >= LINGER_S
+            name for name in read if name not in told and now - self._missed.get(name, now) >= LINGER_S
         )
         return sorted(found, key=lambda fact: entry_order(fact["entry"]))
 
     async def _read(self, names: Sequence[str], block_ms: int) -> tuple[Sequence[str], Sequence[Any]]:
         """What comes of these; gives of whom it could be read, and the entries by stream."""
         shards = {shard_of(name) for name in names}
-        if len(shards) > 1 and (self._spread is not None or self._may_spread()):
-            return await self._read_spread(sorted(shards), names, block_ms)
+        if len(shards) > 1 and (spread := self._spread or self._find_spread()) is not None:
+            return await self._read_spread(spread, sorted(shards), names, block_ms)
         after = {self._keys.facts(name): self._last[name] for name in names}
         try:
             return names, await read_next(self._commands, after, PAGE, block_ms)
@@ -318,21 +318,20 @@ class FactsReader(FactStream):
                 raise
             return (), ()
 
-    def _may_spread(self) -> bool:
-        """Whether the shards lie on several servers; one server reads all by one command."""
+    def _find_spread(self) -> SpreadReads | None:
+        """What reads shards that lie on several servers; nothing for one, where one command reads all."""
         wide = self._commands.widen()
         self._spread = None if wide is None else SpreadReads(wide)
-        return wide is not None
+        return self._spread
 
     async def _read_spread(
-        self, shards: Sequence[int], names: Sequence[str], block_ms: int
+        self, spread: SpreadReads, shards: Sequence[int], names: Sequence[str], block_ms: int
     ) -> tuple[Sequence[str], Sequence[Any]]:
-        assert self._spread is not None
         of = {shard: [name for name in names if shard_of(name) == shard] for shard in shards}
         groups: Groups = {
             shard: {self._keys.facts(name): self._last[name] for name in some} for shard, some in of.items()
         }
-        rows, failed = await self._spread.next(groups, PAGE, block_ms)
+        rows, failed = await spread.next(groups, PAGE, block_ms)
         barred = [
             shard
             for shard, error in failed.items()

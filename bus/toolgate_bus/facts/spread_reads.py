@@ -59,7 +59,9 @@ class SpreadReads:
                 bell.cancelled() or bell.exception()
         while (left := until - time.monotonic()) > 0:
             for shard in groups.keys() - self._bells.keys():
-                self._bells[shard] = asyncio.create_task(self._ring(groups[shard], max(1, round(left * 1000))))
+                self._bells[shard] = asyncio.create_task(
+                    self._ring(groups[shard], max(1, round(left * 1000)))
+                )
             done, _ = await asyncio.wait(
                 self._bells.values(), timeout=left, return_when=asyncio.FIRST_COMPLETED
             )

@@ -35,6 +35,18 @@ def decode_used(values: Sequence[Any], now_s: int | None) -> frozenset[int]:
     )
 
 
+class SeenShards:
+    """The shards that are, or lately were, to be read: a server that lost its data says at first of none."""
+
+    def __init__(self) -> None:
+        self._seen: dict[int, int] = {}
+
+    def take(self, found: Iterable[int], now_s: int) -> frozenset[int]:
+        """These are to be read at that time, in seconds by the server's clock; gives all that are."""
+        self._seen |= dict.fromkeys(found, now_s)
+        return frozenset(shard for shard, at in self._seen.items() if now_s - at < USED_S)
+
+
 def find_served(count: int, members: Iterable[Member]) -> list[int]:
     """Of so many shards those that everybody on the roster reads."""
     found = set(range(count))

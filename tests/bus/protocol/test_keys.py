@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from toolgate_bus.protocol.keys import MAX_SHARDS, Keys, name_orchestrator, shard_of, streams_near
 from toolgate_bus.transport.heartbeats import decode_member, encode_member
 from toolgate_bus.transport.ports import Member
-from toolgate_bus.transport.shards import USED_S, decode_count, decode_used, find_served
+from toolgate_bus.transport.shards import USED_S, SeenShards, decode_count, decode_used, find_served
 
 pytestmark = pytest.mark.pure
 
@@ -39,7 +39,8 @@ def test_in_the_first_shard_keys_and_names_are_as_they_were():
 
 
 @pytest.mark.parametrize(
-    "name", ["0123456789abcdefs0", "0123456789abcdefsg", "0123456789abcdeXs1", "0123456789abcdefs١", "s1", "o1", ""]
+    "name",
+    ["0123456789abcdefs0", "0123456789abcdefsg", "0123456789abcdeXs1", "0123456789abcdefs١", "s1", "o1", ""],
 )
 def test_a_name_that_tells_no_other_shard_lies_in_the_first(name):
     assert shard_of(name) == 0
@@ -64,6 +65,13 @@ def test_shards_are_used_for_a_minute_after_their_last_word():
     values = [b"%d" % (5000 - USED_S), None, b"%d" % (4999 - USED_S), b"5001"]
     assert decode_used(values, 5000) == {1, 4}
     assert decode_used(values, None) == {1, 3, 4}
+
+
+def test_a_shard_of_which_nothing_is_said_any_more_is_read_a_while_longer():
+    seen = SeenShards()
+    assert seen.take({0, 1, 2}, 1000) == {0, 1, 2}
+    assert seen.take({0}, 1000 + USED_S - 1) == {0, 1, 2}  # as after FLUSHALL, until who lies there says so
+    assert seen.take({0, 2}, 1000 + USED_S) == {0, 2}
 
 
 def test_only_shards_that_everybody_reads_are_drawn():

@@ -41,6 +41,7 @@ MEMBER = Member(
     build="toolgate 1.0",
     revision=Revision("v7", "0123456789ab"),
     server_replicas=2,
+    shards=(0, 2),
     beat=5,
 )
 KINDS = ("question", "verdict", "withdrawn", "heartbeat", "control", "fact")
@@ -117,7 +118,7 @@ def test_the_golden_withdrawals_are_taken(vector):
 
 
 def test_the_golden_heartbeats_are_read_and_written_byte_for_byte():
-    replica, leaves, orchestrator, durable = WIRE["heartbeats"]
+    replica, leaves, orchestrator, durable, sharded = WIRE["heartbeats"]
     fields = replica["fields"]
     ring = Keyring({replica["scheduler"]: raw(replica, "key")})
     lists = {name: tuple(fields[name]) for name in ("tools", "wire", "phases", "kinds")}
@@ -129,6 +130,9 @@ def test_the_golden_heartbeats_are_read_and_written_byte_for_byte():
     waits = replace(member, server_replicas=durable["fields"]["server_replicas"])
     assert encode_member(waits, ring) == raw(durable, "value")
     assert decode_member(member.name, member.replica, raw(durable, "value"), ring) == waits
+    reads = replace(member, shards=tuple(sharded["fields"]["shards"]))
+    assert encode_member(reads, ring) == raw(sharded, "value")
+    assert decode_member(member.name, member.replica, raw(sharded, "value"), ring) == reads
     assert encode_leave(replace(member, beat=13), ring) == raw(leaves, "value")
     assert decode_member(member.name, member.replica, raw(leaves, "value"), ring).left
     told = orchestrator["fields"]

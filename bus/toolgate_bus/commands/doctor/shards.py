@@ -10,8 +10,8 @@ from toolgate_bus.transport.redis.roster import RosterView
 
 SUBJECT: Final = "shards"
 CHANGE: Final = (
-    "upgrade it and start it again (an older version reads the first shard alone), and give its user the rules "
-    "of deploy/redis/roles of this version; or `toolgate shards 1`"
+    "upgrade it and start it again (an older version reads the first shard alone), and give its user the "
+    "rules of deploy/redis/roles of this version; or `toolgate shards 1`"
 )
 
 

@@ -19,7 +19,8 @@ from toolgate_bus.commands.notify.memory import NotifyMemory
 from toolgate_bus.commands.notify.outbox import KeptState, NotifyOutbox
 from toolgate_bus.commands.notify.sources import FleetSources
 from toolgate_bus.errors import ConfigError, ToolgateError, TransportError
-from toolgate_bus.facts.reader import Fact, FactsReader
+from toolgate_bus.facts.entries import Fact
+from toolgate_bus.facts.reader import FactsReader
 from toolgate_bus.telemetry import metrics
 from toolgate_bus.telemetry.loggers import get_logger
 

@@ -47,7 +47,7 @@ class Heart:
         shards: ShardWatch,
         on_shards: Callable[[frozenset[int]], None],
     ) -> None:
-        """`on_shards` is told, on the loop of who starts it, which shards are to be read, when that changes."""
+        """`on_shards` is told which shards are to be read when that changes, on the loop of who starts it."""
         self._url, self._namespace, self._clock = url, namespace, clock
         self._shards, self._on_shards = shards, on_shards
         self._members: dict[str, Tell] = {}

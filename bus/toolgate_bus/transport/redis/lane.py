@@ -1,4 +1,4 @@
-"""The connections of a process's schedulers in one shard: one read for all inboxes, one write for all answers.
+"""The connections of a process's schedulers in one shard: one read for all inboxes, one write of answers.
 
 Two hot connections. The first holds the blocking group read; answers that are ready when the next
 read goes out travel with it, in one write: verdicts, acknowledgements, the read. Answers that

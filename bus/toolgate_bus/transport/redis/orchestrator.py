@@ -26,7 +26,6 @@ from toolgate_bus.transport.heartbeats import is_signed
 from toolgate_bus.transport.ports import (
     Arg,
     FactPayload,
-    Member,
     OrchestratorBus,
     OrchestratorListener,
     QuestionWriter,

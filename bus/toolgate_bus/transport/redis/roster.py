@@ -6,6 +6,7 @@ seen is looked up all the same (`attendance`). What stands there was written by 
 with the wire's bounds.
 """
 
+import asyncio
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, get_args
 
 from toolgate_bus.errors import CodecError, TransportError
-from toolgate_bus.protocol.keys import Keys
+from toolgate_bus.protocol.keys import Keys, shard_of
 from toolgate_bus.protocol.names import RESERVED_NAMES
 from toolgate_bus.protocol.packing import VERSION, pack, unpack
 from toolgate_bus.protocol.signing import Keyring
@@ -185,12 +186,16 @@ class Roster:
         found = await self._beats(
             [name for name in await self._fetch_names(everything=True) if name[0] == "o"]
         )
-        wakes: list[Command] = []
-        for wake in (self._keys.wake(name[2:]) for name in found):
+        wakes: dict[int, list[Command]] = {}
+        for name in found:
+            wake = self._keys.wake(name[2:])
             # (who is told may have died since, and lets nothing expire any more)
-            wakes += [("XADD", wake, "*", "event", "roster"), ("PEXPIRE", wake, WAKE_MS)]
-        if wakes:
-            await self._commands.pipeline(wakes)
+            told: list[Command] = [("XADD", wake, "*", "event", "roster"), ("PEXPIRE", wake, WAKE_MS)]
+            wakes.setdefault(shard_of(name[2:]), []).extend(told)
+        done = await asyncio.gather(*map(self._commands.pipeline, wakes.values()), return_exceptions=True)
+        errors = [one for one in done if isinstance(one, BaseException)]
+        if errors and len(errors) == len(done):  # else others could be told: one shard's server is away
+            raise errors[0]
 
     # ------------------------------------------------------------------ looking
 

@@ -221,7 +221,7 @@ class RedisSchedulerBus(Seat, SchedulerBus):
 
     def tell(self, number: int, at: int) -> bytes | None:
         """A heartbeat of ours; none while we cannot be asked. Called in the heart's thread: it only reads."""
-        read = (0,) if self.lane.is_connected else ()
+        read: tuple[int, ...] = (0,) if self.lane.is_connected else ()
         if others := self._others:
             closing, seats = self._host.closing, {0: self, **others}
             read = tuple(shard for shard, seat in seats.items() if seat.is_read and shard not in closing)

@@ -1,4 +1,4 @@
-"""What a process does for its schedulers' inboxes of a shard while they are read: renew, take over, trim, make again.
+"""What a process does for inboxes of a shard while they are read: renew, take over, trim, make again.
 
 It goes on by ordinary commands, beside the questions (`lane`); each is one round trip for all.
 """

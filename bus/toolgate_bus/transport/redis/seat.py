@@ -1,4 +1,4 @@
-"""What one scheduler is asked and answers in one shard; the connections are those of its process there (`lane`).
+"""What one scheduler is asked and answers in one shard; connections are its process's there (`lane`).
 
 Ages are read off the server's own clock, never ours.
 """

@@ -13,7 +13,7 @@ from toolgate_bus.protocol.keys import MAX_SHARDS, Keys, shard_of
 from toolgate_bus.transport.ports import Arg, Commands
 from toolgate_bus.transport.redis.roster import Roster, RosterView
 from toolgate_bus.transport.redis.roster_sets import Command
-from toolgate_bus.transport.shards import decode_count, decode_used, find_served
+from toolgate_bus.transport.shards import SeenShards, decode_count, decode_used, find_served
 
 EVERY: Final = 4
 """Heartbeats between two looks."""
@@ -75,6 +75,7 @@ class ShardWatch:
             ("HMGET", keys.shards_used, *(f"{shard:x}" for shard in range(1, MAX_SHARDS))),
         ]
         self._count = 1
+        self._seen = SeenShards()
         self._told: frozenset[int] | None = frozenset({0})
 
     async def read(self, commands: Commands) -> frozenset[int]:
@@ -92,7 +93,7 @@ class ShardWatch:
 
     def take(self, replies: Sequence[Any], server_s: int) -> frozenset[int] | None:
         """The shards to be read, where they are others than were told before."""
-        found = self._find(replies, server_s)
+        found = self._seen.take(self._find(replies, server_s), server_s)
         if found == self._told:
             return None
         self._told = found
