@@ -3,6 +3,8 @@
 import asyncio
 
 import pytest
+from toolgate_bus.errors import BusDown
+from toolgate_bus.facts import spread_reads
 from toolgate_bus.facts.reader import FactsReader
 from toolgate_bus.protocol import packing
 from toolgate_bus.protocol.keys import Keys, shard_of
@@ -10,7 +12,7 @@ from toolgate_bus.transport.heartbeats import encode_member
 from toolgate_bus.transport.ports import Member
 from toolgate_bus.transport.redis import scheduler_host, shards
 from toolgate_bus.transport.redis.orchestrator import RedisOrchestratorBus
-from toolgate_bus.transport.redis.reads import find_keys, read_all_backlogs
+from toolgate_bus.transport.redis.reads import find_keys, read_all_backlogs, read_next
 from toolgate_bus.transport.redis.roster import Roster
 from toolgate_bus.transport.redis.shards import write_count
 
@@ -133,6 +135,23 @@ async def test_who_asks_in_a_shard_under_the_name_of_another_is_not_answered(red
     assert [one.orchestrator for one in replica.inbox.deliveries] == ["0123456789abcdefs1"]
 
 
+async def test_what_is_answered_in_a_shard_is_acknowledged_there(redis_buses, namespace, wait_until):
+    commands, inbox = redis_buses.commands, Keys(namespace, 2).inbox("alpha")
+    await write_count(commands, Keys(namespace), 3)
+    replica = await redis_buses.scheduler("alpha")
+    redis_buses._shards = iter((2,))
+    asker = await redis_buses.orchestrator()
+    asker.ask("alpha", bytes(16))
+    (delivery,) = await wait_until(lambda: replica.inbox.deliveries)
+    replica.bus.hold([delivery.entry])
+    assert (await commands.execute("XPENDING", inbox, "alpha"))[0] == 1
+    replica.answer(delivery)
+    async with asyncio.timeout(5):
+        while (await commands.execute("XPENDING", inbox, "alpha"))[0]:
+            await asyncio.sleep(0.02)
+    assert [seat.held for seat in replica.bus.all_seats] == [set(), set(), set()]
+
+
 async def test_what_waits_is_counted_over_all_shards(redis_buses, namespace):
     await write_count(redis_buses.commands, Keys(namespace), 3)
     await redis_buses.scheduler("alpha", want=0, wire=(1, 2))
@@ -177,3 +196,44 @@ async def test_facts_of_all_shards_are_read_in_one_order_none_twice_and_none_lef
         came += [(one["orchestrator"], one["seq"]) for one in await reader.next(0)]
     assert came == expected[60:]
     assert reader.is_whole
+
+
+async def test_facts_of_others_come_while_a_shard_cannot_be_read_and_it_is_said_that_some_are_missing(
+    redis_buses, namespace, monkeypatch
+):
+    commands, keys, down = redis_buses.commands, Keys(namespace), set()
+    monkeypatch.setattr(commands._topology, "has_slots", True)
+    names = ["0" * 16, "1" * 16 + "s1", "2" * 16 + "s2"]
+
+    async def read(commands, after, most, wait_ms):
+        if any(key.startswith(f"tg:{{{namespace}:{shard}}}") for key in after for shard in down):
+            raise BusDown("its server is away")
+        return await read_next(commands, after, most, wait_ms)
+
+    async def write(name, seq):
+        fact = packing.item(bytes(16), 0, packing.pack({"event": "usage", "seq": seq, "at": 0.0}))
+        await commands.execute("ZADD", keys.writers, 4e12, name)
+        await commands.execute(
+            "XADD", keys.facts(name), "*", "event", "facts", "frame", packing.frame([fact])
+        )
+
+    monkeypatch.setattr(spread_reads, "read_next", read)
+    for name in names:
+        await write(name, 1)
+    reader = FactsReader(commands, namespace)
+    assert len(await reader.next(50)) == 3
+    down.add(1)
+    for name in names:
+        await write(name, 2)
+    found = [fact["orchestrator"] for fact in await reader.next(50)]
+    assert (found, reader.is_whole) == ([names[0], names[2]], False)
+    with pytest.raises(BusDown):
+        await reader.next(50)
+    down.clear()
+    assert [fact["orchestrator"] for fact in await reader.next(50)] == [names[1]]
+    assert reader.is_whole
+    await commands.execute("DEL", keys.facts(names[1]))
+    await commands.execute("SET", keys.facts(names[1]), "no stream")
+    await write(names[2], 3)
+    found = [fact["orchestrator"] for _ in range(2) for fact in await reader.next(50)]
+    assert found == [names[2]]  # whose keys are no streams costs the others nothing

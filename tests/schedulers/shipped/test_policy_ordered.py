@@ -160,6 +160,20 @@ async def test_a_reader_that_lags_lets_nothing_pass_that_may_not_follow(monkeypa
         assert told in verdict.reason or told in str(verdict.rule_name)
 
 
+async def test_while_the_facts_of_a_shard_cannot_be_read_nothing_passes_that_may_not_follow(monkeypatch):
+    monkeypatch.setattr("toolgate_schedulers.shipped.policy_keeper.MAX_LAG_S", 0.4)
+    rule = {"tools": "mail", "unless_after": {"tool": "read"}}
+    facts = MemoryFacts()
+    async with trial(
+        Policy, config={"rules": [rule]}, shared=replace(make_shared_state(), facts=facts)
+    ) as here:
+        assert not isinstance(await here.ask("mail"), Deny)
+        facts.is_whole = False
+        verdict = await here.ask("mail")
+        assert isinstance(verdict, Deny)
+        assert "is not known yet: try again" in verdict.reason
+
+
 def test_of_several_in_one_response_one_waits_to_hear_of_the_others():
     config = PolicyConfig(rules=[AFTER])
     alone, one_of = question("deploy"), question("deploy", parallel_group_id="g")
