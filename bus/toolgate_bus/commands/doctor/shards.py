@@ -1,4 +1,4 @@
-"""Whether every shard is read by everyone who is asked there, judged. Pure."""
+"""Whether every shard is read by everyone who is asked there, judged."""
 
 from collections import Counter
 from collections.abc import Sequence

@@ -21,7 +21,7 @@ from toolgate_bus.transport.heartbeats import encode_leave, encode_member
 from toolgate_bus.transport.ports import Member, SchedulerBus, SchedulerListener, override
 from toolgate_bus.transport.redis.answer_buffer import IDLE_VERDICTS_MS
 from toolgate_bus.transport.redis.connection import RedisCommands, refusal
-from toolgate_bus.transport.redis.scheduler_host import SchedulerHost
+from toolgate_bus.transport.redis.scheduler_host import OPEN_S, SchedulerHost
 from toolgate_bus.transport.redis.seat import Seat
 
 if TYPE_CHECKING:
@@ -195,10 +195,10 @@ class RedisSchedulerBus(Seat, SchedulerBus):
         seat = Seat()
         seat.sit_down(lane, self.name, self._member.replica, self._listener)
         seat.room = self.room
-        try:
+        with contextlib.suppress(ToolgateError), anyio.move_on_after(OPEN_S):
             await seat.make_group()
-        except ToolgateError as error:
-            _log.warning("a shard cannot be read yet", shard=lane.shard, error=str(error))
+        if not seat.is_made:
+            _log.warning("a shard cannot be read yet", scheduler=self.name, shard=lane.shard)
             lane.heal.set()
         lane.add(seat)
         self._others = {**self._others, lane.shard: seat}
