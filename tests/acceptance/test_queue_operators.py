@@ -107,6 +107,33 @@ async def test_a_call_that_is_moved_is_served_first_or_last_and_one_that_is_drop
     assert fleet.waiting() == ["b", "e"]
 
 
+async def test_a_call_that_is_moved_before_another_is_shown_and_served_right_before_it(fleet, toolgate):
+    for agent, team in (("a", "x"), ("b", "x"), ("c", "y"), ("d", "x"), ("e", "y")):
+        await fleet.want(agent, labels={"team": team})
+    assert (await shown(toolgate))[1] == ["c", "b", "e", "d"]
+    ids = {one["agent"]: one["id"] for one in (await shown(toolgate))[2]["waiting"]}
+
+    async def move(agent, before):
+        return await toolgate("queue", "move", ids[agent][:12], "--before", ids[before][:12])
+
+    for agent, before, after in (("e", "b", ["c", "e", "b", "d"]), ("d", "c", ["d", "c", "e", "b"])):
+        code, out, err = await move(agent, before)
+        assert (code, out.split()[0]) == (0, "moved"), err
+        assert (await shown(toolgate))[1] == after
+    code, _, err = await move("d", "d")
+    assert (code, "does not wait, or is the same" in " ".join(err.split())) == (2, True)
+    served = ["a"]
+    while waiting := fleet.waiting():
+        fleet.end(served[-1])
+        await asyncio.wait([fleet.tasks[one] for one in waiting], return_when="FIRST_COMPLETED", timeout=20)
+        served += [one for one in waiting if fleet.tasks[one].done()]
+    assert served.index("d") < served.index("c")
+    assert served.index("e") < served.index("b")
+    assert len(served) == len(set(served)) == 5
+    code, _, err = await move("d", "c")
+    assert (code, "no call that waits is called so" in " ".join(err.split())) == (2, True)
+
+
 async def test_a_drained_pool_gives_nothing_until_it_is_as_configured_and_a_limit_holds_at_once(
     fleet, toolgate
 ):
@@ -130,7 +157,8 @@ async def test_a_drained_pool_gives_nothing_until_it_is_as_configured_and_a_limi
     [
         (("drop", "zz"), "no call that waits is called so; `toolgate queue` lists them"),
         (("move", ""), "no call that waits is called so"),
-        (("move", "a", "--last", "--class", "3"), "say one of them"),
+        (("move", "a", "--last", "--class", "3"), "--last and --class: say one of them"),
+        (("move", "a", "--last", "--before", "b"), "--last and --before: say one of them"),
         (("drop", "a", "--reason", " "), "some words, at most 300 characters"),
         (("--watch", "--json"), "shows a table"),
     ],

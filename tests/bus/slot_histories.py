@@ -13,13 +13,13 @@ import redis
 from toolgate_bus.queues.queue import UNSEEN_S, Cap, Need, Request, Ticket
 from toolgate_bus.queues.queue_caps import SCRIPT as CAPS
 from toolgate_bus.queues.queue_caps import write_cap
-from toolgate_bus.queues.queue_redis import KEPT_MS, SCRIPT
+from toolgate_bus.queues.queue_redis import KEPT_MS, OPERATE, SCRIPT
 from toolgate_bus.queues.queue_rules import QueueRules
 
 LEASE_S = 2.0
 BATCH = 50
 OWNERS = ("o1", "o2", "o3", "o4")
-FLEET_STEPS = ("ask", "again", "end", "leave", "renew", "lapse", "limit", "cap")
+FLEET_STEPS = ("ask", "again", "end", "leave", "renew", "lapse", "limit", "move", "before", "cap")
 
 
 class Step(NamedTuple):
@@ -155,7 +155,7 @@ def play_fleet(seed: int, steps: int = 60, caps_often: int = 0) -> tuple[list[St
     rules, told, now, caps = QueueRules(), [], 0.0, dict[str, str]()
     for number in range(steps):
         now += chance.random() * 0.5
-        match chance.choices(FLEET_STEPS, [50, 3, 32, 4, 3, 5, 3, caps_often])[0]:
+        match chance.choices(FLEET_STEPS, [50, 3, 32, 4, 3, 5, 3, 4, 6, caps_often])[0]:
             case "ask":
                 request = invent_request(chance, f"r{number}")
                 told.append(Step(now, "ask", (request,), rules.ask(request, LEASE_S, now)))
@@ -174,6 +174,15 @@ def play_fleet(seed: int, steps: int = 60, caps_often: int = 0) -> tuple[list[St
             case "limit":
                 pool, most = chance.choice(["a", "b", "b/x", "c"]), chance.choice([None, 0, 1, 2])
                 told.append(Step(now, "limit", (pool, most), rules.limit(pool, most, LEASE_S, now)))
+            case "move" | "before" as op if rules.waiting:
+                one, other = (chance.choice(sorted(rules.waiting)) for _ in "12")
+                if op == "move":
+                    words: tuple[Any, ...] = (one, chance.choice([-9, 0, 10, 99]))
+                    told.append(Step(now, op, words, int(rules.move(*words))))
+                else:
+                    told.append(Step(now, op, (one, other), rules.move_before(one, other)))
+                told.append(Step(now, "look", (one,), rules.look(one, now)))
+                told.append(Step(now, "lapse", OWNERS, list(rules.lapse(set(OWNERS), LEASE_S, now).given)))
             case "cap":
                 pool, most = chance.choice("abc"), chance.choice([None, 0, 1, 2])
                 was, caps[pool] = caps.get(pool, ""), write_cap(None if most is None else Cap(most))
@@ -230,23 +239,26 @@ def say(step: Step) -> tuple[object, ...]:
 
 def run_all(client: redis.Redis, prefix: str, histories: list[list[Step]]) -> Iterator[list[object]]:
     """What the server answers to each of these histories."""
-    sha, sha_of_caps = (client.script_load(script.text) for script in (SCRIPT, CAPS))
+    sha, sha_of_caps, operate = (client.script_load(script.text) for script in (SCRIPT, CAPS, OPERATE))
     pipeline = client.pipeline(transaction=False)
     for number, steps in enumerate(histories):
         for step in steps:
             if step.op == "cap":
                 pipeline.evalsha(sha_of_caps, 1, f"{prefix}{number}", "set", *step.words)
             else:
-                pipeline.evalsha(sha, 1, f"{prefix}{number}", *say(step))
+                script = operate if step.op in ("move", "before") else sha
+                pipeline.evalsha(script, 1, f"{prefix}{number}", *say(step))
     replies = iter(pipeline.execute())
     for steps in histories:
         yield [read(step, next(replies)) for step in steps]
     client.flushall()
 
 
-def read(step: Step, reply: list) -> Any:
+def read(step: Step, reply: Any) -> Any:
     if step.op in ("ask", "look"):
         return Ticket(reply[0].decode(), int(reply[1]), int(reply[2]))
+    if step.op in ("move", "before"):
+        return reply if isinstance(reply, int) else reply.decode()
     if step.op == "cap":
         return [] if reply[0].decode() == step.words[2] else reply
     rows = reply[0] if step.op == "lapse" else reply

@@ -37,6 +37,7 @@ See who has the slots that a scheduler `slots` gives, and who waits for them.
   toolgate queue                      who has what, who waits, in which place
   toolgate queue --watch              the same, until Ctrl-C
   toolgate queue move 4f2a            a call that waits goes before all others
+  toolgate queue move 4f2a --before 91  right before another
   toolgate queue drop 4f2a            it waits no longer, and is denied
   toolgate queue limit browser 2      at most two at a time, from now on
   toolgate queue drain browser        nothing more is given; what runs ends
@@ -109,6 +110,12 @@ def move(
             help="Into this class, in its turn there (`priority` of the pool).",
         ),
     ] = None,
+    before: Annotated[
+        str | None,
+        typer.Option(
+            "--before", metavar="CALL", help="Right before this call, which waits for the same, in its class."
+        ),
+    ] = None,
     name: SlotsOption = "slots",
     redis: RedisOption = None,
     namespace: NamespaceOption = "default",
@@ -116,13 +123,29 @@ def move(
 ) -> None:
     """Have a call that waits be served before all others: toolgate queue move 4f2a
 
-    It keeps the time that it has waited, and who has a slot keeps it.
+    It keeps the time that it has waited, and who has a slot keeps it. Before another call it is served in
+    the turn of that one's tenant, at the cost of its own; it stays before it whatever comes.
     """
-    if last and to_class is not None:
-        raise ConfigError("--last and --class: say one of them")
+    given = [
+        option
+        for option, is_given in (
+            ("--last", last),
+            ("--class", to_class is not None),
+            ("--before", before is not None),
+        )
+        if is_given
+    ]
+    if len(given) > 1:
+        raise ConfigError(f"{' and '.join(given)}: say one of them")
     level = to_class if to_class is not None else -MAX_LEVEL if last else MAX_LEVEL
 
-    moved = _change(call, name, redis, namespace, lambda queue, id_: queue.move(id_, level))
+    async def change(queue: QueueOperator, id_: str, other: str) -> None:
+        if other:
+            await queue.move_before(id_, other)
+        else:
+            await queue.move(id_, level)
+
+    moved = _change(call, name, redis, namespace, change, before)
     _tell("moved", moved, as_json=as_json)
 
 
@@ -144,7 +167,7 @@ def drop(
     if not reason.strip() or len(reason) > MAX_ABOUT:
         raise ConfigError(f"--reason: some words, at most {MAX_ABOUT} characters")
 
-    dropped = _change(call, name, redis, namespace, lambda queue, id_: queue.drop(id_, reason.strip()))
+    dropped = _change(call, name, redis, namespace, lambda queue, id_, _: queue.drop(id_, reason.strip()))
     _tell("dropped", dropped, as_json=as_json)
 
 
@@ -206,14 +229,16 @@ def _change(
     name: str,
     redis: str | None,
     namespace: str,
-    act: Callable[[QueueOperator, str], Awaitable[bool]],
+    act: Callable[[QueueOperator, str, str], Awaitable[None]],
+    other: str | None = None,
 ) -> QueuedCall:
-    """Change how one call waits; raises ConfigError where it does not."""
+    """Change how one call waits, and in regard to which other; raises ConfigError where that cannot be."""
 
     async def change(commands: RedisCommands, where: str) -> QueuedCall:
-        found = _find(await read_queue(commands, where, name), call)
-        if not await act(QueueOperator(commands, where, name), found.id):
-            raise ConfigError(f"{call!r}: it waits no longer")
+        pools = await read_queue(commands, where, name)
+        found = _find(pools, call)
+        goal = _find(pools, other).id if other is not None else ""
+        await act(QueueOperator(commands, where, name), found.id, goal)
         return found
 
     return _on_bus(redis, namespace, change)

@@ -5,7 +5,7 @@ Pure values; times are seconds.
 
 from bisect import insort
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Literal
 
 from toolgate_bus.queues.queue import Need, Request
 
@@ -13,8 +13,49 @@ AVERAGED: Final = 16
 MIN_TOOK: Final = 0.001
 UNKNOWN: Final = 1.0
 """Seconds that a slot may be kept, before anybody has given one back."""
+MOVED: Final = 1e-6
+"""Seconds that a call which was moved before another counts as older than that one, at least."""
 Entry = tuple[float, int, str]
 """Time, number of arrival, id."""
+Seat = tuple[float, int, str]
+"""Place in a line, number of arrival, id."""
+Move = Literal["moved", "gone", "absent", "apart", "full"]
+"""What comes of moving a call before another: it does not wait, that one does not, they wait for nothing in
+common, too many were moved there already."""
+
+
+@dataclass(slots=True)
+class Waiter:
+    """A call that waits, and where it stands: among those of its tenant, unless it was moved."""
+
+    request: Request
+    number: int
+    """Of its arrival; of one that was moved before another, that one's."""
+    since: float
+    until: float
+    arrived: int = 0
+    """The number of its own arrival."""
+    line: str = ""
+    """The tenant in whose line it stands; whatever it is given, its own tenant is charged."""
+    seat: float = 0.0
+    """The smaller goes first; its number of arrival, unless it was moved."""
+    aged: float = 0.0
+    """Since when it waits, as far as that lifts it."""
+
+    @classmethod
+    def arrive(cls, request: Request, number: int, since: float, until: float) -> "Waiter":
+        """One that stands in the line of its tenant, as it came."""
+        return cls(request, number, since, until, number, request.tenant, float(number), since)
+
+    def place_before(self, other: "Waiter", front: float | None) -> "Waiter | None":
+        """The same, right before another; behind `front`, the seat before that one. None: no room."""
+        seat = other.seat - 1 if front is None else (front + other.seat) / 2
+        if not (front is None or front < seat) or not seat < other.seat:
+            return None
+        request = self.request._replace(level=other.request.level)
+        aged = min(self.since, other.aged - MOVED)
+        times = (self.since, self.until)
+        return Waiter(request, other.number, *times, self.arrived, other.line, seat, aged)
 
 
 @dataclass(slots=True)
@@ -22,13 +63,12 @@ class TenantTurn:
     """A tenant that waits: its tag, and what it has asked for, the oldest first."""
 
     tag: float
-    ids: list[tuple[int, str]] = field(default_factory=list)
-    """Number of arrival, id."""
+    ids: list[Seat] = field(default_factory=list)
 
     @property
     def rank(self) -> tuple[float, int]:
         """The smallest is next."""
-        return self.tag, self.ids[0][0]
+        return self.tag, self.ids[0][1]
 
 
 @dataclass(slots=True)
@@ -38,23 +78,28 @@ class QueueLine:
     turns: dict[str, TenantTurn] = field(default_factory=dict)
     by_age: list[Entry] = field(default_factory=list)
 
-    def add(self, request: Request, number: int, since: float, tag: float) -> None:
-        """Put a call behind those of its tenant; the tag is for one that stands here with nothing yet."""
-        self.turns.setdefault(request.tenant, TenantTurn(tag)).ids.append((number, request.id))
-        insort(self.by_age, (since, number, request.id))
+    def add(self, one: Waiter, tag: float) -> None:
+        """Put a call in its place; the tag is for a tenant that stands here with nothing yet."""
+        insort(self.turns.setdefault(one.line, TenantTurn(tag)).ids, (one.seat, one.number, one.request.id))
+        insort(self.by_age, (one.aged, one.number, one.request.id))
 
     def copy(self) -> "QueueLine":
         """One that may be changed."""
         turns = {tenant: TenantTurn(turn.tag, list(turn.ids)) for tenant, turn in self.turns.items()}
         return QueueLine(turns, list(self.by_age))
 
-    def remove(self, request: Request, number: int, since: float) -> None:
+    def remove(self, one: Waiter) -> None:
         """Take a call out."""
-        turn = self.turns[request.tenant]
-        turn.ids.remove((number, request.id))
-        self.by_age.remove((since, number, request.id))
+        turn = self.turns[one.line]
+        turn.ids.remove((one.seat, one.number, one.request.id))
+        self.by_age.remove((one.aged, one.number, one.request.id))
         if not turn.ids:
-            del self.turns[request.tenant]
+            del self.turns[one.line]
+
+    def find_front(self, one: Waiter, passed: str) -> float | None:
+        """The seat before a call in its line, but for one that is `passed`."""
+        seats = [seat for seat, _, id_ in self.turns[one.line].ids if seat < one.seat and id_ != passed]
+        return seats[-1] if seats else None
 
 
 @dataclass(slots=True)

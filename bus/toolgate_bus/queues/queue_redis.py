@@ -4,13 +4,16 @@ Every step is one script run by the server (`lua/`), and may be repeated: who as
 """
 
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple, Protocol, cast
 
+from toolgate_bus.errors import ConfigError
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.queues.queue import MAX_ABOUT, MAX_LIMIT, Expiry, Request, Status, Ticket
 from toolgate_bus.queues.queue_caps import MemoryCaps, PoolCaps, RedisCaps
+from toolgate_bus.queues.queue_lines import Move
 from toolgate_bus.queues.queue_rules import QueueRules
 from toolgate_bus.transport.ports import Commands, override
 from toolgate_bus.transport.redis.scripts import Script
@@ -20,6 +23,14 @@ LEASE_S: Final = 10.0
 KEPT_MS: Final = 180_000
 """How long an end is remembered: longer than what tells of it may come again."""
 _FILES: Final = ("queue_base.lua", "queue_sums.lua", "queue_order.lua", "queue_giving.lua")
+_MOVES: Final[Mapping[Move, str]] = MappingProxyType(
+    {
+        "gone": "this call waits no longer",
+        "absent": "the call that it is to go before does not wait, or is the same",
+        "apart": "the two calls wait for nothing in common: neither goes before the other",
+        "full": "too many were moved before that call: have it moved before one of those",
+    }
+)
 SCRIPT: Final = Script(__package__, *_FILES, "queue.lua")
 OPERATE: Final = Script(__package__, *_FILES, "queue_operate.lua")
 
@@ -213,13 +224,21 @@ class QueueOperator:
     def __init__(self, commands: Commands, namespace: str, scheduler: str) -> None:
         self._commands, self._prefix = commands, f"{Keys(namespace).store_key('slots')}:{scheduler}"
 
-    async def move(self, id_: str, level: int) -> bool:
-        """Have a call wait in another class; False where it does not wait."""
-        return bool(await self._run("move", id_, level))
+    async def move(self, id_: str, level: int) -> None:
+        """Have a call wait in another class, as it came; raises ConfigError where it does not wait."""
+        if not await self._run("move", id_, level):
+            raise ConfigError(_MOVES["gone"])
 
-    async def drop(self, id_: str, why: str) -> bool:
-        """Have a call wait no longer: it is denied in these words. False where it does not wait."""
-        return bool(await self._run("drop", id_, why[:MAX_ABOUT]))
+    async def move_before(self, id_: str, other: str) -> None:
+        """Have a call wait right before another; raises ConfigError where that cannot be."""
+        found = (await self._run("before", id_, other)).decode()
+        if found != "moved":
+            raise ConfigError(_MOVES[found])
+
+    async def drop(self, id_: str, why: str) -> None:
+        """Have a call wait no longer: it is denied in these words; raises ConfigError as above."""
+        if not await self._run("drop", id_, why[:MAX_ABOUT]):
+            raise ConfigError(_MOVES["gone"])
 
     async def limit(self, pool: str, most: int | None) -> None:
         """So many of a pool at a time, at most as configured; None is as configured, 0 gives nothing more."""

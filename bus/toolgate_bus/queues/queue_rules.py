@@ -26,17 +26,9 @@ from toolgate_bus.queues.queue import (
     Ticket,
     as_configured,
 )
-from toolgate_bus.queues.queue_lines import Clock, Entry, QueueLine, SlotPool
+from toolgate_bus.queues.queue_lines import Clock, Entry, Move, QueueLine, SlotPool, Waiter
 
 CLOSED: Final = Ticket("closed")
-
-
-@dataclass(slots=True)
-class _Waiter:
-    request: Request
-    number: int
-    since: float
-    until: float
 
 
 @dataclass(slots=True)
@@ -44,7 +36,7 @@ class QueueRules:
     """All pools of one bus; `now` is the server's time in seconds."""
 
     pools: dict[str, SlotPool] = field(default_factory=dict)
-    waiting: dict[str, _Waiter] = field(default_factory=dict)
+    waiting: dict[str, Waiter] = field(default_factory=dict)
     held: dict[str, tuple[Request, int, float, float]] = field(default_factory=dict)
     """By id: the request, its fence, since when, and until when it is leased."""
     seen: dict[str, float] = field(default_factory=dict)
@@ -151,6 +143,38 @@ class QueueRules:
             self.pools[name].whole = most
         return self._serve([pool, *keys], lease_s, now)
 
+    def move(self, id_: str, level: int) -> bool:
+        """Have a call wait in another class, as it came; False where it does not wait.
+
+        Who fits now is served with the next thing that happens, as after `move_before` and `cap`.
+        """
+        if (one := self.waiting.get(id_)) is None:
+            return False
+        self._leave(one)
+        request = one.request._replace(level=level)
+        self._stand(Waiter.arrive(request, one.arrived, one.since, one.until))
+        return True
+
+    def move_before(self, id_: str, other: str) -> Move:
+        """Have a call wait right before another, in the turn of that one's tenant and in its class."""
+        one, goal = self.waiting.get(id_), self.waiting.get(other)
+        if one is None:
+            return "gone"
+        if goal is None or goal is one:
+            return "absent"
+        theirs = {need.pool for need in goal.request.needs}
+        shared = [need.pool for need in one.request.needs if need.pool in theirs]
+        if not shared:
+            return "apart"
+        level = goal.request.level
+        fronts = [self._pool(name).levels[level].find_front(goal, id_) for name in shared]
+        moved = one.place_before(goal, max((seat for seat in fronts if seat is not None), default=None))
+        if moved is None:
+            return "full"
+        self._leave(one)
+        self._stand(moved)
+        return "moved"
+
     def cap(self, pool: str, most: int | None) -> None:
         """Give no more than so many at a time, or (None) as otherwise; from the next thing that happens."""
         self._pool(pool).adapted = most
@@ -159,10 +183,10 @@ class QueueRules:
         """Who waits for a pool, in the order in which they would be served."""
         return list(self._order(pool, now))
 
-    def copy_line(self, pool: str, request: Request, number: int, since: float, tag: float) -> None:
+    def copy_line(self, pool: str, one: Waiter, tag: float) -> None:
         """Put down who stands in another queue's line for a pool, to see in which order they are served."""
-        self._pool(pool).levels.setdefault(request.level, QueueLine()).add(request, number, since, tag)
-        self.waiting[request.id] = _Waiter(request, number, since, since + request.wait_s)
+        self._pool(pool).levels.setdefault(one.request.level, QueueLine()).add(one, tag)
+        self.waiting[one.request.id] = one
 
     # ------------------------------------------------------------------ inside
 
@@ -181,12 +205,16 @@ class QueueRules:
 
     def _line_up(self, request: Request, now: float) -> None:
         self.arrivals += 1
-        for need in request.needs:
+        self._stand(Waiter.arrive(request, self.arrivals, now, now + request.wait_s))
+
+    def _stand(self, one: Waiter) -> None:
+        level = one.request.level
+        for need in one.request.needs:
             pool = self._pool(need.pool)
-            clock = pool.clocks.setdefault(request.level, Clock())
-            tag = max(clock.now, clock.ends.pop(request.tenant, 0.0))
-            pool.levels.setdefault(request.level, QueueLine()).add(request, self.arrivals, now, tag)
-        self.waiting[request.id] = _Waiter(request, self.arrivals, now, now + request.wait_s)
+            clock = pool.clocks.setdefault(level, Clock())
+            tag = max(clock.now, clock.ends.pop(one.line, 0.0))
+            pool.levels.setdefault(level, QueueLine()).add(one, tag)
+        self.waiting[one.request.id] = one
 
     def _forget(self, id_: str, now: float) -> Request | None:
         if (one := self.waiting.pop(id_, None)) is not None:
@@ -201,31 +229,31 @@ class QueueRules:
             return request
         return None
 
-    def _leave(self, one: _Waiter) -> None:
-        request = one.request
-        for need in request.needs:
+    def _leave(self, one: Waiter) -> None:
+        level = one.request.level
+        for need in one.request.needs:
             pool = self._pool(need.pool)
-            line = pool.levels[request.level]
-            tag = line.turns[request.tenant].tag
-            line.remove(request, one.number, one.since)
-            if request.tenant not in line.turns:
-                pool.clocks[request.level].note_end(request.tenant, tag)
+            line = pool.levels[level]
+            tag = line.turns[one.line].tag
+            line.remove(one)
+            if one.line not in line.turns:
+                pool.clocks[level].note_end(one.line, tag)
             if not line.by_age:
-                del pool.levels[request.level]
+                del pool.levels[level]
 
-    def _count_before(self, one: _Waiter, line: QueueLine) -> int:
+    def _count_before(self, one: Waiter, line: QueueLine) -> int:
         """Who is served before it in its line: as far as one looks, all; beyond, one of each tenant."""
-        tenant, weight = one.request.tenant, one.request.weight
-        own = line.turns[tenant]
-        place = own.ids.index((one.number, one.request.id))
+        weight = one.request.weight
+        own = line.turns[one.line]
+        place = own.ids.index((one.seat, one.number, one.request.id))
         estimate = self._pool(one.request.needs[0].pool).estimate
         tag, before = own.tag + place * estimate / weight, place
         earlier = sorted(
-            (turn for name, turn in line.turns.items() if name != tenant and turn.tag < tag),
+            (turn for name, turn in line.turns.items() if name != one.line and turn.tag < tag),
             key=lambda turn: turn.rank,
         )
         for turn in earlier[:LOOK]:
-            share = self.waiting[turn.ids[0][1]].request.weight
+            share = self.waiting[turn.ids[0][2]].request.weight
             before += min(len(turn.ids), math.ceil((tag - turn.tag) * share / estimate))
         if place == 0:
             before += sum(turn.tag == tag and turn.rank < own.rank for turn in line.turns.values())
@@ -285,10 +313,11 @@ class QueueRules:
             line = lines[best]
             lifted = any(self._lift(best, line.by_age, now) > other > best for other in lines)
             turn = min(line.turns.values(), key=lambda each: each.rank)
-            id_ = line.by_age[0][2] if lifted else turn.ids[0][1]
+            id_ = line.by_age[0][2] if lifted else turn.ids[0][2]
             one = self.waiting[id_]
-            line.turns[one.request.tenant].tag += estimate / one.request.weight
-            line.remove(one.request, one.number, one.since)
+            if (payer := line.turns.get(one.request.tenant)) is not None:
+                payer.tag += estimate / one.request.weight
+            line.remove(one)
             if not line.by_age:
                 del lines[best]
             yield id_

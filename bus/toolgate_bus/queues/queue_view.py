@@ -11,6 +11,7 @@ from typing import Any, Final
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.queues.queue import MAX_NEEDS, Need, Request, as_configured
 from toolgate_bus.queues.queue_counts import MAX_POOLS
+from toolgate_bus.queues.queue_lines import Waiter
 from toolgate_bus.queues.queue_rules import QueueRules
 from toolgate_bus.transport.ports import Commands
 from toolgate_bus.transport.redis.reads import (
@@ -98,10 +99,9 @@ async def read_queue(commands: Commands, namespace: str, scheduler: str) -> list
     for (name, _), own_tags, own_ages in zip(lines, tags, ages, strict=True):
         by_tenant = {entry[16:]: tag for entry, tag in own_tags}
         for entry, since in own_ages:
-            request = _request(entry[16:], told[entry[16:]])
-            if request is not None:
-                tag = by_tenant.get(request.tenant, float("inf"))
-                rules.copy_line(name, request, int(entry[:15]), since, tag)
+            one = _waiter(entry[16:], told[entry[16:]], int(entry[:15]), since)
+            if one is not None:
+                rules.copy_line(name, one, by_tenant.get(one.line, float("inf")))
     by_name = {name: float(row[1]) for name, row in zip(names, rows, strict=True) if row[1]}
     found = []
     for name, row, own in zip(names, rows, held, strict=True):
@@ -146,14 +146,16 @@ def _why(pool: QueuedPool, alone: str, others: Sequence[str]) -> str:
     return f"{' and '.join(others)} too" if free and others else "its turn"
 
 
-def _request(id_: str, row: Mapping[str, str]) -> Request | None:
-    """What is asked for; None where it has ended meanwhile."""
+def _waiter(id_: str, row: Mapping[str, str], number: int, aged: float) -> Waiter | None:
+    """Who waits, in its place; None where it has ended meanwhile."""
     if row.get("state") != "waiting":
         return None
     count = min(int(row["n"]), MAX_NEEDS)
     needs = tuple(Need(row[f"p{i}"], 0, row[f"a{i}"] == "1") for i in range(1, count + 1))
     level, ageing_s = int(row["level"]), float(row["ageing"])
-    return Request(id_, needs, row["owner"], row["tenant"], float(row["weight"]), level, ageing_s)
+    request = Request(id_, needs, row["owner"], row["tenant"], float(row["weight"]), level, ageing_s)
+    line, seat = row.get("line", request.tenant), float(row.get("seat") or number)
+    return Waiter(request, number, float(row["since"]), float("inf"), number, line, seat, aged)
 
 
 def _call(id_: str, row: Mapping[str, str], now: float, **more: Any) -> QueuedCall:

@@ -128,6 +128,68 @@ def test_the_place_that_is_told_is_the_one_in_which_a_call_is_served():
     assert all(abs(told - place) <= 2 for place, told in enumerate(places, 1))  # others may be level with it
 
 
+def test_a_call_that_is_moved_before_another_is_served_in_that_ones_turn_and_its_own_tenant_pays():
+    fleet = Fleet(limit=1, waiting=6, takes=dict.fromkeys(WEIGHTS, 1.0))
+    fleet.run(seconds=10)
+    last = fleet.ask("bronze")
+    gold = [id_ for id_ in fleet.rules.list_waiting("pool", fleet.now) if id_.startswith("gold")]
+    assert fleet.rules.move_before(last, gold[2]) == "moved"
+    line = fleet.rules.list_waiting("pool", fleet.now)
+    assert line[line.index(last) + 1] == gold[2]
+    turns, before = fleet.rules.pools["pool"].levels[0].turns, {}
+    while last not in fleet.rules.held:
+        before = {tenant: turns[tenant].tag for tenant in WEIGHTS}
+        fleet.run(seconds=1.0, again=False)
+    assert turns["bronze"].tag == pytest.approx(before["bronze"] + 1.0)
+    assert turns["gold"].tag == pytest.approx(before["gold"])
+    fleet.run(seconds=30, again=False)
+    assert fleet.served[fleet.served.index(last) + 1] == gold[2]
+
+
+@pytest.mark.parametrize("ageing", [False, True], ids=["by turns", "by age"])
+def test_it_stays_before_that_one_whatever_turns_classes_and_waiting_become(ageing):
+    for seed in range(40):
+        fleet = Fleet(limit=1, waiting=5, takes={"bronze": 0.3, "silver": 2.0, "gold": 1.0})
+        fleet.run(seconds=seed / 2)
+        if ageing:
+            fleet.now += 100.0
+        first, *_, goal = fleet.rules.list_waiting("pool", fleet.now)
+        late = [fleet.ask("silver", level=seed % 3), fleet.ask("gold", level=3)]
+        assert [fleet.rules.move_before(id_, goal) for id_ in late] == ["moved", "moved"]
+        assert fleet.rules.move_before(first, goal) == "moved"
+        for _ in range(3):
+            fleet.ask("silver", level=seed % 2)
+        fleet.run(seconds=80, again=False)
+        assert sorted([*late, first, goal], key=fleet.served.index) == [*late, first, goal], seed
+
+
+def test_who_is_moved_before_another_needs_something_in_common_with_it_and_both_wait():
+    rules, a, b = QueueRules(), Need("a", 1), Need("b", 1)
+    for id_, needs in (("runs", (a, b)), ("one", (a,)), ("both", (a, b)), ("other", (b,))):
+        rules.ask(Request(id_, needs, "o"), LEASE_S, 0.0)
+    assert rules.move_before("runs", "one") == "gone"
+    assert rules.move_before("one", "runs") == rules.move_before("one", "one") == "absent"
+    assert rules.move_before("other", "one") == "apart"
+    assert rules.move_before("both", "one") == "moved"
+    assert rules.list_waiting("a", 0.0) == ["both", "one"]
+    assert rules.move_before("other", "both") == "moved"
+    assert rules.list_waiting("b", 0.0) == ["other", "both"]
+    assert rules.move("both", 0)
+    assert rules.list_waiting("a", 0.0) == ["one", "both"]  # as it came
+
+
+def test_where_a_seat_can_be_halved_no_more_it_is_said_and_nobody_is_moved():
+    rules = QueueRules()
+    for number in range(80):
+        rules.ask(Request(f"r{number}", (Need("a", 1),), "o"), LEASE_S, 0.0)
+    moves = [rules.move_before(f"r{number}", "r2") for number in range(79, 2, -1)]
+    assert moves[:40] == ["moved"] * 40
+    assert moves[-1] == "full"
+    before = rules.list_waiting("a", 0.0)
+    assert rules.move_before("r3", "r2") == "full"
+    assert rules.list_waiting("a", 0.0) == before
+
+
 def test_nobody_waits_for_what_is_free():
     for seed in range(300):
         steps, rules = play_fleet(seed)

@@ -16,6 +16,7 @@ if op == 'ask' then
   r.number = redis.call('HINCRBY', p .. ':count', 'arrivals', 1)
   r.state, r.owner, r.tenant, r.weight, r.level, r.ageing = 'waiting', ARGV[6], ARGV[7], ARGV[8], ARGV[9], ARGV[10]
   r.since, r.n = text(now), #names
+  r.line, r.seat, r.aged, r.order = r.tenant, r.number, r.since, r.number
   local words = {'state', r.state, 'owner', r.owner, 'tenant', r.tenant, 'weight', r.weight, 'level', r.level,
     'ageing', r.ageing, 'number', r.number, 'since', r.since, 'n', r.n, 'about', ARGV[12]}
   for i, name in ipairs(names) do

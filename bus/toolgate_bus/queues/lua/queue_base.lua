@@ -3,7 +3,7 @@
 -- Keys of one namespace, all in one slot (`p` is their prefix):
 --     p:r:<request>            hash: state (waiting, given), owner, tenant, weight, level, ageing, number,
 --                              since, about, why, fence, at, n, and for each need i: pi, ai (alone), and once given ui (seconds
---                              put down for it); or state: over
+--                              put down for it); of one that was moved before another: line, seat, aged, order; or state: over
 --     p:p:<pool>               hash: limit, ruled, alone, average; adapted, … of `queue_caps.lua`
 --     p:h:<pool>               set of requests that have a slot
 --     p:c:<pool>               set of levels that have a virtual time
@@ -11,7 +11,7 @@
 --     p:v:<pool>               set of levels at which somebody waits
 --     p:t:<pool>:<level>       sorted set of tenants that wait, by tag: <number of its oldest>:<tenant>
 --     p:q:<level>:<length of pool>:<pool>:<tenant>
---                              sorted set of what a tenant waits for, by number of arrival
+--                              sorted set of what stands in a tenant's line, by seat: its number of arrival, unless it was moved
 --     p:a:<pool>:<level>       sorted set of who waits, by time: <number>:<request>
 --     p:held                   sorted set of requests that have slots, by the end of their lease
 --     p:waiting                sorted set of requests that wait, by the end of their wait
@@ -45,6 +45,10 @@ local function request(id)
   if requests[id] == nil then
     local r = fields(p .. ':r:' .. id)
     r.id, r.needs = id, {}
+    if r.number ~= nil then
+      r.line, r.seat, r.aged = r.line or r.tenant, tonumber(r.seat or r.number), r.aged or r.since
+      r.order = r.order or r.number
+    end
     for i = 1, number(r.n) do
       r.needs[i] = {pool = r['p' .. i], alone = r['a' .. i] == '1', estimate = number(r['u' .. i])}
     end

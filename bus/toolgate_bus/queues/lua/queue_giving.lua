@@ -1,32 +1,32 @@
 -- Giving and taking.
 local function line_up(r, name)
   local clock = clock_of(name, r.level)
-  local tag = math.max(virtual_now(clock), end_of(clock, r.tenant) or 0)
-  local turn, entry = turn_of(name, r.level, r.tenant), entry_of(r.number, r.id)
-  local tags, place = tags_of(name, r.level), place_of(name, r.level, r.tenant)
+  local tag = math.max(virtual_now(clock), end_of(clock, r.line) or 0)
+  local turn, entry = turn_of(name, r.level, r.line), entry_of(r.order, r.id)
+  local tags, place, seat, first = tags_of(name, r.level), place_of(name, r.level, r.line)
   if not place then
-    redis.call('HDEL', clock, 't' .. r.tenant)
-  elseif entry < place then  -- it was moved here, and came before those
+    redis.call('HDEL', clock, 't' .. r.line)
+  elseif r.seat < seat or (r.seat == seat and entry < first) then  -- it was moved here, before those
     tag = tonumber(redis.call('ZSCORE', tags, place))
     redis.call('ZREM', tags, place)
     place = nil
   end
-  if not place then redis.call('ZADD', tags, text(tag), entry_of(r.number, r.tenant)) end
-  redis.call('ZADD', turn, r.number, entry)
-  redis.call('ZADD', ages_of(name, r.level), r.since, entry)
+  if not place then redis.call('ZADD', tags, text(tag), entry_of(r.order, r.line)) end
+  redis.call('ZADD', turn, text(r.seat), entry)
+  redis.call('ZADD', ages_of(name, r.level), r.aged, entry)
   redis.call('SADD', p .. ':v:' .. name, r.level)
   redis.call('SADD', p .. ':c:' .. name, r.level)
 end
 local function leave(r)
-  local entry = entry_of(r.number, r.id)
+  local entry = entry_of(r.order, r.id)
   for _, need in ipairs(r.needs) do
     local tags, ages = tags_of(need.pool, r.level), ages_of(need.pool, r.level)
-    local place = place_of(need.pool, r.level, r.tenant)
+    local place = place_of(need.pool, r.level, r.line)
     local tag = redis.call('ZSCORE', tags, place)
-    redis.call('ZREM', turn_of(need.pool, r.level, r.tenant), entry)
+    redis.call('ZREM', turn_of(need.pool, r.level, r.line), entry)
     redis.call('ZREM', tags, place)
-    place = place_of(need.pool, r.level, r.tenant)
-    if place then redis.call('ZADD', tags, tag, place) else note_end(need.pool, r, tonumber(tag)) end
+    place = place_of(need.pool, r.level, r.line)
+    if place then redis.call('ZADD', tags, tag, place) else note_end(need.pool, r.level, r.line, tonumber(tag)) end
     redis.call('ZREM', ages, entry)
     if redis.call('EXISTS', ages) == 0 then redis.call('SREM', p .. ':v:' .. need.pool, r.level) end
   end

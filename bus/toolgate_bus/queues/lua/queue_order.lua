@@ -7,16 +7,17 @@ local function virtual_now(clock) return number(redis.call('HGET', clock, 'now')
 local function end_of(clock, tenant) return tonumber(redis.call('HGET', clock, 't' .. tenant) or '') end
 -- How a tenant stands in the line: its entry; nil where it waits for nothing.
 local function place_of(name, level, tenant)
-  local oldest = redis.call('ZRANGE', turn_of(name, level, tenant), 0, 0)[1]
-  return oldest and string.sub(oldest, 1, 16) .. tenant
+  local oldest = redis.call('ZRANGE', turn_of(name, level, tenant), 0, 0, 'WITHSCORES')
+  if oldest[1] == nil then return nil end
+  return string.sub(oldest[1], 1, 16) .. tenant, tonumber(oldest[2]), oldest[1]
 end
-local function note_end(name, r, till)
-  local clock = clock_of(name, r.level)
-  redis.call('SADD', p .. ':c:' .. name, r.level)
+local function note_end(name, level, tenant, till)
+  local clock = clock_of(name, level)
+  redis.call('SADD', p .. ':c:' .. name, level)
   if till > virtual_now(clock) then
-    redis.call('HSET', clock, 't' .. r.tenant, text(till))
+    redis.call('HSET', clock, 't' .. tenant, text(till))
   else
-    redis.call('HDEL', clock, 't' .. r.tenant)
+    redis.call('HDEL', clock, 't' .. tenant)
   end
 end
 local function charge(name, r, seconds)
@@ -26,7 +27,7 @@ local function charge(name, r, seconds)
     redis.call('ZADD', tags, text(tonumber(redis.call('ZSCORE', tags, place)) + work), place)
   else
     local clock = clock_of(name, r.level)
-    note_end(name, r, (end_of(clock, r.tenant) or virtual_now(clock)) + work)
+    note_end(name, r.level, r.tenant, (end_of(clock, r.tenant) or virtual_now(clock)) + work)
   end
 end
 
@@ -49,7 +50,7 @@ local function lift(line)
   local entry = oldest_of(line)
   if entry == nil then return nil end
   local r = request(named_in(entry))
-  return line.level + math.max(0, now - tonumber(r.since)) / tonumber(r.ageing)
+  return line.level + math.max(0, now - tonumber(r.aged)) / tonumber(r.ageing)
 end
 -- Of whom something was taken in this walk: its tag since then, and what it is next with (nil: nothing).
 local function walk_of(line, tenant)
@@ -84,10 +85,15 @@ local function next_of(line)
 end
 local function pass(line, entry)
   local r = request(named_in(entry))
-  local walk = walk_of(line, r.tenant)
+  local walk, payer = walk_of(line, r.line), nil
   line.gone[entry] = true
-  walk.at, walk.tag = walk.at + 1, walk.tag + estimate_of(line.name) / tonumber(r.weight)
-  walk.next = redis.call('ZRANGE', walk.turn, walk.at, walk.at)[1]
+  while walk.next and line.gone[walk.next] do
+    walk.at = walk.at + 1
+    walk.next = redis.call('ZRANGE', walk.turn, walk.at, walk.at)[1]
+  end
+  if r.line == r.tenant then payer = walk
+  elseif place_of(line.name, line.text, r.tenant) then payer = walk_of(line, r.tenant) end
+  if payer then payer.tag = payer.tag + estimate_of(line.name) / tonumber(r.weight) end
 end
 -- An iterator over who waits for a pool, the next first.
 local function order(name)
@@ -112,8 +118,8 @@ local function order(name)
 end
 -- How many are served before it in its line: as far as one looks, all; beyond, one of each tenant.
 local function count_before(line, r)
-  local entry, own = entry_of(r.number, r.id), place_of(line.name, line.text, r.tenant)
-  local before = redis.call('ZRANK', turn_of(line.name, line.text, r.tenant), entry)
+  local entry, own = entry_of(r.order, r.id), place_of(line.name, line.text, r.line)
+  local before = redis.call('ZRANK', turn_of(line.name, line.text, r.line), entry)
   local estimate = estimate_of(line.name)
   local tag = tonumber(redis.call('ZSCORE', line.tags, own)) + before * estimate / tonumber(r.weight)
   local earlier = redis.call('ZRANGE', line.tags, '-inf', '(' .. text(tag), 'BYSCORE', 'LIMIT', 0, LOOK + 1, 'WITHSCORES')
@@ -128,6 +134,6 @@ local function count_before(line, r)
     end
   end
   -- One of each further tenant: who is next with this is not counted among them.
-  if own == string.sub(entry, 1, 16) .. r.tenant then return before + redis.call('ZRANK', line.tags, own) - looked end
+  if own == string.sub(entry, 1, 16) .. r.line then return before + redis.call('ZRANK', line.tags, own) - looked end
   return before + redis.call('ZCOUNT', line.tags, '-inf', '(' .. text(tag)) - 1 - looked
 end
