@@ -202,6 +202,7 @@ async def test_every_role_does_its_work_under_its_rules(under_rules, process, wa
     assert [len(resumed[which]) for which in ("resumed", "agents", "deaf")] == [1, 1, 0]
     for words in (("drain", "files"), ("limit", "files", "3"), ("limit", "files")):
         toolgate(under_rules, "operator", "queue", *words)
+        toolgate(under_rules, "console", "queue", *words)
     assert [rows(toolgate(under_rules, role, "queue", "--json")) for role in ("operator", "console")]
     toolgate(under_rules, "console", "approvals", "approve", asked[0]["id"], "--always")
     await wait_until(lambda: not agent.alive or under_rules.denied(), timeout=60)
@@ -334,13 +335,7 @@ FORBIDDEN = [
     (("agent", *READERS), "DEL", f"{STORE}pauses"),
     (("reader", "notify"), "HGETALL", f"{STORE}pauses"),
     (("agent", "reader", "notify", "doctor"), "HGETALL", f"{STORE}slots:slots:p:files"),
-    (
-        ("agent", "reader", "exporter", "notify", "console"),
-        "HSET",
-        f"{STORE}slots:slots:p:files",
-        "ruled",
-        "0",
-    ),
+    (("agent", "reader", "exporter", "notify"), "HSET", f"{STORE}slots:slots:p:files", "ruled", "0"),
     (("agent",), "EVAL", "return 1", "0"),
     (("agent",), "SCAN", "0"),
     # a scheduler speaks for itself

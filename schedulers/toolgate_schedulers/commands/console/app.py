@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 from urllib.parse import parse_qs
 
@@ -22,9 +22,12 @@ from toolgate_schedulers.commands.console.doorway import Doorway, body_of, cooki
 from toolgate_schedulers.commands.console.filters import filter_from
 from toolgate_schedulers.commands.console.inbox import AnswerRequest, CorrectionProblem
 from toolgate_schedulers.commands.console.knowledge import Knowledge, StopRequest
+from toolgate_schedulers.commands.console.queues import DropRequest, LimitRequest, MoveRequest
 
 WINDOWS: Final = {"15m": 900, "1h": 3600}
 POINTS: Final = 60
+_CHANGES: Final = (("move", MoveRequest), ("drop", DropRequest), ("limit", LimitRequest))
+"""What can be changed of a queue; to drain a pool is to limit it to nothing."""
 WRONG: Final = "That is not the token. The console prints it when it starts."
 
 
@@ -45,6 +48,7 @@ def make_app(access: Access, known: Knowledge, host: str, *, tls: bool = False) 
         Route("/api/budgets", console.budgets),
         Route("/api/roster", console.roster),
         Route("/api/queue", console.queue),
+        *(Route(f"/api/queue/{act}", console.change_queue(asks), methods=["POST"]) for act, asks in _CHANGES),
         Route("/api/revisions", console.revisions),
         Route("/api/revisions/{name}/diff", console.diff),
         Route("/api/agents", console.agents),
@@ -141,6 +145,21 @@ class _Console:
         """Who has slots, and who waits."""
         return _json({"queues": await self._known.queues()})
 
+    def change_queue(
+        self, asks: type[MoveRequest | DropRequest | LimitRequest]
+    ) -> Callable[[Request], Awaitable[Response]]:
+        """What changes a queue, on a person's word."""
+
+        async def change(request: Request) -> Response:
+            try:
+                asked = asks.model_validate(await _json_of(request))
+            except ValidationError as error:
+                return _misfit("this is no order to a queue", error)
+            await self._known.change_queue(asked)
+            return _json({})
+
+        return change
+
     async def revisions(self, request: Request) -> Response:
         """By which configurations schedulers rule."""
         return _json(await self._known.revisions())
@@ -211,5 +230,5 @@ def _error(words: str, status: int) -> Response:
 
 
 def _misfit(words: str, error: ValidationError) -> Response:
-    faults = {str(fault["loc"][0]): fault["msg"] for fault in error.errors()}
+    faults = {str((*fault["loc"], "")[0]): fault["msg"] for fault in error.errors()}
     return JSONResponse({"error": words, "fields": faults}, 422)

@@ -27,7 +27,12 @@ from toolgate_schedulers.commands.console.budgets import BudgetReader
 from toolgate_schedulers.commands.console.filters import Filter
 from toolgate_schedulers.commands.console.hub import Hub
 from toolgate_schedulers.commands.console.inbox import ApprovalInbox
-from toolgate_schedulers.commands.console.queues import QueueReader
+from toolgate_schedulers.commands.console.queues import (
+    DropRequest,
+    LimitRequest,
+    MoveRequest,
+    QueueReader,
+)
 from toolgate_schedulers.commands.console.rates import Rates
 from toolgate_schedulers.commands.console.revisions import RevisionReader
 from toolgate_schedulers.commands.console.ring import DecisionEntry, Ring
@@ -111,6 +116,11 @@ class Knowledge:
     async def queues(self) -> list[dict[str, Any]]:
         """Who has slots, and who waits; raises TransportError."""
         return await self._fresh("queues", self._read_queues)
+
+    async def change_queue(self, asked: MoveRequest | DropRequest | LimitRequest) -> None:
+        """What an operator changes of a queue; raises ConfigError where it cannot be, TransportError."""
+        await self._queues.change(asked)
+        self._kept.pop("queues", None)
 
     async def revisions(self) -> dict[str, Any]:
         """By which configurations schedulers rule; raises TransportError."""

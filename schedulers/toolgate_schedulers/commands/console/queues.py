@@ -1,18 +1,64 @@
-"""Who has slots and who waits for them, for the page: of every scheduler that is asked last.
+"""Who has slots and who waits, for the page, of every scheduler that is asked last; and what it changes.
 
-It reads. What is beyond the first pools, and the first calls of a pool, is counted only.
+What is beyond the first pools, and the first calls of a pool, is counted only. Only queues that are shown can
+be changed, by the steps of `toolgate queue`.
 """
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
-from typing import Any, Final
+from typing import Annotated, Any, Final, Literal
 
+from pydantic import Field, model_validator
+from toolgate_bus.config.check import StrictModel
+from toolgate_bus.errors import ConfigError
+from toolgate_bus.queues.queue import MAX_ABOUT, MAX_LEVEL, MAX_LIMIT
+from toolgate_bus.queues.queue_redis import QueueOperator
 from toolgate_bus.queues.queue_view import QueuedPool, read_queue
 from toolgate_bus.transport.ports import Commands, Member
 
 MAX_QUEUES: Final = 20
 MAX_POOLS: Final = 50
 MAX_CALLS: Final = 100
+
+Id = Annotated[str, Field(min_length=1, max_length=256)]
+Level = Annotated[int, Field(strict=True, ge=-MAX_LEVEL, le=MAX_LEVEL)]
+Most = Annotated[int, Field(strict=True, ge=0, le=MAX_LIMIT)]
+Pool = Annotated[str, Field(min_length=1, max_length=MAX_ABOUT)]
+Reason = Annotated[str, Field(min_length=1, max_length=MAX_ABOUT, pattern=r"\S")]
+
+
+class MoveRequest(StrictModel):
+    """What a page sends to have a call wait elsewhere."""
+
+    scheduler: Id
+    call: Id
+    to: Literal["first", "last"] | Level | None = None
+    """Before or behind all others, or into a class, in its turn there."""
+    before: Id | None = None
+    """Right before this call."""
+
+    @model_validator(mode="after")
+    def _says_one(self) -> "MoveRequest":
+        if (self.to is None) is (self.before is None):
+            raise ValueError("to, before: say one of them")
+        return self
+
+
+class DropRequest(StrictModel):
+    """What a page sends to have a call wait no longer."""
+
+    scheduler: Id
+    call: Id
+    reason: Reason
+
+
+class LimitRequest(StrictModel):
+    """What a page sends to have fewer given at a time."""
+
+    scheduler: Id
+    pool: Pool
+    most: Most | None
+    """None is as configured, 0 gives nothing more."""
 
 
 class QueueReader:
@@ -29,6 +75,23 @@ class QueueReader:
         found = [(name, await read_queue(self._commands, self._namespace, name)) for name in names]
         return [_describe_queue(name, pools) for name, pools in found if pools]
 
+    async def change(self, asked: MoveRequest | DropRequest | LimitRequest) -> None:
+        """Do what an operator asks; raises ConfigError where it cannot be done, TransportError."""
+        if asked.scheduler not in self._known:
+            raise ConfigError(f"{asked.scheduler}: no scheduler of this name gives slots here")
+        queue = QueueOperator(self._commands, self._namespace, asked.scheduler)
+        match asked:
+            case LimitRequest():
+                await queue.limit(asked.pool, asked.most)
+            case DropRequest():
+                await queue.drop(asked.call, asked.reason.strip())
+            case MoveRequest(before=str(other)):
+                await queue.move_before(asked.call, other)
+            case MoveRequest(to=int(level)):
+                await queue.move(asked.call, level)
+            case MoveRequest():
+                await queue.move(asked.call, MAX_LEVEL if asked.to == "first" else -MAX_LEVEL)
+
 
 def _describe_queue(name: str, pools: Sequence[QueuedPool]) -> dict[str, Any]:
     busy = sorted(pools, key=lambda one: (-len(one.waiting), -len(one.held), one.name))
@@ -39,6 +102,7 @@ def _describe_queue(name: str, pools: Sequence[QueuedPool]) -> dict[str, Any]:
 def _describe_pool(one: QueuedPool) -> dict[str, Any]:
     return {
         "name": one.name,
+        "limit": one.limit,
         "most": one.most,
         "ruled": one.ruled,
         "adapted": one.adapted,

@@ -91,6 +91,30 @@ export function show(node, key, make) {
   node.replaceChildren(...[make()].flat().filter(Boolean));
 }
 
+export function put(node, text) {
+  if (node.textContent !== text) node.textContent = text;
+}
+
+const shelves = new WeakMap();
+/** Children by key, `{node, …}` each: kept while they last, so that focus and selection stay; a node is moved only where the order changed. */
+export function keyed(parent, items, keyOf, make, draw) {
+  const before = shelves.get(parent) ?? new Map(), now = new Map();
+  const focused = parent.contains(document.activeElement) ? document.activeElement : null;
+  for (const item of items) {
+    const key = keyOf(item), one = before.get(key) ?? make(item);
+    draw(one, item);
+    now.set(key, one);
+  }
+  for (const [key, one] of before) if (!now.has(key)) one.node.remove();
+  let at = parent.firstElementChild;
+  for (const { node } of now.values()) {
+    if (node === at) at = at.nextElementSibling;
+    else parent.insertBefore(node, at);
+  }
+  if (focused?.isConnected && document.activeElement !== focused) focused.focus({ preventScroll: true });
+  shelves.set(parent, now);
+}
+
 export function table(caption, columns, rows, props = {}) {
   return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": caption },
     named(h("table", props,

@@ -1,35 +1,68 @@
-// Who has slots since when, and who waits for them in which place, and why.
-import { $, every, get, h, lasting, number, short, show, table, visible } from "./dom.js";
+// Who has slots since when, who waits for them in which place, and why; operators change it. Panels and rows
+// keep their place in the page while they last, so that focus stays.
+import { $, every, get, h, keyed, lasting, named, number, put, short, table, visible } from "./dom.js";
+import { askDrain, askDrop, askLimit, askMove } from "./queue-orders.js";
 
-export const startQueue = (wanted) => every(1, wanted, async () => {
+export const startQueue = (wanted) => every(1, wanted, look);
+
+async function look() {
   const { queues } = await get("/api/queue");
-  show($("queue"), queues, () => (queues.length ? queues.flatMap(queue) : empty()));
-});
+  const pools = queues.flatMap(({ scheduler, pools: own }) => own.map((one) => ({ ...one, scheduler })));
+  const more = queues.reduce((sum, one) => sum + one.more, 0);
+  $("queue-empty").hidden = queues.length > 0;
+  $("queue-more").hidden = !more;
+  put($("queue-more"), `and ${number(more)} more pools: toolgate queue`);
+  keyed($("queue"), pools, (one) => `${one.scheduler}\n${one.name}`, makePanel, drawPanel);
+}
 
-const empty = () => h("div", { class: "empty" }, h("h2", {}, "Nobody has a slot or waits for one"),
-  h("p", {}, "Slots of what is scarce are given by a scheduler:"),
-  h("pre", {}, "toolgate scheduler run slots --config slots.yaml"));
+const COLUMNS = [["place", ""], ["call", ""], ["tool", ""], ["agent", ""], ["session", ""], ["tenant", ""], ["for", "num"], ["fence", "num"], ["", ""], ["", "num"]];
+const act = (words, what, whom, onclick) => h("button", { type: "button", class: `quiet ${what}`, "aria-label": `${words} ${whom}`, onclick }, `${words}…`);
 
-const queue = ({ scheduler, pools, more }) => [...pools.map((one) => pool(scheduler, one)),
-  more ? h("p", { class: "note" }, `and ${number(more)} more pools of ${visible(scheduler)}: toolgate queue`) : ""];
+function makePanel(one) {
+  const name = visible(one.name), panel = { pool: one, marks: h("span"), figures: h("p"), left: h("p", { class: "note" }) };
+  panel.drain = act("Drain", "danger", name, () => askDrain(panel.pool, look));
+  const limit = act("Limit", "", name, () => askLimit(panel.pool, look));
+  panel.whole = table(`Calls of ${name}`, COLUMNS, []);
+  panel.body = panel.whole.querySelector("tbody");
+  panel.node = h("section", { class: "panel", "data-pool": one.name },
+    h("div", { class: "head" }, h("h2", {}, name, h("span", { class: "muted" }, ` ${visible(one.scheduler)}`), panel.marks),
+      h("div", { class: "buttons" }, limit, panel.drain)),
+    panel.figures, panel.whole, panel.left);
+  return panel;
+}
 
-function pool(scheduler, one) {
+function drawPanel(panel, one) {
+  panel.pool = one;
   const marks = [
     one.ruled === 0 ? "drained" : one.ruled !== null && `limited to ${one.ruled} by an operator`,
     one.adapted !== null && `its tool bears ${one.adapted}`,
   ].filter(Boolean);
-  const columns = [["place", ""], ["call", ""], ["tool", ""], ["agent", ""], ["session", ""], ["tenant", ""], ["for", "num"], ["fence", "num"], ["", ""]];
+  if (panel.marks.textContent !== marks.join("")) panel.marks.replaceChildren(...marks.map((mark) => h("span", { class: "mark" }, mark)));
+  put(panel.figures, `${number(one.in_use)} of ${number(one.most)} in use, ${number(one.waits)} wait`);
   const calls = [...one.held, ...one.waiting], left = one.in_use + one.waits - calls.length;
-  return h("section", { class: "panel" },
-    h("h2", {}, visible(one.name), h("span", { class: "muted" }, ` ${visible(scheduler)}`), marks.map((mark) => h("span", { class: "mark" }, mark))),
-    h("p", {}, `${number(one.in_use)} of ${number(one.most)} in use, ${number(one.waits)} wait`),
-    calls.length ? table(`Calls of ${visible(one.name)}`, columns, calls.map(call)) : "",
-    left ? h("p", { class: "note" }, `and ${number(left)} more: toolgate queue`) : "");
+  panel.drain.hidden = one.ruled === 0;
+  panel.whole.hidden = !calls.length;
+  panel.left.hidden = !left;
+  put(panel.left, `and ${number(left)} more: toolgate queue`);
+  keyed(panel.body, calls, (each) => `${each.place ? "waits" : "has"} ${each.id}`, (each) => makeRow(panel, each), drawRow);
+  named(panel.body.parentElement);
 }
 
-const call = (one) => h("tr", {},
-  h("th", { scope: "row" }, one.place ? number(one.place) : "has it"),
-  [one.id, one.tool, one.agent, short(one.session), one.tenant].map((text) => h("td", {}, visible(text))),
-  h("td", { class: "num" }, lasting(one.for_s)),
-  h("td", { class: "num" }, one.fence ? number(one.fence) : "–"),
-  h("td", { class: "muted" }, visible(one.why)));
+function makeRow(panel, one) {
+  const cells = COLUMNS.slice(1).map(([, kind]) => h("td", { class: kind })), head = h("th", { scope: "row" });
+  const row = { call: one, head, cells, node: h("tr", { "data-call": one.id }, head, cells) };
+  cells[7].className = "muted";
+  if (one.place) {
+    const whom = `${visible(one.tool)} of ${visible(one.agent || "an agent")} ${short(one.id)}`;
+    cells[8].append(h("span", { class: "acts" }, act("Move", "", whom, () => askMove(panel.pool, row.call, look)),
+      act("Drop", "danger", whom, () => askDrop(panel.pool, row.call, look))));
+  }
+  return row;
+}
+
+function drawRow(row, one) {
+  row.call = one;
+  put(row.head, one.place ? number(one.place) : "has it");
+  const words = [short(one.id), one.tool, one.agent, short(one.session), one.tenant, lasting(one.for_s), one.fence ? number(one.fence) : "–", one.why];
+  words.forEach((text, at) => put(row.cells[at], visible(text)));
+}
