@@ -180,7 +180,8 @@ class Failure(_Event):
 Verdict = Continue | Deny | Modify | AskUser | Hold
 """What an author may answer."""
 
-Outcome = Literal["continue", "modify", "deny", "cancelled"]
+Outcome = Literal["continue", "modify", "deny", "cancelled", "ask"]
+"""`ask`: not decided yet, as a person is to be asked (`Gate.decide(ask="defer")`)."""
 Why = Literal[
     "agreed",  # everyone asked said continue
     "unasked",  # nobody was there to ask
@@ -194,6 +195,8 @@ Why = Literal[
     "bus_down",  # the bus was away and `on_bus_down` decided
     "gate_failed",  # the gate itself could not rule, where somebody might have objected
     "cancelled",  # the turn ended first
+    "pending",  # a person is to be asked, and nobody waits for it
+    "void",  # a person's answer fits no question that waits
 ]
 
 
@@ -242,6 +245,15 @@ class Decision(NamedTuple):
     asked_user: bool = False
     waited: float = 0.0
     """Of `seconds`, those for which it waited to be admitted."""
+    token: str = ""
+    """Of outcome `ask`: what a person's answer is given with. Who has it may answer: it is a secret."""
+    prompt: AskUser | None = None
+    """Of outcome `ask`: what the person is to be asked; `tool_name` and `tool_input` are what would run."""
+
+    @property
+    def pending(self) -> bool:
+        """Whether a person is to be asked, and it goes on with their answer (`token`)."""
+        return self.outcome == "ask"
 
     @property
     def latency(self) -> float:

@@ -1,9 +1,23 @@
-"""What a caller can do with an answer. Pure."""
+"""What a caller can do with a ruling. Pure.
 
-from typing import Final
+A program that cannot run another tool, or change arguments, or ask a person, says so (`can=`). Who answers with
+what it cannot do has, in effect, denied the call: that verdict counts as its denial, in words that say what was
+wanted. Nothing is set aside, so that the LLM's own call does not run in its place.
+"""
 
-ARGUMENTS: Final = "arguments"
-TOOL: Final = "tool"
-ASK: Final = "ask"
-ALL: Final = frozenset({ARGUMENTS, TOOL, ASK})
-"""Whatever an answer may be, it can be done."""
+from collections.abc import Collection
+from typing import Final, Literal, get_args
+
+from toolgate_bus.errors import ConfigError
+
+Ability = Literal["arguments", "tool", "ask"]
+"""`arguments`: run the call with others. `tool`: run another tool. `ask`: have a person asked."""
+ALL: Final[frozenset[Ability]] = frozenset(get_args(Ability))
+
+
+def check_abilities(can: Collection[str]) -> frozenset[Ability]:
+    """The abilities of these names; raises ConfigError for one that there is not."""
+    unknown = sorted(frozenset(can) - ALL)
+    if unknown:
+        raise ConfigError(f"can: {', '.join(map(repr, unknown))}: there are {', '.join(sorted(ALL))}")
+    return frozenset(ability for ability in ALL if ability in can)

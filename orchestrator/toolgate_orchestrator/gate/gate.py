@@ -11,7 +11,7 @@ they never raise. For loops of Amplifier and any other asyncio program: no ampli
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any, Literal
@@ -31,8 +31,10 @@ from toolgate_bus.telemetry.logging import DECISION, about, hide_in_logs, where
 from toolgate_bus.transport.redis.tasks import is_cancel_requested
 
 from toolgate_orchestrator.gate.admission import admit
+from toolgate_orchestrator.gate.capabilities import ALL, Ability
 from toolgate_orchestrator.gate.client import GateClient, acquire, release
 from toolgate_orchestrator.gate.config import ToolgateConfig, parse
+from toolgate_orchestrator.gate.deferral import PersonAnswer
 from toolgate_orchestrator.gate.dispatch import Dispatcher, LocalScheduler
 from toolgate_orchestrator.gate.faults import BROKEN, note_fault
 from toolgate_orchestrator.gate.ids import decision_id
@@ -233,8 +235,11 @@ class Gate:
         agent_target: str | None = None,
         trace: Mapping[str, str] | None = None,
         local: LocalScheduler | None = None,
-        ask: Ask | None = None,
+        ask: Ask | Literal["defer"] | None = None,
         on_hold: OnHold | None = None,
+        can: Collection[Ability] = ALL,
+        answer: PersonAnswer | None = None,
+        passes: tuple[type[BaseException], ...] = (),
     ) -> Decision:
         """Rule on one call; what may run stands in the decision, and why.
 
