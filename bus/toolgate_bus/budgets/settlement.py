@@ -5,8 +5,9 @@
     tool:waits                                ─▶ renew: it is still wanted
     tool:post, tool:error                     ─▶ settle, with the cost that the tool told
     usage, provider:error of a decision       ─▶ settle, with what the request to an LLM has cost
+    tool:answered, of a call that waited for a person ─▶ it is its own from now on (`reprieve`)
     what another orchestrator tells           ─▶ nothing: it is counted
-    nothing more from an orchestrator that died, or for far too long ─▶ orphan
+    nothing more from an orchestrator that died, or for far too long ─▶ orphan, unless it waits for a person
 
 Every replica runs one; the one that holds the lease works, and writes down how far it has read after
 it has done what it read. So a fact may be applied twice, which changes nothing, and none is left
@@ -19,6 +20,7 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any, Final, Literal
 
 from toolgate_bus.budgets.ledger import ASTRAY, Ledger, Otherwise, Step
+from toolgate_bus.budgets.reprieve import Reprieve
 from toolgate_bus.errors import CodecError, TransportError
 from toolgate_bus.protocol.money import is_amount
 from toolgate_bus.protocol.packing import pack, unpack
@@ -43,6 +45,8 @@ _SIGNS: Final[Mapping[str, Literal["executing", "renew"]]] = {
     "tool:waits": "renew",
 }
 """Facts of calls that are under way."""
+TOOL_ANSWERED: Final = "tool:answered"
+"""The fact that a person's answer goes on with a call, in the orchestrator that tells it."""
 _log = get_logger("toolgate.ledger")
 
 
@@ -103,6 +107,7 @@ class SettlementWorker:
         self._book, self._replica, self._also, self._clock = book, replica.encode(), also, clock
         self._otherwise, self._cost_of = otherwise, cost_of
         self._missing: dict[str, float] = {}
+        self._reprieve = Reprieve(ledger, store, clock)
         self._resumed = False
         self._behind_since: float | None = None
         self._looked = 0.0
@@ -177,9 +182,17 @@ class SettlementWorker:
     async def _apply(self, facts: Sequence[Mapping[str, Any]]) -> None:
         for fact in facts:
             await self._tell(fact)
-        steps = [
-            step for fact in facts if (step := step_of(fact, self._otherwise, self._cost_of)) is not None
-        ]
+        steps: list[Step] = []
+        for fact in facts:
+            if fact.get("event") == TOOL_ANSWERED:  # what its new owner tells from here on counts
+                await self._take(steps)
+                steps = []
+                await self._reprieve.hand_over(fact)
+            elif (step := step_of(fact, self._otherwise, self._cost_of)) is not None:
+                steps.append(step)
+        await self._take(steps)
+
+    async def _take(self, steps: Sequence[Step]) -> None:
         for settled in await self._ledger.take(steps):
             metrics.count(metrics.BUDGET_SETTLEMENTS, self._book, settled.outcome)
             if settled.outcome in ASTRAY and self._clock() - self._warned >= WARN_S:
@@ -214,6 +227,8 @@ class SettlementWorker:
         for one in held:
             dead = now - self._missing.get(one.owner, now) >= GRACE_S
             reason = "dead" if dead else "expired" if one.age_s >= MAX_SECONDS else None
-            if reason and await self._ledger.orphan(one.decision):
+            if reason is None or await self._reprieve.waits(one):
+                continue
+            if await self._ledger.orphan(one.decision):
                 metrics.count(metrics.BUDGET_ORPHANS, self._book, reason)
                 _log.warning("nobody told the cost of a call", decision=one.decision, reason=reason)

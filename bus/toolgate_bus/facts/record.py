@@ -21,10 +21,16 @@ from toolgate_bus.protocol.events import (
     Hold,
     Modify,
     ReceivedVerdict,
+    Verdict,
 )
 
 ENDS: Final = frozenset(("tool:post", "tool:error", "tool:unused", "provider:error", "usage"))
 """Facts with a `decision_id` of which the call runs no longer, or never will."""
+TOOL_DEFERRED: Final = "tool:deferred"
+"""A decision that waits for a person while no process waits for it: told as one, of outcome `ask`."""
+TOOL_ANSWERED: Final = "tool:answered"
+"""A person's answer goes on with it, in the orchestrator that tells this."""
+TOLD_AS_DECISION: Final = frozenset(("decision", TOOL_DEFERRED))
 _NO_ID: Final = bytes(packing.ID_BYTES)
 CUT: Final = "⟦cut: the fact would have been too long⟧"
 """Stands for the arguments of a verdict that had no room."""
@@ -45,7 +51,7 @@ _UNREMARKABLE: Final[Mapping[str, Any]] = {
 
 def verdict_fields(heard: ReceivedVerdict) -> dict[str, Any]:
     """One verdict as plain values; flags that are not set are left out."""
-    scheduler, verdict, priority, phase, seconds, late, shadow, problem, capped, _, revision = heard
+    scheduler, verdict, priority, phase, seconds, late, shadow, problem, capped, _, revision, said = heard
     fields: dict[str, Any] = {
         "scheduler": scheduler,
         "action": verdict.action,
@@ -63,6 +69,8 @@ def verdict_fields(heard: ReceivedVerdict) -> dict[str, Any]:
     }
     if problem:
         fields["problem"] = problem
+    if said is not None:
+        fields["said"] = said.model_dump(exclude_none=True, exclude={"priority"})
     return fields
 
 
@@ -82,7 +90,7 @@ def decision_fact(
     the function of that name gives.
     """
     fields: dict[str, Any] = {
-        "event": "decision",
+        "event": TOOL_DEFERRED if decision.pending else "decision",
         "seq": seq,
         "at": at,
         "id": decision.id,
@@ -92,13 +100,14 @@ def decision_fact(
         "verdicts": verdicts,
         "seconds": decision.seconds,
     }
+    runs = decision.allowed or decision.pending
     if decision.why != "agreed" or decision.asked_user or decision.passed_over or decision.agent_target:
         fields |= {
             "reason": reason,
             "scheduler": decision.scheduler,
-            "final_tool": decision.tool_name if decision.allowed else None,
+            "final_tool": decision.tool_name if runs else None,
             "final_input": final_input,
-            "final_agent": decision.agent_target if decision.allowed else None,
+            "final_agent": decision.agent_target if runs else None,
             "asked_user": decision.asked_user,
             "silent": decision.silent,
             "passed_over": decision.passed_over,
@@ -136,9 +145,7 @@ def _item(fields: dict[str, Any]) -> bytes:
     try:
         body = packing.pack(fields)
         if len(body) > packing.MAX_QUESTION:  # a reader would refuse it, and its neighbours with it
-            verdicts = [
-                {**one, "arguments": CUT} if "arguments" in one else one for one in fields.get("verdicts", ())
-            ]
+            verdicts = [_cut(one) for one in fields.get("verdicts", ())]
             body = packing.pack({**fields, "verdicts": verdicts, "final_input": None, "cut": True})
         if len(body) > packing.MAX_QUESTION:
             raise CodecError("oversize", f"{len(body)} bytes")
@@ -146,6 +153,13 @@ def _item(fields: dict[str, Any]) -> bytes:
         told = {"seq": fields["seq"], "at": fields["at"], "of": ascii(fields.get("event"))}
         body = packing.pack({"event": "unwritable", **told, "why": str(error)})
     return packing.item(_NO_ID, 0, body)
+
+
+def _cut(verdict: dict[str, Any]) -> dict[str, Any]:
+    cut = {**verdict, "arguments": CUT} if "arguments" in verdict else {**verdict}
+    if "said" in cut:
+        del cut["said"]
+    return cut
 
 
 def read_facts(item: packing.Item) -> list[dict[str, Any]]:
@@ -159,7 +173,7 @@ def read_facts(item: packing.Item) -> list[dict[str, Any]]:
         raise CodecError("malformed", "a fact is a map with an event")
     if fields["event"] == "agreed":
         return [_open_question(one) for one in each_decision(fields)]
-    return [_open_question(fields) if fields["event"] == "decision" else check_fact(fields)]
+    return [_open_question(fields) if fields["event"] in TOLD_AS_DECISION else check_fact(fields)]
 
 
 def _open_question(fields: dict[str, Any]) -> dict[str, Any]:
@@ -219,4 +233,12 @@ def read_verdict(fields: Any) -> ReceivedVerdict:
         problem=problem if isinstance(problem, str) else None,
         capped=fields.get("capped") is True,
         revision=revision if isinstance(revision := fields.get("revision"), str) else "",
+        said=_read_said(fields.get("said")),
     )
+
+
+def _read_said(fields: Any) -> Verdict | None:
+    if not isinstance(fields, Mapping):
+        return None
+    said = codec.verdict(packing.pack({**fields}))
+    return None if isinstance(said, Failure) else said

@@ -82,6 +82,7 @@ _SAID: Final[Mapping[str, Check]] = {
     "fence": _count,
     "seconds": _seconds,
     **dict.fromkeys(("late", "shadow", "capped"), bool),
+    "said": dict,
 }
 """What one verdict has; its arguments may be a text that says that they were cut."""
 _WHOSE: Final[Mapping[str, Check]] = {
@@ -94,8 +95,14 @@ _WHOSE: Final[Mapping[str, Check]] = {
     "seconds": _seconds,
     "trace": lambda value: type(value) is str or _words(value),
 }
+_ANSWER: Final[Mapping[str, Check]] = {
+    **dict.fromkeys(("prompt", "answer", "answered_by", "asker"), str),
+    **dict.fromkeys(("answer_within", "answered_after"), _seconds),
+}
+"""Of a question to a person that was deferred."""
 _DECISION: Final[Mapping[str, Check]] = {
     **_WHOSE,
+    **_ANSWER,
     "id": _id,
     **dict.fromkeys(("outcome", "why", "tool_name", "reason", "scheduler", "final_tool", "final_agent"), str),
     **dict.fromkeys(("tool_input", "final_input"), dict),
@@ -128,7 +135,8 @@ _TURN: Final[Mapping[str, Check]] = {**_WHOSE, "loop": str, "status": str, "iter
 _DELEGATION: Final[Mapping[str, Check]] = {**_WHOSE, "sub_session_id": str, "status": str}
 _PAUSED: Final[Mapping[str, Check]] = {**_WHOSE, "by": str, "pause": str, "status": str}
 _EVENTS: Final[Mapping[str, Mapping[str, Check]]] = {
-    "decision": _DECISION,
+    **dict.fromkeys(("decision", "tool:deferred"), _DECISION),
+    "tool:answered": {**_WHOSE, **_ANSWER},
     "verdict": {**_SAID, "id": _id, "agent": str, "tool_label": str, "disagreeing": _texts},
     **dict.fromkeys(("tool:selected", "tool:post", "tool:error", "tool:unused", "tool:waits"), _CALL),
     **dict.fromkeys(("usage", "provider:error"), _REQUEST),
@@ -138,8 +146,9 @@ _EVENTS: Final[Mapping[str, Mapping[str, Check]]] = {
     **dict.fromkeys(("delegate:agent_spawned", "delegate:agent_resumed", "delegate:error"), _DELEGATION),
     **dict.fromkeys(("delegate:agent_completed", "delegate:agent_cancelled"), _DELEGATION),
 }
+_TELLS: Final = ("id", "outcome", "why", "tool_name", "tool_input", "verdicts", "seconds", "seq", "at")
 _NEEDED: Final[Mapping[str, tuple[str, ...]]] = {
-    "decision": ("id", "outcome", "why", "tool_name", "tool_input", "verdicts", "seconds", "seq", "at"),
+    **dict.fromkeys(("decision", "tool:deferred"), _TELLS),
     "verdict": ("id", "scheduler"),
 }
 

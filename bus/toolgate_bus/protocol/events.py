@@ -219,6 +219,8 @@ class ReceivedVerdict(NamedTuple):
     """SHA-256 of the verdict's body: tells duplicates, and breaks ties (DESIGN §4.2)."""
     revision: str = ""
     """Which configuration of the scheduler gave it, where it says so (`revision`)."""
+    said: Verdict | None = None
+    """What it said, where that counts as a denial, as the caller cannot do it (`Gate.decide(can=…)`)."""
 
 
 class Decision(NamedTuple):

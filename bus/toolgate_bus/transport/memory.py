@@ -169,8 +169,8 @@ class MemoryOrchestratorBus(OrchestratorBus):
 
     @property
     @override
-    def has_open_facts(self) -> bool:
-        return False
+    def store(self) -> Store:
+        return self._hub.store
 
     def _flush(self) -> None:
         self._flush_handle = None

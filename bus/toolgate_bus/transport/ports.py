@@ -208,8 +208,8 @@ class OrchestratorBus(Protocol):
         """Write within this tick of the loop what facts are queued: somebody waits for one of them."""
 
     @property
-    def has_open_facts(self) -> bool:
-        """Whether facts were queued that the bus is not yet known to have."""
+    def store(self) -> "Store":
+        """What is kept for other processes."""
 
 
 class SchedulerListener(Protocol):

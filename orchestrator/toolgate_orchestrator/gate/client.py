@@ -7,7 +7,7 @@ question is and how it ends is `pending`'s affair; what is decided, `gate`'s.
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import Context
 
 from toolgate_bus.errors import CodecError
@@ -85,6 +85,8 @@ class GateClient:
         self.present: dict[str, Presence] = {}
         """The live sessions that are ruled on through this bus, by id."""
         self.pauses = Pauses(self.present)
+        self.deferred: dict[str, Callable[[], None]] = {}
+        """Decisions that wait for a person, by id: what has nobody watch them any longer."""
         self.starting: asyncio.Future[None] | None = None
         bus.listen(self)
 
@@ -98,6 +100,8 @@ class GateClient:
             self._looking.cancel()
         self.table.close()
         self.pauses.close()
+        for forget in list(self.deferred.values()):
+            forget()
 
     # ------------------------------------------------------------------ what the bus calls
 

@@ -10,6 +10,7 @@ from pydantic import Field, field_validator
 from toolgate_bus.config.check import StrictModel, check
 from toolgate_bus.protocol.events import NAME_PATTERN, RESERVED_NAMES
 from toolgate_bus.ruling.conditions.patterns import compile_pattern
+from toolgate_bus.transport.deferrals import MAX_DEFERRAL_S
 
 Name = Annotated[str, Field(pattern=NAME_PATTERN)]
 Glob = Annotated[str, Field(min_length=1, max_length=256)]
@@ -83,6 +84,9 @@ class ToolgateConfig(StrictModel):
     """How long verdicts are waited for, in milliseconds."""
     max_hold_s: Annotated[float, Field(gt=0, le=86_400)] = 900.0
     """How long one scheduler may hold a call, and in-process hooks may take, in seconds."""
+    defer_s: Annotated[float, Field(gt=0, le=MAX_DEFERRAL_S)] | None = None
+    """So long a question to a person that is deferred may be answered, in seconds; without it, as long as the
+    scheduler says that wants the person asked."""
     verify: bool = True
     """Ask the others about a replacement before it runs."""
     on_bus_down: Literal["continue", "deny"] | None = None

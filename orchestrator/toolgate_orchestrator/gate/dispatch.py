@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
 from toolgate_bus.protocol import packing
+from toolgate_bus.protocol.delegation import reroute
 from toolgate_bus.protocol.events import (
     IN_PROCESS,
     AskUser,
@@ -23,8 +24,10 @@ from toolgate_bus.protocol.events import (
     Verdict,
 )
 from toolgate_bus.protocol.signing import Keyring, Kind, digest
+from toolgate_bus.ruling.counterfactual import ProposedCall
 from toolgate_bus.ruling.round import Round, RoundResult
 
+from toolgate_orchestrator.gate.capabilities import deny_ask, deny_change, find_missing
 from toolgate_orchestrator.gate.client import GateClient
 from toolgate_orchestrator.gate.config import ToolgateConfig
 from toolgate_orchestrator.gate.faults import call_guarded, note_fault
@@ -34,7 +37,7 @@ from toolgate_orchestrator.gate.question import write_question
 from toolgate_orchestrator.gate.recipients import ADMIT, Audience, ExclusionReason
 from toolgate_orchestrator.gate.redact import Redactor
 from toolgate_orchestrator.gate.ruling import DecisionState, HeldCall, ShadowLog, holders
-from toolgate_orchestrator.gate.validation import check_modify
+from toolgate_orchestrator.gate.validation import check_modify, final_arguments
 from toolgate_orchestrator.gate.wait_reports import Note
 
 MAX_WAIT_S: Final = 86_400.0
@@ -237,6 +240,19 @@ class Dispatcher:
             placeholders=call.placeholders,
             agents=call.agents,
         )
+
+    def deny_for(self, call: DecisionState, scheduler: str, verdict: Modify | AskUser) -> Deny | None:
+        """What a verdict comes to for a caller who cannot do what it wants; None where they can."""
+        if isinstance(verdict, AskUser):
+            return None if call.reaches_person else deny_ask(scheduler, verdict)
+        asked = call.question
+        limits = self._config.schedulers.get(scheduler)
+        arguments = final_arguments(verdict, asked.tool_name, asked.tool_input, call.placeholders, limits)
+        final = ProposedCall(
+            verdict.tool, *reroute(asked.tool_input, asked.agent_target, arguments, verdict.agent_target)
+        )
+        own = ProposedCall(asked.tool_name, asked.tool_input, asked.agent_target)
+        return deny_change(scheduler, verdict, asked.tool_name, find_missing(call.can, own, final))
 
     def late(self, call: DecisionState, heard: ReceivedVerdict) -> None:
         """A genuine verdict came after the end."""

@@ -31,7 +31,7 @@ from toolgate_bus.telemetry.logging import DECISION, about, hide_in_logs, where
 from toolgate_bus.transport.redis.tasks import is_cancel_requested
 
 from toolgate_orchestrator.gate.admission import admit
-from toolgate_orchestrator.gate.capabilities import ALL, Ability
+from toolgate_orchestrator.gate.capabilities import ALL, Ability, check_abilities
 from toolgate_orchestrator.gate.client import GateClient, acquire, release
 from toolgate_orchestrator.gate.config import ToolgateConfig, parse
 from toolgate_orchestrator.gate.deferral import PersonAnswer
@@ -51,6 +51,7 @@ from toolgate_orchestrator.gate.question import (
 from toolgate_orchestrator.gate.recipients import Audience, Audiences
 from toolgate_orchestrator.gate.recorder import DecisionRecorder, span_of_decision, tell
 from toolgate_orchestrator.gate.redact import Redactor
+from toolgate_orchestrator.gate.resumption import DeferralDesk
 from toolgate_orchestrator.gate.ruling import (
     GATE_FAILED,
     UNASKED,
@@ -80,7 +81,7 @@ class Gate:
         self,
         config: ToolgateConfig,
         client: GateClient | None,
-        ask: Ask | None = None,
+        ask: Ask | Literal["defer"] | None = None,
         redactor: Redactor | None = None,
     ) -> None:
         """Use `Gate.open` or `Gate.start`; this takes a client that is already started."""
@@ -95,6 +96,7 @@ class Gate:
         self._recorder = DecisionRecorder(client, self._redactor, config.schedulers)
         self._audiences = Audiences(config, keyring)
         self._asking = Dispatcher(config, client, keyring, self._redactor, self._recorder.late, self.note)
+        self._desk = DeferralDesk(config, client, self._redactor, self._recorder, self.note)
         self._patience = config.patience_ms / 1000
         self._ttl_ms = int(self._patience * 1000) or 1
         if client is not None:
@@ -108,7 +110,11 @@ class Gate:
     @classmethod
     @asynccontextmanager
     async def open(
-        cls, config: ToolgateConfig | None = None, *, ask: Ask | None = None, **fields: Any
+        cls,
+        config: ToolgateConfig | None = None,
+        *,
+        ask: Ask | Literal["defer"] | None = None,
+        **fields: Any,
     ) -> "AsyncIterator[Gate]":
         """A gate for the length of a block; `fields` are those of `ToolgateConfig` and override it.
 
@@ -123,7 +129,9 @@ class Gate:
             await gate.aclose()
 
     @classmethod
-    async def start(cls, config: ToolgateConfig, *, ask: Ask | None = None) -> "Gate":
+    async def start(
+        cls, config: ToolgateConfig, *, ask: Ask | Literal["defer"] | None = None
+    ) -> "Gate":
         """A gate that `aclose` must end, in this task or another; raises ConfigError.
 
         Without an address it uses TOOLGATE_REDIS_URL or the user's running server, and where there
@@ -248,6 +256,11 @@ class Gate:
         who holds the call, and for how long. `trace` is the
         trace context (`traceparent`, `tracestate`) that this belongs to; default: the current span.
         Never raises for what others did; a cancelled caller withdraws the question.
+
+        With `ask="defer"` nobody is asked here: the outcome is `ask`, with a token, and the same call with
+        that token in `answer` goes on with the decision, in this process or another. `can` is what the
+        caller can do; who answers with what it cannot denies. What `ask` raises of the types in `passes`
+        ends the decision, and is raised here.
         """
         config, id_ = self.config, decision_id()
         plain = type(tool_name) is str and len(tool_name) <= MAX_NAME and tool_name.isascii()
@@ -292,16 +305,19 @@ class Gate:
             time.monotonic(),
             on_hold,
         )
+        if can is not ALL or passes:
+            reaches = "ask" in can or callable(ask or self._ask)
+            call.bind(check_abilities(can), passes, reaches_person=reaches)
         before = DECISION.set(asking.id)
         try:
             if tracing.is_active():
                 with span_of_decision(call, parent=asking.trace if trace is not None else None) as span:
                     call.question = asking._replace(trace=tracing.headers())
-                    return await self._decide(call, local, ask, span)
+                    return await self._decide(call, local, ask, answer, span)
             if asking.trace:
                 with about(trace=asking.trace):
-                    return await self._decide(call, local, ask)
-            return await self._decide(call, local, ask)
+                    return await self._decide(call, local, ask, answer)
+            return await self._decide(call, local, ask, answer)
         finally:
             self._asking.end(call)
             DECISION.reset(before)
@@ -310,14 +326,20 @@ class Gate:
         self,
         call: DecisionState,
         local: LocalScheduler | None,
-        ask: Ask | None,
+        ask: Ask | Literal["defer"] | None,
+        answer: PersonAnswer | None,
         span: tracing.Span = tracing.NO_SPAN,
     ) -> Decision:
         client = self._client
         try:
             if client is not None and client.pauses.standing:
                 await self._wait_while_paused(client, call)
-            ruling = await self._rule(call, local, ask or self._ask)
+            if answer is None:
+                ruling = await self._rule(call, local, ask or self._ask)
+            else:
+                ruling = await self._resume(call, answer)
+            if ruling.outcome == "ask":
+                return _trace(span, self._desk.wait(call, ruling))
             if ruling.outcome != "deny":
                 if client is not None and client.pauses.standing:
                     await self._wait_while_paused(client, call)
@@ -325,24 +347,33 @@ class Gate:
                     self._asking.give_back(call)
                     ruling = objection(call) or ruling
         except asyncio.CancelledError:
-            _trace(span, self._recorder.record(call, RulingResult("cancelled", "cancelled")))
+            self._record_cancelled(call, span)
             raise
         except UnreadableQuestion as error:
             reason = f"This call was not run, as nobody could be asked about it: {error}."
-            ruling = replace(GATE_FAILED, reason=reason) if local is not None or self.ruled else UNASKED
-        except Exception as error:  # noqa: BLE001 - a fault of ours; nobody may gain by it
-            note_fault("rule", error)
-            ruling = GATE_FAILED if local is not None or self.ruled else UNASKED
+            might_object = local is not None or answer is not None or self.ruled
+            ruling = replace(GATE_FAILED, reason=reason) if might_object else UNASKED
+        except BaseException as error:
+            if error is call.interrupt:
+                self._record_cancelled(call, span)
+                raise
+            if not isinstance(error, Exception):
+                raise
+            note_fault("rule", error)  # a fault of ours; nobody may gain by it
+            ruling = GATE_FAILED if local is not None or answer is not None or self.ruled else UNASKED
         decision = self._recorder.record(call, ruling)
-        if span is not tracing.NO_SPAN:
-            _trace(span, decision)
-        return decision
+        return decision if span is tracing.NO_SPAN else _trace(span, decision)
+
+    def _record_cancelled(self, call: DecisionState, span: tracing.Span) -> None:
+        _trace(span, self._recorder.record(call, RulingResult("cancelled", "cancelled")))
 
     async def _wait_while_paused(self, client: GateClient, call: DecisionState) -> None:
         self._asking.go_on(call)
         await wait_while_paused(client.pauses, call, self.note)
 
-    async def _rule(self, call: DecisionState, local: LocalScheduler | None, ask: Ask | None) -> RulingResult:
+    async def _rule(
+        self, call: DecisionState, local: LocalScheduler | None, ask: Ask | Literal["defer"] | None
+    ) -> RulingResult:
         asking, client = call.question, self._client
         if call.agents and two_agents(asking.tool_input, call.agents):
             return RulingResult("deny", "denied", reason=f"This call was not run: {TWO_AGENTS}.")
@@ -369,13 +400,26 @@ class Gate:
             ruling = await self._verify(call, ruling, local)
         if ruling.outcome != "deny" and ruling.asks:
             ruling = objection(call) or await self._ask_person(call, ruling, ask)
-        if ruling.outcome != "deny":
-            if client is not None and client.pauses.standing:  # what is paused is given nothing
-                await self._wait_while_paused(client, call)
-            if ruling.winner is not None:
-                audience = self._audience(ruling.tool_name or asking.tool_name)
-            if audience.admitters:
-                ruling = await admit(self._asking, call, ruling, audience, self.config)
+        if ruling.outcome != "deny" and ruling.outcome != "ask":
+            ruling = await self._admit(call, ruling, audience)
+        return ruling
+
+    async def _resume(self, call: DecisionState, answer: PersonAnswer) -> RulingResult:
+        """Go on with the decision that a person has answered."""
+        ruling = await self._desk.resume(call, answer)
+        if ruling.outcome == "deny":
+            return ruling
+        return await self._admit(call, ruling, self._audience(ruling.tool_name or call.question.tool_name))
+
+    async def _admit(self, call: DecisionState, ruling: RulingResult, audience: Audience) -> RulingResult:
+        """The last round of a call that is to run."""
+        client = self._client
+        if client is not None and client.pauses.standing:  # what is paused is given nothing
+            await self._wait_while_paused(client, call)
+        if ruling.winner is not None:
+            audience = self._audience(ruling.tool_name or call.question.tool_name)
+        if audience.admitters:
+            ruling = await admit(self._asking, call, ruling, audience, self.config)
         return ruling
 
     def _audience(self, tool: str) -> Audience:
@@ -397,12 +441,16 @@ class Gate:
         second = await self._asking.dispatch(call, changed, audience, local, patience)
         return ruling.with_verification(call, second, self.config)
 
-    async def _ask_person(self, call: DecisionState, ruling: RulingResult, ask: Ask | None) -> RulingResult:
+    async def _ask_person(
+        self, call: DecisionState, ruling: RulingResult, ask: Ask | Literal["defer"] | None
+    ) -> RulingResult:
         """Somebody said `ask_user`: the person is asked about the call that would run."""
         asker = min(ruling.asks, key=rank)
         asked = one_question(ruling.asks)
         answer: Answer = "no_approver"
-        if ask is not None and asked is not None:
+        if ask == "defer" and asked is not None and call.reaches_person:
+            return await self._desk.defer(call, ruling, asked, asker.scheduler)
+        if ask is not None and ask != "defer" and asked is not None:
             question = call.question
             if ruling.winner is not None:
                 question = ruling.replacement(question, self._ttl_ms)
@@ -412,6 +460,9 @@ class Gate:
                 answer = await ask(asked, question)
             except BROKEN as error:  # the app's approval system; its failure is a denial
                 if isinstance(error, asyncio.CancelledError) and is_cancel_requested():
+                    raise
+                if isinstance(error, call.passes):
+                    call.interrupt = error
                     raise
                 metrics.count(metrics.GATE_FAULTS, "ask")
                 _log.error("the person could not be asked", decision=question.id, error=where(error))
@@ -433,8 +484,9 @@ class Gate:
         return False
 
 
-def _trace(span: tracing.Span, decision: Decision) -> None:
+def _trace(span: tracing.Span, decision: Decision) -> Decision:
     try:
         tell(span, decision)
     except Exception as error:  # noqa: BLE001 - an exporter's fault; what was ruled stands
         note_fault("span", error)
+    return decision

@@ -49,6 +49,9 @@ class Judge(Protocol):
     def problem(self, call: DecisionState, scheduler: str, modify: Modify) -> str | None:
         """What is wrong with a scheduler's modify, or None."""
 
+    def deny_for(self, call: DecisionState, scheduler: str, verdict: Modify | AskUser) -> Deny | None:
+        """What a verdict comes to for a caller who cannot do what it wants; None where they can."""
+
     def late(self, call: DecisionState, heard: ReceivedVerdict) -> None:
         """A genuine verdict came after the end."""
 
@@ -185,12 +188,15 @@ class PendingDecision:
             priority = cap
         if verdict.priority is None and scheduler in audience.capped and verdict.action != "continue":
             capped = True  # what it announced of itself was
-        problem = None
+        problem = said = None
         if type(verdict) is Modify and self.phase != "verify":
             is_last = self.phase == "admit"  # nothing is replaced any more
             problem = "phase" if is_last else judge.problem(self.call, scheduler, verdict)
         elif type(verdict) is AskUser and self.phase == "admit":
             verdict = Deny(reason=f"{scheduler} wanted a person asked about a call that was to be admitted.")
+        if self.call.is_bound and problem is None and isinstance(verdict, Modify | AskUser):
+            denied = judge.deny_for(self.call, scheduler, verdict) if self._is_heard(verdict) else None
+            verdict, said = (verdict, None) if denied is None else (denied, verdict)
         mark = b"" if codec.is_plain(verdict) else digest(body)
         shadow = scheduler in audience.shadows
         seconds = now - self.started
@@ -206,7 +212,12 @@ class PendingDecision:
             capped,
             mark,
             revision,
+            said,
         )
+
+    def _is_heard(self, verdict: Modify | AskUser) -> bool:
+        """Whether a verdict of this kind counts in this phase."""
+        return self.phase == "select" or isinstance(verdict, AskUser)
 
     def _read(self, scheduler: str, item: packing.Item, now: float) -> ReceivedVerdict | None:
         judge = self._judge

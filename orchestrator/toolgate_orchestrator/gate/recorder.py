@@ -28,7 +28,7 @@ from toolgate_orchestrator.gate.config import SchedulerLimits
 from toolgate_orchestrator.gate.faults import call_guarded, note_fault
 from toolgate_orchestrator.gate.pending import count_remarks, count_rule, count_verdict
 from toolgate_orchestrator.gate.question import UnreadableQuestion, clip, write_question
-from toolgate_orchestrator.gate.redact import Redactor
+from toolgate_orchestrator.gate.redact import RedactedArguments, Redactor
 from toolgate_orchestrator.gate.ruling import DecisionState, RulingResult
 
 WORDS: Final = frozenset({"arguments", "prompt", "reason"})
@@ -89,6 +89,16 @@ class DecisionRecorder:
                 call_guarded(subscriber, decision)
         return decision
 
+    def record_pending(self, call: DecisionState, ruling: RulingResult) -> Decision:
+        """A decision that waits for a person while nobody waits for it: kept, and not counted as decided."""
+        if call.waits is not None:
+            call.waits.stop()
+        decision = ruling.decision(call, time.monotonic())
+        call.deferred = {"prompt": self._redact(ruling.prompt.prompt if ruling.prompt else "", call)}
+        call.deferred = {**call.deferred, "answer_within": ruling.seconds}
+        self._keep(lambda seq, at: self._decision(call, decision, _recipients_of(call), (), seq, at))
+        return decision
+
     def _record_unanimous(self, call: DecisionState, now: float) -> bool:
         """The usual case, in short: everyone said continue. False where there is more to tell after all."""
         group, client = call.agreed, self._client
@@ -141,7 +151,7 @@ class DecisionRecorder:
         else:
             metrics.count(metrics.LATE, heard.scheduler)
             count_remarks(heard)
-        fields = {"event": "verdict", "id": call.question.id, **self._verdict(call, told)}
+        fields = {"event": "verdict", "id": call.question.id, **self.describe_verdict(call, told)}
         if heard.shadow:
             fields["tool_label"], fields["agent"] = call.labels
             if disagreeing := self._compare(call):
@@ -215,28 +225,33 @@ class DecisionRecorder:
             except UnreadableQuestion:
                 call.body, call.outgoing = write_question(clip(call.question), self._redactor)
         final = None
-        if decision.outcome == "modify":
+        if decision.outcome == "modify" or decision.pending:
             final = self._redactor.redact_arguments(
                 decision.tool_input, call.outgoing, decision.tool_name
             ).value
-        reason = decision.reason and self._redactor.text(
-            packing.make_readable(decision.reason), call.outgoing
-        )
-        verdicts = [self._verdict(call, heard) for heard in decision.verdicts]
-        beside = record.beside(decision, asked, call.failed_open, disagreeing)
+        reason = self._redact(decision.reason, call)
+        verdicts = [self.describe_verdict(call, heard) for heard in decision.verdicts]
+        beside = {**record.beside(decision, asked, call.failed_open, disagreeing), **call.deferred}
         return record.decision_fact(decision, call.body, verdicts, final, reason, seq, at, beside)
 
-    def _verdict(self, call: DecisionState, heard: ReceivedVerdict) -> dict[str, Any]:
+    def _redact(self, words: str | None, call: DecisionState) -> str | None:
+        return words and self._redactor.text(packing.make_readable(words), call.outgoing)
+
+    def describe_verdict(self, call: DecisionState, heard: ReceivedVerdict) -> dict[str, Any]:
         """A verdict fit to leave: a hook of this process saw the call as it is, and may repeat of it."""
         fields = record.verdict_fields(heard)
-        if call.body and not WORDS.isdisjoint(fields):
-            outgoing = call.outgoing_of(heard.phase)
-            if "arguments" in fields:
-                fields["arguments"] = self._redactor.redact_arguments(fields["arguments"], outgoing).value
-            for words in ("reason", "prompt"):
-                if words in fields:
-                    fields[words] = self._redactor.text(packing.make_readable(fields[words]), outgoing)
+        if call.body:
+            for one in (fields, fields.get("said")):
+                if one and not WORDS.isdisjoint(one):
+                    self._hide_words(one, call.outgoing_of(heard.phase))
         return fields
+
+    def _hide_words(self, fields: dict[str, Any], outgoing: RedactedArguments | None) -> None:
+        if "arguments" in fields:
+            fields["arguments"] = self._redactor.redact_arguments(fields["arguments"], outgoing).value
+        for words in ("reason", "prompt"):
+            if words in fields:
+                fields[words] = self._redactor.text(packing.make_readable(fields[words]), outgoing)
 
 
 def _recipients_of(call: DecisionState) -> Sequence[str]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from toolgate_bus.protocol.delegation import reroute, target_of
 from toolgate_bus.protocol.events import (
+    AskUser,
     Decision,
     Deny,
     Modify,
@@ -20,6 +21,7 @@ from toolgate_bus.ruling.counterfactual import DecisionRecord, ProposedCall, act
 from toolgate_bus.ruling.round import RoundResult
 from toolgate_bus.telemetry.unanimous import Group
 
+from toolgate_orchestrator.gate.capabilities import ALL, Ability
 from toolgate_orchestrator.gate.config import SchedulerLimits, ToolgateConfig
 from toolgate_orchestrator.gate.redact import RedactedArguments
 from toolgate_orchestrator.gate.validation import Tools, final_arguments
@@ -158,6 +160,20 @@ class DecisionState:
     """Tells that it waits, once it did."""
     is_over: bool = False
     """Whether it is decided: no verdict changes anything any more."""
+    can: frozenset[Ability] = ALL
+    """What its caller can do."""
+    is_bound: bool = False
+    """Whether that is not all."""
+    reaches_person: bool = True
+    """Whether a person can be asked, by the caller or by others."""
+    passes: tuple[type[BaseException], ...] = ()
+    """What may be raised while a person is asked, and ends the decision."""
+    interrupt: BaseException | None = None
+    """What was raised so."""
+    on_objection: Callable[[ReceivedVerdict], None] | None = None
+    """Told of a denial that comes while it waits for a person whom nobody waits for."""
+    deferred: Mapping[str, Any] = MappingProxyType({})
+    """Of one that went on with a person's answer: what the record says of that."""
 
     def __init__(
         self,
@@ -203,7 +219,16 @@ class DecisionState:
             return False
         self.heard += (heard,)
         self.objection = self.objection or heard
+        if self.on_objection is not None:
+            self.on_objection(heard)
         return True
+
+    def bind(
+        self, can: frozenset[Ability], passes: tuple[type[BaseException], ...], *, reaches_person: bool
+    ) -> None:
+        """Say what its caller can do, whether anybody can be asked, and what may be raised by who asks."""
+        self.can, self.is_bound, self.passes = can, can != ALL, passes
+        self.reaches_person = reaches_person
 
     def leave_unasked(self, name: str, words: str) -> None:
         """A required scheduler cannot be asked; the first words stand."""
@@ -226,6 +251,11 @@ class RulingResult:
     asks: tuple[ReceivedVerdict, ...] = ()
     held: bool = False
     asked_user: bool = False
+    token: str = ""
+    """Of one that waits for a person: with what the answer is given."""
+    prompt: AskUser | None = None
+    seconds: float = 0.0
+    """For how long it may be given."""
 
     def replacement(self, question: ToolQuestion, ttl_ms: int) -> ToolQuestion:
         """The question about the call that would run instead, which nobody has judged."""
@@ -269,7 +299,9 @@ class RulingResult:
 
     def decision(self, call: DecisionState, now: float) -> Decision:
         """The decision, with everything that was heard."""
-        modified, asked = self.outcome == "modify", call.question
+        asked, modified = call.question, self.outcome == "modify"
+        if self.outcome == "ask":
+            modified = self.winner is not None
         return Decision(
             asked.id,
             self.outcome,
@@ -287,6 +319,8 @@ class RulingResult:
             now - call.started,
             self.asked_user,
             call.waited,
+            self.token,
+            self.prompt,
         )
 
 

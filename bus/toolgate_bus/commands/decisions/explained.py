@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from toolgate_bus.commands.decisions.rules import PROBLEMS, UNASKED, rule_of
+from toolgate_bus.commands.decisions.wait import describe_wait
 from toolgate_bus.errors import CodecError
 from toolgate_bus.facts.shadow_report import disagreements, is_redacted
 from toolgate_bus.protocol.money import format_amount
@@ -75,14 +76,17 @@ def aftermath(decision: Fact, facts: Iterable[Fact]) -> list[Fact]:
     ]
 
 
-def explain(decision: Fact, facts: Iterable[Fact] = ()) -> Explanation:
-    """A decision of the record, with its verdicts (`join`), and what the facts tell of its call."""
+def explain(decision: Fact, facts: Iterable[Fact] = (), now: float = 0.0) -> Explanation:
+    """A decision of the record, with its verdicts (`join`), and what the facts tell of its call.
+
+    `now`, in seconds since the epoch, tells whether one that waits for a person still does.
+    """
     verdicts = [one for one in _list(decision.get("verdicts")) if isinstance(one, Mapping)]
     counted = [one for one in verdicts if not (one.get("late") or one.get("shadow"))]
     return Explanation(
         tuple(_explain_call(decision)),
         tuple(_explain_verdicts(decision, counted)),
-        tuple(_why(decision, counted)),
+        tuple(_why(decision, counted, now)),
         tuple(_after(decision, aftermath(decision, facts))),
         tuple(_beside(decision, [one for one in verdicts if one.get("late") or one.get("shadow")])),
     )
@@ -171,7 +175,7 @@ def _describe_verdict(verdict: Fact) -> str:
 # ------------------------------------------------------------------ why
 
 
-def _why(decision: Fact, counted: Sequence[Fact]) -> Iterable[str]:
+def _why(decision: Fact, counted: Sequence[Fact], now: float) -> Iterable[str]:
     outcome = decision.get("outcome")
     after = f" after {_took(decision)}"
     if outcome == "deny":
@@ -181,9 +185,15 @@ def _why(decision: Fact, counted: Sequence[Fact]) -> Iterable[str]:
         yield f"Replaced{after}: {_call(decision.get('final_tool'), decision.get('final_input'))}{target}."
     elif outcome == "continue":
         yield f"Allowed as it was{after}."
+    elif outcome == "ask":
+        call = _call(decision.get("final_tool"), decision.get("final_input"))
+        yield f"Not decided yet{after}: a person is asked about {call}."
+        if prompt := decision.get("prompt"):
+            yield f"They are asked: “{_text(prompt)}”"
     else:
         yield f"Ended as {outcome}{after}."
     yield rule_of(decision, counted)
+    yield from (f"{told[0].upper()}{told[1:]}." for told in describe_wait(decision, now))
     yield from _also(decision, counted)
     if outcome == "deny" and decision.get("reason"):
         yield f"The agent was told: “{_text(decision['reason'])}”"
@@ -205,7 +215,7 @@ def _also(decision: Fact, counted: Sequence[Fact]) -> Iterable[str]:
         } - {decided}
         if others:
             yield f"{' and '.join(sorted(others))} wanted another call too, and had no higher priority."
-    if decision.get("asked_user") and decision.get("outcome") in ("continue", "modify"):
+    if decision.get("asked_user") and decision.get("outcome") in ("continue", "modify") and not decision.get("answer"):
         yield "A person was asked about the call that would run, and agreed."
 
 

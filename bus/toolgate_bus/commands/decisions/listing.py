@@ -1,5 +1,6 @@
 """`toolgate decisions`: those that are wanted, the newest of them, those that come; and one, in words."""
 
+import time
 from collections import deque
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
@@ -10,12 +11,14 @@ from typing import Any, Final, cast
 from rich.table import Table
 
 from toolgate_bus.commands.decisions.explained import MIN_WAITED_S, aftermath, explain
+from toolgate_bus.commands.decisions.wait import describe_wait
 from toolgate_bus.commands.decisions.filters import Filters
 from toolgate_bus.commands.decisions.source import REMEMBERED, ServerSource, Source, decisions_in, facts_for
 from toolgate_bus.commands.markup import escape
 from toolgate_bus.commands.options import console, err_console
 from toolgate_bus.commands.terminal import Terminal, print_json
 from toolgate_bus.errors import CodecError, ConfigError, ToolgateError
+from toolgate_bus.facts.record import TOLD_AS_DECISION
 from toolgate_bus.facts.join import DecisionJoiner, join_decisions
 from toolgate_bus.facts.shadow_report import Disagreement, ShadowTotals, add_to_totals, disagreements
 from toolgate_bus.ruling.counterfactual import CHANGES
@@ -23,7 +26,10 @@ from toolgate_bus.telemetry.printable import describe_call
 
 Fact = dict[str, Any]
 
-_COLOURS: Final = {"continue": "green", "modify": "yellow", "deny": "red", "cancelled": "magenta"}
+_COLOURS: Final = {
+    **{"continue": "green", "modify": "yellow", "deny": "red", "cancelled": "magenta"},
+    "pending": "cyan",
+}
 _WOULD: Final = {
     "veto": "would veto",
     "reroute": "would reroute to {call}",
@@ -49,7 +55,7 @@ _MARGIN: Final = " " * 9
 
 def print_decision(console: Terminal, decision: Fact) -> None:
     """The decision on one line; below it what replaced the call, who decided, and every verdict."""
-    outcome = str(decision["outcome"])
+    outcome = "pending" if decision["outcome"] == "ask" else str(decision["outcome"])
     colour = _COLOURS.get(outcome, "white")
     at = datetime.fromtimestamp(decision["at"], UTC).astimezone().strftime("%H:%M:%S")
     call = _call(decision["tool_name"], decision["tool_input"])
@@ -57,11 +63,12 @@ def print_decision(console: Terminal, decision: Fact) -> None:
     told = f" + {waited:.1f} s waited" if waited >= MIN_WAITED_S else ""
     about = f"{max(0.0, decision['seconds'] - waited) * 1000:.1f} ms{told}  {decision['id'][:8]}"
     lines = [f"{at} [{colour}]{escape(f'{outcome:<9}')}[/] {call} [dim]{escape(about)}[/]"]
-    if outcome == "modify":
+    if outcome == "modify" or (outcome == "pending" and decision["final_tool"] != decision["tool_name"]):
         lines.append(f"{_MARGIN}→ {_call(decision['final_tool'], decision['final_input'])}")
     if decision["reason"] or decision["why"] not in ("agreed", "modified", "denied"):
         who = f"{decision['scheduler']}: " if decision["scheduler"] else ""
         lines.append(_MARGIN + escape(who + (decision["reason"] or decision["why"])))
+    lines += [_MARGIN + escape(told) for told in describe_wait(decision, time.time())]
     lines += [
         f"{_MARGIN}[dim]{escape(_verdict(verdict))}[/]"
         for verdict in decision["verdicts"]
@@ -210,7 +217,7 @@ async def follow(listing: DecisionListView, source: ServerSource, limit: int) ->
     async with aclosing(cast("AsyncGenerator[Fact, None]", source.reader.follow())) as coming:
         async for fact in coming:
             made = gathering.take(fact)
-            new = fact["event"] == "decision" or listing.shadow
+            new = fact["event"] in TOLD_AS_DECISION or listing.shadow
             if made is not None and new and listing.wants(made):
                 listing.show(made)
 
@@ -222,7 +229,8 @@ async def find_decision(source: Source, prefix: str) -> tuple[Fact, list[Mapping
     """
     facts = []
     async for fact in source.facts():
-        key = fact.get("id") if fact["event"] in ("decision", "verdict") else fact.get("decision_id")
+        is_own = fact["event"] == "verdict" or fact["event"] in TOLD_AS_DECISION
+        key = fact.get("id") if is_own else fact.get("decision_id")
         if isinstance(key, str) and key.startswith(prefix):
             facts.append(fact)
     decisions = join_decisions(facts)
@@ -242,7 +250,7 @@ async def find_decision(source: Source, prefix: str) -> tuple[Fact, list[Mapping
 async def show(source: Source, prefix: str, *, as_json: bool) -> None:
     """Print it."""
     decision, after = await find_decision(source, prefix)
-    words = explain(decision, after)
+    words = explain(decision, after, time.time())
     if as_json:
         told = {"decision": decision, "after": after, "explained": words.as_json()}
         print_json(told)

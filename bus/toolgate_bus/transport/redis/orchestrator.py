@@ -43,6 +43,7 @@ from toolgate_bus.transport.redis.read_set import ReadSet
 from toolgate_bus.transport.redis.roster import BEAT_SECONDS, Roster, RosterView, encode_reading
 from toolgate_bus.transport.redis.roster_sets import NOBODY, OLD, TIME
 from toolgate_bus.transport.redis.shards import draw_shard, use_commands
+from toolgate_bus.transport.redis.store import RedisStore
 from toolgate_bus.transport.redis.tasks import Backoff, keep
 from toolgate_bus.transport.redis.verdicts import VerdictReader
 
@@ -80,6 +81,7 @@ class RedisOrchestratorBus(OrchestratorBus):
         self._keys = Keys(namespace, self._shard)
         self._commands = RedisCommands(url, f"toolgate-orch-{self.orchestrator}-cmd", seconds=COMMAND_S)
         self._roster = Roster(self._commands, namespace, LOOKS)
+        self._store = RedisStore(self._commands, namespace)
         self._reader = VerdictReader(url, self._keys, self.orchestrator, self._commands)
         self._spill = FactSpill(url, namespace)
         self._outbox = Outbox(self._keys, self.orchestrator, self._spill.keep)
@@ -210,8 +212,8 @@ class RedisOrchestratorBus(OrchestratorBus):
 
     @property
     @override
-    def has_open_facts(self) -> bool:
-        return self._outbox.has_open_facts
+    def store(self) -> RedisStore:
+        return self._store
 
     # ------------------------------------------------------------------ the host task
 

@@ -105,7 +105,7 @@ class Knowledge:
         return {
             **decision,
             "asked": sorted(recipients_of(decision)),
-            "explained": explain(decision, after).as_json(),
+            "explained": explain(decision, after, time.time()).as_json(),
             "followed": len(after),
         }
 

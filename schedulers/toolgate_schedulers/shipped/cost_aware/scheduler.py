@@ -27,6 +27,7 @@ from typing import Any, ClassVar, Final
 from pydantic import BaseModel
 from toolgate_bus.budgets.ledger import Offer, Otherwise
 from toolgate_bus.budgets.limits import BudgetDescription, Limits, Overrides, describe
+from toolgate_bus.budgets.reprieve import Reprieve
 from toolgate_bus.budgets.settlement import SettlementWorker
 from toolgate_bus.errors import TooFewReplicas, TransportError
 from toolgate_bus.protocol.events import Continue, Deny, Modify, Phase, ToolSelecting, Verdict
@@ -158,8 +159,13 @@ class CostAware:
         # What an agent will spend must be there, and is not held: it pays for its own calls.
         offers = [Offer(one.offer, one.estimate.reserve, room=one.estimate.most) for one in candidates]
         ask = self._shared.ledger.preview if only_looks else self._shared.ledger.reserve
+        phase = PHASE_NUMBERS[call.phase]
         try:
-            answer = await ask(call.id, PHASE_NUMBERS[call.phase], offers, accounts, asking.get())
+            answer = await ask(call.id, phase, offers, accounts, asking.get())
+            if answer.status == "closed" and call.phase == "admit":
+                # Reserved by who had a person asked; who asks now may go on with it.
+                if await self._reprieve.take_over(call.id, asking.get()):
+                    answer = await ask(call.id, phase, offers, accounts, asking.get())
         except TooFewReplicas as error:
             return Deny(reason=not_replicated(error), rule_name=DURABILITY)
         if answer.status == "lost":
@@ -240,6 +246,7 @@ class CostAware:
     def use(self, shared: SharedState) -> None:
         """Reserve in this ledger; `start` does it."""
         self._shared = shared
+        self._reprieve = Reprieve(shared.ledger, shared.store, time.monotonic)
         if self.config.durability is not None:
             shared.ledger.require_replicas(self.config.durability.value)
         self._limits = Limits(shared.store, shared.book)
