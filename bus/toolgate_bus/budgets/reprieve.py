@@ -1,8 +1,8 @@
 """What is reserved for calls that wait for a person while no process waits for them.
 
-It lives by what is kept of the decision (`transport.deferrals`), not by the heartbeat of who asked, and becomes
-whose who claims the decision. Once its time is over the keeper claims it itself, so that nobody can go on with it
-any more, and gives back what was reserved: nothing has run.
+It lives by what is kept of the decision (`transport.deferrals`), not by the heartbeat of who asked, and is
+handed over to who claims the decision. Once its time is over the keeper claims it itself, so that nobody can
+go on with it any more, and gives back what was reserved: nothing has run.
 """
 
 import secrets

@@ -1,15 +1,15 @@
 """Decisions with the verdicts that came after them, out of facts in any order. Pure.
 
-A shadow's verdict may come before its decision (between the phases) or long after it. A decision that waited for a
-person is one from the moment that it does (outcome `ask`), and may be made by another process than the one that
-asked: whose claim stands (`asker` names the one that it came from).
+A shadow's verdict may come before its decision (between the phases) or long after it. A decision that waits
+for a person is one from then on (outcome `ask`), and may be made by another process than the one that asked:
+`asker` names the one that it came from.
 """
 
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from toolgate_bus.facts.record import TOLD_AS_DECISION, TOOL_ANSWERED, TOOL_DEFERRED
+from toolgate_bus.facts.validation import TOLD_AS_DECISION, TOOL_ANSWERED, TOOL_DEFERRED
 
 Fact = dict[str, Any]
 

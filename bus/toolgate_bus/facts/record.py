@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from toolgate_bus.errors import CodecError
 from toolgate_bus.facts.columnar import each_decision
-from toolgate_bus.facts.validation import check_fact
+from toolgate_bus.facts.validation import TOLD_AS_DECISION, TOOL_DEFERRED, check_fact
 from toolgate_bus.protocol import codec, packing
 from toolgate_bus.protocol.events import (
     AskUser,
@@ -26,11 +26,6 @@ from toolgate_bus.protocol.events import (
 
 ENDS: Final = frozenset(("tool:post", "tool:error", "tool:unused", "provider:error", "usage"))
 """Facts with a `decision_id` of which the call runs no longer, or never will."""
-TOOL_DEFERRED: Final = "tool:deferred"
-"""A decision that waits for a person while no process waits for it: told as one, of outcome `ask`."""
-TOOL_ANSWERED: Final = "tool:answered"
-"""A person's answer goes on with it, in the orchestrator that tells this."""
-TOLD_AS_DECISION: Final = frozenset(("decision", TOOL_DEFERRED))
 _NO_ID: Final = bytes(packing.ID_BYTES)
 CUT: Final = "⟦cut: the fact would have been too long⟧"
 """Stands for the arguments of a verdict that had no room."""
@@ -157,8 +152,7 @@ def _item(fields: dict[str, Any]) -> bytes:
 
 def _cut(verdict: dict[str, Any]) -> dict[str, Any]:
     cut = {**verdict, "arguments": CUT} if "arguments" in verdict else {**verdict}
-    if "said" in cut:
-        del cut["said"]
+    cut.pop("said", None)
     return cut
 
 

@@ -30,6 +30,11 @@ MAX_SECONDS: Final = 1e9
 LATEST: Final = 1e11
 """Seconds since the epoch: the year 5138."""
 
+TOOL_DEFERRED: Final = "tool:deferred"
+"""A decision that waits for a person while no process waits for it: told as one, of outcome `ask`."""
+TOOL_ANSWERED: Final = "tool:answered"
+"""A person's answer goes on with it, in the orchestrator that tells this."""
+TOLD_AS_DECISION: Final = frozenset(("decision", TOOL_DEFERRED))
 MAX_SIGNAL: Final = 64
 SIGNAL: Final = re.compile(r"[A-Za-z0-9_.-]+")
 """What a tool's failure is called where it tells: a status of HTTP, `timeout`, a code of its own."""
@@ -135,8 +140,8 @@ _TURN: Final[Mapping[str, Check]] = {**_WHOSE, "loop": str, "status": str, "iter
 _DELEGATION: Final[Mapping[str, Check]] = {**_WHOSE, "sub_session_id": str, "status": str}
 _PAUSED: Final[Mapping[str, Check]] = {**_WHOSE, "by": str, "pause": str, "status": str}
 _EVENTS: Final[Mapping[str, Mapping[str, Check]]] = {
-    **dict.fromkeys(("decision", "tool:deferred"), _DECISION),
-    "tool:answered": {**_WHOSE, **_ANSWER},
+    **dict.fromkeys(TOLD_AS_DECISION, _DECISION),
+    TOOL_ANSWERED: {**_WHOSE, **_ANSWER},
     "verdict": {**_SAID, "id": _id, "agent": str, "tool_label": str, "disagreeing": _texts},
     **dict.fromkeys(("tool:selected", "tool:post", "tool:error", "tool:unused", "tool:waits"), _CALL),
     **dict.fromkeys(("usage", "provider:error"), _REQUEST),
@@ -148,7 +153,7 @@ _EVENTS: Final[Mapping[str, Mapping[str, Check]]] = {
 }
 _TELLS: Final = ("id", "outcome", "why", "tool_name", "tool_input", "verdicts", "seconds", "seq", "at")
 _NEEDED: Final[Mapping[str, tuple[str, ...]]] = {
-    **dict.fromkeys(("decision", "tool:deferred"), _TELLS),
+    **dict.fromkeys(TOLD_AS_DECISION, _TELLS),
     "verdict": ("id", "scheduler"),
 }
 

@@ -1,14 +1,14 @@
-"""Decisions that wait for a person while no process waits for them: what is kept of each, and who goes on with it.
+"""Decisions that wait for a person while no process waits for them: what is kept, and who goes on with it.
 
 Two keys of the shared store for each:
 
     deferred:ID           who asked, and what is needed to go on; stays for a day beyond its time
     deferred:ID:answer    who took it, and with which answer: written by one atomic step, by one alone
 
-Whoever wrote the second decides, and nobody else ever: an agent with a person's answer, the agent that asked,
-where its time is over or somebody objected after all, or the keeper of a budget that was reserved for it, where
-its time is over and the agent is gone. Times are by the server's clock alone. What is in the body is the gate's
-affair; it is believed by who has the token that seals it.
+Whoever wrote the second decides, and nobody else ever: an agent with a person's answer; the agent that asked,
+where its time is over or somebody objected after all; or the keeper of a budget of which something is
+reserved for it, where its time is over and the agent is gone. Times are by the server's clock alone. What is
+in the body is the gate's affair; it is believed by who has the token that seals it.
 """
 
 import math

@@ -1,8 +1,8 @@
 """What a caller can do with a ruling. Pure.
 
-A program that cannot run another tool, or change arguments, or ask a person, says so (`can=`). Who answers with
-what it cannot do has, in effect, denied the call: that verdict counts as its denial, in words that say what was
-wanted. Nothing is set aside, so that the LLM's own call does not run in its place.
+A program that cannot run another tool, or change arguments, or ask a person, says so (`can=`). Who answers
+with what it cannot do has, in effect, denied the call: that verdict counts as its denial, in words that say
+what was wanted. It is not set aside, so that the LLM's own call does not run in its place.
 """
 
 from collections.abc import Collection

@@ -1,16 +1,15 @@
-"""A decision that waits for a person while no process waits for it: its token, and what is kept of it. Pure.
+"""A decision that waits for a person while no process waits for it: its token, and what is kept of it.
 
-What is kept lies where other processes can read it, so it is redacted as everything that leaves is, and what goes
-on with it is given the same call once more. The token is the right to answer: a secret that stands nowhere else
-seals what is kept, the call and who makes it. Whoever may write to the server can thus forge neither an answer nor
-what was said of the call, and a call that is another one by now does not run on an answer that was given to this.
+What is kept lies where other processes can read it, so it is redacted as everything is that leaves, and who
+goes on with it is given the same call once more. The token is the right to answer: a secret that stands
+nowhere else seals what is kept, the call and who makes it. Who may write to the server can thus forge neither
+an answer nor what was said of the call, and a call that is another one by now does not run on this answer.
 Not here: the store, and who goes on (`resumption`).
 """
 
 import hashlib
 import hmac
 import re
-import secrets
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple
@@ -25,8 +24,7 @@ from toolgate_orchestrator.gate.question import UnreadableQuestion
 from toolgate_orchestrator.gate.redact import restore
 
 _TOKEN: Final = re.compile(r"([0-9a-f]{32})\.([A-Za-z0-9_-]{64})")
-_SECRET: Final = 16
-"""Bytes."""
+SECRET_BYTES: Final = 16
 _USE: Final = b"toolgate deferral 1"
 _MAX_COUNT: Final = 1_000_000
 
@@ -61,11 +59,6 @@ class Token(NamedTuple):
         return hmac.compare_digest(self.seal, _seal(self.secret, self.id, body, question))
 
 
-def draw_secret() -> bytes:
-    """A secret for one token."""
-    return secrets.token_bytes(_SECRET)
-
-
 def make_token(secret: bytes, body: bytes, question: ToolQuestion) -> Token:
     """The token of a decision, for what is kept of it; raises UnreadableQuestion."""
     return Token(question.id, secret, _seal(secret, question.id, body, question))
@@ -77,7 +70,7 @@ def read_token(text: Any) -> Token | None:
     if found is None:
         return None
     raw = urlsafe_b64decode(found[2])
-    return Token(found[1], raw[:_SECRET], raw[_SECRET:])
+    return Token(found[1], raw[:SECRET_BYTES], raw[SECRET_BYTES:])
 
 
 def _seal(secret: bytes, id_: str, body: bytes, question: ToolQuestion) -> bytes:

@@ -129,9 +129,7 @@ class Gate:
             await gate.aclose()
 
     @classmethod
-    async def start(
-        cls, config: ToolgateConfig, *, ask: Ask | Literal["defer"] | None = None
-    ) -> "Gate":
+    async def start(cls, config: ToolgateConfig, *, ask: Ask | Literal["defer"] | None = None) -> "Gate":
         """A gate that `aclose` must end, in this task or another; raises ConfigError.
 
         Without an address it uses TOOLGATE_REDIS_URL or the user's running server, and where there

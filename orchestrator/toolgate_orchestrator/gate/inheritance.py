@@ -34,6 +34,7 @@ def inherit_config(parent: ToolgateConfig, own: ToolgateConfig) -> ToolgateConfi
             "max_hold_s": min(
                 parent.max_hold_s, own.max_hold_s if "max_hold_s" in said else parent.max_hold_s
             ),
+            "defer_s": min((one for one in (parent.defer_s, own.defer_s) if one), default=None),
             "verify": parent.verify or ("verify" in said and own.verify),
             "on_bus_down": _on_bus_down(parent, own),
             "on_gone": "deny" if "deny" in (parent.on_gone, own.on_gone) else "continue",

@@ -1,11 +1,12 @@
-"""Decisions that a person's answer goes on with: kept, taken by one atomic step, continued; or given up in time.
+"""Decisions that a person's answer goes on with: kept, taken by one atomic step, continued; or given up.
 
-    decide(ask="defer") ─▶ kept, outcome `ask`, token          decide(same call, answer=…) ─▶ found, unsealed, the
-      │  while this process lives: a late denial, or             same call? ─▶ claimed (one claim stands, for all)
-      └▶ the end of its time, claims it and denies               ─▶ what was ruled then, under the same id
+    decide(ask="defer")          ─▶ kept; outcome `ask`, and a token
+      while this process lives   ─▶ a late denial, or the end of its time, claims it and denies
+    decide(same call, answer=…)  ─▶ found, the token's own, the same call ─▶ claimed: one claim stands
+                                 ─▶ what was ruled then, under the same id
 
-Nothing is counted as decided until somebody has claimed. Not here: what is kept of it and the token (`deferral`);
-the last round, which follows; what was reserved, which the keeper of the ledger hands over.
+Nothing is counted as decided until somebody has claimed. Not here: what is kept of it, and the token
+(`deferral`); the last round, which follows; what was reserved, which the keeper of the ledger hands over.
 """
 
 import asyncio
@@ -16,7 +17,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from toolgate_bus.errors import CodecError, TransportError
-from toolgate_bus.facts.record import TOOL_ANSWERED
+from toolgate_bus.facts.validation import TOOL_ANSWERED
 from toolgate_bus.protocol.events import AskUser, Decision, ReceivedVerdict, ToolQuestion
 from toolgate_bus.ruling.counterfactual import ProposedCall
 from toolgate_bus.telemetry.loggers import get_logger
@@ -29,10 +30,10 @@ from toolgate_orchestrator.gate.capabilities import find_missing
 from toolgate_orchestrator.gate.client import GateClient
 from toolgate_orchestrator.gate.config import ToolgateConfig
 from toolgate_orchestrator.gate.deferral import (
+    SECRET_BYTES,
     DeferredDecision,
     PersonAnswer,
     Token,
-    draw_secret,
     make_token,
     read_deferred,
     read_token,
@@ -86,7 +87,7 @@ class DeferralDesk:
     ) -> RulingResult:
         """Keep what was ruled until a person has answered; a denial where that cannot be done."""
         seconds = min(self._config.defer_s or prompt.timeout_s, MAX_DEFERRAL_S)
-        secret = draw_secret()
+        secret = secrets.token_bytes(SECRET_BYTES)
         try:
             body = self._write(call, ruling, asker, Token(call.question.id, secret, b"").lock)
             token = make_token(secret, body, call.question)
@@ -148,18 +149,22 @@ class DeferralDesk:
         call.deferred = {}
         watched = self._client.deferred if self._client is not None else {}
         if len(watched) < MAX_WATCHED:
-            _Watch(self._kept, self._orchestrator, self._recorder, call, ruling, watched)
+            _DeferralWatch(self._kept, self._orchestrator, self._recorder, call, ruling, watched)
         return decision
 
     # ------------------------------------------------------------------ gone on with
 
     async def resume(self, call: DecisionState, answer: PersonAnswer) -> RulingResult:
-        """Take the decision that is answered, which this call then is; what is ruled of it, once the person agrees.
+        """Take the decision that is answered, which this call then is; what was ruled, if the person agrees.
 
         A denial where the answer fits nothing that waits; then this call is a decision of its own.
         """
         client = self._client
-        if client is not None and not client.up and not await client.reachable(self._config.patience_ms / 1000):
+        if (
+            client is not None
+            and not client.up
+            and not await client.reachable(self._config.patience_ms / 1000)
+        ):
             return _deny("bus_down", "It waits for a person's answer, and the bus that keeps it is away")
         try:
             found = await self._find(call.question, answer)
@@ -175,7 +180,9 @@ class DeferralDesk:
             standing = await self._claim(token.id, claim)
         except TransportError as error:
             _log.warning("a person's answer was not taken", decision=call.question.id, error=str(error))
-            return _deny("bus_down", "A person's answer to it could not be taken, as the bus is away or will not")
+            return _deny(
+                "bus_down", "A person's answer to it could not be taken, as the bus is away or will not"
+            )
         except (UnreadableQuestion, BadPlaceholder):
             return _deny("void", _CHANGED)
         if standing is None:
@@ -185,7 +192,9 @@ class DeferralDesk:
             return _deny("void", f"The question that this answers is {_ENDED[standing.answer]} already{by}")
         self._adopt(call, token, kept, deferred, claim)
         if given != "allow":
-            return replace(RulingResult("deny", "denied").with_refusal(given, deferred.asker), asked_user=True)
+            return replace(
+                RulingResult("deny", "denied").with_refusal(given, deferred.asker), asked_user=True
+            )
         return RulingResult(
             deferred.outcome,
             deferred.why,
@@ -254,7 +263,7 @@ class DeferralDesk:
         self._note(TOOL_ANSWERED, {**describe_whose(call.question), **call.deferred})
 
 
-class _Watch:
+class _DeferralWatch:
     """Ends one decision that waits for a person, if nobody has by then."""
 
     def __init__(
@@ -312,8 +321,8 @@ class _Watch:
 
 
 _UNKNOWN: Final = (
-    "The question that the answer with it was given to does not wait here: it is unknown in this namespace, or "
-    "was forgotten"
+    "The question that the answer with it was given to does not wait here: it is unknown in this namespace, "
+    "or was forgotten"
 )
 _CHANGED: Final = "It is not the call that a person was asked about: other arguments, tool or agent"
 

@@ -43,7 +43,9 @@ async def test_what_cannot_be_done_is_denied_in_words_that_say_who_wanted_what(w
     assert isinstance(heard.verdict, Deny)
 
 
-@pytest.mark.parametrize(("lacks", "wants"), [("tool", "arguments"), ("arguments", "tool"), ("ask", "arguments")])
+@pytest.mark.parametrize(
+    ("lacks", "wants"), [("tool", "arguments"), ("arguments", "tool"), ("ask", "arguments")]
+)
 async def test_what_can_be_done_is_done(world, lacks, wants):
     await world.scheduler("router", WANTS[wants])
     decision = await (await world.gate()).decide("search", {"q": 1}, TOOLS, can=WITHOUT[lacks])
@@ -111,9 +113,7 @@ verdicts = st.lists(
     st.one_of(
         st.just(Continue()),
         st.builds(Deny, reason=st.just("no")),
-        st.builds(
-            Modify, tool=st.sampled_from(TOOLS), arguments=st.sampled_from([None, {"q": 1}, {"q": 2}])
-        ),
+        st.builds(Modify, tool=st.sampled_from(TOOLS), arguments=st.sampled_from([None, {"q": 1}, {"q": 2}])),
         st.just(WANTS["ask"]),
     ),
     min_size=1,

@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from gate_world import growth, never
+from gate_world import growth
 from toolgate_bus.facts.join import join_decisions
 from toolgate_bus.facts.record import read_facts
 from toolgate_bus.protocol import packing
@@ -27,7 +27,9 @@ async def answer(world, decision, said="allow", *, by="ann", tool="search", argu
     options = {"session": "s", **fields}
     gate = await world.gate()
     given = PersonAnswer(decision.token, said, by)
-    return await gate.decide(tool, {"q": 1} if arguments is None else arguments, TOOLS, answer=given, **options)
+    return await gate.decide(
+        tool, {"q": 1} if arguments is None else arguments, TOOLS, answer=given, **options
+    )
 
 
 def facts_of(world):
@@ -42,7 +44,12 @@ async def test_it_comes_back_with_a_token_and_what_would_run_and_is_not_decided(
     await world.scheduler("router", Modify(tool="write", arguments={"n": 1}))
     decided = growth("toolgate_decisions_total")
     decision = await put_off(world)
-    assert (decision.outcome, decision.why, decision.pending, decision.allowed) == ("ask", "pending", True, False)
+    assert (decision.outcome, decision.why, decision.pending, decision.allowed) == (
+        "ask",
+        "pending",
+        True,
+        False,
+    )
     assert (decision.tool_name, decision.tool_input) == ("write", {"n": 1})
     assert decision.prompt == ASK
     assert decision.token.startswith(f"{decision.id}.")
@@ -152,7 +159,9 @@ async def test_no_secret_is_kept_and_what_was_hidden_runs_all_the_same(world):
     kept = b"".join([await world.hub.store.get(key) for key in await world.hub.store.keys("")])
     assert b"hunter2" not in kept
     gate = await world.gate(redact=redact)
-    second = await gate.decide("search", arguments, TOOLS, session="s", answer=PersonAnswer(first.token, "allow"))
+    second = await gate.decide(
+        "search", arguments, TOOLS, session="s", answer=PersonAnswer(first.token, "allow")
+    )
     assert (second.outcome, second.tool_input) == ("modify", {**arguments, "n": 1})
 
 
@@ -208,7 +217,7 @@ async def test_the_record_is_one_from_pending_to_who_allowed_it(world):
     assert len(counted) == 1
 
 
-class Interrupt(Exception):
+class Interrupt(Exception):  # noqa: N818 - a framework's own name for it
     """What a framework raises to leave."""
 
 

@@ -35,6 +35,7 @@ def configs(draw):
         "schedulers": st.dictionaries(st.sampled_from(NAMES), limits),
         "patience_ms": st.integers(1, 900),
         "max_hold_s": st.floats(1, 900),
+        "defer_s": st.none() | st.floats(1, 900),
         "verify": st.booleans(),
         "on_bus_down": st.sampled_from(["continue", "deny", None]),
         "on_gone": st.sampled_from(["continue", "deny"]),
@@ -77,6 +78,7 @@ def test_whatever_a_childs_plan_says_it_is_ruled_at_least_as_its_parent_is(paren
     assert parent.labels.items() <= child.labels.items()
     assert child.patience_ms >= parent.patience_ms
     assert child.max_hold_s <= parent.max_hold_s
+    assert parent.defer_s is None or child.defer_s <= parent.defer_s
     assert child.verify or not parent.verify
     assert denies_without_a_bus(child) or not denies_without_a_bus(parent)
     assert (child.redis, child.namespace, child.keys) == (parent.redis, parent.namespace, parent.keys)
@@ -125,7 +127,7 @@ def test_every_key_of_the_section_has_its_place():
     """A new key has to be thought about: does it go down the tree, and what would loosen it?"""
     assert set(ToolgateConfig.model_fields) == {
         *("redis", "namespace", "keys", "labels", "required", "shadow", "schedulers", "patience_ms"),
-        *("max_hold_s", "verify", "on_bus_down", "on_gone", "redact"),
+        *("max_hold_s", "defer_s", "verify", "on_bus_down", "on_gone", "redact"),
         *("agent", "root_session", "parent_session", "lineage"),  # who it is: its own
     }
     assert get_args(ToolgateConfig.model_fields["on_bus_down"].annotation)

@@ -215,7 +215,11 @@ def _also(decision: Fact, counted: Sequence[Fact]) -> Iterable[str]:
         } - {decided}
         if others:
             yield f"{' and '.join(sorted(others))} wanted another call too, and had no higher priority."
-    if decision.get("asked_user") and decision.get("outcome") in ("continue", "modify") and not decision.get("answer"):
+    if (
+        decision.get("asked_user")
+        and decision.get("outcome") in ("continue", "modify")
+        and not decision.get("answer")
+    ):
         yield "A person was asked about the call that would run, and agreed."
 
 

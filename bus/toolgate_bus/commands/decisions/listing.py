@@ -11,23 +11,26 @@ from typing import Any, Final, cast
 from rich.table import Table
 
 from toolgate_bus.commands.decisions.explained import MIN_WAITED_S, aftermath, explain
-from toolgate_bus.commands.decisions.wait import describe_wait
 from toolgate_bus.commands.decisions.filters import Filters
 from toolgate_bus.commands.decisions.source import REMEMBERED, ServerSource, Source, decisions_in, facts_for
+from toolgate_bus.commands.decisions.wait import describe_wait
 from toolgate_bus.commands.markup import escape
 from toolgate_bus.commands.options import console, err_console
 from toolgate_bus.commands.terminal import Terminal, print_json
 from toolgate_bus.errors import CodecError, ConfigError, ToolgateError
-from toolgate_bus.facts.record import TOLD_AS_DECISION
 from toolgate_bus.facts.join import DecisionJoiner, join_decisions
 from toolgate_bus.facts.shadow_report import Disagreement, ShadowTotals, add_to_totals, disagreements
+from toolgate_bus.facts.validation import TOLD_AS_DECISION
 from toolgate_bus.ruling.counterfactual import CHANGES
 from toolgate_bus.telemetry.printable import describe_call
 
 Fact = dict[str, Any]
 
 _COLOURS: Final = {
-    **{"continue": "green", "modify": "yellow", "deny": "red", "cancelled": "magenta"},
+    "continue": "green",
+    "modify": "yellow",
+    "deny": "red",
+    "cancelled": "magenta",
     "pending": "cyan",
 }
 _WOULD: Final = {

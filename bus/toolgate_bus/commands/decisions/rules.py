@@ -23,7 +23,8 @@ _RULES: Final[Mapping[Why, str]] = {
     "bus_down": "The bus was away, and the orchestrator's `on_bus_down` (deny, where a scheduler is "
     "required) decided.",
     "cancelled": "The turn was cancelled before anything was decided.",
-    "pending": "{scheduler} wants a person asked, and the question waits: it is decided once somebody answers it.",
+    "pending": "{scheduler} wants a person asked, and the question waits: it is decided once somebody "
+    "answers it.",
     "void": "A person's answer came with this call, and fits no question that waits: that denies.",
 }
 RULES: Final[Mapping[str, str]] = {str(why): rule for why, rule in _RULES.items()}

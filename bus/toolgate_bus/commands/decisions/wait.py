@@ -21,10 +21,13 @@ def describe_wait(decision: Mapping[str, Any], now: float) -> Iterator[str]:
             yield "pending → a scheduler objected before anybody had answered"
         elif isinstance(answer, str):
             words = _ANSWERS.get(answer, answer)
-            yield f"pending → {words}{waited}" if answer == "expired" else f"pending → {words} by {by}{waited}"
+            yield (
+                f"pending → {words}{waited}" if answer == "expired" else f"pending → {words} by {by}{waited}"
+            )
         return
     if isinstance(answer, str):
-        yield f"{_ANSWERS.get(answer, answer)} by {by}{waited}; who went on with it has not told what became of it"
+        words = _ANSWERS.get(answer, answer)
+        yield f"{words} by {by}{waited}; who went on with it has not told what became of it"
         return
     at = decision.get("at")
     left = at + within - now if isinstance(at, int | float) and isinstance(within, int | float) else None

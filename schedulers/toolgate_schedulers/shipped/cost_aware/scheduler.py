@@ -162,10 +162,10 @@ class CostAware:
         phase = PHASE_NUMBERS[call.phase]
         try:
             answer = await ask(call.id, phase, offers, accounts, asking.get())
-            if answer.status == "closed" and call.phase == "admit":
-                # Reserved by who had a person asked; who asks now may go on with it.
-                if await self._reprieve.take_over(call.id, asking.get()):
-                    answer = await ask(call.id, phase, offers, accounts, asking.get())
+            is_foreign = answer.status == "closed" and call.phase == "admit"
+            if is_foreign and await self._reprieve.take_over(call.id, asking.get()):
+                # It waited for a person, and who asks now goes on with it.
+                answer = await ask(call.id, phase, offers, accounts, asking.get())
         except TooFewReplicas as error:
             return Deny(reason=not_replicated(error), rule_name=DURABILITY)
         if answer.status == "lost":
