@@ -169,6 +169,11 @@ class MemoryOrchestratorBus(OrchestratorBus):
 
     @property
     @override
+    def has_open_facts(self) -> bool:
+        return False
+
+    @property
+    @override
     def store(self) -> Store:
         return self._hub.store
 

@@ -208,6 +208,10 @@ class OrchestratorBus(Protocol):
         """Write within this tick of the loop what facts are queued: somebody waits for one of them."""
 
     @property
+    def has_open_facts(self) -> bool:
+        """Whether facts were queued that the bus is not yet known to have."""
+
+    @property
     def store(self) -> "Store":
         """What is kept for other processes."""
 

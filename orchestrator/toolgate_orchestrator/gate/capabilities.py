@@ -1,23 +1,17 @@
 """What a caller can do with a ruling. Pure.
 
 A program that cannot run another tool, or change arguments, or ask a person, says so (`can=`). Who answers
-with what it cannot do has, in effect, denied the call: that verdict counts as its denial, in words that say
-what was wanted. It is not set aside, so that the LLM's own call does not run in its place.
+with what it cannot do has, in effect, denied the call (`inability`).
 """
 
 from collections.abc import Collection
 from typing import Final, Literal, get_args
 
 from toolgate_bus.errors import ConfigError
-from toolgate_bus.protocol.events import AskUser, Deny, Modify
-from toolgate_bus.protocol.names import MAX_REASON
-from toolgate_bus.ruling.counterfactual import ProposedCall
-from toolgate_bus.telemetry.printable import shorten
 
 Ability = Literal["arguments", "tool", "ask"]
 """`arguments`: run the call with others. `tool`: run another tool. `ask`: have a person asked."""
 ALL: Final[frozenset[Ability]] = frozenset(get_args(Ability))
-_MAX_PROMPT: Final = 200
 
 
 def check_abilities(can: Collection[str]) -> frozenset[Ability]:
@@ -26,39 +20,3 @@ def check_abilities(can: Collection[str]) -> frozenset[Ability]:
     if unknown:
         raise ConfigError(f"can: {', '.join(map(repr, unknown))}: there are {', '.join(sorted(ALL))}")
     return frozenset(ability for ability in ALL if ability in can)
-
-
-def find_missing(can: Collection[Ability], call: ProposedCall, final: ProposedCall) -> list[Ability]:
-    """What a caller would have to be able to do, and is not, to run the final call instead of its own."""
-    needed: list[Ability] = []
-    if final.tool != call.tool:
-        needed.append("tool")
-    moved = final.agent is not None and final.agent != call.agent
-    if moved or not ProposedCall("", final.arguments).same(ProposedCall("", call.arguments)):
-        needed.append("arguments")
-    return [ability for ability in needed if ability not in can]
-
-
-def deny_change(scheduler: str, modify: Modify, tool: str, missing: Collection[Ability]) -> Deny | None:
-    """The denial that a modify comes to for who cannot do all of it; None where nothing is missing."""
-    if not missing:
-        return None
-    if modify.tool != tool:
-        wanted = f"{modify.tool} to run in its place"
-    elif modify.agent_target is not None:
-        wanted = f"it given to {modify.agent_target}"
-    else:
-        wanted = "it to run with other arguments"
-    return _deny(f"{scheduler} wanted {wanted}, which cannot be done here", modify)
-
-
-def deny_ask(scheduler: str, asked: AskUser) -> Deny:
-    """The denial that a wish to have a person asked comes to, where nobody can be."""
-    wanted = f"{scheduler} wanted a person asked about it (“{shorten(asked.prompt, _MAX_PROMPT)}”)"
-    return _deny(f"{wanted}, and from here nobody can be", asked)
-
-
-def _deny(words: str, said: Modify | AskUser) -> Deny:
-    reason = f"This call was not run: {words}{f', because: {said.reason}' if said.reason else ''}"
-    told = shorten(reason.removesuffix("."), MAX_REASON - 1)
-    return Deny(reason=f"{told}.", priority=said.priority, rule_name=said.rule_name)

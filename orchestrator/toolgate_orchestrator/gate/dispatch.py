@@ -27,10 +27,10 @@ from toolgate_bus.protocol.signing import Keyring, Kind, digest
 from toolgate_bus.ruling.counterfactual import ProposedCall
 from toolgate_bus.ruling.round import Round, RoundResult
 
-from toolgate_orchestrator.gate.capabilities import deny_ask, deny_change, find_missing
 from toolgate_orchestrator.gate.client import GateClient
 from toolgate_orchestrator.gate.config import ToolgateConfig
 from toolgate_orchestrator.gate.faults import call_guarded, note_fault
+from toolgate_orchestrator.gate.inability import deny_ask, deny_change, find_missing
 from toolgate_orchestrator.gate.pending import PendingDecision
 from toolgate_orchestrator.gate.pending_decisions import Table
 from toolgate_orchestrator.gate.question import write_question

@@ -6,7 +6,7 @@
                                  ─▶ what was ruled then, under the same id
 
 Nothing is counted as decided until somebody has claimed. Not here: what is kept of it, and the token
-(`deferral`); the last round, which follows; what was reserved, which the keeper of the ledger hands over.
+(`deferral_record`); the last round, which follows; what was reserved, which the ledger's keeper hands over.
 """
 
 import asyncio
@@ -26,18 +26,18 @@ from toolgate_bus.telemetry.printable import printable, shorten
 from toolgate_bus.transport.deferrals import MAX_DEFERRAL_S, MAX_PERSON, Claim, Deferral, Deferrals
 from toolgate_bus.transport.memory import MemoryStore
 
-from toolgate_orchestrator.gate.capabilities import find_missing
 from toolgate_orchestrator.gate.client import GateClient
 from toolgate_orchestrator.gate.config import ToolgateConfig
-from toolgate_orchestrator.gate.deferral import (
+from toolgate_orchestrator.gate.deferral import PersonAnswer
+from toolgate_orchestrator.gate.deferral_record import (
     SECRET_BYTES,
     DeferredDecision,
-    PersonAnswer,
     Token,
     make_token,
     read_deferred,
     read_token,
 )
+from toolgate_orchestrator.gate.inability import find_missing
 from toolgate_orchestrator.gate.question import UnreadableQuestion, write_question
 from toolgate_orchestrator.gate.recorder import DecisionRecorder
 from toolgate_orchestrator.gate.redact import BadPlaceholder, RedactedArguments, Redactor

@@ -3,9 +3,10 @@
     python question_leaver.py ask URL NAMESPACE FILE CALLS [DIES]
     python question_leaver.py answer URL NAMESPACE FILE [DIES]
 
-The first puts off CALLS calls at once, writes their tokens down and ends by SIGKILL. The second answers them all
-at once, in another order, runs what may run, tells what it cost, and prints an outcome for each, as JSON. DIES is
-the place at which either is killed: `before-store`, `after-store`, `before-claim`, `after-claim`, `before-record`.
+The first puts off CALLS calls at once, writes their tokens down and ends by SIGKILL. The second answers them
+all at once, in another order, runs what may run, tells what it cost, and prints an outcome for each, as JSON.
+DIES is the place at which either is killed: `before-store`, `after-store`, `before-claim`, `after-claim`,
+`before-record`.
 """
 
 import asyncio

@@ -12,7 +12,8 @@ from toolgate_bus.errors import ConfigError
 from toolgate_bus.facts import record
 from toolgate_bus.protocol.events import AskUser, Continue, Deny, Modify
 from toolgate_bus.ruling.counterfactual import ProposedCall
-from toolgate_orchestrator.gate.capabilities import ALL, find_missing
+from toolgate_orchestrator.gate.capabilities import ALL
+from toolgate_orchestrator.gate.inability import find_missing
 
 pytestmark = pytest.mark.pure
 

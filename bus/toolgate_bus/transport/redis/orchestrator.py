@@ -212,6 +212,11 @@ class RedisOrchestratorBus(OrchestratorBus):
 
     @property
     @override
+    def has_open_facts(self) -> bool:
+        return self._outbox.has_open_facts
+
+    @property
+    @override
     def store(self) -> RedisStore:
         return self._store
 
