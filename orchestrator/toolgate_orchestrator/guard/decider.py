@@ -1,5 +1,6 @@
 """One decision, in the gate's own event loop: what is asked of the gate, and the ruling that comes of it."""
 
+from itertools import count
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from toolgate_bus.errors import TurnStop
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from toolgate_orchestrator.gate.gate import Ask, Gate
     from toolgate_orchestrator.gate.ruling import OnHold
 
+_numbers: Final = count(1)
 NO_TOOL: Final = f"names that begin with {LLM} are of requests to the LLM, not of tools"
 
 
@@ -52,21 +54,22 @@ class Decider:
         if (stopped := self._find_stop(call, at)) is not None:
             return stopped
         gate = await self._reports.home.open()
-        presences = self._reports.presences
-        presences.start_decision(at, call.id, call.tool)
-        allowed = False
-        ruling: Ruling | None = None
+        presences, key = self._reports.presences, call.id or f"call-{next(_numbers)}"
+        presences.start_decision(at, key, call.tool)
         try:
             wanted = call.answer is not None or gate.wanted(call.tool)
             decision = await self._decide(gate, call, at, ask, on_hold) if wanted else None
-            ruling = Ruling(call, at, self._reports, decision, self._template)
-            allowed = ruling.allowed
-        finally:
-            tool, arguments = (ruling.tool, ruling.arguments) if ruling is not None else (call.tool, {})
-            presences.end_decision(at, call.id, tool, arguments, allowed=allowed)
-        if allowed and (stopped := self._find_stop(call, at, ruling)) is not None:
+            ruling = Ruling(call, at, self._reports, decision, self._template, key=key)
+        except BaseException:
+            presences.end(at, key)
+            raise
+        if not ruling.allowed:
+            (presences.end if ruling.pending else presences.deny)(at, key)
+            return ruling
+        presences.run(at, key, ruling.tool, ruling.arguments)
+        if (stopped := self._find_stop(call, at, ruling)) is not None:
             return stopped
-        if allowed and ruling.id:
+        if ruling.id:
             gate.note(TOOL_SELECTED, _describe_selection(ruling))
         return ruling
 

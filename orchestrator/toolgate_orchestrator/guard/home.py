@@ -29,6 +29,8 @@ _log = get_logger("toolgate.guard")
 _left_behind: list["Home"] = []
 """Of the process that this one was forked from: their sockets are that one's, so nothing may close them."""
 
+_TOO_LATE: Final = "what was reported after its guard was closed is not kept"
+
 Act = Callable[["Gate"], object]
 """Something to be done with the gate; must not block."""
 
@@ -43,6 +45,7 @@ class Home:
         self._early: list[Act] = []
         self._thread: threading.Thread | None = None
         self._running: set[asyncio.Task[Any]] = set()
+        self._is_over = False
 
     @classmethod
     def open_thread(cls, config: "ToolgateConfig") -> "Home":
@@ -67,7 +70,8 @@ class Home:
                 task.cancel()
             self.loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
             self.loop.run_until_complete(self.loop.shutdown_asyncgens())
-            self.loop.run_until_complete(self.loop.shutdown_default_executor())
+            with contextlib.suppress(RuntimeError):  # at the end of the program no thread starts any more
+                self.loop.run_until_complete(self.loop.shutdown_default_executor())
             self.loop.close()
 
     # ------------------------------------------------------------------ who is where
@@ -131,12 +135,16 @@ class Home:
         if self.is_foreign:
             _log.warning("what another process asked about is not reported from this one")
             return
-        with contextlib.suppress(RuntimeError):  # it was closed meanwhile
+        try:
             self.loop.call_soon_threadsafe(self._do, act)
+        except RuntimeError:
+            _log.warning(_TOO_LATE)
 
     def _do(self, act: Act) -> None:
         if self._gate is not None:
             _do(self._gate, act)
+        elif self._is_over:
+            _log.warning(_TOO_LATE)
         elif len(self._early) < MAX_EARLY:
             self._early.append(act)
             if self._opening is None:
@@ -178,6 +186,7 @@ class Home:
         if self._opening is not None:
             with contextlib.suppress(Exception):
                 await asyncio.shield(self._opening)
+        self._is_over = True
         gate, self._gate, self._opening = self._gate, None, None
         if gate is not None:
             await gate.aclose()

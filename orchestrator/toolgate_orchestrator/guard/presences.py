@@ -81,13 +81,20 @@ class Presences:
         if (seen := self._seen.get(at.session)) is not None:
             seen.presence.start_decision(call, tool)
 
-    def end_decision(self, at: At, call: str, tool: str, arguments: dict[str, Any], *, allowed: bool) -> None:
-        """It was."""
+    def deny(self, at: At, call: str) -> None:
+        """It may not run."""
         if (seen := self._seen.get(at.session)) is not None:
-            if allowed:
-                seen.presence.start_call(call, tool, arguments)
-            else:
-                seen.presence.count_denial(call)
+            seen.presence.count_denial(call)
+
+    def run(self, at: At, call: str, tool: str, arguments: dict[str, Any]) -> None:
+        """It is run, as this one."""
+        if (seen := self._seen.get(at.session)) is not None:
+            seen.presence.start_call(call, tool, arguments)
+
+    def end(self, at: At, call: str) -> None:
+        """It was withdrawn, waits for a person, or has ended."""
+        if (seen := self._seen.get(at.session)) is not None:
+            seen.presence.end_call(call)
 
     def note(self, at: At, fact: Mapping[str, Any], ended: str | None) -> None:
         """A fact of this session: what it cost, and that a call has ended."""

@@ -23,10 +23,10 @@ from toolgate_orchestrator.guard.reports import (
     micro_units,
     money_text,
 )
-from toolgate_orchestrator.turn.refusal import reason_of, refuse_request, refuse_tool
+from toolgate_orchestrator.turn.refusal import reason_of, refuse_request, refuse_tool, refuse_yet
 
 if TYPE_CHECKING:
-    from toolgate_bus.protocol.events import Decision
+    from toolgate_bus.protocol.events import AskUser, Decision
 
 _log = get_logger("toolgate.guard")
 
@@ -39,6 +39,7 @@ class Ruling:
 
     __slots__ = (
         "__weakref__",
+        "_key",
         "_open",
         "_reports",
         "_started",
@@ -49,6 +50,7 @@ class Ruling:
         "id",
         "notice",
         "outcome",
+        "prompt",
         "reason",
         "refusal",
         "token",
@@ -63,9 +65,12 @@ class Ruling:
         decision: "Decision | None",
         template: str = "",
         reason: str = "",
+        key: str = "",
     ) -> None:
-        """`decision` None: nobody was asked, and the call runs, unless there is a `reason` why it must
-        not."""
+        """`decision` None: nobody was asked, and the call runs, unless there is a `reason` why it must not.
+
+        `key` is the call as operators see it.
+        """
         self.call, self.at, self._reports, self.decision = call, at, reports, decision
         self.outcome: Literal["continue", "modify", "deny", "ask"] = "deny" if reason else "continue"
         """`ask`: a person's answer is to come (`token`)."""
@@ -77,17 +82,19 @@ class Ruling:
         """Of the decision; empty where nobody was asked."""
         self.token: str = ""
         """By which a person's answer to an open question goes on with this decision."""
+        self.prompt: AskUser | None = None
+        """What the person is to be asked; `tool` and `arguments` are what would run."""
         self.reason: str | None = reason or None
         """Why it may not run, or why it was replaced."""
         if decision is not None:
             self.id, self.reason = decision.id, decision.reason
             self.outcome = decision.outcome if decision.outcome != "cancelled" else "deny"
-            self.token = getattr(decision, "token", "") or ""
+            self.token = getattr(decision, "token", "")
+            self.prompt = getattr(decision, "prompt", None)
             self.tool, self.arguments = decision.tool_name, decision.tool_input
         self._started = time.monotonic()
-        refuse = refuse_request if call.tool == LLM_REQUEST else refuse_tool
-        why = reason if decision is None else reason_of(decision)
-        self.refusal: str = "" if self.allowed else refuse(why)
+        self._key = key
+        self.refusal: str = "" if self.allowed else self._refuse()
         """The sentence for the LLM where it may not run."""
         self.notice: str = notice_of(template, call.tool, self.tool, self.reason) if self.replaced else ""
         """The sentence for the LLM where another call runs, if the guard is to give one."""
@@ -156,7 +163,7 @@ class Ruling:
     def release(self) -> None:
         """It did not run: what was reserved for it is given back."""
         if self._take():
-            self._reports.tell(TOOL_UNUSED, self.at, self.fact, self.call.id)
+            self._reports.tell(TOOL_UNUSED, self.at, self.fact, self._key)
 
     def with_notice(self, result: Any) -> Any:
         """A result as the LLM is told it: with `notice` above it, where that is a text."""
@@ -174,13 +181,20 @@ class Ruling:
             self.release()
 
     def __del__(self) -> None:
-        if getattr(self, "_open", None) and self._take():
+        # (A forked process has its parent's rulings, too.)
+        if getattr(self, "_open", None) and not self._reports.home.is_foreign and self._take():
             _log.warning("nobody told what became of a call", tool=self.fact["tool"], decision=self.id)
             event = PROVIDER_ERROR if self.call.tool == LLM_REQUEST else TOOL_ERROR
             self._tell(event, {"error": UNREPORTED})
 
     def __repr__(self) -> str:
         return f"<Ruling {self.outcome} {self.tool!r} {self.id[:8]}>"
+
+    def _refuse(self) -> str:
+        if self.pending:
+            return refuse_yet()
+        why = reason_of(self.decision) if self.decision is not None else self.reason or ""
+        return refuse_request(why) if self.call.tool == LLM_REQUEST else refuse_tool(why)
 
     def _take(self) -> bool:
         try:
@@ -190,7 +204,7 @@ class Ruling:
 
     def _tell(self, event: str, told: dict[str, Any]) -> None:
         seconds = {"seconds": time.monotonic() - self._started}
-        self._reports.tell(event, self.at, {**self.fact, **seconds, **told}, self.call.id)
+        self._reports.tell(event, self.at, {**self.fact, **seconds, **told}, self._key)
 
     def _tell_success(self, result: Any, cost: Cost | None) -> None:
         told = self._reports.success(result, cost)

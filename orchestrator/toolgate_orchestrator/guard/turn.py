@@ -92,11 +92,6 @@ class AgentTurn:
 
     def _cancel(self) -> None:
         task = self._task
-        if (
-            task is not None
-            and not task.done()
-            and not self._cancelled
-            and task is not asyncio.current_task()
-        ):
+        if task is not None and not task.done() and not self._cancelled:
             self._cancelled = True
             task.cancel()

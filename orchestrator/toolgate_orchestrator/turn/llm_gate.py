@@ -30,6 +30,7 @@ from toolgate_orchestrator.turn.facts import TOOL_UNUSED, Note
 from toolgate_orchestrator.turn.hold_reports import HoldReporter
 from toolgate_orchestrator.turn.hook_dispatch import Hooks
 from toolgate_orchestrator.turn.jsonable import jsonable
+from toolgate_orchestrator.turn.refusal import reason_of, refuse_request
 from toolgate_orchestrator.turn.request_budget import CHARACTERS_PER_TOKEN, estimate_tokens
 from toolgate_orchestrator.turn.session_tree import SessionPath
 
@@ -44,9 +45,7 @@ class LlmDenial(Exception):  # noqa: N818 - control flow inside the turn engine,
     """A scheduler, or a person, said no to a request; the text is fit for the user."""
 
     def __init__(self, decision: Decision) -> None:
-        super().__init__(
-            f"The language model was not asked: {decision.reason or f'no reason was given ({decision.why})'}"
-        )
+        super().__init__(refuse_request(reason_of(decision)))
         self.decision = decision
 
 

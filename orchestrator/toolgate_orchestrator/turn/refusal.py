@@ -16,6 +16,11 @@ def refuse_tool(reason: str) -> str:
     return f"The tool call was denied: {reason}"
 
 
+def refuse_yet() -> str:
+    """The result, for now, of a tool call that a person is still to answer for."""
+    return "The tool call was not run yet: a person is asked about it."
+
+
 def refuse_request(reason: str) -> str:
     """The answer in place of a language model's that could not be asked."""
     return f"The language model was not asked: {reason}"

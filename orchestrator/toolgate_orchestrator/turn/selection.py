@@ -29,6 +29,7 @@ from toolgate_orchestrator.turn.hold_reports import TOOL_HELD, HoldReporter
 from toolgate_orchestrator.turn.hook_dispatch import Hooks
 from toolgate_orchestrator.turn.hook_scheduler import TOOL_SELECTING, HookScheduler
 from toolgate_orchestrator.turn.messages import ToolCall, schema_of
+from toolgate_orchestrator.turn.refusal import reason_of
 from toolgate_orchestrator.turn.session_tree import SessionPath, agents_of, place_of
 from toolgate_orchestrator.turn.tool_call import CallRefusal
 
@@ -84,7 +85,7 @@ class Selection:
             await self._report_selection(call, call, None)
             return call
         if not decision.allowed:
-            return CallRefusal(decision.reason or f"no reason was given ({decision.why})", call, decision)
+            return CallRefusal(reason_of(decision), call, decision)
         chosen = replace(
             call,
             name=decision.tool_name,

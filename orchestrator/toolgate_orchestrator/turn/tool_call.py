@@ -28,6 +28,7 @@ from toolgate_orchestrator.turn.foreign_code import name_of, theirs, words_of
 from toolgate_orchestrator.turn.hook_dispatch import Hooks
 from toolgate_orchestrator.turn.jsonable import find_change, jsonable
 from toolgate_orchestrator.turn.messages import ToolCall
+from toolgate_orchestrator.turn.refusal import refuse_tool
 from toolgate_orchestrator.turn.running_tool import show_running
 from toolgate_orchestrator.turn.tool_output import (
     as_tool_result,
@@ -54,7 +55,7 @@ class CallRefusal:
     """What was ruled, where it was ruled on."""
 
     def __str__(self) -> str:
-        return f"The tool call was denied: {self.reason}"
+        return refuse_tool(self.reason)
 
 
 class ToolOutcome(NamedTuple):
