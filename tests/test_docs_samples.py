@@ -11,7 +11,7 @@ from documents import ROOT, commands_in, output_in, outputs_in, page, sample
 pytestmark = pytest.mark.acceptance
 READY = ("rules on", "watches (shadow)")
 FIRST_SCHEDULER = "Your own scheduler, in a dozen lines"
-START, REHEARSE = page("start"), page("rehearse")
+START, REHEARSE, GUARD = page("start"), page("rehearse"), page("guard")
 
 
 class Reader:
@@ -72,6 +72,14 @@ async def test_the_gate_example_is_ruled_on_by_that_scheduler(reader: Reader) ->
     reader.writes("my_scheduler.py", "ask.py")
     await reader.starts(commands_in(FIRST_SCHEDULER)[0])
     assert reader.runs("python", "ask.py").stdout == output_in("Ask from any asyncio program")
+
+
+async def test_the_function_of_the_guards_page_is_ruled_on_by_that_scheduler(reader: Reader) -> None:
+    reader.writes("my_scheduler.py", "guarded.py")
+    await reader.starts(commands_in(FIRST_SCHEDULER)[0])
+    title = "In a dozen lines"
+    ended = [reader.runs(*command).stdout for command in commands_in(title, GUARD)]
+    assert ended == outputs_in(title, GUARD)
 
 
 async def test_the_first_plan_is_ruled_on_by_its_rules_and_denied_without_them(reader: Reader) -> None:

@@ -122,7 +122,7 @@ _FAILURE: Final[Mapping[str, Check]] = dict.fromkeys(("signal", "retry_after"), 
 """Told by whoever runs a tool, perhaps as it stood in a header: who uses it takes nothing for granted."""
 _CALL: Final[Mapping[str, Check]] = {
     **_WHOSE,
-    **dict.fromkeys(("tool_name", "original_tool", "source", "error"), str),
+    **dict.fromkeys(("tool_name", "original_tool", "source", "error", "digest"), str),
     "success": bool,
     "cost": is_amount,
     "grants": _grants,
