@@ -76,7 +76,7 @@ def test_a_handoff_without_lineage_begins_anew_below_those_above_it():
 # ---------------------------------------------------------------------- what is told
 
 
-class Hostile(dict):  # noqa: FURB189 - it is to pass for a dict
+class Hostile(dict):
     """Says of itself what it likes."""
 
     def items(self):

@@ -1,0 +1,307 @@
+"""A guard from wherever it is called: what is ruled, who is asked, what is reported; on a real server."""
+
+import asyncio
+import contextvars
+import threading
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from decimal import Decimal
+
+import pytest
+from toolgate_bus.facts.reader import FactsReader
+from toolgate_bus.transport.redis.connection import RedisCommands
+from toolgate_orchestrator import Call, CallDenial, Guard
+
+pytestmark = [pytest.mark.acceptance]
+
+TOOLS = {"bash": {"type": "object"}, "search": {"type": "object"}}
+DENY = {"rules": {"alpha": {"action": "deny", "reason": "not here"}}}
+SWAP = {"rules": {"beta": {"action": "modify", "tool": "search", "arguments": {"q": 1}, "reason": "safer"}}}
+ASK = {"rules": {"alpha": {"action": "ask_user", "prompt": "Sure?"}}}
+HANG = {"rules": {"alpha": {"do": "hang"}}}
+ENDS = ("tool:post", "tool:error", "tool:unused")
+
+
+class Interrupt(Exception):  # noqa: N818 - as such things are called
+    """What a framework raises to leave, and resume later."""
+
+
+@pytest.fixture
+def guard_on(crew):
+    """`guard_on(agent, …)`: a guard on the crew's bus, which ends with the test."""
+    made = []
+
+    def make(agent, **fields):
+        defaults = {"required": ["alpha", "beta"], "patience_ms": 20_000}
+        made.append(Guard(agent=agent, redis=crew.url, namespace=crew.namespace, **defaults | fields))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+
+
+@pytest.fixture
+def told(crew):
+    """`await told("agent")`: the facts of one agent, but for decisions where `only` names others."""
+
+    async def read(agent, *only):
+        commands = RedisCommands(crew.url, "test-guard")
+        facts = await FactsReader(commands, crew.namespace).read_all()
+        await commands.aclose()
+        return [one for one in facts if one.get("agent") == agent and (not only or one["event"] in only)]
+
+    return read
+
+
+def execute(tool, arguments):
+    return f"{tool} ran"
+
+
+def refuse(ruling):
+    return ruling.refusal
+
+
+# ---------------------------------------------------------------------- what is ruled
+
+
+async def test_a_call_runs_is_replaced_or_refused_and_each_end_is_told_once(guard_on, told):
+    guard = guard_on("trio-of-ends", notice=True, cost=lambda result: Decimal("0.25"))
+    at = guard.at("s-ends")
+    run = [
+        await guard.run(Call("bash", rules, TOOLS, at), execute, denied=refuse) for rules in ({}, SWAP, DENY)
+    ]
+    assert run == [
+        "bash ran",
+        "Note: search ran in place of bash (safer).\nsearch ran",
+        "The tool call was denied: not here",
+    ]
+    assert await guard.flush()
+    ends = await told("trio-of-ends", *ENDS)
+    assert [(one["event"], one["tool"], one["cost"]) for one in ends] == [
+        ("tool:post", "bash", 250_000),
+        ("tool:post", "search", 250_000),
+    ]
+    assert ends[0]["digest"] != ends[1]["digest"]
+    assert {one["session"] for one in ends} == {"s-ends"}
+
+
+async def test_what_a_tool_raises_is_reported_by_its_type_and_raised_or_handed_on(guard_on, told):
+    guard = guard_on("raisers")
+
+    class Busy(Exception):  # noqa: N818 - a tool's own
+        status_code = 429
+
+    def fail(tool, arguments):
+        raise Busy("a secret")
+
+    call = Call("bash", {}, TOOLS)
+    with pytest.raises(Busy):
+        await guard.run(call, fail, denied=refuse)
+    handed = await guard.run(call, fail, denied=refuse, failed=lambda error, ruling: type(error).__name__)
+    assert handed == "Busy"
+    await guard.flush()
+    ends = await told("raisers", *ENDS)
+    assert [(one["event"], one["error"], one["signal"]) for one in ends] == [
+        ("tool:error", "Busy", "429")
+    ] * 2
+    assert "secret" not in str(ends)
+
+
+async def test_a_ruling_is_reported_once_by_whichever_word_comes_first(guard_on, told):
+    guard = guard_on("once")
+    ruling = await guard.rule(Call("bash", {}, TOOLS))
+    with ruling:
+        ruling.succeed("done", cost="0.5")
+        ruling.fail("too late")
+    ruling.release()
+    with await guard.rule(Call("bash", {}, TOOLS)):
+        pass
+    with pytest.raises(ZeroDivisionError), await guard.rule(Call("bash", {}, TOOLS)):
+        raise ZeroDivisionError
+    await guard.flush()
+    ends = await told("once", *ENDS)
+    assert [one["event"] for one in ends] == ["tool:post", "tool:unused", "tool:error"]
+    assert Counter(one["decision_id"] for one in ends).most_common(1)[0][1] == 1
+
+
+async def test_a_ruling_that_is_forgotten_is_logged_and_its_call_is_over(guard_on, told, caplog):
+    guard = guard_on("forgetful")
+    ruling = await guard.rule(Call("bash", {}, TOOLS))
+    del ruling
+    await guard.flush()
+    (end,) = await told("forgetful", *ENDS)
+    assert (end["event"], end["error"]) == ("tool:error", "Unreported")
+    assert "nobody told what became of a call" in caplog.text
+
+
+async def test_a_name_that_only_requests_to_an_llm_have_is_no_tools(guard_on):
+    guard = guard_on("pretender")
+    ruling = await guard.rule(Call("llm:request", {}, ["llm:request"]))
+    assert (ruling.allowed, ruling.id) == (False, "")
+    assert "names that begin with llm:" in ruling.refusal
+
+
+async def test_a_request_to_an_llm_is_a_call_whose_end_is_its_usage(guard_on, told):
+    guard = guard_on("thinker")
+    ruling = await guard.rule_request("openai", "large", input_tokens=10, models={"openai": "large"})
+    assert ruling.allowed
+    assert ruling.arguments["provider"] == "openai"
+    guard.usage(provider="openai", model="large", output_tokens=3, cost_usd="0.000001", ruling=ruling)
+    assert ruling.is_reported
+    guard.usage(provider="openai", cost_usd=Decimal("0.5"))
+    await guard.flush()
+    usages = await told("thinker", "usage")
+    assert [one["cost_usd"] for one in usages] == ["0.000001", "0.5"]
+    assert all(one["labels"] == {} for one in usages)
+
+
+# ---------------------------------------------------------------------- from wherever
+
+
+def test_many_threads_and_loops_at_once_have_one_gate_and_each_its_own_ruling(guard_on):
+    guard = guard_on("crowd")
+
+    def by_thread(number):
+        rules = DENY if number % 3 == 0 else {}
+        return guard.run_sync(Call("bash", rules, TOOLS), lambda *_: number, denied=lambda _: "no")
+
+    async def by_loop(numbers):
+        async def one(number):
+            rules = DENY if number % 3 == 0 else {}
+            return await guard.run(Call("bash", rules, TOOLS), lambda *_: number, denied=lambda _: "no")
+
+        return await asyncio.gather(*map(one, numbers))
+
+    with ThreadPoolExecutor(8) as pool:
+        loops = [pool.submit(asyncio.run, by_loop(range(20 * n, 20 * n + 20))) for n in range(2)]
+        threads = list(pool.map(by_thread, range(40)))
+        found = [one for loop in loops for one in loop.result()]
+    expected = ["no" if number % 3 == 0 else number for number in range(40)]
+    assert threads == found == expected
+    assert sum(thread.name == "toolgate-guard" for thread in threading.enumerate()) >= 1
+
+
+async def test_a_guard_that_is_lent_a_loop_has_no_thread_and_says_what_would_block(guard_on, crew):
+    before = {thread for thread in threading.enumerate() if thread.name == "toolgate-guard"}
+    async with guard_on("lodger") as guard:
+        ruling = await guard.rule(Call("bash", DENY, TOOLS))
+        assert not ruling.allowed
+        with pytest.raises(Exception, match="await guard"):
+            guard.rule_sync(Call("bash", {}, TOOLS))
+        call = Call("bash", {}, TOOLS)
+        assert await asyncio.to_thread(guard.run_sync, call, execute, denied=refuse) == "bash ran"
+        after = {thread for thread in threading.enumerate() if thread.name == "toolgate-guard"}
+        assert after <= before
+
+
+async def test_who_gives_up_withdraws_the_question_and_holds_nothing(guard_on, told, wait_until):
+    guard = guard_on("impatient")
+    asking = asyncio.create_task(guard.rule(Call("bash", HANG, TOOLS)))
+    gate = await wait_until(lambda: guard._home and guard._home.gate)
+    await wait_until(lambda: gate._client.table.open)
+    asking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+    await wait_until(lambda: not gate._client.table.open)
+    await guard.flush()
+    (decision,) = await told("impatient")
+    assert decision["outcome"] == "cancelled"
+
+
+def test_functions_are_each_others_replacement_and_a_denied_one_raises_what_the_llm_is_told(guard_on):
+    guard = guard_on("decorator")
+
+    @guard.tool
+    def bash(rules: dict):
+        return "bash"
+
+    @guard.tool(name="search", denied=lambda ruling: None)
+    async def look(q: int = 0, rules: dict | None = None):
+        return f"search {q}"
+
+    assert bash({}) == "bash"
+    assert bash(SWAP["rules"]) == "search 1"
+    assert asyncio.run(look(q=4)) == "search 4"
+    assert asyncio.run(look(rules=DENY["rules"])) is None
+    with pytest.raises(CallDenial, match="not here"):
+        bash(rules=DENY["rules"])
+
+
+# ---------------------------------------------------------------------- people
+
+
+MARK = contextvars.ContextVar("mark", default="")
+
+
+async def test_a_person_is_asked_in_the_task_that_made_the_call_with_all_that_it_has_at_hand(guard_on):
+    seen = []
+
+    async def ask(asked, call):
+        seen.append((asked.prompt, call.tool_name, MARK.get(), asyncio.current_task()))
+        return MARK.get() == "ann"
+
+    guard = guard_on("asker", ask=ask)
+
+    async def one(name):
+        MARK.set(name)
+        ruling = await guard.rule(Call("bash", ASK, TOOLS))
+        with ruling:
+            return ruling.allowed, asyncio.current_task()
+
+    (ann, hers), (bob, his) = await asyncio.gather(one("ann"), one("bob"))
+    assert (ann, bob) == (True, False)
+    assert {entry[2:] for entry in seen} == {("ann", hers), ("bob", his)}
+    assert {entry[:2] for entry in seen} == {("Sure?", "bash")}
+
+
+def test_a_plain_function_asks_in_the_thread_that_made_the_call(guard_on):
+    asked_in = []
+    guard = guard_on("asker-sync", ask=lambda asked, call: asked_in.append(threading.get_ident()) or "refuse")
+    ruling = guard.rule_sync(Call("bash", ASK, TOOLS))
+    assert not ruling.allowed
+    assert asked_in == [threading.get_ident()]
+
+
+def test_whoever_is_asked_by_an_async_function_from_a_thread_is_asked_all_the_same(guard_on):
+    async def ask(asked, call):
+        await asyncio.sleep(0)
+        return "allow"
+
+    with guard_on("asker-mixed", ask=ask).rule_sync(Call("bash", ASK, TOOLS)) as ruling:
+        assert ruling.allowed
+
+
+@pytest.mark.parametrize("lent", [False, True])
+@pytest.mark.parametrize("kind", [Interrupt, KeyboardInterrupt])
+async def test_what_a_framework_raises_to_leave_passes_through_and_the_question_is_withdrawn(
+    guard_on, told, lent, kind
+):
+    def ask(asked, call):
+        raise kind
+
+    name = f"leaver-{lent}-{kind.__name__}"
+    guard = guard_on(name, ask=ask, passes=(Interrupt, KeyboardInterrupt))
+    if lent:
+        await guard.__aenter__()
+    with pytest.raises(kind):
+        await guard.rule(Call("bash", ASK, TOOLS))
+    assert asyncio.current_task().cancelling() == 0
+    with await guard.rule(Call("bash", {}, TOOLS)) as ruling:
+        assert ruling.allowed
+    for _ in range(500):
+        await guard.flush()
+        facts = await told(name, "decision")
+        if len(facts) == 2:
+            break
+        await asyncio.sleep(0.01)
+    assert sorted(fact["outcome"] for fact in facts) == ["cancelled", "continue"]
+    await guard.aclose()
+
+
+async def test_what_else_the_asking_raises_is_nobody_to_ask(guard_on):
+    def ask(asked, call):
+        raise ValueError
+
+    ruling = await guard_on("broken-asker", ask=ask).rule(Call("bash", ASK, TOOLS))
+    assert "there is nobody to ask" in ruling.refusal
