@@ -1,4 +1,4 @@
-"""One guard serves whatever program: threads, several event loops, trio. Each call is ruled on and reported."""
+"""One guard serves any program: threads, several event loops, trio. Each call is ruled on and reported."""
 
 import asyncio
 import json

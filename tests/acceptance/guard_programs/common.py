@@ -1,4 +1,4 @@
-"""What these programs share: their guard, what they call, what they say at their end. None closes its guard."""
+"""What these programs share: a guard, what they call, what they say at their end. None closes its guard."""
 
 import json
 import os

@@ -1,0 +1,64 @@
+"""Mutations of what a guard promises: calls are ruled on and reported once, nested agents may do no more."""
+
+from mutation import BUS, ORCHESTRATOR, Mutant
+
+_GUARD = f"{ORCHESTRATOR}/guard"
+
+MUTANTS = (
+    Mutant(
+        "guard",
+        "who works for a denied agent has a lineage of its own",
+        f"{_GUARD}/place.py",
+        "(*above.names, agent),",
+        "(agent,),",
+        "test_guard_trees.py::test_what_is_denied_to_the_root_is_denied_three_deep_in_parallel_and_after_a_handoff",
+    ),
+    Mutant(
+        "guard",
+        "a tool that runs is no place to ask from",
+        f"{_GUARD}/places.py",
+        "runs = tool_place()",
+        "runs = None",
+        "test_guard_trees.py::test_in_threads_that_a_tool_starts_whoever_works_there_works_for_its_agent",
+    ),
+    Mutant(
+        "guard",
+        "a ruling is reported as often as somebody says so",
+        f"{_GUARD}/ruling.py",
+        "return self._open.pop()",
+        "return bool(self._open)",
+        "test_guard.py::test_a_ruling_is_reported_once_by_whichever_word_comes_first",
+    ),
+    Mutant(
+        "guard",
+        "who gives up leaves the question open",
+        f"{_GUARD}/exchange.py",
+        "            self._task.cancel()\n        elif",
+        "            pass\n        elif",
+        "test_guard.py::test_who_gives_up_withdraws_the_question_and_holds_nothing",
+    ),
+    Mutant(
+        "guard",
+        "what a framework raises to leave is nobody to ask",
+        f"{_GUARD}/exchange.py",
+        "            except passes:\n                raise",
+        "            except ():\n                raise",
+        "test_guard.py::test_what_a_framework_raises_to_leave_passes_through_and_the_question_is_withdrawn",
+    ),
+    Mutant(
+        "guard",
+        "a program that ends forgets what it reported",
+        f"{_GUARD}/life.py",
+        "self._end = weakref.finalize(self, home.close)",
+        "self._end = None",
+        "test_guard_programs.py::test_programs_of_every_kind_have_each_call_ruled_reported_and_settled_to_the_unit",
+    ),
+    Mutant(
+        "guard",
+        "lines of the library go to stdout",
+        f"{BUS}/telemetry/loggers.py",
+        "    return structlog.is_configured()",
+        "    return True",
+        "../bus/telemetry/test_plain_log.py",
+    ),
+)
