@@ -10,7 +10,7 @@ from decimal import Decimal
 import pytest
 from toolgate_bus.facts.reader import FactsReader
 from toolgate_bus.transport.redis.connection import RedisCommands
-from toolgate_orchestrator import Call, CallDenial, Guard
+from toolgate_orchestrator import Call, CallDenial, Guard, PersonAnswer
 
 pytestmark = [pytest.mark.acceptance]
 
@@ -24,6 +24,10 @@ ENDS = ("tool:post", "tool:error", "tool:unused")
 
 class Interrupt(Exception):  # noqa: N818 - as such things are called
     """What a framework raises to leave, and resume later."""
+
+
+class Leave(BaseException):
+    """The same, of a framework that lets no `except Exception` stop it."""
 
 
 @pytest.fixture
@@ -273,7 +277,7 @@ def test_whoever_is_asked_by_an_async_function_from_a_thread_is_asked_all_the_sa
 
 
 @pytest.mark.parametrize("lent", [False, True])
-@pytest.mark.parametrize("kind", [Interrupt, KeyboardInterrupt])
+@pytest.mark.parametrize("kind", [Interrupt, Leave])
 async def test_what_a_framework_raises_to_leave_passes_through_and_the_question_is_withdrawn(
     guard_on, told, lent, kind
 ):
@@ -281,7 +285,7 @@ async def test_what_a_framework_raises_to_leave_passes_through_and_the_question_
         raise kind
 
     name = f"leaver-{lent}-{kind.__name__}"
-    guard = guard_on(name, ask=ask, passes=(Interrupt, KeyboardInterrupt))
+    guard = guard_on(name, ask=ask, passes=(Interrupt,))
     if lent:
         await guard.__aenter__()
     with pytest.raises(kind):
@@ -305,3 +309,34 @@ async def test_what_else_the_asking_raises_is_nobody_to_ask(guard_on):
 
     ruling = await guard_on("broken-asker", ask=ask).rule(Call("bash", ASK, TOOLS))
     assert "there is nobody to ask" in ruling.refusal
+
+
+async def test_a_question_that_is_put_off_goes_on_in_another_guard_and_for_the_same_call_alone(
+    guard_on, told
+):
+    first, second = guard_on("deferrer", ask="defer"), guard_on("deferrer")
+    call = Call("bash", ASK, TOOLS, first.at("s-defer"), id="c-1")
+    waits = await first.rule(call)
+    assert (waits.pending, waits.allowed, waits.is_reported) == (True, False, True)
+    assert waits.prompt.prompt == "Sure?"
+    assert waits.refusal == "The tool call was not run yet: a person is asked about it."
+    await first.aclose()
+
+    answer = PersonAnswer(waits.token, "allow", by="ann")
+    assert not (await second.rule(call._replace(arguments={**ASK, "more": 1}, answer=answer))).allowed
+    with await second.rule(call._replace(answer=answer)) as ruling:
+        assert (ruling.allowed, ruling.id) == (True, waits.id)
+        ruling.succeed("done")
+    assert not (await second.rule(call._replace(answer=answer))).allowed
+    await second.flush()
+    (end,) = await told("deferrer", *ENDS)
+    assert (end["event"], end["decision_id"]) == ("tool:post", waits.id)
+
+
+async def test_what_a_caller_cannot_do_with_an_answer_is_a_denial(guard_on):
+    guard = guard_on("unable")
+    ruling = await guard.rule(Call("bash", SWAP, TOOLS, can={"arguments", "ask"}))
+    assert not ruling.allowed
+    assert "cannot be done here" in ruling.refusal
+    with await guard.rule(Call("bash", SWAP, TOOLS)) as ruling:
+        assert ruling.replaced

@@ -1,5 +1,6 @@
 """How a program asks a person, and what it may give as the answer."""
 
+import asyncio
 import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -13,6 +14,14 @@ if TYPE_CHECKING:
 AskHow = Callable[["AskUser", "ToolQuestion"], Any] | Literal["defer"] | None
 """Now: a function, async or not, that gives an `Answer` or a bool. Later: `defer`."""
 _ANSWERS: Final[tuple["Answer", ...]] = ("allow", "refuse", "expired", "no_approver")
+
+
+class AskExit(Exception):  # noqa: N818 - control flow of this room
+    """Who was to ask was left by what is no `Exception`: the question is withdrawn before that goes on."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__(type(error).__name__)
+        self.error = error
 
 
 def answer_of(said: Any) -> "Answer":
@@ -29,7 +38,12 @@ def as_gate_asks(how: AskHow) -> "Ask | Literal['defer'] | None":
     function = how
 
     async def ask(asked: "AskUser", call: "ToolQuestion") -> "Answer":
-        said = function(asked, call)
-        return answer_of(await said if inspect.isawaitable(said) else said)
+        try:
+            said = function(asked, call)
+            return answer_of(await said if inspect.isawaitable(said) else said)
+        except (Exception, asyncio.CancelledError, GeneratorExit):
+            raise
+        except BaseException as error:
+            raise AskExit(error) from error
 
     return ask

@@ -7,7 +7,7 @@ from toolgate_bus.errors import TurnStop
 from toolgate_bus.protocol.llm import LLM, names_llm
 
 from toolgate_orchestrator.gate.capabilities import ALL
-from toolgate_orchestrator.guard.answer import AskHow
+from toolgate_orchestrator.guard.answer import AskExit, AskHow
 from toolgate_orchestrator.guard.call import Call
 from toolgate_orchestrator.guard.exchange import Request
 from toolgate_orchestrator.guard.place import At
@@ -81,8 +81,7 @@ class Decider:
             beside["answer"] = call.answer
         if call.can is not ALL:
             beside["can"] = frozenset(call.can)
-        if self._passes:
-            beside["passes"] = self._passes
+        beside["passes"] = (*self._passes, AskExit)
         return await gate.decide(
             call.tool,
             call.arguments,

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, overload
 from toolgate_bus.errors import ConfigError, ToolgateError, TurnStop
 
 from toolgate_orchestrator.guard import tool_function
-from toolgate_orchestrator.guard.answer import AskHow, as_gate_asks
+from toolgate_orchestrator.guard.answer import AskExit, AskHow, as_gate_asks
 from toolgate_orchestrator.guard.call import Call
 from toolgate_orchestrator.guard.context import enter_tool
 from toolgate_orchestrator.guard.decider import Decider
@@ -202,6 +202,8 @@ class Guard(GuardLife, LlmRequests):
                 return await decider.rule(call, at, as_gate_asks(how), on_hold, is_request=is_request)
             request = decider.request(call, at, how, on_hold, is_request=is_request)
             return await exchange(reports.home, request, how, Ruling.release, self._passes)
+        except AskExit as left:
+            raise left.error from None
         except Exception as error:  # noqa: BLE001 - whatever fails here is ours, and lifts no ruling
             return self._rule_on_fault(call, at, error)
 
