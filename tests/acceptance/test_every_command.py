@@ -103,6 +103,7 @@ ONCE: Final[dict[str, tuple[tuple[str, ...], ...]]] = {
     "scheduler check": (("scheduler", "check", "policy", "--config", "\x1b[2Jnone"),),
     "scheduler new": (("scheduler", "new", "\x1b[2J"),),
     "init": (("init", "{directory}"),),
+    "mcp": (("mcp", "--config", "\x1b[2Jnone"),),
     "policy test": (("policy", "test", "\x1b[2Jnone", "\x9b"),),
     "scheduler try": (
         (

@@ -28,6 +28,7 @@ SUMMARIES = {
     "run": "Run an agent from a mount plan, ruled on by schedulers.",
     "chat": "Talk with an agent, ruled on by schedulers.",
     "replay": "Put recorded agent runs before schedulers.",
+    "mcp": "Put a gate in front of MCP servers.",
     "scheduler": "Run schedulers, list those alive, write a new one.",
     "policy": "Hold the rules of a policy to a file of cases.",
     "decisions": "Show what was decided, with every verdict.",
@@ -53,6 +54,8 @@ EXTRAS = {
     "uvicorn": "console",
     "opentelemetry": "otel",
     "httpx2": "notify",
+    "mcp": "mcp",
+    "mcp_types": "mcp",
     "stamina": "notify",
 }
 """Which extra brings a module that a command may miss."""

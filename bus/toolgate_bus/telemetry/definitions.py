@@ -200,6 +200,10 @@ GATE_FAULTS: Final = _counter(
     "(each denies), record, subscriber, span.",
     "part",
 )
+MCP_CHANGED_TOOLS: Final = _counter(
+    "mcp_changed_tools",
+    "Tools of servers behind `toolgate mcp` that say something else of themselves than when they were first seen.",
+)
 CONNECTED: Final = _gauge("bus_connected", "1 while the bus can be used.", "side")
 BAD_MESSAGES: Final = _counter(
     "bad_messages",
@@ -239,7 +243,7 @@ PROCESS: Final = (
     ),
     *(PAUSED_CALLS, PAUSED_AGENTS),
     *(WITHDRAWN, GATE_FAULTS, BUDGET_SETTLEMENTS, BUDGET_OVERRUNS, BUDGET_ORPHANS, SHORT_WRITES),
-    *(CONNECTED, BAD_MESSAGES, RECONNECTS, RECREATED, ROSTER_STRANGERS, LOOP_LAG),
+    *(MCP_CHANGED_TOOLS, CONNECTED, BAD_MESSAGES, RECONNECTS, RECREATED, ROSTER_STRANGERS, LOOP_LAG),
 )
 
 # ---------------------------------------------------------------------- the exporter only

@@ -21,7 +21,7 @@ from toolgate_orchestrator.commands.host.rulings import MAX_VALUE, call_text
 from toolgate_orchestrator.commands.host.terminal_approvals import TerminalApprovals
 from toolgate_orchestrator.commands.host.toolgate_command import run_toolgate
 from toolgate_orchestrator.gate.one_question import MAX_PROMPT
-from toolgate_orchestrator.turn.approvals import shown_call
+from toolgate_orchestrator.gate.shown_call import shown_call
 
 _MAX_WRITTEN: Final = 400
 ANSWERS: Final = {"Approve": "approve", "Deny": "deny"}

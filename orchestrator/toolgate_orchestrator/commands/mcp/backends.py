@@ -1,0 +1,224 @@
+"""The servers behind one client's session: one of them passed through as it is, or several put together.
+
+Several are told apart by the prefixes of their tools and prompts; resources are asked of whoever listed them, else of
+each in turn. Lists come whole. What cannot be put together (subscriptions of the newer era, tasks) is refused.
+"""
+
+from collections.abc import Mapping, Sequence
+from itertools import islice
+from typing import Any, Final
+
+from toolgate_bus.telemetry.loggers import get_logger
+from toolgate_bus.telemetry.printable import shorten, visible
+
+from toolgate_orchestrator.commands.mcp import sdk
+from toolgate_orchestrator.commands.mcp.messages import (
+    DISCOVER,
+    INITIALIZE,
+    LIST,
+    Message,
+    Params,
+    envelope_of,
+    version_of,
+)
+from toolgate_orchestrator.commands.mcp.upstream import Upstream
+
+MAX_PAGES: Final = 1_000
+"""Pages of one list."""
+MAX_LISTED: Final = 20_000
+"""Entries of one list of one server."""
+LISTS: Final[Mapping[str, tuple[str, str]]] = {
+    LIST: ("tools", "tools"),
+    "prompts/list": ("prompts", "prompts"),
+    "resources/list": ("resources", "resources"),
+    "resources/templates/list": ("resourceTemplates", "resources"),
+}
+"""By method: the key of the entries, and the capability of who has such a list."""
+_BY_URI: Final = ("resources/read", "resources/subscribe", "resources/unsubscribe")
+_log = get_logger("toolgate.mcp")
+
+
+class Backends:
+    """All servers of a session."""
+
+    def __init__(self, servers: Sequence[Upstream]) -> None:
+        self.servers = servers
+        self.is_plain = len(servers) == 1 and not servers[0].prefix
+        """Whether everything passes as it is."""
+        self._resources: dict[str, Upstream] = {}
+
+    def server(self, name: str) -> Upstream | None:
+        """The server of this name, if it is there."""
+        return next((one for one in self.servers if one.name == name and not one.closed.is_set()), None)
+
+    async def request(self, exchange: sdk.Exchange | None, method: str, params: Params) -> Message:
+        """Any request but a call of a tool; raises MCPError."""
+        if self.is_plain:
+            return await self.servers[0].request(exchange, method, params)
+        if method in (INITIALIZE, DISCOVER):
+            return await self._open(exchange, method, params)
+        if method in LISTS:
+            return await self._list(method, params)
+        return await self._ask(exchange, method, params)
+
+    async def notify(self, method: str, params: Params) -> None:
+        """A notification of the client, for all."""
+        for server in self._alive():
+            await server.notify(method, params)
+
+    def split_name(self, name: str) -> tuple[Upstream, str] | None:
+        """The server of a tool or prompt, and its name there."""
+        for server in self._alive():
+            if name.startswith(server.prefix):
+                return server, name.removeprefix(server.prefix)
+        return None
+
+    def _alive(self) -> list[Upstream]:
+        return [one for one in self.servers if not one.closed.is_set()]
+
+    # ------------------------------------------------------------ put together
+
+    async def _open(self, exchange: sdk.Exchange | None, method: str, params: Params) -> Message:
+        """The first answer of all servers; who does not answer is left out, in the older era."""
+        found: list[Message] = []
+        failed: sdk.MCPError | None = None
+        for server in self._alive():
+            try:
+                found.append(await server.request(exchange, method, params))
+            except sdk.MCPError as error:
+                failed = error
+                if method == DISCOVER:
+                    raise sdk.MCPError(sdk.METHOD_NOT_FOUND, "not all servers here speak this revision") from None
+                said = shorten(visible(error.message), 500)
+                _log.error("a server cannot be used and is left out", server=server.name, error=said)
+                server.closed.set()
+        if not found:
+            raise failed or sdk.MCPError(sdk.INTERNAL_ERROR, "no server is there")
+        return _merge(found, method)
+
+    async def _list(self, method: str, params: Params) -> Message:
+        key, _ = LISTS[method]
+        entries: list[Any] = []
+        answers: list[Message] = []
+        for server in self._alive():
+            listed, answer = await self.list_all(server, method, params)
+            entries += [self._offer(server, key, entry) for entry in listed]
+            answers += [answer] if answer is not None else []
+        result: Message = {key: entries}
+        if version_of(params):
+            result |= {"resultType": "complete", "ttlMs": min((_whole(one.get("ttlMs")) for one in answers), default=0)}
+            public = answers and all(one.get("cacheScope") == "public" for one in answers)
+            result["cacheScope"] = "public" if public else "private"
+        return result
+
+    def _offer(self, server: Upstream, key: str, entry: Any) -> Any:
+        """An entry as the client sees it."""
+        if not isinstance(entry, Mapping):
+            return entry
+        if key in ("tools", "prompts") and isinstance(entry.get("name"), str):
+            return {**entry, "name": server.prefix + entry["name"]}
+        if key == "resources" and isinstance(entry.get("uri"), str) and len(self._resources) < MAX_LISTED:
+            self._resources.setdefault(entry["uri"], server)
+        return entry
+
+    async def list_all(self, server: Upstream, method: str, params: Params) -> tuple[list[Any], Message | None]:
+        """All pages of a server's list, and its first answer; raises MCPError for one that does not end."""
+        key, capability = LISTS[method]
+        if server.capabilities is not None and capability not in server.capabilities:
+            return [], None
+        entries: list[Any] = []
+        asked, first = envelope_of(params), None
+        for _ in range(MAX_PAGES):
+            try:
+                answer = await server.request(None, method, asked)
+            except sdk.MCPError as error:
+                if error.code == sdk.METHOD_NOT_FOUND and first is None:
+                    return [], None
+                raise
+            first = first or answer
+            page = answer.get(key)
+            entries += islice(page, MAX_LISTED + 1) if isinstance(page, list) else []
+            cursor = answer.get("nextCursor")
+            if len(entries) > MAX_LISTED:
+                break
+            if not isinstance(cursor, str):
+                return entries, first
+            asked = {**envelope_of(params), "cursor": cursor}
+        raise sdk.MCPError(sdk.INTERNAL_ERROR, f"the MCP server {server.name} lists more {capability} than the proxy takes")
+
+    async def _ask(self, exchange: sdk.Exchange | None, method: str, params: Params) -> Message:
+        """A request for one server of several, or for all."""
+        given = params or {}
+        if method == "ping":
+            return {}
+        if method == "logging/setLevel":
+            for server in self._alive():
+                if "logging" in (server.capabilities or ()):
+                    await server.request(None, method, params)
+            return {}
+        ref = given.get("ref")
+        if method == "prompts/get" or (isinstance(ref, Mapping) and ref.get("type") == "ref/prompt"):
+            return await self._ask_by_name(exchange, method, given)
+        if method in _BY_URI or (method == "completion/complete" and isinstance(ref, Mapping)):
+            uri = given.get("uri") if method in _BY_URI else None
+            return await self._ask_each(exchange, method, given, self._resources.get(uri) if isinstance(uri, str) else None)
+        raise sdk.MCPError(sdk.METHOD_NOT_FOUND, f"{shorten(visible(method), 100)} is not for several servers at once")
+
+    async def _ask_by_name(self, exchange: sdk.Exchange | None, method: str, given: Mapping[str, Any]) -> Message:
+        ref = given.get("ref")
+        holder = given if method == "prompts/get" else ref if isinstance(ref, Mapping) else {}
+        name = holder.get("name")
+        found = self.split_name(name) if isinstance(name, str) else None
+        if found is None:
+            raise sdk.MCPError(sdk.INVALID_PARAMS, "there is no prompt of this name")
+        server, own = found
+        asked = {**given, "name": own} if holder is given else {**given, "ref": {**holder, "name": own}}
+        return await server.request(exchange, method, asked)
+
+    async def _ask_each(
+        self, exchange: sdk.Exchange | None, method: str, given: Mapping[str, Any], whose: Upstream | None
+    ) -> Message:
+        """Of who listed it, else of each until one knows it."""
+        last = sdk.MCPError(sdk.INVALID_PARAMS, "no server knows it")
+        for server in [whose] if whose is not None else self._alive():
+            try:
+                return await server.request(exchange, method, given)
+            except sdk.MCPError as error:
+                last = error
+        raise last
+
+
+def _whole(value: Any) -> int:
+    return value if isinstance(value, int) and value >= 0 else 0
+
+
+def _merge(found: Sequence[Message], method: str) -> Message:
+    """The first answers of several servers as one."""
+    told = [one.get("instructions") for one in found]
+    merged: Message = {**found[0], "capabilities": _merge_capabilities(found, modern=method == DISCOVER)}
+    merged.pop("instructions", None)
+    if words := "\n\n".join(one for one in told if isinstance(one, str)):
+        merged["instructions"] = words
+    if method == INITIALIZE:
+        merged["protocolVersion"] = min(str(one.get("protocolVersion")) for one in found)
+        merged["serverInfo"] = {"name": "toolgate", "version": ""}
+        return merged
+    versions = [one.get("supportedVersions") for one in found]
+    shared = [one for one in versions[0] or () if all(isinstance(other, list) and one in other for other in versions)]
+    if not shared:
+        raise sdk.MCPError(sdk.METHOD_NOT_FOUND, "not all servers here speak this revision")
+    merged["supportedVersions"] = shared
+    merged.pop("_meta", None)
+    return merged
+
+
+def _merge_capabilities(found: Sequence[Message], *, modern: bool) -> Message:
+    """What any of the servers can do, of that which can be put together."""
+    merged: Message = {}
+    for one in found:
+        told = one.get("capabilities")
+        for name in ("tools", "prompts", "resources", "logging", "completions"):
+            if isinstance(told, Mapping) and isinstance(told.get(name), Mapping):
+                flags = {} if modern else {key: True for key, on in told[name].items() if on is True}
+                merged[name] = {**merged.get(name, {}), **flags}
+    return merged

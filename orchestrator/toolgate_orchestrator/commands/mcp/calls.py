@@ -1,0 +1,240 @@
+"""One call of a tool through the proxy: ruled on, perhaps asked about, made as it was ruled, and reported.
+
+    tools/call ─▶ Guard.rule ─┬─ deny ─▶ an error that the LLM reads
+                              ├─ ask ──▶ elicitation, or input_required and the client calls again
+                              └─ the call, or another one ─▶ its server ─▶ the result, as it is
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import Any, Final
+
+from toolgate_bus.errors import ToolgateError
+from toolgate_bus.protocol.events import AskUser, ToolQuestion
+from toolgate_bus.telemetry.loggers import get_logger
+from toolgate_bus.telemetry.logging import where
+from toolgate_bus.telemetry.printable import shorten, visible
+
+from toolgate_orchestrator.commands.mcp import answers, sdk
+from toolgate_orchestrator.commands.mcp.answers import Answer
+from toolgate_orchestrator.commands.mcp.backends import Backends
+from toolgate_orchestrator.commands.mcp.catalog import Catalog, KnownTool
+from toolgate_orchestrator.commands.mcp.messages import (
+    CALL,
+    CALL_ID,
+    CAPABILITIES,
+    DECISION,
+    GROUP,
+    PROGRESS,
+    SESSION,
+    Message,
+    can_elicit,
+    meta_of,
+    text_of,
+    token_of,
+    version_of,
+    with_meta,
+)
+from toolgate_orchestrator.commands.mcp.questions import OpenCall, Question, Questions, digest_of_call
+from toolgate_orchestrator.guard import Call, Guard, Ruling
+
+PROGRESS_S: Final = 5.0
+"""So often a client that asked for progress hears that its call still waits."""
+_STEP: Final = 1e-6
+"""Of progress, so small that what the server tells later is more."""
+CHANGED: Final = "mcp_tool_changed"
+SERVER: Final = "mcp_server"
+Find = Callable[[Mapping[str, Any]], Awaitable[Catalog]]
+"""The catalog for a call with these parameters."""
+_log = get_logger("toolgate.mcp")
+
+
+class Calls:
+    """The calls of one client's session."""
+
+    def __init__(
+        self, guard: Guard, questions: Questions, session: str, find: Find, cost_meta: str
+    ) -> None:
+        """`session` is that of the agent, where a call names none."""
+        self._guard, self._questions, self._session = guard, questions, session
+        self._find, self._cost_meta = find, cost_meta
+        self.elicits = False
+        """Whether the client can ask its user, in the older era."""
+        self.old_form = False
+        """Whether it speaks a revision without modes of such questions."""
+
+    async def call(self, exchange: sdk.Exchange, params: Mapping[str, Any], backends: Backends) -> Message:
+        """The result of a call; raises MCPError."""
+        name, arguments = params.get("name"), params.get("arguments", {})
+        arguments = {} if arguments is None else arguments
+        if not isinstance(name, str) or not isinstance(arguments, dict):
+            raise sdk.MCPError(sdk.INVALID_PARAMS, "tools/call takes the name of a tool, and arguments as an object")
+        one = _OneCall(self, exchange, params, name, arguments)
+        try:
+            catalog = await self._find(params)
+        except ToolgateError as error:
+            return one.refuse(f"The tool call was denied: {error}")
+        tool = catalog.find(name)
+        if tool is None and not backends.is_plain:
+            raise sdk.MCPError(sdk.INVALID_PARAMS, f"there is no tool {shorten(visible(name), 100)!r}")
+        ruling = await one.rule(catalog, tool)
+        if isinstance(ruling, dict):
+            return ruling
+        if not ruling.allowed:
+            return one.refuse(ruling.refusal, ruling.id)
+        return await one.run(ruling, catalog, backends)
+
+
+class _OneCall:
+    """One request to call a tool."""
+
+    def __init__(
+        self, calls: Calls, exchange: sdk.Exchange, params: Mapping[str, Any], name: str, arguments: dict[str, Any]
+    ) -> None:
+        self._calls, self._exchange, self._params = calls, exchange, params
+        self._name, self._arguments = name, arguments
+        self._modern = bool(version_of(params))
+        self._session = text_of(params, SESSION) or calls._session
+        self._digest = digest_of_call(self._session, name, arguments)
+        self._waits_for = ""
+
+    def refuse(self, words: str, decision: str = "") -> Message:
+        """The result of a call that is not made."""
+        return answers.refusal_result(words, decision, modern=self._modern)
+
+    # ------------------------------------------------------------ the ruling
+
+    async def rule(self, catalog: Catalog, tool: KnownTool | None) -> Ruling | Message:
+        """The ruling, or what the client is to ask first."""
+        token, again = answers.read_state(self._params), self._params.get("requestState")
+        async with self._tell_of_waiting():
+            if token is not None:
+                return await self._go_on(token)
+            if again is not None or "inputResponses" in self._params:
+                before = self._calls._questions.take_round(again, self._digest)
+                if before is not None:
+                    return before
+            call = self._question(catalog, tool)
+            if not self._modern:
+                return await self._rule(call, self._elicit if self._calls.elicits else None)
+            if not can_elicit(meta_of(self._params).get(CAPABILITIES)) or self._calls._questions.is_full:
+                return await self._rule(call, None)
+            return await self._next(OpenCall(self._digest, lambda opened: self._rule(call, opened.ask)))
+
+    async def _rule(self, call: Call, ask: Callable[[AskUser, ToolQuestion], Awaitable[Answer]] | None) -> Ruling:
+        return await self._calls._guard.rule(call, ask=ask, on_hold=self._note_hold)
+
+    def _question(self, catalog: Catalog, tool: KnownTool | None) -> Call:
+        labels = {} if tool is None else {SERVER: tool.server}
+        if tool is not None and catalog.has_changed(tool):
+            labels[CHANGED] = "true"
+        return Call(
+            self._name,
+            self._arguments,
+            catalog.offers(self._name),
+            self._calls._guard.at(self._session, labels=labels),
+            text_of(self._params, CALL_ID) or str(self._exchange.request_id),
+            text_of(self._params, GROUP),
+        )
+
+    async def _next(self, opened: OpenCall) -> Ruling | Message:
+        found = await opened.next()
+        if not isinstance(found, Question):
+            return found
+        return answers.input_required(self._calls._questions.keep(opened), found.ask, found.call)
+
+    async def _go_on(self, token: str) -> Ruling | Message:
+        """The client has asked its user, and calls again."""
+        opened = self._calls._questions.take(token, self._digest)
+        if opened is None:
+            return self.refuse(_VOID)
+        opened.answer(answers.answer_in(self._params))
+        return await self._next(opened)
+
+    async def _elicit(self, ask: AskUser, call: ToolQuestion) -> Answer:
+        """Ask the client's user at once, in the older era."""
+        form = answers.older_elicitation if self._calls.old_form else answers.elicitation
+        try:
+            told = await self._exchange.send_raw_request(answers.ELICIT, form(ask, call), {"timeout": ask.timeout_s})
+        except sdk.MCPError as error:
+            if error.code == sdk.REQUEST_TIMEOUT:
+                return "allow" if ask.default == "allow" else "expired"
+            return "no_approver"
+        return answers.answer_of(told)
+
+    # ------------------------------------------------------------ while it waits
+
+    def _note_hold(self, held: Any) -> None:
+        self._waits_for = "an operator" if held.paused else held.scheduler
+
+    @contextlib.asynccontextmanager
+    async def _tell_of_waiting(self) -> AsyncIterator[None]:
+        """Meanwhile a client that asked for progress hears that its call waits, so that it does not give up."""
+        token = token_of(self._params)
+        if token is None:
+            yield
+            return
+        telling = asyncio.create_task(self._tell(token), name="mcp-progress")
+        try:
+            yield
+        finally:
+            telling.cancel()
+
+    async def _tell(self, token: str | int) -> None:
+        step = 0
+        while True:
+            await asyncio.sleep(PROGRESS_S)
+            step += 1
+            words = f"waiting for {shorten(visible(self._waits_for), 128)}" if self._waits_for else "waiting for a ruling"
+            told = {"progressToken": token, "progress": step * _STEP, "message": words}
+            await self._exchange.notify(PROGRESS, told)
+
+    # ------------------------------------------------------------ the call
+
+    async def run(self, ruling: Ruling, catalog: Catalog, backends: Backends) -> Message:
+        """Make the call that was ruled on; raises MCPError."""
+        tool = catalog.find(ruling.tool)
+        server = backends.servers[0] if tool is None else backends.server(tool.server)
+        if server is None:
+            ruling.release()
+            return self.refuse("The tool call failed: its MCP server has ended")
+        params = self._params if self._is_own(ruling) else self._changed(ruling)
+        params = params if tool is None or params.get("name") == tool.own else {**params, "name": tool.own}
+        schema = None if tool is None else tool.schema
+        try:
+            result = await server.request(self._exchange, CALL, params, schema)
+        except BaseException as error:
+            ruling.fail("McpError" if isinstance(error, sdk.MCPError) else error)
+            raise
+        return self._report(ruling, result)
+
+    def _is_own(self, ruling: Ruling) -> bool:
+        """Whether what the client sent goes on as it is: nothing was changed, and no answer to us is in it."""
+        return not ruling.replaced and answers.read_state(self._params) is None
+
+    def _changed(self, ruling: Ruling) -> Message:
+        left_out = ("requestState", "inputResponses") if answers.read_state(self._params) is not None else ()
+        kept = {key: value for key, value in self._params.items() if key not in left_out}
+        return {**kept, "name": ruling.tool, "arguments": ruling.arguments}
+
+    def _report(self, ruling: Ruling, result: Message) -> Message:
+        if self._modern and answers.needs_input(result):
+            self._calls._questions.keep_round(result.get("requestState"), self._digest, ruling)
+            return result
+        try:
+            cost = answers.cost_of(result, self._calls._cost_meta)
+            if result.get("isError") is True:
+                ruling.fail("ToolError", cost=cost)
+            else:
+                ruling.succeed(result, cost=cost)
+        except Exception as error:  # noqa: BLE001 - the call was made: its result is the client's, whatever we count
+            _log.error("a result could not be reported", error=where(error))
+        if not ruling.notice:
+            return result
+        return with_meta(answers.with_notice(result, ruling.notice), **{DECISION: ruling.id})
+
+
+_VOID: Final = (
+    "The tool call was denied: the question about it has run out, or was about another call. Call the tool again."
+)

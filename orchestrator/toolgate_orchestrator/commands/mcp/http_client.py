@@ -1,0 +1,69 @@
+"""The HTTP client for servers elsewhere: bounded answers, and a server that is away is an error of one request."""
+
+import os
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, Final
+
+import httpx2
+from toolgate_bus.errors import ConfigError
+
+CONNECT_S: Final = 30.0
+MAX_CONNECTIONS: Final = 1_000
+_AWAY: Final = '{"jsonrpc":"2.0","id":null,"error":{"code":-32000,"message":"%s"}}'
+
+
+class _Bounded(httpx2.AsyncByteStream):
+    """A body of which no more than so many bytes are read."""
+
+    def __init__(self, stream: Any, most: int) -> None:
+        self._stream, self._most = stream, most
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        left = self._most
+        async for chunk in self._stream:
+            left -= len(chunk)
+            if left < 0:
+                raise httpx2.StreamError(f"the answer has more than {self._most} bytes")
+            yield chunk
+
+    async def aclose(self) -> None:
+        """Leave the rest."""
+        await self._stream.aclose()
+
+
+class _Transport(httpx2.AsyncHTTPTransport):
+    """Connects; what cannot be reached answers as a gateway would."""
+
+    def __init__(self, most: int) -> None:
+        limits = httpx2.Limits(max_connections=MAX_CONNECTIONS, max_keepalive_connections=20)
+        super().__init__(limits=limits)
+        self._most = most
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        """One request."""
+        try:
+            response = await super().handle_async_request(request)
+        except httpx2.TransportError as error:
+            words = f"the MCP server cannot be reached: {type(error).__name__}"
+            return httpx2.Response(502, headers={"content-type": "application/json"}, content=_AWAY % words)
+        if response.headers.get("content-type", "").lower().startswith("application/json"):
+            response.stream = _Bounded(response.stream, self._most)
+        return response
+
+
+def read_headers(name: str, variables: Mapping[str, str]) -> dict[str, str]:
+    """Headers whose values are in the environment; raises ConfigError that names what is missing."""
+    found = {}
+    for header, variable in variables.items():
+        value = os.environ.get(variable, "").strip()
+        if not value or not value.isprintable():
+            raise ConfigError(f"servers.{name}.headers_env.{header}: the variable {variable} is not set, or holds no header")
+        found[header] = value
+    return found
+
+
+def make_client(headers: Mapping[str, str], most: int, read_s: float) -> Any:
+    """A client for one server; `read_s` is how long it may be silent."""
+    return httpx2.AsyncClient(
+        headers=dict(headers), timeout=httpx2.Timeout(CONNECT_S, read=read_s), transport=_Transport(most)
+    )

@@ -1,0 +1,119 @@
+"""Clients over streamable HTTP: on this machine alone, or with a token.
+
+A client of the older era has a session, and servers of its own behind it; those of the newer era have none, and share
+one. A request without the token, for another host, or from a page of somebody else's is refused before it is read.
+"""
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import uvicorn
+
+from toolgate_orchestrator.commands.mcp import sdk
+from toolgate_orchestrator.commands.mcp.http_access import guard_access
+from toolgate_orchestrator.commands.mcp.session import Session
+
+MAX_SESSIONS: Final = 1_000
+MAX_CONNECTIONS: Final = 4_096
+GRACE_S: Final = 3
+_MAX_HEAD: Final = 32 * 1024
+_STATE: Final = "toolgate"
+
+
+class Sessions:
+    """The sessions of all clients of a proxy."""
+
+    def __init__(self, make: Callable[[str, bool], Session]) -> None:
+        """`make` makes one of a name; shared or not."""
+        self._make = make
+        self._shared: Session | None = None
+        self._living: set[asyncio.Task[None]] = set()
+
+    async def handle(self, ctx: Any) -> dict[str, Any]:
+        """One message of a client."""
+        exchange, connection = sdk.channels_of(ctx)
+        session = self._find(connection)
+        if ctx.request_id is not None:
+            return await session.on_request(exchange, ctx.method, ctx.params)
+        await session.on_notify(exchange, ctx.method, ctx.params)
+        return {}
+
+    def _find(self, connection: Any) -> Session:
+        if connection.session_id is None:
+            if self._shared is None or self._shared.closed.is_set():
+                self._shared = self._open("shared", shared=True)
+            return self._shared
+        found: Session | None = connection.state.get(_STATE)
+        if found is None:
+            found = self._open(connection.session_id, shared=False)
+            found.front = connection.outbound
+            connection.state[_STATE] = found
+            connection.exit_stack.callback(found.close)
+        return found
+
+    def _open(self, name: str, *, shared: bool) -> Session:
+        session = self._make(name, shared)
+        task = asyncio.create_task(session.live(), name=f"mcp-session-{name[:8]}")
+        self._living.add(task)
+        task.add_done_callback(self._living.discard)
+        return session
+
+    async def aclose(self) -> None:
+        """End all, with their servers."""
+        living = list(self._living)
+        for task in living:
+            task.cancel()
+        if living:
+            await asyncio.wait(living)
+
+
+class _Server(uvicorn.Server):
+    """Says when it is up, and leaves signals to the command."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.up = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to serve."""
+        await super().startup(sockets)
+        self.up.set()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """The command has its own."""
+        yield
+
+
+async def serve_http(
+    sessions: Sessions, bound: socket.socket, hosts: list[str], token: str | None, most: int, up: Callable[[], None]
+) -> None:
+    """Serve until cancelled; then end what runs, and return."""
+    async with sdk.http_front(sessions.handle, hosts=hosts, most=most, max_sessions=MAX_SESSIONS) as speak:
+        config = uvicorn.Config(
+            guard_access(speak, token),
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            limit_concurrency=MAX_CONNECTIONS,
+            h11_max_incomplete_event_size=_MAX_HEAD,
+            timeout_graceful_shutdown=GRACE_S,
+        )
+        server = _Server(config)
+        serving = asyncio.create_task(server.serve([bound]), name="mcp-http")
+        try:
+            waiting = asyncio.create_task(server.up.wait())
+            await asyncio.wait([serving, waiting], return_when=asyncio.FIRST_COMPLETED)
+            up()
+            await asyncio.shield(serving)
+        except asyncio.CancelledError:
+            server.should_exit = True
+            await asyncio.wait([serving], timeout=2 * GRACE_S)
+        finally:
+            await sessions.aclose()

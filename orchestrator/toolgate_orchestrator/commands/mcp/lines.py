@@ -1,0 +1,145 @@
+"""Messages of MCP as lines of JSON, in and out, for the SDK's dispatchers; none is longer than agreed.
+
+    stdin ─▶ reader ─▶ messages          messages ─▶ writer ─▶ stdout
+
+What is too long is not kept: who is waiting for it is told so, under the id that stands at its beginning or its end.
+A line that is no message is counted, told of on stderr a few times, and passed over.
+"""
+
+import asyncio
+import contextlib
+import re
+from collections.abc import AsyncIterator
+from typing import Final, NamedTuple
+
+from toolgate_bus.telemetry.loggers import get_logger
+from toolgate_bus.telemetry.printable import shorten, visible
+
+from toolgate_orchestrator.commands.mcp import sdk
+
+CHUNK: Final = 1 << 16
+FLUSH_S: Final = 1.0
+"""How long what was said last may take to go out."""
+_EDGE: Final = 512
+"""Bytes of a message's beginning and end that are kept of one that is too long."""
+_MAX_TOLD: Final = 5
+_ID: Final = rb'"id"\s*:\s*(?P<id>"[^"\\]{0,256}"|-?\d{1,18})'
+_HEAD: Final = re.compile(rb'\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?' + _ID + rb'\s*,\s*"(?P<kind>\w+)"')
+_CALLED: Final = re.compile(rb'\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"(?P<kind>\w+)"')
+_TAIL: Final = re.compile(rb",\s*" + _ID + rb"\s*\}\s*$")
+_log = get_logger("toolgate.mcp")
+
+
+class LongLine(NamedTuple):
+    """A line that was too long to be kept."""
+
+    head: bytes
+    tail: bytes
+    size: int
+
+    def sender(self) -> tuple[str | int, str] | None:
+        """The id that it bears, and the key that says what it is (`method`, `result`, `error`)."""
+        if found := _HEAD.match(self.head):
+            return _id(found["id"]), found["kind"].decode()
+        first, last = _CALLED.match(self.head), _TAIL.search(self.tail)
+        return (_id(last["id"]), first["kind"].decode()) if first and last else None
+
+
+def _id(raw: bytes) -> str | int:
+    return raw[1:-1].decode("utf-8", "replace") if raw.startswith(b'"') else int(raw)
+
+
+async def split_lines(reader: asyncio.StreamReader, most: int) -> AsyncIterator[bytes | LongLine]:
+    """The lines of a stream to its end, none of which is longer than so many bytes."""
+    parts: list[bytes] = []
+    size, long = 0, False
+    while chunk := await reader.read(CHUNK):
+        *ends, rest = chunk.split(b"\n")
+        for end in ends:
+            size += len(end)
+            parts.append(end)
+            line = b"".join(parts)
+            if long or size > most:
+                yield LongLine(line[:_EDGE], line[-_EDGE:], size)
+            elif line.strip():
+                yield line
+            parts, size, long = [], 0, False
+        parts.append(rest)
+        size += len(rest)
+        if size > most:
+            long, whole = True, b"".join(parts)
+            parts = [whole[:_EDGE], whole[-_EDGE:]] if len(whole) > 2 * _EDGE else [whole]
+    if size and not long:
+        yield b"".join(parts)  # a peer that ends without a line's end
+
+
+class Peer(NamedTuple):
+    """Who is at the other end."""
+
+    name: str
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+
+
+@contextlib.asynccontextmanager
+async def open_lines(peer: Peer, most: int) -> AsyncIterator[sdk.Streams]:
+    """The streams of messages of a peer, for as long as the block runs."""
+    incoming, read_stream = sdk.message_stream()
+    write_stream, outgoing = sdk.message_stream()
+    reading = asyncio.create_task(_read(peer, most, incoming, write_stream.clone()), name="mcp-reader")
+    writing = asyncio.create_task(_write(peer, outgoing), name="mcp-writer")
+    try:
+        yield read_stream, write_stream
+    finally:
+        reading.cancel()
+        await asyncio.wait([reading])
+        write_stream.close()
+        await asyncio.wait([writing], timeout=FLUSH_S)
+        writing.cancel()
+        await asyncio.wait([writing])
+        read_stream.close()
+
+
+async def _read(peer: Peer, most: int, incoming: sdk.SendStream, back: sdk.SendStream) -> None:
+    strange = 0
+    with incoming, back, contextlib.suppress(sdk.Closed, OSError):
+        async for line in split_lines(peer.reader, most):
+            if isinstance(line, LongLine):
+                if not await _tell_long(peer, line, most, incoming, back):
+                    return
+                continue
+            message = sdk.read_message(line)
+            if message is not None:
+                await incoming.send(message)
+                continue
+            strange += 1
+            if strange <= _MAX_TOLD:
+                shown = shorten(visible(line[:200].decode("utf-8", "replace")), 200)
+                _log.warning("a line is no message of MCP and is passed over", peer=peer.name, line=shown)
+            if peer.name == CLIENT:
+                await back.send(sdk.error_message(None, sdk.PARSE_ERROR, "this is no message of JSON-RPC"))
+
+
+CLIENT: Final = "client"
+"""Name of the peer that asks."""
+
+
+async def _tell_long(peer: Peer, line: LongLine, most: int, incoming: sdk.SendStream, back: sdk.SendStream) -> bool:
+    """Tell whoever waits; False where nobody can be found, and so the connection is at its end."""
+    words = f"a message of {line.size} bytes was dropped: the proxy takes {most}"
+    _log.warning("a message is too long", peer=peer.name, bytes=line.size, most=most)
+    found = line.sender()
+    if found is None:
+        await back.send(sdk.error_message(None, sdk.INVALID_REQUEST, words))
+        return False
+    id_, kind = found
+    to = back if kind == "method" else incoming
+    await to.send(sdk.error_message(id_, sdk.INVALID_REQUEST if kind == "method" else sdk.INTERNAL_ERROR, words))
+    return True
+
+
+async def _write(peer: Peer, outgoing: sdk.ReceiveStream) -> None:
+    with outgoing, contextlib.suppress(sdk.Closed, OSError):
+        async for message in outgoing:
+            peer.writer.write(sdk.write_message(message))
+            await peer.writer.drain()

@@ -1,0 +1,115 @@
+"""What the tools of servers said of themselves when they were first seen, kept in a small file.
+
+    {"version": 1, "servers": {"files 5f2a…": {"read": "c0ff…"}}}
+
+A tool that says something else later counts as changed until somebody accepts it. The file is the user's alone
+(0600); servers that were seen last are kept where there are too many. Several proxies share it.
+"""
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import stat
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from toolgate_bus.errors import ConfigError
+from toolgate_bus.transport.redis.fact_spill import check_private, find_state, make_private
+
+from toolgate_orchestrator.commands.mcp.config import McpServer
+
+MAX_PINNED_SERVERS: Final = 64
+MAX_PINNED_TOOLS: Final = 2_000
+"""Of one server; of those beyond it nothing is remembered."""
+MAX_FILE: Final = 32 << 20
+_VERSION: Final = 1
+_FLAGS: Final = os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+Seen = dict[str, dict[str, str]]
+"""By server, the digests of its tools."""
+
+
+def default_pins() -> Path:
+    """The user's own file; raises ConfigError where the user has no home."""
+    try:
+        return find_state().with_name("mcp-tools.json")
+    except RuntimeError:
+        raise ConfigError("--pin: you have no home directory; name a file") from None
+
+
+def identity_of(name: str, server: McpServer) -> str:
+    """By what a server is known again: its name, and what is started or where it is."""
+    told = json.dumps([server.command, server.url])
+    return f"{name} {hashlib.sha256(told.encode()).hexdigest()[:16]}"
+
+
+class Pins:
+    """The file."""
+
+    def __init__(self, path: Path, *, accept: bool = False) -> None:
+        """`accept`: what tools say of themselves now is what they are to say from now on."""
+        self._path, self._accept = path, accept
+
+    def check(self) -> None:
+        """Raise ConfigError where it can be neither read nor written."""
+        with self._open() as file:
+            self._read(file)
+
+    def observe(self, server: str, digests: Mapping[str, str]) -> frozenset[str]:
+        """Remember tools that are new; gives the names of those that have changed. Blocks; raises ConfigError."""
+        with self._open() as file:
+            seen = self._read(file)
+            before = seen.pop(server, {})
+            changed = {name for name, digest in digests.items() if before.get(name, digest) != digest}
+            kept = before if not self._accept else {name: one for name, one in before.items() if name not in changed}
+            now = {**digests, **kept} if len(kept) < MAX_PINNED_TOOLS else dict(kept)
+            seen[server] = dict([*kept.items(), *((name, now[name]) for name in now if name not in kept)][:MAX_PINNED_TOOLS])
+            if seen[server] != before or self._accept:
+                self._write(file, seen)
+            return frozenset() if self._accept else frozenset(changed)
+
+    @contextlib.contextmanager
+    def _open(self) -> Iterator[int]:
+        """The file, for this process alone."""
+        try:
+            if self._path == default_pins():
+                make_private(self._path.parent)
+            file = os.open(self._path, os.O_RDWR | _FLAGS, 0o600)
+            try:
+                check_private(os.fstat(file), stat.S_ISREG)
+                fcntl.flock(file, fcntl.LOCK_EX)
+                yield file
+            finally:
+                os.close(file)
+        except OSError as error:
+            raise ConfigError(f"--pin: {self._path} cannot be used: {error.strerror or error}") from None
+
+    def _read(self, file: int) -> Seen:
+        raw = b"".join(iter(lambda: os.read(file, 1 << 20), b"")) if os.fstat(file).st_size <= MAX_FILE else b"?"
+        try:
+            told = json.loads(raw) if raw else {"version": _VERSION, "servers": {}}
+            if told["version"] == _VERSION:
+                return _checked(told["servers"])
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            pass
+        raise ConfigError(f"--pin: {self._path} is no file of pins: move it away, and look at what the tools say now")
+
+    def _write(self, file: int, seen: Seen) -> None:
+        servers = dict([*seen.items()][-MAX_PINNED_SERVERS:])
+        raw = json.dumps({"version": _VERSION, "servers": servers}, separators=(",", ":")).encode()
+        os.lseek(file, 0, os.SEEK_SET)
+        os.ftruncate(file, 0)
+        written = 0
+        while written < len(raw):
+            written += os.write(file, raw[written:])
+
+
+def _checked(servers: Any) -> Seen:
+    """What was read, if it is what was written; raises ValueError."""
+    for tools in servers.values():
+        if not all(isinstance(one, str) for pair in tools.items() for one in pair):
+            raise ValueError
+    return dict(servers)

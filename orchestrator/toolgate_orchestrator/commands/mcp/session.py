@@ -1,0 +1,267 @@
+"""One client's session: its messages go to the servers behind it and theirs to it; calls of tools are ruled on.
+
+What is neither a call nor a list of tools passes as it came, both ways. A list is read on its way: it says which
+tools there are, with which schemas, and whether one says something else of itself than when it was first seen.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Mapping
+from typing import Any, Final
+
+from toolgate_bus.errors import ConfigError
+from toolgate_bus.telemetry import metrics
+from toolgate_bus.telemetry.loggers import get_logger
+from toolgate_bus.telemetry.printable import shorten, visible
+
+from toolgate_orchestrator.commands.mcp import sdk
+from toolgate_orchestrator.commands.mcp.backends import Backends
+from toolgate_orchestrator.commands.mcp.calls import Calls
+from toolgate_orchestrator.commands.mcp.catalog import MAX_TOOLS, Catalog, KnownTool, read_tool
+from toolgate_orchestrator.commands.mcp.config import McpConfig
+from toolgate_orchestrator.commands.mcp.messages import (
+    CALL,
+    CANCELLED,
+    INITIALIZE,
+    LIST,
+    LOG,
+    TOOLS_CHANGED,
+    Message,
+    Params,
+    can_elicit,
+    version_of,
+)
+from toolgate_orchestrator.commands.mcp.pins import Pins, identity_of
+from toolgate_orchestrator.commands.mcp.questions import Questions
+from toolgate_orchestrator.commands.mcp.upstream import Upstream, connect
+from toolgate_orchestrator.guard import Guard
+
+MAX_IN_FLIGHT: Final = 10_000
+"""Requests of one client at a time."""
+LIST_AGE_S: Final = 60.0
+"""After so long a list is read anew, where nobody would tell that it has changed."""
+_WITHOUT_MODES: Final = ("2024-11-05", "2025-03-26", "2025-06-18")
+_log = get_logger("toolgate.mcp")
+
+
+class Session:
+    """A client, and the servers that are connected for it."""
+
+    def __init__(self, config: McpConfig, guard: Guard, pins: Pins, questions: Questions, session: str, *, shared: bool = False) -> None:
+        """`shared`: it stands for all clients that have no session."""
+        self.front: sdk.Outbound | None = None
+        """The way to the client outside of its requests, once it is known."""
+        self.name, self.ready, self.closed = session, asyncio.Event(), asyncio.Event()
+        self.problem: BaseException | None = None
+        """Why it could not be opened, or ended."""
+        self._config, self._guard, self._pins, self._shared = config, guard, pins, shared
+        self._backends: Backends | None = None
+        self._catalog = Catalog()
+        self._calls = Calls(guard, questions, session, self._find, config.cost_meta)
+        self._in_flight: dict[int, sdk.Exchange] = {}
+        self._count = 0
+        self._listed: dict[str, float] = {}
+        """When the whole list of a server was read, by the loop's clock."""
+        self._listing = asyncio.Lock()
+        self._end = asyncio.Event()
+        self._running: set[asyncio.Task[Any]] = set()
+
+    # ------------------------------------------------------------ life
+
+    async def live(self) -> None:
+        """Connect the servers, and keep them until it is closed, or all of them are gone."""
+        try:
+            async with contextlib.AsyncExitStack() as stack:
+                connected = [
+                    await stack.enter_async_context(connect(name, self._config, self, shared=self._shared))
+                    for name in self._config.servers
+                ]
+                self._backends = Backends(connected)
+                stack.enter_context(self._guard.turn(self._guard.at(self.name), self._stop))
+                self.ready.set()
+                ends = [asyncio.ensure_future(one.closed.wait()) for one in connected]
+                closing = asyncio.ensure_future(self._end.wait())
+                try:
+                    gone = asyncio.gather(*ends)
+                    await asyncio.wait([closing, gone], return_when=asyncio.FIRST_COMPLETED)
+                    if gone.done() and not closing.done():
+                        self.problem = await connected[0].gone()
+                        await asyncio.sleep(0)  # who still waited is told first
+                finally:
+                    for one in (*ends, closing):
+                        one.cancel()
+        except Exception as error:  # noqa: BLE001 - of one session; told to whoever asks
+            self.problem = self.problem or error
+        finally:
+            self.ready.set()
+            self.closed.set()
+
+    def close(self) -> None:
+        """End it."""
+        self._end.set()
+
+    async def drain(self, seconds: float) -> None:
+        """Wait until what is still asked is answered, so long at the most."""
+        ends = asyncio.get_running_loop().time() + seconds
+        while self._in_flight and asyncio.get_running_loop().time() < ends:
+            await asyncio.sleep(0.01)
+
+    def _stop(self, now: bool) -> None:
+        """An operator ends it: calls that run are cancelled, later ones are denied."""
+        if now:
+            for task in list(self._running):
+                task.get_loop().call_soon_threadsafe(task.cancel)
+
+    async def backends(self) -> Backends:
+        """The servers; raises MCPError where they are not there."""
+        await self.ready.wait()
+        if self._backends is None or self.closed.is_set():
+            problem = self.problem
+            if isinstance(problem, sdk.MCPError):
+                raise problem
+            words = str(problem) if isinstance(problem, ConfigError) else "the MCP server is not there"
+            raise sdk.MCPError(sdk.INTERNAL_ERROR, words)
+        return self._backends
+
+    # ------------------------------------------------------------ from the client
+
+    async def on_request(self, exchange: Any, method: str, params: Params) -> Message:
+        """A request of the client; raises MCPError."""
+        if len(self._in_flight) >= MAX_IN_FLIGHT:
+            raise sdk.MCPError(sdk.INTERNAL_ERROR, f"more than {MAX_IN_FLIGHT} requests at a time")
+        self._count += 1
+        number = self._count
+        self._in_flight[number] = exchange
+        try:
+            return await self._answer(exchange, method, params)
+        finally:
+            del self._in_flight[number]
+
+    async def _answer(self, exchange: sdk.Exchange, method: str, params: Params) -> Message:
+        backends = await self.backends()
+        if method == CALL and isinstance(params, Mapping):
+            return await self._call(exchange, params, backends)
+        if method == LIST:
+            return await self._list(exchange, params, backends)
+        if method == INITIALIZE and isinstance(params, Mapping):
+            self._calls.elicits = can_elicit(params.get("capabilities"))
+        result = await backends.request(exchange, method, params)
+        if method == INITIALIZE:
+            self._calls.old_form = result.get("protocolVersion") in _WITHOUT_MODES
+        return result
+
+    async def _call(self, exchange: sdk.Exchange, params: Mapping[str, Any], backends: Backends) -> Message:
+        task = asyncio.current_task()
+        if task is None:
+            raise RuntimeError("no task")
+        self._running.add(task)
+        try:
+            return await self._calls.call(exchange, params, backends)
+        finally:
+            self._running.discard(task)
+
+    async def on_notify(self, exchange: Any, method: str, params: Params) -> None:
+        """A notification of the client."""
+        if method != CANCELLED:  # whose request it was has seen to it
+            await (await self.backends()).notify(method, params)
+
+    # ------------------------------------------------------------ which tools there are
+
+    async def _list(self, exchange: sdk.Exchange, params: Params, backends: Backends) -> Message:
+        """The list for the client, read on its way."""
+        if not backends.is_plain:
+            for server in backends.servers:
+                await self._read_whole(server, params, backends)
+        result = await backends.request(exchange, LIST, params)
+        listed = result.get("tools")
+        if not isinstance(listed, list):
+            return result
+        if backends.is_plain:
+            server = backends.servers[0]
+            if len(listed) + self._catalog.count(server.name) > 2 * MAX_TOOLS:
+                raise _too_many(server)
+            known = await self._learn(server, listed, whole=False)
+            offered = {tool.own for tool in known}
+        else:
+            offered = {one["name"] for one in listed if isinstance(one, dict) and self._knows(one.get("name"))}
+        kept = [one for one in listed if isinstance(one, Mapping) and one.get("name") in offered]
+        return result if len(kept) == len(listed) else {**result, "tools": kept}
+
+    def _knows(self, name: Any) -> bool:
+        return isinstance(name, str) and self._catalog.find(name) is not None
+
+    async def _find(self, params: Mapping[str, Any]) -> Catalog:
+        """The catalog, read if need be for a call with these parameters; raises ConfigError, MCPError."""
+        backends = await self.backends()
+        now = asyncio.get_running_loop().time()
+        for server in backends.servers:
+            read = self._listed.get(server.name)
+            old = read is not None and now - read > LIST_AGE_S and bool(version_of(params))
+            if (read is None or old) and not server.closed.is_set():
+                async with self._listing:
+                    if self._listed.get(server.name) == read:
+                        await self._read_whole(server, params, backends)
+        return self._catalog
+
+    async def _read_whole(self, server: Upstream, params: Params, backends: Backends) -> None:
+        self._listed[server.name] = asyncio.get_running_loop().time()
+        try:
+            if server.closed.is_set():
+                return
+            listed, _ = await backends.list_all(server, LIST, params)
+            if len(listed) > MAX_TOOLS:
+                raise _too_many(server)
+            await self._learn(server, listed, whole=True)
+        except BaseException:
+            self._listed.pop(server.name, None)
+            raise
+
+    async def _learn(self, server: Upstream, listed: list[Any], *, whole: bool) -> list[KnownTool]:
+        """Know what a server lists; those that cannot be offered are left out."""
+        tools = [read_tool(server.name, server.prefix, one) for one in listed]
+        known = [tool for tool in tools if tool is not None]
+        if left_out := len(tools) - len(known):
+            _log.error("tools whose names cannot be shown are left out", server=server.name, tools=left_out)
+        if whole:
+            self._catalog.replace(server.name, known)
+        else:
+            self._catalog.learn(known)
+        identity = identity_of(server.name, self._config.servers[server.name])
+        changed = await asyncio.to_thread(self._pins.observe, identity, self._catalog.digests(server.name))
+        for name in sorted(self._catalog.mark(server.name, changed)):
+            metrics.count(metrics.MCP_CHANGED_TOOLS)
+            told = shorten(visible(name), 128)
+            _log.warning("a tool says something else of itself than before", server=server.name, tool=told)
+        return known
+
+    # ------------------------------------------------------------ from the servers
+
+    async def answer(self, server: Upstream, method: str, params: Params) -> Message:
+        """A server asks the client something; raises MCPError."""
+        way = self._way_back(method, asks=True)
+        if way is None:
+            raise sdk.MCPError(sdk.METHOD_NOT_FOUND, "there is no client to ask")
+        return dict(await way.send_raw_request(method, params))
+
+    async def hear(self, server: Upstream, method: str, params: Params) -> None:
+        """A server tells something of no request in particular."""
+        if method == TOOLS_CHANGED:
+            self._listed.pop(server.name, None)
+        way = self._way_back(method, asks=False)
+        if way is not None:
+            with contextlib.suppress(*sdk.Closed):
+                await way.notify(method, params)
+
+    def _way_back(self, method: str, *, asks: bool) -> sdk.Outbound | None:
+        """To the client: within the request that runs, as far as that can be known, else beside all requests."""
+        if self._shared:
+            return next(iter(self._in_flight.values())) if len(self._in_flight) == 1 and not asks else None
+        if asks or method == LOG:
+            for exchange in reversed(self._in_flight.values()):
+                if not asks or exchange.can_send_request:
+                    return exchange
+        return self.front
+
+
+def _too_many(server: Upstream) -> sdk.MCPError:
+    return sdk.MCPError(sdk.INTERNAL_ERROR, f"the MCP server {server.name} lists more than {MAX_TOOLS} tools")

@@ -1,0 +1,54 @@
+"""The client at our stdin and stdout. From here on stdout is the protocol's alone: whatever else is written goes to stderr."""
+
+import asyncio
+import contextlib
+import os
+import stat
+import sys
+from collections.abc import AsyncIterator
+
+from toolgate_bus.errors import ConfigError
+
+from toolgate_orchestrator.commands.mcp import sdk
+from toolgate_orchestrator.commands.mcp.lines import CLIENT, Peer, open_lines
+
+_READ_AHEAD = 1 << 18
+
+
+@contextlib.asynccontextmanager
+async def open_stdio(most: int) -> AsyncIterator[sdk.Streams]:
+    """The streams of messages of the client; raises ConfigError where stdin or stdout is a file."""
+    sys.stdout.flush()
+    incoming, outgoing = _take_over(0, os.O_RDONLY), _take_over(1, os.O_WRONLY)
+    loop = asyncio.get_running_loop()
+    reader = asyncio.StreamReader(limit=_READ_AHEAD)
+    reading, _ = await loop.connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(incoming, "rb", buffering=0)
+    )
+    writing, protocol = await loop.connect_write_pipe(
+        lambda: asyncio.StreamReaderProtocol(asyncio.StreamReader()), os.fdopen(outgoing, "wb", buffering=0)
+    )
+    writer = asyncio.StreamWriter(writing, protocol, None, loop)
+    try:
+        async with open_lines(Peer(CLIENT, reader, writer), most) as streams:
+            yield streams
+    finally:
+        reading.close()
+        writing.close()
+
+
+def _take_over(number: int, flags: int) -> int:
+    """A descriptor of our own for stdin or stdout; in its place stands what cannot harm: nothing, or stderr."""
+    kind = os.fstat(number).st_mode
+    if not (stat.S_ISFIFO(kind) or stat.S_ISSOCK(kind) or stat.S_ISCHR(kind)):
+        name = "stdin" if number == 0 else "stdout"
+        raise ConfigError(f"{name} is a file: `toolgate mcp` speaks MCP there, with the client that starts it")
+    own = os.dup(number)
+    os.set_inheritable(own, False)
+    if flags == os.O_RDONLY:
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(nothing, number)
+        os.close(nothing)
+    else:
+        os.dup2(2, number)
+    return own

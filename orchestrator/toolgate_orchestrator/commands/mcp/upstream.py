@@ -1,0 +1,208 @@
+"""One server behind the proxy, connected: asked on behalf of a client's requests, and heard for them.
+
+What a server tells about a request (its progress, what a subscription is about) goes to the exchange of that request.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import Any, Final, Protocol
+
+from toolgate_orchestrator.commands.mcp import sdk
+from toolgate_orchestrator.commands.mcp.child import start_child
+from toolgate_orchestrator.commands.mcp.config import McpConfig
+from toolgate_orchestrator.commands.mcp.http_client import make_client, read_headers
+from toolgate_orchestrator.commands.mcp.lines import open_lines
+from toolgate_orchestrator.commands.mcp.messages import (
+    CANCELLED,
+    DISCOVER,
+    INITIALIZE,
+    LISTEN,
+    PROGRESS,
+    Message,
+    Params,
+    meta_of,
+    token_of,
+    version_of,
+    with_meta,
+)
+
+SUBSCRIPTION: Final = "io.modelcontextprotocol/subscriptionId"
+_CLOSED: Final = "Connection closed"
+"""What the SDK says then."""
+
+
+class Hearer(Protocol):
+    """Takes what a server says of its own accord."""
+
+    async def answer(self, server: "Upstream", method: str, params: Params) -> Message:
+        """A request of a server to the client; raises MCPError."""
+
+    async def hear(self, server: "Upstream", method: str, params: Params) -> None:
+        """A notification that belongs to no request."""
+
+
+class Upstream:
+    """A connected server; `connect` makes it."""
+
+    def __init__(
+        self,
+        name: str,
+        config: McpConfig,
+        dispatcher: Any,
+        hearer: Hearer,
+        how: Callable[[], Awaitable[str]],
+        *,
+        shared: bool,
+    ) -> None:
+        """`how` says how it ended; `shared`: its requests are of several clients, with the same ids perhaps."""
+        self.name, self.prefix = name, config.prefix_of(name)
+        self.capabilities: Mapping[str, Any] | None = None
+        """What it can do, once it said so."""
+        self.version = ""
+        """The revision that was agreed on, in the older era."""
+        self.ready, self.closed = asyncio.Event(), asyncio.Event()
+        self._config, self._dispatcher, self._hearer, self._shared = config, dispatcher, hearer, shared
+        self._how = how
+        self._told: dict[str | int, tuple[sdk.Exchange, str | int]] = {}
+        """By progress token or subscription, as the server knows it: for whom, and what it is called there."""
+        self._count = 0
+
+    async def request(
+        self, exchange: sdk.Exchange | None, method: str, params: Params, schema: Mapping[str, Any] | None = None
+    ) -> Message:
+        """The server's answer; `exchange` is the request of the client that this is for. Raises MCPError."""
+        opts = self._options(method, params, schema)
+        self._count += 1
+        own = f"toolgate-{self._count}"
+        id_ = exchange.request_id if exchange is not None and not self._shared else own
+        opts["request_id"] = own if id_ is None else id_
+        sent, known = self._listen_for(exchange, method, params, own, opts["request_id"])
+        try:
+            result: Message = await self._dispatcher.send_raw_request(method, sent, opts)
+        except ValueError:
+            raise sdk.MCPError(sdk.INVALID_REQUEST, f"a request with the id {id_!r} is not answered yet") from None
+        except sdk.MCPError as error:
+            if error.code == sdk.CONNECTION_CLOSED and error.message == _CLOSED:
+                raise await self.gone() from None
+            if error.code == sdk.REQUEST_TIMEOUT:
+                seconds = opts.get("timeout")
+                raise sdk.MCPError(sdk.REQUEST_TIMEOUT, f"the MCP server {self.name} did not answer in {seconds:g} s") from None
+            raise
+        finally:
+            for key in known:
+                self._told.pop(key, None)
+        self._learn(method, result)
+        return result
+
+    async def gone(self) -> sdk.MCPError:
+        """The error of who asks a server that is not there."""
+        return sdk.MCPError(sdk.CONNECTION_CLOSED, f"the MCP server {self.name} has ended: {await self._how()}")
+
+    def started(self, value: object = None) -> None:
+        """It can be asked from now on."""
+        self.ready.set()
+
+    async def notify(self, method: str, params: Params) -> None:
+        """Tell the server something."""
+        headers = sdk.headers_for(method, params, self._version(params), None, modern=bool(version_of(params)))
+        await self._dispatcher.notify(method, params, {"headers": headers} if headers else None)
+
+    def _options(self, method: str, params: Params, schema: Mapping[str, Any] | None) -> sdk.CallOptions:
+        opts: sdk.CallOptions = {}
+        if method in (INITIALIZE, DISCOVER):
+            opts["timeout"] = self._config.start_timeout_s
+            opts["cancel_on_abandon"] = method != INITIALIZE
+        elif method != LISTEN:
+            opts["timeout"] = self._config.call_timeout_s
+        modern = bool(version_of(params))
+        if headers := sdk.headers_for(method, params, self._version(params), schema, modern=modern):
+            opts["headers"] = headers
+        return opts
+
+    def _version(self, params: Params) -> str:
+        return version_of(params) or self.version
+
+    def _listen_for(
+        self, exchange: sdk.Exchange | None, method: str, params: Params, own: str, id_: str | int
+    ) -> tuple[Params, list[str | int]]:
+        """The parameters as the server gets them, and under what it will tell of this request."""
+        if exchange is None:
+            return params, []
+        known: list[str | int] = []
+        if method == LISTEN and exchange.request_id is not None:
+            self._told[id_] = exchange, exchange.request_id
+            known.append(id_)
+        token = token_of(params)
+        if token is not None:
+            taken = self._shared or token in self._told
+            key = own if taken else token
+            self._told[key] = exchange, token
+            known.append(key)
+            params = with_meta(params, progressToken=own) if taken else params
+        return params, known
+
+    def _learn(self, method: str, result: Message) -> None:
+        if method not in (INITIALIZE, DISCOVER):
+            return
+        told = result.get("capabilities")
+        self.capabilities = told if isinstance(told, Mapping) else {}
+        version = result.get("protocolVersion")
+        self.version = version if isinstance(version, str) and method == INITIALIZE else ""
+
+    # ------------------------------------------------------------ what it says of its own accord
+
+    async def on_request(self, exchange: Any, method: str, params: Params) -> Message:
+        """It asks the client something."""
+        return await self._hearer.answer(self, method, params)
+
+    async def on_notify(self, exchange: Any, method: str, params: Params) -> None:
+        """It tells something, of one request or of none."""
+        if method == CANCELLED:
+            return  # the dispatcher has seen to it
+        subscription = meta_of(params).get(SUBSCRIPTION)
+        key = (params or {}).get("progressToken") if method == PROGRESS else subscription
+        whose = self._told.get(key) if isinstance(key, str | int) else None
+        if whose is not None:
+            to, name = whose
+            told = {**(params or {}), "progressToken": name} if method == PROGRESS else with_meta(params, **{SUBSCRIPTION: name})
+            await to.notify(method, told)
+        elif method != PROGRESS:
+            await self._hearer.hear(self, method, params)
+
+
+@contextlib.asynccontextmanager
+async def connect(name: str, config: McpConfig, hearer: Hearer, *, shared: bool = False) -> AsyncIterator[Upstream]:
+    """A server, connected for as long as the block runs; raises ConfigError where it cannot be started."""
+    server = config.servers[name]
+    async with contextlib.AsyncExitStack() as stack:
+        how: Callable[[], Awaitable[str]] = _closed
+        if server.command is not None:
+            child = await stack.enter_async_context(start_child(name, server.command, server.env, server.cwd))
+            streams = await stack.enter_async_context(open_lines(child.peer, config.max_message))
+            how = child.how_it_ended
+        else:
+            client = make_client(read_headers(name, server.headers_env), config.max_message, config.call_timeout_s)
+            await stack.enter_async_context(client)
+            streams = await stack.enter_async_context(sdk.http_streams(server.url or "", client, config.max_message))
+        dispatcher = sdk.make_dispatcher(streams)
+        upstream = Upstream(name, config, dispatcher, hearer, how, shared=shared)
+        serving = asyncio.create_task(_serve(dispatcher, upstream), name=f"mcp-{name}")
+        try:
+            await upstream.ready.wait()
+            yield upstream
+        finally:
+            serving.cancel()
+            await asyncio.wait([serving])
+
+
+async def _serve(dispatcher: Any, upstream: Upstream) -> None:
+    try:
+        await dispatcher.run(upstream.on_request, upstream.on_notify, task_status=upstream)
+    finally:
+        upstream.started()
+        upstream.closed.set()
+
+
+async def _closed() -> str:
+    return "the connection was closed"
