@@ -88,7 +88,9 @@ class Backends:
             except sdk.MCPError as error:
                 failed = error
                 if method == DISCOVER:
-                    raise sdk.MCPError(sdk.METHOD_NOT_FOUND, "not all servers here speak this revision") from None
+                    raise sdk.MCPError(
+                        sdk.METHOD_NOT_FOUND, "not all servers here speak this revision"
+                    ) from None
                 said = shorten(visible(error.message), 500)
                 _log.error("a server cannot be used and is left out", server=server.name, error=said)
                 server.closed.set()
@@ -106,7 +108,10 @@ class Backends:
             answers += [answer] if answer is not None else []
         result: Message = {key: entries}
         if version_of(params):
-            result |= {"resultType": "complete", "ttlMs": min((_whole(one.get("ttlMs")) for one in answers), default=0)}
+            result |= {
+                "resultType": "complete",
+                "ttlMs": min((_whole(one.get("ttlMs")) for one in answers), default=0),
+            }
             public = answers and all(one.get("cacheScope") == "public" for one in answers)
             result["cacheScope"] = "public" if public else "private"
         return result
@@ -121,7 +126,9 @@ class Backends:
             self._resources.setdefault(entry["uri"], server)
         return entry
 
-    async def list_all(self, server: Upstream, method: str, params: Params) -> tuple[list[Any], Message | None]:
+    async def list_all(
+        self, server: Upstream, method: str, params: Params
+    ) -> tuple[list[Any], Message | None]:
         """All pages of a server's list, and its first answer; raises MCPError for one that does not end."""
         key, capability = LISTS[method]
         if server.capabilities is not None and capability not in server.capabilities:
@@ -144,7 +151,9 @@ class Backends:
             if not isinstance(cursor, str):
                 return entries, first
             asked = {**envelope_of(params), "cursor": cursor}
-        raise sdk.MCPError(sdk.INTERNAL_ERROR, f"the MCP server {server.name} lists more {capability} than the proxy takes")
+        raise sdk.MCPError(
+            sdk.INTERNAL_ERROR, f"the MCP server {server.name} lists more {capability} than the proxy takes"
+        )
 
     async def _ask(self, exchange: sdk.Exchange | None, method: str, params: Params) -> Message:
         """A request for one server of several, or for all."""
@@ -161,10 +170,16 @@ class Backends:
             return await self._ask_by_name(exchange, method, given)
         if method in _BY_URI or (method == "completion/complete" and isinstance(ref, Mapping)):
             uri = given.get("uri") if method in _BY_URI else None
-            return await self._ask_each(exchange, method, given, self._resources.get(uri) if isinstance(uri, str) else None)
-        raise sdk.MCPError(sdk.METHOD_NOT_FOUND, f"{shorten(visible(method), 100)} is not for several servers at once")
+            return await self._ask_each(
+                exchange, method, given, self._resources.get(uri) if isinstance(uri, str) else None
+            )
+        raise sdk.MCPError(
+            sdk.METHOD_NOT_FOUND, f"{shorten(visible(method), 100)} is not for several servers at once"
+        )
 
-    async def _ask_by_name(self, exchange: sdk.Exchange | None, method: str, given: Mapping[str, Any]) -> Message:
+    async def _ask_by_name(
+        self, exchange: sdk.Exchange | None, method: str, given: Mapping[str, Any]
+    ) -> Message:
         ref = given.get("ref")
         holder = given if method == "prompts/get" else ref if isinstance(ref, Mapping) else {}
         name = holder.get("name")
@@ -204,7 +219,11 @@ def _merge(found: Sequence[Message], method: str) -> Message:
         merged["serverInfo"] = {"name": "toolgate", "version": ""}
         return merged
     versions = [one.get("supportedVersions") for one in found]
-    shared = [one for one in versions[0] or () if all(isinstance(other, list) and one in other for other in versions)]
+    shared = [
+        one
+        for one in versions[0] or ()
+        if all(isinstance(other, list) and one in other for other in versions)
+    ]
     if not shared:
         raise sdk.MCPError(sdk.METHOD_NOT_FOUND, "not all servers here speak this revision")
     merged["supportedVersions"] = shared

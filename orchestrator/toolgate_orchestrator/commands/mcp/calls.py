@@ -1,8 +1,8 @@
 """One call of a tool through the proxy: ruled on, perhaps asked about, made as it was ruled, and reported.
 
-    tools/call ─▶ Guard.rule ─┬─ deny ─▶ an error that the LLM reads
-                              ├─ ask ──▶ elicitation, or input_required and the client calls again
-                              └─ the call, or another one ─▶ its server ─▶ the result, as it is
+tools/call ─▶ Guard.rule ─┬─ deny ─▶ an error that the LLM reads
+                          ├─ ask ──▶ elicitation, or input_required and the client calls again
+                          └─ the call, or another one ─▶ its server ─▶ the result, as it is
 """
 
 import asyncio
@@ -37,7 +37,9 @@ from toolgate_orchestrator.commands.mcp.messages import (
     with_meta,
 )
 from toolgate_orchestrator.commands.mcp.questions import OpenCall, Question, Questions, digest_of_call
-from toolgate_orchestrator.guard import Call, Guard, Ruling
+from toolgate_orchestrator.guard.call import Call
+from toolgate_orchestrator.guard.guard import Guard
+from toolgate_orchestrator.guard.ruling import Ruling
 
 PROGRESS_S: Final = 5.0
 """So often a client that asked for progress hears that its call still waits."""
@@ -53,9 +55,7 @@ _log = get_logger("toolgate.mcp")
 class Calls:
     """The calls of one client's session."""
 
-    def __init__(
-        self, guard: Guard, questions: Questions, session: str, find: Find, cost_meta: str
-    ) -> None:
+    def __init__(self, guard: Guard, questions: Questions, session: str, find: Find, cost_meta: str) -> None:
         """`session` is that of the agent, where a call names none."""
         self._guard, self._questions, self._session = guard, questions, session
         self._find, self._cost_meta = find, cost_meta
@@ -69,7 +69,9 @@ class Calls:
         name, arguments = params.get("name"), params.get("arguments", {})
         arguments = {} if arguments is None else arguments
         if not isinstance(name, str) or not isinstance(arguments, dict):
-            raise sdk.MCPError(sdk.INVALID_PARAMS, "tools/call takes the name of a tool, and arguments as an object")
+            raise sdk.MCPError(
+                sdk.INVALID_PARAMS, "tools/call takes the name of a tool, and arguments as an object"
+            )
         one = _OneCall(self, exchange, params, name, arguments)
         try:
             catalog = await self._find(params)
@@ -90,7 +92,12 @@ class _OneCall:
     """One request to call a tool."""
 
     def __init__(
-        self, calls: Calls, exchange: sdk.Exchange, params: Mapping[str, Any], name: str, arguments: dict[str, Any]
+        self,
+        calls: Calls,
+        exchange: sdk.Exchange,
+        params: Mapping[str, Any],
+        name: str,
+        arguments: dict[str, Any],
     ) -> None:
         self._calls, self._exchange, self._params = calls, exchange, params
         self._name, self._arguments = name, arguments
@@ -122,7 +129,9 @@ class _OneCall:
                 return await self._rule(call, None)
             return await self._next(OpenCall(self._digest, lambda opened: self._rule(call, opened.ask)))
 
-    async def _rule(self, call: Call, ask: Callable[[AskUser, ToolQuestion], Awaitable[Answer]] | None) -> Ruling:
+    async def _rule(
+        self, call: Call, ask: Callable[[AskUser, ToolQuestion], Awaitable[Answer]] | None
+    ) -> Ruling:
         return await self._calls._guard.rule(call, ask=ask, on_hold=self._note_hold)
 
     def _question(self, catalog: Catalog, tool: KnownTool | None) -> Call:
@@ -156,7 +165,9 @@ class _OneCall:
         """Ask the client's user at once, in the older era."""
         form = answers.older_elicitation if self._calls.old_form else answers.elicitation
         try:
-            told = await self._exchange.send_raw_request(answers.ELICIT, form(ask, call), {"timeout": ask.timeout_s})
+            told = await self._exchange.send_raw_request(
+                answers.ELICIT, form(ask, call), {"timeout": ask.timeout_s}
+            )
         except sdk.MCPError as error:
             if error.code == sdk.REQUEST_TIMEOUT:
                 return "allow" if ask.default == "allow" else "expired"
@@ -186,7 +197,11 @@ class _OneCall:
         while True:
             await asyncio.sleep(PROGRESS_S)
             step += 1
-            words = f"waiting for {shorten(visible(self._waits_for), 128)}" if self._waits_for else "waiting for a ruling"
+            words = (
+                f"waiting for {shorten(visible(self._waits_for), 128)}"
+                if self._waits_for
+                else "waiting for a ruling"
+            )
             told = {"progressToken": token, "progress": step * _STEP, "message": words}
             await self._exchange.notify(PROGRESS, told)
 
@@ -235,6 +250,4 @@ class _OneCall:
         return with_meta(answers.with_notice(result, ruling.notice), **{DECISION: ruling.id})
 
 
-_VOID: Final = (
-    "The tool call was denied: the question about it has run out, or was about another call. Call the tool again."
-)
+_VOID: Final = "The tool call was denied: the question about it has run out, or was about another call. Call the tool again."

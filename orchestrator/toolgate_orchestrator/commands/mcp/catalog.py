@@ -41,7 +41,12 @@ def read_tool(server: str, prefix: str, listed: Any) -> KnownTool | None:
     except (RecursionError, ValueError):
         return None
     return KnownTool(
-        prefix + own, own, server, _mapping(listed.get("inputSchema")), _mapping(listed.get("outputSchema")), digest
+        prefix + own,
+        own,
+        server,
+        _mapping(listed.get("inputSchema")),
+        _mapping(listed.get("outputSchema")),
+        digest,
     )
 
 
@@ -104,5 +109,6 @@ class Catalog:
         return {
             name: tool.schema
             for name, tool in self._tools.items()
-            if name == call or not (self.has_changed(tool) or (promised is not None and tool.output != promised))
+            if name == call
+            or not (self.has_changed(tool) or (promised is not None and tool.output != promised))
         }

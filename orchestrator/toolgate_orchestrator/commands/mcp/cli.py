@@ -35,7 +35,9 @@ def mcp(
     ctx: typer.Context,
     command: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[-- CMD… | URL]", help="The server: a program, or the address of one that is there."),
+        typer.Argument(
+            metavar="[-- CMD… | URL]", help="The server: a program, or the address of one that is there."
+        ),
     ] = None,
     agent: Annotated[str, typer.Option(metavar="NAME", help="Name of the agent that schedulers see.")] = "",
     config: Annotated[
@@ -46,14 +48,18 @@ def mcp(
         typer.Option(metavar="NAME", help="A scheduler whose silence denies calls; repeatable."),
     ] = None,
     name: Annotated[
-        str, typer.Option(metavar="NAME", help="What schedulers see the server as (default: made of CMD or URL).")
+        str,
+        typer.Option(metavar="NAME", help="What schedulers see the server as (default: made of CMD or URL)."),
     ] = "",
     http: Annotated[
         int | None,
-        typer.Option(metavar="PORT", min=0, max=65535, help="Serve clients over HTTP there (0: any free port)."),
+        typer.Option(
+            metavar="PORT", min=0, max=65535, help="Serve clients over HTTP there (0: any free port)."
+        ),
     ] = None,
     address: Annotated[
-        str, typer.Option(metavar="ADDRESS", help="On which address; another than this machine's needs a token.")
+        str,
+        typer.Option(metavar="ADDRESS", help="On which address; another than this machine's needs a token."),
     ] = "127.0.0.1",
     allow_host: Annotated[
         list[str] | None,
@@ -61,7 +67,9 @@ def mcp(
     ] = None,
     pin: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Keep there what tools said of themselves when they were first seen."),
+        typer.Option(
+            metavar="FILE", help="Keep there what tools said of themselves when they were first seen."
+        ),
     ] = None,
     accept: Annotated[
         bool, typer.Option("--accept", help="Take what tools say of themselves now as what they are to say.")
@@ -118,7 +126,9 @@ def mcp(
 def _read(config: Path | None, command: tuple[str, ...], name: str) -> McpConfig:
     """The configuration; raises ConfigError."""
     if (config is None) == (not command):
-        raise ConfigError("name the server: toolgate mcp -- CMD…, or toolgate mcp URL, or --config FILE for several")
+        raise ConfigError(
+            "name the server: toolgate mcp -- CMD…, or toolgate mcp URL, or --config FILE for several"
+        )
     if config is not None:
         document = read_document(config)
         return check(McpConfig, document.mapping(), document)

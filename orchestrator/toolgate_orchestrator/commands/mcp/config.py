@@ -28,9 +28,9 @@ class McpServer(StrictModel):
     """The directory that it is started in."""
     url: Annotated[str, Field(max_length=2048)] | None = None
     """In place of `command`: the address of a server that speaks MCP over HTTP."""
-    headers_env: Annotated[dict[Annotated[str, Field(pattern=r"^[A-Za-z0-9-]{1,64}$")], Variable], Field(max_length=32)] = (
-        Field(default_factory=dict)
-    )
+    headers_env: Annotated[
+        dict[Annotated[str, Field(pattern=r"^[A-Za-z0-9-]{1,64}$")], Variable], Field(max_length=32)
+    ] = Field(default_factory=dict)
     """Headers that go along to that address: by name, the variable of the proxy's environment that holds the value
     (`{Authorization: GITHUB_AUTHORIZATION}`)."""
     prefix: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{0,64}$")] | None = None
@@ -87,7 +87,9 @@ class McpConfig(StrictModel):
         prefixes = [self.prefix_of(name) for name in self.servers]
         for one in prefixes:
             if sum(other.startswith(one) for other in prefixes) > 1:
-                raise ValueError(f"servers: the prefix {one!r} begins another one: tools could not be told apart")
+                raise ValueError(
+                    f"servers: the prefix {one!r} begins another one: tools could not be told apart"
+                )
         return self
 
 

@@ -56,7 +56,9 @@ def guard_access(speak: Any, token: str | None) -> Any:
         if scope["path"] == "/healthz":
             await _answer(send, 200, "ok")
         elif token is not None and not _knows(scope, token):
-            await _answer(send, 401, "a token is needed: Authorization: Bearer …", (b"www-authenticate", b"Bearer"))
+            await _answer(
+                send, 401, "a token is needed: Authorization: Bearer …", (b"www-authenticate", b"Bearer")
+            )
         elif scope["path"].rstrip("/") != PATH:
             await _answer(send, 404, f"MCP is spoken at {PATH}")
         else:

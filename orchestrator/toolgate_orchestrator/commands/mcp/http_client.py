@@ -57,7 +57,9 @@ def read_headers(name: str, variables: Mapping[str, str]) -> dict[str, str]:
     for header, variable in variables.items():
         value = os.environ.get(variable, "").strip()
         if not value or not value.isprintable():
-            raise ConfigError(f"servers.{name}.headers_env.{header}: the variable {variable} is not set, or holds no header")
+            raise ConfigError(
+                f"servers.{name}.headers_env.{header}: the variable {variable} is not set, or holds no header"
+            )
         found[header] = value
     return found
 

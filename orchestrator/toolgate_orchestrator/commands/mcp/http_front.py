@@ -89,7 +89,12 @@ class _Server(uvicorn.Server):
 
 
 async def serve_http(
-    sessions: Sessions, bound: socket.socket, hosts: list[str], token: str | None, most: int, up: Callable[[], None]
+    sessions: Sessions,
+    bound: socket.socket,
+    hosts: list[str],
+    token: str | None,
+    most: int,
+    up: Callable[[], None],
 ) -> None:
     """Serve until cancelled; then end what runs, and return."""
     async with sdk.http_front(sessions.handle, hosts=hosts, most=most, max_sessions=MAX_SESSIONS) as speak:

@@ -102,11 +102,14 @@ async def open_lines(peer: Peer, most: int) -> AsyncIterator[sdk.Streams]:
 
 async def _read(peer: Peer, most: int, incoming: sdk.SendStream, back: sdk.SendStream) -> None:
     strange = 0
-    with incoming, back, contextlib.suppress(sdk.Closed, OSError):
+    with incoming, back, contextlib.suppress(*sdk.Closed, OSError):
         async for line in split_lines(peer.reader, most):
             if isinstance(line, LongLine):
-                if not await _tell_long(peer, line, most, incoming, back):
-                    return
+                words = f"a message of {line.size} bytes was dropped: the proxy takes {most}"
+                _log.warning("a message is too long", peer=peer.name, bytes=line.size, most=most)
+                if not await _tell(line, words, incoming, back):
+                    await back.send(sdk.error_message(None, sdk.INVALID_REQUEST, words))
+                    return  # nobody knows who waits for it
                 continue
             message = sdk.read_message(line)
             if message is not None:
@@ -116,30 +119,30 @@ async def _read(peer: Peer, most: int, incoming: sdk.SendStream, back: sdk.SendS
             if strange <= _MAX_TOLD:
                 shown = shorten(visible(line[:200].decode("utf-8", "replace")), 200)
                 _log.warning("a line is no message of MCP and is passed over", peer=peer.name, line=shown)
-            if peer.name == CLIENT:
-                await back.send(sdk.error_message(None, sdk.PARSE_ERROR, "this is no message of JSON-RPC"))
+            cut = LongLine(line[:_EDGE], line[-_EDGE:], len(line))
+            if not await _tell(cut, _UNREADABLE, incoming, back) and peer.name == CLIENT:
+                await back.send(sdk.error_message(None, sdk.PARSE_ERROR, _UNREADABLE))
 
 
+_UNREADABLE: Final = "a message could not be read: it is no JSON-RPC, or nested too deep"
 CLIENT: Final = "client"
 """Name of the peer that asks."""
 
 
-async def _tell_long(peer: Peer, line: LongLine, most: int, incoming: sdk.SendStream, back: sdk.SendStream) -> bool:
-    """Tell whoever waits; False where nobody can be found, and so the connection is at its end."""
-    words = f"a message of {line.size} bytes was dropped: the proxy takes {most}"
-    _log.warning("a message is too long", peer=peer.name, bytes=line.size, most=most)
+async def _tell(line: LongLine, words: str, incoming: sdk.SendStream, back: sdk.SendStream) -> bool:
+    """Tell whoever asked, or waits, that a message is lost; False where nobody can be found."""
     found = line.sender()
     if found is None:
-        await back.send(sdk.error_message(None, sdk.INVALID_REQUEST, words))
         return False
     id_, kind = found
-    to = back if kind == "method" else incoming
-    await to.send(sdk.error_message(id_, sdk.INVALID_REQUEST if kind == "method" else sdk.INTERNAL_ERROR, words))
+    asks = kind == "method"
+    code = sdk.INVALID_REQUEST if asks else sdk.INTERNAL_ERROR
+    await (back if asks else incoming).send(sdk.error_message(id_, code, words))
     return True
 
 
 async def _write(peer: Peer, outgoing: sdk.ReceiveStream) -> None:
-    with outgoing, contextlib.suppress(sdk.Closed, OSError):
+    with outgoing, contextlib.suppress(*sdk.Closed, OSError):
         async for message in outgoing:
             peer.writer.write(sdk.write_message(message))
             await peer.writer.drain()

@@ -64,9 +64,15 @@ class Pins:
             seen = self._read(file)
             before = seen.pop(server, {})
             changed = {name for name, digest in digests.items() if before.get(name, digest) != digest}
-            kept = before if not self._accept else {name: one for name, one in before.items() if name not in changed}
+            kept = (
+                before
+                if not self._accept
+                else {name: one for name, one in before.items() if name not in changed}
+            )
             now = {**digests, **kept} if len(kept) < MAX_PINNED_TOOLS else dict(kept)
-            seen[server] = dict([*kept.items(), *((name, now[name]) for name in now if name not in kept)][:MAX_PINNED_TOOLS])
+            seen[server] = dict(
+                [*kept.items(), *((name, now[name]) for name in now if name not in kept)][:MAX_PINNED_TOOLS]
+            )
             if seen[server] != before or self._accept:
                 self._write(file, seen)
             return frozenset() if self._accept else frozenset(changed)
@@ -88,14 +94,20 @@ class Pins:
             raise ConfigError(f"--pin: {self._path} cannot be used: {error.strerror or error}") from None
 
     def _read(self, file: int) -> Seen:
-        raw = b"".join(iter(lambda: os.read(file, 1 << 20), b"")) if os.fstat(file).st_size <= MAX_FILE else b"?"
+        raw = (
+            b"".join(iter(lambda: os.read(file, 1 << 20), b""))
+            if os.fstat(file).st_size <= MAX_FILE
+            else b"?"
+        )
         try:
             told = json.loads(raw) if raw else {"version": _VERSION, "servers": {}}
             if told["version"] == _VERSION:
                 return _checked(told["servers"])
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
             pass
-        raise ConfigError(f"--pin: {self._path} is no file of pins: move it away, and look at what the tools say now")
+        raise ConfigError(
+            f"--pin: {self._path} is no file of pins: move it away, and look at what the tools say now"
+        )
 
     def _write(self, file: int, seen: Seen) -> None:
         servers = dict([*seen.items()][-MAX_PINNED_SERVERS:])

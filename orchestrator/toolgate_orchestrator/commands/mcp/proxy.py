@@ -19,11 +19,9 @@ from toolgate_orchestrator.commands.mcp import sdk
 from toolgate_orchestrator.commands.mcp.config import McpConfig
 from toolgate_orchestrator.commands.mcp.pins import Pins
 from toolgate_orchestrator.commands.mcp.questions import Questions
-from toolgate_orchestrator.commands.mcp.session import Session
-from toolgate_orchestrator.guard import Guard
+from toolgate_orchestrator.commands.mcp.session import LAST_WORDS_S, Session
+from toolgate_orchestrator.guard.guard import Guard
 
-LAST_WORDS_S: Final = 3.0
-"""How long the answers to what is still asked may take once the servers are gone."""
 _TALKATIVE: Final = ("mcp", "httpx2", "httpcore2")
 
 
@@ -70,7 +68,11 @@ def _tell_end(problem: BaseException) -> None:
     """Say on stderr why it ended, and end with the exit code for it."""
     if isinstance(problem, ConfigError):
         raise problem
-    said = str(problem) if isinstance(problem, sdk.MCPError) else f"the servers have ended: {type(problem).__name__}"
+    said = (
+        str(problem)
+        if isinstance(problem, sdk.MCPError)
+        else f"the servers have ended: {type(problem).__name__}"
+    )
     err_console.print(f"[red]{escape(shorten(clean(said), 500))}[/]", soft_wrap=True)
     raise typer.Exit(1)
 
@@ -93,11 +95,16 @@ async def serve_http(
             )
 
         def up() -> None:
-            err_console.print(escape(f"MCP is spoken at http://{shown}:{place[1]}{PATH} (pid {os.getpid()})"), soft_wrap=True)
+            err_console.print(
+                escape(f"MCP is spoken at http://{shown}:{place[1]}{PATH} (pid {os.getpid()})"),
+                soft_wrap=True,
+            )
 
         async with _open(config) as (guard, questions):
             sessions = Sessions(
-                lambda name, shared: Session(config, guard, pins, questions, f"mcp-{name[:64]}", shared=shared)
+                lambda name, shared: Session(
+                    config, guard, pins, questions, f"mcp-{name[:64]}", shared=shared
+                )
             )
             await serve_http(sessions, bound, hosts, token, config.max_message, up)
 

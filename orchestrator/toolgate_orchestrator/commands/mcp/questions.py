@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 from toolgate_bus.protocol.events import AskUser, ToolQuestion
 
 from toolgate_orchestrator.commands.mcp.answers import Answer
-from toolgate_orchestrator.guard import Ruling
+from toolgate_orchestrator.guard.ruling import Ruling
 
 MAX_OPEN: Final = 1_000
 """Questions that wait at a time, and calls that wait for what a server asked for; beyond it nobody can be asked."""

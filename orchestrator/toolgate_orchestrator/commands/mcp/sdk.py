@@ -105,8 +105,10 @@ def read_message(line: bytes) -> SessionMessage | None:
         return None
 
 
-def write_message(message: SessionMessage) -> bytes:
+def write_message(message: SessionMessage | Exception) -> bytes:
     """A message as a line."""
+    if isinstance(message, Exception):
+        raise message
     return message.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
 
 
@@ -124,7 +126,12 @@ def make_dispatcher(streams: Streams) -> JSONRPCDispatcher[Any]:
 
 
 def headers_for(
-    method: str, params: Mapping[str, Any] | None, version: str, schema: Mapping[str, Any] | None, *, modern: bool
+    method: str,
+    params: Mapping[str, Any] | None,
+    version: str,
+    schema: Mapping[str, Any] | None,
+    *,
+    modern: bool,
 ) -> dict[str, str]:
     """The headers that a message bears over HTTP; in the newer era they repeat what stands in it."""
     headers = {MCP_PROTOCOL_VERSION_HEADER: version} if version else {}

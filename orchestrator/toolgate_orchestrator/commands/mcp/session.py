@@ -34,10 +34,12 @@ from toolgate_orchestrator.commands.mcp.messages import (
 from toolgate_orchestrator.commands.mcp.pins import Pins, identity_of
 from toolgate_orchestrator.commands.mcp.questions import Questions
 from toolgate_orchestrator.commands.mcp.upstream import Upstream, connect
-from toolgate_orchestrator.guard import Guard
+from toolgate_orchestrator.guard.guard import Guard
 
 MAX_IN_FLIGHT: Final = 10_000
 """Requests of one client at a time."""
+LAST_WORDS_S: Final = 3.0
+"""How long the answers to what is still asked may take once the servers are gone."""
 LIST_AGE_S: Final = 60.0
 """After so long a list is read anew, where nobody would tell that it has changed."""
 _WITHOUT_MODES: Final = ("2024-11-05", "2025-03-26", "2025-06-18")
@@ -47,7 +49,16 @@ _log = get_logger("toolgate.mcp")
 class Session:
     """A client, and the servers that are connected for it."""
 
-    def __init__(self, config: McpConfig, guard: Guard, pins: Pins, questions: Questions, session: str, *, shared: bool = False) -> None:
+    def __init__(
+        self,
+        config: McpConfig,
+        guard: Guard,
+        pins: Pins,
+        questions: Questions,
+        session: str,
+        *,
+        shared: bool = False,
+    ) -> None:
         """`shared`: it stands for all clients that have no session."""
         self.front: sdk.Outbound | None = None
         """The way to the client outside of its requests, once it is known."""
@@ -79,17 +90,16 @@ class Session:
                 self._backends = Backends(connected)
                 stack.enter_context(self._guard.turn(self._guard.at(self.name), self._stop))
                 self.ready.set()
-                ends = [asyncio.ensure_future(one.closed.wait()) for one in connected]
-                closing = asyncio.ensure_future(self._end.wait())
+                gone = asyncio.create_task(_all_closed(connected), name="mcp-gone")
+                closing = asyncio.create_task(self._end.wait(), name="mcp-closing")
                 try:
-                    gone = asyncio.gather(*ends)
                     await asyncio.wait([closing, gone], return_when=asyncio.FIRST_COMPLETED)
-                    if gone.done() and not closing.done():
+                    if not closing.done():
                         self.problem = await connected[0].gone()
-                        await asyncio.sleep(0)  # who still waited is told first
+                        await self.drain(LAST_WORDS_S)
                 finally:
-                    for one in (*ends, closing):
-                        one.cancel()
+                    gone.cancel()
+                    closing.cancel()
         except Exception as error:  # noqa: BLE001 - of one session; told to whoever asks
             self.problem = self.problem or error
         finally:
@@ -183,7 +193,9 @@ class Session:
             known = await self._learn(server, listed, whole=False)
             offered = {tool.own for tool in known}
         else:
-            offered = {one["name"] for one in listed if isinstance(one, dict) and self._knows(one.get("name"))}
+            offered = {
+                one["name"] for one in listed if isinstance(one, dict) and self._knows(one.get("name"))
+            }
         kept = [one for one in listed if isinstance(one, Mapping) and one.get("name") in offered]
         return result if len(kept) == len(listed) else {**result, "tools": kept}
 
@@ -261,6 +273,11 @@ class Session:
                 if not asks or exchange.can_send_request:
                     return exchange
         return self.front
+
+
+async def _all_closed(servers: list[Upstream]) -> None:
+    for server in servers:
+        await server.closed.wait()
 
 
 def _too_many(server: Upstream) -> sdk.MCPError:

@@ -42,7 +42,9 @@ def _take_over(number: int, flags: int) -> int:
     kind = os.fstat(number).st_mode
     if not (stat.S_ISFIFO(kind) or stat.S_ISSOCK(kind) or stat.S_ISCHR(kind)):
         name = "stdin" if number == 0 else "stdout"
-        raise ConfigError(f"{name} is a file: `toolgate mcp` speaks MCP there, with the client that starts it")
+        raise ConfigError(
+            f"{name} is a file: `toolgate mcp` speaks MCP there, with the client that starts it"
+        )
     own = os.dup(number)
     os.set_inheritable(own, False)
     if flags == os.O_RDONLY:

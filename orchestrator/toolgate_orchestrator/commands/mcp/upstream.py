@@ -69,7 +69,11 @@ class Upstream:
         self._count = 0
 
     async def request(
-        self, exchange: sdk.Exchange | None, method: str, params: Params, schema: Mapping[str, Any] | None = None
+        self,
+        exchange: sdk.Exchange | None,
+        method: str,
+        params: Params,
+        schema: Mapping[str, Any] | None = None,
     ) -> Message:
         """The server's answer; `exchange` is the request of the client that this is for. Raises MCPError."""
         opts = self._options(method, params, schema)
@@ -81,13 +85,17 @@ class Upstream:
         try:
             result: Message = await self._dispatcher.send_raw_request(method, sent, opts)
         except ValueError:
-            raise sdk.MCPError(sdk.INVALID_REQUEST, f"a request with the id {id_!r} is not answered yet") from None
+            raise sdk.MCPError(
+                sdk.INVALID_REQUEST, f"a request with the id {id_!r} is not answered yet"
+            ) from None
         except sdk.MCPError as error:
             if error.code == sdk.CONNECTION_CLOSED and error.message == _CLOSED:
                 raise await self.gone() from None
             if error.code == sdk.REQUEST_TIMEOUT:
                 seconds = opts.get("timeout")
-                raise sdk.MCPError(sdk.REQUEST_TIMEOUT, f"the MCP server {self.name} did not answer in {seconds:g} s") from None
+                raise sdk.MCPError(
+                    sdk.REQUEST_TIMEOUT, f"the MCP server {self.name} did not answer in {seconds:g} s"
+                ) from None
             raise
         finally:
             for key in known:
@@ -97,7 +105,9 @@ class Upstream:
 
     async def gone(self) -> sdk.MCPError:
         """The error of who asks a server that is not there."""
-        return sdk.MCPError(sdk.CONNECTION_CLOSED, f"the MCP server {self.name} has ended: {await self._how()}")
+        return sdk.MCPError(
+            sdk.CONNECTION_CLOSED, f"the MCP server {self.name} has ended: {await self._how()}"
+        )
 
     def started(self, value: object = None) -> None:
         """It can be asked from now on."""
@@ -105,7 +115,9 @@ class Upstream:
 
     async def notify(self, method: str, params: Params) -> None:
         """Tell the server something."""
-        headers = sdk.headers_for(method, params, self._version(params), None, modern=bool(version_of(params)))
+        headers = sdk.headers_for(
+            method, params, self._version(params), None, modern=bool(version_of(params))
+        )
         await self._dispatcher.notify(method, params, {"headers": headers} if headers else None)
 
     def _options(self, method: str, params: Params, schema: Mapping[str, Any] | None) -> sdk.CallOptions:
@@ -165,14 +177,20 @@ class Upstream:
         whose = self._told.get(key) if isinstance(key, str | int) else None
         if whose is not None:
             to, name = whose
-            told = {**(params or {}), "progressToken": name} if method == PROGRESS else with_meta(params, **{SUBSCRIPTION: name})
+            told = (
+                {**(params or {}), "progressToken": name}
+                if method == PROGRESS
+                else with_meta(params, **{SUBSCRIPTION: name})
+            )
             await to.notify(method, told)
         elif method != PROGRESS:
             await self._hearer.hear(self, method, params)
 
 
 @contextlib.asynccontextmanager
-async def connect(name: str, config: McpConfig, hearer: Hearer, *, shared: bool = False) -> AsyncIterator[Upstream]:
+async def connect(
+    name: str, config: McpConfig, hearer: Hearer, *, shared: bool = False
+) -> AsyncIterator[Upstream]:
     """A server, connected for as long as the block runs; raises ConfigError where it cannot be started."""
     server = config.servers[name]
     async with contextlib.AsyncExitStack() as stack:
@@ -182,9 +200,13 @@ async def connect(name: str, config: McpConfig, hearer: Hearer, *, shared: bool 
             streams = await stack.enter_async_context(open_lines(child.peer, config.max_message))
             how = child.how_it_ended
         else:
-            client = make_client(read_headers(name, server.headers_env), config.max_message, config.call_timeout_s)
+            client = make_client(
+                read_headers(name, server.headers_env), config.max_message, config.call_timeout_s
+            )
             await stack.enter_async_context(client)
-            streams = await stack.enter_async_context(sdk.http_streams(server.url or "", client, config.max_message))
+            streams = await stack.enter_async_context(
+                sdk.http_streams(server.url or "", client, config.max_message)
+            )
         dispatcher = sdk.make_dispatcher(streams)
         upstream = Upstream(name, config, dispatcher, hearer, how, shared=shared)
         serving = asyncio.create_task(_serve(dispatcher, upstream), name=f"mcp-{name}")
