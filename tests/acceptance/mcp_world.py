@@ -1,4 +1,5 @@
-"""MCP around the proxy: servers as processes, the proxy as a process, clients of the official SDK in the test.
+"""MCP around the proxy: servers as processes, the proxy as a process, clients of the official SDK in the
+test.
 
 Clients come in both eras: `legacy` (initialize, sessions, elicitation) and `modern` (2026-07-28).
 """
@@ -104,7 +105,11 @@ class Program:
         self._out, self._err = directory / "out", directory / "err"
         with self._out.open("wb") as out, self._err.open("wb") as err:
             self.popen = subprocess.Popen(
-                list(map(str, command)), stdin=subprocess.DEVNULL, stdout=out, stderr=err, env=os.environ | env
+                list(map(str, command)),
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                env=os.environ | env,
             )
 
     @property
@@ -170,7 +175,18 @@ def rules(**by_scheduler):
 def decisions(url, namespace):
     """What `toolgate decisions` shows, newest last."""
     told = subprocess.run(
-        [sys.executable, "-m", "toolgate_bus", "decisions", "list", "--json", "--redis", url, "--namespace", namespace],
+        [
+            sys.executable,
+            "-m",
+            "toolgate_bus",
+            "decisions",
+            "list",
+            "--json",
+            "--redis",
+            url,
+            "--namespace",
+            namespace,
+        ],
         capture_output=True,
         check=True,
         text=True,

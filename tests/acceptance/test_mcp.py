@@ -1,4 +1,5 @@
-"""`toolgate mcp` between clients and servers of the official SDK, ruled on by scheduler processes: each answer kind.
+"""`toolgate mcp` between clients and servers of the official SDK, ruled on by scheduler processes: each
+answer kind.
 
 Most of it over HTTP, where one proxy and one server serve all tests of the file; both eras of the protocol.
 """
@@ -51,7 +52,11 @@ def proxy(place, server_address, options):
     """The proxy's address; alpha, beta and gamma are asked about each call."""
     config = place.parent / "config.json"
     gate = {"patience_ms": 10_000, "required": ["alpha", "beta", "gamma"]}
-    told = {"servers": {"tests": {"url": server_address}}, "toolgate": gate, "pin": str(place.parent / "pins.json")}
+    told = {
+        "servers": {"tests": {"url": server_address}},
+        "toolgate": gate,
+        "pin": str(place.parent / "pins.json"),
+    }
     config.write_text(json.dumps(told))
     with proxy_over_http(place.parent / "proxy", *options, "--config", config) as (url, _):
         yield url
@@ -248,13 +253,18 @@ async def test_over_stdio_it_is_the_same_and_everything_ends_with_the_client(
     command = [*PROXY, *options, "--pin", tmp_path / "pins.json", "--", *SERVER, tmp_path]
     person = Person(content={"name": "ann"})
     async with stdio(command, tmp_path / "err", era, person=person) as connected:
-        assert words_of(await connected.call_tool("search", {"query": "x", **rules()})) == ["search {'query': 'x'}"]
+        assert words_of(await connected.call_tool("search", {"query": "x", **rules()})) == [
+            "search {'query': 'x'}"
+        ]
         assert (await connected.call_tool("search", rules(alpha=DENY))).is_error
         assert words_of(await connected.call_tool("search", {"query": "x", **rules(gamma=ASK)})) == [
             "search {'query': 'x'}"
         ]
         assert words_of(await connected.call_tool("confirm", rules()))[0].startswith("hello ann")
         changed = modify("fast_search", query="y")
-        assert words_of(await connected.call_tool("search", rules(alpha=changed)))[1] == "fast_search {'query': 'y'}"
+        assert (
+            words_of(await connected.call_tool("search", rules(alpha=changed)))[1]
+            == "fast_search {'query': 'y'}"
+        )
         assert words_of(await connected.call_tool("env", rules())) == ["none"]
     await wait_until(lambda: notes(tmp_path, "ended"))

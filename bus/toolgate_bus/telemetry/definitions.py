@@ -202,7 +202,7 @@ GATE_FAULTS: Final = _counter(
 )
 MCP_CHANGED_TOOLS: Final = _counter(
     "mcp_changed_tools",
-    "Tools of servers behind `toolgate mcp` that say something else of themselves than when they were first seen.",
+    "Tools of servers behind `toolgate mcp` that say something else of themselves than when first seen.",
 )
 CONNECTED: Final = _gauge("bus_connected", "1 while the bus can be used.", "side")
 BAD_MESSAGES: Final = _counter(

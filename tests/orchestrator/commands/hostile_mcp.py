@@ -1,4 +1,5 @@
-"""A server of MCP that misbehaves as it is told: `python hostile_mcp.py KIND`. Standard library alone, so it starts fast.
+"""A server of MCP that misbehaves as it is told: `python hostile_mcp.py KIND`. Standard library alone, so it
+starts fast.
 
 Calls of `echo` are answered with their arguments, whatever else it does.
 """
@@ -52,7 +53,11 @@ def call(id_, params):
             sys.stdout.write('{"jsonrpc":"2.0","result":{"content":"' + "x" * (50 << 20) + '"}}\n')
             return sys.stdout.flush()
         case "big_backwards":
-            sys.stdout.write('{"jsonrpc":"2.0","result":{"id":1,"t":"' + "x" * (20 << 20) + f'"}},"id":{json.dumps(id_)}}}\n')
+            sys.stdout.write(
+                '{"jsonrpc":"2.0","result":{"id":1,"t":"'
+                + "x" * (20 << 20)
+                + f'"}},"id":{json.dumps(id_)}}}\n'
+            )
             return sys.stdout.flush()
         case "never":
             return None
@@ -64,8 +69,20 @@ def call(id_, params):
             return answer(id_, {"content": []})
         case "flood":
             for number in range(2_000):
-                say({"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": number}})
-                say({"jsonrpc": "2.0", "method": "notifications/progress", "params": {"progressToken": number, "progress": 1}})
+                say(
+                    {
+                        "jsonrpc": "2.0",
+                        "method": "notifications/message",
+                        "params": {"level": "info", "data": number},
+                    }
+                )
+                say(
+                    {
+                        "jsonrpc": "2.0",
+                        "method": "notifications/progress",
+                        "params": {"progressToken": number, "progress": 1},
+                    }
+                )
             return answer(id_, {"content": []})
         case "twice":
             answer(id_, {"content": []})

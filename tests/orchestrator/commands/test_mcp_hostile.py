@@ -1,4 +1,5 @@
-"""Servers of MCP that misbehave: each fault is a clear error for the client, and the proxy goes on or ends cleanly."""
+"""Servers of MCP that misbehave: each fault is a clear error for the client, and the proxy goes on or ends
+cleanly."""
 
 import asyncio
 import contextlib
@@ -71,7 +72,7 @@ async def still_works(session):
 async def test_a_server_that_lists_too_many_tools_is_refused(open_session):
     async with open_session("many", max_message_mb=64) as session:
         for _ in range(2):
-            with pytest.raises(sdk.MCPError, match="lists more tools than the proxy takes|more than 10000"):
+            with pytest.raises(sdk.MCPError, match=r"lists more tools than the proxy takes|more than 10000"):
                 await call(session, "echo")
         with pytest.raises(sdk.MCPError, match=f"more than {MAX_TOOLS} tools"):
             await session.on_request(Front(), "tools/list", {})
@@ -131,14 +132,14 @@ async def test_a_server_that_dies_in_the_middle_says_how_to_each_who_waits(open_
 
 async def test_a_server_that_never_answers_is_an_error_in_time(open_session):
     async with open_session("plain", call_timeout_s=0.3) as session:
-        with pytest.raises(sdk.MCPError, match="did not answer in 0.3 s"):
+        with pytest.raises(sdk.MCPError, match=r"did not answer in 0\.3 s"):
             await call(session, "never")
         await still_works(session)
 
 
 async def test_a_server_that_never_begins_is_an_error_in_time(open_session):
     async with open_session("silent", start_timeout_s=0.3) as session:
-        with pytest.raises(sdk.MCPError, match="did not answer in 0.3 s"):
+        with pytest.raises(sdk.MCPError, match=r"did not answer in 0\.3 s"):
             await session.on_request(Front(), "initialize", OPENING)
 
 

@@ -1,4 +1,5 @@
-"""What becomes of a ruling in MCP: a refused call's result, a notice, a question to the user and its answer. Pure."""
+"""What becomes of a ruling in MCP: a refused call's result, a notice, a question to the user and its
+answer. Pure."""
 
 from collections.abc import Mapping
 from decimal import Decimal

@@ -1,7 +1,8 @@
 """The servers behind one client's session: one of them passed through as it is, or several put together.
 
-Several are told apart by the prefixes of their tools and prompts; resources are asked of whoever listed them, else of
-each in turn. Lists come whole. What cannot be put together (subscriptions of the newer era, tasks) is refused.
+Several are told apart by the prefixes of their tools and prompts; resources are asked of whoever listed
+them, else of each in turn. Lists come whole. What cannot be put together (subscriptions of the newer era,
+tasks) is refused.
 """
 
 from collections.abc import Mapping, Sequence

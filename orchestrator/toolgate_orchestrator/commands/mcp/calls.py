@@ -181,7 +181,8 @@ class _OneCall:
 
     @contextlib.asynccontextmanager
     async def _tell_of_waiting(self) -> AsyncIterator[None]:
-        """Meanwhile a client that asked for progress hears that its call waits, so that it does not give up."""
+        """Meanwhile a client that asked for progress hears that its call waits, so that it does not give
+        up."""
         token = token_of(self._params)
         if token is None:
             yield
@@ -225,7 +226,8 @@ class _OneCall:
         return self._report(ruling, result)
 
     def _is_own(self, ruling: Ruling) -> bool:
-        """Whether what the client sent goes on as it is: nothing was changed, and no answer to us is in it."""
+        """Whether what the client sent goes on as it is: nothing was changed, and no answer to us is in
+        it."""
         return not ruling.replaced and answers.read_state(self._params) is None
 
     def _changed(self, ruling: Ruling) -> Message:
@@ -250,4 +252,7 @@ class _OneCall:
         return with_meta(answers.with_notice(result, ruling.notice), **{DECISION: ruling.id})
 
 
-_VOID: Final = "The tool call was denied: the question about it has run out, or was about another call. Call the tool again."
+_VOID: Final = (
+    "The tool call was denied: the question about it has run out, or was about another call. "
+    "Call the tool again."
+)

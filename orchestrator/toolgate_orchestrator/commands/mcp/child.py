@@ -1,7 +1,8 @@
 """A server that is a program: started, spoken to by its stdin and stdout, and ended with all that it started.
 
-It is given our environment but for what begins with TOOLGATE_: how to reach the bus is none of its business. What it
-writes to stderr goes to ours. It ends as MCP says: its stdin is closed, then SIGTERM, then SIGKILL.
+It is given our environment but for what begins with TOOLGATE_: how to reach the bus is none of its
+business. What it writes to stderr goes to ours. It ends as MCP says: its stdin is closed, then SIGTERM,
+then SIGKILL.
 """
 
 import asyncio

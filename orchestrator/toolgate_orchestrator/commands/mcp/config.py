@@ -1,4 +1,5 @@
-"""What `toolgate mcp --config FILE` reads: the servers behind the proxy, and how their calls are ruled on. Pure."""
+"""What `toolgate mcp --config FILE` reads: the servers behind the proxy, and how their calls are ruled on.
+Pure."""
 
 from pathlib import Path
 from typing import Annotated, Final, Self
@@ -20,8 +21,8 @@ class McpServer(StrictModel):
     """One server behind the proxy."""
 
     command: Annotated[tuple[Word, ...], Field(min_length=1, max_length=1024)] | None = None
-    """The program and its arguments; it speaks MCP on its stdin and stdout. It is given the environment of the
-    proxy, but for what begins with `TOOLGATE_`."""
+    """The program and its arguments; it speaks MCP on its stdin and stdout. It is given the environment of
+    the proxy, but for what begins with `TOOLGATE_`."""
     env: Annotated[dict[Variable, str], Field(max_length=256)] = Field(default_factory=dict)
     """Variables that are set for it beside those."""
     cwd: Path | None = None
@@ -31,11 +32,11 @@ class McpServer(StrictModel):
     headers_env: Annotated[
         dict[Annotated[str, Field(pattern=r"^[A-Za-z0-9-]{1,64}$")], Variable], Field(max_length=32)
     ] = Field(default_factory=dict)
-    """Headers that go along to that address: by name, the variable of the proxy's environment that holds the value
-    (`{Authorization: GITHUB_AUTHORIZATION}`)."""
+    """Headers that go along to that address: by name, the variable of the proxy's environment that holds
+    the value (`{Authorization: GITHUB_AUTHORIZATION}`)."""
     prefix: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{0,64}$")] | None = None
-    """Put before the names of its tools and prompts. Without it, none where it is the only server, else its name and
-    two underscores."""
+    """Put before the names of its tools and prompts. Without it, none where it is the only server, else
+    its name and two underscores."""
 
     @model_validator(mode="after")
     def _one_way(self) -> Self:
@@ -56,11 +57,11 @@ class McpConfig(StrictModel):
     toolgate: ToolgateConfig = ToolgateConfig()
     """How calls are ruled on: the keys of [a plan's section](reference/plan.md#toolgate)."""
     cost_meta: Annotated[str, Field(max_length=256)] = ""
-    """The key of a result's `_meta` under which servers say what a call cost, in units of the currency; without it,
-    costs are what schedulers know of."""
+    """The key of a result's `_meta` under which servers say what a call cost, in units of the currency;
+    without it, costs are what schedulers know of."""
     pin: Path | None = None
-    """The file that keeps what tools said of themselves when they were first seen; without it, one in the user's
-    state directory."""
+    """The file that keeps what tools said of themselves when they were first seen; without it, one in the
+    user's state directory."""
     notice: bool = True
     """Whether the result of a call that was replaced says so to the LLM."""
     call_timeout_s: Annotated[float, Field(gt=0, le=86_400)] = 3600.0

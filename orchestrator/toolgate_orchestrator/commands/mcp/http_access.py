@@ -16,7 +16,8 @@ def check_token(token: str) -> str:
     """A token that cannot be guessed; raises ConfigError."""
     if len(token) < MIN_TOKEN or not token.isascii() or not token.isprintable() or " " in token:
         raise ConfigError(
-            f"TOOLGATE_MCP_TOKEN: at least {MIN_TOKEN} printable ASCII characters without spaces (`openssl rand -hex 24`)"
+            f"TOOLGATE_MCP_TOKEN: at least {MIN_TOKEN} printable ASCII characters without spaces "
+            "(`openssl rand -hex 24`)"
         )
     return token
 

@@ -1,4 +1,5 @@
-"""The HTTP client for servers elsewhere: bounded answers, and a server that is away is an error of one request."""
+"""The HTTP client for servers elsewhere: bounded answers, and a server that is away is an error of one
+request."""
 
 import os
 from collections.abc import AsyncIterator, Mapping

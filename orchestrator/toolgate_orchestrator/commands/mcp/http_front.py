@@ -1,7 +1,8 @@
 """Clients over streamable HTTP: on this machine alone, or with a token.
 
-A client of the older era has a session, and servers of its own behind it; those of the newer era have none, and share
-one. A request without the token, for another host, or from a page of somebody else's is refused before it is read.
+A client of the older era has a session, and servers of its own behind it; those of the newer era have
+none, and share one. A request without the token, for another host, or from a page of somebody else's is
+refused before it is read.
 """
 
 import asyncio

@@ -2,8 +2,8 @@
 
     stdin ─▶ reader ─▶ messages          messages ─▶ writer ─▶ stdout
 
-What is too long is not kept: who is waiting for it is told so, under the id that stands at its beginning or its end.
-A line that is no message is counted, told of on stderr a few times, and passed over.
+What is too long is not kept: who is waiting for it is told so, under the id that stands at its beginning
+or its end. A line that is no message is counted, told of on stderr a few times, and passed over.
 """
 
 import asyncio

@@ -1,8 +1,8 @@
 """The few words of MCP that the proxy itself reads and writes; all else passes as it is. Pure.
 
-Two eras: up to 2025-11-25 a client initializes a connection, and the server may ask it; from 2026-07-28 on each
-request bears a version and the client's capabilities in its `_meta`, and a server that needs an answer ends the
-request with `input_required`, upon which the client asks again.
+Two eras: up to 2025-11-25 a client initializes a connection, and the server may ask it; from 2026-07-28 on
+each request bears a version and the client's capabilities in its `_meta`, and a server that needs an
+answer ends the request with `input_required`, upon which the client asks again.
 """
 
 from collections.abc import Mapping

@@ -2,8 +2,8 @@
 
     {"version": 1, "servers": {"files 5f2a…": {"read": "c0ff…"}}}
 
-A tool that says something else later counts as changed until somebody accepts it. The file is the user's alone
-(0600); servers that were seen last are kept where there are too many. Several proxies share it.
+A tool that says something else later counts as changed until somebody accepts it. The file is the user's
+alone (0600); servers that were seen last are kept where there are too many. Several proxies share it.
 """
 
 import contextlib
@@ -59,7 +59,8 @@ class Pins:
             self._read(file)
 
     def observe(self, server: str, digests: Mapping[str, str]) -> frozenset[str]:
-        """Remember tools that are new; gives the names of those that have changed. Blocks; raises ConfigError."""
+        """Remember tools that are new; gives the names of those that have changed. Blocks; raises
+        ConfigError."""
         with self._open() as file:
             seen = self._read(file)
             before = seen.pop(server, {})

@@ -1,4 +1,5 @@
-"""The proxy at work: one client on stdin and stdout, or clients over HTTP, until they or the servers have ended."""
+"""The proxy at work: one client on stdin and stdout, or clients over HTTP, until they or the servers have
+ended."""
 
 import asyncio
 import contextlib
@@ -90,7 +91,8 @@ async def serve_http(
         hosts = _hosts(address, place[0], place[1], names)
         if not is_loopback(address):
             err_console.print(
-                "[yellow]What is said over HTTP is not encrypted, the token neither: put a proxy with TLS before it.[/]",
+                "[yellow]What is said over HTTP is not encrypted, the token neither: "
+                "put a proxy with TLS before it.[/]",
                 soft_wrap=True,
             )
 
@@ -110,7 +112,8 @@ async def serve_http(
 
 
 def _hosts(address: str, bound: str, port: int, names: tuple[str, ...]) -> list[str]:
-    """The values of the Host header that clients may come with: addresses that others cannot point elsewhere."""
+    """The values of the Host header that clients may come with: addresses that others cannot point
+    elsewhere."""
     own = {address, bound, "127.0.0.1", "localhost", "[::1]", *names}
     shown = {f"[{one}]" if _is_v6(one) else one for one in own}
     return sorted({*shown, *(f"{one}:{port}" for one in shown)})

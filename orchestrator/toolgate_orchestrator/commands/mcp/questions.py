@@ -1,7 +1,8 @@
 """Calls of the newer era that wait for their client: for its user's answer, or for what a server asked for.
 
-A question ends the request (`input_required`); the decision goes on here, and the client calls again with the answer
-and the token. It counts for the very same call alone, once, and as long as the scheduler gave the person.
+A question ends the request (`input_required`); the decision goes on here, and the client calls again with
+the answer and the token. It counts for the very same call alone, once, and as long as the scheduler gave
+the person.
 """
 
 import asyncio
@@ -18,7 +19,8 @@ from toolgate_orchestrator.commands.mcp.answers import Answer
 from toolgate_orchestrator.guard.ruling import Ruling
 
 MAX_OPEN: Final = 1_000
-"""Questions that wait at a time, and calls that wait for what a server asked for; beyond it nobody can be asked."""
+"""Questions that wait at a time, and calls that wait for what a server asked for; beyond it nobody can be
+asked."""
 
 
 class Question(NamedTuple):

@@ -1,8 +1,9 @@
-"""The one door to the official SDK of MCP: its messages, dispatchers and transports, as far as the proxy uses them.
+"""The one door to the official SDK of MCP: its messages, dispatchers and transports, as far as the proxy uses
+them.
 
-A dispatcher matches answers to requests over a pair of streams, and tells each side of cancellations; what stands in
-the messages it leaves alone. `http_front` is the SDK's own server for streamable HTTP, for both eras of the protocol,
-with one function in the place of all its handlers.
+A dispatcher matches answers to requests over a pair of streams, and tells each side of cancellations; what
+stands in the messages it leaves alone. `http_front` is the SDK's own server for streamable HTTP, for both
+eras of the protocol, with one function in the place of all its handlers.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -156,7 +157,8 @@ def http_streams(url: str, client: Any, most: int) -> AbstractAsyncContextManage
 def channels_of(ctx: ServerRequestContext[Any, Any]) -> tuple[Exchange, Any]:
     """The exchange that a message of a client over HTTP belongs to, and its connection.
 
-    The SDK hands its handlers typed helpers; what passes through here has no types, and needs what is below them.
+    The SDK hands its handlers typed helpers; what passes through here has no types, and needs what is
+    below them.
     """
     session: Any = ctx.session
     return session._request_outbound, session._connection
@@ -170,7 +172,8 @@ async def http_front(
     most: int,
     max_sessions: int,
 ) -> AsyncIterator[Any]:
-    """An ASGI application that speaks MCP, in which `handle` answers every message; runs as long as the block."""
+    """An ASGI application that speaks MCP, in which `handle` answers every message; runs as long as the
+    block."""
 
     async def relay(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
         if ctx.method == "notifications/initialized":

@@ -1,7 +1,9 @@
-"""One client's session: its messages go to the servers behind it and theirs to it; calls of tools are ruled on.
+"""One client's session: its messages go to the servers behind it and theirs to it; calls of tools are ruled
+on.
 
-What is neither a call nor a list of tools passes as it came, both ways. A list is read on its way: it says which
-tools there are, with which schemas, and whether one says something else of itself than when it was first seen.
+What is neither a call nor a list of tools passes as it came, both ways. A list is read on its way: it says
+which tools there are, with which schemas, and whether one says something else of itself than when it was
+first seen.
 """
 
 import asyncio
@@ -70,6 +72,9 @@ class Session:
         self._catalog = Catalog()
         self._calls = Calls(guard, questions, session, self._find, config.cost_meta)
         self._in_flight: dict[int, sdk.Exchange] = {}
+        self._idle = asyncio.Event()
+        """Set while nothing is asked."""
+        self._idle.set()
         self._count = 0
         self._listed: dict[str, float] = {}
         """When the whole list of a server was read, by the loop's clock."""
@@ -112,9 +117,8 @@ class Session:
 
     async def drain(self, seconds: float) -> None:
         """Wait until what is still asked is answered, so long at the most."""
-        ends = asyncio.get_running_loop().time() + seconds
-        while self._in_flight and asyncio.get_running_loop().time() < ends:
-            await asyncio.sleep(0.01)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._idle.wait(), seconds)
 
     def _stop(self, now: bool) -> None:
         """An operator ends it: calls that run are cancelled, later ones are denied."""
@@ -142,10 +146,13 @@ class Session:
         self._count += 1
         number = self._count
         self._in_flight[number] = exchange
+        self._idle.clear()
         try:
             return await self._answer(exchange, method, params)
         finally:
             del self._in_flight[number]
+            if not self._in_flight:
+                self._idle.set()
 
     async def _answer(self, exchange: sdk.Exchange, method: str, params: Params) -> Message:
         backends = await self.backends()
@@ -265,7 +272,8 @@ class Session:
                 await way.notify(method, params)
 
     def _way_back(self, method: str, *, asks: bool) -> sdk.Outbound | None:
-        """To the client: within the request that runs, as far as that can be known, else beside all requests."""
+        """To the client: within the request that runs, as far as that can be known, else beside all
+        requests."""
         if self._shared:
             return next(iter(self._in_flight.values())) if len(self._in_flight) == 1 and not asks else None
         if asks or method == LOG:

@@ -1,4 +1,5 @@
-"""The client at our stdin and stdout. From here on stdout is the protocol's alone: whatever else is written goes to stderr."""
+"""The client at our stdin and stdout. From here on stdout is the protocol's alone: whatever else is
+written goes to stderr."""
 
 import asyncio
 import contextlib
@@ -38,7 +39,8 @@ async def open_stdio(most: int) -> AsyncIterator[sdk.Streams]:
 
 
 def _take_over(number: int, flags: int) -> int:
-    """A descriptor of our own for stdin or stdout; in its place stands what cannot harm: nothing, or stderr."""
+    """A descriptor of our own for stdin or stdout; in its place stands what cannot harm: nothing, or
+    stderr."""
     kind = os.fstat(number).st_mode
     if not (stat.S_ISFIFO(kind) or stat.S_ISSOCK(kind) or stat.S_ISCHR(kind)):
         name = "stdin" if number == 0 else "stdout"

@@ -1,6 +1,7 @@
 """One server behind the proxy, connected: asked on behalf of a client's requests, and heard for them.
 
-What a server tells about a request (its progress, what a subscription is about) goes to the exchange of that request.
+What a server tells about a request (its progress, what a subscription is about) goes to the exchange of
+that request.
 """
 
 import asyncio
@@ -55,7 +56,8 @@ class Upstream:
         *,
         shared: bool,
     ) -> None:
-        """`how` says how it ended; `shared`: its requests are of several clients, with the same ids perhaps."""
+        """`how` says how it ended; `shared`: its requests are of several clients, with the same ids
+        perhaps."""
         self.name, self.prefix = name, config.prefix_of(name)
         self.capabilities: Mapping[str, Any] | None = None
         """What it can do, once it said so."""
@@ -65,7 +67,8 @@ class Upstream:
         self._config, self._dispatcher, self._hearer, self._shared = config, dispatcher, hearer, shared
         self._how = how
         self._told: dict[str | int, tuple[sdk.Exchange, str | int]] = {}
-        """By progress token or subscription, as the server knows it: for whom, and what it is called there."""
+        """By progress token or subscription, as the server knows it: for whom, and what it is called
+        there."""
         self._count = 0
 
     async def request(
