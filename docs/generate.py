@@ -33,6 +33,7 @@ from toolgate_bus.commands.main import SUMMARIES, app
 from toolgate_bus.commands.notify import config as notify
 from toolgate_bus.ruling.conditions.matching import CallMatcher
 from toolgate_bus.telemetry import metrics
+from toolgate_orchestrator.commands.mcp.config import McpConfig, McpServer
 from toolgate_orchestrator.gate.config import RedactConfig, SchedulerLimits, ToolgateConfig
 from toolgate_orchestrator.loops.reactive import ReactiveConfig
 from toolgate_orchestrator.modules.hooks_logging.module import LoggingConfig
@@ -211,6 +212,8 @@ _KEYS: Final[dict[str, tuple[type[BaseModel], type[BaseModel] | None]]] = {
     "causes.change": (notify.ChangeCause, None),
     "causes.revisions": (notify.RevisionsCause, None),
     "retry": (notify.RetrySettings, None),
+    "a servers.yaml": (McpConfig, None),
+    "a server": (McpServer, None),
 }
 """By what tables call them: the model whose keys are listed, and the one whose keys are listed elsewhere."""
 
