@@ -41,6 +41,7 @@ SUMMARIES = {
     "console": "Watch decisions, and answer held calls, in a browser.",
     "exporter": "Serve what is decided as Prometheus metrics.",
     "notify": "Tell people by webhooks what needs them.",
+    "serve": "Rule on the calls of any program, over HTTP on this machine.",
     "doctor": "Check this installation and its bus.",
     "bench": "Measure decisions beside the bare server.",
 }
@@ -52,6 +53,7 @@ EXTRAS = {
     "prompt_toolkit": "orchestrator",
     "starlette": "console",
     "uvicorn": "console",
+    "httptools": "serve",
     "opentelemetry": "otel",
     "httpx2": "notify",
     "mcp": "mcp",
@@ -125,9 +127,9 @@ def _missing_extra(command: str, error: ModuleNotFoundError) -> ToolgateError | 
     module = (error.name or "").partition(".")[0]
     if module not in EXTRAS:
         return None
+    extra = command if command in EXTRAS.values() else EXTRAS[module]  # several may bring it
     return ToolgateError(
-        f"`toolgate {command}` needs {module}, which is not installed: "
-        f'pip install "toolgate-bus[{EXTRAS[module]}]"'
+        f'`toolgate {command}` needs {module}, which is not installed: pip install "toolgate-bus[{extra}]"'
     )
 
 

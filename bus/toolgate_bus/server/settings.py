@@ -115,11 +115,11 @@ def _password(file: str, variable: str) -> str | None:
     """What a variable of the environment gives, by a file or by itself."""
     path = os.environ.get(file)
     if path:
-        return _secret(Path(path), file).decode("utf-8", "replace").strip()
+        return read_secret(Path(path), file).decode("utf-8", "replace").strip()
     return os.environ.get(variable)
 
 
-def _secret(path: Path, what: str) -> bytes:
+def read_secret(path: Path, what: str) -> bytes:
     """What a file with a secret holds; raises ConfigError where others may read it, or write it."""
     try:
         with path.open("rb") as file:
@@ -236,7 +236,7 @@ def _entries(path: Path) -> list[tuple[int, str, str]]:
 
     from toolgate_bus.config.document import parse_document
 
-    node = parse_document(_secret(path, "keys"), f"keys: {path}", secret=True).root
+    node = parse_document(read_secret(path, "keys"), f"keys: {path}", secret=True).root
     if not isinstance(node, yaml.MappingNode):
         raise ConfigError(
             f"keys: {path} must map scheduler names to hexadecimal keys, one `name: key` a line"

@@ -226,6 +226,12 @@ LOOP_LAG: Final = _seconds(
     "How much later than asked for the event loop wakes; looked at four times a second.",
     "side",
 )
+SERVE_REQUESTS: Final = _counter(
+    "serve_requests",
+    "Requests to a sidecar, by what is at their path (`other`: nothing) and status.",
+    "path",
+    "status",
+)
 
 PROCESS: Final = (
     *(
@@ -244,6 +250,7 @@ PROCESS: Final = (
     *(PAUSED_CALLS, PAUSED_AGENTS),
     *(WITHDRAWN, GATE_FAULTS, BUDGET_SETTLEMENTS, BUDGET_OVERRUNS, BUDGET_ORPHANS, SHORT_WRITES),
     *(MCP_CHANGED_TOOLS, CONNECTED, BAD_MESSAGES, RECONNECTS, RECREATED, ROSTER_STRANGERS, LOOP_LAG),
+    SERVE_REQUESTS,
 )
 
 # ---------------------------------------------------------------------- the exporter only

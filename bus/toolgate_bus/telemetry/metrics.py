@@ -241,6 +241,7 @@ RECONNECTS: Final = _counts(definitions.RECONNECTS)
 RECREATED: Final = _counts(definitions.RECREATED)
 ROSTER_STRANGERS: Final = _counts(definitions.ROSTER_STRANGERS)
 LOOP_LAG: Final = _durations(definitions.LOOP_LAG)
+SERVE_REQUESTS: Final = _counts(definitions.SERVE_REQUESTS)
 _namespaces: Final[set[str]] = set()
 _connected: Final[dict[Labels, float]] = {}
 CONNECTED: Final = Gauges(definitions.CONNECTED, _connected)

@@ -208,6 +208,11 @@ class Gate:
             or (self._client is not None and self._client.ever_met)
         )
 
+    @property
+    def is_connected(self) -> bool:
+        """Whether the bus can be used right now; False too where there is none."""
+        return self._client is not None and self._client.up
+
     def shadows(self, tool_name: str) -> frozenset[str]:
         """Who is asked about this tool, and only watches."""
         return self._audience(tool_name).shadows

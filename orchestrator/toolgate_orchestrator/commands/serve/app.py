@@ -1,0 +1,208 @@
+"""The HTTP edge of a sidecar, as an ASGI application: bounds, tokens, bodies, errors. What is asked,
+`routes` does.
+
+A request is refused before its body is read where it may not be made; a body is read within `BODY_S`
+seconds and `MAX_BODY` bytes; no more than `MAX_REQUESTS` are answered at once. Each fault is a problem
+with words.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from typing import Any, Final
+
+from pydantic_core import from_json, to_json
+from toolgate_bus.errors import ConfigError
+from toolgate_bus.telemetry import metrics
+from toolgate_bus.telemetry.loggers import get_logger
+from toolgate_bus.telemetry.logging import where
+
+from toolgate_orchestrator.commands.serve.access import AccessTokens
+from toolgate_orchestrator.commands.serve.patience import Abandoned
+from toolgate_orchestrator.commands.serve.problems import (
+    PLAIN_TYPE,
+    PROBLEM_TYPE,
+    Problem,
+    overloaded,
+    unauthorized,
+)
+from toolgate_orchestrator.commands.serve.routes import OPEN_PAGES, PAGES, ROUTES, Route
+from toolgate_orchestrator.commands.serve.rulings import ENDING
+from toolgate_orchestrator.commands.serve.service import SidecarService
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+
+MAX_BODY: Final = 1024 * 1024
+MAX_REQUESTS: Final = 2048
+BODY_S: Final = 10.0
+MAX_REQUEST_ID: Final = 1024
+JSON_TYPE: Final = b"application/json"
+_CLOSE: Final = frozenset({401, 408, 413, 503})
+"""After these the connection ends: what is left of the request is not read."""
+_log = get_logger("toolgate.serve")
+
+
+class _Caller:
+    """Whoever is at the other end of one request."""
+
+    __slots__ = ("_receive", "_task")
+
+    def __init__(self, receive: Receive) -> None:
+        self._receive = receive
+        self._task: asyncio.Task[None] | None = None
+
+    async def gone(self) -> None:
+        """Return once the connection is closed."""
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._wait())
+        await asyncio.shield(self._task)
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether it is known to be closed."""
+        return self._task is not None and self._task.done()
+
+    def forget(self) -> None:
+        """The request is answered."""
+        if self._task is not None:
+            self._task.cancel()
+
+    async def _wait(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+
+
+class SidecarApp:
+    """What uvicorn calls with each request."""
+
+    def __init__(
+        self,
+        service: SidecarService,
+        tokens: AccessTokens,
+        pages: Mapping[str, Callable[[bytes], tuple[int, bytes, bytes]]],
+        max_requests: int = MAX_REQUESTS,
+    ) -> None:
+        """`pages` gives status, content type and body of each of `routes.PAGES`, for an Accept header."""
+        self._service, self._tokens, self._pages = service, tokens, pages
+        self._max_requests = max_requests
+        self.requests = 0
+        """Those that are being answered."""
+        self.last_request = 0.0
+        """When the last one came, by the event loop's clock."""
+
+    async def __call__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        headers = dict(scope["headers"])
+        path, method = scope["path"], scope["method"]
+        route = ROUTES.get(path)
+        extra: list[tuple[bytes, bytes]] = []
+        request_id = headers.get(b"x-request-id")
+        if request_id is not None and len(request_id) <= MAX_REQUEST_ID:
+            extra.append((b"x-request-id", request_id))
+        self.requests += 1
+        self.last_request = asyncio.get_running_loop().time()
+        try:
+            if self.requests > self._max_requests:
+                raise overloaded(f"{self._max_requests} requests are being answered already")
+            status, kind, body = await self._answer(route, path, method, headers, receive)
+        except Problem as problem:
+            status, kind, body = _tell(problem, route)
+            extra += [(name.encode(), value.encode()) for name, value in problem.headers.items()]
+        except Abandoned:  # nobody is there to be told
+            return
+        except Exception as error:  # noqa: BLE001 - a fault of ours; nobody may run a call for it
+            _log.error("a request could not be answered", path=path[:64], error=where(error))
+            words = "the sidecar failed on this request; nothing was let through, its log says more"
+            status, kind, body = _tell(Problem(500, words), route)
+        finally:
+            self.requests -= 1
+        if status in _CLOSE:
+            extra.append((b"connection", b"close"))
+        metrics.count(metrics.SERVE_REQUESTS, path if route or path in PAGES else "other", str(status))
+        head = [(b"content-type", kind), (b"content-length", b"%d" % len(body)), *extra]
+        await send({"type": "http.response.start", "status": status, "headers": head})
+        await send({"type": "http.response.body", "body": b"" if method == "HEAD" else body})
+
+    async def wait_idle(self, seconds: float) -> None:
+        """Return once nothing was asked for so long, and nothing is open; never, for 0."""
+        loop = asyncio.get_running_loop()
+        self.last_request = self.last_request or loop.time()
+        while True:
+            left = self.last_request + seconds - loop.time()
+            if seconds and left <= 0 and not self.requests and self._service.is_idle:
+                return
+            await asyncio.sleep(min(max(left, 0.1), 5.0))
+
+    async def _answer(
+        self, route: Route | None, path: str, method: str, headers: Mapping[bytes, bytes], receive: Receive
+    ) -> tuple[int, bytes, bytes]:
+        if route is None and path not in self._pages:
+            there = ", ".join((*ROUTES, *PAGES))
+            raise Problem(404, f"there is nothing here; there are {there}")
+        allowed = ("POST",) if route is not None else ("GET", "HEAD")
+        if method not in allowed:
+            raise Problem(405, f"{path} takes {allowed[0]} alone", {"allow": ", ".join(allowed)})
+        if path not in OPEN_PAGES and not self._tokens.admits(headers.get(b"authorization")):
+            raise unauthorized()
+        if route is None:
+            return self._pages[path](headers.get(b"accept", b""))
+        if self._service.is_ending:
+            raise overloaded(ENDING, 5)
+        _check_type(headers.get(b"content-type", b""), route)
+        try:
+            value = from_json(await _read_body(headers, receive), allow_inf_nan=False)
+        except ValueError as error:
+            raise Problem(400, f"the body is not JSON: {error}") from None
+        caller = _Caller(receive)
+        try:
+            answer = await route.handle(self._service, value, caller.gone)
+            if caller.is_gone and "outcome" in answer:
+                self._service.release(answer)
+        except ConfigError as error:
+            raise Problem(400, str(error)) from None
+        finally:
+            caller.forget()
+        return 200, JSON_TYPE, to_json(answer, inf_nan_mode="strings")
+
+
+def _tell(problem: Problem, route: Route | None) -> tuple[int, bytes, bytes]:
+    if route is not None and route.is_authzen:
+        return problem.status, PLAIN_TYPE, problem.as_text()
+    return problem.status, PROBLEM_TYPE, problem.as_json()
+
+
+def _check_type(told: bytes, route: Route) -> None:
+    kind = told.partition(b";")[0].strip().lower()
+    if kind != JSON_TYPE:
+        words = "send JSON, and say so: Content-Type: application/json"
+        raise Problem(400 if route.is_authzen else 415, words)
+
+
+async def _read_body(headers: Mapping[bytes, bytes], receive: Receive) -> bytes:
+    told = headers.get(b"content-length", b"0")
+    if told.isdigit() and (len(told) > 9 or int(told) > MAX_BODY):
+        raise _too_large()
+    try:
+        async with asyncio.timeout(BODY_S):
+            message = await receive()
+            body: bytes = message.get("body", b"")
+            while message.get("more_body"):
+                if len(body) > MAX_BODY:
+                    break
+                message = await receive()
+                body += message.get("body", b"")
+            if message["type"] == "http.disconnect":
+                raise Abandoned("gone")
+    except TimeoutError:
+        raise Problem(408, f"the body did not come within {BODY_S:g} s: send it in one piece") from None
+    if len(body) > MAX_BODY:
+        raise _too_large()
+    return body
+
+
+def _too_large() -> Problem:
+    return Problem(
+        413,
+        f"the body is larger than {MAX_BODY // 1024} KiB: send what rules look at, leave out long contents",
+    )

@@ -1,0 +1,239 @@
+"""`toolgate serve`: the edge where options meet sockets, gate and service."""
+
+import asyncio
+import contextlib
+import os
+import socket
+from collections.abc import Iterator
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+from toolgate_bus.commands.markup import escape
+from toolgate_bus.commands.options import (
+    KeysOption,
+    NamespaceOption,
+    RedisOption,
+    err_console,
+    run_async,
+    start_bus,
+)
+from toolgate_bus.commands.terminal import print_json
+from toolgate_bus.config.document import read_document
+from toolgate_bus.errors import ConfigError
+from toolgate_bus.server.settings import BusSettings
+from toolgate_bus.telemetry import metrics, tracing
+
+from toolgate_orchestrator.commands.serve.access import AccessTokens, read_tokens
+from toolgate_orchestrator.commands.serve.app import SidecarApp
+from toolgate_orchestrator.commands.serve.pages import make_pages
+from toolgate_orchestrator.commands.serve.place import (
+    HttpAddress,
+    bind_address,
+    check_address,
+    check_tls,
+    find_socket,
+    open_socket,
+    parse_address,
+)
+from toolgate_orchestrator.commands.serve.server import TlsFiles, make_server
+from toolgate_orchestrator.commands.serve.server import serve as serve_http
+from toolgate_orchestrator.commands.serve.service import SidecarService
+from toolgate_orchestrator.gate.config import ToolgateConfig, parse
+from toolgate_orchestrator.gate.gate import Gate
+
+GRACE_S: Final = 5.0
+SECTION: Final = "toolgate"
+UNIX_URL: Final = "http://localhost"
+"""How callers on the socket name it: the host is passed over."""
+
+
+def serve(
+    ctx: typer.Context,
+    socket_: Annotated[
+        Path | None,
+        typer.Option("--socket", metavar="PATH", help="Listen on this Unix socket (default: one of yours)."),
+    ] = None,
+    http: Annotated[
+        str | None,
+        typer.Option(metavar="HOST:PORT", help="Listen on this address instead; port 0: any free."),
+    ] = None,
+    token_file: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Tokens of callers, one a line; only you may read it (chmod 600)."),
+    ] = None,
+    tls_cert: Annotated[Path | None, typer.Option(metavar="FILE", help="Certificate: serve https.")] = None,
+    tls_key: Annotated[Path | None, typer.Option(metavar="FILE", help="Its private key.")] = None,
+    tls_client_ca: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Who signs callers' certificates: mutual TLS.")
+    ] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="YAML with the keys of `toolgate:` in a plan; options override it."
+        ),
+    ] = None,
+    required: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="A scheduler whose silence denies; repeatable."),
+    ] = None,
+    agent: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Name of agents whose caller tells none.")
+    ] = None,
+    idle_exit: Annotated[
+        float,
+        typer.Option(min=0, metavar="SECONDS", help="End when nothing was asked for so long; 0: never."),
+    ] = 0.0,
+    keep_open: Annotated[
+        int | None,
+        typer.Option(metavar="FD", hidden=True, help="A lock's descriptor, held while this lives."),
+    ] = None,
+    grace: Annotated[
+        float,
+        typer.Option(min=0, max=600, help="Seconds that open calls have at the end; then they are denied."),
+    ] = GRACE_S,
+    redis: RedisOption = None,
+    namespace: NamespaceOption = "default",
+    keys: KeysOption = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON line when it is ready.")] = False,
+) -> None:
+    """Rule on the calls of any program, over HTTP on this machine.
+
+    Callers POST a call to /v1/decide, run what is answered, and tell what
+    became of it to /v1/report. They need no server of the bus, and no
+    credentials: only this process has them. AuthZEN 1.0 is spoken, too.
+
+    \b
+      toolgate serve --required policy            a socket of your own (0600)
+      toolgate serve --http 127.0.0.1:8181 --token-file token
+      curl --unix-socket SOCKET localhost/v1/decide --json '{"tool": "bash"}'
+
+    An address that other machines reach needs mutual TLS. While the bus is
+    away calls are denied, unless the configuration says on_bus_down: continue;
+    the sidecar stays, and goes on once it is back. SIGTERM and Ctrl-C take
+    nothing new and let open calls be answered for --grace seconds.
+
+    Exit codes: 0 ended in good order, 2 an option is wrong or the place is taken.
+    """
+    del keep_open  # it is open: that is all that is asked of it
+    if socket_ is not None and http is not None:
+        raise ConfigError("--socket, --http: give one of them")
+    tls = check_tls(tls_cert, tls_key, tls_client_ca)
+    tokens = read_tokens(token_file) if token_file is not None else ()
+    address = parse_address(http) if http is not None else None
+    if address is not None:
+        check_address(address, tls, has_token=bool(tokens))
+    elif tls is not None:
+        raise ConfigError("--tls-cert: TLS is for --http; only you can connect to the socket")
+    own = read_config(config)
+    named = ctx.get_parameter_source("namespace")
+    if named is None or named.name == "DEFAULT":
+        namespace = own.get("namespace", namespace)
+    keys = keys or (Path(own["keys"]) if own.get("keys") else None)
+    own |= {"required": required} if required else {}
+    own |= {"agent": agent} if agent is not None else {}
+    parse({**own, "namespace": namespace}, SECTION)  # before anything is started
+    with (
+        tracing.configure("toolgate-serve"),
+        start_bus(redis or own.get("redis"), namespace, keys) as settings,
+        _bind(address, socket_, settings.namespace) as (bound, url, path),
+    ):
+        gate_config = complete(own, settings)
+        place = _ServePlace(bound, url, path, tls, AccessTokens(tokens), grace, idle_exit, as_json)
+        place.warn(gate_config)
+        run_async(lambda: _run(gate_config, place))
+
+
+def read_config(path: Path | None) -> dict[str, Any]:
+    """The keys of `toolgate:` in a file: the file's own, or below that name; raises ConfigError."""
+    if path is None:
+        return {}
+    fields = read_document(path).mapping()
+    section = fields.get(SECTION) if set(fields) == {SECTION} else fields
+    if not isinstance(section, dict):
+        raise ConfigError(f"{path}: {SECTION}: must be a mapping (key: value)")
+    parse(section, str(path))
+    return dict(section)
+
+
+def complete(own: dict[str, Any], settings: BusSettings) -> ToolgateConfig:
+    """A configuration with where the bus is; without a word on that, calls are denied while it is away."""
+    where = {"redis": settings.redis, "namespace": settings.namespace}
+    keys = {"keys": settings.keys} if settings.keys is not None else {}
+    return parse({"on_bus_down": "deny", **own, **where, **keys}, SECTION)
+
+
+@contextlib.contextmanager
+def _bind(
+    address: HttpAddress | None, path: Path | None, namespace: str
+) -> Iterator[tuple[socket.socket, HttpAddress | None, Path | None]]:
+    if address is not None:
+        with bind_address(address) as bound:
+            yield bound, address._replace(port=bound.getsockname()[1]), None
+        return
+    path = find_socket(namespace) if path is None else path.absolute()
+    with open_socket(path) as bound:
+        yield bound, None, path
+
+
+class _ServePlace:
+    """Where and for whom a sidecar serves."""
+
+    def __init__(
+        self,
+        bound: socket.socket,
+        address: HttpAddress | None,
+        path: Path | None,
+        tls: TlsFiles | None,
+        tokens: AccessTokens,
+        grace_s: float,
+        idle_s: float,
+        as_json: bool,
+    ) -> None:
+        self.bound, self.tls, self.tokens, self.grace_s = bound, tls, tokens, grace_s
+        self.idle_s = idle_s
+        self._path, self._as_json = path, as_json
+        self.url = UNIX_URL if address is None else address.url(tls=tls is not None)
+
+    def warn(self, config: ToolgateConfig) -> None:
+        """Say what may surprise."""
+        if not config.required:
+            err_console.print(
+                "[dim]No scheduler is required: calls run unasked where none is alive (--required NAME).[/]",
+                soft_wrap=True,
+            )
+
+    def ready(self) -> None:
+        """Say where it is."""
+        if self._as_json:
+            where = {"socket": str(self._path)} if self._path is not None else {}
+            print_json({"event": "ready", "url": self.url, **where, "pid": os.getpid()})
+        elif self._path is not None:
+            err_console.print(f"Calls are ruled on at {escape(str(self._path))}", soft_wrap=True)
+        else:
+            err_console.print(f"Calls are ruled on at {escape(self.url)}", soft_wrap=True)
+
+
+async def _run(config: ToolgateConfig, place: _ServePlace) -> None:
+    metrics.use_namespace(config.namespace)
+    gate = await Gate.start(config)
+    try:
+        gate.tell_if_nobody()
+        service = SidecarService(gate)
+        pages = make_pages(service, place.url, version("toolgate-bus"))
+        app = SidecarApp(service, place.tokens, pages)
+        sweeping = asyncio.create_task(service.sweep(), name="toolgate-serve-sweep")
+        try:
+            server = make_server(app, place.tls)
+            await serve_http(
+                server,
+                place.bound,
+                place.ready,
+                lambda: service.end(place.grace_s),
+                lambda: app.wait_idle(place.idle_s),
+            )
+        finally:
+            sweeping.cancel()
+    finally:
+        await gate.aclose()

@@ -1,0 +1,82 @@
+"""Calls that are decided on while nobody is connected: their caller said that it can wait, and comes back.
+
+Bounded in number, and in time: who does not come back within `PENDING_S` seconds has given up.
+"""
+
+import asyncio
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from toolgate_bus.protocol.events import Decision
+
+from toolgate_orchestrator.commands.serve.problems import Problem, overloaded
+from toolgate_orchestrator.commands.serve.requests import DecideRequest
+
+MAX_PENDING: Final = 10_000
+PENDING_S: Final = 120.0
+
+
+@dataclass(slots=True)
+class PendingCall:
+    """One of them."""
+
+    asked: DecideRequest
+    task: "asyncio.Task[Decision]"
+    holder: list[str]
+    """Who holds it, once that is known."""
+    until: float = 0.0
+    """When it is given up, on a monotonic clock."""
+
+
+class PendingCalls:
+    """All of them, by token."""
+
+    def __init__(self, drop: Callable[[Decision], None], clock: Callable[[], float]) -> None:
+        """`drop` is given decisions that nobody came back for, though their calls may run."""
+        self._drop, self._clock = drop, clock
+        self._calls: dict[str, PendingCall] = {}
+
+    def __len__(self) -> int:
+        return len(self._calls)
+
+    def add(self, call: PendingCall, token: str = "") -> str:
+        """Keep a call; gives its token. Raises Problem where there are too many."""
+        if len(self._calls) >= MAX_PENDING:
+            call.task.cancel()
+            raise overloaded(f"{MAX_PENDING} calls are held already", 5)
+        token = token or secrets.token_urlsafe(24)
+        call.until = self._clock() + PENDING_S
+        self._calls[token] = call
+        return token
+
+    def take(self, token: str) -> PendingCall:
+        """The call of a token, which is not kept meanwhile; raises Problem where there is none."""
+        call = self._calls.pop(token, None)
+        if call is None:
+            raise Problem(
+                404,
+                "no call is held here by that token: it was answered, or given up as nobody waited for "
+                f"{PENDING_S:g} s, or held by a sidecar that has ended; decide anew",
+            )
+        return call
+
+    def sweep(self, now: float) -> None:
+        """Give up those for which nobody came back."""
+        for token, call in [one for one in self._calls.items() if one[1].until < now]:
+            del self._calls[token]
+            self._give_up(call)
+
+    def close(self) -> None:
+        """Give up all."""
+        for call in self._calls.values():
+            self._give_up(call)
+        self._calls.clear()
+
+    def _give_up(self, call: PendingCall) -> None:
+        task = call.task
+        if not task.done():
+            task.cancel()
+        elif not task.cancelled() and task.exception() is None and task.result().allowed:
+            self._drop(task.result())

@@ -1,0 +1,86 @@
+"""The description of the interface (OpenAPI 3.1), made of the models that read and write it. Pure."""
+
+from functools import cache
+from typing import Any, Final
+
+from pydantic import BaseModel
+from pydantic.json_schema import JsonSchemaMode, models_json_schema
+
+from toolgate_orchestrator.commands.serve.routes import OPEN_PAGES, PAGES, ROUTES, Route
+from toolgate_orchestrator.commands.serve.rulings import ProblemResponse
+
+_REF: Final = "#/components/schemas/{model}"
+_ERRORS: Final = {
+    "400": "The body, or a field of it, is wrong: the words say which",
+    "401": "No token, or a wrong one",
+    "404": "Nothing is known by that id or token, or at that path",
+    "408": "The request came too slowly",
+    "409": "Something else was told before",
+    "413": "The body is too large",
+    "415": "The body is not application/json",
+    "429": "Too many of these at once: Retry-After",
+    "503": "Too much to do, or it ends: Retry-After",
+}
+_AUTHZEN_ERRORS: Final = ("400", "401", "408", "413", "503")
+
+
+@cache
+def describe(version: str) -> dict[str, Any]:
+    """The whole document; `version` is that of the distribution."""
+    models: list[tuple[type[BaseModel], JsonSchemaMode]] = [(ProblemResponse, "serialization")]
+    for route in ROUTES.values():
+        models.append((route.request, "validation"))
+        models += [(model, "serialization") for model in route.response]
+    _, schemas = models_json_schema(list(dict.fromkeys(models)), ref_template=_REF)
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Toolgate sidecar",
+            "version": version,
+            "description": "May this tool call run? Schedulers on the bus rule; whoever asks needs no bus.",
+        },
+        "paths": {
+            **{path: {"post": _operation(path, route)} for path, route in ROUTES.items()},
+            **{path: {"get": _page(path, summary)} for path, summary in PAGES.items()},
+        },
+        "components": {
+            "schemas": schemas.get("$defs", {}),
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+        },
+        "security": [{"token": []}, {}],
+    }
+
+
+def _operation(path: str, route: Route) -> dict[str, Any]:
+    schemas = [_ref(model) for model in route.response]
+    told = {"schema": {"type": "string"}} if route.is_authzen else {"schema": _ref(ProblemResponse)}
+    kind = "text/plain" if route.is_authzen else "application/problem+json"
+    codes = _AUTHZEN_ERRORS if route.is_authzen else tuple(_ERRORS)
+    return {
+        "operationId": path.strip("/").replace("/", "_"),
+        "summary": route.summary,
+        "requestBody": {"required": True, "content": {"application/json": {"schema": _ref(route.request)}}},
+        "responses": {
+            "200": {
+                "description": "The answer",
+                "content": {
+                    "application/json": {"schema": schemas[0] if len(schemas) == 1 else {"anyOf": schemas}}
+                },
+            },
+            **{code: {"description": _ERRORS[code], "content": {kind: told}} for code in codes},
+        },
+    }
+
+
+def _page(path: str, summary: str) -> dict[str, Any]:
+    open_to_all = {"security": [{}]} if path in OPEN_PAGES else {}
+    return {
+        "operationId": path.strip("/.").replace("/", "_").replace(".", "_").replace("-", "_"),
+        "summary": summary,
+        **open_to_all,
+        "responses": {"200": {"description": "The page"}},
+    }
+
+
+def _ref(model: type[BaseModel]) -> dict[str, str]:
+    return {"$ref": _REF.format(model=model.__name__)}

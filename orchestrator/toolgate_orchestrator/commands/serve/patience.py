@@ -1,0 +1,65 @@
+"""Waits for work, and ends it where nobody waits for it any longer: late, gone, stopped, or the sidecar ends.
+
+Most decisions are there before anybody would look: only what takes longer than `LOOK_S` is watched by a task.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar
+
+LOOK_S: Final = 0.05
+Result = TypeVar("Result")
+Gone = Callable[[], Awaitable[None]]
+"""Returns once the caller has gone."""
+
+
+class Abandoned(Exception):  # noqa: N818 - control flow of this package
+    """The work was ended: `late`, `gone`, `stopped` or `ending`."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(why)
+        self.why = why
+
+
+class Patience:
+    """How long one request waits; `end` ends it from elsewhere."""
+
+    def __init__(self, gone: Gone, seconds: float) -> None:
+        self._gone, self._seconds = gone, seconds
+        self._why = ""
+        self._task: asyncio.Task[object] | None = None
+        self._watch: asyncio.Task[None] | None = None
+
+    def end(self, why: str) -> None:
+        """End the work, for the first reason that there is."""
+        if self._task is not None and not self._why:
+            self._why = why
+            self._task.cancel()
+
+    async def wait_for(self, work: Awaitable[Result]) -> Result:
+        """What the work comes to; raises Abandoned where it was ended. A cancelled caller cancels it."""
+        loop = asyncio.get_running_loop()
+        self._task = task = asyncio.current_task()
+        look = loop.call_later(min(LOOK_S, self._seconds), self._look)
+        try:
+            return await work
+        except asyncio.CancelledError:
+            if not self._why or task is None or task.uncancel() > 0:
+                raise
+            raise Abandoned(self._why) from None
+        finally:
+            self._task = None
+            look.cancel()
+            if self._watch is not None:
+                self._watch.cancel()
+
+    def _look(self) -> None:
+        self._watch = asyncio.get_running_loop().create_task(self._wait(), name="toolgate-serve-watch")
+
+    async def _wait(self) -> None:
+        try:
+            async with asyncio.timeout(max(0.0, self._seconds - LOOK_S)):
+                await self._gone()
+            self.end("gone")
+        except TimeoutError:
+            self.end("late")

@@ -1,0 +1,162 @@
+"""Where a sidecar listens: a socket of its user's own, or an address of this machine.
+
+Who can reach the socket is settled by its mode (0600) and that of its directory (0700): nobody else can,
+and no token is needed.
+"""
+
+import contextlib
+import os
+import re
+import socket
+import ssl
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from toolgate_bus.errors import ConfigError
+from toolgate_bus.server.embedded import find_directory
+
+from toolgate_orchestrator.commands.serve.access import is_loopback
+from toolgate_orchestrator.commands.serve.server import TlsFiles
+
+MAX_PATH: Final = 100
+"""Bytes of a socket's path that work everywhere."""
+BACKLOG: Final = 512
+_ADDRESS: Final = re.compile(r"(?:\[(?P<six>[^\]]+)\]|(?P<host>[^:\[\]]+)):(?P<port>\d{1,5})")
+
+
+class HttpAddress(NamedTuple):
+    """An address and a port."""
+
+    host: str
+    port: int
+
+    def url(self, *, tls: bool, port: int | None = None) -> str:
+        """As callers name it."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{'https' if tls else 'http'}://{host}:{self.port if port is None else port}"
+
+
+def parse_address(text: str) -> HttpAddress:
+    """Of HOST:PORT; raises ConfigError."""
+    found = _ADDRESS.fullmatch(text)
+    if found is None or int(found["port"]) > 65535:
+        raise ConfigError(
+            f"--http: {text}: write HOST:PORT, as in 127.0.0.1:8181 or [::1]:8181 (port 0: any free)"
+        )
+    return HttpAddress(found["six"] or found["host"], int(found["port"]))
+
+
+def check_address(address: HttpAddress, tls: TlsFiles | None, *, has_token: bool) -> None:
+    """Raise ConfigError for an address at which others could ask, or anybody on this machine."""
+    is_mutual = tls is not None and tls.client_ca is not None
+    if not is_loopback(address.host) and not is_mutual:
+        raise ConfigError(
+            f"--http: {address.host} is reached from other machines, and a token alone does not protect what "
+            "agents are about to do: listen on 127.0.0.1, or give --tls-cert, --tls-key and --tls-client-ca"
+        )
+    if not has_token and not is_mutual:
+        raise ConfigError(
+            "--http: every user of this machine could ask: give --token-file (openssl rand -hex 24 > FILE; "
+            "chmod 600 FILE), or mutual TLS, or use the socket"
+        )
+
+
+def check_tls(cert: Path | None, key: Path | None, client_ca: Path | None) -> TlsFiles | None:
+    """The files of TLS, if they can be used together; raises ConfigError."""
+    if cert is None and key is None and client_ca is None:
+        return None
+    if cert is None or key is None:
+        raise ConfigError(
+            "--tls-cert, --tls-key: give both; --tls-client-ca has callers need certificates, too"
+        )
+    try:
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        context.load_cert_chain(cert, key)
+        if client_ca is not None:
+            context.load_verify_locations(client_ca)
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigError(f"--tls-cert, --tls-key, --tls-client-ca: cannot be used: {error}") from None
+    return TlsFiles(cert, key, client_ca)
+
+
+def bind_address(address: HttpAddress) -> socket.socket:
+    """A socket on an address; raises ConfigError."""
+    try:
+        found = socket.getaddrinfo(
+            address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+        family, kind, proto, _, place = found[0]
+        bound = socket.socket(family, kind, proto)
+    except OSError as error:
+        raise ConfigError(f"--http: {address.host} is no address of this machine: {error}") from None
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind(place)
+        bound.listen(BACKLOG)
+        bound.setblocking(False)
+    except OSError as error:
+        bound.close()
+        raise ConfigError(
+            f"--http: {address.host}:{address.port} cannot be listened on: {error.strerror}"
+        ) from None
+    return bound
+
+
+def find_socket(namespace: str) -> Path:
+    """Where the user's sidecar of a namespace listens, unless it is told otherwise; raises ConfigError."""
+    name = "serve.sock" if namespace == "default" else f"serve.{namespace}.sock"
+    return find_directory() / name
+
+
+@contextlib.contextmanager
+def open_socket(path: Path) -> Iterator[socket.socket]:
+    """A Unix socket that nobody else may connect to, gone at the end; raises ConfigError.
+
+    What a sidecar left that was killed is replaced; one that listens is left alone.
+    """
+    if len(os.fsencode(path)) > MAX_PATH:
+        raise ConfigError(f"--socket: {path} is longer than {MAX_PATH} bytes, which no socket's path may be")
+    if not path.parent.exists():
+        path.parent.mkdir(mode=0o700, parents=True)
+    _clear(path)
+    bound = socket.socket(socket.AF_UNIX)
+    mask = os.umask(0o177)
+    try:
+        bound.bind(str(path))
+        mine = path.stat().st_ino
+        bound.listen(BACKLOG)
+        bound.setblocking(False)
+    except OSError as error:
+        bound.close()
+        raise ConfigError(f"--socket: {path} cannot be listened on: {error.strerror}") from None
+    finally:
+        os.umask(mask)
+    try:
+        yield bound
+    finally:
+        bound.close()
+        with contextlib.suppress(OSError):
+            if path.stat().st_ino == mine:
+                path.unlink()
+
+
+def _clear(path: Path) -> None:
+    try:
+        found = path.lstat()
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise ConfigError(f"--socket: {path}: {error.strerror}") from None
+    if not stat.S_ISSOCK(found.st_mode):
+        raise ConfigError(f"--socket: {path} is there, and no socket: name another path")
+    with socket.socket(socket.AF_UNIX) as probe:
+        probe.settimeout(1.0)
+        try:
+            probe.connect(str(path))
+        except OSError:
+            with contextlib.suppress(OSError):
+                path.unlink()
+            return
+    raise ConfigError(f"--socket: something listens on {path} already: use it, or name another path")

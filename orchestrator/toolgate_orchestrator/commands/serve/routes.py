@@ -1,0 +1,143 @@
+"""What a sidecar answers at which path, and by which models: `app` serves it, `openapi` describes it.
+
+A handler is given the body as a value and a way to learn that its caller has gone; it gives a value to be
+written as JSON, or raises `Problem`.
+"""
+
+import asyncio
+import secrets
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final, NamedTuple
+
+from pydantic import BaseModel, ValidationError
+from toolgate_bus.config.check import explain
+from toolgate_bus.errors import ConfigError
+
+from toolgate_orchestrator.commands.serve import authzen
+from toolgate_orchestrator.commands.serve.patience import Gone
+from toolgate_orchestrator.commands.serve.problems import Problem
+from toolgate_orchestrator.commands.serve.requests import (
+    DecideRequest,
+    ReportRequest,
+    TurnRequest,
+    UsageRequest,
+    WaitRequest,
+)
+from toolgate_orchestrator.commands.serve.rulings import ReportResponse, RulingResponse, TurnResponse
+from toolgate_orchestrator.commands.serve.service import SidecarService
+
+Handler = Callable[[SidecarService, Any, Gone], Awaitable[Mapping[str, Any]]]
+MAX_FAULTS: Final = 10
+"""So many wrong fields of one body are named."""
+
+
+class Route(NamedTuple):
+    """One path to which bodies are posted."""
+
+    handle: Handler
+    request: type[BaseModel]
+    response: tuple[type[BaseModel], ...]
+    summary: str
+    is_authzen: bool = False
+    """Whether faults are told as AuthZEN has them: the words alone, and 400 for another type of content."""
+
+
+async def _decide(service: SidecarService, value: Any, gone: Gone) -> Mapping[str, Any]:
+    return await service.decide(read_body(DecideRequest, value), gone)
+
+
+async def _wait(service: SidecarService, value: Any, gone: Gone) -> Mapping[str, Any]:
+    return await service.wait(read_body(WaitRequest, value), gone)
+
+
+async def _report(service: SidecarService, value: Any, gone: Gone) -> Mapping[str, Any]:
+    return service.reports.report(read_body(ReportRequest, value))
+
+
+async def _usage(service: SidecarService, value: Any, gone: Gone) -> Mapping[str, Any]:
+    return service.reports.usage(read_body(UsageRequest, value))
+
+
+async def _turn(service: SidecarService, value: Any, gone: Gone) -> Mapping[str, Any]:
+    return await service.turn(read_body(TurnRequest, value), gone)
+
+
+async def _evaluation(service: SidecarService, value: Any, gone: Gone) -> Mapping[str, Any]:
+    asked = authzen.read_evaluation(value)
+    return authzen.evaluation_body(await _rule(service, asked, "", gone))
+
+
+async def _evaluations(service: SidecarService, value: Any, gone: Gone) -> Mapping[str, Any]:
+    asked = authzen.read_evaluations(value)
+    if not asked.evaluations:
+        return await _evaluation(service, value, gone)
+    group, semantic = secrets.token_hex(8), asked.options.evaluations_semantic
+
+    async def evaluate(one: Mapping[str, Any]) -> dict[str, Any]:
+        try:
+            request = authzen.read_evaluation(authzen.merge_defaults(asked, one), "the evaluation")
+            return authzen.evaluation_body(await _rule(service, request, group, gone))
+        except Problem as problem:
+            return authzen.failure_body(problem)
+
+    if semantic == "execute_all":
+        async with asyncio.TaskGroup() as tasks:
+            running = [tasks.create_task(evaluate(one)) for one in asked.evaluations]
+        return {"evaluations": [one.result() for one in running]}
+    bodies: list[dict[str, Any]] = []
+    for one in asked.evaluations:
+        bodies.append(await evaluate(one))
+        if authzen.is_last(semantic, bodies[-1]):
+            break
+    return {"evaluations": bodies}
+
+
+async def _rule(
+    service: SidecarService, asked: authzen.EvaluationRequest, group: str, gone: Gone
+) -> Mapping[str, Any]:
+    try:
+        return await service.decide(authzen.call_of(asked, group), gone)
+    except ConfigError as error:
+        raise Problem(400, str(error)) from None
+
+
+ROUTES: Final[Mapping[str, Route]] = {
+    "/v1/decide": Route(_decide, DecideRequest, (RulingResponse,), "May this call run?"),
+    "/v1/wait": Route(_wait, WaitRequest, (RulingResponse,), "Wait on for a call that was pending"),
+    "/v1/report": Route(_report, ReportRequest, (ReportResponse,), "What became of a call"),
+    "/v1/usage": Route(_usage, UsageRequest, (ReportResponse,), "What a request to an LLM used"),
+    "/v1/turn": Route(_turn, TurnRequest, (TurnResponse,), "Begin, end or watch a turn of an agent"),
+    "/access/v1/evaluation": Route(
+        _evaluation,
+        authzen.EvaluationRequest,
+        (authzen.EvaluationResponse,),
+        "AuthZEN: may this subject do this to that resource?",
+        is_authzen=True,
+    ),
+    "/access/v1/evaluations": Route(
+        _evaluations,
+        authzen.EvaluationsRequest,
+        (authzen.EvaluationsResponse, authzen.EvaluationResponse),
+        "AuthZEN: several at once",
+        is_authzen=True,
+    ),
+}
+PAGES: Final[Mapping[str, str]] = {
+    "/openapi.json": "This description",
+    "/healthz": "Whether the process lives",
+    "/readyz": "Whether calls are ruled on as they should be: 503 while the bus is away",
+    "/metrics": "Metrics of this process, for Prometheus",
+    "/.well-known/authzen-configuration": "AuthZEN: where its endpoints are",
+}
+"""What can be read, each with what it is."""
+OPEN_PAGES: Final = frozenset({"/healthz", "/readyz", "/.well-known/authzen-configuration"})
+"""Those that need no token."""
+
+
+def read_body(model: type[Any], value: Any) -> Any:
+    """A body as its model; raises Problem (400) that names each wrong field, and none of its values."""
+    try:
+        return model.model_validate(value)
+    except ValidationError as error:
+        words = [f"{'.'.join(map(str, loc)) or 'the body'}: {said}" for loc, said in explain(error, model)]
+        raise Problem(400, "; ".join(words[:MAX_FAULTS])) from None

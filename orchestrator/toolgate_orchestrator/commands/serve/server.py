@@ -1,0 +1,220 @@
+"""The sockets of a sidecar, and uvicorn on them: what comes slowly, too large or too often ends here.
+
+uvicorn waits for ever for a head that does not come. Here a connection has `HEAD_S` seconds for the head
+of its first request, `IDLE_S` between two, and `MAX_HEAD` bytes for each head; where there are too many
+connections, those that ask nothing make room, the longest idle first.
+"""
+
+import asyncio
+import contextlib
+import resource
+import socket
+import ssl
+from collections.abc import Callable, Iterator
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from toolgate_orchestrator.commands.serve.problems import PROBLEM_TYPE, Problem, overloaded
+
+HEAD_S: Final = 10.0
+IDLE_S: Final = 75.0
+MAX_HEAD: Final = 32 * 1024
+MAX_CONNECTIONS: Final = 2048
+SPARE_FILES: Final = 128
+"""Of the files that this process may open, those kept for the bus and logs."""
+GRACE_S: Final = 2
+"""Seconds that a connection has to take its answer once all are given."""
+SWEEP_S: Final = 0.5
+
+
+class TlsFiles(NamedTuple):
+    """Certificate and key of the sidecar, and who signs its callers'."""
+
+    cert: Path
+    key: Path
+    client_ca: Path | None
+
+
+class SidecarConnection(HttpToolsProtocol):
+    """One connection."""
+
+    waits_since: float = 0.0
+    """Since when it owes us the rest of a head; 0 while it owes nothing."""
+    idle_since: float = 0.0
+    """Since when nothing is asked on it; 0 while something is."""
+    _head: int = 0
+    """Bytes that came since the last part of a request was whole."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begin to wait for a request."""
+        super().connection_made(transport)
+        self.waits_since = self.idle_since = self.loop.time()
+        limit = find_max_connections()
+        if len(self.connections) > limit and not self._make_room():
+            self._refuse(overloaded(f"{limit} connections are open already"))
+
+    def data_received(self, data: bytes) -> None:
+        """Take some of a request."""
+        if self.idle_since:
+            self.waits_since = self.waits_since or self.loop.time()
+        self._head += len(data)
+        super().data_received(data)
+        if self._head > MAX_HEAD:
+            self._refuse(Problem(431, f"the head of a request may have {MAX_HEAD // 1024} KiB"))
+
+    def on_headers_complete(self) -> None:
+        """The head is there."""
+        self.waits_since = self.idle_since = 0.0
+        self._head = 0
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        """Some of the body is there."""
+        self._head = 0
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """The request is there."""
+        self._head = 0
+        super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        """Begin to wait for the next request."""
+        super().on_response_complete()
+        if not self.pipeline:
+            self.idle_since = self.loop.time()
+
+    def send_400_response(self, msg: str) -> None:
+        """What came is not HTTP."""
+        self._refuse(Problem(400, "this is not an HTTP request; ask with HTTP/1.1"))
+
+    def _unsupported_upgrade_warning(self) -> None:
+        self.logger.debug("an upgrade was asked for")
+
+    def find_overdue(self, now: float) -> Problem | None:
+        """What to tell a connection that is too slow; None while it is not."""
+        if self.waits_since and now - self.waits_since > HEAD_S:
+            return Problem(408, f"the head of a request did not come within {HEAD_S:g} s")
+        return None
+
+    def end(self, problem: Problem) -> None:
+        """Tell why, and close."""
+        self._refuse(problem)
+
+    def _refuse(self, problem: Problem) -> None:
+        if self.transport.is_closing():
+            return
+        body = problem.as_json()
+        head = [
+            f"HTTP/1.1 {problem.status} {HTTPStatus(problem.status).phrase}".encode(),
+            b"content-type: " + PROBLEM_TYPE,
+        ]
+        head += [f"{name}: {value}".encode() for name, value in problem.headers.items()]
+        head += [b"content-length: %d" % len(body), b"connection: close", b"", body]
+        self.transport.write(b"\r\n".join(head))
+        self.transport.close()
+
+    def _make_room(self) -> bool:
+        """Close the connection that is idle for longest; False where all are at work."""
+        others = [one for one in self.connections if isinstance(one, SidecarConnection) and one is not self]
+        idle = [one for one in others if one.idle_since and not one.transport.is_closing()]
+        if not idle:
+            return False
+        min(idle, key=lambda one: one.idle_since).transport.close()
+        return True
+
+
+def find_max_connections() -> int:
+    """So many connections may be open: fewer where this process may open few files."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return min(MAX_CONNECTIONS, max(8, soft - SPARE_FILES)) if soft > 0 else MAX_CONNECTIONS
+
+
+class SidecarServer(uvicorn.Server):
+    """Says when it is up, and leaves signals to who runs it."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.up = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to serve."""
+        await super().startup(sockets)
+        self.up.set()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """The command has its own."""
+        yield
+
+    async def sweep(self) -> None:
+        """Now and then end connections that are too slow; until cancelled."""
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(SWEEP_S)
+            now = loop.time()
+            for one in tuple(self.server_state.connections):
+                if isinstance(one, SidecarConnection) and (problem := one.find_overdue(now)) is not None:
+                    one.end(problem)
+
+
+def make_server(app: Any, tls: TlsFiles | None) -> SidecarServer:
+    """A server for an application; its callers need certificates where `tls` names who signs them."""
+    return SidecarServer(
+        uvicorn.Config(
+            app,
+            http=SidecarConnection,
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            date_header=False,
+            timeout_keep_alive=int(IDLE_S),
+            timeout_graceful_shutdown=GRACE_S,
+            ssl_certfile=tls.cert if tls else None,
+            ssl_keyfile=tls.key if tls else None,
+            ssl_ca_certs=str(tls.client_ca) if tls and tls.client_ca else None,
+            ssl_cert_reqs=ssl.CERT_REQUIRED if tls and tls.client_ca else ssl.CERT_NONE,
+        )
+    )
+
+
+async def serve(
+    server: SidecarServer,
+    bound: socket.socket,
+    up: Callable[[], None],
+    end: Callable[[], Any],
+    over: Callable[[], Any],
+) -> None:
+    """Serve until cancelled, or `over` returns; then `end` answers what is open, and the sockets close.
+
+    Both are coroutine functions.
+    """
+    serving = asyncio.create_task(server.serve([bound]), name="toolgate-serve-http")
+    sweeping = asyncio.create_task(server.sweep(), name="toolgate-serve-sweep")
+    try:
+        first: list[asyncio.Task[Any]] = [serving, asyncio.create_task(server.up.wait())]
+        done, _ = await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+        up()
+        leaving = asyncio.create_task(over(), name="toolgate-serve-over")
+        try:
+            await asyncio.wait([serving, leaving], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            leaving.cancel()
+    except asyncio.CancelledError:  # being cancelled is how it is told to finish
+        pass
+    finally:
+        sweeping.cancel()
+    if serving.done():
+        serving.result()  # it ended by itself: why is told
+    await end()
+    server.should_exit = True
+    await asyncio.wait([serving], timeout=3 * GRACE_S)

@@ -1,0 +1,352 @@
+"""What a sidecar does with a request: asks the gate, keeps what waits for a report, writes the facts.
+
+    decide ─▶ gate.decide, as long as the caller waits ─▶ ruling ─▶ report: tool:post, :error, :unused
+                    │ held, and the caller can wait               └▶ nobody reports: the ledger's orphan
+                    ▼
+                 pending ─▶ wait ─▶ ruling
+
+HTTP is `app`'s affair. Nothing here raises for what a caller did but `Problem`.
+"""
+
+import asyncio
+import contextlib
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from toolgate_bus.protocol.events import Decision
+from toolgate_bus.protocol.llm import LLM_REQUEST
+from toolgate_bus.telemetry.loggers import get_logger
+from toolgate_bus.telemetry.logging import where
+
+from toolgate_orchestrator.commands.serve.facts import report_fact, selected_fact
+from toolgate_orchestrator.commands.serve.held_calls import PendingCall, PendingCalls
+from toolgate_orchestrator.commands.serve.open_calls import OpenCall, OpenCalls, OtherReport, UnknownCall
+from toolgate_orchestrator.commands.serve.patience import Abandoned, Gone, Patience
+from toolgate_orchestrator.commands.serve.problems import Problem
+from toolgate_orchestrator.commands.serve.reports import Reports
+from toolgate_orchestrator.commands.serve.requests import (
+    DecideRequest,
+    PlaceBody,
+    TurnRequest,
+    WaitRequest,
+    check_depth,
+)
+from toolgate_orchestrator.commands.serve.rulings import (
+    ENDING,
+    STOPPED,
+    TOO_LATE,
+    denial_body,
+    pending_body,
+    ruling_body,
+)
+from toolgate_orchestrator.commands.serve.turns import OpenTurn, OpenTurns, turn_body
+from toolgate_orchestrator.gate.capabilities import ALL, Ability
+from toolgate_orchestrator.gate.deferral import PersonAnswer
+from toolgate_orchestrator.gate.gate import Gate
+from toolgate_orchestrator.gate.ruling import HeldCall
+
+SWEEP_S: Final = 1.0
+MAX_AGENT_NAMES: Final = 1000
+MAX_TOOL_NAMES: Final = 1000
+Body = Mapping[str, Any]
+_WORDS: Final = {"late": TOO_LATE, "ending": ENDING, "stopped": STOPPED}
+_WHY: Final = {"late": "expired", "ending": "gate_failed", "stopped": "cancelled"}
+_log = get_logger("toolgate.serve")
+
+
+class SidecarService:
+    """The gate of a sidecar, for all that call it."""
+
+    def __init__(self, gate: Gate, clock: Callable[[], float] = time.monotonic) -> None:
+        """`gate` is started, and ended by who gives it."""
+        self._gate, self._clock = gate, clock
+        self.calls = OpenCalls()
+        self.turns = OpenTurns(gate.enter, clock)
+        self.is_ending = False
+        self._open: set[Patience] = set()
+        self._quiet = asyncio.Event()
+        self._pending = PendingCalls(self._drop, clock)
+        self.reports = Reports(gate, self.calls, self.turns, self.name_agent, clock)
+        self._agents: set[str] = set()
+        self._tools: set[str] = set()
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether calls are ruled on as they should be: the bus is there, and it does not end."""
+        return not self.is_ending and self._gate.is_connected
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no turn runs here, and no call is held."""
+        return not len(self.turns) and not len(self._pending)
+
+    # ------------------------------------------------------------------ decisions
+
+    async def decide(self, asked: DecideRequest, gone: Gone) -> Body:
+        """The ruling on one call. Raises Abandoned (gone) where nobody is there to be told."""
+        check_depth(asked.arguments, "arguments")
+        agent = self.name_agent(asked)
+        turn = self.turns.get(asked.session)
+        if turn is not None and turn.stop is not None:
+            return {**denial_body(asked.tool, asked.arguments, "cancelled", STOPPED), "stop": turn.stop}
+        holder: list[str] = []
+        key = f"{asked.call_id}#{secrets.token_hex(4)}" if turn is not None else ""
+        if turn is not None:
+            turn.presence.start_decision(key, asked.tool)
+        work = self._ask_gate(asked, agent, holder)
+        task = asyncio.get_running_loop().create_task(work) if "wait" in asked.can else None
+        try:
+            decision = await self._wait(
+                work if task is None else asyncio.shield(task), gone, asked.timeout_ms, turn
+            )
+        except Abandoned as abandoned:
+            if task is not None and abandoned.why == "late":
+                return self._set_aside(PendingCall(asked, task, holder))
+            if task is not None:
+                task.cancel()
+            if abandoned.why == "gone":
+                raise
+            return self._deny(asked, abandoned.why, holder)
+        except asyncio.CancelledError:
+            if task is not None:
+                task.cancel()
+            raise
+        finally:
+            if turn is not None:
+                turn.presence.end_call(key)
+        return self._answer(asked, agent, decision, turn)
+
+    async def wait(self, asked: WaitRequest, gone: Gone) -> Body:
+        """Wait on for a call that was pending."""
+        held = self._pending.take(asked.token)
+        turn = self.turns.get(held.asked.session)
+        try:
+            decision = await self._wait(asyncio.shield(held.task), gone, asked.timeout_ms, turn)
+        except Abandoned as abandoned:
+            if abandoned.why in ("late", "gone"):  # who lost its connection may come back
+                aside = self._set_aside(held, asked.token)
+                if abandoned.why == "gone":
+                    raise
+                return aside
+            held.task.cancel()
+            return self._deny(held.asked, abandoned.why, held.holder)
+        except asyncio.CancelledError:
+            held.task.cancel()
+            raise
+        return self._answer(held.asked, self.name_agent(held.asked), decision, turn)
+
+    async def _wait(self, work: Any, gone: Gone, timeout_ms: int, turn: OpenTurn | None) -> Decision:
+        patience = Patience(gone, timeout_ms / 1000)
+        self._open.add(patience)
+        if turn is not None:
+            turn.on_stop.add(patience.end)
+        try:
+            decision: Decision = await patience.wait_for(work)
+            return decision
+        finally:
+            self._close(patience)
+            if turn is not None:
+                turn.on_stop.discard(patience.end)
+
+    def _close(self, patience: Patience) -> None:
+        self._open.discard(patience)
+        if self.is_ending and not self._open:
+            self._quiet.set()
+
+    async def _ask_gate(self, asked: DecideRequest, agent: str, holder: list[str]) -> Decision:
+        def on_hold(held: HeldCall) -> None:
+            holder[:] = [held.scheduler]
+
+        return await self._gate.decide(
+            asked.tool,
+            asked.arguments,
+            self._tools_of(asked),
+            labels=asked.labels or None,
+            agent=agent,
+            session=asked.session,
+            root_session=asked.root_session,
+            parent=asked.parent,
+            lineage=asked.lineage,
+            tool_call_id=asked.call_id,
+            iteration=asked.iteration,
+            parallel_group_id=asked.group,
+            available_agents=asked.available_agents,
+            agent_target=asked.agent_target,
+            trace=asked.trace,
+            on_hold=on_hold,
+            can=abilities_of(asked),
+            ask="defer" if "ask" in asked.can else None,
+            answer=None
+            if asked.answer is None
+            else PersonAnswer(asked.answer.token, asked.answer.answer, asked.answer.by),
+        )
+
+    def _tools_of(self, asked: DecideRequest) -> Any:
+        """Names or schemas of the tools. Where none are named it has the one; not one a name that an LLM
+        makes up.
+
+        Names of tools are labels of metrics, and these are kept for ever.
+        """
+        if asked.tools is not None:
+            return (
+                {name: schema or {} for name, schema in asked.tools.items()}
+                if isinstance(asked.tools, dict)
+                else asked.tools
+            )
+        if asked.tool not in self._tools:
+            if len(self._tools) >= MAX_TOOL_NAMES:
+                return ()
+            self._tools.add(asked.tool)
+        return (asked.tool,)
+
+    def name_agent(self, asked: PlaceBody) -> str:
+        """The agent's name; raises Problem for who takes an id for one: it is a label of metrics, too."""
+        agent = self._gate.config.agent if asked.agent is None else asked.agent
+        if agent not in self._agents:
+            if len(self._agents) >= MAX_AGENT_NAMES:
+                raise Problem(
+                    400,
+                    f"agent: more than {MAX_AGENT_NAMES} names: it says what kind of agent it is; ids belong "
+                    "into session or labels",
+                )
+            self._agents.add(agent)
+        return agent
+
+    def _answer(self, asked: DecideRequest, agent: str, decision: Decision, turn: OpenTurn | None) -> Body:
+        body = ruling_body(decision)
+        if decision.allowed:
+            session = asked.session
+            who = {"session": session, "root_session": asked.root_session or session, "agent": agent}
+            request = decision.tool_input if decision.tool_name == LLM_REQUEST else {}
+            call = OpenCall(
+                decision.tool_name,
+                who,
+                {**self._gate.config.labels, **asked.labels},
+                asked.call_id,
+                asked.group,
+                asked.iteration,
+                decision.grants,
+                str(request.get("provider", "")),
+                str(request.get("model", "")),
+                self._clock(),
+            )
+            self.calls.add(decision.id, call)
+            self._gate.note(*selected_fact(decision, call))
+        if turn is not None:
+            if decision.allowed:
+                turn.presence.start_call(decision.id, decision.tool_name, decision.tool_input)
+            elif not decision.pending:
+                turn.presence.count_denial(decision.id)
+            if turn.stop is not None:
+                body["stop"] = turn.stop
+        return body
+
+    def _deny(self, asked: DecideRequest, why: str, holder: list[str]) -> Body:
+        words = _WORDS[why]
+        if why == "late" and holder:
+            words = f"The call was held by {holder[0]}, and not answered in time; it was not run."
+        body = denial_body(asked.tool, asked.arguments, _WHY[why], words)
+        turn = self.turns.get(asked.session)
+        if turn is not None:
+            turn.presence.count_denial("")
+            body["stop"] = turn.stop
+        return body
+
+    def _set_aside(self, call: PendingCall, token: str = "") -> Body:
+        token = self._pending.add(call, token)
+        words = f"held by {call.holder[0]}" if call.holder else "not decided yet"
+        return pending_body(call.asked.tool, call.asked.arguments, token, words)
+
+    def release(self, body: Body) -> None:
+        """A ruling could not be told to its caller, who has gone: nothing runs."""
+        try:
+            call = self.calls.close(body["id"], "release")
+        except (UnknownCall, OtherReport):
+            return
+        if call is not None:
+            self._gate.note(*report_fact("release", body["id"], call, None, self._clock()))
+
+    # ------------------------------------------------------------------ turns
+
+    async def turn(self, asked: TurnRequest, gone: Gone) -> Body:
+        """Begin, end or watch a turn."""
+        session = asked.session
+        if asked.do == "begin":
+            return turn_body(session, self.turns.begin(asked, self.name_agent(asked)))
+        if asked.do == "end":
+            turn = self.turns.end(session)
+            if turn is not None:
+                self._tell_end(turn, asked.status, asked.iterations)
+            return turn_body(session, None)
+        turn = self.turns.get(session)
+        if turn is not None and turn.stop is None:
+            patience = Patience(gone, asked.timeout_ms / 1000)
+            self._open.add(patience)
+            try:
+                await patience.wait_for(turn.changed.wait())
+            except Abandoned as abandoned:
+                if abandoned.why == "gone":
+                    raise
+            finally:
+                self._close(patience)
+            turn = self.turns.get(session)
+        return turn_body(session, turn)
+
+    def _tell_end(self, turn: OpenTurn, status: str, iterations: int) -> None:
+        who = turn.who
+        fact = {
+            "session": who.session,
+            "root_session": who.root,
+            "agent": who.agent,
+            "labels": self._gate.config.labels,
+            "loop": "serve",
+            "status": status,
+            "iterations": iterations,
+            "seconds": self._clock() - turn.since,
+        }
+        if who.parent:
+            fact |= {"parent": who.parent, "lineage": list(who.lineage)}
+        self._gate.note("turn", fact)
+
+    # ------------------------------------------------------------------ life
+
+    async def sweep(self) -> None:
+        """Now and then end what nobody waits for any longer; until cancelled."""
+        while True:
+            await asyncio.sleep(SWEEP_S)
+            try:
+                self.sweep_once(self._clock())
+            except Exception as error:  # noqa: BLE001 - a fault of ours must not end this for good
+                _log.error("what is over could not be ended", error=where(error))
+
+    def sweep_once(self, now: float) -> None:
+        """End turns whose lease is over, and calls that nobody came back for."""
+        for session in self.turns.find_overdue(now):
+            turn = self.turns.end(session)
+            if turn is not None:
+                self._tell_end(turn, "incomplete", 0)
+        self._pending.sweep(now)
+
+    def _drop(self, decision: Decision) -> None:
+        """Nobody came back for a call that was let through: it is given back."""
+        self._gate.note("tool:unused", {"tool": decision.tool_name, "decision_id": decision.id})
+
+    async def end(self, grace_s: float) -> None:
+        """Take nothing new; let what is open be answered for so long, then deny it."""
+        self.is_ending = True
+        if self._open:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(grace_s):
+                    await self._quiet.wait()
+        for patience in tuple(self._open):
+            patience.end("ending")
+        self._pending.close()
+        self.turns.close()
+
+
+def abilities_of(asked: DecideRequest) -> frozenset[Ability]:
+    """What the gate is told that a caller can do: who names no tools has no other to run."""
+    can = {one for one in ALL if one in asked.can}
+    return frozenset(can if asked.tools is not None else can - {"tool"})

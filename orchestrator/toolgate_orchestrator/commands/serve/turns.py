@@ -1,0 +1,129 @@
+"""The turns of agents elsewhere: shown in `toolgate agents`, stopped from there, over when nothing is heard.
+
+A turn lives by its lease: whatever its session asks or reports renews it. Times are seconds of a monotonic
+clock.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from typing import Any, Final
+
+from toolgate_bus.protocol.agents import MAX_AGENTS_COUNT, LiveAgent
+
+from toolgate_orchestrator.commands.serve.problems import Problem
+from toolgate_orchestrator.commands.serve.requests import TurnRequest
+from toolgate_orchestrator.gate.sessions import Presence
+
+MAX_TURNS: Final = MAX_AGENTS_COUNT
+Enter = Callable[[Presence], Callable[[], None]]
+"""Lets operators see a session; gives what ends that (`Gate.enter`)."""
+
+
+class _StoppablePresence(Presence):
+    """Remembers who stopped it."""
+
+    __slots__ = ("stopped_by",)
+
+    def __init__(self, who: LiveAgent, stop: Callable[[bool], None], clock: Callable[[], float]) -> None:
+        super().__init__(who, stop, None, clock)
+        self.stopped_by = ""
+
+    def stop(self, *, now: bool, by: str = "") -> None:
+        """End the running turn."""
+        if self.busy:
+            self.stopped_by = by
+        super().stop(now=now, by=by)
+
+
+class OpenTurn:
+    """A session whose turn runs."""
+
+    def __init__(self, asked: TurnRequest, agent: str, enter: Enter, clock: Callable[[], float]) -> None:
+        who = LiveAgent(
+            asked.session, asked.root_session or asked.session, asked.parent, agent, tuple(asked.lineage)
+        )
+        self.who = who
+        self.since = self.last_heard = clock()
+        self.lease = asked.lease_s
+        self.stop: dict[str, Any] | None = None
+        self.changed = asyncio.Event()
+        """Set once an operator stops it, or it ends."""
+        self.on_stop: set[Callable[[str], None]] = set()
+        """Ends what is being decided for it."""
+        self.presence = _StoppablePresence(who, self._on_stop, clock)
+        self._ends = ExitStack()
+        self._ends.callback(enter(self.presence))
+        self._ends.enter_context(self.presence.turn())
+
+    def _on_stop(self, now: bool) -> None:
+        self.stop = {"now": now, "by": self.presence.stopped_by}
+        self.changed.set()
+        for end in tuple(self.on_stop):
+            end("stopped")
+
+    def end(self) -> None:
+        """Show it no longer."""
+        self.changed.set()
+        self._ends.close()
+
+
+class OpenTurns:
+    """All turns that run, by session."""
+
+    def __init__(self, enter: Enter, clock: Callable[[], float]) -> None:
+        self._enter, self._clock = enter, clock
+        self._turns: dict[str, OpenTurn] = {}
+
+    def __len__(self) -> int:
+        return len(self._turns)
+
+    def get(self, session: str) -> OpenTurn | None:
+        """The running turn of a session, whose lease this renews."""
+        turn = self._turns.get(session) if session else None
+        if turn is not None:
+            turn.last_heard = self._clock()
+        return turn
+
+    def begin(self, asked: TurnRequest, agent: str) -> OpenTurn:
+        """Begin a turn; one that runs goes on. Raises Problem where there are too many."""
+        turn = self.get(asked.session)
+        if turn is not None:
+            turn.lease = asked.lease_s
+            return turn
+        if len(self._turns) >= MAX_TURNS:
+            raise Problem(
+                429,
+                f"{MAX_TURNS} turns run at once through this sidecar; end some (do: end), or start another",
+                {"retry-after": "5"},
+            )
+        turn = self._turns[asked.session] = OpenTurn(asked, agent, self._enter, self._clock)
+        return turn
+
+    def end(self, session: str) -> OpenTurn | None:
+        """End a turn; None where none ran."""
+        turn = self._turns.pop(session, None)
+        if turn is not None:
+            turn.end()
+        return turn
+
+    def find_overdue(self, now: float) -> list[str]:
+        """Sessions of which nothing was heard for longer than their lease."""
+        return [name for name, turn in self._turns.items() if now - turn.last_heard > turn.lease]
+
+    def close(self) -> None:
+        """End all."""
+        for session in tuple(self._turns):
+            self.end(session)
+
+
+def turn_body(session: str, turn: OpenTurn | None) -> Mapping[str, Any]:
+    """How a session's turn stands, as it is answered."""
+    if turn is None:
+        return {"session": session, "busy": False, "stop": None, "paused": False}
+    return {
+        "session": session,
+        "busy": turn.presence.busy,
+        "stop": turn.stop,
+        "paused": turn.presence.pause is not None,
+    }

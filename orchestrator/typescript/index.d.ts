@@ -1,0 +1,163 @@
+/** Where the sidecar is, and how it is asked. */
+export interface SidecarOptions {
+  /** Its address, `http://127.0.0.1:8181`; without it, its Unix socket. */
+  url?: string;
+  /** Its Unix socket; without it, TOOLGATE_SERVE_SOCKET, else the user's own. */
+  socket?: string;
+  /** Its token, for an address. */
+  token?: string;
+  /** For mutual TLS, as node's https.Agent takes them. */
+  tls?: { ca?: string | Buffer; cert?: string | Buffer; key?: string | Buffer; passphrase?: string };
+  /** Connections at once (64). */
+  maxConnections?: number;
+}
+
+export interface GuardOptions extends SidecarOptions {
+  /** Name of agents that tell none: a kind, not an id. */
+  agent?: string;
+  /** When one request must be answered, in milliseconds (55000). */
+  timeoutMs?: number;
+  /** How long a call that is held is waited for, in milliseconds (15 minutes). */
+  holdMs?: number;
+  /** What becomes of calls while the sidecar cannot be reached. */
+  onFault?: "deny" | "continue";
+  /** Tell the LLM, in front of a text, that its call was replaced. */
+  notice?: boolean;
+  /** Throw CallDenied instead of giving the sentence for the LLM. */
+  throws?: boolean;
+  /** Asks a person about a call; without it, such calls are denied. */
+  ask?: (question: PersonQuestion, ruling: Ruling) => Promise<"allow" | "refuse" | "expired">;
+}
+
+export interface PersonQuestion {
+  prompt: string;
+  options: string[];
+  timeout_s: number;
+}
+
+export type Outcome = "continue" | "modify" | "deny" | "ask" | "pending";
+export type Ability = "arguments" | "tool" | "ask" | "wait";
+
+/** What is to become of a call. */
+export interface Ruling {
+  /** By which it is reported; empty where no decision was made. */
+  id: string;
+  outcome: Outcome;
+  why: string;
+  /** What to run. */
+  tool: string;
+  /** With what. */
+  arguments: Record<string, unknown>;
+  reason: string | null;
+  /** The sentence for the LLM, where nothing may run. */
+  refusal: string | null;
+  scheduler: string | null;
+  token?: string | null;
+  question?: PersonQuestion | null;
+  stop?: { now: boolean; by: string } | null;
+  /** Whether `tool` may run with `arguments`. */
+  allowed: boolean;
+  /** Whether that is another call than the one that was asked about. */
+  replaced: boolean;
+}
+
+export interface Call {
+  tool: string;
+  arguments?: Record<string, unknown>;
+  /** The tools that there are: names, or names to JSON Schemas. */
+  tools?: string[] | Record<string, object | null>;
+  callId?: string;
+  group?: string;
+  iteration?: number;
+  /** What can be done with an answer; what cannot is a denial. */
+  can?: Ability[];
+  answer?: { token: string; answer: "allow" | "refuse" | "expired"; by?: string };
+}
+
+export interface Report {
+  /** In micro-units of the currency. */
+  cost?: number;
+  /** In units of the currency, as a number or a decimal text. */
+  costUsd?: number | string;
+  /** The kind of error. */
+  error?: string;
+  seconds?: number;
+  /** A status of HTTP, `timeout`, a short code. */
+  signal?: string;
+}
+
+export interface Usage {
+  provider: string;
+  model?: string;
+  input_tokens?: number;
+  output_tokens?: number;
+  cache_read_tokens?: number;
+  cache_write_tokens?: number;
+  reasoning_tokens?: number;
+  cost?: number;
+  cost_usd?: number | string;
+  seconds?: number;
+  iteration?: number;
+  /** The id of the ruling on `llm:request`, if there was one. */
+  id?: string;
+  /** Where the LLM did not answer: the kind of error. */
+  error?: string;
+}
+
+export interface ToolOptions<Args, Result> {
+  /** JSON Schema of the arguments, by which replacements are checked. */
+  schema?: object;
+  /** Checks arguments before the tool runs; throws, or gives them as the tool takes them. */
+  validate?: (args: unknown) => Args | Promise<Args>;
+  /** What a result cost, in units of the currency. */
+  cost?: (result: Result) => number | string | undefined;
+}
+
+export interface Place {
+  session: string;
+  agent: string;
+  names: string[];
+}
+
+export declare class Guard {
+  constructor(options?: GuardOptions);
+  readonly place: Place;
+  turn<Result>(
+    at: { session?: string; agent?: string; labels?: Record<string, string> },
+    body: (turn: { session: string; signal: AbortSignal }) => Promise<Result> | Result,
+  ): Promise<Result>;
+  decide(call: Call, options?: { signal?: AbortSignal }): Promise<Ruling>;
+  report(id: string, outcome: "succeed" | "fail" | "release", report?: Report): Promise<boolean>;
+  usage(used: Usage): Promise<boolean>;
+  tool<Args extends Record<string, unknown>, Result>(
+    name: string,
+    execute: (args: Args, options?: any) => Promise<Result> | Result,
+    options?: ToolOptions<Args, Result>,
+  ): (args: Args, options?: any) => Promise<Result | string>;
+  tools<Tools extends Record<string, any>>(
+    record: Tools,
+    how?: {
+      schemaOf?: (tool: any) => object | undefined;
+      validateOf?: (tool: any) => ((args: unknown) => unknown) | undefined;
+    },
+  ): Tools;
+  close(): void;
+}
+
+/** A call that may not run (`throws: true`). */
+export declare class CallDenied extends Error {
+  readonly ruling: Ruling;
+}
+
+/** The sidecar did not answer (`status` 0), or said why it cannot. */
+export declare class SidecarError extends Error {
+  readonly status: number;
+}
+
+export declare class SidecarClient {
+  constructor(options?: SidecarOptions);
+  post(where: string, body: unknown, options?: { signal?: AbortSignal; timeoutMs?: number }): Promise<any>;
+  close(): void;
+}
+
+export declare function defaultSocket(namespace?: string): string;

@@ -1,0 +1,246 @@
+// The asking side of Toolgate in JavaScript: a guard in front of tools, over `toolgate serve`.
+//
+//   const guard = new Guard({ agent: "clerk" });
+//   const search = guard.tool("search", async ({ query }) => …);
+//   await guard.turn({ session: "s1" }, () => search({ query: "x" }));
+//
+// A call that may not run gives the sentence for the LLM as its result. A sidecar that cannot be reached denies.
+// Who works for whom is told by the tool that runs while somebody asks (AsyncLocalStorage), not by ids.
+
+import { AsyncLocalStorage } from "node:async_hooks";
+import { randomUUID } from "node:crypto";
+
+import { SidecarClient, SidecarError, defaultSocket } from "./client.js";
+
+export { SidecarClient, SidecarError, defaultSocket };
+
+const REFUSED = "The tool call was denied: ";
+const TIMEOUT_MS = 55_000;
+const HOLD_MS = 15 * 60_000;
+const SPARE_MS = 5_000;
+const REPORT_MS = 5_000;
+const ALLOWED = new Set(["continue", "modify"]);
+
+/** A call that may not run, for who would rather catch than read (`throws: true`). */
+export class CallDenied extends Error {
+  constructor(ruling) {
+    super(ruling.refusal);
+    this.name = "CallDenied";
+    this.ruling = ruling;
+  }
+}
+
+/** Rules on the calls of one application's agents. */
+export class Guard {
+  #client;
+  #options;
+  #tools = new Map();
+  #places = new AsyncLocalStorage();
+
+  constructor(options = {}) {
+    this.#options = { agent: "", timeoutMs: TIMEOUT_MS, holdMs: HOLD_MS, onFault: "deny", notice: false, ...options };
+    this.#client = new SidecarClient(options);
+  }
+
+  /** The place in which code runs now: its session, agent and those above it. */
+  get place() {
+    return this.#places.getStore() ?? { session: "", agent: this.#options.agent, names: [] };
+  }
+
+  /**
+   * Run `body` as a turn of an agent: shown in `toolgate agents`, stopped from there.
+   * Inside of a running tool it is an agent that works for the one whose tool that is.
+   */
+  async turn({ session = randomUUID(), agent = this.#options.agent, labels } = {}, body) {
+    const above = this.#places.getStore();
+    const same = above !== undefined && above.session === session;
+    const place = {
+      session: same ? `${session}/${agent}` : session,
+      agent,
+      root: above?.root || above?.session || session,
+      parent: above?.session || undefined,
+      names: [...(above?.names ?? []), agent].slice(-64),
+      labels: { ...above?.labels, ...labels },
+      stop: new AbortController(),
+    };
+    const told = { ...tell(place), do: "begin" };
+    await this.#post("/v1/turn", told, { timeoutMs: REPORT_MS }).catch(() => undefined);
+    const watching = this.#watch(place);
+    let status = "completed";
+    try {
+      return await this.#places.run(place, () => body({ session: place.session, signal: place.stop.signal }));
+    } catch (error) {
+      status = place.stop.signal.aborted ? "cancelled" : "error";
+      throw error;
+    } finally {
+      watching.abort();
+      const end = { ...tell(place), do: "end", status };
+      await this.#post("/v1/turn", end, { timeoutMs: REPORT_MS }).catch(() => undefined);
+    }
+  }
+
+  /** The ruling on one call. Never rejects for what a sidecar did or did not do: that is a denial. */
+  async decide(call, { signal } = {}) {
+    const { ask, timeoutMs, holdMs } = this.#options;
+    const can = call.can ?? ["arguments", "tool", ...(ask ? ["ask"] : [])];
+    const body = {
+      ...tell(this.place),
+      tool: call.tool,
+      arguments: call.arguments ?? {},
+      ...(call.tools === undefined ? {} : { tools: call.tools }),
+      call_id: call.callId ?? "",
+      group: call.group ?? "",
+      iteration: call.iteration ?? 0,
+      can: [...can, "wait"],
+      timeout_ms: timeoutMs,
+      ...(call.answer === undefined ? {} : { answer: call.answer }),
+    };
+    const over = Date.now() + holdMs;
+    try {
+      let ruling = await this.#ask("/v1/decide", body, signal);
+      while (ruling.outcome === "pending" && Date.now() < over) {
+        ruling = await this.#ask("/v1/wait", { token: ruling.token, timeout_ms: timeoutMs }, signal);
+      }
+      if (ruling.outcome === "pending") return deny(call, "expired", `it was ${ruling.reason}, for too long`);
+      if (ruling.stop) this.place.stop?.abort(new Error("an operator ended this turn"));
+      if (ruling.outcome !== "ask" || !ask || call.answer !== undefined) return finish(ruling);
+      const answer = await ask(ruling.question, finish(ruling));
+      return await this.decide({ ...call, answer: { token: ruling.token, answer, by: "" } }, { signal });
+    } catch (error) {
+      if (signal?.aborted) throw error;
+      if (this.#options.onFault === "continue" && error instanceof SidecarError && error.status === 0) {
+        return finish({ ...unruled(call), outcome: "continue", why: "unasked" });
+      }
+      return deny(call, "gate_failed", error instanceof Error ? error.message : String(error));
+    }
+  }
+
+  /** What became of a call that was let through: `succeed`, `fail` or `release`. Told once; never rejects. */
+  async report(id, outcome, { cost, costUsd, error, seconds, signal } = {}) {
+    if (!id) return false;
+    const told = { cost, cost_usd: costUsd, error, seconds, signal };
+    const said = Object.fromEntries(Object.entries(told).filter(([, value]) => value !== undefined));
+    return await this.#tell("/v1/report", { id, outcome, ...said });
+  }
+
+  /** What one request to an LLM used: `provider`, `model`, `input_tokens`, `output_tokens`, `cost_usd` … */
+  async usage(used) {
+    return await this.#tell("/v1/usage", { ...tell(this.place), ...used });
+  }
+
+  /**
+   * A function that asks before it runs: `execute(args, options)`, gated.
+   * Where another tool is to run, it is one that was wrapped by this guard as well.
+   */
+  tool(name, execute, { schema, validate, cost } = {}) {
+    this.#tools.set(name, { execute, schema, validate, cost });
+    return async (args, options) => await this.#run(name, args ?? {}, options);
+  }
+
+  /** The tools of the AI SDK (and others of that shape: `{ execute, … }`), each gated. */
+  tools(record, { schemaOf, validateOf } = {}) {
+    const entries = Object.entries(record).map(([name, one]) => {
+      if (typeof one.execute !== "function") return [name, one];
+      const how = { schema: schemaOf?.(one), validate: validateOf?.(one) };
+      return [name, { ...one, execute: this.tool(name, one.execute.bind(one), how) }];
+    });
+    return Object.fromEntries(entries);
+  }
+
+  /** Close the connections to the sidecar. */
+  close() {
+    this.#client.close();
+  }
+
+  async #run(name, args, options) {
+    const tools = Object.fromEntries([...this.#tools].map(([key, one]) => [key, one.schema ?? null]));
+    const call = { tool: name, arguments: args, tools, callId: options?.toolCallId };
+    const ruling = await this.decide(call, { signal: options?.abortSignal });
+    if (!ruling.allowed) {
+      if (this.#options.throws) throw new CallDenied(ruling);
+      return ruling.refusal;
+    }
+    const chosen = this.#tools.get(ruling.tool);
+    const started = performance.now();
+    const seconds = () => (performance.now() - started) / 1000;
+    let told = false;
+    try {
+      if (!chosen) throw new TypeError(`there is no tool ${ruling.tool}`);
+      const valid = chosen.validate ? await chosen.validate(ruling.arguments) : ruling.arguments;
+      const place = { ...this.place, names: this.place.names.length ? this.place.names : [this.place.agent] };
+      const result = await this.#places.run(place, () => chosen.execute(valid, options));
+      told = true;
+      await this.report(ruling.id, "succeed", { seconds: seconds(), costUsd: chosen.cost?.(result) });
+      return this.#options.notice && ruling.replaced ? note(result, name, ruling) : result;
+    } catch (error) {
+      if (!told) {
+        const kind = error instanceof Error ? error.name : typeof error;
+        await this.report(ruling.id, "fail", { seconds: seconds(), error: kind.slice(0, 256) });
+      }
+      throw error;
+    }
+  }
+
+  async #ask(where, body, signal) {
+    const ruling = await this.#client.post(where, body, { signal, timeoutMs: this.#options.timeoutMs + SPARE_MS });
+    if (typeof ruling.outcome !== "string") throw new SidecarError("this is no ruling");
+    return ruling;
+  }
+
+  async #post(where, body, options) {
+    return await this.#client.post(where, body, options);
+  }
+
+  async #tell(where, body) {
+    try {
+      const answer = await this.#post(where, body, { timeoutMs: REPORT_MS });
+      if (answer.stop) this.place.stop?.abort(new Error("an operator ended this turn"));
+      return answer.recorded === true;
+    } catch {
+      return false; // the ledger counts a call of which nothing is told as run
+    }
+  }
+
+  #watch(place) {
+    const over = new AbortController();
+    const body = { ...tell(place), do: "watch", timeout_ms: TIMEOUT_MS };
+    const look = async () => {
+      while (!over.signal.aborted) {
+        const how = { signal: over.signal, timeoutMs: TIMEOUT_MS + SPARE_MS };
+        const turn = await this.#post("/v1/turn", body, how);
+        if (turn.stop) place.stop.abort(new Error("an operator ended this turn"));
+        if (turn.stop || !turn.busy) return;
+      }
+    };
+    look().catch(() => undefined); // rulings tell of a stop as well
+    return over;
+  }
+}
+
+function tell(place) {
+  return {
+    session: place.session,
+    agent: place.agent,
+    ...(place.root && place.root !== place.session ? { root_session: place.root } : {}),
+    ...(place.parent ? { parent: place.parent, lineage: place.names } : {}),
+    ...(place.labels && Object.keys(place.labels).length ? { labels: place.labels } : {}),
+  };
+}
+
+function finish(ruling) {
+  const allowed = ALLOWED.has(ruling.outcome);
+  return { ...ruling, allowed, replaced: ruling.outcome === "modify" };
+}
+
+function unruled(call) {
+  return { id: "", tool: call.tool, arguments: call.arguments ?? {}, reason: null, refusal: null, scheduler: null };
+}
+
+function deny(call, why, reason) {
+  return finish({ ...unruled(call), outcome: "deny", why, reason, refusal: REFUSED + reason });
+}
+
+function note(result, asked, ruling) {
+  const words = `[${asked} was replaced by ${ruling.tool}${ruling.reason ? `: ${ruling.reason}` : ""}]`;
+  return typeof result === "string" ? `${words}\n${result}` : result;
+}

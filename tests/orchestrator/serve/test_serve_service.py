@@ -1,0 +1,230 @@
+"""What a sidecar does with calls: who waits, who comes back, who has gone; reports, turns, stops, its end."""
+
+import asyncio
+
+import pytest
+from toolgate_bus.protocol.events import Continue, Deny, Hold, Modify
+from toolgate_orchestrator.commands.serve import service as service_module
+from toolgate_orchestrator.commands.serve.held_calls import PENDING_S
+
+pytestmark = pytest.mark.pure
+
+HELD = {"required": ["holder"], "patience_ms": 5000, "max_hold_s": 600}
+
+
+async def holds(world, release=None, tell=None):
+    """A scheduler that holds every call until `release` is set."""
+
+    async def decide(call):
+        yield Hold(seconds=500, reason="for a person")
+        if tell is not None:
+            tell.set()
+        await (release or asyncio.Event()).wait()
+        yield Continue()
+
+    await world.scheduler("holder", decide, streams=True)
+
+
+async def test_a_call_is_ruled_on_run_and_reported(sidecar, world):
+    await world.scheduler(
+        "policy", lambda call: Deny(reason="no rm") if call.tool_name == "rm" else Continue()
+    )
+    asked = await sidecar(agent="sidecar", labels={"team": "a"})
+    ruling = await asked.decide("run", arguments={"a": 1}, session="s", call_id="c1", labels={"team": "b"})
+    assert (ruling["outcome"], ruling["tool"], ruling["arguments"]) == ("continue", "run", {"a": 1})
+    assert asked.told("tool:selected")[0]["agent"] == "sidecar"
+    asked.now += 2
+    told = {"id": ruling["id"], "outcome": "succeed", "cost_usd": "0.02"}
+    assert (await asked.ask("/v1/report", told)).body == {"recorded": True}
+    assert (await asked.ask("/v1/report", told)).body == {"recorded": False}
+    assert (await asked.ask("/v1/report", {**told, "outcome": "fail"})).status == 409
+    (fact,) = asked.told("tool:post")
+    assert (fact["cost"], fact["seconds"], fact["decision_id"], fact["session"]) == (
+        20_000,
+        2.0,
+        ruling["id"],
+        "s",
+    )
+    denied = await asked.decide("rm")
+    assert (denied["outcome"], denied["scheduler"]) == ("deny", "policy")
+    assert denied["refusal"] == "The tool call was denied: no rm"
+    assert (await asked.ask("/v1/report", {"id": denied["id"], "outcome": "succeed"})).status == 404
+
+
+@pytest.mark.parametrize(
+    ("modify", "can", "tools", "outcome"),
+    [
+        (Modify(tool="other"), ["tool", "arguments"], ["run", "other"], "modify"),
+        (Modify(tool="other"), ["arguments"], ["run", "other"], "deny"),
+        (Modify(tool="other"), ["tool", "arguments"], None, "deny"),
+        (Modify(tool="run", arguments={"b": 2}), ["arguments"], None, "modify"),
+        (Modify(tool="run", arguments={"b": 2}), ["tool"], ["run"], "deny"),
+        (Modify(tool="run", arguments={"b": 2}), [], None, "deny"),
+    ],
+)
+async def test_what_its_caller_cannot_do_is_a_denial_and_never_the_call_unchanged(
+    sidecar, world, modify, can, tools, outcome
+):
+    await world.scheduler("router", modify)
+    ruling = await (await sidecar()).decide(
+        "run", arguments={"a": 1}, can=can, **({"tools": tools} if tools else {})
+    )
+    assert ruling["outcome"] == outcome
+
+
+async def test_a_call_that_is_held_is_denied_before_its_caller_gives_up(sidecar, world):
+    told = asyncio.Event()
+    await holds(world, tell=told)
+    asked = await sidecar(**HELD)
+    ruling = await asked.decide("run", timeout_ms=300)
+    assert (ruling["outcome"], ruling["why"], ruling["id"]) == ("deny", "expired", "")
+    assert "held by holder, and not answered in time" in ruling["reason"]
+    assert asked.service.is_idle
+
+
+async def test_who_can_wait_comes_back_for_a_held_call(sidecar, world):
+    release = asyncio.Event()
+    await holds(world, release)
+    asked = await sidecar(**HELD)
+    ruling = await asked.decide("run", timeout_ms=200, can=["wait"])
+    assert (ruling["outcome"], ruling["reason"]) == ("pending", "held by holder")
+    again = (await asked.ask("/v1/wait", {"token": ruling["token"], "timeout_ms": 100})).body
+    assert (again["outcome"], again["token"]) == ("pending", ruling["token"])
+    waiting = asked.begin("/v1/wait", {"token": ruling["token"]})
+    await asyncio.sleep(0)
+    release.set()
+    answered = (await waiting.answer()).body
+    assert (answered["outcome"], len(answered["id"])) == ("continue", 32)
+    assert (await asked.ask("/v1/report", {"id": answered["id"], "outcome": "succeed"})).status == 200
+    assert (await asked.ask("/v1/wait", {"token": ruling["token"]})).status == 404
+
+
+async def test_who_does_not_come_back_has_withdrawn_its_call(sidecar, world, wait_until):
+    release = asyncio.Event()
+    await holds(world, release)
+    asked = await sidecar(**HELD)
+    first = await asked.decide("run", timeout_ms=100, can=["wait"])
+    asked.service.sweep_once(asked.now + PENDING_S - 1)
+    assert not asked.service.is_idle
+    asked.service.sweep_once(asked.now + PENDING_S + 1)
+    assert asked.service.is_idle
+    assert (await asked.ask("/v1/wait", {"token": first["token"]})).status == 404
+    await asked.decide("run", timeout_ms=100, can=["wait"])
+    release.set()
+    (held,) = asked.service._pending._calls.values()
+    await wait_until(held.task.done)
+    asked.service.sweep_once(asked.now + PENDING_S + 1)
+    assert [fact["decision_id"] for fact in asked.told("tool:unused")] == [held.task.result().id]
+
+
+async def test_a_caller_that_has_gone_withdraws_its_question(sidecar, world, wait_until):
+    told = asyncio.Event()
+    await holds(world, tell=told)
+    asked = await sidecar(**HELD)
+    outcomes = []
+    asked.gate.subscribe(lambda decision: outcomes.append(decision.outcome))
+    asking = asked.begin("/v1/decide", {"tool": "run"})
+    await told.wait()
+    asking.leave()
+    assert await asking.answer() is None
+    assert outcomes == ["cancelled"]
+    assert asked.facts == []
+
+
+# ---------------------------------------------------------------------- turns
+
+
+async def turn(asked, do, session="s", **fields):
+    answered = await asked.ask("/v1/turn", {"session": session, "do": do, **fields})
+    assert answered.status == 200, answered.raw
+    return answered.body
+
+
+async def test_a_turn_is_seen_by_operators_with_what_it_does(sidecar, world):
+    asked = await sidecar(agent="clerk")
+    assert (await turn(asked, "begin", parent="p", root_session="r", lineage=["boss", "clerk"]))[
+        "busy"
+    ] is True
+    presence = asked.gate._client.present["s"]
+    assert presence.tell().doing == "llm"
+    ruling = await asked.decide("run", session="s")
+    seen = presence.tell()
+    assert (seen.doing, seen.calls, seen.agent, seen.lineage, seen.root) == (
+        "tool run",
+        1,
+        "clerk",
+        ("boss", "clerk"),
+        "r",
+    )
+    await asked.ask("/v1/report", {"id": ruling["id"], "outcome": "succeed", "cost": 5})
+    assert (presence.tell().doing, presence.tell().cost) == ("llm", 5)
+    assert (await turn(asked, "end", iterations=3))["busy"] is False
+    assert "s" not in asked.gate._client.present
+    (fact,) = asked.told("turn")
+    assert (fact["status"], fact["iterations"], fact["parent"], fact["loop"]) == (
+        "completed",
+        3,
+        "p",
+        "serve",
+    )
+
+
+async def test_an_operators_stop_ends_what_is_asked_and_denies_what_comes(sidecar, world, wait_until):
+    told = asyncio.Event()
+    await holds(world, tell=told)
+    asked = await sidecar(**HELD)
+    await turn(asked, "begin")
+    asking, watching = asked.begin("/v1/decide", {"tool": "run", "session": "s"}), None
+    watching = asked.begin("/v1/turn", {"session": "s", "do": "watch"})
+    await told.wait()
+    asked.gate._client.present["s"].stop(now=True, by="anna")
+    stop = {"now": True, "by": "anna"}
+    ruling = (await asking.answer()).body
+    assert (ruling["outcome"], ruling["why"], ruling["stop"]) == ("deny", "cancelled", stop)
+    assert (await watching.answer()).body["stop"] == stop
+    assert (await asked.decide("run", session="s"))["stop"] == stop
+    assert (await turn(asked, "end", status="cancelled"))["stop"] is None
+    await turn(asked, "begin")
+    assert (await turn(asked, "watch", timeout_ms=50))["stop"] is None
+
+
+async def test_a_turn_of_which_nothing_is_heard_is_over(sidecar):
+    asked = await sidecar()
+    await turn(asked, "begin", lease_s=60)
+    asked.now += 59
+    await asked.decide("run", session="s")
+    asked.service.sweep_once(asked.now + 59)
+    assert not asked.service.is_idle
+    asked.service.sweep_once(asked.now + 61)
+    assert asked.service.is_idle
+    assert asked.told("turn")[0]["status"] == "incomplete"
+
+
+async def test_names_of_agents_and_tools_are_bounded_as_metrics_keep_them(sidecar, monkeypatch):
+    monkeypatch.setattr(service_module, "MAX_AGENT_NAMES", 2)
+    monkeypatch.setattr(service_module, "MAX_TOOL_NAMES", 1)
+    asked = await sidecar()
+    for name in ("a", "b"):
+        await asked.decide("run", agent=name)
+    refused = await asked.ask("/v1/decide", {"tool": "run", "agent": "c"})
+    assert (refused.status, "ids belong" in refused.body["detail"]) == (400, True)
+    assert (await asked.decide("another", agent="a"))["outcome"] == "continue"
+
+
+# ---------------------------------------------------------------------- its end
+
+
+async def test_its_end_takes_nothing_new_waits_for_what_is_open_and_then_denies_it(sidecar, world):
+    release, told = asyncio.Event(), asyncio.Event()
+    await holds(world, release, told)
+    asked = await sidecar(**HELD)
+    asked.service._clock = asyncio.get_running_loop().time
+    open_one = asked.begin("/v1/decide", {"tool": "run"})
+    await told.wait()
+    ending = asyncio.create_task(asked.service.end(0.1))
+    await asyncio.sleep(0)
+    refused = await asked.ask("/v1/decide", {"tool": "run"})
+    assert (refused.status, refused.headers["retry-after"]) == (503, "5")
+    assert (await asked.ask("/readyz", method="GET")).status == 503
+    await ending
+    assert (await open_one.answer()).body["why"] == "gate_failed"
