@@ -20,7 +20,7 @@ HAS_PACKAGES = all((EXAMPLE / "node_modules" / name).is_dir() for name in ("ai",
 RULES = """
 rules:
   - {tools: write_file, when: {path: "*.env"}, action: deny, reason: secrets stay here}
-  - {tools: pay, action: ask, prompt: Pay this much?}
+  - {tools: pay, action: ask, prompt: "Pay this much?"}
 """
 ROUTES = """
 routes:
@@ -96,7 +96,7 @@ async def test_a_tool_asks_runs_and_reports(sidecar, node, server_url, namespace
       guard.close();
     """)
     assert said == {
-        "out": ["wrote a.txt", "The tool call was denied: secrets stay here", "RangeError"],
+        "out": ["wrote a.txt", "The tool call was denied: secrets stay here (rule 1)", "RangeError"],
         "used": True,
     }
     listed = process("toolgate", "decisions", "--redis", server_url, "--namespace", namespace, "--json")
@@ -124,8 +124,7 @@ async def test_another_tool_runs_only_where_the_guard_has_it_and_after_its_own_c
       console.log(JSON.stringify({{ alone, both: await read({{ path: "old" }}), seen }}));
       guard.close();
     """)
-    assert said["alone"].startswith("read old") or said["alone"].startswith("The tool call was denied")
-    assert "wrote" not in said["alone"]
+    assert said["alone"] == "read old"  # what is not there cannot be put in its place
     assert said["both"].splitlines()[-1] == "wrote new"
     assert said["both"].startswith("[read_file was replaced by write_file")
     assert said["seen"] == [{"path": "new", "content": "x"}]
@@ -195,7 +194,11 @@ async def test_an_agent_of_the_ai_sdk_has_its_calls_ruled_on(sidecar, process, w
     said = json.loads(running.stdout)
     assert said["results"] == [
         {"id": "call-1", "tool": "write_file", "output": "wrote a.txt"},
-        {"id": "call-2", "tool": "write_file", "output": "The tool call was denied: secrets stay here"},
+        {
+            "id": "call-2",
+            "tool": "write_file",
+            "output": "The tool call was denied: secrets stay here (rule 1)",
+        },
         {"id": "call-3", "tool": "read_file", "output": "what is in b"},
     ]
     assert sorted(said["ran"]) == [["read_file", "b"], ["write_file", "a.txt"]]
@@ -216,7 +219,7 @@ def test_its_declarations_are_those_of_what_is_there(process):
         "--types",
         "node",
     )
-    checked = process("node", compiler, *words, EXAMPLE / "types-check.ts")
+    checked = process("node", compiler, *words, "types-check.ts", cwd=EXAMPLE)
     assert checked.wait(60) == 0, checked.stdout
 
 

@@ -6,14 +6,13 @@ import stat
 
 import pytest
 from toolgate_bus.errors import ConfigError
-from toolgate_orchestrator.commands.serve.access import AccessTokens, read_tokens
+from toolgate_orchestrator.commands.serve.access import AccessTokens, TlsFiles, read_tokens
 from toolgate_orchestrator.commands.serve.place import (
     HttpAddress,
     check_address,
     open_socket,
     parse_address,
 )
-from toolgate_orchestrator.commands.serve.server import TlsFiles
 
 pytestmark = pytest.mark.pure
 

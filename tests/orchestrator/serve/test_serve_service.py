@@ -208,7 +208,9 @@ async def test_names_of_agents_and_tools_are_bounded_as_metrics_keep_them(sideca
         await asked.decide("run", agent=name)
     refused = await asked.ask("/v1/decide", {"tool": "run", "agent": "c"})
     assert (refused.status, "ids belong" in refused.body["detail"]) == (400, True)
-    assert (await asked.decide("another", agent="a"))["outcome"] == "continue"
+    refused = await asked.ask("/v1/decide", {"tool": "another", "agent": "a"})
+    assert (refused.status, "name them in tools" in refused.body["detail"]) == (400, True)
+    assert (await asked.decide("another", agent="a", tools=["another"]))["outcome"] == "continue"
 
 
 # ---------------------------------------------------------------------- its end

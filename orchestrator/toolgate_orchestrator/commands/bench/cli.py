@@ -20,6 +20,7 @@ from toolgate_bus.server.embedded import Server, private_server
 
 from toolgate_orchestrator.commands.bench.fleet_cli import fleet
 from toolgate_orchestrator.commands.bench.order_cli import order
+from toolgate_orchestrator.commands.bench.serve_cli import serve
 from toolgate_orchestrator.commands.bench.slots_cli import slots
 
 bench = typer.Typer(
@@ -28,6 +29,7 @@ bench = typer.Typer(
 bench.command("fleet")(fleet)
 bench.command("slots")(slots)
 bench.command("order")(order)
+bench.command("serve")(serve)
 
 
 class Size(StrEnum):

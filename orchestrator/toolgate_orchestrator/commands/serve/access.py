@@ -5,7 +5,7 @@ import hmac
 import ipaddress
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from toolgate_bus.errors import ConfigError
 from toolgate_bus.server.settings import read_secret
@@ -13,6 +13,14 @@ from toolgate_bus.server.settings import read_secret
 MIN_TOKEN: Final = 16
 MAX_TOKENS: Final = 100
 _BEARER: Final = b"bearer "
+
+
+class TlsFiles(NamedTuple):
+    """Certificate and key of the sidecar, and who signs its callers'."""
+
+    cert: Path
+    key: Path
+    client_ca: Path | None
 
 
 class AccessTokens:

@@ -25,7 +25,7 @@ from toolgate_bus.errors import ConfigError
 from toolgate_bus.server.settings import BusSettings
 from toolgate_bus.telemetry import metrics, tracing
 
-from toolgate_orchestrator.commands.serve.access import AccessTokens, read_tokens
+from toolgate_orchestrator.commands.serve.access import AccessTokens, TlsFiles, read_tokens
 from toolgate_orchestrator.commands.serve.app import SidecarApp
 from toolgate_orchestrator.commands.serve.pages import make_pages
 from toolgate_orchestrator.commands.serve.place import (
@@ -37,7 +37,7 @@ from toolgate_orchestrator.commands.serve.place import (
     open_socket,
     parse_address,
 )
-from toolgate_orchestrator.commands.serve.server import TlsFiles, make_server
+from toolgate_orchestrator.commands.serve.server import make_server
 from toolgate_orchestrator.commands.serve.server import serve as serve_http
 from toolgate_orchestrator.commands.serve.service import SidecarService
 from toolgate_orchestrator.gate.config import ToolgateConfig, parse

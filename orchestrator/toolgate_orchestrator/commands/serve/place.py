@@ -17,8 +17,7 @@ from typing import Final, NamedTuple
 from toolgate_bus.errors import ConfigError
 from toolgate_bus.server.embedded import find_directory
 
-from toolgate_orchestrator.commands.serve.access import is_loopback
-from toolgate_orchestrator.commands.serve.server import TlsFiles
+from toolgate_orchestrator.commands.serve.access import TlsFiles, is_loopback
 
 MAX_PATH: Final = 100
 """Bytes of a socket's path that work everywhere."""

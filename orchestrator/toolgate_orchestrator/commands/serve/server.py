@@ -12,12 +12,12 @@ import socket
 import ssl
 from collections.abc import Callable, Iterator
 from http import HTTPStatus
-from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from toolgate_orchestrator.commands.serve.access import TlsFiles
 from toolgate_orchestrator.commands.serve.problems import PROBLEM_TYPE, Problem, overloaded
 
 HEAD_S: Final = 10.0
@@ -29,14 +29,6 @@ SPARE_FILES: Final = 128
 GRACE_S: Final = 2
 """Seconds that a connection has to take its answer once all are given."""
 SWEEP_S: Final = 0.5
-
-
-class TlsFiles(NamedTuple):
-    """Certificate and key of the sidecar, and who signs its callers'."""
-
-    cert: Path
-    key: Path
-    client_ca: Path | None
 
 
 class SidecarConnection(HttpToolsProtocol):

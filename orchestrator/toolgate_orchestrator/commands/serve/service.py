@@ -56,6 +56,19 @@ _WHY: Final = {"late": "expired", "ending": "gate_failed", "stopped": "cancelled
 _log = get_logger("toolgate.serve")
 
 
+class _UnnamedTools(tuple[str, ...]):
+    """One tool, of a caller that did not say which others there are: what is put in its place may be one.
+
+    It cannot run another (`abilities_of`), so that one that is wanted denies the call; as one that is not
+    there it would be set aside, and the call would run unchanged.
+    """
+
+    __slots__ = ()
+
+    def __contains__(self, name: object) -> bool:
+        return True
+
+
 class SidecarService:
     """The gate of a sidecar, for all that call it."""
 
@@ -184,22 +197,23 @@ class SidecarService:
         )
 
     def _tools_of(self, asked: DecideRequest) -> Any:
-        """Names or schemas of the tools. Where none are named it has the one; not one a name that an LLM
-        makes up.
+        """Names or schemas of the tools; raises Problem for too many that were never said to be there.
 
-        Names of tools are labels of metrics, and these are kept for ever.
+        Names of tools are labels of metrics, and these are kept for ever: an LLM may make up any.
         """
+        if isinstance(asked.tools, dict):
+            return {name: schema or {} for name, schema in asked.tools.items()}
         if asked.tools is not None:
-            return (
-                {name: schema or {} for name, schema in asked.tools.items()}
-                if isinstance(asked.tools, dict)
-                else asked.tools
-            )
+            return asked.tools
         if asked.tool not in self._tools:
             if len(self._tools) >= MAX_TOOL_NAMES:
-                return ()
+                raise Problem(
+                    400,
+                    f"tool: {MAX_TOOL_NAMES} others were asked about already without saying which tools there "
+                    "are: name them in tools",
+                )
             self._tools.add(asked.tool)
-        return (asked.tool,)
+        return _UnnamedTools((asked.tool,))
 
     def name_agent(self, asked: PlaceBody) -> str:
         """The agent's name; raises Problem for who takes an id for one: it is a label of metrics, too."""
