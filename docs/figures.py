@@ -25,6 +25,7 @@ RUNS = {
     "together": "toolgate bench --together",
     "observed": "toolgate bench --observed",
     "loops": "toolgate bench --loops",
+    "serve": "toolgate bench serve",
 }
 
 
@@ -143,6 +144,20 @@ def together_part() -> str:
     return "\n".join([*lines, "", _source(run)])
 
 
+def serve_part() -> str:
+    """A sidecar beside a gate in process."""
+    run = _figures("serve")
+    lines = _header(
+        ["schedulers · in flight", "gate: median · a second", "sidecar: median · a second", "its CPU, µs", "a core, /s"]
+    )
+    for row in run["said"][1:]:
+        gate, sidecar = row["sides"]["gate"], row["sides"]["serve"]
+        both = [f"{one['median_us'] / 1000:.2f} ms · {one['per_second']}" for one in (gate, sidecar)]
+        cpu = f"{sidecar['cpu_by_kind_us']['gate']:.0f} ({gate['cpu_by_kind_us']['gate']:.0f} in process)"
+        lines.append(_line([f"{row['schedulers']} · {row['in_flight']}", *both, cpu, str(row["per_core"])]))
+    return "\n".join([*lines, "", _source(run)])
+
+
 def observed_part() -> str:
     """What metrics and facts cost, and what a slow turn takes."""
     observed, loops = _figures("observed"), _figures("loops")
@@ -173,6 +188,7 @@ PARTS: Final[dict[str, Callable[[], str]]] = {
     "figures of a fleet": fleet_part,
     "figures of one process": together_part,
     "figures of observing": observed_part,
+    "figures of serve": serve_part,
 }
 """The generated parts of the documents that this file makes."""
 

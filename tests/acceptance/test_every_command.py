@@ -124,12 +124,13 @@ ON: Final[dict[str, tuple[str, ...]]] = {
     "chat": ("chat", "--plan", "{plan}"),
     "console": ("console", "--port", "0"),
     "exporter": ("exporter", "--port", "0"),
+    "serve": ("serve", "--socket", "{directory}/serve.sock"),
     "notify": ("notify", "--config", "{notify}"),
 }
 """Those that go on: they are told to end once they have said something."""
 TABLES: Final = (("agents",), ("approvals", "list"), ("scheduler", "list"))
 """What is shown in columns: where there is no room, cells go on below, and never in the first column."""
-OF_THEIR_OWN: Final = {"bench", "bench fleet", "bench slots", "bench order", "demo"}
+OF_THEIR_OWN: Final = {"bench", "bench fleet", "bench slots", "bench order", "bench serve", "demo"}
 """They show the fleet that they start themselves, and nothing of anybody else's."""
 NOT_ON_A_BUS: Final = {
     "init",

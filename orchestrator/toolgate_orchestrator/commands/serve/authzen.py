@@ -11,7 +11,7 @@ specification wants.
 """
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from toolgate_bus.config.check import explain
@@ -27,6 +27,7 @@ SEMANTICS: Final = ("execute_all", "deny_on_first_deny", "permit_on_first_permit
 ENTITIES: Final = ("subject", "action", "resource", "context")
 _BESIDE: Final = ("subject", "resource", "context")
 _IDENTIFIERS: Final = ("type", "id", "name")
+Body = TypeVar("Body", bound=BaseModel)
 Identifier = Annotated[str, Field(min_length=1, max_length=MAX_NAME)]
 
 
@@ -194,7 +195,7 @@ def is_last(semantic: Semantic, body: Mapping[str, Any]) -> bool:
     return bool(body["decision"]) is (semantic == "permit_on_first_permit")
 
 
-def _read(model: type[Any], value: Any, where: str) -> Any:
+def _read(model: type[Body], value: Any, where: str) -> Body:
     try:
         return model.model_validate(value)
     except ValidationError as error:

@@ -73,7 +73,7 @@ def _operation(path: str, route: Route) -> dict[str, Any]:
 
 
 def _page(path: str, summary: str) -> dict[str, Any]:
-    open_to_all = {"security": [{}]} if path in OPEN_PAGES else {}
+    open_to_all: dict[str, Any] = {"security": [{}]} if path in OPEN_PAGES else {}
     return {
         "operationId": path.strip("/.").replace("/", "_").replace(".", "_").replace("-", "_"),
         "summary": summary,
