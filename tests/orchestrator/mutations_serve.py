@@ -1,0 +1,73 @@
+"""Changes for the worse that the tests of the sidecar must notice."""
+
+from mutation import ORCHESTRATOR, Mutant
+
+_SERVE = f"{ORCHESTRATOR}/commands/serve"
+_TESTS = "../orchestrator/serve"
+
+MUTANTS = (
+    Mutant(
+        "serve",
+        "AuthZEN permits a call that should run otherwise",
+        f"{_SERVE}/authzen.py",
+        '"decision": outcome == "continue"',
+        '"decision": outcome in ("continue", "modify")',
+        f"{_TESTS}/test_serve_authzen.py::test_only_a_call_that_runs_as_it_was_asked_about_is_permitted",
+    ),
+    Mutant(
+        "serve",
+        "any token opens",
+        f"{_SERVE}/access.py",
+        "for one in self._digests]) > 0",
+        "for one in self._digests]) >= 0",
+        f"{_TESTS}/test_serve_access.py::test_each_token_of_the_file_opens_and_nothing_else_does",
+    ),
+    Mutant(
+        "serve",
+        "others reach it with a token alone",
+        f"{_SERVE}/place.py",
+        "if not is_loopback(address.host) and not is_mutual:",
+        "if not is_loopback(address.host) and not is_mutual and not has_token:",
+        f"{_TESTS}/test_serve_access.py::test_others_reach_it_by_mutual_tls_alone",
+    ),
+    Mutant(
+        "serve",
+        "who names no tools is taken to have any",
+        f"{_SERVE}/service.py",
+        'can if asked.tools is not None else can - {"tool"}',
+        "can",
+        f"{_TESTS}/test_serve_service.py::test_what_its_caller_cannot_do_is_a_denial_and_never_the_call_unchanged",
+    ),
+    Mutant(
+        "serve",
+        "a caller that has gone is decided for",
+        f"{_SERVE}/patience.py",
+        '            self.end("gone")\n',
+        "            pass\n",
+        f"{_TESTS}/test_serve_service.py::test_a_caller_that_has_gone_withdraws_its_question",
+    ),
+    Mutant(
+        "serve",
+        "a stopped agent's calls run",
+        f"{_SERVE}/service.py",
+        "if turn is not None and turn.stop is not None:\n            return",
+        "if turn is not None and turn.stop is None and turn.stop:\n            return",
+        f"{_TESTS}/test_serve_service.py::test_an_operators_stop_ends_what_is_asked_and_denies_what_comes",
+    ),
+    Mutant(
+        "serve",
+        "a report counts twice",
+        f"{_SERVE}/open_calls.py",
+        "        self._closed[id_] = outcome\n",
+        "        self._open[id_] = call\n",
+        f"{_TESTS}/test_serve_calls.py::test_a_report_counts_once_and_another_one_is_refused",
+    ),
+    Mutant(
+        "serve",
+        "what nobody came back for stays reserved",
+        f"{_SERVE}/held_calls.py",
+        "            self._drop(task.result())\n",
+        "            pass\n",
+        f"{_TESTS}/test_serve_service.py::test_who_does_not_come_back_has_withdrawn_its_call",
+    ),
+)
