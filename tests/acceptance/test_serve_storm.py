@@ -1,7 +1,7 @@
 """A sidecar under everything at once: no crash, no leak, each request answered or refused clearly.
 
-Callers with tokens and without, bodies that are too large or no JSON, clients that send byte by byte or leave,
-and a server that is killed in the middle.
+Callers with tokens and without, bodies that are too large or no JSON, clients that send byte by byte or
+leave, and a server that is killed in the middle.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """A sidecar beside a gate, in one run: the same calls, the same schedulers, over HTTP and in process.
 
-The caller is a few lines on a socket, as light as it can be: what is measured is the sidecar. What became of a
-call is not reported, on neither side.
+The caller is a few lines on a socket, as light as it can be: what is measured is the sidecar. What became
+of a call is not reported, on neither side.
 """
 
 import asyncio

@@ -25,7 +25,7 @@ from toolgate_orchestrator.commands.serve.problems import (
     overloaded,
     unauthorized,
 )
-from toolgate_orchestrator.commands.serve.routes import OPEN_PAGES, PAGES, ROUTES, Route
+from toolgate_orchestrator.commands.serve.routes import OPEN_PAGES, PAGES, ROUTES, SidecarRoute
 from toolgate_orchestrator.commands.serve.rulings import ENDING
 from toolgate_orchestrator.commands.serve.service import SidecarService
 
@@ -135,7 +135,12 @@ class SidecarApp:
             await asyncio.sleep(min(max(left, 0.1), 5.0))
 
     async def _answer(
-        self, route: Route | None, path: str, method: str, headers: Mapping[bytes, bytes], receive: Receive
+        self,
+        route: SidecarRoute | None,
+        path: str,
+        method: str,
+        headers: Mapping[bytes, bytes],
+        receive: Receive,
     ) -> tuple[int, bytes, bytes]:
         if route is None and path not in self._pages:
             there = ", ".join((*ROUTES, *PAGES))
@@ -166,13 +171,13 @@ class SidecarApp:
         return 200, JSON_TYPE, to_json(answer, inf_nan_mode="strings")
 
 
-def _tell(problem: Problem, route: Route | None) -> tuple[int, bytes, bytes]:
+def _tell(problem: Problem, route: SidecarRoute | None) -> tuple[int, bytes, bytes]:
     if route is not None and route.is_authzen:
         return problem.status, PLAIN_TYPE, problem.as_text()
     return problem.status, PROBLEM_TYPE, problem.as_json()
 
 
-def _check_type(told: bytes, route: Route) -> None:
+def _check_type(told: bytes, route: SidecarRoute) -> None:
     kind = told.partition(b";")[0].strip().lower()
     if kind != JSON_TYPE:
         words = "send JSON, and say so: Content-Type: application/json"

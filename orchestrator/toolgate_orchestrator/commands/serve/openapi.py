@@ -6,7 +6,7 @@ from typing import Any, Final
 from pydantic import BaseModel
 from pydantic.json_schema import JsonSchemaMode, models_json_schema
 
-from toolgate_orchestrator.commands.serve.routes import OPEN_PAGES, PAGES, ROUTES, Route
+from toolgate_orchestrator.commands.serve.routes import OPEN_PAGES, PAGES, ROUTES, SidecarRoute
 from toolgate_orchestrator.commands.serve.rulings import ProblemResponse
 
 _REF: Final = "#/components/schemas/{model}"
@@ -51,7 +51,7 @@ def describe(version: str) -> dict[str, Any]:
     }
 
 
-def _operation(path: str, route: Route) -> dict[str, Any]:
+def _operation(path: str, route: SidecarRoute) -> dict[str, Any]:
     schemas = [_ref(model) for model in route.response]
     told = {"schema": {"type": "string"}} if route.is_authzen else {"schema": _ref(ProblemResponse)}
     kind = "text/plain" if route.is_authzen else "application/problem+json"

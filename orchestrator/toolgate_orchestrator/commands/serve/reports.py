@@ -15,7 +15,7 @@ from toolgate_orchestrator.gate.gate import Gate
 Body = Mapping[str, Any]
 
 
-class Reports:
+class ReportDesk:
     """The reports to one sidecar."""
 
     def __init__(

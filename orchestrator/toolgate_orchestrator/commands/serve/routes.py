@@ -31,7 +31,7 @@ MAX_FAULTS: Final = 10
 """So many wrong fields of one body are named."""
 
 
-class Route(NamedTuple):
+class SidecarRoute(NamedTuple):
     """One path to which bodies are posted."""
 
     handle: Handler
@@ -101,20 +101,20 @@ async def _rule(
         raise Problem(400, str(error)) from None
 
 
-ROUTES: Final[Mapping[str, Route]] = {
-    "/v1/decide": Route(_decide, DecideRequest, (RulingResponse,), "May this call run?"),
-    "/v1/wait": Route(_wait, WaitRequest, (RulingResponse,), "Wait on for a call that was pending"),
-    "/v1/report": Route(_report, ReportRequest, (ReportResponse,), "What became of a call"),
-    "/v1/usage": Route(_usage, UsageRequest, (ReportResponse,), "What a request to an LLM used"),
-    "/v1/turn": Route(_turn, TurnRequest, (TurnResponse,), "Begin, end or watch a turn of an agent"),
-    "/access/v1/evaluation": Route(
+ROUTES: Final[Mapping[str, SidecarRoute]] = {
+    "/v1/decide": SidecarRoute(_decide, DecideRequest, (RulingResponse,), "May this call run?"),
+    "/v1/wait": SidecarRoute(_wait, WaitRequest, (RulingResponse,), "Wait on for a call that was pending"),
+    "/v1/report": SidecarRoute(_report, ReportRequest, (ReportResponse,), "What became of a call"),
+    "/v1/usage": SidecarRoute(_usage, UsageRequest, (ReportResponse,), "What a request to an LLM used"),
+    "/v1/turn": SidecarRoute(_turn, TurnRequest, (TurnResponse,), "Begin, end or watch a turn of an agent"),
+    "/access/v1/evaluation": SidecarRoute(
         _evaluation,
         authzen.EvaluationRequest,
         (authzen.EvaluationResponse,),
         "AuthZEN: may this subject do this to that resource?",
         is_authzen=True,
     ),
-    "/access/v1/evaluations": Route(
+    "/access/v1/evaluations": SidecarRoute(
         _evaluations,
         authzen.EvaluationsRequest,
         (authzen.EvaluationsResponse, authzen.EvaluationResponse),

@@ -25,7 +25,7 @@ from toolgate_orchestrator.commands.serve.held_calls import PendingCall, Pending
 from toolgate_orchestrator.commands.serve.open_calls import OpenCall, OpenCalls, OtherReport, UnknownCall
 from toolgate_orchestrator.commands.serve.patience import Abandoned, Gone, Patience
 from toolgate_orchestrator.commands.serve.problems import Problem
-from toolgate_orchestrator.commands.serve.reports import Reports
+from toolgate_orchestrator.commands.serve.reports import ReportDesk
 from toolgate_orchestrator.commands.serve.requests import (
     DecideRequest,
     PlaceBody,
@@ -81,7 +81,7 @@ class SidecarService:
         self._open: set[Patience] = set()
         self._quiet = asyncio.Event()
         self._pending = PendingCalls(self._drop, clock)
-        self.reports = Reports(gate, self.calls, self.turns, self.name_agent, clock)
+        self.reports = ReportDesk(gate, self.calls, self.turns, self.name_agent, clock)
         self._agents: set[str] = set()
         self._tools: set[str] = set()
 
@@ -209,8 +209,8 @@ class SidecarService:
             if len(self._tools) >= MAX_TOOL_NAMES:
                 raise Problem(
                     400,
-                    f"tool: {MAX_TOOL_NAMES} others were asked about already without saying which tools there "
-                    "are: name them in tools",
+                    f"tool: {MAX_TOOL_NAMES} others were asked about already without saying which tools "
+                    "there are: name them in tools",
                 )
             self._tools.add(asked.tool)
         return _UnnamedTools((asked.tool,))

@@ -19,7 +19,7 @@ MARK: Final = "⟦toolgate:"
 MAX_VALUE: Final = packing.MAX_VERDICT - 4096
 
 
-class Problem(NamedTuple):
+class CorrectionFault(NamedTuple):
     """Why a call cannot be corrected so."""
 
     field: str
@@ -78,29 +78,30 @@ def check(approval: Approval, tool: str, arguments: Mapping[str, Any]) -> None:
         raise ToolgateError(found.words)
 
 
-def problem(approval: Approval, tool: str, arguments: Mapping[str, Any]) -> Problem | None:
+def problem(approval: Approval, tool: str, arguments: Mapping[str, Any]) -> CorrectionFault | None:
     """Why the call may not be corrected so; None where it may."""
     call = approval.question
     if call.phase == "verify":
-        return Problem(
+        return CorrectionFault(
             "",
             "another scheduler put this call in the place of the agent's: it can be approved or denied, "
             "not corrected; deny it with a --reason that says what to call instead",
         )
     if tool not in call.available_tools and not call.truncated:
-        return Problem("tool", f"the agent has no {tool}; it has: {', '.join(call.available_tools)}")
+        return CorrectionFault("tool", f"the agent has no {tool}; it has: {', '.join(call.available_tools)}")
     if tool == call.tool_name and arguments == call.tool_input:
-        return Problem("", "nothing is changed: approve it as it is")
+        return CorrectionFault("", "nothing is changed: approve it as it is")
     try:
         if not packing.within_bounds(dict(arguments)) or packing.size(arguments) > MAX_VALUE:
-            return Problem("arguments", f"at most {MAX_VALUE} bytes, and not too deep or wide")
+            return CorrectionFault("arguments", f"at most {MAX_VALUE} bytes, and not too deep or wide")
     except CodecError as error:
-        return Problem("arguments", f"cannot travel: {error}")
+        return CorrectionFault("arguments", f"cannot travel: {error}")
     used = {text for text in _texts(arguments) if MARK in text}
     if used - set(_texts(approval.question.tool_input)):
-        return Problem("arguments", "hold a placeholder that is not one of this call; write the value")
+        words = "hold a placeholder that is not one of this call; write the value"
+        return CorrectionFault("arguments", words)
     if used and tool != approval.question.tool_name:
-        return Problem("arguments", "placeholders stand only for the same tool; write the value")
+        return CorrectionFault("arguments", "placeholders stand only for the same tool; write the value")
     return None
 
 
