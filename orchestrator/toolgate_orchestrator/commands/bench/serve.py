@@ -18,7 +18,7 @@ from toolgate_bus.server.embedded import Server
 from toolgate_bus.server.settings import BusSettings
 
 from toolgate_orchestrator.commands.bench.measure import Contender, Sample, run_block
-from toolgate_orchestrator.commands.bench.mix import TOOLS, Answer, Call, Mix, name_schedulers
+from toolgate_orchestrator.commands.bench.mix import TOOLS, Answer, Mix, MixedCall, name_schedulers
 from toolgate_orchestrator.commands.bench.processes import READY_S, read_line, start_processes
 from toolgate_orchestrator.commands.bench.toolgate_side import (
     PATIENCE_MS,
@@ -79,7 +79,7 @@ class SidecarLanes:
         self._free: list[_HttpLane] = []
         self._all: list[_HttpLane] = []
 
-    async def decide(self, call: Call) -> Answer:
+    async def decide(self, call: MixedCall) -> Answer:
         """One call over HTTP."""
         lane = self._free.pop() if self._free else await self._connect()
         ruling = json.loads(await lane.ask(_request(call)))
@@ -100,7 +100,7 @@ class SidecarLanes:
             lane.transport.close()
 
 
-def _request(call: Call) -> bytes:
+def _request(call: MixedCall) -> bytes:
     body = json.dumps(
         {
             "tool": call.tool_name,
