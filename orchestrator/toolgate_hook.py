@@ -1,0 +1,400 @@
+"""The hook of a coding agent, as a process: the event on stdin, the answer on stdout, nothing else there.
+
+    python -I -S toolgate_hook.py claude --required policy --timeout 120 < event.json
+
+It asks the user's resident sidecar (`toolgate serve` on a Unix socket of the user's), which it starts where there
+is none: once, whoever comes at the same time, by a file lock that the sidecar inherits. Whatever goes wrong here
+is a denial in the client's own form where anybody is required, and else lets the call go; it is known from the
+arguments alone, whatever else is broken.
+
+This file is run by path, by an interpreter without site-packages: it imports the standard library only, of that
+only what loads fast, and nothing of Toolgate. `socket`, `json` and `subprocess` take longer to load than a call
+may take, so `_socket` is used where all is well, and the others where it is not.
+"""
+
+import _socket
+import os
+import sys
+import time
+
+NEUTRAL = {"claude": "", "codex": "", "gemini": "", "cursor": '{"permission": "allow"}', "copilot": ""}
+"""What lets a call go on as it would without a hook, by client."""
+BEFORE = {
+    "claude": ("PreToolUse",),
+    "codex": ("PreToolUse",),
+    "gemini": ("BeforeTool",),
+    "cursor": ("preToolUse", "beforeShellExecution", "beforeMCPExecution", "beforeReadFile", "beforeTabFileRead"),
+    "copilot": ("preToolUse", "PreToolUse"),
+}
+"""Events that are asked about, by client."""
+USAGE = """usage: toolgate-hook CLIENT [--required NAME]… [--timeout SECONDS] [--config FILE] [--agent NAME]
+
+The event is read from stdin, the answer is written to stdout. CLIENT is one of claude, codex, gemini, cursor,
+copilot. `toolgate hook install CLIENT` writes this into the client's settings.
+"""
+MAX_EVENT = 32 << 20
+MAX_ANSWER = 4 << 20
+TIMEOUT_S = 120.0
+START_S = 30.0
+"""So long a sidecar may take to start."""
+IDLE_S = 600
+MAX_PATH = 100
+_CONNECT_S = 2.0
+_POLL_S = 0.01
+
+
+class HookFault(Exception):  # noqa: N818 - it is answered, not raised to anybody
+    """Why no answer could be had, in words."""
+
+
+class SidecarBusy(HookFault):
+    """It is ending, or has too much to do; a moment later it, or the next, may answer."""
+
+
+class HookOptions:
+    """What the settings entry says."""
+
+    def __init__(self, words: list[str]) -> None:
+        self.client, self.required = "", []  # type: str, list[str]
+        self.timeout, self.config, self.agent = TIMEOUT_S, "", ""
+        rest = iter(words)
+        for word in rest:
+            name, joined, value = word.partition("=")
+            if not word.startswith("-"):
+                if self.client:
+                    raise HookFault(f"one client, not {self.client} and {word}")
+                self.client = word
+                continue
+            if name not in ("--required", "--timeout", "--config", "--agent"):
+                raise HookFault(f"there is no option {name}")
+            value = value if joined else next(rest, "")
+            if not value:
+                raise HookFault(f"{name} needs a value")
+            if name == "--required":
+                self.required.append(value)
+            elif name == "--timeout":
+                self.timeout = _seconds(value)
+            else:
+                setattr(self, name[2:], value)
+        if self.client not in BEFORE:
+            raise HookFault(f"CLIENT is one of {', '.join(BEFORE)}")
+
+    @property
+    def deadline_s(self) -> float:
+        """How long after its start this process answers, at the latest: before the client gives up."""
+        return max(self.timeout - 3.0, self.timeout * 0.8)
+
+
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 1 <= value <= 86_400:
+        raise HookFault("--timeout is the client's own, from 1 to 86400 seconds")
+    return value
+
+
+# ---------------------------------------------------------------- answers without a sidecar
+
+
+def answer_fault(client: str, event: bytes, reason: str, *, denies: bool) -> str:
+    """What the client is told where nobody could be asked."""
+    name = find_event(event)
+    if name and not is_before(client, name):
+        return ""  # it tells what was, or is of no call
+    if not denies:
+        return NEUTRAL[client]
+    import json
+
+    words = f"Toolgate could not rule on this call, so it was not run: {reason}."
+    if client in ("claude", "codex"):
+        denial = {"permissionDecision": "deny", "permissionDecisionReason": words}
+        return json.dumps({"hookSpecificOutput": {"hookEventName": "PreToolUse", **denial}})
+    if client == "gemini":
+        return json.dumps({"decision": "deny", "reason": words})
+    if client == "cursor":
+        told = {"user_message": words, "agent_message": words, "userMessage": words, "agentMessage": words}
+        return json.dumps({"permission": "deny", **told})
+    return json.dumps({"permissionDecision": "deny", "permissionDecisionReason": words})
+
+
+def is_before(client: str, name: str) -> bool:
+    """Whether an event, by its name, is asked about; one that looks so is."""
+    plain = name.lower()
+    return name in BEFORE[client] or (plain.startswith(("pre", "before")) and "tool" in plain)
+
+
+def find_event(event: bytes) -> str:
+    """The name of an event; of one that cannot be read, or has none, the empty text or what its fields say."""
+    import json
+
+    try:
+        found = json.loads(event)
+    except (ValueError, RecursionError):
+        return ""
+    if not isinstance(found, dict):
+        return ""
+    name = found.get("hook_event_name", found.get("hookEventName"))
+    if isinstance(name, str) and name:
+        return name
+    if "toolResult" in found or "tool_result" in found:
+        return "postToolUse"
+    return "postToolUseFailure" if "toolName" in found and isinstance(found.get("error"), str) else ""
+
+
+# ---------------------------------------------------------------- the sidecar
+
+
+def find_directory() -> str:
+    """The user's own directory for sockets of sidecars, made if need be; raises HookFault where it is not safe."""
+    runtime = os.environ.get("XDG_RUNTIME_DIR", "")
+    try:
+        fits = os.path.isabs(runtime) and len(runtime) < MAX_PATH - 40 and os.stat(runtime).st_uid == os.getuid()
+    except OSError:
+        fits = False
+    base = runtime if fits else "/tmp"  # noqa: S108 - the owner is checked below
+    path = f"{base}/toolgate-hook" if fits else f"{base}/toolgate-hook-{os.getuid()}"
+    try:
+        os.mkdir(path, 0o700)
+    except FileExistsError:
+        pass
+    except OSError as error:
+        raise HookFault(f"{path} cannot be made: {error.strerror}") from None
+    found = os.lstat(path)
+    if found.st_mode & 0o170077 != 0o040000 or found.st_uid != os.getuid():
+        raise HookFault(f"{path} is not a directory of yours that is closed to others (mode 0700): remove it")
+    return path
+
+
+def find_place(options: HookOptions) -> str:
+    """Where the sidecar for these options is, without an ending: another version, or another text of the
+    configuration, is another place, so that an upgrade or a change counts from the next call on."""
+    import zlib
+
+    told = [sys.executable, os.environ.get("TOOLGATE_REDIS_URL", ""), os.environ.get("TOOLGATE_NAMESPACE", "")]
+    told += options.required
+    for file in (__file__, options.config):
+        if file:
+            try:
+                seen = os.stat(file)
+            except OSError as error:
+                raise HookFault(f"{file} cannot be read: {error.strerror}") from None
+            told.append(f"{os.path.abspath(file)} {seen.st_mtime_ns} {seen.st_size}")
+    text = "\n".join(told).encode("utf-8", "surrogateescape")
+    return f"{find_directory()}/{zlib.crc32(text):08x}{zlib.adler32(text):08x}"
+
+
+def connect(path: str, until: float) -> "_socket.socket | None":
+    """A connection to the sidecar; None where none listens."""
+    channel = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
+    try:
+        channel.settimeout(max(0.05, min(_CONNECT_S, until - time.monotonic())))
+        channel.connect(path)
+    except OSError:
+        channel.close()
+        return None
+    return channel
+
+
+def reach(place: str, options: HookOptions, until: float) -> "_socket.socket":
+    """A connection to the sidecar, which is started where there is none; raises HookFault."""
+    path = f"{place}.sock"
+    channel = connect(path, until)
+    if channel is not None:
+        return channel
+    import fcntl
+
+    until = min(until, time.monotonic() + START_S)
+    lock = os.open(f"{place}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    child, tries = None, 0
+    try:
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                pass  # a sidecar is there, or starts, or is just leaving
+            else:
+                if tries == 2 or (child is not None and child.poll() is not None):
+                    raise HookFault(f"its sidecar does not start: {read_log(place)}")
+                tries += 1
+                child = start_sidecar(place, lock, options)
+                os.close(lock)  # the sidecar has it now; a further try needs another
+                lock = os.open(f"{place}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            channel = connect(path, until)
+            if channel is not None:
+                return channel
+            if time.monotonic() > until:
+                raise HookFault("its sidecar did not start in time")
+            time.sleep(_POLL_S)
+    finally:
+        os.close(lock)
+
+
+def start_sidecar(place: str, lock: int, options: HookOptions):  # type: ignore[no-untyped-def]  # loads late
+    """Start the sidecar, away from this process, its terminal and its group; it holds the lock while it lives."""
+    import subprocess
+
+    idle = os.environ.get("TOOLGATE_HOOK_IDLE_S", str(IDLE_S))
+    command = [sys.executable, "-P", "-m", "toolgate_bus", "serve", "--socket", f"{place}.sock"]
+    command += ["--idle-exit", idle]
+    command += ["--config", os.path.abspath(options.config)] if options.config else []
+    for name in options.required:
+        command += ["--required", name]
+    plain = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    log = os.open(f"{place}.log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+    try:
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=log,
+            pass_fds=[lock],
+            start_new_session=True,
+            cwd="/",
+            env=plain,
+        )
+    finally:
+        os.close(log)
+
+
+def read_log(place: str) -> str:
+    """The last that a sidecar said."""
+    try:
+        with open(f"{place}.log", "rb") as file:
+            said = file.read(1 << 20).decode("utf-8", "replace").split()
+    except OSError:
+        said = []
+    return " ".join(said)[-300:] or f"see {place}.log"
+
+
+def ask(options: HookOptions, event: bytes, until: float) -> bytes:
+    """The sidecar's answer, as it is to be written; raises HookFault."""
+    place, breaks = find_place(options), 0
+    while True:
+        channel = reach(place, options, until)
+        try:
+            return exchange(channel, options, event, until)
+        except OSError as error:  # it ended under us: nothing has run, so it is asked again, once
+            breaks += 1
+            if breaks == 2 or time.monotonic() > until - 1:
+                raise HookFault(f"its sidecar broke off ({error.strerror or 'timed out'})") from None
+        except SidecarBusy:
+            if time.monotonic() > until - 1:
+                raise
+            time.sleep(10 * _POLL_S)
+        finally:
+            channel.close()
+
+
+def exchange(channel: "_socket.socket", options: HookOptions, event: bytes, until: float) -> bytes:
+    """One request and its answer; raises OSError where the connection breaks, HookFault for a bad answer."""
+    left = until - time.monotonic()
+    lines = [
+        f"POST /hooks/{options.client} HTTP/1.1",
+        "Host: localhost",
+        "Content-Type: application/json",
+        f"Content-Length: {len(event)}",
+        f"Toolgate-Timeout: {max(0.05, left - 0.5):.3f}",
+        "Connection: close",
+    ]
+    if options.agent:
+        lines.append(f"Toolgate-Agent: {options.agent.encode('ascii', 'replace').decode()}")
+    channel.settimeout(max(0.05, left))
+    channel.sendall("\r\n".join([*lines, "", ""]).encode() + event)
+    said = bytearray()
+    while True:
+        left = until - time.monotonic()
+        if left <= 0:
+            raise HookFault("no ruling came in time")
+        channel.settimeout(left)
+        try:
+            part = channel.recv(65536)
+        except TimeoutError:
+            continue
+        if not part:
+            break
+        said += part
+        if len(said) > MAX_ANSWER:
+            raise HookFault("its sidecar's answer is too long")
+    return read_answer(bytes(said))
+
+
+def read_answer(said: bytes) -> bytes:
+    """The body of a whole HTTP response; raises HookFault for one that says something else, OSError for none."""
+    head, whole, body = said.partition(b"\r\n\r\n")
+    if not whole:
+        raise ConnectionResetError(104, "nothing was answered")
+    first, *lines = head.split(b"\r\n")
+    fields = dict(line.lower().split(b":", 1) for line in lines if b":" in line)
+    if fields.get(b"content-length", b"-").strip() != b"%d" % len(body):
+        raise ConnectionResetError(104, "only a part was answered")
+    words = first.split(b" ", 2)
+    if words[1:2] == [b"503"]:
+        raise SidecarBusy("its sidecar has too much to do")
+    if len(words) < 2 or not words[0].startswith(b"HTTP/1.") or words[1] != b"200":
+        raise HookFault(f"its sidecar answered {first[:60].decode('ascii', 'replace')}")
+    if body and not (body[:1] == b"{" and body.rstrip()[-1:] == b"}"):
+        raise HookFault("its sidecar's answer is none")
+    return body
+
+
+# ---------------------------------------------------------------- the process
+
+
+def read_event(until: float) -> bytes:
+    """All of stdin; raises HookFault where it does not end, or is too long."""
+    import select
+
+    parts, size = [], 0
+    while True:
+        if not select.select([0], [], [], max(0.0, until - time.monotonic()))[0]:
+            raise HookFault("the event did not come whole")
+        part = os.read(0, 1 << 20)
+        if not part:
+            return b"".join(parts)
+        size += len(part)
+        if size > MAX_EVENT:
+            raise HookFault(f"the event has more than {MAX_EVENT >> 20} MiB")
+        parts.append(part)
+
+
+def write(text: bytes) -> None:
+    """All of it, to stdout."""
+    while text:
+        text = text[os.write(1, text) :]
+
+
+def main(words: "list[str] | None" = None) -> int:
+    """The process; gives its exit code: 0 answered, 2 a wrong call (which every client takes for a denial)."""
+    until = time.monotonic()
+    try:
+        options = HookOptions(sys.argv[1:] if words is None else words)
+    except HookFault as fault:
+        sys.stderr.write(f"toolgate-hook: {fault}\n{USAGE}")
+        return 2
+    until += options.deadline_s
+    event = b""
+    try:
+        event = read_event(until)
+        answer = ask(options, event, until)
+    except Exception as error:  # noqa: BLE001 - whatever it is, the client is answered in its own form
+        reason = str(error) if isinstance(error, HookFault) else f"{type(error).__name__}: {error}"
+        denies = bool(options.required)
+        if not denies:
+            sys.stderr.write(f"Toolgate could not be asked, and nobody is required: {reason}\n")
+        answer = answer_fault(options.client, event, reason, denies=denies).encode()
+    try:
+        write(answer)
+    except OSError:
+        return 2 if options.required else 1
+    return 0
+
+
+if __name__ == "__main__":
+    try:
+        status = main()
+        sys.stderr.flush()
+    except BaseException:  # noqa: BLE001 - not even a signal may leave words on stdout, or another code
+        status = 2 if any(word.startswith("--required") for word in sys.argv) else 1
+    os._exit(status)  # nothing is left to clean up, and taking the interpreter down takes as long as a call

@@ -1,0 +1,72 @@
+"""GitHub Copilot CLI, and its cloud agent: `preToolUse`, `postToolUse`, `postToolUseFailure`. Pure.
+
+After GitHub's hooks reference (autumn 2026). Events named in camelCase do not say which they are: their fields do.
+There is no id of a call: it is known again by its arguments. The cloud agent takes `ask` for a denial.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from toolgate_orchestrator.coding_agents.event import (
+    MAX_PATH,
+    Ability,
+    HookEvent,
+    MalformedEvent,
+    arguments_of,
+    text_of,
+)
+
+CAN: Final[frozenset[Ability]] = frozenset({"arguments", "ask"})
+_TOOLS: Final = ("tool_name", "toolName")
+
+
+def read(fields: Mapping[str, Any]) -> HookEvent:
+    """An event, in either spelling; raises MalformedEvent."""
+    name = text_of(fields, "hook_event_name", "hookEventName") or _find_name(fields)
+    plain = name[:1].lower() + name[1:]
+    if plain not in ("preToolUse", "postToolUse", "postToolUseFailure"):
+        return HookEvent("copilot", name, "other")
+    arguments, whole = arguments_of(fields, "tool_input", "toolArgs")
+    failed = plain == "postToolUseFailure"
+    return HookEvent(
+        "copilot",
+        name,
+        "before" if plain == "preToolUse" else "after",
+        text_of(fields, *_TOOLS, needed=True),
+        arguments,
+        text_of(fields, "session_id", "sessionId", needed=True),
+        text_of(fields, "tool_use_id", "toolCallId"),
+        cwd=text_of(fields, "cwd", limit=MAX_PATH),
+        can=CAN if whole else CAN - {"arguments"},
+        outcome="fail" if failed else "succeed",
+        error="tool_failed" if failed else "",
+    )
+
+
+def _find_name(fields: Mapping[str, Any]) -> str:
+    if not any(name in fields for name in _TOOLS):
+        raise MalformedEvent("toolName is missing")
+    if "toolResult" in fields or "tool_result" in fields:
+        return "postToolUse"
+    return "postToolUseFailure" if isinstance(fields.get("error"), str) else "preToolUse"
+
+
+def deny(event: HookEvent | None, reason: str) -> dict[str, Any]:
+    """The call is not run; the LLM is told why."""
+    return {"permissionDecision": "deny", "permissionDecisionReason": reason}
+
+
+def change(event: HookEvent, arguments: Mapping[str, Any], reason: str) -> dict[str, Any]:
+    """The call runs with other arguments."""
+    return {"permissionDecision": "allow", "modifiedArgs": dict(arguments)}
+
+
+def ask(event: HookEvent, arguments: Mapping[str, Any] | None, prompt: str) -> dict[str, Any]:
+    """The user is asked, about other arguments where there are any."""
+    others = {} if arguments is None else {"modifiedArgs": dict(arguments)}
+    return {"permissionDecision": "ask", "permissionDecisionReason": prompt, **others}
+
+
+def proceed(event: HookEvent | None) -> dict[str, Any] | None:
+    """As without a hook: whatever the client does of itself, it still does."""
+    return None

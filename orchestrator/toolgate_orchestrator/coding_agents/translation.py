@@ -1,0 +1,113 @@
+"""From a client's event to a call, and from a ruling to that client's answer. Pure.
+
+    event = read_event("claude", body)                    MalformedEvent where it is none
+    body = write_answer("claude", event, ruling)          what goes to stdout, or into the response, with code 0
+    body = write_fault("claude", event, reason, denies)   where no ruling could be had
+
+What a client cannot do is a denial, never the call as it was. Every answer is one that its client takes as valid: a
+client that cannot read an answer lets the call run.
+"""
+
+import json
+from collections.abc import Mapping
+from types import ModuleType
+from typing import Any, Final
+
+from toolgate_bus.errors import ConfigError
+
+from toolgate_orchestrator.coding_agents import claude, codex, copilot, cursor, gemini
+from toolgate_orchestrator.coding_agents.event import HookEvent, HookRuling, MalformedEvent, read_object
+
+CLIENTS: Final[Mapping[str, ModuleType]] = {
+    "claude": claude,
+    "codex": codex,
+    "gemini": gemini,
+    "cursor": cursor,
+    "copilot": copilot,
+}
+TITLES: Final = {
+    "claude": "Claude Code",
+    "codex": "Codex CLI",
+    "gemini": "Gemini CLI",
+    "cursor": "Cursor",
+    "copilot": "Copilot CLI",
+}
+MAX_REASON: Final = 4000
+NO_REASON: Final = "The call was denied, and no reason was given."
+NO_PROMPT: Final = "May this call run?"
+CHANGED: Final = "A scheduler chose other arguments."
+FAULT: Final = "Toolgate could not rule on this call, so it was not run: {}."
+
+
+def read_event(client: str, body: bytes) -> HookEvent:
+    """The event in a body; raises MalformedEvent, and ConfigError for a client that there is not."""
+    event: HookEvent = _module(client).read(read_object(body))
+    if event.kind == "other" and event.name.lower().startswith(("pre", "before")) and "tool" in event.name.lower():
+        raise MalformedEvent(f"{event.name[:64]} is an event that this version does not know")
+    return event
+
+
+def write_answer(client: str, event: HookEvent, ruling: HookRuling) -> bytes:
+    """The client's answer; empty where it is to say nothing."""
+    module = _module(client)
+    if event.kind != "before":
+        return b""
+    answer = _answer(module, event, ruling)
+    try:
+        return _dump(answer)
+    except (ValueError, RecursionError):  # arguments that are no JSON between programs: NaN, half a character
+        return _dump(module.deny(event, _cannot(client, "run it with the arguments that were chosen")))
+
+
+def write_fault(client: str, event: HookEvent | None, reason: str, *, denies: bool) -> bytes:
+    """What the client is told where no ruling could be had; without an event, it could not be read."""
+    module = _module(client)
+    if event is not None and event.kind != "before":
+        return b""
+    return _dump(module.deny(event, _words(FAULT.format(reason))) if denies else module.proceed(event))
+
+
+def _answer(module: ModuleType, event: HookEvent, ruling: HookRuling) -> dict[str, Any] | None:
+    deny, client = module.deny, event.client
+    if ruling.outcome == "continue":
+        told: dict[str, Any] | None = module.proceed(event)
+        return told
+    if ruling.outcome == "deny":
+        denied: dict[str, Any] = deny(event, _words(ruling.reason))
+        return denied
+    answer: dict[str, Any] | None = None
+    others = None if ruling.arguments == event.arguments else ruling.arguments
+    if ruling.tool != event.tool:
+        wanted = f"run {ruling.tool} in its place"
+    elif others is not None and "arguments" not in event.can:
+        wanted = "run it with other arguments"
+    elif ruling.outcome == "modify":
+        wanted = "run it with the arguments that were chosen"
+        answer = module.proceed(event) if others is None else module.change(event, others, _words(ruling.reason, CHANGED))
+        if others is None:
+            return answer
+    else:
+        wanted = f"ask you about it ({ruling.reason})" if ruling.reason else "ask you about it"
+        answer = module.ask(event, others, _words(ruling.reason, NO_PROMPT)) if "ask" in event.can else None
+    return answer if answer is not None else deny(event, _words(_cannot(client, wanted)))
+
+
+def _cannot(client: str, wanted: str) -> str:
+    return f"This call was not run: {TITLES[client]} cannot {wanted}."
+
+
+def _words(reason: str, none: str = NO_REASON) -> str:
+    """Words that every client takes: there are some, not too many, and whole characters."""
+    text = reason.encode("utf-8", "replace").decode("utf-8").strip()
+    return (text if len(text) <= MAX_REASON else f"{text[: MAX_REASON - 1]}…") or none
+
+
+def _dump(answer: dict[str, Any] | None) -> bytes:
+    """As JSON in UTF-8; raises ValueError for what not every client can read."""
+    return b"" if answer is None else json.dumps(answer, ensure_ascii=False, allow_nan=False).encode("utf-8")
+
+
+def _module(client: str) -> ModuleType:
+    if client not in CLIENTS:
+        raise ConfigError(f"there is no hook for {client[:64]!r}: one of {', '.join(CLIENTS)}")
+    return CLIENTS[client]

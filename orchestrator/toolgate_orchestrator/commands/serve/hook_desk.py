@@ -1,0 +1,225 @@
+"""Answers the hooks of coding agents: `POST /hooks/{client}`, an event in, that client's answer out.
+
+    before ─▶ read_event ─▶ service.decide ─▶ write_answer        what was let through is kept, by the call's id
+    after  ─▶ read_event ─▶ service.report, of the decision kept  (or by its arguments, where there is no id)
+
+A client tells a call's fate by another event, from another process: what was decided is kept in between, bounded,
+so that results are told and budgets settle. Where the user was asked by the client, that the call ran is the answer.
+HTTP is `app`'s affair, what clients say that of `coding_agents`.
+"""
+
+import hashlib
+import json
+import time
+from collections import OrderedDict, deque
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple
+
+from pydantic import ValidationError
+from toolgate_bus.errors import ToolgateError
+from toolgate_bus.telemetry.loggers import get_logger
+from toolgate_bus.telemetry.logging import where
+
+from toolgate_orchestrator.coding_agents.event import HookEvent, HookRuling, MalformedEvent
+from toolgate_orchestrator.coding_agents.translation import read_event, write_answer, write_fault
+from toolgate_orchestrator.commands.serve.patience import Abandoned, Gone
+from toolgate_orchestrator.commands.serve.problems import Problem
+from toolgate_orchestrator.commands.serve.requests import (
+    DecideRequest,
+    PersonAnswerBody,
+    ReportRequest,
+    TurnRequest,
+)
+from toolgate_orchestrator.commands.serve.service import SidecarService
+
+MAX_EVENT: Final = 32 * 1024 * 1024
+"""Bytes: a client's event after a call holds all that the tool gave."""
+MAX_KEPT: Final = 20_000
+"""Calls that were let through, and of which nothing was heard yet; the oldest are forgotten."""
+TURN_S: Final = 120.0
+"""A session of which nothing is heard for so long is not shown any longer."""
+QUIET_S: Final = 20.0
+"""Who was stopped is denied until it was quiet for so long: clients do not say when a turn ends."""
+STOPPED: Final = "An operator stopped this agent; the call was not run. End the turn."
+_log = get_logger("toolgate.serve")
+
+
+class KeptCall(NamedTuple):
+    """A call that was let through, or about which the client asks its user."""
+
+    id: str
+    asked: DecideRequest
+    token: str
+    """Of a question that the client asks its user; empty where nobody is asked."""
+    since: float
+    keys: tuple[str, ...]
+
+
+class HookDesk:
+    """The hooks of all coding agents that come to one sidecar."""
+
+    def __init__(
+        self, service: SidecarService, *, denies: bool, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """`denies`: whether a fault of ours is a denial, as it is where anybody is required."""
+        self._service, self._denies, self._clock = service, denies, clock
+        self._kept: OrderedDict[int, KeptCall] = OrderedDict()
+        self._keys: dict[str, deque[int]] = {}
+        self._number = 0
+        self._stopped: dict[str, float] = {}
+
+    async def answer(self, client: str, body: bytes, timeout_s: float, gone: Gone, agent: str = "") -> bytes:
+        """What the client is to read. Raises ConfigError for a client that there is not, Abandoned where it left."""
+        event: HookEvent | None = None
+        try:
+            event = read_event(client, body)
+            if event.kind == "before":
+                return write_answer(client, event, await self._rule(event, timeout_s, gone, agent or client))
+            if event.kind == "after":
+                await self._report(event)
+            return b""
+        except Abandoned:
+            raise
+        except MalformedEvent as error:
+            return write_fault(client, None, str(error), denies=self._denies)
+        except ValidationError as error:
+            told = error.errors(include_url=False, include_context=False, include_input=False)[0]
+            reason = f"{'.'.join(map(str, told['loc']))}: {told['msg']}"
+        except Problem as problem:
+            reason = problem.detail
+        except ToolgateError as error:
+            reason = str(error)
+        except Exception as error:  # noqa: BLE001 - a fault of ours: nobody may gain by it
+            _log.error("a hook could not be answered", client=client, error=where(error))
+            reason = "the sidecar failed on it"
+        return write_fault(client, event, reason, denies=self._denies)
+
+    # ------------------------------------------------------------------ before
+
+    async def _rule(self, event: HookEvent, timeout_s: float, gone: Gone, agent: str) -> HookRuling:
+        asked = request_of(event, timeout_s, agent)
+        if self._is_stopped(asked.session):
+            return HookRuling("deny", reason=STOPPED)
+        service = self._service
+        if service.turns.get(asked.session) is None:
+            service.turns.begin(turn_of(asked), service.name_agent(asked))
+        body = await service.decide(asked, gone)
+        if body.get("stop"):
+            await service.turn(turn_of(asked, "end"), gone)
+            self._stopped[asked.session] = self._clock()
+            return HookRuling("deny", reason=STOPPED)
+        ruling = ruling_of(body)
+        if ruling.outcome != "deny":
+            self._keep(event, asked, body, ruling)
+        return ruling
+
+    def _is_stopped(self, session: str) -> bool:
+        now = self._clock()
+        self._stopped = {name: at for name, at in self._stopped.items() if now - at < QUIET_S}
+        if session not in self._stopped:
+            return False
+        self._stopped[session] = now
+        return True
+
+    def _keep(
+        self, event: HookEvent, asked: DecideRequest, body: Mapping[str, Any], ruling: HookRuling
+    ) -> None:
+        if not body.get("id"):
+            return
+        keys = {key_of(event, event.pair if event.pair is not None else event.arguments)}
+        if ruling.outcome != "continue" and not event.call_id:
+            keys.add(key_of(event, ruling.arguments))  # a client may tell of it by what it was given
+        self._number += 1
+        kept = KeptCall(body["id"], asked, body.get("token") or "", self._clock(), tuple(keys))
+        self._kept[self._number] = kept
+        for key in keys:
+            self._keys.setdefault(key, deque()).append(self._number)
+        while len(self._kept) > MAX_KEPT:
+            self._forget(next(iter(self._kept)))
+
+    def _forget(self, number: int) -> KeptCall:
+        kept = self._kept.pop(number)
+        for key in kept.keys:
+            queue = self._keys[key]
+            queue.remove(number)
+            if not queue:
+                del self._keys[key]
+        return kept
+
+    # ------------------------------------------------------------------ after
+
+    async def _report(self, event: HookEvent) -> None:
+        queue = self._keys.get(key_of(event, event.pair if event.pair is not None else event.arguments))
+        if not queue:  # nobody was asked, it was denied, or another sidecar knows of it
+            return
+        kept = self._forget(queue[0])
+        id_ = kept.id
+        if kept.token:
+            said = PersonAnswerBody(
+                token=kept.token, answer="refuse" if event.outcome == "release" else "allow", by=event.client
+            )
+            body = await self._service.decide(kept.asked.model_copy(update={"answer": said}), _stays)
+            if body["outcome"] not in ("continue", "modify"):
+                return
+            id_ = body["id"]
+        told = ReportRequest(
+            id=id_, outcome=event.outcome, error=event.error, seconds=max(0.0, self._clock() - kept.since)
+        )
+        await self._service.report(told)
+
+
+def request_of(event: HookEvent, timeout_s: float, agent: str) -> DecideRequest:
+    """The call of an event. A sub-agent has a session of its own below that of the conversation."""
+    below = event.agent_id or event.agent_type
+    session = f"{event.session}/{below}" if below else event.session
+    return DecideRequest(
+        session=session,
+        root_session=event.session,
+        parent=event.session if below else None,
+        lineage=(agent,) if below else (),
+        agent=(event.agent_type or agent) if below else agent,
+        labels={"client": event.client, **({"cwd": event.cwd[:256]} if event.cwd else {})},
+        tool=event.tool,
+        arguments=dict(event.arguments),
+        call_id=event.call_id,
+        group=event.group,
+        can=tuple(event.can),
+        timeout_ms=max(1, int(timeout_s * 1000)),
+    )
+
+
+def turn_of(asked: DecideRequest, do: str = "begin") -> TurnRequest:
+    """The turn in which a call is made: clients do not tell turns, so it lasts while calls come."""
+    whose = asked.model_dump(include={"session", "root_session", "parent", "lineage", "agent", "labels"})
+    return TurnRequest(**whose, do=do, lease_s=TURN_S, status="cancelled")  # type: ignore[arg-type]  # checked there
+
+
+def ruling_of(body: Mapping[str, Any]) -> HookRuling:
+    """A ruling as clients are told."""
+    outcome = body["outcome"]
+    reason = body.get("reason") or body.get("refusal") or ""
+    if outcome == "ask":
+        question = body.get("question") or {}
+        return HookRuling("ask", body["tool"], body["arguments"], str(question.get("prompt") or reason))
+    if outcome in ("continue", "modify"):
+        return HookRuling(outcome, body["tool"], body["arguments"], reason)
+    return HookRuling("deny", reason=reason)
+
+
+def key_of(event: HookEvent, arguments: Mapping[str, Any]) -> str:
+    """By what a call is known again."""
+    whose = f"{event.client}\n{event.session}\n{event.agent_id}\n{event.tool}\n"
+    if event.call_id:
+        return whose + event.call_id
+    try:
+        told = json.dumps(arguments, sort_keys=True, separators=(",", ":"))
+    except (ValueError, TypeError, RecursionError):
+        told = ""
+    return whose + hashlib.sha256(told.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+async def _stays() -> None:
+    """Nobody waits for what this is about."""
+    import asyncio
+
+    await asyncio.Event().wait()
