@@ -23,7 +23,13 @@ BEFORE = {
     "claude": ("PreToolUse",),
     "codex": ("PreToolUse",),
     "gemini": ("BeforeTool",),
-    "cursor": ("preToolUse", "beforeShellExecution", "beforeMCPExecution", "beforeReadFile", "beforeTabFileRead"),
+    "cursor": (
+        "preToolUse",
+        "beforeShellExecution",
+        "beforeMCPExecution",
+        "beforeReadFile",
+        "beforeTabFileRead",
+    ),
     "copilot": ("preToolUse", "PreToolUse"),
 }
 """Events that are asked about, by client."""
@@ -150,7 +156,9 @@ def find_directory() -> str:
     """The user's own directory for sockets of sidecars, made if need be; raises HookFault where it is not safe."""
     runtime = os.environ.get("XDG_RUNTIME_DIR", "")
     try:
-        fits = os.path.isabs(runtime) and len(runtime) < MAX_PATH - 40 and os.stat(runtime).st_uid == os.getuid()
+        fits = (
+            os.path.isabs(runtime) and len(runtime) < MAX_PATH - 40 and os.stat(runtime).st_uid == os.getuid()
+        )
     except OSError:
         fits = False
     base = runtime if fits else "/tmp"  # noqa: S108 - the owner is checked below
@@ -172,7 +180,11 @@ def find_place(options: HookOptions) -> str:
     configuration, is another place, so that an upgrade or a change counts from the next call on."""
     import zlib
 
-    told = [sys.executable, os.environ.get("TOOLGATE_REDIS_URL", ""), os.environ.get("TOOLGATE_NAMESPACE", "")]
+    told = [
+        sys.executable,
+        os.environ.get("TOOLGATE_REDIS_URL", ""),
+        os.environ.get("TOOLGATE_NAMESPACE", ""),
+    ]
     told += options.required
     for file in (__file__, options.config):
         if file:

@@ -42,7 +42,11 @@ FAULT: Final = "Toolgate could not rule on this call, so it was not run: {}."
 def read_event(client: str, body: bytes) -> HookEvent:
     """The event in a body; raises MalformedEvent, and ConfigError for a client that there is not."""
     event: HookEvent = _module(client).read(read_object(body))
-    if event.kind == "other" and event.name.lower().startswith(("pre", "before")) and "tool" in event.name.lower():
+    if (
+        event.kind == "other"
+        and event.name.lower().startswith(("pre", "before"))
+        and "tool" in event.name.lower()
+    ):
         raise MalformedEvent(f"{event.name[:64]} is an event that this version does not know")
     return event
 
@@ -83,7 +87,11 @@ def _answer(module: ModuleType, event: HookEvent, ruling: HookRuling) -> dict[st
         wanted = "run it with other arguments"
     elif ruling.outcome == "modify":
         wanted = "run it with the arguments that were chosen"
-        answer = module.proceed(event) if others is None else module.change(event, others, _words(ruling.reason, CHANGED))
+        answer = (
+            module.proceed(event)
+            if others is None
+            else module.change(event, others, _words(ruling.reason, CHANGED))
+        )
         if others is None:
             return answer
     else:

@@ -1,0 +1,335 @@
+"""`toolgate hook`: coding agents ask before each call; the edge where options meet settings files."""
+
+import os
+import re
+import shutil
+import sys
+from dataclasses import asdict, dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+from toolgate_bus.commands.markup import escape
+from toolgate_bus.commands.options import JsonOption, command_name, console
+from toolgate_bus.commands.terminal import new_table, print_json
+from toolgate_bus.errors import ConfigError
+from toolgate_bus.protocol.events import NAME_PATTERN
+
+from toolgate_orchestrator.commands.hook.changes import ClientSettings, HookChange, HookPlace
+from toolgate_orchestrator.commands.hook.entries import CLIENTS, TIMEOUT_S, HookSettings, find_handlers
+
+OVERVIEW = """
+Have coding agents ask before each tool call: Claude Code, Codex CLI, Gemini CLI,
+Cursor, Copilot CLI.
+
+\b
+  toolgate scheduler run policy --config rules.yaml    somebody who rules
+  toolgate hook install claude --required policy       Claude Code asks, from now on
+  toolgate hook status                                 who asks, and is answered
+  toolgate hook uninstall claude                       as it was before
+
+The hook asks a sidecar of yours (`toolgate serve`), which starts with the first
+call and ends when nobody asked for ten minutes. What goes wrong is a denial
+where a scheduler is required, and else lets the call go.
+Exit codes: 0 done, 1 an installed hook does not answer, 2 an option or a
+settings file is wrong, and nothing was changed.
+"""
+
+app = typer.Typer(name="hook", help=OVERVIEW, no_args_is_help=True)
+ClientArgument = Annotated[
+    str, typer.Argument(metavar="CLIENT", help="claude, codex, gemini, cursor or copilot.")
+]
+ProjectOption = Annotated[
+    bool, typer.Option("--project/--user", help="The settings of this folder's project, or your own.")
+]
+RequiredOption = Annotated[
+    list[str] | None,
+    typer.Option("--required", metavar="NAME", help="A scheduler whose silence denies; repeatable."),
+]
+ConfigOption = Annotated[
+    Path | None, typer.Option("--config", metavar="FILE", help="YAML with the keys of `toolgate:` in a plan.")
+]
+TimeoutOption = Annotated[
+    int,
+    typer.Option(
+        "--timeout", metavar="SECONDS", min=5, max=3600, help="So long the client waits, people included."
+    ),
+]
+AgentOption = Annotated[
+    str,
+    typer.Option(
+        "--agent", metavar="NAME", help="How schedulers see the agent (default: the client's name)."
+    ),
+]
+_MARKS: Final = {"allowed": "green", "denied": "green", "asked": "green"}
+
+
+@dataclass(frozen=True)
+class HookRow:
+    """How one client stands."""
+
+    client: str
+    scope: str
+    settings: str
+    installed: bool
+    required: list[str]
+    verdict: str
+    """`allowed`, `denied`, `asked`, `fault`, `broken`; empty where it was not probed."""
+    reason: str
+    milliseconds: int | None
+    notes: list[str]
+
+
+@app.command()
+def install(
+    client: ClientArgument,
+    project: ProjectOption = False,
+    required: RequiredOption = None,
+    config: ConfigOption = None,
+    timeout: TimeoutOption = TIMEOUT_S,
+    agent: AgentOption = "",
+    http: Annotated[
+        str,
+        typer.Option(
+            metavar="URL", help="Claude Code alone: ask this `toolgate serve` itself, without a process."
+        ),
+    ] = "",
+    token_env: Annotated[
+        str, typer.Option(metavar="NAME", help="With --http: the variable in which the client has its token.")
+    ] = "",
+    portable: Annotated[
+        bool,
+        typer.Option(
+            "--portable", help="Write `toolgate-hook`, found on PATH, instead of this environment's."
+        ),
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Have a coding agent ask before each call: toolgate hook install claude --required policy
+
+    Its settings get entries of ours beside those that are there; all else in
+    them stays byte for byte, and what they were is kept. Installed again, the
+    entries are replaced. Where somebody is required a hook that cannot run
+    denies, as far as the client can be told so.
+    """
+    settings = make_settings(client, required, config, timeout, agent, http, token_env, portable=portable)
+    change = ClientSettings(client, find_place(project=project)).install(settings)
+    if as_json:
+        print_json({"client": client, **_told(change), "required": list(settings.required)})
+        return
+    title = CLIENTS[client].title
+    console.print(f"{title}: {change.changed} in {escape(str(change.path))}", soft_wrap=True)
+    if change.backup is not None:
+        console.print(f"[dim]What was there before: {escape(str(change.backup))}[/]", soft_wrap=True)
+    if not settings.required:
+        console.print(
+            "[dim]Nobody is required: while nobody rules, or Toolgate cannot be asked, calls run "
+            "(--required NAME).[/]",
+            soft_wrap=True,
+        )
+    for note in CLIENTS[client].notes:
+        console.print(f"[dim]{escape(note)}[/]", soft_wrap=True)
+    console.print(f"[dim]See whether it answers: {command_name()} hook status {client}[/]", soft_wrap=True)
+
+
+@app.command()
+def uninstall(client: ClientArgument, project: ProjectOption = False, as_json: JsonOption = False) -> None:
+    """Take our entries out of a coding agent's settings: toolgate hook uninstall claude
+
+    Where nothing was changed since, the file is as it was before, byte for
+    byte. Else our entries go, and the rest stays as it is.
+    """
+    check_client(client)
+    change = ClientSettings(client, find_place(project=project)).uninstall()
+    if as_json:
+        print_json({"client": client, **_told(change)})
+        return
+    words = {
+        "restored": "as it was before",
+        "removed": "our entries are gone",
+        "absent": "there was nothing of ours",
+    }
+    console.print(f"{escape(str(change.path))}: {words[change.changed]}", soft_wrap=True)
+
+
+@app.command()
+def status(
+    client: Annotated[str, typer.Argument(metavar="[CLIENT]", help="One alone; else all.")] = "",
+    project: ProjectOption = False,
+    no_probe: Annotated[bool, typer.Option("--no-probe", help="Only look; put no call to them.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Say which coding agents ask, and put a call to each as the agent would: toolgate hook status
+
+    The call is of a tool `toolgate_probe`, which nobody has; schedulers rule on
+    it. `fault` means that nobody could be asked.
+    """
+    if client:
+        check_client(client)
+    place = find_place(project=project)
+    rows = [_look(name, place, puts_call=not no_probe) for name in ([client] if client else CLIENTS)]
+    if as_json:
+        for row in rows:
+            print_json(asdict(row))
+    else:
+        console.print(_show(rows))
+        for row in rows:
+            if row.installed or client:
+                for note in row.notes:
+                    console.print(
+                        f"[dim]{escape(CLIENTS[row.client].title)}: {escape(note)}[/]", soft_wrap=True
+                    )
+    if any(row.verdict in ("fault", "broken") for row in rows):
+        raise typer.Exit(1)
+
+
+@app.command()
+def run(
+    client: ClientArgument,
+    required: RequiredOption = None,
+    timeout: TimeoutOption = TIMEOUT_S,
+    config: ConfigOption = None,
+    agent: AgentOption = "",
+) -> None:
+    """Answer one event, as the installed hook does: toolgate hook run claude < event.json
+
+    The event is read from stdin, the answer is written to stdout, and nothing
+    else. `toolgate-hook` is the same, and starts in a twentieth of the time.
+    """
+    import toolgate_hook
+
+    words = [client, "--timeout", str(timeout)]
+    for name in required or ():
+        words += ["--required", name]
+    words += ["--config", str(config)] if config is not None else []
+    words += ["--agent", agent] if agent else []
+    raise typer.Exit(toolgate_hook.main(words))
+
+
+# ---------------------------------------------------------------- what they share
+
+
+def check_client(client: str) -> None:
+    """Raise ConfigError for a client that there is not."""
+    if client not in CLIENTS:
+        raise ConfigError(f"CLIENT: {client[:64]!r} is none of {', '.join(CLIENTS)}")
+
+
+def find_place(*, project: bool) -> HookPlace:
+    """Where settings are, for this user and folder."""
+    state = os.environ.get("XDG_STATE_HOME", "")
+    home = Path.home()
+    kept = Path(state) if os.path.isabs(state) else home / ".local" / "state"
+    return HookPlace("project" if project else "user", home, Path.cwd(), kept, os.environ)
+
+
+def make_settings(
+    client: str,
+    required: list[str] | None,
+    config: Path | None,
+    timeout: int,
+    agent: str,
+    http: str,
+    token_env: str,
+    *,
+    portable: bool,
+) -> HookSettings:
+    """What the entry is to say; raises ConfigError. Whoever the configuration requires is named in it, too."""
+    check_client(client)
+    if token_env and not http:
+        raise ConfigError("--token-env: it is for --http")
+    if http and re.fullmatch(r"https?://[^\s/?#]+(/[^\s?#]*)?", http) is None:
+        raise ConfigError("--http: an address such as http://127.0.0.1:8181")
+    names = list(required or ())
+    if config is not None:
+        from toolgate_bus.config.document import read_document
+
+        from toolgate_orchestrator.gate.config import parse
+
+        fields: Any = read_document(config).mapping()
+        section = fields["toolgate"] if set(fields) == {"toolgate"} else fields
+        names += parse(section, str(config)).required
+    for name in names:
+        if re.fullmatch(NAME_PATTERN, name) is None:
+            raise ConfigError(f"--required: {name[:64]!r} is no name of a scheduler")
+    return HookSettings(
+        client,
+        tuple(dict.fromkeys(names)),
+        timeout,
+        str(config.absolute()) if config is not None else "",
+        agent,
+        find_command(portable=portable),
+        http,
+        token_env,
+    )
+
+
+def find_command(*, portable: bool) -> tuple[str, ...]:
+    """The program that the client starts: one interpreter, one file, nothing else to load."""
+    if portable:
+        if shutil.which("toolgate-hook") is None:
+            raise ConfigError("--portable: toolgate-hook is not on PATH here")
+        return ("toolgate-hook",)
+    found = find_spec("toolgate_hook")
+    if found is None or found.origin is None:
+        raise ConfigError("toolgate_hook is not installed: install toolgate-bus anew")
+    return (sys.executable, "-I", "-S", str(Path(found.origin).absolute()))
+
+
+def _told(change: HookChange) -> dict[str, Any]:
+    backup = str(change.backup) if change.backup is not None else None
+    return {"settings": str(change.path), "backup": backup, "changed": change.changed}
+
+
+def _look(client: str, place: HookPlace, *, puts_call: bool) -> HookRow:
+    settings = ClientSettings(client, place)
+    found = settings.read()
+    files = CLIENTS[client]
+    handlers = [
+        _handler_at(found, event, at, within)
+        for event, at, within in find_handlers(found, client)
+        if event == files.before
+    ]
+    required: list[str] = []
+    answer = None
+    if handlers:
+        line = str(handlers[0].get("command") or handlers[0].get("bash") or "")
+        required = re.findall(r"--required (\S+)", line)
+        if puts_call:
+            from toolgate_orchestrator.commands.hook.probe import probe
+
+            answer = probe(client, handlers[0])
+    return HookRow(
+        client,
+        place.scope,
+        str(settings.file.path),
+        bool(handlers),
+        required,
+        answer.verdict if answer else "",
+        answer.reason if answer else "",
+        answer.milliseconds if answer else None,
+        list(files.notes),
+    )
+
+
+def _handler_at(found: Any, event: str, at: int, within: int | None) -> dict[str, Any]:
+    entry = found["hooks"][event][at]
+    handler: dict[str, Any] = entry["hooks"][within or 0] if "hooks" in entry else entry
+    return handler
+
+
+def _show(rows: list[HookRow]) -> Any:
+    table = new_table(("client", "settings", "installed", "required", "a call was", "ms"), right=("ms",))
+    for row in rows:
+        mark = _MARKS.get(row.verdict, "red")
+        said = f"[{mark}]{row.verdict}[/] {escape(row.reason)}".strip() if row.verdict else ""
+        table.add_row(
+            CLIENTS[row.client].title,
+            escape(row.settings),
+            "yes" if row.installed else "no",
+            escape(", ".join(row.required)),
+            said,
+            "" if row.milliseconds is None else str(row.milliseconds),
+        )
+    return table

@@ -1,0 +1,211 @@
+"""What is written into the settings of each coding agent, where, and how it is known again. Pure.
+
+`install` puts these entries beside those of others, and `uninstall` takes out these alone. Each client has a way of
+its own to say for how long it waits, and that a hook which breaks denies; where it has none, the command says it.
+"""
+
+import re
+import shlex
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final, Literal, NamedTuple
+
+from toolgate_bus.errors import ConfigError
+
+Scope = Literal["user", "project"]
+TIMEOUT_S: Final = 120
+AFTER_S: Final = 30
+"""So long a client waits for a hook after a call, which has nothing to decide."""
+FALLBACK: Final = "|| sh -c 'echo The hook of Toolgate failed, so the call was not run. >&2; exit 2'"
+"""Whatever ended the process: code 2 is a denial for every client. Words that each shell takes."""
+BY: Final = "?by=toolgate"
+_OURS: Final = re.compile(r"toolgate_hook\.py['\"]? |toolgate-hook |\?by=toolgate")
+
+
+class ClientFiles(NamedTuple):
+    """How one client keeps its hooks."""
+
+    title: str
+    user: str
+    """Path of its settings below the home folder."""
+    project: str
+    """The same, below a project."""
+    before: str
+    after: tuple[str, ...]
+    """Events to be asked at, and told at."""
+    home: str = ""
+    """Variable of the environment that names the folder of `user`, where there is one."""
+    grouped: bool = True
+    """Whether hooks stand in groups, each with a matcher of its own."""
+    comments: bool = False
+    """Whether it takes comments in JSON."""
+    root: Mapping[str, Any] = {}
+    """What a new file begins with."""
+    notes: tuple[str, ...] = ()
+    """What somebody should know who relies on it."""
+
+
+CLIENTS: Final[Mapping[str, ClientFiles]] = {
+    "claude": ClientFiles(
+        "Claude Code",
+        ".claude/settings.json",
+        ".claude/settings.json",
+        "PreToolUse",
+        ("PostToolUse", "PostToolUseFailure"),
+        home="CLAUDE_CONFIG_DIR",
+        notes=(
+            "Sub-agents fire it, and are shown as agents below; versions before 2.1.233 were seen not to.",
+            "A hook that crashes or is late denies from 2.1.295 on (onFailure: block).",
+        ),
+    ),
+    "codex": ClientFiles(
+        "Codex CLI",
+        ".codex/hooks.json",
+        ".codex/hooks.json",
+        "PreToolUse",
+        ("PostToolUse",),
+        home="CODEX_HOME",
+        notes=(
+            "Codex runs a new or changed hook only once you have trusted it: open /hooks in Codex.",
+            "Hooks need Codex 0.124 or newer; a hook that is late lets the call run.",
+            "A tool that failed has no event: what was reserved for it is settled as estimated.",
+        ),
+    ),
+    "gemini": ClientFiles(
+        "Gemini CLI",
+        ".gemini/settings.json",
+        ".gemini/settings.json",
+        "BeforeTool",
+        ("AfterTool",),
+        comments=True,
+        notes=(
+            "A hook that is late lets the call run.",
+            "Sub-agents in its process fire it under the same session; remote agents do not.",
+        ),
+    ),
+    "cursor": ClientFiles(
+        "Cursor",
+        ".cursor/hooks.json",
+        ".cursor/hooks.json",
+        "preToolUse",
+        ("postToolUse", "postToolUseFailure"),
+        grouped=False,
+        root={"version": 1},
+        notes=(
+            "A hook that crashes or is late denies where somebody is required (failClosed).",
+            "Whether the calls of sub-agents fire it was not shown: deny the tool Task where that matters.",
+        ),
+    ),
+    "copilot": ClientFiles(
+        "Copilot CLI",
+        ".copilot/hooks/toolgate.json",
+        ".github/hooks/toolgate.json",
+        "preToolUse",
+        ("postToolUse", "postToolUseFailure"),
+        home="COPILOT_HOME",
+        grouped=False,
+        root={"version": 1},
+        notes=(
+            "A hook that crashes denies; one that is late lets the call run.",
+            "Sub-agents did not fire it in 1.0.12 and 1.0.31: deny the tool task where that matters.",
+        ),
+    ),
+}
+
+
+class HookSettings(NamedTuple):
+    """What an installed hook is told by its entry."""
+
+    client: str
+    required: tuple[str, ...] = ()
+    timeout_s: int = TIMEOUT_S
+    config: str = ""
+    agent: str = ""
+    command: tuple[str, ...] = ()
+    """The program and its first arguments."""
+    url: str = ""
+    """Of a sidecar over HTTP, which the client asks by itself."""
+    token_env: str = ""
+    """Variable of the client's environment that holds its token."""
+
+
+def find_path(client: str, scope: Scope, home: Path, project: Path, environ: Mapping[str, str]) -> Path:
+    """The settings file of a client."""
+    files = CLIENTS[client]
+    if scope == "project":
+        return project / files.project
+    own = environ.get(files.home, "") if files.home else ""
+    return Path(own) / files.user.partition("/")[2] if own else home / files.user
+
+
+def make_entries(settings: HookSettings) -> dict[str, dict[str, Any]]:
+    """By event, what is added to its list."""
+    files = CLIENTS[settings.client]
+    return {
+        event: {"hooks": [handler]} if files.grouped else handler
+        for event in (files.before, *files.after)
+        for handler in (_make_handler(settings, event, is_before=event == files.before),)
+    }
+
+
+def _make_handler(settings: HookSettings, event: str, *, is_before: bool) -> dict[str, Any]:
+    client, seconds = settings.client, settings.timeout_s if is_before else min(AFTER_S, settings.timeout_s)
+    denies = is_before and bool(settings.required)
+    if settings.url:
+        return _make_http(settings, seconds, denies=denies)
+    command = make_command(settings, seconds, denies=denies)
+    if client == "gemini":
+        return {"type": "command", "name": "toolgate", "command": command, "timeout": seconds * 1000}
+    if client == "cursor":
+        return {"command": command, "timeout": seconds, **({"failClosed": True} if denies else {})}
+    if client == "copilot":
+        return {"type": "command", "bash": command, "timeoutSec": seconds}
+    closed = {"onFailure": "block"} if denies and client == "claude" else {}
+    return {"type": "command", "command": command, "timeout": seconds, **closed}
+
+
+def _make_http(settings: HookSettings, seconds: int, *, denies: bool) -> dict[str, Any]:
+    if settings.client != "claude":
+        raise ConfigError(f"--http: {CLIENTS[settings.client].title} asks by commands alone")
+    url = f"{settings.url.rstrip('/')}/hooks/{settings.client}{BY}&timeout={seconds}"
+    handler: dict[str, Any] = {"type": "http", "url": url, "timeout": seconds}
+    if settings.token_env:
+        handler["headers"] = {"Authorization": f"Bearer ${settings.token_env}"}
+        handler["allowedEnvVars"] = [settings.token_env]
+    return {**handler, "onFailure": "block"} if denies else handler
+
+
+def make_command(settings: HookSettings, seconds: int, *, denies: bool) -> str:
+    """The line that the client has its shell run."""
+    words = [*settings.command, settings.client, "--timeout", str(seconds)]
+    for name in settings.required:
+        words += ["--required", name]
+    words += ["--config", settings.config] if settings.config else []
+    words += ["--agent", settings.agent] if settings.agent else []
+    line = shlex.join(words)
+    if denies:
+        return f"{line} {FALLBACK}"
+    return f"{line} || true" if settings.client == "copilot" else line
+
+
+def find_handlers(value: Any, client: str) -> Iterator[tuple[str, int, int | None]]:
+    """Where our entries stand in a client's settings: event, place in its list, and place in its group."""
+    hooks = value.get("hooks") if isinstance(value, dict) else None
+    for event, entries in hooks.items() if isinstance(hooks, dict) else ():
+        for at, entry in enumerate(entries if isinstance(entries, list) else ()):
+            inner = entry.get("hooks") if isinstance(entry, dict) and CLIENTS[client].grouped else None
+            if inner is None:
+                if is_ours(entry):
+                    yield event, at, None
+                continue
+            for place, handler in enumerate(inner if isinstance(inner, list) else ()):
+                if is_ours(handler):
+                    yield event, at, None if len(inner) == 1 else place
+
+
+def is_ours(handler: Any) -> bool:
+    """Whether a hook is one that `install` wrote."""
+    if not isinstance(handler, dict):
+        return False
+    told = (handler.get(name) for name in ("command", "bash", "url"))
+    return any(isinstance(text, str) and _OURS.search(text) is not None for text in told)

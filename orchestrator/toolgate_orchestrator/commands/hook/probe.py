@@ -1,0 +1,96 @@
+"""A call that nobody makes, put to an installed hook as its client would: does it answer, what, and how fast?
+
+The command of the entry is run by a shell, the address is asked over HTTP; schedulers rule on a tool `toolgate_probe`.
+"""
+
+import json
+import os
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+from toolgate_orchestrator.coding_agents.translation import FAULT
+
+TOOL: Final = "toolgate_probe"
+SESSION: Final = "toolgate-hook-status"
+MAX_WAIT_S: Final = 60.0
+_FAULT: Final = FAULT.partition("{")[0]
+
+
+class ProbeAnswer(NamedTuple):
+    """What a hook said."""
+
+    verdict: str
+    """`allowed`, `denied`, `asked`; `fault`: nobody could be asked; `broken`: no client would take it."""
+    reason: str
+    milliseconds: int
+
+
+def make_event(client: str) -> bytes:
+    """The event before the call, as the client writes it."""
+    shared: dict[str, Any] = {"session_id": SESSION, "cwd": os.getcwd(), "tool_name": TOOL, "tool_input": {}}
+    told: Mapping[str, dict[str, Any]] = {
+        "claude": {"hook_event_name": "PreToolUse", "tool_use_id": "probe", **shared},
+        "codex": {"hook_event_name": "PreToolUse", "tool_use_id": "probe", "turn_id": "probe", **shared},
+        "gemini": {"hook_event_name": "BeforeTool", **shared},
+        "cursor": {"hook_event_name": "preToolUse", "conversation_id": SESSION, **shared},
+        "copilot": {"sessionId": SESSION, "cwd": os.getcwd(), "toolName": TOOL, "toolArgs": {}},
+    }
+    return json.dumps(told[client]).encode()
+
+
+def probe(client: str, handler: Mapping[str, Any]) -> ProbeAnswer:
+    """Put the call to the hook."""
+    started = time.monotonic()
+    try:
+        said = _ask(handler, make_event(client))
+    except (OSError, subprocess.SubprocessError, ValueError) as error:
+        verdict, reason = "broken", f"{type(error).__name__}: {error}"
+    else:
+        verdict, reason = judge(said)
+    return ProbeAnswer(verdict, reason, round((time.monotonic() - started) * 1000))
+
+
+def _ask(handler: Mapping[str, Any], event: bytes) -> bytes:
+    url, command = handler.get("url"), handler.get("command") or handler.get("bash")
+    if isinstance(url, str):
+        headers = {"Content-Type": "application/json"}
+        for name, value in (handler.get("headers") or {}).items():
+            headers[name] = os.path.expandvars(str(value))
+        if not url.startswith(("http://", "https://")):
+            raise ValueError(f"{url} is no address of HTTP")
+        with urllib.request.urlopen(  # noqa: S310 - its scheme was looked at
+            urllib.request.Request(url, event, headers),
+            timeout=MAX_WAIT_S,  # noqa: S310
+        ) as response:
+            body: bytes = response.read(1 << 20)
+        return body
+    done = subprocess.run(
+        ["/bin/sh", "-c", str(command)], input=event, capture_output=True, timeout=MAX_WAIT_S, check=False
+    )
+    if done.returncode != 0:
+        words = done.stderr.decode("utf-8", "replace").strip().splitlines()[-1:] or [""]
+        raise ValueError(f"it ended with code {done.returncode} ({words[0]})")
+    return done.stdout
+
+
+def judge(said: bytes) -> tuple[str, str]:
+    """What an answer comes to, and why."""
+    if not said.strip():
+        return "allowed", ""
+    try:
+        fields = json.loads(said)
+        inner = fields.get("hookSpecificOutput", fields)
+    except (ValueError, AttributeError):
+        return "broken", "what it wrote is not a JSON object"
+    decision = (
+        fields.get("decision") or fields.get("permission") or inner.get("permissionDecision") or "allow"
+    )
+    reason = fields.get("reason") or fields.get("user_message") or inner.get("permissionDecisionReason") or ""
+    if decision == "deny" and str(reason).startswith(_FAULT):
+        return "fault", str(reason)[len(_FAULT) :]
+    verdict = {"deny": "denied", "ask": "asked", "allow": "allowed"}.get(decision, "broken")
+    return verdict, str(reason)

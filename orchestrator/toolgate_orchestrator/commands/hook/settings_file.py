@@ -1,0 +1,173 @@
+"""A settings file of somebody else's, changed all or not at all, and what is kept to have it as it was.
+
+The change is written beside it, and takes its place at once, with its mode; a link stays one. Before, what was there
+is kept in the state folder of the user, with what is needed to take our part out again. A file that changed while we
+looked is left alone.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+import secrets
+import stat
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from toolgate_bus.errors import ConfigError
+
+
+class SettingsRecord(NamedTuple):
+    """What was before `install`, and what was made of it."""
+
+    before: bytes | None
+    """None: there was no file."""
+    after: str
+    """Digest of what was written."""
+    created: tuple[str, ...] = ()
+    """Names, as paths in the file, that were not there."""
+    inner: dict[str, str] = {}
+    """What stood in objects and lists that were empty."""
+    folders: tuple[str, ...] = ()
+    """Folders that were made."""
+
+
+class SettingsFile:
+    """One client's settings."""
+
+    def __init__(self, path: Path, state: Path) -> None:
+        """`state` is the user's folder for what is kept."""
+        self.path = path
+        try:
+            self.target = path.resolve()
+        except (OSError, RuntimeError) as error:
+            raise ConfigError(f"{path} cannot be followed: {error}") from None
+        digest = hashlib.sha256(os.fsencode(self.target)).hexdigest()[:16]
+        self.kept = state / "toolgate" / "hooks" / digest
+        self.content = self._read()
+
+    def _read(self) -> bytes | None:
+        try:
+            with self.target.open("rb") as file:
+                return file.read(16 << 20)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise ConfigError(f"{self.path} cannot be read: {error.strerror}") from None
+
+    @property
+    def text(self) -> str:
+        """What stands in it; raises ConfigError for what is no text."""
+        try:
+            return (self.content or b"").decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise ConfigError(f"{self.path} is not UTF-8 (byte {error.start}): nothing was changed") from None
+
+    # ------------------------------------------------------------------ what is kept
+
+    @property
+    def backup(self) -> Path:
+        """Where what was before is kept."""
+        return self.kept / "before"
+
+    def read_record(self) -> SettingsRecord | None:
+        """What was kept; None where nothing is, or it cannot be read."""
+        try:
+            told = json.loads((self.kept / "record.json").read_text("utf-8"))
+            before = self.backup.read_bytes() if told["existed"] else None
+            return SettingsRecord(
+                before, told["after"], tuple(told["created"]), dict(told["inner"]), tuple(told["folders"])
+            )
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+    def is_as_written(self, record: SettingsRecord) -> bool:
+        """Whether nobody changed it since."""
+        return self.content is not None and _digest(self.content) == record.after
+
+    def keep(self, record: SettingsRecord) -> None:
+        """Keep what was before; raises ConfigError where that is not possible."""
+        told = {
+            "path": str(self.path),
+            "existed": record.before is not None,
+            "after": record.after,
+            "created": list(record.created),
+            "inner": record.inner,
+            "folders": list(record.folders),
+        }
+        try:
+            self.kept.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if record.before is not None:
+                _replace(self.backup, record.before, 0o600)
+            _replace(self.kept / "record.json", json.dumps(told, indent=1).encode(), 0o600)
+        except OSError as error:
+            raise ConfigError(f"{self.kept}: the backup cannot be written: {error.strerror}") from None
+
+    def forget(self) -> None:
+        """Drop what was kept."""
+        for name in ("record.json", "before"):
+            (self.kept / name).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            self.kept.rmdir()
+
+    # ------------------------------------------------------------------ changes
+
+    def write(self, content: bytes) -> tuple[str, ...]:
+        """Put this in its place; gives the folders that were made. Raises ConfigError."""
+        folders = []
+        parent = self.target.parent
+        try:
+            while not parent.exists():
+                folders.append(str(parent))
+                parent = parent.parent
+            self.target.parent.mkdir(parents=True, exist_ok=True)
+            mode = stat.S_IMODE(self.target.stat().st_mode) if self.content is not None else None
+            self._check_unchanged()
+            _replace(self.target, content, mode)
+        except OSError as error:
+            raise ConfigError(
+                f"{self.path} cannot be written: {error.strerror}; nothing was changed"
+            ) from None
+        self.content = content
+        return tuple(folders)
+
+    def remove(self, folders: tuple[str, ...]) -> None:
+        """Delete it, as there was none before, and the folders that were made for it."""
+        try:
+            self._check_unchanged()
+            self.target.unlink(missing_ok=True)
+        except OSError as error:
+            raise ConfigError(f"{self.path} cannot be removed: {error.strerror}") from None
+        self.content = None
+        for folder in folders:
+            with contextlib.suppress(OSError):
+                Path(folder).rmdir()
+
+    def _check_unchanged(self) -> None:
+        if self._read() != self.content:
+            raise ConfigError(f"{self.path} changed just now: nothing was written; try again")
+
+
+def _replace(path: Path, content: bytes, mode: int | None) -> None:
+    """Write a file at once; `mode` None is what a new file has."""
+    beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    try:
+        with open(beside, "xb") as file:
+            file.write(content)
+            file.flush()
+            if mode is not None:
+                os.fchmod(file.fileno(), mode)
+            os.fsync(file.fileno())
+        os.replace(beside, path)
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def make_record(before: bytes | None, after: bytes, **more: Any) -> SettingsRecord:
+    """What to keep of a change."""
+    return SettingsRecord(before, _digest(after), **more)
