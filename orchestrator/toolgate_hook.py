@@ -2,14 +2,14 @@
 
     python -I -S toolgate_hook.py claude --required policy --timeout 120 < event.json
 
-It asks the user's resident sidecar (`toolgate serve` on a Unix socket of the user's), which it starts where there
-is none: once, whoever comes at the same time, by a file lock that the sidecar inherits. Whatever goes wrong here
-is a denial in the client's own form where anybody is required, and else lets the call go; it is known from the
-arguments alone, whatever else is broken.
+It asks the user's resident sidecar (`toolgate serve` on a Unix socket of the user's), which it starts where
+there is none: once, whoever comes at the same time, by a file lock that the sidecar inherits. Whatever goes
+wrong here is a denial in the client's own form where anybody is required, and else lets the call go; it is
+known from the arguments alone, whatever else is broken.
 
-This file is run by path, by an interpreter without site-packages: it imports the standard library only, of that
-only what loads fast, and nothing of Toolgate. `socket`, `json` and `subprocess` take longer to load than a call
-may take, so `_socket` is used where all is well, and the others where it is not.
+This file is run by path, by an interpreter without site-packages: it imports the standard library only, of
+that only what loads fast, and nothing of Toolgate. `socket`, `json` and `subprocess` take longer to load than
+a call may take, so `_socket` is used where all is well, and the others where it is not.
 """
 
 import _socket
@@ -132,7 +132,7 @@ def is_before(client: str, name: str) -> bool:
 
 
 def find_event(event: bytes) -> str:
-    """The name of an event; of one that cannot be read, or has none, the empty text or what its fields say."""
+    """The name of an event; empty for one that cannot be read; without a name, its fields say."""
     import json
 
     try:
@@ -153,7 +153,7 @@ def find_event(event: bytes) -> str:
 
 
 def find_directory() -> str:
-    """The user's own directory for sockets of sidecars, made if need be; raises HookFault where it is not safe."""
+    """The user's own directory for sockets, made if need be; raises HookFault where it is not safe."""
     runtime = os.environ.get("XDG_RUNTIME_DIR", "")
     try:
         fits = (
@@ -244,7 +244,7 @@ def reach(place: str, options: HookOptions, until: float) -> "_socket.socket":
 
 
 def start_sidecar(place: str, lock: int, options: HookOptions):  # type: ignore[no-untyped-def]  # loads late
-    """Start the sidecar, away from this process, its terminal and its group; it holds the lock while it lives."""
+    """Start the sidecar, away from our terminal and process group; it holds the lock while it lives."""
     import subprocess
 
     idle = os.environ.get("TOOLGATE_HOOK_IDLE_S", str(IDLE_S))
@@ -333,7 +333,7 @@ def exchange(channel: "_socket.socket", options: HookOptions, event: bytes, unti
 
 
 def read_answer(said: bytes) -> bytes:
-    """The body of a whole HTTP response; raises HookFault for one that says something else, OSError for none."""
+    """The body of a whole HTTP response; raises HookFault for any other, OSError for none."""
     head, whole, body = said.partition(b"\r\n\r\n")
     if not whole:
         raise ConnectionResetError(104, "nothing was answered")
@@ -358,7 +358,8 @@ def read_event(until: float) -> bytes:
     """All of stdin; raises HookFault where it does not end, or is too long."""
     import select
 
-    parts, size = [], 0
+    parts: list[bytes] = []
+    size = 0
     while True:
         if not select.select([0], [], [], max(0.0, until - time.monotonic()))[0]:
             raise HookFault("the event did not come whole")
@@ -378,7 +379,7 @@ def write(text: bytes) -> None:
 
 
 def main(words: "list[str] | None" = None) -> int:
-    """The process; gives its exit code: 0 answered, 2 a wrong call (which every client takes for a denial)."""
+    """The process; gives its exit code: 0 answered, 2 a wrong call, which clients take for a denial."""
     until = time.monotonic()
     try:
         options = HookOptions(sys.argv[1:] if words is None else words)

@@ -1,1 +1,1 @@
-"""Coding agents that ask by hooks: their events as calls, rulings as their answers, and what is kept in between."""
+"""Coding agents that ask by hooks: their events as calls, rulings as their answers, and back."""

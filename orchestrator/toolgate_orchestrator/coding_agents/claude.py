@@ -1,7 +1,7 @@
 """Claude Code: `PreToolUse`, `PostToolUse`, `PostToolUseFailure`, as commands and over HTTP alike. Pure.
 
-After its hooks reference, and the behaviour of 2.1.319 (November 2026). A sub-agent's calls bear `agent_id` and
-`agent_type` beside the session of the whole conversation.
+After its hooks reference, and the behaviour of 2.1.319 (November 2026). A sub-agent's calls bear `agent_id`
+and `agent_type` beside the session of the whole conversation.
 """
 
 from collections.abc import Mapping
@@ -53,8 +53,7 @@ def deny(event: HookEvent | None, reason: str) -> dict[str, Any]:
 
 
 def change(event: HookEvent, arguments: Mapping[str, Any], reason: str) -> dict[str, Any]:
-    """The call runs with other arguments. Without `allow` they would be ignored; deny rules of the client's own
-    hold all the same."""
+    """The call runs with other arguments. Deny rules of the client's own hold all the same."""
     return _decide("allow", reason, updatedInput=dict(arguments))
 
 

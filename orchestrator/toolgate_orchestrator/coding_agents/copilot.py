@@ -1,7 +1,8 @@
 """GitHub Copilot CLI, and its cloud agent: `preToolUse`, `postToolUse`, `postToolUseFailure`. Pure.
 
-After GitHub's hooks reference (autumn 2026). Events named in camelCase do not say which they are: their fields do.
-There is no id of a call: it is known again by its arguments. The cloud agent takes `ask` for a denial.
+After GitHub's hooks reference (autumn 2026). Events named in camelCase do not say which they are: their
+fields do. There is no id of a call: it is known again by its arguments. The cloud agent takes `ask` for a
+denial.
 """
 
 from collections.abc import Mapping

@@ -1,8 +1,9 @@
-"""Cursor: `preToolUse`, which has every call, and the older `beforeShellExecution`, `beforeMCPExecution`. Pure.
+"""Cursor: `preToolUse`, for every call, and the older `beforeShellExecution`, `beforeMCPExecution`. Pure.
 
-After its hooks reference and the behaviour of 3.9 (2026). Answers are flat; older versions read camelCase, so both
-are written. With `failClosed` an empty answer blocks, so that each says what it means. The LLM is told of a denial
-by `user_message`. `ask` is enforced on the older two events alone, and new arguments are read on `preToolUse` alone.
+After its hooks reference and the behaviour of 3.9 (2026). Answers are flat; older versions read camelCase, so
+both are written. With `failClosed` an empty answer blocks, so that each says what it means. The LLM is told
+of a denial by `user_message`. `ask` is enforced on the older two events alone, and new arguments are read on
+`preToolUse` alone.
 """
 
 from collections.abc import Mapping

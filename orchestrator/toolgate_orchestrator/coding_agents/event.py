@@ -1,7 +1,7 @@
 """What a coding agent's hook tells, whatever the agent: one event, in our words. Pure.
 
-The bodies are written by programs that change every week, about calls that an LLM made: everything is bounded, and
-what is of another type than it should be is refused by the name of its field.
+The bodies are written by programs that change every week, about calls that an LLM made: everything is
+bounded, and what is of another type than it should be is refused by the name of its field.
 """
 
 import json
@@ -18,7 +18,7 @@ MAX_PATH: Final = 4096
 MAX_ERROR: Final = 64
 
 
-class MalformedEvent(ToolgateError):
+class MalformedEvent(ToolgateError):  # noqa: N818 - it says what the event is
     """An event that cannot be read as its client writes them; the message names the field."""
 
 
@@ -76,7 +76,7 @@ def read_object(body: bytes) -> dict[str, Any]:
 
 
 def text_of(fields: Mapping[str, Any], *names: str, limit: int = MAX_NAME, needed: bool = False) -> str:
-    """The first of these fields that is there, as a text; raises MalformedEvent where it is none, or too long."""
+    """The first of these fields that is there, as a text; raises MalformedEvent for another, or a long one."""
     for name in names:
         value = fields.get(name)
         if value is None:
@@ -95,7 +95,8 @@ def text_of(fields: Mapping[str, Any], *names: str, limit: int = MAX_NAME, neede
 def arguments_of(fields: Mapping[str, Any], *names: str) -> tuple[dict[str, Any], bool]:
     """The call's arguments, and whether they are such that others can be given back in their place.
 
-    Some clients write them as a text with JSON in it. What is no object is told as `input`, so that rules see it.
+    Some clients write them as a text with JSON in it. What is no object is told as `input`, so that rules see
+    it.
     """
     value = next((fields[name] for name in names if fields.get(name) is not None), None)
     if value is None:

@@ -1,8 +1,9 @@
 """Gemini CLI: `BeforeTool` and `AfterTool`. Pure.
 
 After its hooks reference and source (0.56, August 2026). There is no id of a call: it is known again by its
-arguments. New arguments are merged over the old, so that none can be taken away. `decision: ask` is in the source
-since March 2026, not in the reference; what came before lets such a call run, so it counts as what it cannot do.
+arguments. New arguments are merged over the old, so that none can be taken away. `decision: ask` is in the
+source since March 2026, not in the reference; what came before lets such a call run, so it counts as what it
+cannot do.
 """
 
 from collections.abc import Mapping

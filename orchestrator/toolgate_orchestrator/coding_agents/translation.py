@@ -1,11 +1,11 @@
 """From a client's event to a call, and from a ruling to that client's answer. Pure.
 
     event = read_event("claude", body)                    MalformedEvent where it is none
-    body = write_answer("claude", event, ruling)          what goes to stdout, or into the response, with code 0
+    body = write_answer("claude", event, ruling)          what goes to stdout, or into the response
     body = write_fault("claude", event, reason, denies)   where no ruling could be had
 
-What a client cannot do is a denial, never the call as it was. Every answer is one that its client takes as valid: a
-client that cannot read an answer lets the call run.
+What a client cannot do is a denial, never the call as it was. Every answer is one that its client takes as
+valid: a client that cannot read an answer lets the call run.
 """
 
 import json

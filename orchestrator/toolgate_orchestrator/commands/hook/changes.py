@@ -1,7 +1,7 @@
-"""Install and uninstall: our entries into a client's settings and out of them, whoever changed what in between.
+"""Our entries into a client's settings and out of them, whoever changed what in between.
 
-Installed again, an entry is replaced. Taken out with nothing changed, the file is what it was, byte for byte (or gone,
-where there was none); where its owner changed it, our entries go, and what was made for them alone.
+Installed again, an entry is replaced. Taken out with nothing changed, the file is what it was, byte for byte
+(or gone, where there was none); where its owner changed it, our entries go, and what was made for them alone.
 """
 
 from collections.abc import Mapping

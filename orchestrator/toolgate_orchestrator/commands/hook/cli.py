@@ -220,7 +220,7 @@ def find_place(*, project: bool) -> HookPlace:
     """Where settings are, for this user and folder."""
     state = os.environ.get("XDG_STATE_HOME", "")
     home = Path.home()
-    kept = Path(state) if os.path.isabs(state) else home / ".local" / "state"
+    kept = Path(state) if Path(state).is_absolute() else home / ".local" / "state"
     return HookPlace("project" if project else "user", home, Path.cwd(), kept, os.environ)
 
 
@@ -235,7 +235,7 @@ def make_settings(
     *,
     portable: bool,
 ) -> HookSettings:
-    """What the entry is to say; raises ConfigError. Whoever the configuration requires is named in it, too."""
+    """What the entry is to say; raises ConfigError. It names whoever the configuration requires."""
     check_client(client)
     if token_env and not http:
         raise ConfigError("--token-env: it is for --http")

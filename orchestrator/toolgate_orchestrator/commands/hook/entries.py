@@ -1,7 +1,8 @@
 """What is written into the settings of each coding agent, where, and how it is known again. Pure.
 
-`install` puts these entries beside those of others, and `uninstall` takes out these alone. Each client has a way of
-its own to say for how long it waits, and that a hook which breaks denies; where it has none, the command says it.
+`install` puts these entries beside those of others, and `uninstall` takes out these alone. Each client has a
+way of its own to say for how long it waits, and that a hook which breaks denies; where it has none, the
+command says it.
 """
 
 import re

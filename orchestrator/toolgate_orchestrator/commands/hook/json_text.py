@@ -1,12 +1,12 @@
-"""JSON as people keep it: read with places, changed by inserting and taking out text, everything else as it was. Pure.
+"""JSON as people keep it, changed by inserting and taking out text; all else stays as it was. Pure.
 
-A settings file is its owner's: order, indentation, line ends and (where its program allows them) comments stay byte
-for byte. Taking out what was inserted gives the text that was there before, whatever was changed elsewhere.
+A settings file is its owner's: order, indentation, line ends and (where its program allows them) comments
+stay byte for byte. Taking out what was inserted gives the text that was there before, whatever was changed
+elsewhere.
 """
 
 import json
 import re
-from json.decoder import scanstring
 from typing import Any, Final, NamedTuple
 
 from toolgate_bus.errors import ConfigError
@@ -15,6 +15,7 @@ MAX_DEPTH: Final = 100
 _SPACE: Final = re.compile(r"[ \t\r\n]*")
 _REMARK: Final = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _LITERAL: Final = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?|true|false|null")
+_STRING: Final = re.compile(r'"(?:[^"\\\n]|\\.)*"')
 _INDENT: Final = re.compile(r"^([ \t]+)\S", re.MULTILINE)
 
 
@@ -89,11 +90,12 @@ class JsonText:
         return JsonNode(at, literal.end(), json.loads(literal.group()))
 
     def _string(self, at: int) -> tuple[str, int]:
+        found = _STRING.match(self.text, at)
         try:
-            text, end = scanstring(self.text, at + 1, True)
+            text: str = json.loads(found.group() if found is not None else "")
         except ValueError:
             raise self._fault(at, "a text does not end, or holds what it may not") from None
-        return text, end
+        return text, at + len(found.group() if found is not None else "")
 
     def _container(self, start: int, depth: int, close: str) -> JsonNode:
         keys: list[tuple[str, int]] = []

@@ -1,15 +1,16 @@
 """A call that nobody makes, put to an installed hook as its client would: does it answer, what, and how fast?
 
-The command of the entry is run by a shell, the address is asked over HTTP; schedulers rule on a tool `toolgate_probe`.
+The command of the entry is run by a shell, the address is asked over HTTP; schedulers rule on a tool
+`toolgate_probe`.
 """
 
 import json
 import os
 import subprocess
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from toolgate_orchestrator.coding_agents.translation import FAULT
@@ -31,13 +32,18 @@ class ProbeAnswer(NamedTuple):
 
 def make_event(client: str) -> bytes:
     """The event before the call, as the client writes it."""
-    shared: dict[str, Any] = {"session_id": SESSION, "cwd": os.getcwd(), "tool_name": TOOL, "tool_input": {}}
+    shared: dict[str, Any] = {
+        "session_id": SESSION,
+        "cwd": str(Path.cwd()),
+        "tool_name": TOOL,
+        "tool_input": {},
+    }
     told: Mapping[str, dict[str, Any]] = {
         "claude": {"hook_event_name": "PreToolUse", "tool_use_id": "probe", **shared},
         "codex": {"hook_event_name": "PreToolUse", "tool_use_id": "probe", "turn_id": "probe", **shared},
         "gemini": {"hook_event_name": "BeforeTool", **shared},
         "cursor": {"hook_event_name": "preToolUse", "conversation_id": SESSION, **shared},
-        "copilot": {"sessionId": SESSION, "cwd": os.getcwd(), "toolName": TOOL, "toolArgs": {}},
+        "copilot": {"sessionId": SESSION, "cwd": str(Path.cwd()), "toolName": TOOL, "toolArgs": {}},
     }
     return json.dumps(told[client]).encode()
 
@@ -62,10 +68,8 @@ def _ask(handler: Mapping[str, Any], event: bytes) -> bytes:
             headers[name] = os.path.expandvars(str(value))
         if not url.startswith(("http://", "https://")):
             raise ValueError(f"{url} is no address of HTTP")
-        with urllib.request.urlopen(  # noqa: S310 - its scheme was looked at
-            urllib.request.Request(url, event, headers),
-            timeout=MAX_WAIT_S,  # noqa: S310
-        ) as response:
+        request = urllib.request.Request(url, event, headers)  # noqa: S310 - its scheme was looked at
+        with urllib.request.urlopen(request, timeout=MAX_WAIT_S) as response:  # noqa: S310 - as above
             body: bytes = response.read(1 << 20)
         return body
     done = subprocess.run(

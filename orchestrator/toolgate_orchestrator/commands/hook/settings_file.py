@@ -1,8 +1,8 @@
 """A settings file of somebody else's, changed all or not at all, and what is kept to have it as it was.
 
-The change is written beside it, and takes its place at once, with its mode; a link stays one. Before, what was there
-is kept in the state folder of the user, with what is needed to take our part out again. A file that changed while we
-looked is left alone.
+The change is written beside it, and takes its place at once, with its mode; a link stays one. Before, what
+was there is kept in the state folder of the user, with what is needed to take our part out again. A file that
+changed while we looked is left alone.
 """
 
 import contextlib
@@ -11,7 +11,9 @@ import json
 import os
 import secrets
 import stat
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from toolgate_bus.errors import ConfigError
@@ -26,7 +28,7 @@ class SettingsRecord(NamedTuple):
     """Digest of what was written."""
     created: tuple[str, ...] = ()
     """Names, as paths in the file, that were not there."""
-    inner: dict[str, str] = {}
+    inner: Mapping[str, str] = MappingProxyType({})
     """What stood in objects and lists that were empty."""
     folders: tuple[str, ...] = ()
     """Folders that were made."""
@@ -92,7 +94,7 @@ class SettingsFile:
             "existed": record.before is not None,
             "after": record.after,
             "created": list(record.created),
-            "inner": record.inner,
+            "inner": dict(record.inner),
             "folders": list(record.folders),
         }
         try:
@@ -152,13 +154,13 @@ def _replace(path: Path, content: bytes, mode: int | None) -> None:
     """Write a file at once; `mode` None is what a new file has."""
     beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
-        with open(beside, "xb") as file:
+        with beside.open("xb") as file:
             file.write(content)
             file.flush()
             if mode is not None:
                 os.fchmod(file.fileno(), mode)
             os.fsync(file.fileno())
-        os.replace(beside, path)
+        beside.replace(path)
     except BaseException:
         beside.unlink(missing_ok=True)
         raise

@@ -1,11 +1,12 @@
 """Answers the hooks of coding agents: `POST /hooks/{client}`, an event in, that client's answer out.
 
-    before ─▶ read_event ─▶ service.decide ─▶ write_answer        what was let through is kept, by the call's id
-    after  ─▶ read_event ─▶ service.report, of the decision kept  (or by its arguments, where there is no id)
+    before ─▶ read_event ─▶ service.decide ─▶ write_answer        what was let through is kept, by the call's
+    id after  ─▶ read_event ─▶ service.report, of the decision kept  (or by its arguments, where there is no
+    id)
 
-A client tells a call's fate by another event, from another process: what was decided is kept in between, bounded,
-so that results are told and budgets settle. Where the user was asked by the client, that the call ran is the answer.
-HTTP is `app`'s affair, what clients say that of `coding_agents`.
+A client tells a call's fate by another event, from another process: what was decided is kept in between,
+bounded, so that results are told and budgets settle. Where the user was asked by the client, that the call
+ran is the answer. HTTP is `app`'s affair, what clients say that of `coding_agents`.
 """
 
 import hashlib
@@ -69,7 +70,7 @@ class HookDesk:
         self._stopped: dict[str, float] = {}
 
     async def answer(self, client: str, body: bytes, timeout_s: float, gone: Gone, agent: str = "") -> bytes:
-        """What the client is to read. Raises ConfigError for a client that there is not, Abandoned where it left."""
+        """What the client is to read. Raises ConfigError for an unknown one, Abandoned where it left."""
         event: HookEvent | None = None
         try:
             event = read_event(client, body)
@@ -165,7 +166,7 @@ class HookDesk:
         told = ReportRequest(
             id=id_, outcome=event.outcome, error=event.error, seconds=max(0.0, self._clock() - kept.since)
         )
-        await self._service.report(told)
+        self._service.reports.report(told)
 
 
 def request_of(event: HookEvent, timeout_s: float, agent: str) -> DecideRequest:
