@@ -41,7 +41,7 @@ copilot. `toolgate hook install CLIENT` writes this into the client's settings.
 MAX_EVENT = 32 << 20
 MAX_ANSWER = 4 << 20
 TIMEOUT_S = 120.0
-START_S = 30.0
+START_S = 60.0
 """So long a sidecar may take to start."""
 IDLE_S = 600
 MAX_PATH = 100

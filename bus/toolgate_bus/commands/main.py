@@ -41,6 +41,7 @@ SUMMARIES = {
     "console": "Watch decisions, and answer held calls, in a browser.",
     "exporter": "Serve what is decided as Prometheus metrics.",
     "notify": "Tell people by webhooks what needs them.",
+    "hook": "Have coding agents ask: Claude Code, Codex, Gemini CLI and others.",
     "serve": "Rule on the calls of any program, over HTTP on this machine.",
     "doctor": "Check this installation and its bus.",
     "bench": "Measure decisions beside the bare server.",

@@ -76,7 +76,7 @@ def read_object(body: bytes) -> dict[str, Any]:
 
 
 def text_of(fields: Mapping[str, Any], *names: str, limit: int = MAX_NAME, needed: bool = False) -> str:
-    """The first of these fields that is there, as a text; raises MalformedEvent for another, or a long one."""
+    """The first of these fields that is there, as a text; raises MalformedEvent for others and long ones."""
     for name in names:
         value = fields.get(name)
         if value is None:

@@ -16,7 +16,9 @@ from toolgate_bus.telemetry import metrics
 from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_bus.telemetry.logging import where
 
+from toolgate_orchestrator.coding_agents.translation import CLIENTS
 from toolgate_orchestrator.commands.serve.access import AccessTokens
+from toolgate_orchestrator.commands.serve.hook_desk import MAX_EVENT, HookDesk, timeout_of
 from toolgate_orchestrator.commands.serve.patience import Abandoned
 from toolgate_orchestrator.commands.serve.problems import (
     PLAIN_TYPE,
@@ -38,6 +40,8 @@ MAX_REQUESTS: Final = 2048
 BODY_S: Final = 10.0
 MAX_REQUEST_ID: Final = 1024
 JSON_TYPE: Final = b"application/json"
+HOOKS: Final[Mapping[str, str]] = {f"/hooks/{client}": client for client in CLIENTS}
+"""Where the hooks of coding agents are answered."""
 _CLOSE: Final = frozenset({401, 408, 413, 503})
 """After these the connection ends: what is left of the request is not read."""
 _log = get_logger("toolgate.serve")
@@ -81,10 +85,15 @@ class SidecarApp:
         service: SidecarService,
         tokens: AccessTokens,
         pages: Mapping[str, Callable[[bytes], tuple[int, bytes, bytes]]],
+        hooks: HookDesk | None = None,
         max_requests: int = MAX_REQUESTS,
     ) -> None:
-        """`pages` gives status, content type and body of each of `routes.PAGES`, for an Accept header."""
+        """`pages` gives status, content type and body of each of `routes.PAGES`, for an Accept header.
+
+        `hooks` answers coding agents, at `/hooks/{client}`.
+        """
         self._service, self._tokens, self._pages = service, tokens, pages
+        self._hooks = hooks
         self._max_requests = max_requests
         self.requests = 0
         """Those that are being answered."""
@@ -105,7 +114,12 @@ class SidecarApp:
         try:
             if self.requests > self._max_requests:
                 raise overloaded(f"{self._max_requests} requests are being answered already")
-            status, kind, body = await self._answer(route, path, method, headers, receive)
+            if self._hooks is not None and path in HOOKS:
+                told = bytes(scope.get("query_string", b""))
+                body = await self._answer_hook(self._hooks, path, method, headers, told, receive)
+                status, kind = 200, JSON_TYPE
+            else:
+                status, kind, body = await self._answer(route, path, method, headers, receive)
         except Problem as problem:
             status, kind, body = _tell(problem, route)
             extra += [(name.encode(), value.encode()) for name, value in problem.headers.items()]
@@ -119,7 +133,9 @@ class SidecarApp:
             self.requests -= 1
         if status in _CLOSE:
             extra.append((b"connection", b"close"))
-        metrics.count(metrics.SERVE_REQUESTS, path if route or path in PAGES else "other", str(status))
+        metrics.count(
+            metrics.SERVE_REQUESTS, path if route or path in PAGES or path in HOOKS else "other", str(status)
+        )
         head = [(b"content-type", kind), (b"content-length", b"%d" % len(body)), *extra]
         await send({"type": "http.response.start", "status": status, "headers": head})
         await send({"type": "http.response.body", "body": b"" if method == "HEAD" else body})
@@ -130,9 +146,38 @@ class SidecarApp:
         self.last_request = self.last_request or loop.time()
         while True:
             left = self.last_request + seconds - loop.time()
-            if seconds and left <= 0 and not self.requests and self._service.is_idle:
+            if seconds and left <= 0 and not self.requests and self._is_idle:
                 return
             await asyncio.sleep(min(max(left, 0.1), 5.0))
+
+    @property
+    def _is_idle(self) -> bool:
+        return self._service.is_idle and (self._hooks is None or self._hooks.is_idle)
+
+    async def _answer_hook(
+        self,
+        hooks: HookDesk,
+        path: str,
+        method: str,
+        headers: Mapping[bytes, bytes],
+        query: bytes,
+        receive: Receive,
+    ) -> bytes:
+        """What a coding agent reads; of a bad event, too: it could not read ours."""
+        if method != "POST":
+            raise Problem(405, f"{path} takes POST alone", {"allow": "POST"})
+        if not self._tokens.admits(headers.get(b"authorization")):
+            raise unauthorized()
+        if self._service.is_ending:
+            raise overloaded(ENDING, 5)
+        body = await _read_body(headers, receive, MAX_EVENT)
+        seconds = timeout_of(headers.get(b"toolgate-timeout"), query)
+        agent = headers.get(b"toolgate-agent", b"").decode("ascii", "replace")
+        caller = _Caller(receive)
+        try:
+            return await hooks.answer(HOOKS[path], body, seconds, caller.gone, agent)
+        finally:
+            caller.forget()
 
     async def _answer(
         self,
@@ -143,7 +188,7 @@ class SidecarApp:
         receive: Receive,
     ) -> tuple[int, bytes, bytes]:
         if route is None and path not in self._pages:
-            there = ", ".join((*ROUTES, *PAGES))
+            there = ", ".join((*ROUTES, *PAGES, *(HOOKS if self._hooks is not None else ())))
             raise Problem(404, f"there is nothing here; there are {there}")
         allowed = ("POST",) if route is not None else ("GET", "HEAD")
         if method not in allowed:
@@ -184,16 +229,16 @@ def _check_type(told: bytes, route: SidecarRoute) -> None:
         raise Problem(400 if route.is_authzen else 415, words)
 
 
-async def _read_body(headers: Mapping[bytes, bytes], receive: Receive) -> bytes:
+async def _read_body(headers: Mapping[bytes, bytes], receive: Receive, limit: int = MAX_BODY) -> bytes:
     told = headers.get(b"content-length", b"0")
-    if told.isdigit() and (len(told) > 9 or int(told) > MAX_BODY):
-        raise _too_large()
+    if told.isdigit() and (len(told) > 9 or int(told) > limit):
+        raise _too_large(limit)
     try:
         async with asyncio.timeout(BODY_S):
             message = await receive()
-            body: bytes = message.get("body", b"")
+            body = bytearray(message.get("body", b""))
             while message.get("more_body"):
-                if len(body) > MAX_BODY:
+                if len(body) > limit:
                     break
                 message = await receive()
                 body += message.get("body", b"")
@@ -201,13 +246,13 @@ async def _read_body(headers: Mapping[bytes, bytes], receive: Receive) -> bytes:
                 raise Abandoned("gone")
     except TimeoutError:
         raise Problem(408, f"the body did not come within {BODY_S:g} s: send it in one piece") from None
-    if len(body) > MAX_BODY:
-        raise _too_large()
-    return body
+    if len(body) > limit:
+        raise _too_large(limit)
+    return bytes(body)
 
 
-def _too_large() -> Problem:
+def _too_large(limit: int) -> Problem:
     return Problem(
         413,
-        f"the body is larger than {MAX_BODY // 1024} KiB: send what rules look at, leave out long contents",
+        f"the body is larger than {limit // 1024} KiB: send what rules look at, leave out long contents",
     )

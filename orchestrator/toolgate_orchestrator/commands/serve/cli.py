@@ -27,6 +27,7 @@ from toolgate_bus.telemetry import metrics, tracing
 
 from toolgate_orchestrator.commands.serve.access import AccessTokens, TlsFiles, read_tokens
 from toolgate_orchestrator.commands.serve.app import SidecarApp
+from toolgate_orchestrator.commands.serve.hook_desk import HookDesk
 from toolgate_orchestrator.commands.serve.pages import make_pages
 from toolgate_orchestrator.commands.serve.place import (
     HttpAddress,
@@ -222,7 +223,8 @@ async def _run(config: ToolgateConfig, place: _ServePlace) -> None:
         gate.tell_if_nobody()
         service = SidecarService(gate)
         pages = make_pages(service, place.url, version("toolgate-bus"))
-        app = SidecarApp(service, place.tokens, pages)
+        hooks = HookDesk(service, denies=config.denies_without_bus, idle_s=place.idle_s)
+        app = SidecarApp(service, place.tokens, pages, hooks)
         sweeping = asyncio.create_task(service.sweep(), name="toolgate-serve-sweep")
         try:
             server = make_server(app, place.tls)

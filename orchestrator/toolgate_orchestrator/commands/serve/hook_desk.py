@@ -9,12 +9,14 @@ bounded, so that results are told and budgets settle. Where the user was asked b
 ran is the answer. HTTP is `app`'s affair, what clients say that of `coding_agents`.
 """
 
+import asyncio
 import hashlib
 import json
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
+from urllib.parse import parse_qs
 
 from pydantic import ValidationError
 from toolgate_bus.errors import ToolgateError
@@ -37,8 +39,11 @@ MAX_EVENT: Final = 32 * 1024 * 1024
 """Bytes: a client's event after a call holds all that the tool gave."""
 MAX_KEPT: Final = 20_000
 """Calls that were let through, and of which nothing was heard yet; the oldest are forgotten."""
+MAX_TIMEOUT_S: Final = 3600.0
 TURN_S: Final = 120.0
 """A session of which nothing is heard for so long is not shown any longer."""
+RUNS_S: Final = 3600.0
+"""A call of which nothing was heard for so long has an end that nobody tells."""
 QUIET_S: Final = 20.0
 """Who was stopped is denied until it was quiet for so long: clients do not say when a turn ends."""
 STOPPED: Final = "An operator stopped this agent; the call was not run. End the turn."
@@ -60,10 +65,19 @@ class HookDesk:
     """The hooks of all coding agents that come to one sidecar."""
 
     def __init__(
-        self, service: SidecarService, *, denies: bool, clock: Callable[[], float] = time.monotonic
+        self,
+        service: SidecarService,
+        *,
+        denies: bool,
+        idle_s: float = 0.0,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`denies`: whether a fault of ours is a denial, as it is where anybody is required."""
+        """`denies`: whether a fault of ours is a denial, as it is where anybody is required.
+
+        `idle_s` is how long the sidecar stays though nobody asks; 0: for ever.
+        """
         self._service, self._denies, self._clock = service, denies, clock
+        self._turn_s = max(1.0, min(TURN_S, idle_s or TURN_S))
         self._kept: OrderedDict[int, KeptCall] = OrderedDict()
         self._keys: dict[str, deque[int]] = {}
         self._number = 0
@@ -95,6 +109,12 @@ class HookDesk:
             reason = "the sidecar failed on it"
         return write_fault(client, event, reason, denies=self._denies)
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether no call runs of which a client may still tell."""
+        newest = next(reversed(self._kept.values()), None)
+        return newest is None or self._clock() - newest.since > RUNS_S
+
     # ------------------------------------------------------------------ before
 
     async def _rule(self, event: HookEvent, timeout_s: float, gone: Gone, agent: str) -> HookRuling:
@@ -103,10 +123,10 @@ class HookDesk:
             return HookRuling("deny", reason=STOPPED)
         service = self._service
         if service.turns.get(asked.session) is None:
-            service.turns.begin(turn_of(asked), service.name_agent(asked))
+            service.turns.begin(turn_of(asked, "begin", self._turn_s), service.name_agent(asked))
         body = await service.decide(asked, gone)
         if body.get("stop"):
-            await service.turn(turn_of(asked, "end"), gone)
+            await service.turn(turn_of(asked, "end", self._turn_s), gone)
             self._stopped[asked.session] = self._clock()
             return HookRuling("deny", reason=STOPPED)
         ruling = ruling_of(body)
@@ -189,10 +209,24 @@ def request_of(event: HookEvent, timeout_s: float, agent: str) -> DecideRequest:
     )
 
 
-def turn_of(asked: DecideRequest, do: str = "begin") -> TurnRequest:
+def turn_of(asked: DecideRequest, do: str, lease_s: float) -> TurnRequest:
     """The turn in which a call is made: clients do not tell turns, so it lasts while calls come."""
     whose = asked.model_dump(include={"session", "root_session", "parent", "lineage", "agent", "labels"})
-    return TurnRequest(**whose, do=do, lease_s=TURN_S, status="cancelled")  # type: ignore[arg-type]  # checked there
+    return TurnRequest(**whose, do=do, lease_s=lease_s, status="cancelled")  # type: ignore[arg-type]  # checked there
+
+
+def timeout_of(header: bytes | None, query: bytes) -> float:
+    """Seconds in which a hook must be answered: as the process says that asks, or the client.
+
+    Who asks over HTTP is answered two seconds before it gives up.
+    """
+    try:
+        if header is not None:
+            return min(MAX_TIMEOUT_S, max(0.05, float(header)))
+        told = parse_qs(query.decode("ascii", "replace")).get("timeout", ["60"])[0]
+        return min(MAX_TIMEOUT_S, max(0.5, float(told) - 2.0))
+    except ValueError:
+        return 50.0
 
 
 def ruling_of(body: Mapping[str, Any]) -> HookRuling:
@@ -221,6 +255,4 @@ def key_of(event: HookEvent, arguments: Mapping[str, Any]) -> str:
 
 async def _stays() -> None:
     """Nobody waits for what this is about."""
-    import asyncio
-
     await asyncio.Event().wait()
