@@ -1,0 +1,96 @@
+"""What each client takes as an answer before a call: schemas, after its documentation and source.
+
+An answer that does not fit is one that the client passes over, and the call runs.
+"""
+
+from typing import Any, Final
+
+WORDS: Final = {"type": "string", "pattern": r"\S"}
+OBJECT: Final = {"type": "object"}
+
+
+def _only(required: list[str], **properties: Any) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": required,
+        "additionalProperties": False,
+    }
+
+
+def _specific(*shapes: dict[str, Any]) -> dict[str, Any]:
+    return _only(["hookSpecificOutput"], hookSpecificOutput={"oneOf": list(shapes)})
+
+
+NAME: Final = {"const": "PreToolUse"}
+_DENY: Final = _only(
+    ["hookEventName", "permissionDecision", "permissionDecisionReason"],
+    hookEventName=NAME,
+    permissionDecision={"const": "deny"},
+    permissionDecisionReason=WORDS,
+)
+CLAUDE: Final = _specific(
+    _DENY,
+    _only(
+        ["hookEventName", "permissionDecision", "permissionDecisionReason"],
+        hookEventName=NAME,
+        permissionDecision={"const": "ask"},
+        permissionDecisionReason=WORDS,
+        updatedInput=OBJECT,
+    ),
+    _only(
+        ["hookEventName", "permissionDecision", "updatedInput"],
+        hookEventName=NAME,
+        permissionDecision={"const": "allow"},
+        permissionDecisionReason=WORDS,
+        updatedInput=OBJECT,
+    ),
+)
+CODEX: Final = _specific(
+    _DENY,
+    _only(
+        ["hookEventName", "permissionDecision", "updatedInput"],
+        hookEventName=NAME,
+        permissionDecision={"const": "allow"},
+        updatedInput=OBJECT,
+    ),
+)
+GEMINI: Final = {
+    "oneOf": [
+        _only(["decision", "reason"], decision={"const": "deny"}, reason=WORDS),
+        _only(
+            ["hookSpecificOutput"],
+            hookSpecificOutput=_only(
+                ["hookEventName", "tool_input"], hookEventName={"const": "BeforeTool"}, tool_input=OBJECT
+            ),
+        ),
+    ]
+}
+_TOLD: Final = dict.fromkeys(("user_message", "agent_message", "userMessage", "agentMessage"), WORDS)
+CURSOR: Final = {
+    "oneOf": [
+        _only(["permission", *_TOLD], permission={"enum": ["deny", "ask"]}, **_TOLD),
+        _only(["permission"], permission={"const": "allow"}, updated_input=OBJECT),
+    ]
+}
+COPILOT: Final = {
+    "oneOf": [
+        _only(
+            ["permissionDecision", "permissionDecisionReason"],
+            permissionDecision={"const": "deny"},
+            permissionDecisionReason=WORDS,
+        ),
+        _only(
+            ["permissionDecision", "permissionDecisionReason"],
+            permissionDecision={"const": "ask"},
+            permissionDecisionReason=WORDS,
+            modifiedArgs=OBJECT,
+        ),
+        _only(
+            ["permissionDecision", "modifiedArgs"], permissionDecision={"const": "allow"}, modifiedArgs=OBJECT
+        ),
+    ]
+}
+SCHEMAS: Final = {"claude": CLAUDE, "codex": CODEX, "gemini": GEMINI, "cursor": CURSOR, "copilot": COPILOT}
+SILENT: Final = frozenset({"claude", "codex", "gemini", "copilot"})
+"""Who takes an empty answer for one that changes nothing."""

@@ -1,0 +1,169 @@
+"""Each client's events are read as it writes them, and every ruling is answered so that it is understood."""
+
+import json
+
+import jsonschema
+import pytest
+import toolgate_hook
+from client_schemas import SCHEMAS, SILENT
+from hook_fixtures import FAULT, FILES, load, name, rulings
+from hypothesis import given
+from hypothesis import strategies as st
+from toolgate_bus.errors import ConfigError
+from toolgate_orchestrator.coding_agents.event import HookEvent, HookRuling, MalformedEvent
+from toolgate_orchestrator.coding_agents.translation import (
+    CLIENTS,
+    TITLES,
+    read_event,
+    write_answer,
+    write_fault,
+)
+from toolgate_orchestrator.commands.hook import entries
+
+pytestmark = pytest.mark.pure
+
+BEFORE = {
+    path.parent.name: path for path in FILES if "answers" in load(path) and "modify" in load(path)["answers"]
+}
+
+
+def told(answer: bytes):
+    return json.loads(answer) if answer else None
+
+
+@pytest.mark.parametrize("path", FILES, ids=name)
+def test_an_event_reads_as_its_client_means_it(path):
+    fixture = load(path)
+    event = read_event(path.parent.name, json.dumps(fixture["event"]).encode())
+    wanted = {
+        **fixture["reads"],
+        **({"can": frozenset(fixture["reads"]["can"])} if "can" in fixture["reads"] else {}),
+    }
+    assert {key: getattr(event, key) for key in wanted} == wanted
+
+
+@pytest.mark.parametrize("path", FILES, ids=name)
+def test_each_ruling_is_answered_in_the_clients_form(path):
+    client, fixture = path.parent.name, load(path)
+    event = read_event(client, json.dumps(fixture["event"]).encode())
+    said = rulings(event.tool, dict(event.arguments), fixture.get("changed", {}))
+    for kind, wanted in fixture["answers"].items():
+        if kind == "fault":
+            assert told(write_fault(client, event, FAULT, denies=True)) == wanted
+        else:
+            assert told(write_answer(client, event, said[kind])) == wanted, kind
+
+
+@pytest.mark.parametrize("path", FILES, ids=name)
+def test_the_process_denies_by_itself_in_the_same_words(path):
+    client, fixture = path.parent.name, load(path)
+    body = json.dumps(fixture["event"]).encode()
+    event = read_event(client, body)
+    for denies in (True, False):
+        alone = toolgate_hook.answer_fault(client, body, FAULT, denies=denies)
+        assert told(alone.encode()) == told(write_fault(client, event, FAULT, denies=denies))
+
+
+HOSTILE = {
+    "no JSON": b'{"hook_event_name": "PreToolUse"',
+    "not UTF-8": b'{"tool_name": "\xff"}',
+    "a list": b"[]",
+    "a text": b'"PreToolUse"',
+    "nothing": b"",
+    "no fields": b"{}",
+    "deep": b'{"tool_input":' * 100_000 + b"1" + b"}" * 100_000,
+    "no tool": json.dumps(
+        {"hook_event_name": "PreToolUse", "session_id": "s", "sessionId": "s", "conversation_id": "s"}
+    ).encode(),
+    "an event of tomorrow": b'{"hook_event_name": "preToolUseAgain", "session_id": "s", "tool_name": "Bash"}',
+    "an event that is none": b'{"hook_event_name": 7, "tool_name": "Bash", "toolName": "Bash"}',
+}
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize("body", HOSTILE.values(), ids=HOSTILE)
+def test_what_cannot_be_read_is_denied_where_anybody_is_required(client, body):
+    with pytest.raises(MalformedEvent) as refusal:
+        read_event(client, body)
+    denied = write_fault(client, None, str(refusal.value), denies=True)
+    jsonschema.validate(json.loads(denied), SCHEMAS[client])
+    assert "was not run" in denied.decode()
+    assert told(write_fault(client, None, "it broke", denies=False)) in (None, {"permission": "allow"})
+    by_itself = toolgate_hook.answer_fault(client, body, "it broke", denies=True)
+    assert by_itself == "" or json.loads(by_itself)
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize("value", [7, [], {}, True, "x" * 300], ids=str)
+@pytest.mark.parametrize("field", ["tool", "session"])
+def test_a_field_of_another_type_is_refused_by_its_name(client, field, value):
+    fixture = load(BEFORE[client])["event"]
+    names = {"tool": ("tool_name", "toolName"), "session": ("session_id", "sessionId", "conversation_id")}
+    found = [key for key in names[field] if key in fixture]
+    with pytest.raises(MalformedEvent, match=found[0]):
+        read_event(client, json.dumps({**fixture, **dict.fromkeys(found, value)}).encode())
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_arguments_that_are_no_object_are_seen_and_cannot_be_replaced(client):
+    fixture = load(BEFORE[client])["event"]
+    key = "toolArgs" if client == "copilot" else "tool_input"
+    event = read_event(client, json.dumps({**fixture, key: ["rm", "-rf", "/"]}).encode())
+    assert event.arguments == {"input": ["rm", "-rf", "/"]}
+    answer = write_answer(client, event, HookRuling("modify", event.tool, {"input": "ls"}, "safer"))
+    assert b'"deny"' in answer
+
+
+def test_a_client_that_there_is_not_is_named():
+    with pytest.raises(ConfigError, match="claude, codex, gemini"):
+        read_event("emacs", b"{}")
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters()),
+    lambda child: st.lists(child, max_size=3) | st.dictionaries(st.text(max_size=5), child, max_size=3),
+    max_leaves=10,
+)
+TEXTS = st.one_of(
+    st.text(st.characters(), max_size=40), st.just(" \n"), st.just("\ud83d"), st.just("x" * 5000)
+)
+RULINGS = st.builds(
+    HookRuling,
+    st.sampled_from(["continue", "modify", "deny", "ask"]),
+    st.sampled_from(["Bash", "Read"]),
+    st.dictionaries(st.text(max_size=5), JSON, max_size=3) | st.just({"command": "ls"}),
+    TEXTS,
+)
+
+
+@given(
+    client=st.sampled_from(list(CLIENTS)),
+    can=st.sampled_from(
+        [frozenset(), frozenset({"arguments"}), frozenset({"ask"}), frozenset({"arguments", "ask"})]
+    ),
+    ruling=RULINGS,
+)
+def test_whatever_is_ruled_the_client_can_read_the_answer(client, can, ruling):
+    event = HookEvent(client, "before", "before", "Bash", {"command": "ls"}, "s", can=can)
+    answer = write_answer(client, event, ruling)
+    if not answer:
+        assert client in SILENT
+        assert ruling.outcome == "continue" or (ruling.tool, ruling.arguments) == (
+            event.tool,
+            event.arguments,
+        )
+        return
+    found = json.loads(answer.decode("utf-8"), parse_constant=lambda name: pytest.fail(name))
+    jsonschema.validate(found, SCHEMAS[client])
+    lets_run = b'"deny"' not in answer and b'"ask"' not in answer
+    assert (
+        not lets_run
+        or (ruling.outcome in ("continue", "modify") and ruling.tool in ("Bash", ""))
+        or ruling.outcome == "continue"
+    )
+    assert b'"ask"' not in answer or "ask" in can
+
+
+def test_the_process_and_the_room_know_the_same_clients():
+    assert list(CLIENTS) == list(toolgate_hook.BEFORE) == list(entries.CLIENTS) == list(TITLES)
+    assert {client: files.title for client, files in entries.CLIENTS.items()} == TITLES
