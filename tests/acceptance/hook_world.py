@@ -1,4 +1,4 @@
-"""Runs hooks as clients do: one process an event, with a runtime folder of its own, so with sidecars of its own.
+"""Runs hooks as clients do: one process an event, in a runtime folder with sidecars of its own.
 
 A sidecar is found by its socket, and ended by its process id.
 """

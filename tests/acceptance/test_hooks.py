@@ -3,7 +3,9 @@
 import json
 import subprocess
 import sys
+import tempfile
 import time
+from pathlib import Path
 
 import jsonschema
 import pytest
@@ -35,9 +37,6 @@ UNREADABLE = {
 @pytest.fixture(scope="module")
 def world(crew, tmp_path_factory):
     """One sidecar for all tests here; it rules by the crew."""
-    import tempfile
-    from pathlib import Path
-
     with (
         tempfile.TemporaryDirectory(prefix="tg-") as runtime,
         hook_world(Path(runtime), crew.url, crew.namespace) as made,
@@ -140,7 +139,8 @@ def test_a_sub_agent_is_shown_below_its_conversation(world, process):
     event = event_of("claude", {"command": "ls"}, session="talk")
     world.ask("claude", event, *REQUIRED)
     world.ask("claude", {**event, "agent_id": "a1", "agent_type": "Explore"}, *REQUIRED, "--agent", "claude")
-    told = process("toolgate", "agents", "--json", env=world.env).wait()
+    told = process("toolgate", "agents", "--json", env=world.env)
+    assert told.wait() == 0, told.stderr
     rows = {row["session"]: row for row in map(json.loads, told.stdout.splitlines())}
     assert rows["talk"]["agent"] == "claude"
     below = rows["talk/a1"]
@@ -150,17 +150,20 @@ def test_a_sub_agent_is_shown_below_its_conversation(world, process):
 def test_an_operator_stops_an_agent_and_it_may_begin_anew_once_it_was_quiet(world, process):
     event = event_of("claude", {"command": "ls"}, session="endless")
     assert world.ask("claude", event, *REQUIRED).out == b""
-    process("toolgate", "agents", "stop", "endless", "--wait", "5", env=world.env).wait()
+    told = process("toolgate", "agents", "stop", "endless", "--wait", "5", env=world.env)
+    told.wait()
+    assert "endless" in told.stdout + told.stderr
     for _ in range(2):
         answer = world.ask("claude", event, *REQUIRED)
         assert "operator stopped" in answer.said["hookSpecificOutput"]["permissionDecisionReason"]
 
 
-@pytest.mark.parametrize(
-    "words", [(), ("emacs",), ("claude", "--reqired", "x"), ("claude", "codex"), ("claude", "--timeout", "0")]
-)
+WRONG = ("", "emacs", "claude --reqired x", "claude codex", "claude --timeout 0")
+
+
+@pytest.mark.parametrize("words", WRONG)
 def test_a_wrong_call_blocks_and_says_how_it_goes(words):
-    command = [sys.executable, "-I", "-S", str(FILE), *words]
+    command = [sys.executable, "-I", "-S", str(FILE), *words.split()]
     done = subprocess.run(command, input=b"{}", capture_output=True, timeout=30, check=False)
     assert (done.returncode, done.stdout) == (2, b"")
     assert "usage: toolgate-hook" in done.stderr.decode()
@@ -171,7 +174,7 @@ def test_the_process_loads_nothing_that_takes_long():
         "import sys, runpy; sys.argv = ['x']\n"
         f"sys.path.insert(0, {str(FILE.parent)!r})\n"
         "import toolgate_hook\n"
-        "slow = {'json', 'socket', 'subprocess', 'pathlib', 'typing', 're', 'toolgate_bus', 'toolgate_orchestrator'}\n"
+        "slow = {'json', 'socket', 'subprocess', 'pathlib', 'typing', 're', 'toolgate_bus'}\n"
         "print(sorted(slow & set(sys.modules)))\n"
     )
     done = subprocess.run(
@@ -213,8 +216,8 @@ def test_the_place_of_a_sidecar_is_another_for_another_configuration(tmp_path, m
         place("--config", str(tmp_path / "none"))
 
 
-def test_a_folder_that_others_can_enter_is_not_used(world, tmp_path):
-    runtime = tmp_path / "r"
+def test_a_folder_that_others_can_enter_is_not_used(world, short_directory):
+    runtime = short_directory
     (runtime / "toolgate-hook").mkdir(parents=True)
     (runtime / "toolgate-hook").chmod(0o755)
     with hook_world(runtime, world.env["TOOLGATE_REDIS_URL"], "x") as made:

@@ -1,0 +1,142 @@
+"""A sidecar's life: it starts by itself, once, is replaced when it dies, and ends when nobody asks."""
+
+import json
+import os
+import signal
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from hook_world import event_after, event_of, hook_world
+from toolgate_orchestrator.coding_agents.translation import CLIENTS
+
+pytestmark = [pytest.mark.acceptance, pytest.mark.system, pytest.mark.timeout(300)]
+
+REQUIRED = ("--required", "alpha")
+NOWHERE = "redis://127.0.0.1:1/0"
+WAIT_S = 200
+
+
+@pytest.fixture
+def world(crew, short_directory):
+    with hook_world(short_directory, crew.url, crew.namespace) as made:
+        yield made
+
+
+def test_fifty_at_once_on_a_cold_start_are_answered_by_one_sidecar(world):
+    seen = set()
+    done = threading.Event()
+
+    def watch():
+        while not done.is_set():
+            seen.update(world.processes())
+            time.sleep(0.01)
+
+    watching = threading.Thread(target=watch)
+    watching.start()
+    try:
+        with ThreadPoolExecutor(50) as pool:
+            event = event_of("claude", {"rules": {"alpha": {"action": "deny", "reason": "no"}}})
+            asked = [
+                pool.submit(world.ask, "claude", event, *REQUIRED, "--timeout", "250", timeout_s=WAIT_S)
+                for _ in range(50)
+            ]
+            answers = [one.result() for one in asked]
+    finally:
+        done.set()
+        watching.join()
+    assert {(one.code, one.err) for one in answers} == {(0, "")}
+    reasons = {one.said["hookSpecificOutput"]["permissionDecisionReason"] for one in answers}
+    assert reasons == {"no"}
+    assert len(seen) == 1
+
+
+def test_one_that_is_killed_in_the_middle_is_replaced_and_the_call_is_ruled_on(world, wait_until):
+    rule = {
+        "gamma": {"action": "hold", "seconds": 60, "then": {"action": "deny", "reason": "no", "after": 6}}
+    }
+    world.ask("claude", event_of("claude", {}), *REQUIRED, timeout_s=WAIT_S)
+    (first,) = world.sidecars()
+    with ThreadPoolExecutor(1) as pool:
+        event = event_of("claude", {"rules": rule})
+        asked = pool.submit(world.ask, "claude", event, *REQUIRED, "--timeout", "250", timeout_s=WAIT_S)
+        time.sleep(1.5)  # it is held by now, or not yet asked about: both must go well
+        os.kill(first, signal.SIGKILL)
+        answer = asked.result()
+    assert (answer.code, answer.err) == (0, "")
+    assert answer.said["hookSpecificOutput"]["permissionDecisionReason"] == "no"
+    (second,) = world.sidecars()
+    assert second != first
+
+
+async def test_it_ends_when_nobody_asks_and_nothing_runs(crew, short_directory, wait_until):
+    with hook_world(short_directory, crew.url, crew.namespace, idle_s=1) as world:
+        event = event_of("gemini", {"command": "ls"})
+        world.ask("gemini", event, *REQUIRED, timeout_s=WAIT_S)
+        assert world.processes()
+        time.sleep(2)
+        assert world.processes()  # the call runs, and its end will be told
+        world.ask("gemini", event_after("gemini", event), *REQUIRED)
+        await wait_until(lambda: not world.processes(), timeout=60)
+        assert not list(short_directory.glob("toolgate-hook/*.sock"))
+        assert world.ask("gemini", event, *REQUIRED, timeout_s=WAIT_S).code == 0
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_without_a_server_a_required_scheduler_denies(client, short_directory):
+    with hook_world(short_directory, NOWHERE, "x") as world:
+        answer = world.ask(client, event_of(client, {}), *REQUIRED, timeout_s=WAIT_S)
+        assert (answer.code, answer.err) == (0, "")
+        assert b'"deny"' in answer.out
+        assert b"alpha" in answer.out
+
+
+def test_without_a_server_and_nobody_required_calls_go_on(short_directory):
+    with hook_world(short_directory, NOWHERE, "x") as world:
+        answer = world.ask("claude", event_of("claude", {}), timeout_s=WAIT_S)
+        assert (answer.code, answer.out, answer.err) == (0, b"", "")
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_a_sidecar_that_cannot_start_is_a_denial_where_anybody_is_required(client, short_directory):
+    config = short_directory / "toolgate.yaml"
+    config.write_text("patience: 7\n")
+    words = ("--config", str(config))
+    with hook_world(short_directory, NOWHERE, "x") as world:
+        answer = world.ask(client, event_of(client, {}), *REQUIRED, *words, timeout_s=WAIT_S)
+        assert (answer.code, answer.err) == (0, "")
+        assert b'"deny"' in answer.out
+        assert b"patience" in answer.out  # why, in the words of who could not start
+        free = world.ask(client, event_of(client, {}), *words, timeout_s=WAIT_S)
+        assert (free.code, b'"deny"' in free.out) == (0, False)
+        assert "patience" in free.err
+        assert world.ask(client, event_after(client, event_of(client, {})), *REQUIRED, *words).out == b""
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_what_calls_cost_is_settled_by_what_the_client_tells_afterwards(
+    client, server_url, namespace, short_directory, process, tmp_path, wait_until
+):
+    config = tmp_path / "cost.yaml"
+    config.write_text("tools: {bash: {cost: 0.5}}\nbudgets: [{name: all, level: fleet, limit: 1.0}]\n")
+    where = {"TOOLGATE_REDIS_URL": server_url, "TOOLGATE_NAMESPACE": namespace}
+    scheduler = process("toolgate", "scheduler", "run", "cost-aware", "--config", config, "--json", env=where)
+    deadline = time.monotonic() + 60
+    while '"ready"' not in scheduler.stdout and time.monotonic() < deadline:
+        time.sleep(0.02)
+    with hook_world(short_directory, server_url, namespace) as world:
+        events = [event_of(client, {"command": f"ls {number}"}, f"call-{number}") for number in range(3)]
+        said = [world.ask(client, one, "--required", "cost-aware", timeout_s=WAIT_S) for one in events]
+        assert [b'"deny"' in one.out for one in said] == [False, False, True]
+        for one in reversed(events[:2]):
+            world.ask(client, event_after(client, one), "--required", "cost-aware")
+        found = None
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline:
+            told = process("toolgate", "budget", "list", "--json", env=where)
+            assert told.wait() == 0, told.stderr
+            (found,) = map(json.loads, told.stdout.splitlines())
+            if found["reserved"] == 0:
+                break
+        assert (found["spent"], found["reserved"]) == (1_000_000, 0)
