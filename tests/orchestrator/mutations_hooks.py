@@ -1,0 +1,99 @@
+"""Mutations of the hooks: answers that a client passes over, settings that are not as they were."""
+
+from mutation import ORCHESTRATOR, Mutant
+
+_AGENTS, _HOOK = f"{ORCHESTRATOR}/coding_agents", f"{ORCHESTRATOR}/commands/hook"
+_SAID = "../orchestrator/coding_agents/test_hook_translation.py"
+_KEPT = "../orchestrator/coding_agents/test_hook_settings.py"
+_READABLE = f"{_SAID}::test_whatever_is_ruled_the_client_can_read_the_answer"
+_FORMS = f"{_SAID}::test_each_ruling_is_answered_in_the_clients_form"
+_EDITED = f"{_KEPT}::test_whatever_its_owner_changed_in_between_only_our_entries_go"
+
+_CHANGES = (
+    (
+        "a denial without words",
+        f"{_AGENTS}/translation.py",
+        '…") or none',
+        '…") or reason',
+        _READABLE,
+    ),
+    (
+        "half a character in an answer",
+        f"{_AGENTS}/translation.py",
+        'reason.encode("utf-8", "replace").decode("utf-8").strip()',
+        "reason.strip()",
+        _READABLE,
+    ),
+    ("no number in an answer", f"{_AGENTS}/translation.py", "allow_nan=False", "allow_nan=True", _READABLE),
+    (
+        "another tool is passed over",
+        f"{_AGENTS}/translation.py",
+        "if ruling.tool != event.tool:",
+        "if False:",
+        _FORMS,
+    ),
+    (
+        "arguments that cannot be changed are passed over",
+        f"{_AGENTS}/translation.py",
+        'elif others is not None and "arguments" not in event.can:',
+        "elif False:",
+        _READABLE,
+    ),
+    (
+        "Codex is told to ask",
+        f"{_AGENTS}/codex.py",
+        'frozenset({"arguments"})',
+        'frozenset({"arguments", "ask"})',
+        f"{_SAID}::test_an_event_reads_as_its_client_means_it",
+    ),
+    (
+        "Gemini CLI keeps an argument that was taken away",
+        f"{_AGENTS}/gemini.py",
+        "if event.arguments.keys() - arguments.keys():",
+        "if False:",
+        _FORMS,
+    ),
+    (
+        "Cursor is told nothing",
+        f"{_AGENTS}/cursor.py",
+        '    return {"permission": "allow"}\n',
+        "    return None\n",
+        _READABLE,
+    ),
+    (
+        "an event that cannot be read is let go by the process",
+        "orchestrator/toolgate_hook.py",
+        "    if name and not is_before(client, name):\n",
+        "    if not is_before(client, name):\n",
+        f"{_SAID}::test_what_cannot_be_read_is_denied_where_anybody_is_required",
+    ),
+    (
+        "a comma stays behind",
+        f"{_HOOK}/json_text.py",
+        "return text[:comma] + text[end:]",
+        "return text[: comma + 1] + text[end:]",
+        _EDITED,
+    ),
+    (
+        "what was made stays behind",
+        f"{_HOOK}/changes.py",
+        "if record is not None and path not in record.created:",
+        "if True:",
+        _EDITED,
+    ),
+    (
+        "the mode is a new file's",
+        f"{_HOOK}/settings_file.py",
+        "_replace(self.target, content, mode)",
+        "_replace(self.target, content, None)",
+        f"{_KEPT}::test_mode_and_link_stay",
+    ),
+    (
+        "a hook that cannot run lets the call go",
+        f"{_HOOK}/entries.py",
+        "    if denies:\n        return f",
+        "    if False:\n        return f",
+        f"{_KEPT}::test_whoever_is_required_the_entry_says_it_and_denies_if_nothing_runs",
+    ),
+)
+MUTANTS = tuple(Mutant("hooks", *change) for change in _CHANGES)
