@@ -33,6 +33,8 @@ BEFORE = {
     "copilot": ("preToolUse", "PreToolUse"),
 }
 """Events that are asked about, by client."""
+BUS = ("TOOLGATE_REDIS_URL", "TOOLGATE_NAMESPACE", "TOOLGATE_KEYS")
+"""Say where the bus is, unless a configuration does: the settings of a project may set variables."""
 USAGE = """usage: toolgate-hook CLIENT [--required NAME]… [--timeout SECONDS] [--config FILE] [--agent NAME]
 
 The event is read from stdin, the answer is written to stdout. CLIENT is one of claude, codex, gemini, cursor,
@@ -180,12 +182,9 @@ def find_place(options: HookOptions) -> str:
     configuration, is another place, so that an upgrade or a change counts from the next call on."""
     import zlib
 
-    told = [
-        sys.executable,
-        os.environ.get("TOOLGATE_REDIS_URL", ""),
-        os.environ.get("TOOLGATE_NAMESPACE", ""),
-    ]
-    told += options.required
+    told = [sys.executable, *options.required]
+    if not options.config:
+        told += [f"{name}={os.environ.get(name, '')}" for name in BUS]
     for file in (__file__, options.config):
         if file:
             try:
@@ -249,11 +248,12 @@ def start_sidecar(place: str, lock: int, options: HookOptions):  # type: ignore[
 
     idle = os.environ.get("TOOLGATE_HOOK_IDLE_S", str(IDLE_S))
     command = [sys.executable, "-P", "-m", "toolgate_bus", "serve", "--socket", f"{place}.sock"]
-    command += ["--idle-exit", idle]
+    command += ["--idle-exit", idle, "--keep-open", str(lock)]
     command += ["--config", os.path.abspath(options.config)] if options.config else []
     for name in options.required:
         command += ["--required", name]
-    plain = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    left_out = BUS if options.config else ()
+    plain = {name: os.environ[name] for name in os.environ if not name.startswith(("PYTHON", *left_out))}
     log = os.open(f"{place}.log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
     try:
         return subprocess.Popen(

@@ -117,7 +117,6 @@ def serve(
 
     Exit codes: 0 ended in good order, 2 an option is wrong or the place is taken.
     """
-    del keep_open  # it is open: that is all that is asked of it
     if socket_ is not None and http is not None:
         raise ConfigError("--socket, --http: give one of them")
     tls = check_tls(tls_cert, tls_key, tls_client_ca)
@@ -134,6 +133,10 @@ def serve(
     keys = keys or (Path(own["keys"]) if own.get("keys") else None)
     own |= {"required": required} if required else {}
     own |= {"agent": agent} if agent is not None else {}
+    if (
+        keep_open is not None
+    ):  # started by a hook, which said who must answer: nobody else denies by being away
+        own = {"on_bus_down": None, **own}
     parse({**own, "namespace": namespace}, SECTION)  # before anything is started
     with (
         tracing.configure("toolgate-serve"),

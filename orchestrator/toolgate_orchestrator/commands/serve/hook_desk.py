@@ -1,8 +1,7 @@
 """Answers the hooks of coding agents: `POST /hooks/{client}`, an event in, that client's answer out.
 
-    before ─▶ read_event ─▶ service.decide ─▶ write_answer        what was let through is kept, by the call's
-    id after  ─▶ read_event ─▶ service.report, of the decision kept  (or by its arguments, where there is no
-    id)
+    before ─▶ read_event ─▶ service.decide ─▶ write_answer    what was let through is kept, by the call's id,
+    after  ─▶ read_event ─▶ report of the decision kept       or by its arguments where there is no id
 
 A client tells a call's fate by another event, from another process: what was decided is kept in between,
 bounded, so that results are told and budgets settle. Where the user was asked by the client, that the call
