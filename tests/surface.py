@@ -20,7 +20,7 @@ import tomllib
 import types
 import typing
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import fields, is_dataclass
+from dataclasses import asdict, fields, is_dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -45,6 +45,7 @@ from toolgate_orchestrator.commands.demo.session import DemoCall
 from toolgate_orchestrator.commands.demo.team_session import Story
 from toolgate_orchestrator.commands.demo.view import demo_record
 from toolgate_orchestrator.commands.host.rulings import verdict_record
+from toolgate_orchestrator.commands.hook.cli import HookRow
 from toolgate_orchestrator.commands.host.scheduler_processes import RunningScheduler
 from toolgate_orchestrator.commands.replay.comparison import ReplayComparison
 from toolgate_orchestrator.commands.replay.playback import ReplayConfig
@@ -269,6 +270,7 @@ def _json(trees: Iterable[ast.Module]) -> dict[str, list[str]]:
             {"key": True},
         ),
         "doctor": _example(Diagnostic).as_json(),
+        "hook status": asdict(_example(HookRow)),
         "replay": _example(Report).as_json(),
         "replay, calls": call_record(1, _example(ReplayedCall)),
         "replay --against": _example(ReplayComparison).as_json(),

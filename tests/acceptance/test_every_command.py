@@ -104,6 +104,13 @@ ONCE: Final[dict[str, tuple[tuple[str, ...], ...]]] = {
     "scheduler new": (("scheduler", "new", "\x1b[2J"),),
     "init": (("init", "{directory}"),),
     "mcp": (("mcp", "--config", "\x1b[2Jnone"),),
+    "hook install": (
+        ("hook", "install", "\x1b[2Jnone\x9b"),
+        ("hook", "install", "claude", "--required", BAD),
+    ),
+    "hook uninstall": (("hook", "uninstall", "\x1b[2Jnone\x9b"),),
+    "hook status": (("hook", "status", "--project", "--no-probe"), ("hook", "status", "\x1b[2J\x9b")),
+    "hook run": (("hook", "run", "\x1b[2Jnone\x9b"),),
     "policy test": (("policy", "test", "\x1b[2Jnone", "\x9b"),),
     "scheduler try": (
         (
@@ -134,6 +141,10 @@ OF_THEIR_OWN: Final = {"bench", "bench fleet", "bench slots", "bench order", "be
 """They show the fleet that they start themselves, and nothing of anybody else's."""
 NOT_ON_A_BUS: Final = {
     "init",
+    "hook install",
+    "hook uninstall",
+    "hook status",
+    "hook run",
     "policy test",
     "scheduler check",
     "scheduler new",

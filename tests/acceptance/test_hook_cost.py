@@ -81,6 +81,7 @@ def test_over_http_a_ruling_takes_little_more_than_by_the_plain_interface(crew, 
 
     decide = median_ms("/v1/decide", json.dumps({"tool": "bash", "arguments": {"command": "ls"}}))
     hook = median_ms("/hooks/claude?timeout=60", json.dumps(event_of("claude", {"command": "ls"})))
+    link.close()
     figures = f"/v1/decide {decide:.2f} ms, /hooks/claude {hook:.2f} ms; load {os.getloadavg()[0]:.1f}"
     print(f"\nover HTTP, median of 280: {figures}")
     assert hook <= 2 * decide + 1.0
