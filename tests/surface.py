@@ -44,8 +44,8 @@ from toolgate_orchestrator.commands.demo.queue_act import QueueStory
 from toolgate_orchestrator.commands.demo.session import DemoCall
 from toolgate_orchestrator.commands.demo.team_session import Story
 from toolgate_orchestrator.commands.demo.view import demo_record
-from toolgate_orchestrator.commands.host.rulings import verdict_record
 from toolgate_orchestrator.commands.hook.cli import HookRow
+from toolgate_orchestrator.commands.host.rulings import verdict_record
 from toolgate_orchestrator.commands.host.scheduler_processes import RunningScheduler
 from toolgate_orchestrator.commands.replay.comparison import ReplayComparison
 from toolgate_orchestrator.commands.replay.playback import ReplayConfig

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any, Final
 
-from toolgate_orchestrator.coding_agents.event import HookRuling
+from toolgate_orchestrator.coding_agents.event import HookDecision
 
 FOLDER: Final = Path(__file__).parent / "fixtures" / "hooks"
 FILES: Final = sorted(FOLDER.glob("*/*.json"))
@@ -21,15 +21,15 @@ def load(path: Path) -> dict[str, Any]:
     return found
 
 
-def rulings(tool: str, arguments: dict[str, Any], changed: dict[str, Any]) -> dict[str, HookRuling]:
+def rulings(tool: str, arguments: dict[str, Any], changed: dict[str, Any]) -> dict[str, HookDecision]:
     """What schedulers may say of a call, by the name of its answer in a file."""
     less = dict(list(arguments.items())[1:])
     return {
-        "continue": HookRuling("continue", tool, arguments),
-        "deny": HookRuling("deny", reason=DENIED),
-        "modify": HookRuling("modify", tool, changed, WHY),
-        "ask": HookRuling("ask", tool, arguments, PROMPT),
-        "ask_changed": HookRuling("ask", tool, changed, PROMPT),
-        "other": HookRuling("modify", "quick_search", changed, WHY),
-        "less": HookRuling("modify", tool, less, WHY),
+        "continue": HookDecision("continue", tool, arguments),
+        "deny": HookDecision("deny", reason=DENIED),
+        "modify": HookDecision("modify", tool, changed, WHY),
+        "ask": HookDecision("ask", tool, arguments, PROMPT),
+        "ask_changed": HookDecision("ask", tool, changed, PROMPT),
+        "other": HookDecision("modify", "quick_search", changed, WHY),
+        "less": HookDecision("modify", tool, less, WHY),
     }

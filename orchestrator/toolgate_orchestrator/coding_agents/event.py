@@ -51,7 +51,7 @@ class HookEvent(NamedTuple):
     """By what a call without an id is known again, where that is not all its arguments."""
 
 
-class HookRuling(NamedTuple):
+class HookDecision(NamedTuple):
     """What is to become of a call."""
 
     outcome: Literal["continue", "modify", "deny", "ask"]

@@ -16,7 +16,7 @@ from typing import Any, Final
 from toolgate_bus.errors import ConfigError
 
 from toolgate_orchestrator.coding_agents import claude, codex, copilot, cursor, gemini
-from toolgate_orchestrator.coding_agents.event import HookEvent, HookRuling, MalformedEvent, read_object
+from toolgate_orchestrator.coding_agents.event import HookEvent, HookDecision, MalformedEvent, read_object
 
 CLIENTS: Final[Mapping[str, ModuleType]] = {
     "claude": claude,
@@ -51,7 +51,7 @@ def read_event(client: str, body: bytes) -> HookEvent:
     return event
 
 
-def write_answer(client: str, event: HookEvent, ruling: HookRuling) -> bytes:
+def write_answer(client: str, event: HookEvent, ruling: HookDecision) -> bytes:
     """The client's answer; empty where it is to say nothing."""
     module = _module(client)
     if event.kind != "before":
@@ -71,7 +71,7 @@ def write_fault(client: str, event: HookEvent | None, reason: str, *, denies: bo
     return _dump(module.deny(event, _words(FAULT.format(reason))) if denies else module.proceed(event))
 
 
-def _answer(module: ModuleType, event: HookEvent, ruling: HookRuling) -> dict[str, Any] | None:
+def _answer(module: ModuleType, event: HookEvent, ruling: HookDecision) -> dict[str, Any] | None:
     deny, client = module.deny, event.client
     if ruling.outcome == "continue":
         told: dict[str, Any] | None = module.proceed(event)

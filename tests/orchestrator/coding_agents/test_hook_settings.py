@@ -76,7 +76,7 @@ OTHERS = [
     '{\n\t"hooks": {\n\t\t"EVENT": []\n\t}\n}',
     '\ufeff{\r\n    "permissions": {"allow": ["Bash(ls)"]},\r\n    "hooks": {"Stop": [{"hooks": []}]}}\r\n',
     '{"hooks":{"EVENT":[{"matcher":"Bash","hooks":[{"command":"mine.sh"}]}],"Other":[1]},"z":"é\\u00e9"}',
-    '{\n   "hooks" : {\n    "EVENT" : [\n         {"command": "a"} ,\n         {}\n   ]\n   } ,\n   "a" : 1\n}\n',
+    '{\n   "hooks" : {\n    "EVENT" : [\n     {"command": "a"} ,\n     {}\n   ]\n   } ,\n   "a" : 1\n}\n',
 ]
 
 

@@ -10,7 +10,7 @@ from hook_fixtures import FAULT, FILES, load, name, rulings
 from hypothesis import given
 from hypothesis import strategies as st
 from toolgate_bus.errors import ConfigError
-from toolgate_orchestrator.coding_agents.event import HookEvent, HookRuling, MalformedEvent
+from toolgate_orchestrator.coding_agents.event import HookEvent, HookDecision, MalformedEvent
 from toolgate_orchestrator.coding_agents.translation import (
     CLIENTS,
     TITLES,
@@ -90,7 +90,8 @@ def test_what_cannot_be_read_is_denied_where_anybody_is_required(client, body):
     assert "was not run" in denied.decode()
     assert told(write_fault(client, None, "it broke", denies=False)) in (None, {"permission": "allow"})
     by_itself = toolgate_hook.answer_fault(client, body, "it broke", denies=True)
-    assert by_itself == "" or json.loads(by_itself)
+    jsonschema.validate(json.loads(by_itself), SCHEMAS[client])
+    assert "was not run" in by_itself
 
 
 @pytest.mark.parametrize("client", CLIENTS)
@@ -110,7 +111,7 @@ def test_arguments_that_are_no_object_are_seen_and_cannot_be_replaced(client):
     key = "toolArgs" if client == "copilot" else "tool_input"
     event = read_event(client, json.dumps({**fixture, key: ["rm", "-rf", "/"]}).encode())
     assert event.arguments == {"input": ["rm", "-rf", "/"]}
-    answer = write_answer(client, event, HookRuling("modify", event.tool, {"input": "ls"}, "safer"))
+    answer = write_answer(client, event, HookDecision("modify", event.tool, {"input": "ls"}, "safer"))
     assert b'"deny"' in answer
 
 
@@ -128,7 +129,7 @@ TEXTS = st.one_of(
     st.text(st.characters(), max_size=40), st.just(" \n"), st.just("\ud83d"), st.just("x" * 5000)
 )
 RULINGS = st.builds(
-    HookRuling,
+    HookDecision,
     st.sampled_from(["continue", "modify", "deny", "ask"]),
     st.sampled_from(["Bash", "Read"]),
     st.dictionaries(st.text(max_size=5), JSON, max_size=3) | st.just({"command": "ls"}),

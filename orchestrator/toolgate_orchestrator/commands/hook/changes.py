@@ -59,14 +59,14 @@ class ClientSettings:
         """What they say; None where there are none."""
         if self.file.content is None or not self.file.text.strip():
             return None
-        return self._checked(
+        return self._explain(
             lambda: read_toml(self.file.text) if self.is_toml else self._parse(self.file.text).root.value
         )
 
     def _parse(self, text: str) -> JsonText:
         return JsonText(text, comments=self.files.comments)
 
-    def _checked(self, work: Any) -> Any:
+    def _explain(self, work: Any) -> Any:
         try:
             return work()
         except ConfigError as error:
@@ -84,9 +84,9 @@ class ClientSettings:
     def install(self, settings: HookSettings) -> HookChange:
         """Have our entries in it; raises ConfigError, and then nothing was changed."""
         file, was = self.file, self.is_installed
-        before, record = self._checked(self._without)
+        before, record = self._explain(self._without)
         text = (before or b"").decode("utf-8")
-        after, created, inner = self._checked(lambda: self._with(text, make_entries(settings)))
+        after, created, inner = self._explain(lambda: self._with(text, make_entries(settings)))
         content = after.encode("utf-8")
         if content == file.content:
             return HookChange(
@@ -109,7 +109,7 @@ class ClientSettings:
             file.forget()
             return HookChange(file.path, None, "absent")
         as_written = record is not None and file.is_as_written(record)
-        before, _ = self._checked(self._without)
+        before, _ = self._explain(self._without)
         if before is None:
             file.remove(record.folders if record is not None else ())
         else:

@@ -116,7 +116,7 @@ def install(
     settings = make_settings(client, required, config, timeout, agent, http, token_env, portable=portable)
     change = ClientSettings(client, find_place(project=project)).install(settings)
     if as_json:
-        print_json({"client": client, **_told(change), "required": list(settings.required)})
+        print_json({"client": client, **_describe(change), "required": list(settings.required)})
         return
     title = CLIENTS[client].title
     console.print(f"{title}: {change.changed} in {escape(str(change.path))}", soft_wrap=True)
@@ -143,7 +143,7 @@ def uninstall(client: ClientArgument, project: ProjectOption = False, as_json: J
     check_client(client)
     change = ClientSettings(client, find_place(project=project)).uninstall()
     if as_json:
-        print_json({"client": client, **_told(change)})
+        print_json({"client": client, **_describe(change)})
         return
     words = {
         "restored": "as it was before",
@@ -277,7 +277,7 @@ def find_command(*, portable: bool) -> tuple[str, ...]:
     return (sys.executable, "-I", "-S", str(Path(found.origin).absolute()))
 
 
-def _told(change: HookChange) -> dict[str, Any]:
+def _describe(change: HookChange) -> dict[str, Any]:
     backup = str(change.backup) if change.backup is not None else None
     return {"settings": str(change.path), "backup": backup, "changed": change.changed}
 

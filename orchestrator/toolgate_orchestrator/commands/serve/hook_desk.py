@@ -22,7 +22,7 @@ from toolgate_bus.errors import ToolgateError
 from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_bus.telemetry.logging import where
 
-from toolgate_orchestrator.coding_agents.event import HookEvent, HookRuling, MalformedEvent
+from toolgate_orchestrator.coding_agents.event import HookEvent, HookDecision, MalformedEvent
 from toolgate_orchestrator.coding_agents.translation import read_event, write_answer, write_fault
 from toolgate_orchestrator.commands.serve.patience import Abandoned, Gone
 from toolgate_orchestrator.commands.serve.problems import Problem
@@ -116,10 +116,10 @@ class HookDesk:
 
     # ------------------------------------------------------------------ before
 
-    async def _rule(self, event: HookEvent, timeout_s: float, gone: Gone, agent: str) -> HookRuling:
+    async def _rule(self, event: HookEvent, timeout_s: float, gone: Gone, agent: str) -> HookDecision:
         asked = request_of(event, timeout_s, agent)
         if self._is_stopped(asked.session):
-            return HookRuling("deny", reason=STOPPED)
+            return HookDecision("deny", reason=STOPPED)
         service = self._service
         if service.turns.get(asked.session) is None:
             service.turns.begin(turn_of(asked, "begin", self._turn_s), service.name_agent(asked))
@@ -127,8 +127,8 @@ class HookDesk:
         if body.get("stop"):
             await service.turn(turn_of(asked, "end", self._turn_s), gone)
             self._stopped[asked.session] = self._clock()
-            return HookRuling("deny", reason=STOPPED)
-        ruling = ruling_of(body)
+            return HookDecision("deny", reason=STOPPED)
+        ruling = read_decision(body)
         if ruling.outcome != "deny":
             self._keep(event, asked, body, ruling)
         return ruling
@@ -142,7 +142,7 @@ class HookDesk:
         return True
 
     def _keep(
-        self, event: HookEvent, asked: DecideRequest, body: Mapping[str, Any], ruling: HookRuling
+        self, event: HookEvent, asked: DecideRequest, body: Mapping[str, Any], ruling: HookDecision
     ) -> None:
         if not body.get("id"):
             return
@@ -228,16 +228,16 @@ def timeout_of(header: bytes | None, query: bytes) -> float:
         return 50.0
 
 
-def ruling_of(body: Mapping[str, Any]) -> HookRuling:
+def read_decision(body: Mapping[str, Any]) -> HookDecision:
     """A ruling as clients are told."""
     outcome = body["outcome"]
     reason = body.get("reason") or body.get("refusal") or ""
     if outcome == "ask":
         question = body.get("question") or {}
-        return HookRuling("ask", body["tool"], body["arguments"], str(question.get("prompt") or reason))
+        return HookDecision("ask", body["tool"], body["arguments"], str(question.get("prompt") or reason))
     if outcome in ("continue", "modify"):
-        return HookRuling(outcome, body["tool"], body["arguments"], reason)
-    return HookRuling("deny", reason=reason)
+        return HookDecision(outcome, body["tool"], body["arguments"], reason)
+    return HookDecision("deny", reason=reason)
 
 
 def key_of(event: HookEvent, arguments: Mapping[str, Any]) -> str:
