@@ -148,7 +148,13 @@ def serve_part() -> str:
     """A sidecar beside a gate in process."""
     run = _figures("serve")
     lines = _header(
-        ["schedulers · in flight", "gate: median · a second", "sidecar: median · a second", "its CPU, µs", "a core, /s"]
+        [
+            "schedulers · in flight",
+            "gate: median · a second",
+            "sidecar: median · a second",
+            "its CPU, µs",
+            "a core, /s",
+        ]
     )
     for row in run["said"][1:]:
         gate, sidecar = row["sides"]["gate"], row["sides"]["serve"]

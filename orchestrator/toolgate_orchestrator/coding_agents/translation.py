@@ -16,7 +16,7 @@ from typing import Any, Final
 from toolgate_bus.errors import ConfigError
 
 from toolgate_orchestrator.coding_agents import claude, codex, copilot, cursor, gemini
-from toolgate_orchestrator.coding_agents.event import HookEvent, HookDecision, MalformedEvent, read_object
+from toolgate_orchestrator.coding_agents.event import HookDecision, HookEvent, MalformedEvent, read_object
 
 CLIENTS: Final[Mapping[str, ModuleType]] = {
     "claude": claude,

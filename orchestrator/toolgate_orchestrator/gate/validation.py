@@ -13,8 +13,8 @@ from toolgate_orchestrator.gate.config import SchedulerLimits
 from toolgate_orchestrator.gate.redact import BadPlaceholder, restore
 from toolgate_orchestrator.gate.schema_check import Checker, Uncheckable
 
-Tools = Mapping[str, Mapping[str, Any]] | Sequence[str]
-"""Available tools: names, or names with the JSON Schema of their arguments."""
+Tools = Mapping[str, Mapping[str, Any] | None] | Sequence[str]
+"""Available tools: names, or names with the JSON Schema of their arguments, or None where there is none."""
 
 Problem = Literal["unavailable_tool", "not_allowed", "schema", "placeholder", "agent"]
 

@@ -15,7 +15,7 @@ class Call(NamedTuple):
 
     tool: str
     arguments: Mapping[str, Any] = {}
-    tools: Sequence[str] | Mapping[str, Mapping[str, Any]] = ()
+    tools: Sequence[str] | Mapping[str, Mapping[str, Any] | None] = ()
     """The tools that there are: names, or JSON Schemas by name, which a replacement is checked by. Empty:
     this one alone.
     """

@@ -10,7 +10,7 @@ from hook_fixtures import FAULT, FILES, load, name, rulings
 from hypothesis import given
 from hypothesis import strategies as st
 from toolgate_bus.errors import ConfigError
-from toolgate_orchestrator.coding_agents.event import HookEvent, HookDecision, MalformedEvent
+from toolgate_orchestrator.coding_agents.event import HookDecision, HookEvent, MalformedEvent
 from toolgate_orchestrator.coding_agents.translation import (
     CLIENTS,
     TITLES,

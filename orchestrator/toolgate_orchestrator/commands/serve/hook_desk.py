@@ -22,7 +22,7 @@ from toolgate_bus.errors import ToolgateError
 from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_bus.telemetry.logging import where
 
-from toolgate_orchestrator.coding_agents.event import HookEvent, HookDecision, MalformedEvent
+from toolgate_orchestrator.coding_agents.event import HookDecision, HookEvent, MalformedEvent
 from toolgate_orchestrator.coding_agents.translation import read_event, write_answer, write_fault
 from toolgate_orchestrator.commands.serve.patience import Abandoned, Gone
 from toolgate_orchestrator.commands.serve.problems import Problem
