@@ -164,6 +164,7 @@ class Dispatcher:
         """A call is decided."""
         if call.goes_on:
             self.table.forget(call.rounds)
+        call.rounds = ()  # they name the call: else only the collector could free both
 
     def _write(self, call: DecisionState, asking: ToolQuestion) -> bytes:
         """The body of a question; what was kept back in it is kept with the call."""
