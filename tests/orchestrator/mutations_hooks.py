@@ -18,13 +18,12 @@ _CHANGES = (
         _READABLE,
     ),
     (
-        "half a character in an answer",
+        "no number in an answer",
         f"{_AGENTS}/translation.py",
-        'reason.encode("utf-8", "replace").decode("utf-8").strip()',
-        "reason.strip()",
-        _READABLE,
+        "allow_nan=False",
+        "allow_nan=True",
+        f"{_SAID}::test_arguments_that_are_no_json_between_programs_are_a_denial",
     ),
-    ("no number in an answer", f"{_AGENTS}/translation.py", "allow_nan=False", "allow_nan=True", _READABLE),
     (
         "another tool is passed over",
         f"{_AGENTS}/translation.py",
@@ -37,7 +36,7 @@ _CHANGES = (
         f"{_AGENTS}/translation.py",
         'elif others is not None and "arguments" not in event.can:',
         "elif False:",
-        _READABLE,
+        f"{_SAID}::test_who_cannot_change_or_ask_does_not_run_the_call_as_it_was",
     ),
     (
         "Codex is told to ask",

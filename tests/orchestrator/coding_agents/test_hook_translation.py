@@ -165,6 +165,22 @@ def test_whatever_is_ruled_the_client_can_read_the_answer(client, can, ruling):
     assert b'"ask"' not in answer or "ask" in can
 
 
+@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), "half \ud83d"], ids=["nan", "inf", "half"])
+def test_arguments_that_are_no_json_between_programs_are_a_denial(client, value):
+    event = HookEvent(client, "x", "before", "Bash", {"a": 1}, "s", can=frozenset({"arguments", "ask"}))
+    for outcome in ("modify", "ask"):
+        answer = write_answer(client, event, HookDecision(outcome, "Bash", {"a": value}, "why"))
+        assert b'"deny"' in answer
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_who_cannot_change_or_ask_does_not_run_the_call_as_it_was(client):
+    event = HookEvent(client, "x", "before", "Bash", {"a": 1}, "s")
+    for outcome in ("modify", "ask"):
+        assert b'"deny"' in write_answer(client, event, HookDecision(outcome, "Bash", {"a": 2}, "why"))
+
+
 def test_the_process_and_the_room_know_the_same_clients():
     assert list(CLIENTS) == list(toolgate_hook.BEFORE) == list(entries.CLIENTS) == list(TITLES)
     assert {client: files.title for client, files in entries.CLIENTS.items()} == TITLES
