@@ -7,6 +7,7 @@ _SAID = "../orchestrator/coding_agents/test_hook_translation.py"
 _KEPT = "../orchestrator/coding_agents/test_hook_settings.py"
 _READABLE = f"{_SAID}::test_whatever_is_ruled_the_client_can_read_the_answer"
 _FORMS = f"{_SAID}::test_each_ruling_is_answered_in_the_clients_form"
+_PLAIN = f"{_SAID}::test_arguments_that_are_no_json_between_programs_are_a_denial"
 _EDITED = f"{_KEPT}::test_whatever_its_owner_changed_in_between_only_our_entries_go"
 
 _CHANGES = (
