@@ -1,9 +1,9 @@
 """Codex CLI: `PreToolUse` and `PostToolUse`, much as Claude Code has them, with other bounds. Pure.
 
 After its documentation and `codex-rs/hooks` (autumn 2026). It takes for invalid, and lets the call run:
-`ask`; a bare `allow`; `updatedInput` with anything but `allow`; a denial without a reason; words on suppressed
-output. A tool that failed has no event. It cannot be asked about a question to a person: `approval` holds such
-a call.
+`ask`; a bare `allow`; `updatedInput` with anything but `allow`; a denial without a reason.
+A tool that failed has no event. It cannot be asked about a question to a person: `approval` holds such a
+call.
 """
 
 from collections.abc import Mapping
