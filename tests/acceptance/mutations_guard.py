@@ -49,7 +49,7 @@ MUTANTS = (
         "guard",
         "a program that ends forgets what it reported",
         f"{_GUARD}/life.py",
-        "self._end = weakref.finalize(self, home.close)",
+        "self._end = weakref.finalize(self, home.close, CLOSE_S)",
         "self._end = None",
         "test_guard_programs.py::test_programs_of_every_kind_have_each_call_ruled_reported_and_settled_to_the_unit",
     ),

@@ -148,6 +148,7 @@ async def test_a_name_that_only_requests_to_an_llm_have_is_no_tools(guard_on):
 
 async def test_a_request_to_an_llm_is_a_call_whose_end_is_its_usage(guard_on, told):
     guard = guard_on("thinker")
+    await guard.run(Call("bash", {}, TOOLS), execute, denied=refuse)  # by now it knows who is there
     ruling = await guard.rule_request("openai", "large", input_tokens=10, models={"openai": "large"})
     assert ruling.allowed
     assert ruling.arguments["provider"] == "openai"

@@ -191,7 +191,7 @@ class Home:
         if gate is not None:
             await gate.aclose()
 
-    def close(self, timeout: float = CLOSE_S) -> None:
+    def close(self, timeout: float) -> None:
         """End it, from another thread; bounded by `timeout` seconds for writing, and as long for its
         thread."""
         if self.is_lost:

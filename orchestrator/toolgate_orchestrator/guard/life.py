@@ -19,6 +19,8 @@ from toolgate_orchestrator.guard.reports import Cost, Reports
 if TYPE_CHECKING:
     from toolgate_orchestrator.gate.config import ToolgateConfig
 
+PATIENT_S: Final = 5.0
+"""Seconds that whoever closes a guard waits for what is to be written, and for its thread."""
 ITS_OWN_LOOP: Final = "this guard rules in this event loop: await guard.aclose()"
 
 
@@ -60,14 +62,14 @@ class GuardLife:
             await home.aclose()
         else:
             await exchange(home, lambda _: home.aclose(), None, _drop, ())
-            home.close()
+            home.close(CLOSE_S)
 
     def close(self) -> None:
-        """As `aclose`, for code that is not async; in about two seconds at most."""
+        """As `aclose`, for code that is not async; in ten seconds at most, where the bus does not answer."""
         if self._home is not None and self._home.is_here:
             raise ToolgateError(ITS_OWN_LOOP)
         if (home := self._leave()) is not None:
-            home.close()
+            home.close(PATIENT_S)
 
     async def __aenter__(self) -> Self:
         with contextlib.suppress(RuntimeError):  # under trio it keeps to its thread
@@ -101,7 +103,7 @@ class GuardLife:
                     reports.home.leave_behind()
                 home = Home.lend(self.config) if lend else Home.open_thread(self.config)
                 self._reports = reports = Reports(home, Presences(), self._cost_of)
-                self._end = weakref.finalize(self, home.close)  # at the end of the program, too
+                self._end = weakref.finalize(self, home.close, CLOSE_S)  # at the end of the program, too
             return reports
 
     def _leave(self) -> Home | None:
