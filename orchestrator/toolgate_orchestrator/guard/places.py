@@ -64,7 +64,8 @@ class Places:
                 return self._top(session, agent, labels)
             if session == runs.session and agent == runs.agent:
                 return replace(runs, labels={**runs.labels, **labels}) if labels else runs
-            return below(runs, session, agent, labels)
+            inner = turn_place() or runs  # a turn that began within the tool
+            return below(runs if session == inner.session else inner, session, agent, labels)
         if isinstance(parent, At):
             return below(parent, session, agent, labels)
         with self._lock:
