@@ -210,7 +210,7 @@ async def test_who_gives_up_withdraws_the_question_and_holds_nothing(guard_on, t
         await asking
     await wait_until(lambda: not gate._client.table.open)
     await guard.flush()
-    (decision,) = await told("impatient")
+    (decision,) = await told("impatient", "decision")
     assert decision["outcome"] == "cancelled"
 
 

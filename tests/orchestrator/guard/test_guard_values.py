@@ -6,7 +6,7 @@ from decimal import Decimal
 import pytest
 from toolgate_bus.errors import ConfigError
 from toolgate_orchestrator import At, Guard
-from toolgate_orchestrator.guard.context import enter_tool
+from toolgate_orchestrator.guard.context import enter_tool, enter_turn
 from toolgate_orchestrator.guard.digest import digest_of
 from toolgate_orchestrator.guard.notice import check_notice, notice_of
 from toolgate_orchestrator.guard.reports import CostError, micro_units
@@ -31,6 +31,18 @@ def test_within_a_tool_a_place_is_below_whom_it_runs_for_however_deep():
     assert (below.root, below.parent, below.lineage) == ("s", "s-1", ("boss", "helper", "scout"))
     assert below.above == ("s", "s-1")
     assert below.labels == {"case": "7", "own": "x"}
+
+
+def test_a_turn_that_began_within_a_tool_is_the_place_of_who_asks_there():
+    guard = Guard(agent="boss")
+    with enter_tool(guard.at("s")):
+        helper = guard.at("s-1", "helper")
+        with enter_turn(helper, None):
+            assert guard.at("s-1", "helper") == helper
+            assert guard.at("s-2", "scout").lineage == ("boss", "helper", "scout")
+            guard.hand_over(helper, "closer")
+            assert guard.at("s-1", "closer").lineage == ("boss", "helper", "closer")
+        assert guard.at("s-3", "other").lineage == ("boss", "other")
 
 
 def test_a_sub_agent_that_is_given_its_parents_session_id_is_told_apart_from_it():
