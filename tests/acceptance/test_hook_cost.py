@@ -67,20 +67,18 @@ def test_over_http_a_ruling_takes_little_more_than_by_the_plain_interface(crew, 
     link = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
     headers = {"Content-Type": "application/json", "Authorization": f"Bearer {token.read_text().strip()}"}
 
-    def median_ms(path, body):
-        took = []
-        for number in range(300):
-            started = time.perf_counter()
-            link.request("POST", path, body, headers)
-            answer = link.getresponse()
-            said = answer.read()
-            assert answer.status == 200, said
-            if number >= 20:
-                took.append((time.perf_counter() - started) * 1000)
-        return statistics.median(took)
+    def ask_ms(path, body):
+        started = time.perf_counter()
+        link.request("POST", path, body, headers)
+        answer = link.getresponse()
+        said = answer.read()
+        assert answer.status == 200, said
+        return (time.perf_counter() - started) * 1000
 
-    decide = median_ms("/v1/decide", json.dumps({"tool": "bash", "arguments": {"command": "ls"}}))
-    hook = median_ms("/hooks/claude?timeout=60", json.dumps(event_of("claude", {"command": "ls"})))
+    plain = json.dumps({"tool": "bash", "arguments": {"command": "ls"}})
+    event = json.dumps(event_of("claude", {"command": "ls"}))
+    told = [(ask_ms("/v1/decide", plain), ask_ms("/hooks/claude?timeout=60", event)) for _ in range(300)]
+    decide, hook = (statistics.median(column) for column in zip(*told[20:], strict=True))
     link.close()
     figures = f"/v1/decide {decide:.2f} ms, /hooks/claude {hook:.2f} ms; load {os.getloadavg()[0]:.1f}"
     print(f"\nover HTTP, median of 280: {figures}")
