@@ -99,7 +99,7 @@ class Catalog:
         """Whether a tool says something else of itself than when it was first seen."""
         return tool.own in self._changed.get(tool.server, ())
 
-    def offers(self, call: str) -> dict[str, Mapping[str, Any] | None]:
+    def offers(self, call: str) -> dict[str, Mapping[str, Any]]:
         """The tools that may run in the place of one, with the schemas of their arguments, and it itself.
 
         Left out are those that have changed, about which no rule would be told, and those whose structured
@@ -107,7 +107,7 @@ class Catalog:
         """
         promised = self._tools[call].output if call in self._tools else None
         return {
-            name: tool.schema
+            name: tool.schema or {}
             for name, tool in self._tools.items()
             if name == call
             or not (self.has_changed(tool) or (promised is not None and tool.output != promised))
