@@ -30,7 +30,7 @@ pytestmark = [pytest.mark.acceptance, pytest.mark.system, pytest.mark.timeout(18
 CHANGED = """
 default: allow
 rules:
-  - {name: changed-tools, tools: "*", labels: {mcp_tool_changed: "true"}, action: deny, reason: it is another tool now}
+  - {name: changed-tools, tools: "*", labels: {mcp_tool_changed: "true"}, action: deny, reason: it is new}
 """
 BUDGET = """
 tools: {priced: {cost: 0.30}}
@@ -58,7 +58,7 @@ async def test_a_tool_that_says_something_else_is_told_to_schedulers_until_it_is
         await connected.call_tool("change", {})
         await wait_until(lambda: any("list_changed" in str(one) for one in heard.messages))
         result = await connected.call_tool("search", {"query": "x"})
-        assert words_of(result) == ["The tool call was denied: it is another tool now"]
+        assert words_of(result) == ["The tool call was denied: it is new"]
         assert not (await connected.call_tool("fast_search", {"query": "x"})).is_error
     assert "a tool says something else of itself" in (tmp_path / "err").read_text()
     assert oct((tmp_path / "pins.json").stat().st_mode & 0o777) == "0o600"

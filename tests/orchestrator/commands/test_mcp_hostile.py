@@ -14,7 +14,7 @@ from toolgate_orchestrator.commands.mcp.catalog import MAX_TOOLS
 from toolgate_orchestrator.commands.mcp.config import McpConfig
 from toolgate_orchestrator.commands.mcp.pins import Pins
 from toolgate_orchestrator.commands.mcp.questions import Questions
-from toolgate_orchestrator.commands.mcp.session import Session
+from toolgate_orchestrator.commands.mcp.session import ProxySession
 from toolgate_orchestrator.guard.guard import Guard
 
 HOSTILE = str(Path(__file__).with_name("hostile_mcp.py"))
@@ -42,7 +42,7 @@ async def opened(tmp_path, server_url, namespace, *kinds, **settings):
     told = {"servers": servers, "toolgate": gate, "max_message_mb": 4, **settings}
     config = McpConfig.model_validate(told)
     async with Guard(config.toolgate) as guard:
-        session = Session(config, guard, Pins(tmp_path / "pins.json"), Questions(), "s1")
+        session = ProxySession(config, guard, Pins(tmp_path / "pins.json"), Questions(), "s1")
         session.front = Front()
         living = asyncio.create_task(session.live())
         try:

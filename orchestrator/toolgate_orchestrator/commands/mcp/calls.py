@@ -36,7 +36,7 @@ from toolgate_orchestrator.commands.mcp.messages import (
     version_of,
     with_meta,
 )
-from toolgate_orchestrator.commands.mcp.questions import OpenCall, Question, Questions, digest_of_call
+from toolgate_orchestrator.commands.mcp.questions import OpenCall, Questions, UserQuestion, digest_of_call
 from toolgate_orchestrator.guard.call import Call
 from toolgate_orchestrator.guard.guard import Guard
 from toolgate_orchestrator.guard.ruling import Ruling
@@ -149,7 +149,7 @@ class _OneCall:
 
     async def _next(self, opened: OpenCall) -> Ruling | Message:
         found = await opened.next()
-        if not isinstance(found, Question):
+        if not isinstance(found, UserQuestion):
             return found
         return answers.input_required(self._calls._questions.keep(opened), found.ask, found.call)
 
@@ -215,7 +215,7 @@ class _OneCall:
         if server is None:
             ruling.release()
             return self.refuse("The tool call failed: its MCP server has ended")
-        params = self._params if self._is_own(ruling) else self._changed(ruling)
+        params = self._params if self._is_own(ruling) else self._change_params(ruling)
         params = params if tool is None or params.get("name") == tool.own else {**params, "name": tool.own}
         schema = None if tool is None else tool.schema
         try:
@@ -230,7 +230,7 @@ class _OneCall:
         it."""
         return not ruling.replaced and answers.read_state(self._params) is None
 
-    def _changed(self, ruling: Ruling) -> Message:
+    def _change_params(self, ruling: Ruling) -> Message:
         left_out = ("requestState", "inputResponses") if answers.read_state(self._params) is not None else ()
         kept = {key: value for key, value in self._params.items() if key not in left_out}
         return {**kept, "name": ruling.tool, "arguments": ruling.arguments}

@@ -13,7 +13,7 @@ MAX_CONNECTIONS: Final = 1_000
 _AWAY: Final = '{"jsonrpc":"2.0","id":null,"error":{"code":-32000,"message":"%s"}}'
 
 
-class _Bounded(httpx2.AsyncByteStream):
+class _BoundedBody(httpx2.AsyncByteStream):
     """A body of which no more than so many bytes are read."""
 
     def __init__(self, stream: Any, most: int) -> None:
@@ -48,7 +48,7 @@ class _Transport(httpx2.AsyncHTTPTransport):
             words = f"the MCP server cannot be reached: {type(error).__name__}"
             return httpx2.Response(502, headers={"content-type": "application/json"}, content=_AWAY % words)
         if response.headers.get("content-type", "").lower().startswith("application/json"):
-            response.stream = _Bounded(response.stream, self._most)
+            response.stream = _BoundedBody(response.stream, self._most)
         return response
 
 

@@ -15,7 +15,7 @@ import uvicorn
 
 from toolgate_orchestrator.commands.mcp import sdk
 from toolgate_orchestrator.commands.mcp.http_access import guard_access
-from toolgate_orchestrator.commands.mcp.session import Session
+from toolgate_orchestrator.commands.mcp.session import ProxySession
 
 MAX_SESSIONS: Final = 1_000
 MAX_CONNECTIONS: Final = 4_096
@@ -27,10 +27,10 @@ _STATE: Final = "toolgate"
 class Sessions:
     """The sessions of all clients of a proxy."""
 
-    def __init__(self, make: Callable[[str, bool], Session]) -> None:
+    def __init__(self, make: Callable[[str, bool], ProxySession]) -> None:
         """`make` makes one of a name; shared or not."""
         self._make = make
-        self._shared: Session | None = None
+        self._shared: ProxySession | None = None
         self._living: set[asyncio.Task[None]] = set()
 
     async def handle(self, ctx: Any) -> dict[str, Any]:
@@ -42,12 +42,12 @@ class Sessions:
         await session.on_notify(exchange, ctx.method, ctx.params)
         return {}
 
-    def _find(self, connection: Any) -> Session:
+    def _find(self, connection: Any) -> ProxySession:
         if connection.session_id is None:
             if self._shared is None or self._shared.closed.is_set():
                 self._shared = self._open("shared", shared=True)
             return self._shared
-        found: Session | None = connection.state.get(_STATE)
+        found: ProxySession | None = connection.state.get(_STATE)
         if found is None:
             found = self._open(connection.session_id, shared=False)
             found.front = connection.outbound
@@ -55,7 +55,7 @@ class Sessions:
             connection.exit_stack.callback(found.close)
         return found
 
-    def _open(self, name: str, *, shared: bool) -> Session:
+    def _open(self, name: str, *, shared: bool) -> ProxySession:
         session = self._make(name, shared)
         task = asyncio.create_task(session.live(), name=f"mcp-session-{name[:8]}")
         self._living.add(task)

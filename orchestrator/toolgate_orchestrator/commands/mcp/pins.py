@@ -103,7 +103,7 @@ class Pins:
         try:
             told = json.loads(raw) if raw else {"version": _VERSION, "servers": {}}
             if told["version"] == _VERSION:
-                return _checked(told["servers"])
+                return _check_seen(told["servers"])
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
             pass
         raise ConfigError(
@@ -120,7 +120,7 @@ class Pins:
             written += os.write(file, raw[written:])
 
 
-def _checked(servers: Any) -> Seen:
+def _check_seen(servers: Any) -> Seen:
     """What was read, if it is what was written; raises ValueError."""
     for tools in servers.values():
         if not all(isinstance(one, str) for pair in tools.items() for one in pair):

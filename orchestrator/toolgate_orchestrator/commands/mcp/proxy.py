@@ -20,7 +20,7 @@ from toolgate_orchestrator.commands.mcp import sdk
 from toolgate_orchestrator.commands.mcp.config import McpConfig
 from toolgate_orchestrator.commands.mcp.pins import Pins
 from toolgate_orchestrator.commands.mcp.questions import Questions
-from toolgate_orchestrator.commands.mcp.session import LAST_WORDS_S, Session
+from toolgate_orchestrator.commands.mcp.session import LAST_WORDS_S, ProxySession
 from toolgate_orchestrator.guard.guard import Guard
 
 _TALKATIVE: Final = ("mcp", "httpx2", "httpcore2")
@@ -45,7 +45,7 @@ async def serve_stdio(config: McpConfig, pins: Pins) -> None:
     from toolgate_orchestrator.commands.mcp.stdio_front import open_stdio
 
     async with _open(config) as (guard, questions):
-        session = Session(config, guard, pins, questions, f"mcp-{secrets.token_hex(8)}")
+        session = ProxySession(config, guard, pins, questions, f"mcp-{secrets.token_hex(8)}")
         async with open_stdio(config.max_message) as streams:
             dispatcher = sdk.make_dispatcher(streams)
             session.front = dispatcher
@@ -104,7 +104,7 @@ async def serve_http(
 
         async with _open(config) as (guard, questions):
             sessions = Sessions(
-                lambda name, shared: Session(
+                lambda name, shared: ProxySession(
                     config, guard, pins, questions, f"mcp-{name[:64]}", shared=shared
                 )
             )

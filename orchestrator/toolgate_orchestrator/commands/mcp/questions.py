@@ -23,7 +23,7 @@ MAX_OPEN: Final = 1_000
 asked."""
 
 
-class Question(NamedTuple):
+class UserQuestion(NamedTuple):
     """What a client's user is to be asked."""
 
     ask: AskUser
@@ -41,13 +41,13 @@ class OpenCall:
 
     def __init__(self, digest: str, rule: Callable[["OpenCall"], Awaitable[Ruling]]) -> None:
         self.digest = digest
-        self._questions: asyncio.Queue[Question] = asyncio.Queue()
+        self._questions: asyncio.Queue[UserQuestion] = asyncio.Queue()
         self._answers: asyncio.Queue[Answer] = asyncio.Queue()
         self._task = asyncio.ensure_future(rule(self))
 
     async def ask(self, ask: AskUser, call: ToolQuestion) -> Answer:
         """Asked by the gate: hands the question out, and waits for the answer."""
-        self._questions.put_nowait(Question(ask, call))
+        self._questions.put_nowait(UserQuestion(ask, call))
         try:
             return await asyncio.wait_for(self._answers.get(), ask.timeout_s)
         except TimeoutError:
@@ -57,7 +57,7 @@ class OpenCall:
         """Say what the user said."""
         self._answers.put_nowait(answer)
 
-    async def next(self) -> Ruling | Question:
+    async def next(self) -> Ruling | UserQuestion:
         """The ruling, or the next question; who is cancelled meanwhile withdraws the call."""
         asked = asyncio.ensure_future(self._questions.get())
         try:

@@ -48,7 +48,7 @@ _WITHOUT_MODES: Final = ("2024-11-05", "2025-03-26", "2025-06-18")
 _log = get_logger("toolgate.mcp")
 
 
-class Session:
+class ProxySession:
     """A client, and the servers that are connected for it."""
 
     def __init__(
@@ -100,7 +100,7 @@ class Session:
                 try:
                     await asyncio.wait([closing, gone], return_when=asyncio.FIRST_COMPLETED)
                     if not closing.done():
-                        self.problem = await connected[0].gone()
+                        self.problem = await connected[0].end_error()
                         await self.drain(LAST_WORDS_S)
                 finally:
                     gone.cancel()

@@ -93,7 +93,7 @@ class Upstream:
             ) from None
         except sdk.MCPError as error:
             if error.code == sdk.CONNECTION_CLOSED and error.message == _CLOSED:
-                raise await self.gone() from None
+                raise await self.end_error() from None
             if error.code == sdk.REQUEST_TIMEOUT:
                 seconds = opts.get("timeout")
                 raise sdk.MCPError(
@@ -106,7 +106,7 @@ class Upstream:
         self._learn(method, result)
         return result
 
-    async def gone(self) -> sdk.MCPError:
+    async def end_error(self) -> sdk.MCPError:
         """The error of who asks a server that is not there."""
         return sdk.MCPError(
             sdk.CONNECTION_CLOSED, f"the MCP server {self.name} has ended: {await self._how()}"
@@ -197,7 +197,7 @@ async def connect(
     """A server, connected for as long as the block runs; raises ConfigError where it cannot be started."""
     server = config.servers[name]
     async with contextlib.AsyncExitStack() as stack:
-        how: Callable[[], Awaitable[str]] = _closed
+        how: Callable[[], Awaitable[str]] = _say_closed
         if server.command is not None:
             child = await stack.enter_async_context(start_child(name, server.command, server.env, server.cwd))
             streams = await stack.enter_async_context(open_lines(child.peer, config.max_message))
@@ -229,5 +229,5 @@ async def _serve(dispatcher: Any, upstream: Upstream) -> None:
         upstream.closed.set()
 
 
-async def _closed() -> str:
+async def _say_closed() -> str:
     return "the connection was closed"
