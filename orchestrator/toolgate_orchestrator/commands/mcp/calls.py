@@ -36,7 +36,12 @@ from toolgate_orchestrator.commands.mcp.messages import (
     version_of,
     with_meta,
 )
-from toolgate_orchestrator.commands.mcp.questions import OpenCall, Questions, UserQuestion, digest_of_call
+from toolgate_orchestrator.commands.mcp.questions import (
+    CallInQuestion,
+    Questions,
+    UserQuestion,
+    digest_of_call,
+)
 from toolgate_orchestrator.guard.call import Call
 from toolgate_orchestrator.guard.guard import Guard
 from toolgate_orchestrator.guard.ruling import Ruling
@@ -127,7 +132,7 @@ class _OneCall:
                 return await self._rule(call, self._elicit if self._calls.elicits else None)
             if not can_elicit(meta_of(self._params).get(CAPABILITIES)) or self._calls._questions.is_full:
                 return await self._rule(call, None)
-            return await self._next(OpenCall(self._digest, lambda opened: self._rule(call, opened.ask)))
+            return await self._next(CallInQuestion(self._digest, lambda opened: self._rule(call, opened.ask)))
 
     async def _rule(
         self, call: Call, ask: Callable[[AskUser, ToolQuestion], Awaitable[Answer]] | None
@@ -147,7 +152,7 @@ class _OneCall:
             text_of(self._params, GROUP),
         )
 
-    async def _next(self, opened: OpenCall) -> Ruling | Message:
+    async def _next(self, opened: CallInQuestion) -> Ruling | Message:
         found = await opened.next()
         if not isinstance(found, UserQuestion):
             return found

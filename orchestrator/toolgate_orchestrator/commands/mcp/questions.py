@@ -36,10 +36,10 @@ def digest_of_call(session: str, tool: str, arguments: Mapping[str, Any]) -> str
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-class OpenCall:
+class CallInQuestion:
     """One call that is ruled on beside the requests about it."""
 
-    def __init__(self, digest: str, rule: Callable[["OpenCall"], Awaitable[Ruling]]) -> None:
+    def __init__(self, digest: str, rule: Callable[["CallInQuestion"], Awaitable[Ruling]]) -> None:
         self.digest = digest
         self._questions: asyncio.Queue[UserQuestion] = asyncio.Queue()
         self._answers: asyncio.Queue[Answer] = asyncio.Queue()
@@ -88,7 +88,7 @@ class Questions:
     """All calls of a proxy that wait."""
 
     def __init__(self) -> None:
-        self._open: dict[str, OpenCall] = {}
+        self._open: dict[str, CallInQuestion] = {}
         self._rounds: OrderedDict[str, Ruling] = OrderedDict()
 
     @property
@@ -96,7 +96,7 @@ class Questions:
         """Whether no more can wait."""
         return len(self._open) >= MAX_OPEN
 
-    def keep(self, call: OpenCall) -> str:
+    def keep(self, call: CallInQuestion) -> str:
         """Let a call wait for its answer; gives the token. One that is not answered in time is dropped."""
         token = secrets.token_urlsafe(24)
         self._open[token] = call
@@ -107,7 +107,7 @@ class Questions:
         if (call := self._open.pop(token, None)) is not None:
             call.withdraw()
 
-    def take(self, token: str, digest: str) -> OpenCall | None:
+    def take(self, token: str, digest: str) -> CallInQuestion | None:
         """The call that a token names, once; None where it is another call, or none that waits."""
         call = self._open.get(token)
         if call is None or call.digest != digest:
