@@ -90,6 +90,7 @@ def heards(answers: st.SearchStrategy[Any] = small_finals) -> st.SearchStrategy[
         seconds=st.just(0.0),
         capped=st.just(False),
         digest=st.just(b""),
+        said=st.none(),
     ).flatmap(_perhaps_invalid)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from simulated_processes import KEYS, Process
 from simulated_server import VANISH_S, SimulatedLink, SimulatedServer, Wire
 from toolgate_bus.transport.attendance import Attendance
+from toolgate_bus.transport.memory import MemoryStore
 from toolgate_bus.transport.ports import Member
 from toolgate_bus.transport.redis.publisher import Outbox
 from virtual_time import VirtualLoop
@@ -29,6 +30,7 @@ class SimulatedOrchestratorBus:
         self._sent: dict[str, int] = {}
         self._streams: dict[str, Wire] = {}
         self.ask, self.fact, self.hurry_facts = self._ask, self.outbox.fact, self.outbox.hurry_facts
+        self.store = MemoryStore()  # nobody puts a question off in these worlds
         self.on_ask: Callable[..., None] = lambda *_: None
         self.on_refused: Callable[[str, Sequence[bytes]], None] = lambda *_: None
 

@@ -190,7 +190,7 @@ def rule_time(loop: VirtualLoop, seed: int) -> Iterator[None]:
         use(secrets, "token_hex", lambda count=32: chance.randbytes(count).hex())
         defaults = {**(SettlementWorker.__init__.__kwdefaults__ or {}), "clock": loop.time}
         use(SettlementWorker.__init__, "__kwdefaults__", defaults)
-        use(reader, "_facts", _read_once(reader._facts))
+        use(reader, "read_entry", _read_once(reader.read_entry))
         try:
             yield
         finally:
