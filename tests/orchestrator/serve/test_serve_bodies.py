@@ -20,7 +20,7 @@ from toolgate_orchestrator.commands.serve.requests import (
     check_depth,
 )
 from toolgate_orchestrator.commands.serve.routes import PAGES, ROUTES, read_body
-from toolgate_orchestrator.commands.serve.rulings import denial_body, pending_body, ruling_body
+from toolgate_orchestrator.commands.serve.rulings import body_of_question, body_of_ruling, denial_body
 
 pytestmark = pytest.mark.pure
 
@@ -111,13 +111,13 @@ def decision(**fields):
 @pytest.mark.parametrize(
     "body",
     [
-        ruling_body(decision()),
-        ruling_body(decision(outcome="modify", why="modified", tool_name="other", scheduler="router")),
-        ruling_body(decision(outcome="deny", why="denied", reason="no", scheduler="policy")),
-        ruling_body(decision(outcome="deny", why="silent")),
-        ruling_body(decision(outcome="ask", why="pending", token="t", prompt=AskUser(prompt="May it?"))),
+        body_of_ruling(decision()),
+        body_of_ruling(decision(outcome="modify", why="modified", tool_name="other", scheduler="router")),
+        body_of_ruling(decision(outcome="deny", why="denied", reason="no", scheduler="policy")),
+        body_of_ruling(decision(outcome="deny", why="silent")),
+        body_of_ruling(decision(outcome="ask", why="pending", token="t", prompt=AskUser(prompt="May it?"))),
         denial_body("run", {}, "expired", "late"),
-        pending_body("run", {}, "token", "held by approval"),
+        body_of_question("run", {}, "token", "held by approval"),
     ],
     ids=lambda body: body["outcome"],
 )

@@ -2,7 +2,7 @@
 
 import pytest
 from toolgate_bus.protocol.events import Decision
-from toolgate_orchestrator.commands.serve.facts import report_fact, selected_fact, usage_fact
+from toolgate_orchestrator.commands.serve.facts import fact_of_selection, report_fact, usage_fact
 from toolgate_orchestrator.commands.serve.open_calls import OpenCall, OpenCalls, OtherReport, UnknownCall
 from toolgate_orchestrator.commands.serve.requests import ReportRequest, UsageRequest
 
@@ -73,11 +73,11 @@ def test_a_request_to_an_llm_is_told_as_what_it_used():
 
 def test_a_replacement_is_told_with_what_was_asked_for():
     made = Decision(ID, "modify", "modified", "pay", {}, "buy", {})
-    event, fact = selected_fact(made, CALL)
+    event, fact = fact_of_selection(made, CALL)
     assert (event, fact["source"], fact["original_tool"], fact["tool"]) == (
         "tool:selected",
         "scheduler",
         "buy",
         "pay",
     )
-    assert selected_fact(made._replace(outcome="continue"), CALL)[1]["original_tool"] is None
+    assert fact_of_selection(made._replace(outcome="continue"), CALL)[1]["original_tool"] is None

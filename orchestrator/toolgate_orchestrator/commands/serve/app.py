@@ -19,13 +19,13 @@ from toolgate_bus.telemetry.logging import where
 from toolgate_orchestrator.coding_agents.translation import CLIENTS
 from toolgate_orchestrator.commands.serve.access import AccessTokens
 from toolgate_orchestrator.commands.serve.hook_desk import MAX_EVENT, HookDesk, timeout_of
-from toolgate_orchestrator.commands.serve.patience import Abandoned
+from toolgate_orchestrator.commands.serve.patience import Abandonment
 from toolgate_orchestrator.commands.serve.problems import (
     PLAIN_TYPE,
     PROBLEM_TYPE,
     Problem,
-    overloaded,
-    unauthorized,
+    refuse_overload,
+    refuse_stranger,
 )
 from toolgate_orchestrator.commands.serve.routes import OPEN_PAGES, PAGES, ROUTES, SidecarRoute
 from toolgate_orchestrator.commands.serve.rulings import ENDING
@@ -113,7 +113,7 @@ class SidecarApp:
         self.last_request = asyncio.get_running_loop().time()
         try:
             if self.requests > self._max_requests:
-                raise overloaded(f"{self._max_requests} requests are being answered already")
+                raise refuse_overload(f"{self._max_requests} requests are being answered already")
             if self._hooks is not None and path in HOOKS:
                 told = bytes(scope.get("query_string", b""))
                 body = await self._answer_hook(self._hooks, path, method, headers, told, receive)
@@ -123,7 +123,7 @@ class SidecarApp:
         except Problem as problem:
             status, kind, body = _tell(problem, route)
             extra += [(name.encode(), value.encode()) for name, value in problem.headers.items()]
-        except Abandoned:  # nobody is there to be told
+        except Abandonment:  # nobody is there to be told
             return
         except Exception as error:  # noqa: BLE001 - a fault of ours; nobody may run a call for it
             _log.error("a request could not be answered", path=path[:64], error=where(error))
@@ -167,9 +167,9 @@ class SidecarApp:
         if method != "POST":
             raise Problem(405, f"{path} takes POST alone", {"allow": "POST"})
         if not self._tokens.admits(headers.get(b"authorization")):
-            raise unauthorized()
+            raise refuse_stranger()
         if self._service.is_ending:
-            raise overloaded(ENDING, 5)
+            raise refuse_overload(ENDING, 5)
         body = await _read_body(headers, receive, MAX_EVENT)
         seconds = timeout_of(headers.get(b"toolgate-timeout"), query)
         agent = headers.get(b"toolgate-agent", b"").decode("ascii", "replace")
@@ -194,11 +194,11 @@ class SidecarApp:
         if method not in allowed:
             raise Problem(405, f"{path} takes {allowed[0]} alone", {"allow": ", ".join(allowed)})
         if path not in OPEN_PAGES and not self._tokens.admits(headers.get(b"authorization")):
-            raise unauthorized()
+            raise refuse_stranger()
         if route is None:
             return self._pages[path](headers.get(b"accept", b""))
         if self._service.is_ending:
-            raise overloaded(ENDING, 5)
+            raise refuse_overload(ENDING, 5)
         _check_type(headers.get(b"content-type", b""), route)
         try:
             value = from_json(await _read_body(headers, receive), allow_inf_nan=False)
@@ -243,7 +243,7 @@ async def _read_body(headers: Mapping[bytes, bytes], receive: Receive, limit: in
                 message = await receive()
                 body += message.get("body", b"")
             if message["type"] == "http.disconnect":
-                raise Abandoned("gone")
+                raise Abandonment("gone")
     except TimeoutError:
         raise Problem(408, f"the body did not come within {BODY_S:g} s: send it in one piece") from None
     if len(body) > limit:

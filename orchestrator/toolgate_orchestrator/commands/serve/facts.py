@@ -26,7 +26,7 @@ Fact = tuple[str, dict[str, Any]]
 """Event and data, as `Gate.note` takes them."""
 
 
-def selected_fact(decision: Decision, call: OpenCall) -> Fact:
+def fact_of_selection(decision: Decision, call: OpenCall) -> Fact:
     """A call was let through, perhaps another than the LLM's."""
     is_replaced = decision.outcome == "modify"
     return "tool:selected", {

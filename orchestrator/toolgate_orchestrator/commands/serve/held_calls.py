@@ -11,7 +11,7 @@ from typing import Final
 
 from toolgate_bus.protocol.events import Decision
 
-from toolgate_orchestrator.commands.serve.problems import Problem, overloaded
+from toolgate_orchestrator.commands.serve.problems import Problem, refuse_overload
 from toolgate_orchestrator.commands.serve.requests import DecideRequest
 
 MAX_PENDING: Final = 10_000
@@ -45,7 +45,7 @@ class PendingCalls:
         """Keep a call; gives its token. Raises Problem where there are too many."""
         if len(self._calls) >= MAX_PENDING:
             call.task.cancel()
-            raise overloaded(f"{MAX_PENDING} calls are held already", 5)
+            raise refuse_overload(f"{MAX_PENDING} calls are held already", 5)
         token = token or secrets.token_urlsafe(24)
         call.until = self._clock() + PENDING_S
         self._calls[token] = call

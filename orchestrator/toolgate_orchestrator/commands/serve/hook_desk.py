@@ -24,7 +24,7 @@ from toolgate_bus.telemetry.logging import where
 
 from toolgate_orchestrator.coding_agents.event import HookDecision, HookEvent, MalformedEvent
 from toolgate_orchestrator.coding_agents.translation import read_event, write_answer, write_fault
-from toolgate_orchestrator.commands.serve.patience import Abandoned, Gone
+from toolgate_orchestrator.commands.serve.patience import Abandonment, Gone
 from toolgate_orchestrator.commands.serve.problems import Problem
 from toolgate_orchestrator.commands.serve.requests import (
     DecideRequest,
@@ -83,7 +83,7 @@ class HookDesk:
         self._stopped: dict[str, float] = {}
 
     async def answer(self, client: str, body: bytes, timeout_s: float, gone: Gone, agent: str = "") -> bytes:
-        """What the client is to read. Raises ConfigError for an unknown one, Abandoned where it left."""
+        """What the client is to read. Raises ConfigError for an unknown one, Abandonment where it left."""
         event: HookEvent | None = None
         try:
             event = read_event(client, body)
@@ -92,7 +92,7 @@ class HookDesk:
             if event.kind == "after":
                 await self._report(event)
             return b""
-        except Abandoned:
+        except Abandonment:
             raise
         except MalformedEvent as error:
             return write_fault(client, None, str(error), denies=self._denies)

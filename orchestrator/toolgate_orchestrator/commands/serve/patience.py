@@ -13,7 +13,7 @@ Gone = Callable[[], Awaitable[None]]
 """Returns once the caller has gone."""
 
 
-class Abandoned(Exception):  # noqa: N818 - control flow of this package
+class Abandonment(Exception):  # noqa: N818 - control flow of this package
     """The work was ended: `late`, `gone`, `stopped` or `ending`."""
 
     def __init__(self, why: str) -> None:
@@ -37,7 +37,7 @@ class Patience:
             self._task.cancel()
 
     async def wait_for(self, work: Awaitable[Result]) -> Result:
-        """What the work comes to; raises Abandoned where it was ended. A cancelled caller cancels it."""
+        """What the work comes to; raises Abandonment where it was ended. A cancelled caller cancels it."""
         loop = asyncio.get_running_loop()
         self._task = task = asyncio.current_task()
         look = loop.call_later(min(LOOK_S, self._seconds), self._look)
@@ -46,7 +46,7 @@ class Patience:
         except asyncio.CancelledError:
             if not self._why or task is None or task.uncancel() > 0:
                 raise
-            raise Abandoned(self._why) from None
+            raise Abandonment(self._why) from None
         finally:
             self._task = None
             look.cancel()

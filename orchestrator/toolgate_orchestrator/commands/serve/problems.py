@@ -33,12 +33,12 @@ class Problem(Exception):  # noqa: N818 - it is what RFC 9457 calls it
         return self.detail.encode("utf-8", "replace")
 
 
-def overloaded(words: str, seconds: int = 1) -> Problem:
+def refuse_overload(words: str, seconds: int = 1) -> Problem:
     """There is too much to do at the moment."""
     return Problem(503, f"{words}: try again in {seconds} s", {"retry-after": str(seconds)})
 
 
-def unauthorized() -> Problem:
+def refuse_stranger() -> Problem:
     """The token is wrong, or missing."""
     return Problem(
         401,

@@ -96,7 +96,7 @@ class ProblemResponse(ResponseBody):
     """What is wrong, and what to do."""
 
 
-def ruling_body(decision: Decision) -> dict[str, Any]:
+def body_of_ruling(decision: Decision) -> dict[str, Any]:
     """A decision as it is answered to a caller."""
     body: dict[str, Any] = {
         "id": decision.id,
@@ -135,7 +135,7 @@ def denial_body(tool: str, arguments: dict[str, Any], why: str, reason: str) -> 
     }
 
 
-def pending_body(tool: str, arguments: dict[str, Any], token: str, reason: str) -> dict[str, Any]:
+def body_of_question(tool: str, arguments: dict[str, Any], token: str, reason: str) -> dict[str, Any]:
     """A call that is held still."""
     return {
         "id": "",

@@ -18,7 +18,7 @@ import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from toolgate_orchestrator.commands.serve.access import TlsFiles
-from toolgate_orchestrator.commands.serve.problems import PROBLEM_TYPE, Problem, overloaded
+from toolgate_orchestrator.commands.serve.problems import PROBLEM_TYPE, Problem, refuse_overload
 
 HEAD_S: Final = 10.0
 IDLE_S: Final = 75.0
@@ -47,7 +47,7 @@ class SidecarConnection(HttpToolsProtocol):
         self.waits_since = self.idle_since = self.loop.time()
         limit = find_max_connections()
         if len(self.connections) > limit and not self._make_room():
-            self._refuse(overloaded(f"{limit} connections are open already"))
+            self._refuse(refuse_overload(f"{limit} connections are open already"))
 
     def data_received(self, data: bytes) -> None:
         """Take some of a request."""

@@ -20,10 +20,10 @@ from toolgate_bus.protocol.llm import LLM_REQUEST
 from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_bus.telemetry.logging import where
 
-from toolgate_orchestrator.commands.serve.facts import report_fact, selected_fact
+from toolgate_orchestrator.commands.serve.facts import fact_of_selection, report_fact
 from toolgate_orchestrator.commands.serve.held_calls import PendingCall, PendingCalls
 from toolgate_orchestrator.commands.serve.open_calls import OpenCall, OpenCalls, OtherReport, UnknownCall
-from toolgate_orchestrator.commands.serve.patience import Abandoned, Gone, Patience
+from toolgate_orchestrator.commands.serve.patience import Abandonment, Gone, Patience
 from toolgate_orchestrator.commands.serve.problems import Problem
 from toolgate_orchestrator.commands.serve.reports import ReportDesk
 from toolgate_orchestrator.commands.serve.requests import (
@@ -37,9 +37,9 @@ from toolgate_orchestrator.commands.serve.rulings import (
     ENDING,
     STOPPED,
     TOO_LATE,
+    body_of_question,
+    body_of_ruling,
     denial_body,
-    pending_body,
-    ruling_body,
 )
 from toolgate_orchestrator.commands.serve.turns import OpenTurn, OpenTurns, turn_body
 from toolgate_orchestrator.gate.capabilities import ALL, Ability
@@ -98,7 +98,7 @@ class SidecarService:
     # ------------------------------------------------------------------ decisions
 
     async def decide(self, asked: DecideRequest, gone: Gone) -> Body:
-        """The ruling on one call. Raises Abandoned (gone) where nobody is there to be told."""
+        """The ruling on one call. Raises Abandonment (gone) where nobody is there to be told."""
         check_depth(asked.arguments, "arguments")
         agent = self.name_agent(asked)
         turn = self.turns.get(asked.session)
@@ -114,7 +114,7 @@ class SidecarService:
             decision = await self._wait(
                 work if task is None else asyncio.shield(task), gone, asked.timeout_ms, turn
             )
-        except Abandoned as abandoned:
+        except Abandonment as abandoned:
             if task is not None and abandoned.why == "late":
                 return self._set_aside(PendingCall(asked, task, holder))
             if task is not None:
@@ -137,7 +137,7 @@ class SidecarService:
         turn = self.turns.get(held.asked.session)
         try:
             decision = await self._wait(asyncio.shield(held.task), gone, asked.timeout_ms, turn)
-        except Abandoned as abandoned:
+        except Abandonment as abandoned:
             if abandoned.why in ("late", "gone"):  # who lost its connection may come back
                 aside = self._set_aside(held, asked.token)
                 if abandoned.why == "gone":
@@ -229,7 +229,7 @@ class SidecarService:
         return agent
 
     def _answer(self, asked: DecideRequest, agent: str, decision: Decision, turn: OpenTurn | None) -> Body:
-        body = ruling_body(decision)
+        body = body_of_ruling(decision)
         if decision.allowed:
             session = asked.session
             who = {"session": session, "root_session": asked.root_session or session, "agent": agent}
@@ -247,7 +247,7 @@ class SidecarService:
                 self._clock(),
             )
             self.calls.add(decision.id, call)
-            self._gate.note(*selected_fact(decision, call))
+            self._gate.note(*fact_of_selection(decision, call))
         if turn is not None:
             if decision.allowed:
                 turn.presence.start_call(decision.id, decision.tool_name, decision.tool_input)
@@ -271,7 +271,7 @@ class SidecarService:
     def _set_aside(self, call: PendingCall, token: str = "") -> Body:
         token = self._pending.add(call, token)
         words = f"held by {call.holder[0]}" if call.holder else "not decided yet"
-        return pending_body(call.asked.tool, call.asked.arguments, token, words)
+        return body_of_question(call.asked.tool, call.asked.arguments, token, words)
 
     def release(self, body: Body) -> None:
         """A ruling could not be told to its caller, who has gone: nothing runs."""
@@ -300,7 +300,7 @@ class SidecarService:
             self._open.add(patience)
             try:
                 await patience.wait_for(turn.changed.wait())
-            except Abandoned as abandoned:
+            except Abandonment as abandoned:
                 if abandoned.why == "gone":
                     raise
             finally:
