@@ -129,7 +129,7 @@ MUTANTS = (
     Mutant(
         "law 6",
         "a long argument hides the others from the person",
-        f"{ORCHESTRATOR}/turn/approvals.py",
+        f"{ORCHESTRATOR}/gate/shown_call.py",
         "    if len(arguments) > _MAX_ARGUMENTS:\n",
         "    if False:\n",
         "../attacks/test_questions_shown.py",

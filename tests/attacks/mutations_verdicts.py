@@ -49,7 +49,7 @@ MUTANTS = (
         "law 1",
         "a gate that fails lets calls run",
         f"{ORCHESTRATOR}/gate/gate.py",
-        "ruling = GATE_FAILED if local is not None or self.ruled else UNASKED",
+        "ruling = GATE_FAILED if local is not None or answer is not None or self.ruled else UNASKED",
         "ruling = UNASKED",
         "../orchestrator/gate/test_gate_faults.py",
     ),

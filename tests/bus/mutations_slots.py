@@ -45,8 +45,8 @@ MUTANTS = (
         "slots",
         "an idle tenant saves its turns up",
         RULES,
-        "tag = max(clock.now, clock.ends.pop(request.tenant, 0.0))",
-        "tag = clock.ends.pop(request.tenant, 0.0)",
+        "tag = max(clock.now, clock.ends.pop(one.line, 0.0))",
+        "tag = clock.ends.pop(one.line, 0.0)",
         TURNS,
     ),
     Mutant(
@@ -77,8 +77,8 @@ MUTANTS = (
         "slots",
         "a tenant's newest call goes first",
         RULES,
-        "line.by_age[0][2] if lifted else turn.ids[0][1]",
-        "line.by_age[0][2] if lifted else turn.ids[-1][1]",
+        "line.by_age[0][2] if lifted else turn.ids[0][2]",
+        "line.by_age[0][2] if lifted else turn.ids[-1][2]",
         TURNS,
     ),
     Mutant(
@@ -109,8 +109,8 @@ MUTANTS = (
         "slots",
         "a slot is given before the last denial",
         f"{ORCHESTRATOR}/gate/gate.py",
-        'if ruling.outcome != "deny":\n            await self._wait_while_paused(call)',
-        "if True:\n            await self._wait_while_paused(call)",
+        'if ruling.outcome != "deny" and ruling.outcome != "ask":',
+        "if True:",
         "../orchestrator/gate/test_admission.py",
     ),
     Mutant(

@@ -1,4 +1,4 @@
-"""The description of the interface (OpenAPI 3.1), made of the models that read and write it. Pure."""
+"""The description of the interface (OpenAPI 3.1), made of the models that read and write it."""
 
 from functools import cache
 from typing import Any, Final

@@ -53,7 +53,7 @@ class PlaceBody(RequestBody):
     lineage: Annotated[tuple[Text, ...], Field(strict=False, max_length=MAX_LINEAGE)] = ()
     """Names of the agents from the root down to this one."""
     agent: Text | None = None
-    """Name of the agent: a kind (`clerk`), not an id. Without it, the sidecar's own."""
+    """Name of the agent: a kind, not an id. Without it, the sidecar's own."""
     labels: Annotated[dict[Text, Text], Field(max_length=64)] = Field(default_factory=dict)
     """Names and values that rules see: team, customer."""
 
@@ -154,7 +154,7 @@ class ReportRequest(CostBody):
     outcome: Literal["succeed", "fail", "release"]
     """`release`: it was not run after all, and what was reserved for it is given back."""
     error: Text = ""
-    """Of one that failed: the kind of error (`TimeoutError`), never its text."""
+    """Of one that failed: the kind of error, never its text."""
     seconds: Seconds | None = None
     """How long it ran."""
     signal: Annotated[str, Field(pattern=rf"^{SIGNAL.pattern}$", max_length=64)] | None = None
