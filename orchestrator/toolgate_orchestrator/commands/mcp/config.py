@@ -55,7 +55,7 @@ class McpConfig(StrictModel):
     servers: Annotated[dict[ServerName, McpServer], Field(min_length=1, max_length=MAX_SERVERS)]
     """The servers by name; schedulers see it as the label `mcp_server`."""
     toolgate: ToolgateConfig = ToolgateConfig()
-    """How calls are ruled on: the keys of [a plan's section](reference/plan.md#toolgate)."""
+    """How calls are ruled on: the keys of [a plan's section](reference/plan.md#the-section-toolgate)."""
     cost_meta: Annotated[str, Field(max_length=256)] = ""
     """The key of a result's `_meta` under which servers say what a call cost, in units of the currency;
     without it, costs are what schedulers know of."""
