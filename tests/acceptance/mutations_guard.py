@@ -40,9 +40,9 @@ MUTANTS = (
     Mutant(
         "guard",
         "what a framework raises to leave is nobody to ask",
-        f"{_GUARD}/exchange.py",
-        "            except passes:\n                raise",
-        "            except ():\n                raise",
+        f"{_GUARD}/decider.py",
+        "(*self._passes, AskExit)",
+        "()",
         "test_guard.py::test_what_a_framework_raises_to_leave_passes_through_and_the_question_is_withdrawn",
     ),
     Mutant(
@@ -51,7 +51,7 @@ MUTANTS = (
         f"{_GUARD}/life.py",
         "self._end = weakref.finalize(self, home.close, CLOSE_S)",
         "self._end = None",
-        "test_guard_programs.py::test_programs_of_every_kind_have_each_call_ruled_reported_and_settled_to_the_unit",
+        "test_guard_process.py::test_a_program_that_ends_at_once_has_written_what_it_reported",
     ),
     Mutant(
         "guard",

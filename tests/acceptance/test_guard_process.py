@@ -4,6 +4,8 @@ import asyncio
 import json
 
 import pytest
+from toolgate_bus.facts.reader import FactsReader
+from toolgate_bus.transport.redis.connection import RedisCommands
 
 pytestmark = [pytest.mark.acceptance]
 
@@ -69,6 +71,18 @@ print(json.dumps([status, first, child, after]))
 """
 
 
+HASTY = """
+import sys
+from toolgate_bus.transport.redis import publisher
+
+publisher.LATEST_S = 60.0  # by itself nothing is written before the end
+from toolgate_orchestrator import Call, Guard
+
+guard = Guard(redis=sys.argv[1], namespace=sys.argv[2], agent="hasty", required=["alpha"], patience_ms=20_000)
+guard.run_sync(Call("t", {}, ["t"]), lambda *_: "done", denied=lambda ruling: ruling.refusal)
+"""
+
+
 async def ended(process, *words, **more):
     running = process("python", "-c", *words, **more)
     assert await asyncio.to_thread(running.wait, 60) == 0, running.stderr
@@ -110,3 +124,12 @@ async def test_a_forked_process_has_a_gate_of_its_own_and_leaves_its_parents_alo
     running = await ended(process, FORKED, crew.url, crew.namespace)
     assert json.loads(running.stdout) == [0, "before", "child", "after"]
     assert "is not reported from this one" in running.stderr
+
+
+async def test_a_program_that_ends_at_once_has_written_what_it_reported(process, crew):
+    await ended(process, HASTY, crew.url, crew.namespace)
+    commands = RedisCommands(crew.url, "test-guard")
+    facts = await FactsReader(commands, crew.namespace).read_all()
+    await commands.aclose()
+    told = [one["event"] for one in facts if one.get("agent") == "hasty"]
+    assert sorted(told) == ["decision", "tool:post", "tool:selected"]

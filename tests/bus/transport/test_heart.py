@@ -12,6 +12,7 @@ from toolgate_bus.transport.ports import Member
 from toolgate_bus.transport.redis import heartbeat
 from toolgate_bus.transport.redis.clock import ServerClock
 from toolgate_bus.transport.redis.scheduler import RedisSchedulerBus
+from toolgate_bus.transport.redis.shards import ShardWatch
 
 
 class Ears:
@@ -54,7 +55,9 @@ async def test_a_loop_that_is_stuck_does_not_take_its_replica_off_the_roster(
 def test_heartbeats_end_with_the_loop_that_decides_however_that_ended(server_url, namespace):
     async def abandoned():
         member = encode_member(Member("cost", "r1"))
-        beating = heartbeat.Heart(server_url, namespace, ServerClock())
+        beating = heartbeat.Heart(
+            server_url, namespace, ServerClock(), ShardWatch(Keys(namespace)), lambda _: None
+        )
         beating.add("s:cost:r1", lambda *_: member)
         await beating.start()
         await beating.beat()
