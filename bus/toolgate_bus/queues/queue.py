@@ -13,6 +13,8 @@ MAX_WEIGHT: Final = 1_000_000.0
 MIN_WEIGHT: Final = 1e-6
 MAX_LEVEL: Final = 1_000_000
 MAX_ABOUT: Final = 300
+SEPARATOR: Final = "\t"
+"""Between what a request says of itself."""
 MAX_WAITERS: Final = 100_000
 """Waiting requests of one pool; further ones are refused."""
 UNSEEN_S: Final = 3.0
@@ -107,6 +109,11 @@ class Stake(NamedTuple):
     fence: int
     pools: tuple[tuple[str, int], ...]
     """Each with how many have a slot of it."""
+
+
+def tell_call(tool: str, agent: str, session: str) -> str:
+    """What a request says of itself (`Request.about`)."""
+    return SEPARATOR.join(one.replace(SEPARATOR, " ") for one in (tool, agent, session))
 
 
 def as_configured(pool: str) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from toolgate_bus.protocol.keys import Keys
-from toolgate_bus.queues.queue import MAX_NEEDS, Need, Request, as_configured
+from toolgate_bus.queues.queue import MAX_NEEDS, SEPARATOR, Need, Request, as_configured
 from toolgate_bus.queues.queue_counts import MAX_POOLS
 from toolgate_bus.queues.queue_lines import Waiter
 from toolgate_bus.queues.queue_rules import QueueRules
@@ -24,7 +24,6 @@ from toolgate_bus.transport.redis.reads import (
 )
 
 MAX_SHOWN: Final = 1000
-_SEPARATOR: Final = "\t"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +71,6 @@ class QueuedPool:
     def most(self) -> int:
         """So many at a time now."""
         return min(one for one in (self.limit, self.ruled, self.adapted) if one is not None)
-
-
-def tell_call(tool: str, agent: str, session: str) -> str:
-    """What a request says of itself (`Request.about`)."""
-    return _SEPARATOR.join(one.replace(_SEPARATOR, " ") for one in (tool, agent, session))
 
 
 async def read_queue(commands: Commands, namespace: str, scheduler: str) -> list[QueuedPool]:
@@ -159,7 +153,7 @@ def _waiter(id_: str, row: Mapping[str, str], number: int, aged: float) -> Waite
 
 
 def _call(id_: str, row: Mapping[str, str], now: float, **more: Any) -> QueuedCall:
-    tool, agent, session = (*row.get("about", "").split(_SEPARATOR), "", "", "")[:3]
+    tool, agent, session = (*row.get("about", "").split(SEPARATOR), "", "", "")[:3]
     began = float(row.get("at") or row.get("since") or now)
     fence, weight, level = (
         int(row.get("fence") or 0),

@@ -19,16 +19,36 @@ from toolgate_bus.commands.terminal import console, print_json
 from toolgate_bus.config.check import StrictModel, check
 from toolgate_bus.config.document import Document, read_document
 from toolgate_bus.errors import ConfigError
-from toolgate_bus.protocol.events import AskUser, Deny, ToolSelecting
+from toolgate_bus.protocol.events import AskUser, Deny, Hold, ToolSelecting
 
 from toolgate_schedulers.shipped.policy import PolicyConfig, explain_ruling, name_of
+from toolgate_schedulers.shipped.policy_rehearsal import OrderRehearsal
+from toolgate_schedulers.shipped.policy_verdicts import Past
 from toolgate_schedulers.testing import question
 
 DEFAULT: Final = "default"
-Expected = Literal["allow", "deny", "ask"]
-_WORDS: Final[Mapping[type, Expected]] = {Deny: "deny", AskUser: "ask"}
+_WHOSE: Final = ("session", "root_session", "labels")
+NOW: Final = 1_000_000.0
+"""When each case is asked about: its history is told in seconds before that."""
+Expected = Literal["allow", "deny", "ask", "wait"]
+_WORDS: Final[Mapping[type, Expected]] = {Deny: "deny", AskUser: "ask", Hold: "wait"}
 
 app = typer.Typer(name="policy", no_args_is_help=True)
+
+
+class EarlierCall(StrictModel):
+    """A call that came before the one of a case; whose it is, where nothing is said, is that one's."""
+
+    tool: Annotated[str, Field(min_length=1)]
+    arguments: dict[str, JsonValue] = Field(default_factory=dict)
+    session: str | None = None
+    root_session: str | None = None
+    labels: dict[str, str] | None = None
+    ago_s: Annotated[float, Field(ge=0, le=86_400, allow_inf_nan=False)] = 0.0
+    """It ended so many seconds ago, or began if it runs."""
+    success: bool = True
+    runs: bool = False
+    """It has not ended."""
 
 
 class Case(StrictModel):
@@ -40,9 +60,12 @@ class Case(StrictModel):
     agent: str = ""
     lineage: tuple[str, ...] = ()
     session: str = ""
+    root_session: str = ""
     labels: dict[str, str] = Field(default_factory=dict)
     agent_target: str | None = None
     truncated: bool = False
+    before: Annotated[tuple[EarlierCall, ...], Field(max_length=1000)] = ()
+    """What came before it, for rules on order; in whichever order it stands here."""
     expect: Expected
     rule: str | None = None
     """Which rule is to decide: its name, `rule 1` and so on, or `default`."""
@@ -51,8 +74,19 @@ class Case(StrictModel):
 
     def call(self) -> ToolSelecting:
         """The call as a question."""
-        about = self.model_dump(exclude={"name", "tool", "arguments", "expect", "rule", "reason"})
+        about = self.model_dump(exclude={"name", "tool", "arguments", "before", "expect", "rule", "reason"})
         return question(self.tool, self.arguments, **about)
+
+    def past(self, config: PolicyConfig) -> Past:
+        """What the policy knows of the calls before."""
+        history = OrderRehearsal(config)
+        for one in sorted(self.before, key=lambda one: -one.ago_s):
+            whose = {name: getattr(self if getattr(one, name) is None else one, name) for name in _WHOSE}
+            call, at = question(one.tool, one.arguments, **whose), NOW - one.ago_s
+            history.begin(call, at)
+            if not one.runs:
+                history.end(call.id, at, one.success)
+        return history.past(NOW)
 
 
 class Cases(StrictModel):
@@ -107,9 +141,16 @@ def run_cases(
           arguments: {path: notes.txt}
           agent: clerk
           labels: {team: docs}
-          expect: deny                     # allow, deny or ask
+          expect: deny                     # allow, deny, ask, or wait
           rule: keep notes                 # its name, or: rule 1, default
           reason: "*for people*"           # a glob
+        - tool: deploy                     # for after, unless_after, at_most
+          arguments: {branch: main}
+          before:
+            - {tool: run_tests, arguments: {branch: main}, ago_s: 60}
+            - {tool: run_tests, success: false, ago_s: 5}
+            - {tool: send_mail, runs: true}
+          expect: allow
 
     \b
       toolgate policy test rules.yaml cases.yaml
@@ -148,7 +189,7 @@ def _outcomes(config: PolicyConfig, document: Document, fired: Counter[int]) -> 
         where = document.where(("cases", number))
         if case.rule is not None and case.rule not in names:
             raise ConfigError(f"{where}: cases.{number}.rule: there is no rule {case.rule!r}")
-        verdict, rules = explain_ruling(config, case.call())
+        verdict, rules = explain_ruling(config, case.call(), case.past(config))
         fired.update(rules)
         enforcing = [rule for rule in rules if config.rules[rule].mode == "enforce"]
         by = name_of(config.rules[enforcing[-1]], enforcing[-1]) if enforcing else DEFAULT

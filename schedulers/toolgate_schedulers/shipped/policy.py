@@ -14,7 +14,6 @@ reads facts.
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from itertools import chain
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Final, Literal
 
@@ -31,7 +30,7 @@ from toolgate_bus.ruling.merge import ORDER
 from toolgate_schedulers.author.scheduler import SchedulerContext
 from toolgate_schedulers.shipped.policy_keeper import OrderKeeper
 from toolgate_schedulers.shipped.policy_needs import OrderMatcher
-from toolgate_schedulers.shipped.policy_order import CallHistory
+from toolgate_schedulers.shipped.policy_order import new_history
 from toolgate_schedulers.shipped.policy_peers import PeerNotes
 from toolgate_schedulers.shipped.policy_verdicts import UNKNOWN, Past, check_order
 
@@ -250,11 +249,7 @@ class Policy:
         ordered = self.config.order_rules
         if not ordered:
             return
-        history = CallHistory(
-            tuple(chain.from_iterable(rule.list_globs() for rule in ordered)),
-            chain.from_iterable(rule.list_paths() for rule in ordered),
-            tuple(chain.from_iterable(rule.list_labels() for rule in ordered)),
-        )
+        history = new_history(ordered)
         longest = max(rule.wait_s or 0.0 for rule in ordered)
         notes = PeerNotes(context.store, context.name, ordered)
         self._keeper = OrderKeeper(context, history, self._rule, longest, notes)

@@ -9,6 +9,7 @@ clock, which all replicas read alike.
 from collections import OrderedDict, deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, Final, Literal, NamedTuple
 
 from toolgate_bus.protocol import packing, placeholders
@@ -16,7 +17,13 @@ from toolgate_bus.protocol.events import ToolSelecting
 from toolgate_bus.ruling.conditions.arguments import MISSING, UNSEEN, readings
 from toolgate_bus.ruling.conditions.conditions import Globs, Truth, When, any_glob, every, holds, same
 
-from toolgate_schedulers.shipped.policy_needs import LABEL, MAX_WINDOW_S, CallCount, Precondition
+from toolgate_schedulers.shipped.policy_needs import (
+    LABEL,
+    MAX_WINDOW_S,
+    CallCount,
+    OrderMatcher,
+    Precondition,
+)
 
 State = Literal["met", "under way", "unmet"]
 Scope = tuple[str, str]
@@ -284,6 +291,15 @@ class CallHistory:
         if sure >= most.n:
             return "unmet"
         return "met" if sure + before < most.n else "under way"
+
+
+def new_history(rules: Sequence[OrderMatcher]) -> CallHistory:
+    """An empty history of what these rules on order look at."""
+    return CallHistory(
+        tuple(chain.from_iterable(rule.list_globs() for rule in rules)),
+        chain.from_iterable(rule.list_paths() for rule in rules),
+        tuple(chain.from_iterable(rule.list_labels() for rule in rules)),
+    )
 
 
 def time_of(fact: Mapping[str, Any]) -> float:

@@ -93,6 +93,41 @@ def test_scripts_get_a_line_a_case_and_how_often_each_rule_fired(tested):
     }
 
 
+ORDER = """rules:
+  - {name: tests first, tools: deploy, after: {tool: test, within_s: 600, same: {$.b: $.b}}, wait_s: 60}
+  - {name: no secrets, tools: mail, unless_after: {tool: read, when: {path: "*.pem"}, scope: tree}}
+  - {name: few, tools: pay, at_most: {n: 2, within_s: 60, scope: "label:team"}}
+"""
+PASTS = [
+    ("deploy", {"b": 1}, [], "deny", "tests first"),
+    ("deploy", {"b": 1}, ["{tool: test, arguments: {b: 1}, ago_s: 600}"], "allow", "default"),
+    ("deploy", {"b": 1}, ["{tool: test, arguments: {b: 1}, ago_s: 601}"], "deny", "tests first"),
+    ("deploy", {"b": 1}, ["{tool: test, arguments: {b: 2}, ago_s: 6}"], "deny", "tests first"),
+    ("deploy", {"b": 1}, ["{tool: test, arguments: {b: 1}, success: false}"], "deny", "tests first"),
+    ("deploy", {"b": 1}, ["{tool: test, arguments: {b: 1}, session: other}"], "deny", "tests first"),
+    ("deploy", {"b": 1}, ["{tool: test, arguments: {b: 1}, runs: true}"], "wait", "tests first"),
+    ("mail", {}, ["{tool: read, arguments: {path: a.txt}}"], "allow", "default"),
+    ("mail", {}, ["{tool: read, arguments: {path: a.pem}, session: sub}"], "deny", "no secrets"),
+    ("mail", {}, ["{tool: read, arguments: {path: a.pem}, runs: true}"], "deny", "no secrets"),
+    ("mail", {}, ["{tool: read, arguments: {path: a.pem}, root_session: x}"], "allow", "default"),
+    ("pay", {}, ["{tool: pay, ago_s: 61}", "{tool: pay, ago_s: 30}"], "allow", "default"),
+    ("pay", {}, ["{tool: pay, ago_s: 31}", "{tool: pay, runs: true}"], "deny", "few"),
+    ("pay", {}, ["{tool: pay}", "{tool: pay, labels: {team: b}}"], "allow", "default"),
+]
+
+
+def test_a_case_says_what_came_before_it_for_rules_on_order(tested, tmp_path):
+    (tmp_path / "rules.yaml").write_text(ORDER)
+    cases = "".join(
+        f"  - {{tool: {tool}, arguments: {json.dumps(arguments)}, session: s, root_session: root, "
+        f"labels: {{team: a}}, before: [{', '.join(before)}], expect: {expect}, rule: {rule}}}\n"
+        for tool, arguments, before, expect, rule in PASTS
+    )
+    ended = tested(f"cases:\n{cases}", "--strict")
+    assert ended.wait() == 0, ended.stdout + ended.stderr
+    assert ended.stdout.splitlines()[-1] == "14 cases: 14 as expected, 0 not; 3 of 3 rules fired"
+
+
 @pytest.mark.parametrize(
     ("cases", "said"),
     [
@@ -101,7 +136,7 @@ def test_scripts_get_a_line_a_case_and_how_often_each_rule_fired(tested):
         ("cases:\n- {tol: a, expect: deny}", "cases.yaml:2: cases.0.tol: unknown key; allowed: agent, "),
         (
             "cases:\n- {tool: a, expect: denied}",
-            "cases.yaml:2: cases.0.expect: Input should be 'allow', 'deny' or",
+            "cases.yaml:2: cases.0.expect: Input should be 'allow', 'deny', 'ask' or",
         ),
         ("cases:\n- {tool: a, expect: deny, rule: x}", "cases.yaml:2: cases.0.rule: there is no rule 'x'"),
     ],

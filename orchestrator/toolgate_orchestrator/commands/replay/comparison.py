@@ -38,6 +38,10 @@ class ComparedCall:
     after: Effect
     cost_before: int | None = None
     cost_after: int | None = None
+    waited_before: float = 0.0
+    """Seconds for which it waited to be admitted."""
+    waited_after: float | None = None
+    """Seconds that it would wait; None where nobody was rehearsed on the times of the record."""
 
     @property
     def change(self) -> Change | None:
@@ -51,8 +55,8 @@ class ComparedCall:
             "tool": self.call.tool,
             "arguments": self.call.arguments,
             "change": self.change,
-            "before": _effect(self.before, self.call, self.cost_before),
-            "after": _effect(self.after, self.call, self.cost_after),
+            "before": _effect(self.before, self.call, self.cost_before, self.waited_before),
+            "after": _effect(self.after, self.call, self.cost_after, self.waited_after),
         }
 
 
@@ -85,6 +89,16 @@ class CostFigures:
 
 
 @dataclass(frozen=True, slots=True)
+class WaitingFigures:
+    """How many calls waited to be admitted, or for others, and how long in all."""
+
+    calls_before: int
+    calls_after: int
+    seconds_before: float
+    seconds_after: float
+
+
+@dataclass(frozen=True, slots=True)
 class Set:
     """One set of schedulers: who they are, and what becomes of the calls under them."""
 
@@ -112,6 +126,10 @@ class ReplayComparison:
     violations: tuple[str, ...] = ()
     words: dict[str, str] = field(default_factory=dict)
     """The end of what each scheduler wrote on stderr."""
+    waiting: WaitingFigures | None = None
+    """Where schedulers were rehearsed on the times of the record."""
+    pools: list[dict[str, Any]] = field(default_factory=list)
+    """What became of each pool of slots then."""
 
     def count_changed(self, kinds: Iterable[str]) -> int:
         """How many calls are different in one of these ways (`any`: in whichever)."""
@@ -133,6 +151,8 @@ class ReplayComparison:
             "notes": list(self.notes),
             "violations": list(self.violations),
             "words": self.words,
+            "waiting": asdict(self.waiting) if self.waiting else None,
+            "pools": self.pools,
             "calls": [one.as_json() for one in self.calls],
         }
 
@@ -148,6 +168,7 @@ def build_comparison(
     notes: Sequence[str] = (),
     violations: Sequence[str] = (),
     words: Mapping[str, str] | None = None,
+    pools: Sequence[dict[str, Any]] | None = None,
 ) -> ReplayComparison:
     """Count everything."""
     changes = ChangeCounts()
@@ -178,6 +199,8 @@ def build_comparison(
         tuple(notes),
         tuple(violations),
         {name: said for name, said in (words or {}).items() if said},
+        None if pools is None else _waiting(calls),
+        list(pools or ()),
     )
 
 
@@ -201,6 +224,12 @@ def _figures(named: Iterable[tuple[str, ComparedCall]]) -> list[Figures]:
     return sorted(figures.values(), key=lambda one: (-one.calls, one.name))
 
 
+def _waiting(calls: Sequence[ComparedCall]) -> WaitingFigures:
+    before = [one.waited_before for one in calls if one.waited_before]
+    after = [one.waited_after for one in calls if one.waited_after]
+    return WaitingFigures(len(before), len(after), round(sum(before), 3), round(sum(after), 3))
+
+
 def _cost(calls: Sequence[ComparedCall]) -> CostFigures | None:
     known = [
         (one.cost_before, one.cost_after)
@@ -213,7 +242,7 @@ def _cost(calls: Sequence[ComparedCall]) -> CostFigures | None:
     return CostFigures(before, after, before - after, len(known), len(calls) - len(known))
 
 
-def _effect(effect: Effect, call: ProposedCall, cost: int | None) -> dict[str, Any]:
+def _effect(effect: Effect, call: ProposedCall, cost: int | None, waited: float | None) -> dict[str, Any]:
     runs = effect.kind == "run"
     outcome = ("run" if effect.call.same(call) else "rerouted") if runs else effect.kind
     shown = effect.call if effect.kind != "deny" else None
@@ -226,4 +255,5 @@ def _effect(effect: Effect, call: ProposedCall, cost: int | None) -> dict[str, A
         "reason": effect.reason,
         "verified": effect.verified,
         "cost": cost,
+        "waited_s": None if waited is None else round(waited, 3),
     }

@@ -14,8 +14,9 @@ from typing import Any
 from toolgate_bus.facts.shadow_report import normalize
 from toolgate_bus.protocol.events import Decision, ToolSelecting
 from toolgate_bus.protocol.placeholders import MARK
-from toolgate_bus.ruling.counterfactual import Effect, actual, apply_modify, replay_decision
+from toolgate_bus.ruling.counterfactual import Effect, actual, apply_modify
 from toolgate_bus.ruling.merge import merge
+from toolgate_bus.ruling.rehearsal import Rehearsal
 from toolgate_bus.server.settings import BusSettings
 from toolgate_bus.transport.ports import override
 
@@ -32,6 +33,7 @@ from toolgate_orchestrator.commands.replay.comparison import (
     build_comparison,
 )
 from toolgate_orchestrator.commands.replay.recorded_decisions import Aftermath, Record, RecordedDecision
+from toolgate_orchestrator.commands.replay.rehearsed import Reckoning, list_figures, play, split
 from toolgate_orchestrator.commands.replay.side import limits_of, progress
 from toolgate_orchestrator.gate.client import acquire, release
 from toolgate_orchestrator.gate.config import RedactConfig, parse
@@ -89,6 +91,8 @@ class RecordReplay:
     """Whether those of all others fall away, too."""
     prices: ToolPrices
     calls: list[ComparedCall] = field(default_factory=list)
+    reckonings: list[tuple[RecordedDecision, Reckoning]] = field(default_factory=list)
+    """Of each call what it comes to, and by whose words."""
     unanswered: int = 0
     """Questions on which somebody gave no verdict in time."""
     invalid: int = 0
@@ -97,9 +101,22 @@ class RecordReplay:
     async def ask(self, one: RecordedDecision) -> None:
         """Put one decision before the schedulers, and compare."""
         decision = await self._decide(one.question)
-        effect, live = await self._effect(one, decision)
-        before = actual(one.ruled)
+        reckoning, live = await self._reckon(one, decision)
+        effect, before = reckoning.judge(), actual(one.ruled)
         self._tell(one, live, effect, ran_so=effect.kind == "run" and effect.call.same(before.call))
+        self.reckonings.append((one, reckoning))
+        self.calls.append(self._compare(one, effect))
+
+    def rehearse(self, rehearsals: Mapping[str, Rehearsal]) -> None:
+        """Put all calls before these as well, on the times of the record."""
+        timed = play(self.reckonings, rehearsals)
+        self.calls = [
+            replace(self._compare(one, call.effect or actual(one.ruled)), waited_after=call.waited_s)
+            for (one, _), call in zip(self.reckonings, timed, strict=True)
+        ]
+
+    def _compare(self, one: RecordedDecision, effect: Effect) -> ComparedCall:
+        before = actual(one.ruled)
         price = one.cost if one.cost is not None else self.prices.of(before.call.tool)
         cost_before = price if before.kind == "run" else 0
         same = effect.kind == "run" and before.kind == "run" and effect.call.same(before.call)
@@ -107,21 +124,25 @@ class RecordReplay:
         where = {"decision": one.question.id, "session": one.question.session, "at": one.at}
         where |= {"id": one.question.tool_call_id}
         cost_after = cost_before if same else after
-        self.calls.append(ComparedCall(where, one.ruled.original, before, effect, cost_before, cost_after))
+        return ComparedCall(
+            where, one.ruled.original, before, effect, cost_before, cost_after, waited_before=one.waited
+        )
 
-    async def _effect(self, one: RecordedDecision, decision: Decision) -> tuple[Effect, Decision]:
+    async def _reckon(self, one: RecordedDecision, decision: Decision) -> tuple[Reckoning, Decision]:
         """What comes of the call, and the decision that stands for it."""
         if decision.why == "bus_down" or _find_silent(decision):
-            return Effect("deny", one.ruled.original, decision.scheduler, decision.reason), decision
+            denied = Effect("deny", one.ruled.original, decision.scheduler, decision.reason)
+            return Reckoning(one.ruled, settled=denied), decision
         added = [normalize(heard) for heard in decision.verdicts]
         winner = merge(heard for heard in added if heard.phase == "select").winner
         own, verified = apply_modify(one.ruled.original, winner), one.ruled
         if self.alone:
             verified = replace(verified, outcome="continue", why="unasked", verdicts=(), scheduler=None)
             verified = replace(verified, final=verified.original)
-        effect = replay_decision(verified, added, without=self.names, verified=own)
+        reckoning = Reckoning(verified, tuple(added), self.names, own)
+        effect = reckoning.judge()
         if effect.kind != "run" or effect.verified or effect.call.same(own):
-            return effect, decision
+            return reckoning, decision
         # Somebody else's replacement: these have only been asked about the LLM's own choice.
         self._report_unused(decision)
         call = effect.call
@@ -131,7 +152,7 @@ class RecordReplay:
         of_it = [heard._replace(phase="verify") for heard in second.verdicts if heard.phase == "select"]
         of_it += [heard for heard in second.verdicts if heard.phase == "admit"]
         added = [heard for heard in added if heard.phase != "admit"]
-        return replay_decision(verified, [*added, *of_it], without=self.names, verified=call), second
+        return Reckoning(verified, (*added, *of_it), self.names, call), second
 
     async def _decide(self, question: ToolSelecting) -> Decision:
         self.redactor.truncated = question.truncated
@@ -197,14 +218,16 @@ async def compare_record(
     """Put every decision before the schedulers; raises ConfigError where one cannot be started.
 
     They are asked in a namespace of their own. What everybody else said stands (`--alone`: nobody else
-    ruled): the new verdicts take the place of those by the same names.
+    ruled): the new verdicts take the place of those by the same names. Who goes by the clock is rehearsed
+    afterwards, on the times of the record.
     """
     began = time.monotonic()
+    rehearsals, started = split(trial.specs)
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(remove_namespace_on_exit(trial.bus))
-        running = await stack.enter_async_context(scheduler_processes(trial.specs, trial.bus))
+        running = await stack.enter_async_context(scheduler_processes(started, trial.bus))
         limits = limits_of(running)
-        names = tuple(sorted(limits))
+        names = tuple(sorted({*limits, *rehearsals}))
         client = await acquire(str(trial.bus.redis), trial.bus.namespace)
         stack.push_async_callback(release, client)
         redactor = PassthroughRedactor()
@@ -218,6 +241,8 @@ async def compare_record(
                     await rehearsal.ask(entry)
                     advance()
         words = {one.name: one.words() for one in running}
+    if rehearsals:
+        rehearsal.rehearse(rehearsals)
     others = "" if trial.alone else ", beside what everybody else said"
     heard = (verdict for decision in record.decisions for verdict in decision.ruled.verdicts)
     before = {verdict.scheduler for verdict in heard if not verdict.shadow}
@@ -228,8 +253,9 @@ async def compare_record(
         Set(f"--against{others}", names),
         rehearsal.calls,
         limits={**record.limits, "invalid": rehearsal.invalid, "unanswered_after": rehearsal.unanswered},
-        notes=notes,
+        notes=(*notes, *(f"{name}: {one.left_out}" for name, one in rehearsals.items() if one.left_out)),
         words=words,
+        pools=list_figures(rehearsals) if rehearsals else None,
     )
 
 

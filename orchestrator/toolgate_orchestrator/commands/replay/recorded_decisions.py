@@ -8,6 +8,7 @@ from typing import Any
 from pydantic import ValidationError
 from toolgate_bus.errors import CodecError
 from toolgate_bus.facts.join import join_decisions
+from toolgate_bus.facts.record import ENDS
 from toolgate_bus.facts.shadow_report import is_redacted, record_of
 from toolgate_bus.protocol.events import Modify, ToolSelecting
 from toolgate_bus.protocol.money import is_amount
@@ -32,6 +33,19 @@ class RecordedDecision:
     """Seconds since the epoch by the orchestrator's clock; for people only."""
     ran: Fact | None = None
     """The `tool:post` or `tool:error` of the call, if it ran."""
+    seconds: float = 0.0
+    """So long deciding took, with all waiting."""
+    waited: float = 0.0
+    """Of these, those for which it waited to be admitted."""
+    ended: float | None = None
+    """When its end was told, by the orchestrator's clock."""
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether the call ended well."""
+        return (
+            self.ran is not None and self.ran["event"] == "tool:post" and self.ran.get("success") is not False
+        )
 
     @property
     def cost(self) -> int | None:
@@ -90,6 +104,10 @@ def read_record(facts: Iterable[Fact], newest: int | None = None) -> Record:
     """The decisions among the facts with all that belongs to them; the newest so many, if given."""
     kept = list(facts)
     ran = {str(one.get("decision_id")): one for one in kept if one.get("event") in _RAN}
+    ends: dict[str, float] = {}
+    for fact in kept:
+        if fact.get("event") in ENDS and fact.get("at") is not None:
+            ends.setdefault(str(fact.get("decision_id")), float(fact["at"]))
     decisions = {one["id"]: one for one in join_decisions(dict(fact) for fact in kept)}
     wanted = set(list(decisions)[-newest:] if newest else decisions)
     limits = dict.fromkeys(("cancelled", "unreadable", "redacted"), 0)
@@ -100,7 +118,7 @@ def read_record(facts: Iterable[Fact], newest: int | None = None) -> Record:
                 Aftermath("usage", {key: value for key, value in fact.items() if key not in _ENVELOPE})
             )
         elif fact["event"] == "decision" and fact["id"] in wanted:
-            one = _read(decisions[fact["id"]], ran.get(fact["id"]), limits)
+            one = _read(decisions[fact["id"]], ran.get(fact["id"]), ends.get(fact["id"]), limits)
             entries += [one] if one else []
     by_tool: dict[str, list[int]] = {}
     for fact in ran.values():
@@ -110,7 +128,9 @@ def read_record(facts: Iterable[Fact], newest: int | None = None) -> Record:
     return Record(tuple(entries), limits, {tool: round(median(costs)) for tool, costs in by_tool.items()})
 
 
-def _read(fact: Fact, ran: Fact | None, limits: dict[str, int]) -> RecordedDecision | None:
+def _read(
+    fact: Fact, ran: Fact | None, ended: float | None, limits: dict[str, int]
+) -> RecordedDecision | None:
     if fact["outcome"] == "cancelled":
         limits["cancelled"] += 1
         return None
@@ -122,4 +142,5 @@ def _read(fact: Fact, ran: Fact | None, limits: dict[str, int]) -> RecordedDecis
         limits["unreadable"] += 1
         return None
     limits["redacted"] += is_redacted(fact["tool_input"])
-    return RecordedDecision(question, ruled, fact["at"], ran)
+    times = (float(fact["seconds"]), float(fact.get("waited") or 0.0), ended)
+    return RecordedDecision(question, ruled, fact["at"], ran, *times)

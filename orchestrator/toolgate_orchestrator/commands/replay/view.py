@@ -13,11 +13,12 @@ from toolgate_bus.telemetry.printable import describe_call, shorten
 
 from toolgate_orchestrator.commands.replay.comparison import Figures, ReplayComparison
 from toolgate_orchestrator.commands.replay.report import Report, SchedulerFigures, ToolFigures
+from toolgate_orchestrator.commands.replay.tables import count, table_of
+from toolgate_orchestrator.commands.replay.waiting_view import waiting_parts
 
 MAX_VIOLATIONS = 20
 MAX_WORDS = 1_000
 """The end of what a scheduler said."""
-MAX_NAME = 48
 MAX_CALLS = 20
 MAX_ARGUMENTS = 80
 
@@ -39,25 +40,6 @@ def view(report: Report) -> RenderableType:
     if report.by_scheduler:
         parts += ["", _schedulers(report.by_scheduler)]
     return Group(*parts, *_different(report.calls), "", *_summary(report))
-
-
-def table_of(title: str, columns: Iterable[str]) -> Table:
-    """The names give way on a narrow terminal; the figures never do."""
-    table = Table(
-        title=title,
-        title_justify="left",
-        title_style="bold",
-        box=None,
-        pad_edge=False,
-        header_style="dim",
-        padding=(0, 1, 0, 0),
-    )
-    for at, column in enumerate(columns):
-        if at:
-            table.add_column(column, justify="right", no_wrap=True, min_width=len(column))
-        else:
-            table.add_column(column, no_wrap=True, min_width=10, max_width=MAX_NAME)
-    return table
 
 
 def _tools(figures: Iterable[ToolFigures]) -> Table:
@@ -140,11 +122,6 @@ def wrong_lines(violations: Sequence[str]) -> list[str]:
     return [f"[bold red]{len(violations)} things went wrong:[/]", *shown, *more]
 
 
-def count(number: int) -> str:
-    """A figure in a table; nothing is a dot."""
-    return str(number) if number else "[dim]·[/]"
-
-
 def _ms(value: float | None) -> str:
     return "[dim]·[/]" if value is None else f"{value:.1f}"
 
@@ -171,6 +148,8 @@ def comparison_view(comparison: ReplayComparison) -> RenderableType:
             parts.append(f"  [dim]{escape(where)}[/] {escape(_call(one.call))}: {came}")
         more = len(different) - MAX_CALLS
         parts += [f"  … and {more} more: --json has all"] if more > 0 else []
+    if comparison.waiting is not None:
+        parts += waiting_parts(comparison)
     return Group(*parts, "", *_comparison_lines(comparison))
 
 

@@ -1,6 +1,7 @@
 """What `slots` is configured by: pools of what is scarce, whose turn it is, and what a call needs of them."""
 
 import hashlib
+from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from typing import Annotated, Any, Final
 from urllib.parse import urlsplit
@@ -9,7 +10,16 @@ from pydantic import Field, field_validator, model_validator
 from toolgate_bus.config.check import StrictModel
 from toolgate_bus.facts.validation import MAX_SIGNAL, SIGNAL
 from toolgate_bus.protocol.events import ToolSelecting
-from toolgate_bus.queues.queue import MAX_LEVEL, MAX_LIMIT, MAX_NEEDS, MAX_WEIGHT, MIN_WEIGHT, Need
+from toolgate_bus.queues.queue import (
+    MAX_LEVEL,
+    MAX_LIMIT,
+    MAX_NEEDS,
+    MAX_WEIGHT,
+    MIN_WEIGHT,
+    Need,
+    Request,
+    tell_call,
+)
 from toolgate_bus.ruling.conditions import globs
 from toolgate_bus.ruling.conditions.arguments import MISSING, UNSEEN, readings
 from toolgate_bus.ruling.conditions.conditions import Globs
@@ -156,6 +166,23 @@ def whose(by: str, call: ToolSelecting) -> str:
     if by.startswith(_LABEL):
         return call.labels.get(by.removeprefix(_LABEL), "")
     return {"agent": call.agent, "session": call.session, "tree": call.root_session or call.session}[by]
+
+
+def request_of(pools: Sequence[PoolConfig], call: ToolSelecting, owner: str) -> Request:
+    """What is asked of the queue for a call that needs slots of these pools; the first says whose turn."""
+    share, priority = pools[0].share, pools[0].priority
+    tenant = whose(share.by, call)
+    return Request(
+        call.id,
+        tuple(need_of(pool, call) for pool in pools),
+        owner,
+        tenant,
+        weight_of(share, tenant),
+        priority.classes.get(whose(priority.by, call), priority.default) if priority else 0,
+        priority.ageing_s if priority else 30.0,
+        min(pool.wait_s for pool in pools),
+        tell_call(call.tool_name, call.agent, call.session),
+    )
 
 
 def weight_of(share: Share, tenant: str) -> float:

@@ -13,24 +13,16 @@ from typing import ClassVar, Final
 
 from pydantic import BaseModel
 from toolgate_bus.errors import TransportError
-from toolgate_bus.protocol.events import Continue, Deny, Hold, Phase, ToolSelecting, Verdict
-from toolgate_bus.protocol.names import MAX_RULE
+from toolgate_bus.protocol.events import Continue, Hold, Phase, ToolSelecting, Verdict
 from toolgate_bus.queues.queue import Expiry, Request, Ticket
 from toolgate_bus.queues.queue_redis import Grant
-from toolgate_bus.queues.queue_view import tell_call
 from toolgate_bus.transport.redis.tasks import Backoff
 
 from toolgate_schedulers.author.scheduler import SchedulerContext, asking
 from toolgate_schedulers.shipped.slots.cap_keeper import CapKeeper
-from toolgate_schedulers.shipped.slots.config import (
-    PoolConfig,
-    SlotsConfig,
-    find_pools,
-    need_of,
-    weight_of,
-    whose,
-)
+from toolgate_schedulers.shipped.slots.config import SlotsConfig, find_pools, request_of
 from toolgate_schedulers.shipped.slots.keeper import SlotKeeper
+from toolgate_schedulers.shipped.slots.messages import deny_in_vain, tell_dropped, tell_waiting
 
 SLACK_S: Final = 30.0
 """A hold lasts so much longer than the wait: its end is told in words."""
@@ -69,27 +61,15 @@ class Slots:
         pools = find_pools(self.config, call)
         if not pools:
             return Continue()
-        first = pools[0]
-        tenant = whose(first.share.by, call)
-        priority = first.priority
-        request = Request(
-            call.id,
-            tuple(need_of(pool, call) for pool in pools),
-            asking.get(),
-            tenant,
-            weight_of(first.share, tenant),
-            priority.classes.get(whose(priority.by, call), priority.default) if priority else 0,
-            priority.ageing_s if priority else 30.0,
-            wait_s := min(pool.wait_s for pool in pools),
-            tell_call(call.tool_name, call.agent, call.session),
-        )
+        request = request_of(pools, call, asking.get())
+        wait_s = request.wait_s
         ticket = await self._ask(request, call.ttl_ms / 1000)
         if ticket.status == "given":
             return Continue(fence=ticket.fence)
         if ticket.status == "closed" or not wait_s:
             await self.withdraw(call.id, _ADMIT)
-            return _denied(pools, ticket, wait_s)
-        return Hold(seconds=wait_s + SLACK_S, reason=_waits(pools, ticket))
+            return deny_in_vain(pools, ticket, wait_s)
+        return Hold(seconds=wait_s + SLACK_S, reason=tell_waiting(pools, ticket))
 
     async def _ask(self, request: Request, seconds: float) -> Ticket:
         """Ask until the bus is there, for as long as an answer is of use; asked twice it is the same."""
@@ -115,29 +95,7 @@ class Slots:
         """Tell one that it waited in vain."""
         names = {pool.name: pool for pool in self.config.pools}
         pools = [names[name] for key in expiry.pools if (name := key.partition("/")[0]) in names]
-        words = _denied(pools, Ticket("closed"), min((pool.wait_s for pool in pools), default=0.0))
+        words = deny_in_vain(pools, Ticket("closed"), min((pool.wait_s for pool in pools), default=0.0))
         if expiry.why:
-            words = words.model_copy(update={"reason": _dropped(pools, expiry.why)})
+            words = words.model_copy(update={"reason": tell_dropped(pools, expiry.why)})
         return await self._context.holds.answer(expiry.id, words, _ADMIT)
-
-
-def _names(pools: list[PoolConfig]) -> str:
-    return " and ".join(pool.name for pool in pools) or "a pool that is no more"
-
-
-def _waits(pools: list[PoolConfig], ticket: Ticket) -> str:
-    return f"waits for {_names(pools)}: place {ticket.place}"
-
-
-def _dropped(pools: list[PoolConfig], why: str) -> str:
-    return f"This call waited for a slot of {_names(pools)}; an operator took it out of the queue: {why}"
-
-
-def _denied(pools: list[PoolConfig], ticket: Ticket, wait_s: float) -> Deny:
-    waited = f"and waited {wait_s:g} s for it in vain" if wait_s else "which never waits"
-    at = f" (place {ticket.place})" if ticket.place else ""
-    return Deny(
-        reason=f"This call needs a slot of {_names(pools)}, of which all are in use{at}, {waited}. Try again "
-        "later, or do something else meanwhile.",
-        rule_name=pools[0].name[:MAX_RULE] if pools else "",
-    )

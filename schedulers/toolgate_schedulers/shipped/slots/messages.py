@@ -1,0 +1,34 @@
+"""In which words `slots` says that a call waits, waited in vain, or was taken out of the queue. Pure."""
+
+from collections.abc import Sequence
+
+from toolgate_bus.protocol.events import Deny
+from toolgate_bus.protocol.names import MAX_RULE
+from toolgate_bus.queues.queue import Ticket
+
+from toolgate_schedulers.shipped.slots.config import PoolConfig
+
+
+def tell_waiting(pools: Sequence[PoolConfig], ticket: Ticket) -> str:
+    """For what a call waits, and in which place."""
+    return f"waits for {_names(pools)}: place {ticket.place}"
+
+
+def tell_dropped(pools: Sequence[PoolConfig], why: str) -> str:
+    """That an operator took the call out, in that one's words."""
+    return f"This call waited for a slot of {_names(pools)}; an operator took it out of the queue: {why}"
+
+
+def deny_in_vain(pools: Sequence[PoolConfig], ticket: Ticket, wait_s: float) -> Deny:
+    """The denial of a call for which there was no slot in time."""
+    waited = f"and waited {wait_s:g} s for it in vain" if wait_s else "which never waits"
+    at = f" (place {ticket.place})" if ticket.place else ""
+    return Deny(
+        reason=f"This call needs a slot of {_names(pools)}, of which all are in use{at}, {waited}. Try again "
+        "later, or do something else meanwhile.",
+        rule_name=pools[0].name[:MAX_RULE] if pools else "",
+    )
+
+
+def _names(pools: Sequence[PoolConfig]) -> str:
+    return " and ".join(pool.name for pool in pools) or "a pool that is no more"
