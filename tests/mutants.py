@@ -87,7 +87,9 @@ def main(words: list[str]) -> int:
     with tempfile.TemporaryDirectory(prefix="tg-mutants-") as directory:
         copy = Path(directory) / "toolgate"
         # Without caches, and without a virtual environment.
-        shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(".*", "__pycache__", "*.egg-info"))
+        shutil.copytree(
+            ROOT, copy, ignore=shutil.ignore_patterns(".*", "__pycache__", "*.egg-info", "node_modules")
+        )
         problem = found_wrong(copy, chosen)
         if problem:
             print(problem)

@@ -163,7 +163,8 @@ async def test_what_calls_cost_is_settled_to_the_unit(
 ):
     (tmp_path / "costs.yaml").write_text(COSTS)
     await schedulers.start("cost-aware", "--config", tmp_path / "costs.yaml")
-    _, ready = await start("--required", "cost-aware")
+    (tmp_path / "gate.yaml").write_text("patience_ms: 20000\n")  # a busy machine is nobody's silence
+    _, ready = await start("--required", "cost-aware", "--config", tmp_path / "gate.yaml")
     async with caller_of(ready["socket"]) as caller:
 
         async def work(number):
