@@ -1,6 +1,7 @@
 """`replay --against` of a real run that was recorded, with who goes by the clock: slots, rules on order."""
 
 import asyncio
+import contextlib
 import json
 from itertools import chain
 
@@ -10,19 +11,21 @@ from toolgate_orchestrator.gate.gate import Gate
 
 pytestmark = [pytest.mark.system, pytest.mark.acceptance, pytest.mark.timeout(180)]
 TOOLS = ["work", "test", "deploy"]
-NEAR_S = 0.15
-DESK = {"name": "desk", "tools": "work", "limit": 1, "wait_s": 60, "share": {"by": "agent"}}
+NEAR_S = 0.35
+"""Real waits end a little after the slot is free; a turn more would be 0.6 s."""
+# One tenant: they are served as they come. Of tenants whose tags are level, milliseconds decide who is next.
+DESK = {"name": "desk", "tools": "work", "limit": 1, "wait_s": 60, "share": {"by": "label:team"}}
 
 
 @pytest.fixture
 def toolgate(process, server_url, namespace):
     """Run a replay of the record to its end; gives what it printed."""
 
-    def run(name, file, *words, code=0, as_json=True):
+    async def run(name, file, *words, code=0, as_json=True):
         bus = {"TOOLGATE_REDIS_URL": server_url, "TOOLGATE_NAMESPACE": namespace}
         options = ("--against", f"{name}={file}", "--since", "30m", *words, *(["--json"] if as_json else []))
         running = process("toolgate", "replay", *options, env=bus)
-        assert running.wait(100) == code, running.stderr
+        assert await asyncio.to_thread(running.wait, 100) == code, running.stderr
         return json.loads(running.stdout) if as_json else running.stdout
 
     return run
@@ -38,10 +41,17 @@ def write(tmp_path):
 
 
 @pytest.fixture
-async def gate(server_url, namespace):
+async def ready(schedulers, server_url, namespace):
+    """`await ready("slots", "--config", …)`: a gate that asks this scheduler from the first call on."""
     where = {"redis": server_url, "namespace": namespace}
-    async with Gate.open(**where, patience_ms=20_000) as opened:
-        yield opened
+    async with contextlib.AsyncExitStack() as stack:
+
+        async def start(spec, *options):
+            await schedulers.start(spec, *options)
+            required = [spec.rpartition(":")[2]]
+            return await stack.enter_async_context(Gate.open(**where, patience_ms=20_000, required=required))
+
+        yield start
 
 
 async def work(gate, agent, times, runs_s, *, tool="work", pause_s=0.0):
@@ -58,14 +68,14 @@ async def work(gate, agent, times, runs_s, *, tool="work", pause_s=0.0):
 
 
 async def test_what_waited_in_a_real_run_waits_as_long_when_it_is_replayed_with_the_same_pools(
-    schedulers, gate, toolgate, write
+    ready, toolgate, write
 ):
     config = write("slots.yaml", {"pools": [DESK]})
-    await schedulers.start("slots", "--config", config)
-    told = await asyncio.gather(*(work(gate, agent, 3, 0.3) for agent in ("ada", "bob", "cleo")))
-    assert sum(map(sum, told)) > 2.0  # three stand at one desk
+    gate = await ready("slots", "--config", config)
+    told = await asyncio.gather(*(work(gate, agent, 3, 0.6) for agent in ("ada", "bob", "cleo")))
+    assert sum(map(sum, told)) > 4.0  # three stand at one desk
 
-    same = toolgate("slots", config)
+    same = await toolgate("slots", config)
     calls = [(one["before"]["waited_s"], one["after"]["waited_s"]) for one in same["calls"]]
     assert len(calls) == 9
     assert sorted(before for before, _ in calls) == pytest.approx(
@@ -78,42 +88,40 @@ async def test_what_waited_in_a_real_run_waits_as_long_when_it_is_replayed_with_
     (pool,) = same["pools"]
     assert (pool["pool"], pool["calls"], pool["denied"], pool["most_in_use"]) == ("desk", 9, 0, 1)
     assert pool["busy"] > 0.9
-    again = toolgate("slots", config)
+    again = await toolgate("slots", config)
     assert (again["pools"], again["calls"]) == (same["pools"], same["calls"])
 
-    wide = toolgate("slots", write("wide.yaml", {"pools": [{**DESK, "limit": 3}]}))
+    wide = await toolgate("slots", write("wide.yaml", {"pools": [{**DESK, "limit": 3}]}))
     assert wide["waiting"]["calls_after"] == 0
-    impatient = toolgate(
+    impatient = await toolgate(
         "slots", write("short.yaml", {"pools": [{**DESK, "wait_s": 0}]}), "--fail-on", "veto", code=1
     )
     assert impatient["totals"]["veto"] == impatient["pools"][0]["denied"] > 0
-    shown = toolgate("slots", config, as_json=False)
+    shown = await toolgate("slots", config, as_json=False)
     for words in (
         "Slots, on the times of the record",
-        "Who had them",
-        "desk, ada",
         "What would wait longest",
     ):
         assert words in shown
 
 
-async def test_a_record_without_slots_tells_who_would_have_waited(schedulers, gate, toolgate, write):
-    await schedulers.start("obedient:alpha")
+async def test_a_record_without_slots_tells_who_would_have_waited(ready, toolgate, write):
+    gate = await ready("obedient:alpha")
     await asyncio.gather(*(work(gate, agent, 2, 0.3) for agent in ("ada", "bob")))
-    tried = toolgate("slots", write("slots.yaml", {"pools": [DESK]}))
+    tried = await toolgate("slots", write("slots.yaml", {"pools": [DESK]}))
     waiting = tried["waiting"]
     assert (waiting["calls_before"], waiting["calls_after"], waiting["seconds_before"]) == (0, 3, 0)
     assert waiting["seconds_after"] == pytest.approx(0.9, abs=3 * NEAR_S)
     assert tried["totals"]["differences"] == 0
 
 
-async def test_rules_on_order_are_judged_by_what_came_before_in_the_record(schedulers, gate, toolgate, write):
-    await schedulers.start("obedient:alpha")
+async def test_rules_on_order_are_judged_by_what_came_before_in_the_record(ready, toolgate, write):
+    gate = await ready("obedient:alpha")
     await work(gate, "ada", 1, 0.0, tool="deploy")
     await work(gate, "ada", 1, 0.3, tool="test")
     await asyncio.gather(work(gate, "ada", 1, 0.0, tool="deploy"), work(gate, "bob", 1, 0.0, tool="deploy"))
     first = {"tools": "deploy", "after": {"tool": "test"}}
-    tried = toolgate("policy", write("after.yaml", {"rules": [first]}))
+    tried = await toolgate("policy", write("after.yaml", {"rules": [first]}))
     assert [(one["tool"], one["change"]) for one in tried["calls"] if one["session"] == "ada"] == [
         ("deploy", "veto"),
         ("test", None),
@@ -123,23 +131,23 @@ async def test_rules_on_order_are_judged_by_what_came_before_in_the_record(sched
     (by,) = tried["by_scheduler"]
     assert by["name"] == "policy"
     near = {"tools": "deploy", "after": {"tool": "test", "within_s": 0.001}}
-    assert toolgate("policy", write("near.yaml", {"rules": [near]}))["totals"]["veto"] >= 2
+    assert (await toolgate("policy", write("near.yaml", {"rules": [near]})))["totals"]["veto"] >= 2
     once = {"tools": "*", "at_most": {"n": 1}}
-    assert toolgate("policy", write("once.yaml", {"rules": [once]}))["totals"]["veto"] == 2
+    assert (await toolgate("policy", write("once.yaml", {"rules": [once]})))["totals"]["veto"] == 2
     wrong = write("wrong.yaml", {"rules": [{"tools": "deploy", "after": {}}]})
-    assert toolgate("policy", wrong, code=2, as_json=False) == ""
+    assert await toolgate("policy", wrong, code=2, as_json=False) == ""
 
 
-async def test_a_call_waits_for_what_ran_in_the_record(schedulers, gate, toolgate, write):
-    await schedulers.start("obedient:alpha")
+async def test_a_call_waits_for_what_ran_in_the_record(ready, toolgate, write):
+    gate = await ready("obedient:alpha")
     tests = asyncio.create_task(work(gate, "ada", 1, 0.8, tool="test"))
     await asyncio.sleep(0.2)
     decision = await gate.decide("deploy", {}, TOOLS, agent="ada", session="ada")
     gate.note("tool:post", {"decision_id": decision.id, "tool": "deploy", "success": True})
     await tests
     rule = {"tools": "deploy", "after": {"tool": "test"}}
-    assert toolgate("policy", write("now.yaml", {"rules": [rule]}))["totals"]["veto"] == 1
-    tried = toolgate("policy", write("wait.yaml", {"rules": [{**rule, "wait_s": 30}]}))
+    assert (await toolgate("policy", write("now.yaml", {"rules": [rule]})))["totals"]["veto"] == 1
+    tried = await toolgate("policy", write("wait.yaml", {"rules": [{**rule, "wait_s": 30}]}))
     (waited,) = [one["after"]["waited_s"] for one in tried["calls"] if one["tool"] == "deploy"]
     assert (tried["totals"]["veto"], tried["pools"]) == (0, [])
     assert waited == pytest.approx(0.6, abs=NEAR_S)

@@ -128,6 +128,7 @@ def test_a_comparison_is_json_and_tells_every_call():
         "reason": "no",
         "verified": True,
         "cost": 0,
+        "waited_s": None,
     }
     assert data["calls"][3]["after"]["outcome"] == "rerouted"
 

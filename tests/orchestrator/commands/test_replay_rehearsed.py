@@ -4,7 +4,7 @@ import pytest
 from toolgate_bus.protocol.events import Continue, Deny, ReceivedVerdict
 from toolgate_bus.ruling.counterfactual import DecisionRecord, ProposedCall
 from toolgate_orchestrator.commands.replay.recorded_decisions import RecordedDecision
-from toolgate_orchestrator.commands.replay.rehearsed import Reckoning, list_figures, play
+from toolgate_orchestrator.commands.replay.rehearsed import CallEstimate, list_figures, play
 from toolgate_schedulers.shipped.policy import PolicyConfig
 from toolgate_schedulers.shipped.policy_rehearsal import OrderRehearsal
 from toolgate_schedulers.shipped.slots.config import SlotsConfig
@@ -48,7 +48,7 @@ def order(*rules):
 
 def played(calls, rehearsals):
     names = frozenset(rehearsals)
-    return play([(one, Reckoning(one.ruled, without=names)) for one in calls], rehearsals)
+    return play([(one, CallEstimate(one.ruled, without=names)) for one in calls], rehearsals)
 
 
 def waits(timed):
@@ -129,7 +129,7 @@ def test_turns_go_by_weight_and_the_same_record_gives_the_same_each_time():
 def test_what_others_denied_takes_no_slot_and_what_runs_now_runs_as_long_as_others_of_its_tool():
     calls = [call("ada", 0, denied=True), call("bob", 1), call("cleo", 2)]
     assert (waits(timed := played(calls, slots(DESK))), kinds(timed)) == ([0, 0, 4], ["deny", "run", "run"])
-    freed = [(one, Reckoning(one.ruled, without=frozenset({"slots", "other"}))) for one in calls]
+    freed = [(one, CallEstimate(one.ruled, without=frozenset({"slots", "other"}))) for one in calls]
     timed = play(freed, slots(DESK))
     assert (waits(timed), kinds(timed)) == ([0, 4, 8], ["run"] * 3)
 

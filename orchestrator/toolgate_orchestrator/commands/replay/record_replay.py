@@ -33,7 +33,7 @@ from toolgate_orchestrator.commands.replay.comparison import (
     build_comparison,
 )
 from toolgate_orchestrator.commands.replay.recorded_decisions import Aftermath, Record, RecordedDecision
-from toolgate_orchestrator.commands.replay.rehearsed import Reckoning, list_figures, play, split
+from toolgate_orchestrator.commands.replay.rehearsed import CallEstimate, list_figures, play, split
 from toolgate_orchestrator.commands.replay.side import limits_of, progress
 from toolgate_orchestrator.gate.client import acquire, release
 from toolgate_orchestrator.gate.config import RedactConfig, parse
@@ -91,7 +91,7 @@ class RecordReplay:
     """Whether those of all others fall away, too."""
     prices: ToolPrices
     calls: list[ComparedCall] = field(default_factory=list)
-    reckonings: list[tuple[RecordedDecision, Reckoning]] = field(default_factory=list)
+    reckonings: list[tuple[RecordedDecision, CallEstimate]] = field(default_factory=list)
     """Of each call what it comes to, and by whose words."""
     unanswered: int = 0
     """Questions on which somebody gave no verdict in time."""
@@ -128,18 +128,18 @@ class RecordReplay:
             where, one.ruled.original, before, effect, cost_before, cost_after, waited_before=one.waited
         )
 
-    async def _reckon(self, one: RecordedDecision, decision: Decision) -> tuple[Reckoning, Decision]:
+    async def _reckon(self, one: RecordedDecision, decision: Decision) -> tuple[CallEstimate, Decision]:
         """What comes of the call, and the decision that stands for it."""
         if decision.why == "bus_down" or _find_silent(decision):
             denied = Effect("deny", one.ruled.original, decision.scheduler, decision.reason)
-            return Reckoning(one.ruled, settled=denied), decision
+            return CallEstimate(one.ruled, settled=denied), decision
         added = [normalize(heard) for heard in decision.verdicts]
         winner = merge(heard for heard in added if heard.phase == "select").winner
         own, verified = apply_modify(one.ruled.original, winner), one.ruled
         if self.alone:
             verified = replace(verified, outcome="continue", why="unasked", verdicts=(), scheduler=None)
             verified = replace(verified, final=verified.original)
-        reckoning = Reckoning(verified, tuple(added), self.names, own)
+        reckoning = CallEstimate(verified, tuple(added), self.names, own)
         effect = reckoning.judge()
         if effect.kind != "run" or effect.verified or effect.call.same(own):
             return reckoning, decision
@@ -152,7 +152,7 @@ class RecordReplay:
         of_it = [heard._replace(phase="verify") for heard in second.verdicts if heard.phase == "select"]
         of_it += [heard for heard in second.verdicts if heard.phase == "admit"]
         added = [heard for heard in added if heard.phase != "admit"]
-        return Reckoning(verified, (*added, *of_it), self.names, call), second
+        return CallEstimate(verified, (*added, *of_it), self.names, call), second
 
     async def _decide(self, question: ToolSelecting) -> Decision:
         self.redactor.truncated = question.truncated

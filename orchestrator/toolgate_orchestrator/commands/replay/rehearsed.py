@@ -20,12 +20,12 @@ from toolgate_orchestrator.commands.host.scheduler_processes import SchedulerSpe
 from toolgate_orchestrator.commands.replay.recorded_decisions import RecordedDecision
 from toolgate_orchestrator.commands.replay.timeline import TimedCall, Timeline
 
-SHORTEST_S: Final = 1e-6
+MIN_CALL_S: Final = 1e-6
 """A call takes at least so long: what follows another comes after it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Reckoning:
+class CallEstimate:
     """What a call comes to by the verdicts that stand and those that are new."""
 
     ruled: DecisionRecord
@@ -63,7 +63,7 @@ def split(specs: Iterable[SchedulerSpec]) -> tuple[dict[str, Rehearsal], list[Sc
 
 
 def play(
-    calls: Sequence[tuple[RecordedDecision, Reckoning]], rehearsals: Mapping[str, Rehearsal]
+    calls: Sequence[tuple[RecordedDecision, CallEstimate]], rehearsals: Mapping[str, Rehearsal]
 ) -> list[TimedCall]:
     """All calls on their own times; one for each, in their order."""
     times = _durations(one for one, _ in calls)
@@ -87,20 +87,20 @@ def _durations(calls: Iterable[RecordedDecision]) -> Mapping[str, float]:
 
 
 def _time(
-    one: RecordedDecision, reckoning: Reckoning, times: Mapping[str, float], names: Iterable[str]
+    one: RecordedDecision, reckoning: CallEstimate, times: Mapping[str, float], names: Iterable[str]
 ) -> TimedCall:
     asked, ruled = one.at - one.seconds, one.ruled
-    thinks_s = max(0.0, one.seconds - one.waited - _held_s(ruled.verdicts, frozenset(names)))
+    thinks_s = max(0.0, one.seconds - one.waited - _seconds_of_hold(ruled.verdicts, frozenset(names)))
     runs_s, ended = times, one.at
     if ruled.runs:
         own = max(0.0, one.ended - one.at) if one.ended is not None else times.get(ruled.final.tool, 0.0)
         runs_s, ended = ChainMap({ruled.final.tool: own}, dict(times)), one.at + own
     question, success = one.question, one.ran is None or one.succeeded
-    ended = max(ended, asked + SHORTEST_S)
+    ended = max(ended, asked + MIN_CALL_S)
     return TimedCall(question, asked, thinks_s, ended, runs_s, success, reckoning.judge)
 
 
-def _held_s(verdicts: Iterable[ReceivedVerdict], names: frozenset[str]) -> float:
+def _seconds_of_hold(verdicts: Iterable[ReceivedVerdict], names: frozenset[str]) -> float:
     """How much longer those who are rehearsed took to say something in `select` than all others."""
     own = others = 0.0
     for heard in verdicts:

@@ -57,7 +57,7 @@ class TimedCall:
 
 
 @dataclass(slots=True)
-class _Progress:
+class _CallProgress:
     """How far one call is."""
 
     call: TimedCall
@@ -72,7 +72,7 @@ class _Progress:
     """Who is asked yet in `admit`, one after the other."""
 
 
-class _Session:
+class _SessionCalls:
     """The calls of a session, and which of them have ended: later ones follow from them."""
 
     def __init__(self, calls: Sequence[TimedCall]) -> None:
@@ -102,11 +102,11 @@ class Timeline:
 
     def __init__(self, calls: Sequence[TimedCall], rehearsals: Mapping[str, Rehearsal]) -> None:
         self._rehearsals = rehearsals
-        self._progress = {one.question.id: _Progress(one, one.question) for one in calls}
+        self._progress = {one.question.id: _CallProgress(one, one.question) for one in calls}
         by_session: dict[str, list[TimedCall]] = {}
         for one in calls:
             by_session.setdefault(one.question.session, []).append(one)
-        self._sessions = {name: _Session(own) for name, own in by_session.items()}
+        self._sessions = {name: _SessionCalls(own) for name, own in by_session.items()}
         self._followers: dict[str, list[tuple[int, str]]] = {}
         """By session: which calls come once so many of its calls have ended; the fewest last."""
         self._events: list[tuple[float, int, int, str]] = []
@@ -132,7 +132,7 @@ class Timeline:
 
     # ------------------------------------------------------------------ what happens
 
-    def _take(self, step: int, one: _Progress, now: float) -> None:
+    def _take(self, step: int, one: _CallProgress, now: float) -> None:
         if step == _STEPS["asked"]:
             one.asked = now
             self._ask_all(one, now)
@@ -141,7 +141,7 @@ class Timeline:
         else:
             self._end(one, now, one.call.success)
 
-    def _ask_all(self, one: _Progress, now: float) -> None:
+    def _ask_all(self, one: _CallProgress, now: float) -> None:
         """Ask who rules in this phase, all at once; in `admit` one after the other."""
         names = [name for name, each in self._rehearsals.items() if one.stage in each.phases]
         if one.stage == "admit":
@@ -153,7 +153,7 @@ class Timeline:
         if not one.open:
             self._go_on(one, now)
 
-    def _ask_next(self, one: _Progress, now: float) -> None:
+    def _ask_next(self, one: _CallProgress, now: float) -> None:
         while one.todo:
             name = one.todo.pop(0)
             if not self._ask(name, one, now) or one.heard[-1].verdict.action == "deny":
@@ -161,7 +161,7 @@ class Timeline:
         if not one.open:
             self._go_on(one, now)
 
-    def _ask(self, name: str, one: _Progress, now: float) -> bool:
+    def _ask(self, name: str, one: _CallProgress, now: float) -> bool:
         """Whether it answers at once."""
         verdict = self._rehearsals[name].ask(one.current.model_copy(update={"phase": one.stage}), now)
         if verdict.action == "hold":
@@ -170,7 +170,7 @@ class Timeline:
         self._note(name, one, verdict)
         return True
 
-    def _note(self, name: str, one: _Progress, verdict: Verdict) -> None:
+    def _note(self, name: str, one: _CallProgress, verdict: Verdict) -> None:
         one.heard.append(ReceivedVerdict(name, verdict, self._rehearsals[name].priority, one.stage))
 
     def _hear(self, now: float) -> None:
@@ -190,14 +190,14 @@ class Timeline:
                     elif not one.open:
                         self._go_on(one, now)
 
-    def _go_on(self, one: _Progress, now: float) -> None:
+    def _go_on(self, one: _CallProgress, now: float) -> None:
         """All of this phase have spoken."""
         if one.stage == "select":
             self._add(max(now, one.asked + one.call.thinks_s), "decided", one.call)
         else:
             self._judge(one, now)
 
-    def _judge(self, one: _Progress, now: float) -> None:
+    def _judge(self, one: _CallProgress, now: float) -> None:
         """What has been heard so far: a denial ends it, else the next phase follows."""
         effect = one.call.effect = one.call.judge(one.heard)
         follows = _STAGES[one.stage]
@@ -211,13 +211,13 @@ class Timeline:
                 one.stage = "admit"
             self._ask_all(one, now)
 
-    def _begin(self, one: _Progress, now: float) -> None:
+    def _begin(self, one: _CallProgress, now: float) -> None:
         one.call.began = now
         for each in self._rehearsals.values():
             each.begin(one.current, now)
         self._add(now + one.call.runs_s.get(one.current.tool_name, 0.0), "ended", one.call)
 
-    def _end(self, one: _Progress, now: float, success: bool | None) -> None:
+    def _end(self, one: _CallProgress, now: float, success: bool | None) -> None:
         id_, session = one.call.question.id, one.call.question.session
         for each in self._rehearsals.values():
             each.end(id_, now, success)
@@ -238,7 +238,7 @@ class Timeline:
                 return
         self._add(call.asked, "asked", call)
 
-    def _follow(self, session: _Session, count: int, id_: str) -> None:
+    def _follow(self, session: _SessionCalls, count: int, id_: str) -> None:
         call = self._progress[id_].call
         self._add(session.latest[count - 1] + call.asked - session.ends[count - 1], "asked", call)
 
