@@ -155,7 +155,7 @@ def play_fleet(seed: int, steps: int = 60, caps_often: int = 0) -> tuple[list[St
     rules, told, now, caps = QueueRules(), [], 0.0, dict[str, str]()
     for number in range(steps):
         now += chance.random() * 0.5
-        match chance.choices(FLEET_STEPS, [50, 3, 32, 4, 3, 5, 3, 4, 6, caps_often])[0]:
+        match chance.choices(FLEET_STEPS, [50, 3, 32, 4, 3, 5, 3, 4, 12, caps_often])[0]:
             case "ask":
                 request = invent_request(chance, f"r{number}")
                 told.append(Step(now, "ask", (request,), rules.ask(request, LEASE_S, now)))

@@ -120,7 +120,7 @@ end
 local function count_before(line, r)
   local entry, own = entry_of(r.order, r.id), place_of(line.name, line.text, r.line)
   local before = redis.call('ZRANK', turn_of(line.name, line.text, r.line), entry)
-  local estimate = estimate_of(line.name)
+  local estimate, is_first = estimate_of(line.name), before == 0
   local tag = tonumber(redis.call('ZSCORE', line.tags, own)) + before * estimate / tonumber(r.weight)
   local earlier = redis.call('ZRANGE', line.tags, '-inf', '(' .. text(tag), 'BYSCORE', 'LIMIT', 0, LOOK + 1, 'WITHSCORES')
   local looked = 0
@@ -134,6 +134,6 @@ local function count_before(line, r)
     end
   end
   -- One of each further tenant: who is next with this is not counted among them.
-  if own == string.sub(entry, 1, 16) .. r.line then return before + redis.call('ZRANK', line.tags, own) - looked end
+  if is_first then return before + redis.call('ZRANK', line.tags, own) - looked end
   return before + redis.call('ZCOUNT', line.tags, '-inf', '(' .. text(tag)) - 1 - looked
 end
