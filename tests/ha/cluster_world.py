@@ -27,9 +27,17 @@ class ClusterWorld:
     """3 + 3 servers."""
 
     def __init__(
-        self, directory: Path, password: str = "", announced: str = "", tls: Path | None = None
+        self,
+        directory: Path,
+        password: str = "",
+        announced: str = "",
+        tls: Path | None = None,
+        *,
+        full_coverage: bool = True,
     ) -> None:
         """With a password for all of them, and with an address that clients are told, or without.
+
+        Without `full_coverage` a slot that nobody owns stops only those whose keys lie there.
 
         With `tls`, a directory of `make-certificates`, nobody speaks to them otherwise.
         """
@@ -38,6 +46,7 @@ class ClusterWorld:
             *(f"{name} {value or chr(34) * 2}" for name, value in SERVER),
             *("cluster-enabled yes", f"cluster-node-timeout {NODE_TIMEOUT_MS}"),
             *("cluster-allow-replica-migration no", "cluster-replica-validity-factor 0"),
+            *([] if full_coverage else ["cluster-require-full-coverage no"]),
             *([f"requirepass {password}", f"primaryauth {password}"] if password else []),
             *([f"cluster-announce-client-ipv4 {announced}"] if announced else []),
         ]
@@ -192,10 +201,12 @@ def _owners(slots: Any) -> dict[tuple[int, int], int]:
 
 
 @contextlib.contextmanager
-def cluster_world(password: str = "", announced: str = "", tls: Path | None = None) -> Iterator[ClusterWorld]:
+def cluster_world(
+    password: str = "", announced: str = "", tls: Path | None = None, *, full_coverage: bool = True
+) -> Iterator[ClusterWorld]:
     """One that runs, and is gone afterwards."""
     directory = Path(tempfile.mkdtemp(prefix="tg-cl-"))
-    world = ClusterWorld(directory, password, announced, tls)
+    world = ClusterWorld(directory, password, announced, tls, full_coverage=full_coverage)
     try:
         world.start()
         yield world
