@@ -1,4 +1,4 @@
-"""What rules on order would have said of recorded calls, by what had come before each of them. Pure.
+"""What rules on order would have said of recorded calls, by what had come before each of them.
 
 The history is the policy's own (`policy_order`), told of what would have run instead of being read from
 facts: a call that these rules deny is not in it. `toolgate policy test` gives a case its history by the same.
