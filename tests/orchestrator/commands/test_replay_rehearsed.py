@@ -91,6 +91,11 @@ def test_who_waits_in_vain_is_denied_and_leaves_its_turn_to_the_next():
     assert list_figures(one)[0]["denied"] == 1
 
 
+def test_who_never_waits_is_denied_at_once_and_stands_in_nobodys_way():
+    timed = played([call("ada", 0), call("bob", 1), call("cleo", 6)], slots({**DESK, "wait_s": 0}))
+    assert (waits(timed), kinds(timed)) == ([0, 0, 0], ["run", "deny", "run"])
+
+
 def test_what_a_session_does_afterwards_comes_as_much_later_as_it_waited():
     # b1 waits 4 s for ada; b2 came a second after it, and comes at 11. ada's second has the desk until 12.
     calls = [
