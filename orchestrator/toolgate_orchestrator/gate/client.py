@@ -7,8 +7,9 @@ question is and how it ends is `pending`'s affair; what is decided, `gate`'s.
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextvars import Context
+from typing import TYPE_CHECKING
 
 from toolgate_bus.errors import CodecError
 from toolgate_bus.protocol import packing
@@ -36,6 +37,9 @@ from toolgate_orchestrator.gate.scheduler_info import (
     versions,
 )
 from toolgate_orchestrator.gate.sessions import Presence, sessions_above
+
+if TYPE_CHECKING:
+    from toolgate_orchestrator.gate.deferral_watch import DeferralWatch
 
 MAX_OF_LLM = 1024
 FLUSH_S = 0.002
@@ -85,8 +89,8 @@ class GateClient:
         self.present: dict[str, Presence] = {}
         """The live sessions that are ruled on through this bus, by id."""
         self.pauses = Pauses(self.present)
-        self.deferred: dict[str, Callable[[], None]] = {}
-        """Decisions that wait for a person, by id: what has nobody watch them any longer."""
+        self.deferred: dict[str, DeferralWatch] = {}
+        """Decisions that wait for a person, by id."""
         self.starting: asyncio.Future[None] | None = None
         bus.listen(self)
 
@@ -100,8 +104,8 @@ class GateClient:
             self._looking.cancel()
         self.table.close()
         self.pauses.close()
-        for forget in list(self.deferred.values()):
-            forget()
+        for watch in list(self.deferred.values()):
+            watch.stop()
 
     # ------------------------------------------------------------------ what the bus calls
 

@@ -96,7 +96,7 @@ class Gate:
         self._recorder = DecisionRecorder(client, self._redactor, config.schedulers)
         self._audiences = Audiences(config, keyring)
         self._asking = Dispatcher(config, client, keyring, self._redactor, self._recorder.late, self.note)
-        self._desk = DeferralDesk(config, client, self._redactor, self._recorder, self.note)
+        self._desk = DeferralDesk(config, client, self._redactor, self._recorder, self.note, self._asking.end)
         self._patience = config.patience_ms / 1000
         self._ttl_ms = int(self._patience * 1000) or 1
         if client is not None:
@@ -322,7 +322,8 @@ class Gate:
                     return await self._decide(call, local, ask, answer)
             return await self._decide(call, local, ask, answer)
         finally:
-            self._asking.end(call)
+            if call.on_objection is None:  # else it is not decided, and whoever watches it ends it
+                self._asking.end(call)
             DECISION.reset(before)
 
     async def _decide(
@@ -452,6 +453,7 @@ class Gate:
         asked = one_question(ruling.asks)
         answer: Answer = "no_approver"
         if ask == "defer" and asked is not None and call.reaches_person:
+            self._asking.go_on(call)
             return await self._desk.defer(call, ruling, asked, asker.scheduler)
         if ask is not None and ask != "defer" and asked is not None:
             question = call.question

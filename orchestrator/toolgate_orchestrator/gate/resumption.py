@@ -21,7 +21,7 @@ from toolgate_bus.facts.validation import TOOL_ANSWERED
 from toolgate_bus.protocol.events import AskUser, Decision, ReceivedVerdict, ToolQuestion
 from toolgate_bus.ruling.counterfactual import ProposedCall
 from toolgate_bus.telemetry.loggers import get_logger
-from toolgate_bus.telemetry.logging import DECISION, where
+from toolgate_bus.telemetry.logging import DECISION
 from toolgate_bus.telemetry.printable import printable, shorten
 from toolgate_bus.transport.deferrals import MAX_DEFERRAL_S, MAX_PERSON, Claim, Deferral, Deferrals
 from toolgate_bus.transport.memory import MemoryStore
@@ -37,6 +37,7 @@ from toolgate_orchestrator.gate.deferral_record import (
     read_deferred,
     read_token,
 )
+from toolgate_orchestrator.gate.deferral_watch import DeferralWatch
 from toolgate_orchestrator.gate.inability import find_missing
 from toolgate_orchestrator.gate.question import UnreadableQuestion, write_question
 from toolgate_orchestrator.gate.recorder import DecisionRecorder
@@ -45,9 +46,6 @@ from toolgate_orchestrator.gate.ruling import DecisionState, RulingResult, Shado
 from toolgate_orchestrator.gate.wait_reports import Note, describe_whose
 
 TRIES: Final = 4
-GRACE_S: Final = 1.0
-"""After its time, before its asker ends a decision."""
-AGAIN_S: Final = 5.0
 MAX_WATCHED: Final = 10_000
 """Decisions that wait for a person, and are ended in time by the process that asked; others are by whoever
 answers too late, and by the keeper of what is reserved for them."""
@@ -73,9 +71,11 @@ class DeferralDesk:
         redactor: Redactor,
         recorder: DecisionRecorder,
         note: Note,
+        end: Callable[[DecisionState], None],
     ) -> None:
+        """`end` is called once a call that waited here for a person is decided."""
         self._config, self._client, self._redactor = config, client, redactor
-        self._recorder, self._note = recorder, note
+        self._recorder, self._note, self._end = recorder, note, end
         self._orchestrator = client.bus.orchestrator if client is not None else ""
         store = client.bus.store if client is not None else _here.setdefault(config.namespace, MemoryStore())
         self._kept = Deferrals(store)
@@ -149,7 +149,7 @@ class DeferralDesk:
         call.deferred = {}
         watched = self._client.deferred if self._client is not None else {}
         if len(watched) < MAX_WATCHED:
-            _DeferralWatch(self._kept, self._orchestrator, self._recorder, call, ruling, watched)
+            DeferralWatch(self._kept, self._orchestrator, self._recorder, call, ruling, watched, self._end)
         return decision
 
     # ------------------------------------------------------------------ gone on with
@@ -258,66 +258,9 @@ class DeferralDesk:
             "answered_after": max(0.0, kept.seconds - kept.left_s),
             "asker": kept.owner,
         }
-        if self._client is not None and (watch := self._client.deferred.pop(token.id, None)) is not None:
-            watch()
+        if self._client is not None and (watch := self._client.deferred.get(token.id)) is not None:
+            watch.hand_over(call)
         self._note(TOOL_ANSWERED, {**describe_whose(call.question), **call.deferred})
-
-
-class _DeferralWatch:
-    """Ends one decision that waits for a person, if nobody has by then."""
-
-    def __init__(
-        self,
-        kept: Deferrals,
-        orchestrator: str,
-        recorder: DecisionRecorder,
-        call: DecisionState,
-        ruling: RulingResult,
-        watched: dict[str, Callable[[], None]],
-    ) -> None:
-        self._kept, self._orchestrator, self._recorder = kept, orchestrator, recorder
-        self._call, self._ruling, self._watched = call, ruling, watched
-        self._took = time.monotonic() - call.started
-        self._loop, self._tries = asyncio.get_running_loop(), TRIES
-        self._ending: asyncio.Task[None] | None = None
-        self._timer = self._loop.call_later(ruling.seconds + GRACE_S, self._begin_end)
-        call.on_objection = lambda _: self._begin_end()
-        watched[call.question.id] = self.stop
-
-    def stop(self) -> None:
-        """Somebody has answered, or nobody can be told any more."""
-        self._timer.cancel()
-        self._call.on_objection = None
-        self._call.is_over = True
-        self._watched.pop(self._call.question.id, None)
-
-    def _begin_end(self) -> None:
-        self._timer.cancel()
-        self._call.on_objection = None
-        self._ending = self._loop.create_task(self._end())
-
-    async def _end(self) -> None:
-        call, objected = self._call, objection(self._call)
-        ruling = objected or replace(
-            self._ruling.with_refusal("expired", self._ruling.scheduler or ""), asked_user=True
-        )
-        claim = Claim(self._orchestrator, "denied" if objected else "expired", "", secrets.token_hex(16))
-        try:
-            standing = await self._kept.claim(call.question.id, claim)
-        except TransportError as error:
-            self._tries -= 1
-            if self._tries and not call.is_over:
-                self._timer = self._loop.call_later(AGAIN_S, self._begin_end)
-            _log.info("a decision that waits was not ended yet", decision=call.question.id, error=str(error))
-            return
-        self.stop()
-        if standing == claim:
-            call.started = time.monotonic() - self._took
-            call.deferred = {"answer": claim.answer, "answered_by": "", "asker": self._orchestrator}
-            try:
-                self._recorder.record(call, ruling)
-            except Exception as error:  # noqa: BLE001 - nobody waits for it: it is told, and that is all
-                _log.error("the end of a decision was not recorded", error=where(error))
 
 
 _UNKNOWN: Final = (

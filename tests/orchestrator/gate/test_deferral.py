@@ -6,7 +6,7 @@ import pytest
 from gate_world import growth
 from toolgate_bus.facts.join import join_decisions
 from toolgate_bus.facts.record import read_facts
-from toolgate_bus.protocol import packing
+from toolgate_bus.protocol import codec, packing
 from toolgate_bus.protocol.events import AskUser, Continue, Deny, Modify
 from toolgate_orchestrator.gate.deferral import PersonAnswer
 
@@ -200,6 +200,42 @@ async def test_a_denial_that_comes_before_the_answer_counts(world):
             break
     assert (void.outcome, void.why) == ("deny", "void")
     assert "a scheduler objected" in void.reason
+
+
+def object_by_replica(gate, decision):
+    """Another replica of one that had agreed denies, to the process that asked."""
+    denial = packing.item(bytes.fromhex(decision.id), 0, codec.verdict_body(Deny(reason="not so")))
+    gate._client.on_verdicts([("calm", packing.frame([denial]))])
+
+
+async def test_who_had_agreed_may_still_deny_by_another_replica_while_it_waits(world, wait_until):
+    await world.scheduler("police", ASK)
+    await world.scheduler("calm", Continue())
+    gate = await world.gate(ask="defer")
+    first = await gate.decide("search", {"q": 1}, TOOLS, session="s")
+    object_by_replica(gate, first)
+    await wait_until(lambda: world.hub.store.get(f"deferred:{first.id}:answer"))
+    assert "a scheduler objected" in (await answer(world, first)).reason
+    assert gate._client.table.goes_on((bytes.fromhex(first.id), 0)) is None
+    assert gate._client.deferred == {}
+
+
+async def test_it_may_be_denied_while_what_is_scarce_is_waited_for_after_the_answer(world):
+    """By who was asked before the answer: the decision is the same."""
+
+    async def slots(call):
+        object_by_replica(gate, first)
+        return Continue(fence=3)
+
+    await world.scheduler("police", ASK)
+    await world.scheduler("calm", Continue())
+    await world.scheduler("slots", slots, phases=("admit",))
+    gate = await world.gate(ask="defer")
+    first = await gate.decide("search", {"q": 1}, TOOLS, session="s")
+    given = PersonAnswer(first.token, "allow")
+    second = await gate.decide("search", {"q": 1}, TOOLS, session="s", answer=given)
+    assert (second.id, second.outcome, second.scheduler) == (first.id, "deny", "calm")
+    assert gate._client.table.goes_on((bytes.fromhex(first.id), 0)) is None
 
 
 async def test_the_record_is_one_from_pending_to_who_allowed_it(world):
