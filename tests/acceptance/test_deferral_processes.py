@@ -72,8 +72,7 @@ async def test_100_questions_whose_asker_is_gone_are_each_gone_on_with_once_and_
     assert code == -signal.SIGKILL, said
     pending = join_decisions(await record(commands, namespace))
     assert Counter(one["outcome"] for one in pending) == {"ask": 100}
-    reserved = (await money(commands, namespace)).reserved
-    assert reserved == 100 * UNIT
+    assert (await money(commands, namespace)).reserved == 100 * UNIT  # (who is new is reserved for early)
 
     await asyncio.sleep(7)  # longer than the keeper takes to find that somebody is gone
     assert (await money(commands, namespace)).orphans == 0
@@ -102,3 +101,56 @@ async def test_100_questions_whose_asker_is_gone_are_each_gone_on_with_once_and_
     assert code == 0, said
     assert {(outcome, why) for _, _, outcome, why, _ in json.loads(printed)} == {("deny", "void")}
     assert (await money(commands, namespace)).spent == spent
+
+
+@pytest.mark.parametrize(
+    ("where", "claimed"),
+    [
+        ("before-claim", False),
+        ("after-claim", True),
+        ("before-record", True),
+    ],
+)
+async def test_who_answers_may_be_killed_anywhere_and_no_call_runs_twice_and_no_money_is_left_behind(
+    ruled, leaver, commands, namespace, wait_until, where, claimed
+):
+    await ruled()
+    assert (await leaver("ask", 3))[0] == -signal.SIGKILL
+    code, _, said = await leaver("answer", where)
+    assert code == -signal.SIGKILL, said
+    code, printed, said = await leaver("answer")
+    assert code == 0, said
+    told = json.loads(printed)
+    ran = [number for number, _, outcome, *_ in told if outcome == "continue"]
+    # Who is killed has claimed one, or all that it had got to by then; none of them can be answered again.
+    assert len(ran) < 3 if claimed else len(ran) == 3, told
+
+    async def settled():
+        account = await money(commands, namespace)
+        return account if not account.reserved else None
+
+    account = await wait_until(settled, timeout=60)
+    lost = 3 - len(ran)
+    assert account.orphans == lost  # perhaps it ran: that is for the estimate
+    assert account.spent == lost * UNIT + sum(250_000 + number for number in ran)
+    assert len({id_ for _, id_, *_ in told}) == 3
+
+
+@pytest.mark.parametrize(("where", "orphans"), [("before-store", 1), ("after-store", 0)])
+async def test_who_asks_may_be_killed_anywhere_and_what_was_kept_is_given_back_in_time(
+    ruled, leaver, commands, namespace, wait_until, monkeypatch, where, orphans
+):
+    monkeypatch.setenv("TOOLGATE_TEST_DEFER_S", "2")
+    await ruled()
+    code, _, said = await leaver("ask", 1, where)
+    assert code == -signal.SIGKILL, said
+
+    async def over():
+        account = await money(commands, namespace)
+        return account if not account.reserved else None
+
+    account = await wait_until(over, timeout=60)
+    assert (account.orphans, account.spent) == (
+        orphans,
+        orphans * UNIT,
+    )  # of what is not kept nobody can know

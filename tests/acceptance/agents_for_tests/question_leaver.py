@@ -76,7 +76,9 @@ async def main(what: str, url: str, namespace: str, path: str, *more: str) -> No
         plant(place)
     required = ("policy", "cost-aware")
     where = {"redis": url, "namespace": namespace, "required": required, "patience_ms": 20_000}
-    async with Gate.open(**where, ask="defer", defer_s=600) as gate:
+    async with Gate.open(
+        **where, ask="defer", defer_s=float(os.environ.get("TOOLGATE_TEST_DEFER_S", "600"))
+    ) as gate:
         if what == "ask":
             tokens = await asyncio.gather(*(ask(gate, number) for number in range(int(more[0]))))
             file.write_text(json.dumps(tokens))

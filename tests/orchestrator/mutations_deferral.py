@@ -1,0 +1,75 @@
+"""Mutations of what a person's later answer promises: once, for this call, with what is reserved for it."""
+
+from mutation import BUS, ORCHESTRATOR, Mutant
+
+_GATE = "../orchestrator/gate/test_deferral.py"
+_CAN = "../orchestrator/gate/test_capabilities.py"
+_BOOKS = "../bus/budgets/test_reprieve.py"
+_RESUMPTION = f"{ORCHESTRATOR}/gate/resumption.py"
+
+MUTANTS = (
+    Mutant(
+        "answers",
+        "whoever claims has it, whoever claimed before",
+        f"{BUS}/transport/deferrals.py",
+        "return claim if won else await self.find_claim(decision)",
+        "return claim",
+        f"{_GATE}::test_of_two_answers_at_once_one_counts_and_the_other_is_told",
+    ),
+    Mutant(
+        "answers",
+        "an answer runs whatever call it comes with",
+        _RESUMPTION,
+        "if not token.seals(kept.body, question):",
+        "if False:",
+        f"{_GATE}::test_a_changed_call_does_not_run_on_it_and_the_answer_stays_good_for_its_own",
+    ),
+    Mutant(
+        "answers",
+        "what lies in the store is believed as it is",
+        f"{ORCHESTRATOR}/gate/deferral_record.py",
+        "words = _USE + bytes.fromhex(id_) + hashlib.sha256(body).digest() + digest_value(asked)",
+        "words = _USE + bytes.fromhex(id_) + digest_value(asked)",
+        f"{_GATE}::test_what_lies_in_the_store_may_be_changed_by_nobody",
+    ),
+    Mutant(
+        "answers",
+        "an answer that is too late counts",
+        _RESUMPTION,
+        'given = "expired" if kept.left_s <= 0 else answer.answer',
+        "given = answer.answer",
+        f"{_GATE}::test_too_late_an_answer_ends_it",
+    ),
+    Mutant(
+        "answers",
+        "what is reserved stays with who asked",
+        f"{BUS}/budgets/reprieve.py",
+        "moved = await self._ledger.claim(decision, owner, by)",
+        "moved = False",
+        f"{_BOOKS}::test_it_moves_to_who_answers_and_is_settled_by_them",
+    ),
+    Mutant(
+        "answers",
+        "whoever says that they answered has what is reserved",
+        f"{BUS}/budgets/reprieve.py",
+        "if found is not None and claim is not None and claim.by == by:",
+        "if found is not None:",
+        f"{_BOOKS}::test_who_only_says_that_they_answered_gets_nothing",
+    ),
+    Mutant(
+        "answers",
+        "what waits for a person is an orphan once its asker is gone",
+        f"{BUS}/budgets/settlement.py",
+        "if reason is None or await self._reprieve.waits(one):",
+        "if reason is None:",
+        f"{_BOOKS}::test_it_is_no_orphan_though_who_asked_is_gone",
+    ),
+    Mutant(
+        "abilities",
+        "what the caller cannot do is left as it was said",
+        f"{ORCHESTRATOR}/gate/inability.py",
+        "return [ability for ability in needed if ability not in can]",
+        "return []",
+        f"{_CAN}::test_what_cannot_be_done_is_denied_in_words_that_say_who_wanted_what",
+    ),
+)
