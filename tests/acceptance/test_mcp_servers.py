@@ -5,8 +5,10 @@ import asyncio
 import contextlib
 import json
 import signal
+import socket
 import urllib.error
 import urllib.request
+from urllib.parse import urlsplit
 
 import pytest
 from mcp.shared.exceptions import MCPError
@@ -152,6 +154,8 @@ async def test_over_http_only_who_has_the_token_is_heard(on_bus, tmp_path):
         tmp_path,
         TOOLGATE_MCP_TOKEN="0123456789abcdef",
     ) as (url, program):
+        slow = socket.create_connection((urlsplit(url).hostname, urlsplit(url).port), timeout=30)
+        slow.sendall(b"POST /mcp HTTP/1.1\r\n")
         assert status(url) == 401
         assert status(url, Authorization="Bearer 0123456789abcdeX") == 401
         good = {"Authorization": "Bearer 0123456789abcdef"}
@@ -162,6 +166,8 @@ async def test_over_http_only_who_has_the_token_is_heard(on_bus, tmp_path):
         assert status(url.replace("/mcp", "/healthz")) == 200
         assert "0123456789abcdef" not in program.said
         assert not notes(tmp_path, "started")
+        with slow, contextlib.suppress(ConnectionResetError):  # it never came to the point
+            assert slow.recv(1) == b""
         assert program.end() in (0, 143)
 
 

@@ -62,7 +62,7 @@ MUTANTS = (
     Mutant(
         "law 5",
         "connections to the console that ask nothing make no room",
-        f"{SCHEDULERS}/commands/console/server.py",
+        f"{BUS}/commands/http_connection.py",
         "            next(iter(self._idle)).give_up()\n",
         "            pass\n",
         "../attacks/test_connections.py::test_half_open_connections_keep_nobody_from_the_console",

@@ -9,9 +9,10 @@ import threading
 from pathlib import Path
 
 import pytest
+from toolgate_bus.commands import http_connection
+from toolgate_bus.commands.http_server import bind_socket
 from toolgate_bus.telemetry import http as metrics_server
-from toolgate_schedulers.commands.console import server
-from toolgate_schedulers.commands.console.server import bind_socket, serve
+from toolgate_schedulers.commands.console.server import serve
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -94,7 +95,7 @@ async def asked(port, path="/"):
 
 
 async def test_half_open_connections_keep_nobody_from_the_console(monkeypatch, wait_until):
-    monkeypatch.setattr(server, "REQUEST_S", 0.5)
+    monkeypatch.setattr(http_connection, "REQUEST_S", 0.5)
 
     async def app(scope, receive, send):
         while (await receive()).get("more_body"):
@@ -119,7 +120,7 @@ async def test_half_open_connections_keep_nobody_from_the_console(monkeypatch, w
 
 @pytest.mark.parametrize("words", ["", "Connection: close\r\n"])
 async def test_a_stream_outlives_the_time_for_a_request_however_it_was_asked_for(words, monkeypatch):
-    monkeypatch.setattr(server, "REQUEST_S", 0.2)
+    monkeypatch.setattr(http_connection, "REQUEST_S", 0.2)
     go_on = asyncio.Event()
 
     async def app(scope, receive, send):

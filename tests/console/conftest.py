@@ -13,6 +13,7 @@ import h11
 import pytest
 import redis.asyncio as redis
 from chromium import browser, opened
+from toolgate_bus.commands.http_server import bind_socket
 from toolgate_bus.facts import record
 from toolgate_bus.protocol import packing
 from toolgate_bus.protocol.keys import Keys
@@ -20,7 +21,7 @@ from toolgate_bus.server.settings import bus_settings
 from toolgate_schedulers.commands.console.access import Access
 from toolgate_schedulers.commands.console.app import make_app
 from toolgate_schedulers.commands.console.knowledge import Knowledge, open_state
-from toolgate_schedulers.commands.console.server import bind_socket, serve
+from toolgate_schedulers.commands.console.server import serve
 
 TOKEN = "a-token-of-enough-letters"
 

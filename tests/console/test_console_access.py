@@ -1,14 +1,13 @@
 """Who may see the console: tokens, sessions, hosts, origins."""
 
 import pytest
+from toolgate_bus.commands.http_access import check_token, is_loopback
 from toolgate_bus.errors import ConfigError
 from toolgate_bus.telemetry.printable import visible_json
 from toolgate_schedulers.commands.console.access import (
     Access,
     check_name,
-    check_token,
     host_of,
-    is_loopback,
 )
 
 pytestmark = pytest.mark.pure
@@ -95,8 +94,8 @@ def test_only_its_own_pages_may_change_anything(headers, own):
 def test_a_token_that_could_be_guessed_is_refused():
     for bad in ("short", "x" * 15, "with a space in it all", "é" * 20):
         with pytest.raises(ConfigError, match="--token: at least 16"):
-            check_token(bad)
-    assert check_token(TOKEN) == TOKEN
+            check_token(bad, "--token")
+    assert check_token(TOKEN, "--token") == TOKEN
 
 
 def test_names_and_addresses_of_this_machine_are_told_apart_from_others():

@@ -155,10 +155,10 @@ def _token(http: int | None, address: str) -> str | None:
     token = os.environ.get("TOOLGATE_MCP_TOKEN", "")
     if http is None:
         return None
-    from toolgate_orchestrator.commands.mcp.http_access import check_token, is_loopback
+    from toolgate_bus.commands.http_access import check_token, is_loopback
 
     if token:
-        return check_token(token)
+        return check_token(token, "TOOLGATE_MCP_TOKEN")
     if not is_loopback(address):
         raise ConfigError("--address: others reach it; set TOOLGATE_MCP_TOKEN, which clients then need")
     return None

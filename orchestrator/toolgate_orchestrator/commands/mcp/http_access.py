@@ -1,51 +1,10 @@
-"""Who may speak to the proxy over HTTP: this machine, or who has the token; and where it listens."""
+"""Who may speak to the proxy over HTTP: this machine, or who has the token."""
 
 import hmac
-import ipaddress
 import json
-import socket
 from typing import Any, Final
 
-from toolgate_bus.errors import ConfigError
-
 PATH: Final = "/mcp"
-MIN_TOKEN: Final = 16
-
-
-def check_token(token: str) -> str:
-    """A token that cannot be guessed; raises ConfigError."""
-    if len(token) < MIN_TOKEN or not token.isascii() or not token.isprintable() or " " in token:
-        raise ConfigError(
-            f"TOOLGATE_MCP_TOKEN: at least {MIN_TOKEN} printable ASCII characters without spaces "
-            "(`openssl rand -hex 24`)"
-        )
-    return token
-
-
-def is_loopback(address: str) -> bool:
-    """Whether only this machine reaches an address."""
-    try:
-        return address == "localhost" or ipaddress.ip_address(address).is_loopback
-    except ValueError:
-        return False
-
-
-def bind_socket(address: str, port: int) -> socket.socket:
-    """A socket that listens; port 0 is any that is free. Raises ConfigError."""
-    try:
-        family, kind, proto, _, place = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)[0]
-        bound = socket.socket(family, kind, proto)
-    except OSError as error:
-        raise ConfigError(f"--address: {address} is no address of this machine: {error}") from None
-    try:
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        bound.bind(place)
-        bound.listen(1024)
-        bound.setblocking(False)
-    except OSError as error:
-        bound.close()
-        raise ConfigError(f"--http: {address} port {port} cannot be listened on: {error.strerror}") from None
-    return bound
 
 
 def guard_access(speak: Any, token: str | None) -> Any:

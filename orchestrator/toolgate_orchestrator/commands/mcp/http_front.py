@@ -6,12 +6,12 @@ refused before it is read.
 """
 
 import asyncio
-import contextlib
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, Final
 
-import uvicorn
+from toolgate_bus.commands.http_connection import BoundedConnection
+from toolgate_bus.commands.http_server import MAX_HEAD, HttpServer, make_config
 
 from toolgate_orchestrator.commands.mcp import sdk
 from toolgate_orchestrator.commands.mcp.http_access import guard_access
@@ -20,7 +20,6 @@ from toolgate_orchestrator.commands.mcp.session import ProxySession
 MAX_SESSIONS: Final = 1_000
 MAX_CONNECTIONS: Final = 4_096
 GRACE_S: Final = 3
-_MAX_HEAD: Final = 32 * 1024
 _STATE: Final = "toolgate"
 
 
@@ -71,24 +70,6 @@ class Sessions:
             await asyncio.wait(living)
 
 
-class _Server(uvicorn.Server):
-    """Says when it is up, and leaves signals to the command."""
-
-    def __init__(self, config: uvicorn.Config) -> None:
-        super().__init__(config)
-        self.up = asyncio.Event()
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Begin to serve."""
-        await super().startup(sockets)
-        self.up.set()
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """The command has its own."""
-        yield
-
-
 async def serve_http(
     sessions: Sessions,
     bound: socket.socket,
@@ -99,27 +80,21 @@ async def serve_http(
 ) -> None:
     """Serve until cancelled; then end what runs, and return."""
     async with sdk.http_front(sessions.handle, hosts=hosts, most=most, max_sessions=MAX_SESSIONS) as speak:
-        config = uvicorn.Config(
+        config = make_config(
             guard_access(speak, token),
-            ws="none",
-            lifespan="off",
-            log_config=None,
-            access_log=False,
-            proxy_headers=False,
-            server_header=False,
+            http=BoundedConnection,
             limit_concurrency=MAX_CONNECTIONS,
-            h11_max_incomplete_event_size=_MAX_HEAD,
+            h11_max_incomplete_event_size=MAX_HEAD,
             timeout_graceful_shutdown=GRACE_S,
         )
-        server = _Server(config)
-        serving = asyncio.create_task(server.serve([bound]), name="mcp-http")
+        server = HttpServer(config)
+        serving: asyncio.Task[None] | None = None
         try:
-            waiting = asyncio.create_task(server.up.wait())
-            await asyncio.wait([serving, waiting], return_when=asyncio.FIRST_COMPLETED)
+            serving = await server.begin(bound, "mcp-http")
             up()
             await asyncio.shield(serving)
         except asyncio.CancelledError:
-            server.should_exit = True
-            await asyncio.wait([serving], timeout=2 * GRACE_S)
+            if serving is not None:
+                await server.end(serving, GRACE_S)
         finally:
             await sessions.aclose()

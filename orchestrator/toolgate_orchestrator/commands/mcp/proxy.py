@@ -82,10 +82,13 @@ async def serve_http(
     config: McpConfig, pins: Pins, address: str, port: int, names: tuple[str, ...], token: str | None
 ) -> None:
     """Serve clients over HTTP until told to end."""
-    from toolgate_orchestrator.commands.mcp.http_access import PATH, bind_socket, is_loopback
+    from toolgate_bus.commands.http_access import is_loopback
+    from toolgate_bus.commands.http_server import bind_socket
+
+    from toolgate_orchestrator.commands.mcp.http_access import PATH
     from toolgate_orchestrator.commands.mcp.http_front import Sessions, serve_http
 
-    with bind_socket(address, port) as bound:
+    with bind_socket(address, port, ("--address", "--http")) as bound:
         place = bound.getsockname()
         shown = f"[{place[0]}]" if ":" in place[0] else place[0]
         hosts = _hosts(address, place[0], place[1], names)

@@ -1,16 +1,15 @@
-"""Who may talk to a sidecar: tokens, and which addresses may be listened on. Pure but for `read_tokens`."""
+"""Who may talk to a sidecar: its tokens."""
 
 import hashlib
 import hmac
-import ipaddress
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from toolgate_bus.commands.http_access import check_token
 from toolgate_bus.errors import ConfigError
 from toolgate_bus.server.settings import read_secret
 
-MIN_TOKEN: Final = 16
 MAX_TOKENS: Final = 100
 _BEARER: Final = b"bearer "
 
@@ -54,22 +53,8 @@ def read_tokens(path: Path) -> tuple[str, ...]:
     if len(tokens) > MAX_TOKENS:
         raise ConfigError(f"--token-file: {path}: at most {MAX_TOKENS} tokens, one a line")
     for number, token in enumerate(tokens, 1):
-        if len(token) < MIN_TOKEN or not token.isascii() or not token.isprintable() or " " in token:
-            raise ConfigError(
-                f"--token-file: {path}: token {number}: at least {MIN_TOKEN} printable ASCII characters "
-                "without spaces (openssl rand -hex 24)"
-            )
+        check_token(token, f"--token-file: {path}: token {number}")
     return tokens
-
-
-def is_loopback(address: str) -> bool:
-    """Whether only this machine reaches an address."""
-    if address == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(address).is_loopback
-    except ValueError:
-        return False
 
 
 def _digest(token: bytes) -> bytes:

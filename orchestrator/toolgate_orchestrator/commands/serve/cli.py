@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
+from toolgate_bus.commands.http_server import bind_socket
 from toolgate_bus.commands.markup import escape
 from toolgate_bus.commands.options import (
     KeysOption,
@@ -31,7 +32,6 @@ from toolgate_orchestrator.commands.serve.hook_desk import HookDesk
 from toolgate_orchestrator.commands.serve.pages import make_pages
 from toolgate_orchestrator.commands.serve.place import (
     HttpAddress,
-    bind_address,
     check_address,
     check_tls,
     find_socket,
@@ -173,7 +173,7 @@ def _bind(
     address: HttpAddress | None, path: Path | None, namespace: str
 ) -> Iterator[tuple[socket.socket, HttpAddress | None, Path | None]]:
     if address is not None:
-        with bind_address(address) as bound:
+        with bind_socket(address.host, address.port, ("--http", "--http")) as bound:
             yield bound, address._replace(port=bound.getsockname()[1]), None
         return
     path = find_socket(namespace) if path is None else path.absolute()

@@ -14,10 +14,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from toolgate_bus.commands.http_access import is_loopback
 from toolgate_bus.errors import ConfigError
 from toolgate_bus.server.embedded import find_directory
 
-from toolgate_orchestrator.commands.serve.access import TlsFiles, is_loopback
+from toolgate_orchestrator.commands.serve.access import TlsFiles
 
 MAX_PATH: Final = 100
 """Bytes of a socket's path that work everywhere."""
@@ -78,29 +79,6 @@ def check_tls(cert: Path | None, key: Path | None, client_ca: Path | None) -> Tl
     except (OSError, ssl.SSLError) as error:
         raise ConfigError(f"--tls-cert, --tls-key, --tls-client-ca: cannot be used: {error}") from None
     return TlsFiles(cert, key, client_ca)
-
-
-def bind_address(address: HttpAddress) -> socket.socket:
-    """A socket on an address; raises ConfigError."""
-    try:
-        found = socket.getaddrinfo(
-            address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )
-        family, kind, proto, _, place = found[0]
-        bound = socket.socket(family, kind, proto)
-    except OSError as error:
-        raise ConfigError(f"--http: {address.host} is no address of this machine: {error}") from None
-    try:
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        bound.bind(place)
-        bound.listen(BACKLOG)
-        bound.setblocking(False)
-    except OSError as error:
-        bound.close()
-        raise ConfigError(
-            f"--http: {address.host}:{address.port} cannot be listened on: {error.strerror}"
-        ) from None
-    return bound
 
 
 def find_socket(namespace: str) -> Path:

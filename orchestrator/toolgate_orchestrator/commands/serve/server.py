@@ -6,15 +6,14 @@ connections, those that ask nothing make room, the longest idle first.
 """
 
 import asyncio
-import contextlib
 import resource
 import socket
 import ssl
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any, Final
 
-import uvicorn
+from toolgate_bus.commands.http_server import HttpServer, make_config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from toolgate_orchestrator.commands.serve.access import TlsFiles
@@ -126,22 +125,8 @@ def find_max_connections() -> int:
     return min(MAX_CONNECTIONS, max(8, soft - SPARE_FILES)) if soft > 0 else MAX_CONNECTIONS
 
 
-class SidecarServer(uvicorn.Server):
-    """Says when it is up, and leaves signals to who runs it."""
-
-    def __init__(self, config: uvicorn.Config) -> None:
-        super().__init__(config)
-        self.up = asyncio.Event()
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Begin to serve."""
-        await super().startup(sockets)
-        self.up.set()
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """The command has its own."""
-        yield
+class SidecarServer(HttpServer):
+    """Ends connections that are too slow."""
 
     async def sweep(self) -> None:
         """Now and then end connections that are too slow; until cancelled."""
@@ -157,15 +142,9 @@ class SidecarServer(uvicorn.Server):
 def make_server(app: Any, tls: TlsFiles | None) -> SidecarServer:
     """A server for an application; its callers need certificates where `tls` names who signs them."""
     return SidecarServer(
-        uvicorn.Config(
+        make_config(
             app,
             http=SidecarConnection,
-            ws="none",
-            lifespan="off",
-            log_config=None,
-            access_log=False,
-            proxy_headers=False,
-            server_header=False,
             date_header=False,
             timeout_keep_alive=int(IDLE_S),
             timeout_graceful_shutdown=GRACE_S,
@@ -188,13 +167,10 @@ async def serve(
 
     Both are coroutine functions.
     """
-    serving = asyncio.create_task(server.serve([bound]), name="toolgate-serve-http")
     sweeping = asyncio.create_task(server.sweep(), name="toolgate-serve-sweep")
+    serving: asyncio.Task[None] | None = None
     try:
-        first: list[asyncio.Task[Any]] = [serving, asyncio.create_task(server.up.wait())]
-        done, _ = await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
-        for task in done:
-            task.result()
+        serving = await server.begin(bound, "toolgate-serve-http")
         up()
         leaving = asyncio.create_task(over(), name="toolgate-serve-over")
         try:
@@ -205,8 +181,8 @@ async def serve(
         pass
     finally:
         sweeping.cancel()
-    if serving.done():
+    if serving is not None and serving.done():
         serving.result()  # it ended by itself: why is told
     await end()
-    server.should_exit = True
-    await asyncio.wait([serving], timeout=3 * GRACE_S)
+    if serving is not None:
+        await server.end(serving, 1.5 * GRACE_S)

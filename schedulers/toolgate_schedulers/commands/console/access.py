@@ -18,7 +18,6 @@ from toolgate_bus.errors import ConfigError
 HEADER: Final = "x-toolgate-console"
 """Every POST of the page has it."""
 MAX_SESSIONS: Final = 256
-MIN_TOKEN: Final = 16
 MAX_NAME: Final = 64
 
 
@@ -92,16 +91,6 @@ class Access:
         return origin is None or origin == f"{self._scheme}://{host}"
 
 
-def check_token(token: str) -> str:
-    """The token, if it is long enough not to be guessed; raises ConfigError."""
-    if len(token) < MIN_TOKEN or not token.isascii() or not token.isprintable() or " " in token:
-        raise ConfigError(
-            f"--token: at least {MIN_TOKEN} printable ASCII characters without spaces "
-            "(`openssl rand -hex 24`); without it, one is made"
-        )
-    return token
-
-
 def check_name(name: str) -> str:
     """A person's name; raises ConfigError."""
     name = name.strip()
@@ -120,16 +109,6 @@ def host_of(header: str) -> str | None:
     if parts.path or parts.query or parts.fragment or "@" in header:
         return None
     return parts.hostname
-
-
-def is_loopback(address: str) -> bool:
-    """Whether only this machine reaches an address."""
-    if address == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(address).is_loopback
-    except ValueError:
-        return False
 
 
 def _digest(text: str) -> bytes:

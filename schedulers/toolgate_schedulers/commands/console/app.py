@@ -14,10 +14,11 @@ from starlette.responses import JSONResponse, PlainTextResponse, RedirectRespons
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
+from toolgate_bus.commands.http_access import is_loopback
 from toolgate_bus.errors import ConfigError, ToolgateError, TransportError
 
 from toolgate_schedulers.commands.approvals.answer import Person
-from toolgate_schedulers.commands.console.access import Access, Session, is_loopback
+from toolgate_schedulers.commands.console.access import Access, Session
 from toolgate_schedulers.commands.console.doorway import Doorway, body_of, cookies, session_of, sign_in_page
 from toolgate_schedulers.commands.console.filters import filter_from
 from toolgate_schedulers.commands.console.inbox import AnswerRequest, CorrectionProblem

@@ -12,16 +12,18 @@ from typing import Annotated, Final
 
 import typer
 from toolgate_bus.commands import options
+from toolgate_bus.commands.http_access import check_token, is_loopback
+from toolgate_bus.commands.http_server import bind_socket
 from toolgate_bus.commands.markup import escape
 from toolgate_bus.commands.options import NamespaceOption, RedisOption, err_console, run_async, start_bus
 from toolgate_bus.commands.terminal import print_json
 from toolgate_bus.errors import ConfigError
 from toolgate_bus.server.settings import BusSettings
 
-from toolgate_schedulers.commands.console.access import Access, check_name, check_token, is_loopback
+from toolgate_schedulers.commands.console.access import Access, check_name
 from toolgate_schedulers.commands.console.app import make_app
 from toolgate_schedulers.commands.console.knowledge import open_state
-from toolgate_schedulers.commands.console.server import Tls, bind_socket, check_tls, serve
+from toolgate_schedulers.commands.console.server import Tls, check_tls, serve
 
 PORT: Final = 8765
 
@@ -76,7 +78,9 @@ def console(
             "Set TOOLGATE_CONSOLE_TOKEN instead.",
             soft_wrap=True,
         )
-    secret = check_token(token) if token else secrets.token_urlsafe(24)
+    secret = (
+        check_token(token, "--token", "; without it, one is made") if token else secrets.token_urlsafe(24)
+    )
     who = check_name(user or getpass.getuser())
     bound = bind_socket(address, port)
     with bound, start_bus(redis, namespace, None) as settings:

@@ -1,0 +1,80 @@
+"""Connections over HTTP that are bounded.
+
+uvicorn waits for ever for a request that does not come, or comes byte by byte, and refuses everybody
+once it has as many connections as it may. Here a connection has `REQUEST_S` seconds for each request,
+head and body; and where there are too many, the one that has kept us waiting for longest makes room.
+Requests that are being answered (the streams of open pages) are left alone.
+"""
+
+import asyncio
+import socket
+from typing import Final
+
+import h11
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+REQUEST_S: Final = 10.0
+ROOM: Final = 16
+"""Connections below the limit at which the idle ones begin to make room."""
+UNACKNOWLEDGED_MS: Final = 30_000
+"""After which a peer that acknowledges nothing is gone: the end of a stream that nobody told us of."""
+
+
+class BoundedConnection(H11Protocol):
+    """A connection; `_idle` are those of its server without a whole request, the longest first."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begin to wait for a request."""
+        super().connection_made(transport)
+        found = transport.get_extra_info("socket")
+        if found is not None and hasattr(socket, "TCP_USER_TIMEOUT") and found.family != socket.AF_UNIX:
+            found.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            found.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, UNACKNOWLEDGED_MS // 1000)
+            found.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNACKNOWLEDGED_MS)
+        self._wait()
+        limit = self.limit_concurrency
+        if limit is not None and len(self.connections) > limit - ROOM:
+            next(iter(self._idle)).give_up()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Wait no longer."""
+        self._wait_no_longer()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Take some of a request."""
+        super().data_received(data)
+        if not self._awaits_request:
+            self._wait_no_longer()
+
+    def on_response_complete(self) -> None:
+        """Begin to wait for the next request."""
+        super().on_response_complete()
+        if not self.transport.is_closing() and self._awaits_request:
+            self._wait()
+
+    def give_up(self) -> None:
+        """End it without a word: nothing was asked."""
+        self._wait_no_longer()
+        self.transport.abort()
+
+    @property
+    def _awaits_request(self) -> bool:
+        """Whether head or body is still to come; a peer that closes after its request sent it all too."""
+        return self.conn.their_state in (h11.IDLE, h11.SEND_BODY)
+
+    @property
+    def _idle(self) -> dict["BoundedConnection", asyncio.TimerHandle]:
+        found: dict[BoundedConnection, asyncio.TimerHandle] = self.server_state.__dict__.setdefault(
+            "toolgate_idle", {}
+        )
+        return found
+
+    def _wait(self) -> None:
+        self._wait_no_longer()
+        self._idle[self] = self.loop.call_later(REQUEST_S, self.give_up)
+
+    def _wait_no_longer(self) -> None:
+        timer = self._idle.pop(self, None)
+        if timer is not None:
+            timer.cancel()
