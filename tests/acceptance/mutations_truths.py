@@ -56,7 +56,7 @@ MUTANTS = (
     Mutant(
         4,
         "verify off",
-        f"{ORCHESTRATOR}/gate/gate.py",
+        f"{ORCHESTRATOR}/gate/decision_flow.py",
         "and self.config.verify:",
         "and False:",
         "test_ruling.py::test_a_deny_of_the_replacement_vetoes",
@@ -64,7 +64,7 @@ MUTANTS = (
     Mutant(
         4,
         "the person is shown the LLM's call, not the one that would run",
-        f"{ORCHESTRATOR}/gate/gate.py",
+        f"{ORCHESTRATOR}/gate/decision_flow.py",
         "            if ruling.winner is not None:\n                question = ruling",
         "            if False:\n                question = ruling",
         "test_ruling.py::test_the_person_is_asked_about_the_call_that_would_run",

@@ -48,7 +48,7 @@ MUTANTS = (
     Mutant(
         "law 1",
         "a gate that fails lets calls run",
-        f"{ORCHESTRATOR}/gate/gate.py",
+        f"{ORCHESTRATOR}/gate/decision_flow.py",
         "ruling = GATE_FAILED if local is not None or answer is not None or self.ruled else UNASKED",
         "ruling = UNASKED",
         "../orchestrator/gate/test_gate_faults.py",

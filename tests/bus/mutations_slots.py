@@ -108,7 +108,7 @@ MUTANTS = (
     Mutant(
         "slots",
         "a slot is given before the last denial",
-        f"{ORCHESTRATOR}/gate/gate.py",
+        f"{ORCHESTRATOR}/gate/decision_flow.py",
         'if ruling.outcome != "deny" and ruling.outcome != "ask":',
         "if True:",
         "../orchestrator/gate/test_admission.py",
