@@ -48,6 +48,8 @@ START_S = 60.0
 IDLE_S = 600
 MAX_PATH = 100
 _CONNECT_S = 2.0
+MAX_BREAKS = 3
+"""So often an event is sent that ends whoever reads it."""
 _POLL_S = 0.01
 
 
@@ -287,10 +289,11 @@ def ask(options: HookOptions, event: bytes, until: float) -> bytes:
         channel = reach(place, options, until)
         try:
             return exchange(channel, options, event, until)
-        except OSError as error:  # it ended under us: nothing has run, so it is asked again, once
+        except OSError as error:  # it ended under us: nothing has run, so the next one is asked
             breaks += 1
-            if breaks == 2 or time.monotonic() > until - 1:
+            if breaks == MAX_BREAKS or time.monotonic() > until - 1:
                 raise HookFault(f"its sidecar broke off ({error.strerror or 'timed out'})") from None
+            time.sleep(10 * _POLL_S)  # one that is killed takes connections for a moment more
         except SidecarBusy:
             if time.monotonic() > until - 1:
                 raise
