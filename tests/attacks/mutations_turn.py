@@ -121,7 +121,7 @@ MUTANTS = (
     Mutant(
         "law 3",
         "fields of a caller travel as they were given",
-        f"{ORCHESTRATOR}/gate/gate.py",
+        f"{ORCHESTRATOR}/gate/decision_flow.py",
         "asking = make_plain(asking)",
         "pass",
         "../attacks/test_unreadable_questions.py",
@@ -137,7 +137,7 @@ MUTANTS = (
     Mutant(
         "law 5",
         "arguments that are no map are an error of whoever asks",
-        f"{ORCHESTRATOR}/gate/gate.py",
+        f"{ORCHESTRATOR}/gate/decision_flow.py",
         "dict(tool_input) if type(tool_input) is dict else arguments_of(tool_input),",
         "dict(tool_input),",
         "../attacks/test_turn_attacks.py::test_whatever_a_program_asks_about_is_ruled_on",

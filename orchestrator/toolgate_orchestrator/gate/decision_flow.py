@@ -2,49 +2,59 @@
 
     pause? ─▶ select ─▶ verify, where a modify won ─▶ a person, where somebody said so ─▶ admit ─▶ decided
 
-Here core, bus and clock meet (DESIGN §2). How a gate is opened, and what a caller hands in: `gate`.
+Here core, bus and clock meet (DESIGN §2). How a gate is opened and closed: `gate`.
 """
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
+from toolgate_bus.protocol import packing
 from toolgate_bus.protocol.delegation import TWO_AGENTS, two_agents
 from toolgate_bus.protocol.events import AskUser, Decision, ToolQuestion
-from toolgate_bus.protocol.names import MAX_LINEAGE
+from toolgate_bus.protocol.names import MAX_LINEAGE, MAX_NAME
 from toolgate_bus.protocol.signing import Keyring
 from toolgate_bus.ruling.merge import rank
 from toolgate_bus.server.settings import read_keys
 from toolgate_bus.telemetry import loggers, metrics, tracing
-from toolgate_bus.telemetry.logging import hide_in_logs, where
+from toolgate_bus.telemetry.definitions import OTHER
+from toolgate_bus.telemetry.logging import DECISION, about, hide_in_logs, where
 from toolgate_bus.transport.redis.tasks import is_cancel_requested
 
 from toolgate_orchestrator.gate.admission import admit
+from toolgate_orchestrator.gate.capabilities import ALL, Ability, check_abilities
 from toolgate_orchestrator.gate.client import GateClient
 from toolgate_orchestrator.gate.config import ToolgateConfig
 from toolgate_orchestrator.gate.deferral import PersonAnswer
 from toolgate_orchestrator.gate.dispatch import Dispatcher, LocalScheduler
 from toolgate_orchestrator.gate.faults import BROKEN, note_fault
+from toolgate_orchestrator.gate.ids import decision_id
 from toolgate_orchestrator.gate.one_question import one_question
 from toolgate_orchestrator.gate.pauses import wait_while_paused
 from toolgate_orchestrator.gate.question import (
     TOO_DEEP,
     UnreadableQuestion,
+    arguments_of,
+    make_plain,
+    name_of,
+    names_of,
 )
 from toolgate_orchestrator.gate.recipients import Audience, Audiences
-from toolgate_orchestrator.gate.recorder import DecisionRecorder, tell
+from toolgate_orchestrator.gate.recorder import DecisionRecorder, span_of_decision, tell
 from toolgate_orchestrator.gate.redact import Redactor
 from toolgate_orchestrator.gate.resumption import DeferralDesk
 from toolgate_orchestrator.gate.ruling import (
     GATE_FAILED,
     UNASKED,
     DecisionState,
+    OnHold,
     RulingResult,
     final_call,
     objection,
 )
+from toolgate_orchestrator.gate.validation import Tools
 
 _log = loggers.get_logger("toolgate.gate")
 
@@ -96,6 +106,105 @@ class DecisionFlow:
     def note(self, event: str, data: Mapping[str, Any]) -> None:
         """A fact after the event (tool:selected, tool:post, usage …); nothing if nobody reads."""
         self._recorder.note(event, data)
+
+    async def decide(
+        self,
+        tool_name: str,
+        tool_input: Mapping[str, Any],
+        available_tools: Tools,
+        *,
+        labels: Mapping[str, str] | None = None,
+        agent: str | None = None,
+        session: str = "",
+        root_session: str = "",
+        parent: str | None = None,
+        lineage: Sequence[str] = (),
+        tool_call_id: str = "",
+        iteration: int = 0,
+        parallel_group_id: str = "",
+        available_agents: Sequence[str] | None = None,
+        agent_target: str | None = None,
+        trace: Mapping[str, str] | None = None,
+        local: LocalScheduler | None = None,
+        ask: Ask | Literal["defer"] | None = None,
+        on_hold: OnHold | None = None,
+        can: Collection[Ability] = ALL,
+        answer: PersonAnswer | None = None,
+        passes: tuple[type[BaseException], ...] = (),
+    ) -> Decision:
+        """Rule on one call; what may run stands in the decision, and why.
+
+        `available_tools` with schemas lets a replacement's arguments be checked. `local` is the
+        in-process scheduler, `ask` how to reach a person (default: the gate's own), `on_hold` is told
+        who holds the call, and for how long. `trace` is the
+        trace context (`traceparent`, `tracestate`) that this belongs to; default: the current span.
+        Never raises for what others did; a cancelled caller withdraws the question.
+
+        With `ask="defer"` nobody is asked here: the outcome is `ask`, with a token, and the same call with
+        that token in `answer` goes on with the decision, in this process or another. `can` is what the
+        caller can do; who answers with what it cannot denies. What `ask` raises of the types in `passes`
+        ends the decision, and is raised here.
+        """
+        config, id_ = self.config, decision_id()
+        plain = type(tool_name) is str and len(tool_name) <= MAX_NAME and tool_name.isascii()
+        agent = config.agent if agent is None else agent
+        root_session = root_session or session
+        asking = ToolQuestion(
+            id_.hex(),
+            tool_name if plain else name_of(tool_name),
+            dict(tool_input) if type(tool_input) is dict else arguments_of(tool_input),
+            names_of(available_tools),
+            self._ttl_ms,
+            agent,
+            {**config.labels, **labels} if labels else config.labels,
+            session,
+            root_session,
+            parent,
+            list(lineage) if lineage else [],
+            tool_call_id,
+            iteration,
+            parallel_group_id,
+            None if available_agents is None else names_of(available_agents),
+            agent_target,
+            tracing.filter_context(trace) if trace else {},
+            len(available_tools) > packing.MAX_ENTRIES or len(available_agents or ()) > packing.MAX_ENTRIES,
+        )
+        if (
+            labels
+            or lineage
+            or not (type(session) is type(root_session) is type(agent) is type(tool_call_id) is str)
+            or not (type(parallel_group_id) is str and type(iteration) is int)
+            or (parent is not None and type(parent) is not str)
+            or (agent_target is not None and type(agent_target) is not str)
+        ):
+            asking = make_plain(asking)
+        name = asking.tool_name
+        call = DecisionState(
+            id_,
+            asking,
+            available_tools,
+            available_agents,
+            (name if name in available_tools else OTHER, asking.agent),
+            time.monotonic(),
+            on_hold,
+        )
+        if can is not ALL or passes:
+            reaches = "ask" in can or callable(ask or self._ask)
+            call.bind(check_abilities(can), passes, reaches_person=reaches)
+        before = DECISION.set(asking.id)
+        try:
+            if tracing.is_active():
+                with span_of_decision(call, parent=asking.trace if trace is not None else None) as span:
+                    call.question = asking._replace(trace=tracing.headers())
+                    return await self._decide(call, local, ask, answer, span)
+            if asking.trace:
+                with about(trace=asking.trace):
+                    return await self._decide(call, local, ask, answer)
+            return await self._decide(call, local, ask, answer)
+        finally:
+            if call.on_objection is None:  # else it is not decided, and whoever watches it ends it
+                self._asking.end(call)
+            DECISION.reset(before)
 
     async def _decide(
         self,
