@@ -41,6 +41,7 @@ def missing():
 
 pytestmark = [
     pytest.mark.acceptance,
+    pytest.mark.system,
     pytest.mark.skipif(bool(missing()) and not REQUIRED, reason=missing() or "all is there"),
 ]
 

@@ -7,7 +7,7 @@ import signal
 import pytest
 from documents import page, text_of
 
-pytestmark = pytest.mark.acceptance
+pytestmark = [pytest.mark.acceptance, pytest.mark.system]
 
 
 def blocks(readme, language):

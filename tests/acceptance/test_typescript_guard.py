@@ -32,6 +32,7 @@ routes:
 
 pytestmark = [
     pytest.mark.acceptance,
+    pytest.mark.system,
     pytest.mark.skipif(not HAS_NODE and not REQUIRED, reason="node is not installed"),
 ]
 needs_packages = pytest.mark.skipif(
