@@ -16,6 +16,22 @@ MUTANTS = (
     ),
     Mutant(
         "ledger-lost",
+        "who has not heard that a person decided reserves, and forgets it",
+        TAKING,
+        "number(epoch[4]) > number(ARGV[#ARGV - 4])",
+        "false",
+        f"{TESTS}test_who_has_not_looked_since_somebody_decided_writes_again_what_is_forgotten_of_it",
+    ),
+    Mutant(
+        "ledger-lost",
+        "who meets a ledger does not hear that a person had decided",
+        EPOCH,
+        "self.id, self.decided = id_, decided",
+        "self.id = id_",
+        f"{TESTS}test_who_has_not_looked_since_somebody_decided_writes_again_what_is_forgotten_of_it",
+    ),
+    Mutant(
+        "ledger-lost",
         "a ledger that waits for a person reserves for who is new",
         TAKING,
         "epoch[2] and 'lost' or",

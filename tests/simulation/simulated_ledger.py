@@ -64,14 +64,20 @@ class SimulatedLedger:
         return self.book.balances()
 
     def reserve(
-        self, asked: tuple[Any, ...], remembered: str, fresh: str, confirmed: int, writer: str, known: int
-    ) -> tuple[Reservation | str, int | None, str]:
-        """The answer or why there is none, the number of the change, and the epoch."""
+        self,
+        asked: tuple[Any, ...],
+        remembered: tuple[str, int],
+        fresh: str,
+        confirmed: int,
+        writer: str,
+        known: int,
+    ) -> tuple[Reservation | str, int | None, str, int]:
+        """The answer or why there is none, the number of the change, the epoch, and how often one decided."""
         decision, phase, _, _, owner = asked
-        trouble = self.book.epoch.check(remembered, confirmed, writer)
+        trouble = self.book.epoch.check(*remembered, confirmed, writer)
         if trouble is not None:
             self.journal.note(f"ledger: {trouble} for {decision[:8]}")
-            return trouble, None, ""
+            return trouble, None, "", 0
         self._check_known(writer, known)
         id_ = self.book.epoch.begin(fresh, time.time())
         record = self.book.records.get(decision)
@@ -84,7 +90,7 @@ class SimulatedLedger:
             self.check()
         if again and answer.status != "closed":
             number = self.book.epoch.counts.get(writer)
-        return answer, number, id_
+        return answer, number, id_, self.book.epoch.decided
 
     def take(self, step: Step, writer: str) -> tuple[SettlementResult, int | None]:
         """One step, and the number of its change."""
@@ -202,11 +208,11 @@ class SimulatedLedgerClient:
             if self._watch.waits:
                 break
             known = self._archive.known.setdefault(memory.writer, [])
-            answer, number, id_ = await self._remote.reserve(
-                asked, memory.id, memory.fresh, before, memory.writer, len(known)
+            answer, number, id_, decided = await self._remote.reserve(
+                asked, (memory.id, memory.decided), memory.fresh, before, memory.writer, len(known)
             )
             if isinstance(answer, Reservation):
-                memory.id = memory.id or id_
+                memory.meet(id_, decided)
                 held = [Offer(answer.name, answer.amount)]
                 self._keep(number, before, decision, ("restore", (decision, phase, held, accounts, owner)))
                 return answer

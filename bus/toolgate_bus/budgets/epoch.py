@@ -101,6 +101,11 @@ class EpochMemory:
     last: float = 0.0
     """When the last own change was confirmed."""
 
+    def meet(self, id_: str, decided: int) -> None:
+        """A ledger that was reserved in told its epoch, and how often a person decided; the first counts."""
+        if not self.id:
+            self.id, self.decided = id_, decided
+
     def keep(self, number: int, known: int, step: Any, now: float) -> None:
         """An own change was confirmed under this number; `known` were when it was sent."""
         if number <= known and now - self.last > IDLE_S:

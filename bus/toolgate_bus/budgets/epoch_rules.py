@@ -20,12 +20,12 @@ class EpochRules:
     decided: int = 0
 
     def check(
-        self, remembered: str, confirmed: int, writer: str
+        self, remembered: str, decided: int, confirmed: int, writer: str
     ) -> Literal["lost", "another", "behind"] | None:
         """Why nothing may be reserved by who remembers this; None where it may."""
         if self.loss is not None:
             return "lost"
-        if remembered and remembered != self.id:
+        if remembered and (remembered != self.id or decided < self.decided):
             return "another"
         return "behind" if self.counts.get(writer, 0) < confirmed else None
 

@@ -44,11 +44,11 @@ class MemoryLedger(Ledger):
             memory = watch.memory
             if memory.fallen is not None and await watch.look() is not None:
                 break
-            trouble = self.book.epoch.check(memory.id, memory.confirmed, memory.writer)
+            trouble = self.book.epoch.check(memory.id, memory.decided, memory.confirmed, memory.writer)
             if watch.waits or trouble == "lost":
                 break
             if trouble is None:
-                memory.id = self.book.epoch.begin(memory.fresh, time.time())
+                memory.meet(self.book.epoch.begin(memory.fresh, time.time()), self.book.epoch.decided)
                 with self._count() as kept:
                     answer = self.book.reserve(decision, phase, offers, accounts, owner, time.time())
                     held = [Offer(answer.name, answer.amount)]

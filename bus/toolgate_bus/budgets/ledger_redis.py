@@ -113,15 +113,17 @@ class RedisLedger(Ledger):
     ) -> Reservation:
         words = (phase, owner, DENIED_MS, *account_words(accounts), *offer_words(offers))
         if self._watch is None:
-            reply, short = await self._hold(op, decision, *words, ANY, "", 0)
+            reply, short = await self._hold(op, decision, *words, 0, ANY, "", 0)
             return await self._unless(short, decision, read_reservation(reply))
         for _ in range(2):
             memory, known = self._watch.memory, self._confirmations
             if self._watch.waits or (memory.fallen is not None and await self._watch.look() is not None):
                 break
-            reply, short = await self._hold(op, decision, *words, memory.id, memory.fresh, known)
+            reply, short = await self._hold(
+                op, decision, *words, memory.decided, memory.id, memory.fresh, known
+            )
             if reply[0] not in (b"lost", b"another", b"behind"):
-                memory.id = memory.id or reply[6].decode("ascii", "replace")
+                memory.meet(reply[6].decode("ascii", "replace"), int(reply[7]))
                 answer = read_reservation(reply)
                 held = Offer(answer.name, answer.amount)
                 if op == "reserve":

@@ -38,7 +38,7 @@ class Restoration(NamedTuple):
     def words(self) -> list[str | int]:
         """For the script."""
         head = ("restore", self.decision, self.phase, self.owner, DENIED_MS)
-        return [*head, *account_words(self.accounts), *offer_words([self.held]), ANY, "", 0]
+        return [*head, *account_words(self.accounts), *offer_words([self.held]), 0, ANY, "", 0]
 
 
 class Charge(NamedTuple):

@@ -256,6 +256,24 @@ async def test_somebody_may_accept_what_a_replica_that_is_gone_took_with_it(worl
     assert await spend(one, "c") == "reserved"
 
 
+@pytest.mark.parametrize("reserved_before", [False, True])
+async def test_who_has_not_looked_since_somebody_decided_writes_again_what_is_forgotten_of_it(
+    world, reserved_before
+):
+    one, two = await world.join(), await world.join()
+    await spend(one, "a")
+    if reserved_before:
+        await spend(two, "b", 20)
+    assert await one.decide("rebuild", "anna", "nothing was missing")
+    kept = await world.copy()
+    assert await spend(two, "c", 30) == "reserved"
+    before = await spent(one)
+    await world.put_back(kept)
+    assert await spent(one) == before - 30
+    assert await spend(two, "d", 0) == "reserved"
+    assert await spent(two) == before
+
+
 async def test_who_does_not_keep_enough_leaves_the_decision_to_a_person(world, monkeypatch):
     monkeypatch.setattr(rules, "MAX_KEPT", 2)
     one = await world.join()

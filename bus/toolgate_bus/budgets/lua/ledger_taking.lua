@@ -15,27 +15,30 @@ if op == 'charge' then
   return {1, counted}
 end
 
--- reserve: decision, phase, owner, memo_ms, accounts…, then offers: name, amount, what is needed, …, then the epoch
--- that is remembered (`*`: any will do), one for a ledger that has none, how many changes this writer knows of, the writer
-local remembered, told, have = ARGV[#ARGV - 3], '', ''
+-- reserve: decision, phase, owner, memo_ms, accounts…, then offers: name, amount, what is needed, …, then how many
+-- decisions of a person are known, the epoch that is remembered (`*`: any will do), one for a ledger that has none, how many
+-- changes this writer knows of, the writer
+local remembered, told, have, decided = ARGV[#ARGV - 3], '', '', '0'
 if op ~= 'restore' and remembered ~= '*' then
-  local epoch = redis.call('HMGET', ekey, 'id', 'lost', 'w:' .. writer)
+  local epoch = redis.call('HMGET', ekey, 'id', 'lost', 'w:' .. writer, 'decided')
   local trouble = epoch[2] and 'lost' or remembered ~= '' and epoch[1] ~= remembered and 'another'
+    -- Who has not heard that a person decided would take what is reserved now for what was before.
+    or remembered ~= '' and number(epoch[4]) > number(ARGV[#ARGV - 4]) and 'another'
     or number(epoch[3]) < number(ARGV[#ARGV - 1]) and 'behind'
-  if trouble then return {trouble, '', '0', '', '0', '', ''} end
+  if trouble then return {trouble, '', '0', '', '0', '', '', '0'} end
   -- An answer that is given again brings news only to who never heard of it.
   if number(epoch[3]) > number(ARGV[#ARGV - 1]) then have = epoch[3] end
   local fresh = op == 'reserve' and ARGV[#ARGV - 2] or ''
   if not epoch[1] and fresh ~= '' then redis.call('HSET', ekey, 'id', fresh, 'since', whole(now)) end
-  if remembered == '' then told = epoch[1] or fresh end
+  if remembered == '' then told, decided = epoch[1] or fresh, epoch[4] or '0' end
 end
 local r, phase = known(ARGV[4]), number(ARGV[3])
 local over = r.state and r.state ~= 'reserved' and r.state ~= 'denied'
 if r.state and (over or is_foreign(r, ARGV[4]) or phase < number(r.phase)) then
-  return {'closed', '', '0', '', '0', '', told}
+  return {'closed', '', '0', '', '0', '', told, decided}
 end
 if r.state and phase == number(r.phase) then
-  return {r.status, r.name, r.answered, r.short, r.left, have, told}
+  return {r.status, r.name, r.answered, r.short, r.left, have, told, decided}
 end
 local list = accounts(6)
 local offers = 6 + 1 + 4 * #list
@@ -49,7 +52,7 @@ local where = keys_of(list)
 add(held, 'reserved', 0)
 add(where, 'reserved', 0)
 local status, name, amount, short, left = 'denied', '', 0, '', 0
-for i = offers, #ARGV - 4, 3 do
+for i = offers, #ARGV - 5, 3 do
   local want, needed, room, tight = number(ARGV[i + 1]), number(ARGV[i + 2]), nil, ''
   for _, one in ipairs(list) do
     local limit, has = number(one.limit), account(one.key)
@@ -65,7 +68,7 @@ for i = offers, #ARGV - 4, 3 do
   short, left = tight, math.max(0, room)
 end
 if status == 'reserved' then short, left = '', 0 end
-if op == 'preview' then return {status, name, whole(amount), short, whole(left), '', told} end
+if op == 'preview' then return {status, name, whole(amount), short, whole(left), '', told, decided} end
 if status == 'reserved' then
   add(held, 'reserved', -before)
   add(where, 'reserved', amount)
@@ -89,4 +92,4 @@ if status == 'reserved' then
 elseif r.state ~= 'reserved' then
   redis.call('PEXPIRE', rkey, ARGV[5])
 end
-return {status, name, whole(amount), short, whole(left), counted, told}
+return {status, name, whole(amount), short, whole(left), counted, told, decided}
