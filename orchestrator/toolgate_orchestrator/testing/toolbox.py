@@ -1,0 +1,136 @@
+"""The kit's tools: plain functions, and a journal of which ran, with what.
+
+| tool | what the kit's schedulers say of it |
+|---|---|
+| `search(query)` | runs; with `paper` in it `cheap_search(q)` runs instead, with `loud` it is asked for `quiet` |
+| `cheap_search(q)` | runs |
+| `send(to, text)` | to `boss` a person is asked; to `outside` the agent `lead` may not, to `inside` no `helper` |
+| `delete(path)` | denied below `secret` |
+| `spend(label)` | reserves 0.40 of the 1.00 that a session has; its result says that it cost 0.05 |
+| `fail(reason)` | runs, and raises ValueError |
+| `wait(label)` | runs until it is cancelled |
+"""
+
+import asyncio
+import functools
+import inspect
+import re
+import threading
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any, Final, NamedTuple
+
+_COST: Final = re.compile(r"cost (\d+\.\d\d)")
+
+
+class Execution(NamedTuple):
+    """A tool that ran."""
+
+    tool: str
+    arguments: dict[str, Any]
+
+
+class Toolbox:
+    """The tools of one scene. Each call of `functions` makes the same ones, for who wants them again."""
+
+    def __init__(self) -> None:
+        self.ran: list[Execution] = []
+        """What ran, in the order in which it began."""
+        self.began = threading.Event()
+        """Set when `wait` runs."""
+        self.cancelled = threading.Event()
+        """Set when `wait` was cancelled."""
+
+    def functions(self, *names: str, is_async: bool = True) -> list[Callable[..., Any]]:
+        """These tools as functions with types and docstrings, as the framework takes them.
+
+        Async, or plain ones for a run that is not; `wait` is async always. Raises KeyError for one that there
+        is not.
+        """
+        return [self._keep(_TOOLS[name], is_async) for name in names]
+
+    def run(self, tool: str) -> list[dict[str, Any]]:
+        """With what this tool ran, each time."""
+        return [one.arguments for one in list(self.ran) if one.tool == tool]
+
+    def _keep(self, function: Callable[..., Any], is_async: bool) -> Callable[..., Any]:
+        signature = inspect.signature(function)
+
+        def note(args: Any, kwargs: Any) -> None:
+            self.ran.append(Execution(function.__name__, dict(signature.bind(*args, **kwargs).arguments)))
+
+        if function is wait:
+
+            async def run_on(*args: Any, **kwargs: Any) -> Any:
+                note(args, kwargs)
+                self.began.set()
+                try:
+                    return await wait(*args, **kwargs)
+                except asyncio.CancelledError:
+                    self.cancelled.set()
+                    raise
+
+            return _dress(run_on, function)
+
+        def run(*args: Any, **kwargs: Any) -> Any:
+            note(args, kwargs)
+            return function(*args, **kwargs)
+
+        async def run_async(*args: Any, **kwargs: Any) -> Any:
+            return run(*args, **kwargs)
+
+        return _dress(run_async if is_async else run, function)
+
+
+def _dress(wrapper: Callable[..., Any], function: Callable[..., Any]) -> Callable[..., Any]:
+    functools.update_wrapper(wrapper, function)
+    del wrapper.__wrapped__  # type: ignore[attr-defined] # so that nobody takes it for the sync one
+    wrapper.__signature__ = inspect.signature(function)  # type: ignore[attr-defined] # what frameworks read
+    return wrapper
+
+
+def search(query: str) -> str:
+    """Search the library."""
+    return f"search found {query}"
+
+
+def cheap_search(q: str) -> str:
+    """Search the index."""
+    return f"cheap_search found {q}"
+
+
+def send(to: str, text: str) -> str:
+    """Send a text to somebody."""
+    return f"sent {text} to {to}"
+
+
+def delete(path: str) -> str:
+    """Delete a file."""
+    return f"deleted {path}"
+
+
+def spend(label: str) -> str:
+    """Do something that costs money."""
+    return f"{label} cost 0.05"
+
+
+def fail(reason: str) -> str:
+    """Do something that goes wrong."""
+    raise ValueError(reason)
+
+
+async def wait(label: str) -> str:
+    """Wait until it is cancelled."""
+    await asyncio.sleep(600)
+    return f"waited {label}"
+
+
+_TOOLS: Final[dict[str, Callable[..., Any]]] = {
+    one.__name__: one for one in (search, cheap_search, send, delete, spend, fail, wait)
+}
+
+
+def cost_of(result: Any) -> Decimal | None:
+    """What a result says that it cost: the kit's guards read it by this (`Guard(cost=…)`)."""
+    found = _COST.search(str(result))
+    return Decimal(found[1]) if found else None
