@@ -1,0 +1,59 @@
+"""What a check works with: scenes for one harness in one world, and how to say that a promise is broken."""
+
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from toolgate_orchestrator.guard.guard import Guard
+from toolgate_orchestrator.testing.harness import Harness, Scene
+from toolgate_orchestrator.testing.script import Actor
+from toolgate_orchestrator.testing.toolbox import Toolbox
+from toolgate_orchestrator.testing.voice import Voice
+from toolgate_orchestrator.testing.world import World
+
+
+class PromiseBreak(AssertionError):
+    """An adapter does not do what Toolgate promises; the message says what was seen."""
+
+
+def expect(seen: object, wanted: object, what: str) -> None:
+    """Both are equal; raises PromiseBreak."""
+    if seen != wanted:
+        raise PromiseBreak(f"{what}: {wanted!r} was to be seen, and {seen!r} was")
+
+
+def expect_in(part: str, whole: str, what: str) -> None:
+    """The text holds the part; raises PromiseBreak."""
+    if part not in whole:
+        raise PromiseBreak(f"{what}: {part!r} was to stand in {whole!r}")
+
+
+class Stage:
+    """One harness in one world."""
+
+    def __init__(self, harness: Harness, world: World) -> None:
+        self.harness, self.world = harness, world
+
+    @contextmanager
+    def guard(self, **fields: Any) -> Iterator[Guard]:
+        """A guard on this world, closed at the end."""
+        with self.world.guard(**fields) as guard:
+            yield guard
+
+    def scene(self, lead: Actor, guard: Guard | None) -> Scene:
+        """A scene with a session and tools of its own; without a guard it is built without the adapter."""
+        voices = {one.name: Voice(one) for one in _all(lead)}
+        return Scene(lead, Toolbox(), guard, f"kit-{secrets.token_hex(6)}", voices)
+
+    async def facts(self, scene: Scene, *events: str) -> list[dict[str, Any]]:
+        """What was told of this scene, once all that was reported is written."""
+        if scene.guard is not None:
+            await scene.guard.flush(10.0)
+        return [one for one in await self.world.facts(scene.session) if one["event"] in events]
+
+
+def _all(actor: Actor) -> Iterator[Actor]:
+    yield actor
+    for one in (*actor.helpers, *actor.successors):
+        yield from _all(one)

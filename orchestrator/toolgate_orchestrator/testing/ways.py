@@ -1,0 +1,89 @@
+"""Checks: however an agent is run, the same holds, and where nothing is ruled nothing is different."""
+
+import asyncio
+
+from toolgate_orchestrator.testing.harness import Conversation, Scene
+from toolgate_orchestrator.testing.rulings import OVER
+from toolgate_orchestrator.testing.script import INPUT_TOKENS, OUTPUT_TOKENS, Actor, Use, calls
+from toolgate_orchestrator.testing.stage import Stage, expect, expect_in
+from toolgate_orchestrator.testing.world import SECRETS
+
+_PLAIN = (
+    calls(Use("search", {"query": "tea"}, "c-1"), Use("delete", {"path": "old.txt"}, "c-2")),
+    calls(Use("search", {"query": "coffee"}, "c-3")),
+    OVER,
+)
+_RULED = (
+    calls(Use("delete", {"path": "secret.txt"}, "c-1"), Use("search", {"query": "a paper"}, "c-2")),
+    OVER,
+)
+_TOOLS = ("search", "cheap_search", "delete")
+
+
+async def streams(stage: Stage) -> None:
+    """A stream tells of a call what was ruled, and ends; where all is allowed it is the stream without the
+    adapter."""
+    with stage.guard() as guard:
+        scene = stage.scene(Actor("lead", _RULED, _TOOLS), guard)
+        _check_ruled(scene, await stage.harness.stream(scene))
+        free = stage.scene(Actor("lead", _PLAIN, _TOOLS), None)
+        ungated = await stage.harness.stream(free)
+        scene = stage.scene(Actor("lead", _PLAIN, _TOOLS), guard)
+        gated = await stage.harness.stream(scene)
+        expect(len(gated.events) > 1, True, "the stream has events")
+        expect(gated.events, ungated.events, "the stream beside that without the adapter")
+
+
+async def changes_nothing_else(stage: Stage) -> None:
+    """Where all is allowed, history, final state and results are those without the adapter."""
+    free = stage.scene(Actor("lead", _PLAIN, _TOOLS), None)
+    ungated = await stage.harness.run(free)
+    with stage.guard() as guard:
+        scene = stage.scene(Actor("lead", _PLAIN, _TOOLS), guard)
+        gated = await stage.harness.run(scene)
+        expect(len(gated.history) > 3, True, "the harness tells the history")
+        expect(gated.history, ungated.history, "history and final state")
+        expect(gated.answer, ungated.answer, "the last words")
+        expect(scene.voices["lead"].told, free.voices["lead"].told, "what the model is told")
+        expect(sorted(scene.toolbox.ran), sorted(free.toolbox.ran), "what ran")
+        facts = await stage.facts(scene, "tool:post")
+        expect(sorted(one["tool_call_id"] for one in facts), ["c-1", "c-2", "c-3"], "calls in the record")
+
+
+async def runs_without_a_loop(stage: Stage) -> None:
+    """The framework's blocking form rules as its async one does."""
+    with stage.guard() as guard:
+        scene = stage.scene(Actor("lead", _RULED, _TOOLS), guard)
+        _check_ruled(scene, await asyncio.to_thread(stage.harness.run_sync, scene))
+
+
+async def ends_when_cancelled(stage: Stage) -> None:
+    """A run that is cancelled while a tool runs ends the tool, and what was reserved for it is reported."""
+    script = (calls(Use("wait", {"label": "x"}, "c-1")), OVER)
+    with stage.guard() as guard:
+        scene = stage.scene(Actor("lead", script, ("wait",)), guard)
+        running = asyncio.create_task(stage.harness.run(scene))
+        await asyncio.to_thread(scene.toolbox.began.wait, 20)
+        running.cancel()
+        await asyncio.wait({running}, timeout=20)
+        expect(running.cancelled(), True, "the run is cancelled")
+        expect(scene.toolbox.cancelled.wait(10), True, "the tool is cancelled")
+        told = [one["tool_call_id"] for one in await stage.facts(scene, "tool:error")]
+        expect(told, ["c-1"], "calls of which an end was reported")
+
+
+async def tells_usage(stage: Stage) -> None:
+    """Each answered request to the model is told, with the tokens that it used."""
+    with stage.guard() as guard:
+        scene = stage.scene(Actor("lead", _PLAIN, _TOOLS), guard)
+        await stage.harness.run(scene)
+        used = [(one["input_tokens"], one["output_tokens"]) for one in await stage.facts(scene, "usage")]
+        expect(used, [(INPUT_TOKENS, OUTPUT_TOKENS)] * 3, "tokens of each request")
+
+
+def _check_ruled(scene: Scene, seen: Conversation) -> None:
+    lead = scene.voices["lead"]
+    expect(scene.toolbox.ran, [("cheap_search", {"q": "a paper"})], "what ran")
+    expect_in(SECRETS, lead.answer("c-1").text, "what the model is told of its denied call")
+    expect_in("cheap_search found a paper", lead.answer("c-2").text, "what the model is told of the other")
+    expect(seen.answer, "Done.", "the last words")
