@@ -117,7 +117,9 @@ class LangChainHarness(Harness):
     adapter = "toolgate_orchestrator.adapters.langchain"
 
     async def run(self, scene):
-        return self._heard(scene, agent := self._build(scene), await agent.ainvoke(_begin(scene), _where(scene)))
+        return self._heard(
+            scene, agent := self._build(scene), await agent.ainvoke(_begin(scene), _where(scene))
+        )
 
     def run_sync(self, scene):
         agent = self._build(scene, is_async=False)

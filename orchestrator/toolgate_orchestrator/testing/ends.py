@@ -1,29 +1,48 @@
 """Checks: what became of a call is reported, and where the gate fails nobody gains by it."""
 
+import asyncio
+import time
 from typing import Any
 
+from toolgate_orchestrator.guard.call import Call
 from toolgate_orchestrator.testing.harness import Scene
 from toolgate_orchestrator.testing.rulings import OVER
 from toolgate_orchestrator.testing.script import Actor, Use, calls
 from toolgate_orchestrator.testing.stage import Stage, expect
+from toolgate_orchestrator.testing.toolbox import cost_of
 
 _NOWHERE = "unix:///nonexistent/toolgate.sock"
 
 
 async def settles_what_was_reserved(stage: Stage) -> None:
-    """Results become facts with their costs, so that budgets settle; without a cost what was reserved is charged."""
-    script = tuple(calls(Use("spend", {"label": f"n{number}"}, f"c-{number}")) for number in (1, 2, 3))
-    with stage.guard() as guard:
-        scene = stage.scene(Actor("lead", (*script, OVER), ("spend",)), guard)
-        await stage.harness.run(scene)
-        expect(len(scene.toolbox.ran), 3, "calls that ran, of 0.40 each that cost 0.05, with 1.00")
-        facts = await stage.facts(scene, "tool:post")
-        expect([one.get("cost") for one in facts], [50_000] * 3, "what the facts say that they cost")
-        expect(all(one.get("decision_id") for one in facts), True, "each fact belongs to a decision")
-    with stage.guard(cost=None) as guard:
-        scene = stage.scene(Actor("lead", (*script, OVER), ("spend",)), guard)
-        await stage.harness.run(scene)
-        expect(len(scene.toolbox.ran), 2, "calls that ran, of 0.40 each that tell no cost, with 1.00")
+    """Results become facts with their costs, so that budgets settle; without a cost what was reserved is charged.
+
+    Two calls reserve 0.40 each of 1.00: there is money for a third once they have told that they cost 0.05.
+    """
+    script = tuple(calls(Use("spend", {"label": f"n{number}"}, f"c-{number}")) for number in (1, 2))
+    for cost, may in ((cost_of, True), (None, False)):
+        with stage.guard(cost=cost) as guard:
+            scene = stage.scene(Actor("lead", (*script, OVER), ("spend",)), guard)
+            await stage.harness.run(scene)
+            expect(len(scene.toolbox.ran), 2, "calls that ran")
+            facts = await stage.facts(scene, "tool:post")
+            expect([one.get("cost") for one in facts], [50_000 if cost else None] * 2, "costs in the facts")
+            expect(all(one.get("decision_id") for one in facts), True, "each fact belongs to a decision")
+            expect(
+                await _may_spend(scene, 20.0 if may else 0.5), may, f"a third call of 0.40 may run, {cost=}"
+            )
+
+
+async def _may_spend(scene: Scene, wait_s: float) -> bool:
+    """Whether there is money within that time: budgets settle by facts, a moment after these are told."""
+    guard, until = scene.guard, time.monotonic() + wait_s
+    assert guard is not None  # noqa: S101 - for types: a scene of this check has one
+    at = guard.at(scene.session, scene.lead.name)
+    while True:
+        with await guard.rule(Call("spend", {"label": "more"}, at=at)) as ruling:
+            if ruling.allowed or time.monotonic() > until:
+                return ruling.allowed
+        await asyncio.sleep(0.02)
 
 
 async def tells_of_failures(stage: Stage) -> None:

@@ -66,8 +66,12 @@ async def asks_and_resumes(stage: Stage) -> None:
             expect(scene.toolbox.ran, [], "what ran before the answer")
             end = await stage.harness.resume(scene, seen, {"c-1": answer})
             told = scene.voices["lead"].answer("c-1").text
-            expect(scene.toolbox.run("send"), [letter] if answer == "allow" else [], f"what ran after {answer}")
-            expect("sent hello to boss" in told, answer == "allow", f"the model is told of {answer}: {told!r}")
+            expect(
+                scene.toolbox.run("send"), [letter] if answer == "allow" else [], f"what ran after {answer}"
+            )
+            expect(
+                "sent hello to boss" in told, answer == "allow", f"the model is told of {answer}: {told!r}"
+            )
             expect((end.questions, end.answer), ((), "Done."), "the end of the run")
             decided = await stage.facts(scene, "tool:deferred", "tool:answered")
             ids = {one.get("decision_id") or one.get("id") for one in decided}
@@ -93,7 +97,13 @@ async def answers_each_of_parallel_calls(stage: Stage) -> None:
         ran = sorted((one.tool, *one.arguments.values()) for one in scene.toolbox.ran)
         wanted = [("cheap_search", "a paper"), ("delete", "old.txt"), ("search", "quiet"), ("search", "tea")]
         expect(ran, wanted, "what ran")
-        words = ("search found tea", SECRETS, "cheap_search found a paper", "search found quiet", "deleted old.txt")
+        words = (
+            "search found tea",
+            SECRETS,
+            "cheap_search found a paper",
+            "search found quiet",
+            "deleted old.txt",
+        )
         for number, part in enumerate(words, 1):
             expect_in(part, lead.answer(f"c-{number}").text, f"what the model is told of call {number}")
         expect(len(lead.told), len(words), "one result for each call")

@@ -21,15 +21,17 @@ class AdapterSuite:
     harness: ClassVar[Harness]
 
     @pytest.fixture(scope="class")
-    def world(self) -> Iterator[World]:
+    @classmethod
+    def world(cls) -> Iterator[World]:
         """A server and schedulers, for all tests of the class."""
         with open_world() as world:
             yield world
 
     @pytest.fixture(scope="class")
-    def results(self) -> Iterator[Results]:
+    @classmethod
+    def results(cls) -> Iterator[Results]:
         """What was seen, written at the end where TOOLGATE_CONFORMANCE names a folder."""
-        results = Results(self.harness)
+        results = Results(cls.harness)
         yield results
         results.write()
 

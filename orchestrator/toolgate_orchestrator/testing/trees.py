@@ -26,7 +26,9 @@ async def binds_agents_below(stage: Stage) -> None:
         seen = await stage.harness.run(scene)
         below = scene.voices["helper"]
         expect(scene.toolbox.run("send"), [{"to": "inside", "text": "lead"}], "what was sent")
-        expect_in(NOT_OUTSIDE, below.answer("h-1").text, "what the helper is told of what its lead may not do")
+        expect_in(
+            NOT_OUTSIDE, below.answer("h-1").text, "what the helper is told of what its lead may not do"
+        )
         expect_in(NOT_INSIDE, below.answer("h-2").text, "what the helper is told of what it may not do")
         expect_in("search found tea", below.answer("h-3").text, "what the helper is told of its search")
         expect(len(scene.voices["lead"].told), 2, "results that the lead is told")

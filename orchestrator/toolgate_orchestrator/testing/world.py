@@ -83,8 +83,9 @@ class World:
 
     def guard(self, **fields: Any) -> Guard:
         """A guard on it, that needs all three schedulers to answer; its agent is `lead`."""
-        given = {"required": list(SCHEDULERS), "patience_ms": PATIENCE_MS, "cost": cost_of, "agent": "lead"}
-        return Guard(redis=self.url, namespace=self.namespace, **{**given, **fields})
+        where = {"redis": self.url, "namespace": self.namespace, "agent": "lead"}
+        given = {"required": list(SCHEDULERS), "patience_ms": PATIENCE_MS, "cost": cost_of}
+        return Guard(**{**where, **given, **fields})
 
     async def facts(self, session: str) -> list[dict[str, Any]]:
         """What was told so far of this session, and of those below it."""

@@ -1,0 +1,70 @@
+"""A question to a person as LangGraph keeps it: the value of its `interrupt`, and where to find it again.
+
+A run that is resumed calls its tool anew, perhaps in another process. By the question that is found again the
+call goes on with the decision that it had. Nothing of LangGraph is imported: its config is read.
+"""
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import Any, Final, Literal
+
+from toolgate_orchestrator.gate.deferral import PersonAnswer
+from toolgate_orchestrator.guard.call import Call
+from toolgate_orchestrator.guard.ruling import Ruling
+
+MAX_KEPT: Final = 4_096
+OURS: Final = "toolgate"
+"""Where our part stands in a question."""
+
+
+def keep(kept: OrderedDict[Any, dict[str, Any]], key: Any, value: dict[str, Any]) -> None:
+    """As the newest, of `MAX_KEPT` at most."""
+    kept[key] = value
+    kept.move_to_end(key)
+    while len(kept) > MAX_KEPT:
+        kept.popitem(last=False)
+
+
+def make_question(call: Call, ruling: Ruling) -> dict[str, Any]:
+    """In the format of HumanInTheLoopMiddleware; whoever has the token may answer, as who resumes may."""
+    words = ruling.prompt.prompt if ruling.prompt else ""
+    return {
+        "action_requests": [{"name": ruling.tool, "args": ruling.arguments, "description": words}],
+        "review_configs": [{"action_name": ruling.tool, "allowed_decisions": ["approve", "reject"]}],
+        OURS: {"id": call.id, "token": ruling.token},
+    }
+
+
+def answer_of(question: Mapping[str, Any], said: Any) -> PersonAnswer:
+    """What a run was resumed with, as that middleware reads it; whatever is no approval is a refusal."""
+    decisions = said.get("decisions") if isinstance(said, Mapping) else None
+    one = decisions[0] if isinstance(decisions, list) and decisions else said
+    allows = isinstance(one, Mapping) and one.get("type") == "approve"
+    answer: Literal["allow", "refuse"] = "allow" if allows else "refuse"
+    return PersonAnswer(question[OURS]["token"], answer)
+
+
+def find_checkpoint(config: Mapping[str, Any]) -> tuple[Any, dict[str, Any]] | None:
+    """The checkpointer, and where the run stands that is resumed here; None where none is.
+
+    By two keys of LangGraph's own: without them a call whose asker is another process is decided anew.
+    """
+    at = config.get("configurable", {})
+    saver, pad = at.get("__pregel_checkpointer"), at.get("__pregel_scratchpad")
+    if not hasattr(saver, "get_tuple") or pad is None:
+        return None
+    if not pad.resume and pad.get_null_resume(False) is None:
+        return None
+    graph = str(at.get("checkpoint_ns", "")).rpartition("|")[0]
+    return saver, {"configurable": {"thread_id": at["thread_id"], "checkpoint_ns": graph}}
+
+
+def find_question(call: Call, kept: Any) -> dict[str, Any] | None:
+    """The question about this call in what a checkpointer gave."""
+    for _, channel, value in (kept and kept.pending_writes) or ():
+        for one in value if channel == "__interrupt__" else ():
+            question = getattr(one, "value", None)
+            ours = question.get(OURS) if isinstance(question, dict) else None
+            if isinstance(ours, dict) and ours.get("id") == call.id and isinstance(ours.get("token"), str):
+                return question
+    return None

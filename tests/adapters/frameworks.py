@@ -1,0 +1,110 @@
+"""Holds adapters to the kit, each in a virtual environment of its own with the framework's newest release.
+
+    python tests/adapters/frameworks.py             all that can be had
+    python tests/adapters/frameworks.py langchain    one, or several
+    … --keep                                       write what was seen to tests/adapters/results
+
+Frameworks do not resolve beside each other. An environment is made once, and again when its packages change or
+are a day old; it is found below .cache/adapters, or $TOOLGATE_ADAPTER_VENVS. A framework is the file
+`NAME_conformance.py` here, and the extra of that name (`-` for `_`) in pyproject.toml.
+
+Exit codes: 0 all are kept, 1 one is not, 3 packages could not be had (nothing else failed).
+"""
+
+import argparse
+import hashlib
+import os
+import subprocess
+import sys
+import time
+import tomllib
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+VENVS = Path(os.environ.get("TOOLGATE_ADAPTER_VENVS") or ROOT / ".cache" / "adapters")
+RESULTS = HERE / "results"
+BESIDE = ("pytest", "pytest-timeout")
+FRESH_S = 86_400.0
+INSTALL_S = 900.0
+
+
+def names():
+    return sorted(file.name.removesuffix("_conformance.py") for file in HERE.glob("*_conformance.py"))
+
+
+def extra_of(name):
+    return name.replace("_", "-")
+
+
+class NoPackages(Exception):  # noqa: N818 - not an error of ours
+    """The framework cannot be had here."""
+
+
+def environment_of(name, max_age_s=FRESH_S):
+    """The Python of its environment, made or renewed where it has to be; raises NoPackages."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    wanted = project["optional-dependencies"].get(extra_of(name))
+    assert wanted is not None, f"pyproject.toml has no extra {extra_of(name)!r}"
+    text = repr((project["dependencies"], wanted, BESIDE, sys.version_info[:2]))
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    venv = VENVS / name
+    stamp, python = venv / "installed", venv / "bin" / "python"
+    if stamp.exists() and stamp.read_text() == digest and time.time() - stamp.stat().st_mtime < max_age_s:
+        return python
+    if not python.exists():
+        _run([sys.executable, "-m", "venv", "--without-pip", venv])
+    what = [f"{ROOT}[{extra_of(name)},embedded]", *BESIDE]
+    pip = [sys.executable, "-m", "pip", "--python", python, "install", "-q", "--disable-pip-version-check"]
+    _run([*pip, "--upgrade", "--upgrade-strategy=eager", "-e", *what])
+    stamp.write_text(digest)
+    return python
+
+
+def hold(name, *, keep=False, quiet=False, **options):
+    """Run the kit on one; its exit code. Raises NoPackages."""
+    python = environment_of(name, **options)
+    env = {key: value for key, value in os.environ.items() if not key.startswith(("TOOLGATE_", "PYTEST_"))}
+    if keep:
+        RESULTS.mkdir(exist_ok=True)
+        env["TOOLGATE_CONFORMANCE"] = str(RESULTS)
+    words = ["-m", "pytest", "-c", HERE / "pytest.ini", "-q", "-rs", HERE / f"{name}_conformance.py"]
+    output = {"capture_output": True, "text": True} if quiet else {}
+    return subprocess.run([python, *words], cwd=HERE, env=env, check=False, **output)
+
+
+def _run(command):
+    ended = subprocess.run(
+        list(map(str, command)), capture_output=True, text=True, check=False, timeout=INSTALL_S
+    )
+    if ended.returncode:
+        said = [line for line in ended.stderr.splitlines() if not line.startswith("WARNING")]
+        raise NoPackages("\n".join(said[-5:]))
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("frameworks", nargs="*", metavar="NAME", help=f"of {', '.join(names())}")
+    parser.add_argument("--keep", action="store_true", help="write what was seen to tests/adapters/results")
+    asked = parser.parse_args()
+    if unknown := set(asked.frameworks) - set(names()):
+        parser.error(f"there is no {', '.join(sorted(unknown))}: there are {', '.join(names())}")
+    broken, absent = [], []
+    for name in asked.frameworks or names():
+        print(f"── {name}", flush=True)
+        try:
+            if hold(name, keep=asked.keep).returncode:
+                broken.append(name)
+        except NoPackages as error:
+            absent.append(name)
+            print(f"skipped: the packages of [{extra_of(name)}] cannot be had here:\n{error}", flush=True)
+    for what, those in (("not kept", broken), ("skipped, no packages", absent)):
+        if those:
+            print(f"{what}: {', '.join(those)}", flush=True)
+    return 1 if broken else 3 if absent else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
