@@ -4,8 +4,8 @@
     python tests/adapters/frameworks.py langchain    one, or several
     … --keep                                       write what was seen to tests/adapters/results
 
-Frameworks do not resolve beside each other. An environment is made once, and again when its packages change or
-are a day old; it is found below .cache/adapters, or $TOOLGATE_ADAPTER_VENVS. A framework is the file
+Frameworks do not resolve beside each other. An environment is made once, and again when its packages change
+or are a day old; it is found below .cache/adapters, or $TOOLGATE_ADAPTER_VENVS. A framework is the file
 `NAME_conformance.py` here, and the extra of that name (`-` for `_`) in pyproject.toml.
 
 Exit codes: 0 all are kept, 1 one is not, 3 packages could not be had (nothing else failed).

@@ -2,51 +2,33 @@
 
     agent = create_agent(model, tools, middleware=[..., ToolgateMiddleware(guard)])    # the last one
 
-What stands behind it could change a call that was ruled on, and is refused (ConfigError). A bare node takes it as
-`ToolNode(tools, wrap_tool_call=gate.wrap_tool_call, awrap_tool_call=gate.awrap_tool_call)`. A question to a person
-is LangGraph's own `interrupt`, in the format of HumanInTheLoopMiddleware: it needs a checkpointer, and any process
-may resume it. Tools that the provider runs never pass here.
+What stands behind it could change a call that was ruled on, and is refused (ConfigError); so is a call of an
+agent below it that has none. A bare node: `ToolNode(tools, wrap_tool_call=gate.wrap_tool_call, …)`, both.
+A question to a person is LangGraph's own `interrupt`, in the format of HumanInTheLoopMiddleware: it needs a
+checkpointer, and any process may resume it. Tools that the provider runs never pass here.
 """
 
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 from langchain.agents.middleware import AgentMiddleware
-from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.messages import ToolMessage
 from langchain_core.utils.function_calling import convert_to_openai_tool
 from langgraph.config import get_config
-from langgraph.errors import GraphInterrupt
 from langgraph.types import Command, interrupt
 from toolgate_bus.errors import ConfigError
 
 from toolgate_orchestrator.adapters import langgraph_questions as questions
+from toolgate_orchestrator.adapters.langchain_net import run_below_net
 from toolgate_orchestrator.guard.call import Call
-from toolgate_orchestrator.guard.context import enter_tool, turn_place
+from toolgate_orchestrator.guard.context import turn_place
 from toolgate_orchestrator.guard.guard import Guard
 from toolgate_orchestrator.guard.place import At
 from toolgate_orchestrator.guard.ruling import Ruling
 
 OUTER: Final = "ToolgateMiddleware stands before another that wraps tool calls: put it last in middleware=[…]"
-BARE: Final = "an agent below a gated one calls a tool without ToolgateMiddleware: give that agent one, too"
-_RULED: Final[ContextVar[frozenset[str]]] = ContextVar("toolgate_langchain_ruled", default=frozenset())
-
-
-class _Net(BaseCallbackHandler):  # type: ignore[misc] # as below
-    """Stops what an LLM calls below a call that runs, where nobody was asked about it."""
-
-    raise_error = run_inline = True
-
-    def on_tool_start(self, *_: Any, tool_call_id: str | None = None, **__: Any) -> None:
-        if tool_call_id is not None and tool_call_id not in _RULED.get():
-            raise ConfigError(BARE)
-
-
-_NET: Final = _Net()
 
 
 class ToolgateMiddleware(AgentMiddleware):  # type: ignore[misc] # Any where LangChain is not installed
@@ -59,31 +41,31 @@ class ToolgateMiddleware(AgentMiddleware):  # type: ignore[misc] # Any where Lan
         super().__init__()
         self.guard, self._agent = guard, agent
         self._offered: OrderedDict[Any, dict[str, Any]] = OrderedDict()
-        self._questions: OrderedDict[Any, dict[str, Any]] = OrderedDict()
+        self._questions = questions.Questions()
 
     def wrap_tool_call(self, request: Any, handler: Callable[[Any], Any]) -> Any:
         """See AgentMiddleware."""
         call, tools = self._call(request, handler)
-        question = self._questions.get((call.group, call.id))
+        question = self._questions.find(call)
         if question is None and (resumed := questions.find_checkpoint(get_config())):
             question = questions.find_question(call, resumed[0].get_tuple(resumed[1]))
         ruling = None if question else self.guard.rule_sync(call, ask="defer")
         if ruling is None or ruling.pending:
-            ruling = self.guard.rule_sync(self._ask(call, question, ruling))
-        with _run(request, ruling):
+            ruling = self.guard.rule_sync(self._questions.ask(call, question, ruling, interrupt))
+        with run_below_net(ruling, request.runtime.config):
             ran = ruling.allowed and handler(_replace(request, ruling, tools))
             return self._finish(request, ruling, ran)
 
     async def awrap_tool_call(self, request: Any, handler: Callable[[Any], Awaitable[Any]]) -> Any:
         """See AgentMiddleware."""
         call, tools = self._call(request, handler)
-        question = self._questions.get((call.group, call.id))
+        question = self._questions.find(call)
         if question is None and (resumed := questions.find_checkpoint(get_config())):
             question = questions.find_question(call, await resumed[0].aget_tuple(resumed[1]))
         ruling = None if question else await self.guard.rule(call, ask="defer")
         if ruling is None or ruling.pending:
-            ruling = await self.guard.rule(self._ask(call, question, ruling))
-        with _run(request, ruling):
+            ruling = await self.guard.rule(self._questions.ask(call, question, ruling, interrupt))
+        with run_below_net(ruling, request.runtime.config):
             ran = ruling.allowed and await handler(_replace(request, ruling, tools))
             return self._finish(request, ruling, ran)
 
@@ -115,14 +97,6 @@ class ToolgateMiddleware(AgentMiddleware):  # type: ignore[misc] # Any where Lan
         group = getattr(messages[-1], "id", "") if isinstance(messages, list) and messages else ""
         return Call(asked["name"], asked["args"], schemas, at, asked["id"] or "", group or ""), tools
 
-    def _ask(self, call: Call, question: dict[str, Any] | None, ruling: Ruling | None) -> Call:
-        """Leaves with the question, or gives the call with its answer, once there is one."""
-        question = question or questions.make_question(call, ruling)
-        questions.keep(self._questions, (call.group, call.id), question)
-        said = interrupt(question)
-        self._questions.pop((call.group, call.id), None)
-        return call._replace(answer=questions.answer_of(question, said))
-
     def _finish(self, request: Any, ruling: Ruling, result: Any) -> Any:
         """What the LLM is told: one result, under the id and name that it called, whichever tool ran."""
         asked = request.tool_call
@@ -135,8 +109,9 @@ class ToolgateMiddleware(AgentMiddleware):  # type: ignore[misc] # Any where Lan
         ruling.succeed(getattr(result, "content", None))
         if not ruling.replaced or not isinstance(result, ToolMessage):
             return result
-        told = {"name": asked["name"], "content": ruling.with_notice(result.content)}
-        return result.model_copy(update=told)
+        return result.model_copy(
+            update={"name": asked["name"], "content": ruling.with_notice(result.content)}
+        )
 
     def _tell(self, request: Any, began: float, response: Any) -> Any:
         if (at := self._at()) is not None:
@@ -149,22 +124,6 @@ class ToolgateMiddleware(AgentMiddleware):  # type: ignore[misc] # Any where Lan
                 model = about.get("model_name") or ""
                 self.guard.usage(at, provider=provider, model=model, seconds=seconds, **tokens)
         return response
-
-
-@contextmanager
-def _run(request: Any, ruling: Ruling) -> Iterator[None]:
-    above = get_config().get("callbacks")
-    if hasattr(above, "add_handler") and _NET not in above.inheritable_handlers:
-        above.add_handler(_NET, inherit=True)
-    with ruling, enter_tool(ruling.at):
-        token = _RULED.set(_RULED.get() | {request.tool_call["id"]})
-        try:
-            yield
-        except GraphInterrupt:  # the tool asks somebody itself: it runs anew once that is answered
-            ruling.release()
-            raise
-        finally:
-            _RULED.reset(token)
 
 
 def _replace(request: Any, ruling: Ruling, tools: Mapping[str, Any]) -> Any:

@@ -5,7 +5,7 @@ call goes on with the decision that it had. Nothing of LangGraph is imported: it
 """
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal
 
 from toolgate_orchestrator.gate.deferral import PersonAnswer
@@ -23,6 +23,33 @@ def keep(kept: OrderedDict[Any, dict[str, Any]], key: Any, value: dict[str, Any]
     kept.move_to_end(key)
     while len(kept) > MAX_KEPT:
         kept.popitem(last=False)
+
+
+class Questions:
+    """Those of one process whose answer is to come."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[Any, dict[str, Any]] = OrderedDict()
+
+    def find(self, call: Call) -> dict[str, Any] | None:
+        """The question about this call."""
+        return self._kept.get((call.group, call.id))
+
+    def ask(
+        self,
+        call: Call,
+        question: dict[str, Any] | None,
+        ruling: Ruling | None,
+        interrupt: Callable[[dict[str, Any]], Any],
+    ) -> Call:
+        """Leaves with the question, or gives the call with its answer, once there is one."""
+        if question is None:
+            assert ruling is not None  # noqa: S101 - for types: one of both is there
+            question = make_question(call, ruling)
+        keep(self._kept, (call.group, call.id), question)
+        said = interrupt(question)
+        self._kept.pop((call.group, call.id), None)
+        return call._replace(answer=answer_of(question, said))
 
 
 def make_question(call: Call, ruling: Ruling) -> dict[str, Any]:

@@ -15,7 +15,7 @@ _NOWHERE = "unix:///nonexistent/toolgate.sock"
 
 
 async def settles_what_was_reserved(stage: Stage) -> None:
-    """Results become facts with their costs, so that budgets settle; without a cost what was reserved is charged.
+    """Results become facts with their costs, and budgets settle; without one what was reserved is charged.
 
     Two calls reserve 0.40 each of 1.00: there is money for a third once they have told that they cost 0.05.
     """
@@ -46,7 +46,7 @@ async def _may_spend(scene: Scene, wait_s: float) -> bool:
 
 
 async def tells_of_failures(stage: Stage) -> None:
-    """A tool that fails is told as a failure; its framework does with the error what it does without a gate."""
+    """A tool that fails is told as a failure; its framework does with the error what it does ungated."""
     script = (calls(Use("fail", {"reason": "no luck"}, "c-1")), OVER)
     with stage.guard() as guard:
         gated = stage.scene(Actor("lead", script, ("fail",)), guard)
@@ -58,8 +58,8 @@ async def tells_of_failures(stage: Stage) -> None:
 
 
 async def denies_where_the_gate_fails(stage: Stage) -> None:
-    """Without the bus, or with a scheduler that must answer and does not, nothing runs; it does where the guard
-    was told to go on."""
+    """Without the bus, or with a scheduler that must answer and does not, nothing runs; it does where the
+    guard was told to go on."""
     script = (calls(Use("search", {"query": "tea"}, "c-1")), OVER)
     faults: list[tuple[dict[str, Any], int]] = [
         ({"redis": _NOWHERE, "patience_ms": 300}, 0),

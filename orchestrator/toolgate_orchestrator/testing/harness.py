@@ -1,7 +1,7 @@
 """An adapter under test: how to build an agent of its framework, run it, and hear what came of it.
 
-Write one `Harness`, and `AdapterSuite` holds the adapter to every column of the kit. A harness says nothing of
-Toolgate but where it puts the adapter in: everything else is how its framework builds an agent.
+Write one `Harness`, and `AdapterSuite` holds the adapter to every column of the kit. A harness says nothing
+of Toolgate but where it puts the adapter in: everything else is how its framework builds an agent.
 """
 
 from abc import ABC, abstractmethod
@@ -39,8 +39,8 @@ class Conversation:
     """Of a stream: each event in words of your own, without anything that differs between two runs of the
     same script (ids of runs, times). A gated stream is compared with one that is not."""
     history: tuple[Any, ...] = ()
-    """The messages that the framework keeps, or whatever else its final state is, as values that compare; again
-    without what differs between two runs."""
+    """The messages that the framework keeps, or whatever else its final state is, as values that compare;
+    again without what differs between two runs."""
     state: Any = None
     """What `resume` needs; the kit only hands it back."""
 
@@ -93,7 +93,7 @@ class Harness(ABC):
     async def resume(
         self, scene: Scene, conversation: Conversation, answers: Mapping[str, Literal["allow", "refuse"]]
     ) -> Conversation:
-        """Go on with a run that waits for a person; `answers` by the id of the call, for all its questions."""
+        """Go on with a run that waits for a person; `answers` by the id of the call, for all of them."""
         raise NotImplementedError
 
     def run_sync(self, scene: Scene) -> Conversation:

@@ -79,7 +79,7 @@ async def asks_and_resumes(stage: Stage) -> None:
 
 
 async def answers_each_of_parallel_calls(stage: Stage) -> None:
-    """Of calls in one answer each has its own ruling and its own result, and one that is allowed runs once."""
+    """Of calls in one answer each has its own ruling and its own result; one that is allowed runs once."""
     script = (
         calls(
             Use("search", {"query": "tea"}, "c-1"),

@@ -2,8 +2,8 @@
 
     Actor("lead", (calls(Use("search", {"query": "tea"})), says("Done.")), tools=("search",))
 
-is an agent whose model first calls a tool, and then has its last words. A harness builds its framework's agent
-from an `Actor`, with a scripted model that says what the actor's `Voice` tells it to.
+is an agent whose model first calls a tool, and then has its last words. A harness builds its framework's
+agent from an `Actor`, with a scripted model that says what the actor's `Voice` tells it to.
 """
 
 from collections.abc import Mapping

@@ -13,7 +13,7 @@ from toolgate_orchestrator.testing.voice import Voice
 from toolgate_orchestrator.testing.world import World
 
 
-class PromiseBreak(AssertionError):
+class PromiseBreak(AssertionError):  # noqa: N818 - what it is
     """An adapter does not do what Toolgate promises; the message says what was seen."""
 
 

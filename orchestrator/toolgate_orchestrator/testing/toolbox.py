@@ -2,9 +2,9 @@
 
 | tool | what the kit's schedulers say of it |
 |---|---|
-| `search(query)` | runs; with `paper` in it `cheap_search(q)` runs instead, with `loud` it is asked for `quiet` |
+| `search(query)` | runs; with `paper` in it `cheap_search(q)` does instead, with `loud` as `quiet` |
 | `cheap_search(q)` | runs |
-| `send(to, text)` | to `boss` a person is asked; to `outside` the agent `lead` may not, to `inside` no `helper` |
+| `send(to, text)` | to `boss` if a person agrees; to `outside` by no `lead`, to `inside` by no `helper` |
 | `delete(path)` | denied below `secret` |
 | `spend(label)` | reserves 0.40 of the 1.00 that a session has; its result says that it cost 0.05 |
 | `fail(reason)` | runs, and raises ValueError |
