@@ -73,7 +73,7 @@ async def asks_and_resumes(stage: Stage) -> None:
                 "sent hello to boss" in told, answer == "allow", f"the model is told of {answer}: {told!r}"
             )
             expect((end.questions, end.answer), ((), "Done."), "the end of the run")
-            decided = await stage.facts(scene, "tool:deferred", "tool:answered")
+            decided = await stage.facts(scene, "tool:deferred", "tool:answered", at_least=2)
             ids = {one.get("decision_id") or one.get("id") for one in decided}
             expect(len(ids), 1, "decisions on one call, before and after its answer")
 

@@ -1,9 +1,11 @@
 """What a check works with: scenes for one harness in one world, and how to say that a promise is broken."""
 
+import asyncio
 import secrets
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
 from toolgate_orchestrator.guard.guard import Guard
 from toolgate_orchestrator.testing.harness import Harness, Scene
@@ -11,6 +13,9 @@ from toolgate_orchestrator.testing.script import Actor
 from toolgate_orchestrator.testing.toolbox import Toolbox
 from toolgate_orchestrator.testing.voice import Voice
 from toolgate_orchestrator.testing.world import World
+
+PATIENT_S: Final = 15.0
+"""Seconds that a check waits for what comes a moment later; a shared machine may be slow."""
 
 
 class PromiseBreak(AssertionError):  # noqa: N818 - what it is
@@ -46,11 +51,19 @@ class Stage:
         voices = {one.name: Voice(one) for one in _all(lead)}
         return Scene(lead, Toolbox(), guard, f"kit-{secrets.token_hex(6)}", voices)
 
-    async def facts(self, scene: Scene, *events: str) -> list[dict[str, Any]]:
-        """What was told of this scene, once all that was reported is written."""
-        if scene.guard is not None:
-            await scene.guard.flush(10.0)
-        return [one for one in await self.world.facts(scene.session) if one["event"] in events]
+    async def facts(
+        self, scene: Scene, *events: str, call: str = "", at_least: int = 1
+    ) -> list[dict[str, Any]]:
+        """What was told of this scene, or of one call, once it is written; waits a while for so many facts."""
+        until = time.monotonic() + PATIENT_S
+        while True:
+            if scene.guard is not None:
+                await scene.guard.flush(PATIENT_S)
+            found = [one for one in await self.world.facts(scene.session) if one["event"] in events]
+            found = [one for one in found if one.get("tool_call_id") == call] if call else found
+            if len(found) >= at_least or time.monotonic() > until:
+                return found
+            await asyncio.sleep(0.05)
 
 
 def _all(actor: Actor) -> Iterator[Actor]:

@@ -33,7 +33,7 @@ async def binds_agents_below(stage: Stage) -> None:
         expect_in("search found tea", below.answer("h-3").text, "what the helper is told of its search")
         expect(len(scene.voices["lead"].told), 2, "results that the lead is told")
         expect(seen.answer, "Done.", "the last words")
-        facts = {one["tool_call_id"]: one for one in await stage.facts(scene, "tool:post")}
+        facts = {one["tool_call_id"]: one for one in await stage.facts(scene, "tool:post", at_least=3)}
         expect(sorted(facts), ["c-1", "c-2", "h-3"], "calls in the record")
         expect(facts["c-2"]["session"], scene.session, "the delegation's session")
         expect(facts["h-3"]["agent"], "helper", "whose call the helper's is")
@@ -51,5 +51,5 @@ async def binds_who_takes_over(stage: Stage) -> None:
         expect(scene.toolbox.ran, [("search", {"query": "tea"})], "what ran")
         expect_in(NOT_OUTSIDE, after.answer("h-1").text, "what is told to who took over")
         expect(seen.answer, "Done.", "the last words")
-        (fact,) = [one for one in await stage.facts(scene, "tool:post") if one["tool_call_id"] == "h-3"]
+        (fact,) = await stage.facts(scene, "tool:post", call="h-3")
         expect((fact["session"], fact["agent"]), (scene.session, "closer"), "session and agent of its call")

@@ -46,7 +46,7 @@ async def changes_nothing_else(stage: Stage) -> None:
         expect(gated.answer, ungated.answer, "the last words")
         expect(scene.voices["lead"].told, free.voices["lead"].told, "what the model is told")
         expect(sorted(map(str, scene.toolbox.ran)), sorted(map(str, free.toolbox.ran)), "what ran")
-        facts = await stage.facts(scene, "tool:post")
+        facts = await stage.facts(scene, "tool:post", at_least=3)
         expect(sorted(one["tool_call_id"] for one in facts), ["c-1", "c-2", "c-3"], "calls in the record")
 
 
@@ -77,7 +77,8 @@ async def tells_usage(stage: Stage) -> None:
     with stage.guard() as guard:
         scene = stage.scene(Actor("lead", _PLAIN, _TOOLS), guard)
         await stage.harness.run(scene)
-        used = [(one["input_tokens"], one["output_tokens"]) for one in await stage.facts(scene, "usage")]
+        facts = await stage.facts(scene, "usage", at_least=3)
+        used = [(one["input_tokens"], one["output_tokens"]) for one in facts]
         expect(used, [(INPUT_TOKENS, OUTPUT_TOKENS)] * 3, "tokens of each request")
 
 
