@@ -29,7 +29,7 @@ HAVE_COMPOSE := docker compose version >/dev/null 2>&1 || { \
 export PYTHONPYCACHEPREFIX := $(CURDIR)/$(VENV)/pycache
 
 .DEFAULT_GOAL := help
-.PHONY: help demo shell test test-system test-fast lint docs check soak soak-llm soak-attacks soak-ha soak-slots simulate simulate-mutants mutants cost up down clean
+.PHONY: help demo shell test test-system test-adapters test-fast lint docs check soak soak-llm soak-attacks soak-ha soak-slots simulate simulate-mutants mutants cost up down clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | while IFS="$$(printf '\t')" read -r name line; \
@@ -47,6 +47,9 @@ test: $(DEV) ## run the tests, on an embedded server
 
 test-system: $(DEV) ## those with Prometheus, a browser, own environments
 	@$(BIN)/python -m pytest -q -m system -n 4 $(BY_FILE)
+
+test-adapters: $(DEV) ## adapters on their frameworks' newest releases; KEEP=1
+	@$(BIN)/python tests/adapters/frameworks.py $(if $(KEEP),--keep) $(FRAMEWORKS)
 
 soak: $(DEV) ## storm a fleet that spends, for minutes, and audit its books
 	@$(BIN)/python -m pytest tests/soak_budgets.py -s

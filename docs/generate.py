@@ -300,6 +300,11 @@ def figure_parts() -> dict[str, Callable[[], str]]:
     return dict(runpy.run_path(str(Path(__file__).with_name("figures.py")))["PARTS"])
 
 
+def framework_parts() -> dict[str, Callable[[], str]]:
+    """What the conformance kit saw."""
+    return dict(runpy.run_path(str(Path(__file__).with_name("conformance.py")))["PARTS"])
+
+
 def events_part() -> str:
     """What hooks hear of a turn here and of the same turn under Amplifier's own loops."""
     return str(runpy.run_path(str(ROOT / "tests" / "orchestrator" / "event_table.py"))["table"]())
@@ -310,6 +315,7 @@ PARTS: Final[dict[str, Callable[[], str]]] = {
     "commands": commands_part,
     "sentences": sentences_part,
     **figure_parts(),
+    **framework_parts(),
     "metrics": lambda: metrics.table().rstrip(),
     **{f"keys of {where}": partial(keys_part, where) for where in _KEYS},
 }

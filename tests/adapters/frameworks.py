@@ -68,7 +68,7 @@ def hold(name, *, keep=False, quiet=False, **options):
     if keep:
         RESULTS.mkdir(exist_ok=True)
         env["TOOLGATE_CONFORMANCE"] = str(RESULTS)
-    words = ["-m", "pytest", "-c", HERE / "pytest.ini", "-q", "-rs", HERE / f"{name}_conformance.py"]
+    words = ["-m", "pytest", "-c", HERE / "conformance.ini", "-q", "-rs", HERE / f"{name}_conformance.py"]
     output = {"capture_output": True, "text": True} if quiet else {}
     return subprocess.run([python, *words], cwd=HERE, env=env, check=False, **output)
 

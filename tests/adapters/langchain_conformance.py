@@ -1,5 +1,6 @@
 """LangChain 1.x and LangGraph, held to the kit."""
 
+from dataclasses import replace
 from typing import Annotated, Any
 
 from langchain.agents import create_agent
@@ -10,21 +11,30 @@ from langchain_core.messages import AIMessage, ToolMessage
 from langchain_core.outputs import ChatGeneration, ChatResult
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, MessagesState, StateGraph
-from langgraph.types import Command
+from langgraph.prebuilt import ToolNode
+from langgraph.types import Command, interrupt
 from toolgate_orchestrator.adapters.langchain import ToolgateMiddleware
 from toolgate_orchestrator.testing import (
     INPUT_TOKENS,
     MODEL,
     OUTPUT_TOKENS,
     PROVIDER,
+    Actor,
     AdapterSuite,
     Conversation,
     Delegation,
     Handover,
     Harness,
     OpenQuestion,
+    Stage,
     ToolAnswer,
+    Toolbox,
+    Use,
+    Voice,
+    calls,
+    says,
 )
+from toolgate_orchestrator.testing.world import run_to_end
 
 USED = {
     "input_tokens": INPUT_TOKENS,
@@ -229,5 +239,140 @@ def _state(update):
     return {name: list(map(_plain, value)) if name == "messages" else value for name, value in update.items()}
 
 
+TWENTY_LINES = """
+from langchain.agents import create_agent
+from langchain.tools import tool
+from langgraph.checkpoint.memory import InMemorySaver
+
+@tool
+def get_weather(city: str) -> str:
+    \"\"\"Say what the weather is like in a city.\"\"\"
+    return f"It is sunny in {city}."
+
+@tool
+def get_time(city: str) -> str:
+    \"\"\"Say what time it is in a city.\"\"\"
+    return f"It is noon in {city}."
+
+agent = create_agent(
+    model,
+    tools=[get_weather, get_time],
+    system_prompt="You are a helpful assistant.",
+    checkpointer=InMemorySaver(),
+    middleware=[ToolgateMiddleware(guard)],
+)
+"""
+ADDED = "    middleware=[ToolgateMiddleware(guard)],\n"
+WEATHER = (
+    calls(Use("get_weather", {"city": "Oslo"}, "w-1"), Use("get_time", {"city": "Oslo"}, "w-2")),
+    says("Sunny, and noon."),
+)
+
+
+def letter(to):
+    return {"to": to, "text": "hello"}
+
+
 class TestLangChain(AdapterSuite):
     harness = LangChainHarness()
+
+    def test_one_line_gates_an_agent_and_its_stream_history_and_state_stay_the_same(self, world):
+        def see(text):
+            voice = Voice(Actor("weather", WEATHER))
+            names = {"model": ScriptedModel(voice=voice), "ToolgateMiddleware": ToolgateMiddleware}
+            with world.guard() as guard:
+                exec(text, names := {**names, "guard": guard})
+                agent, config = names["agent"], {"configurable": {"thread_id": "t"}}
+                asked = {"messages": [{"role": "user", "content": "What is it like in Oslo?", "id": "p"}]}
+                parts = list(agent.stream(asked, config, stream_mode=["updates", "messages"]))
+                state = agent.get_state(config)
+                told = [f"{mode} {_told(part)}" for mode, part in parts]
+                return (
+                    sorted(told),
+                    list(map(_plain, state.values["messages"])),
+                    sorted(state.values),
+                    state.next,
+                )
+
+        assert ADDED in TWENTY_LINES
+        assert len(TWENTY_LINES.strip().splitlines()) <= 22
+        gated, free = see(TWENTY_LINES), see(TWENTY_LINES.replace(ADDED, ""))
+        assert gated == free
+        assert "It is sunny in Oslo." in str(gated[1])
+
+    def test_questions_are_answered_one_after_another_by_another_agent_and_guard_and_asked_once(self, world):
+        sends = (Use("send", letter("boss"), "c-1"), Use("send", letter("boss2"), "c-2"))
+        script = (calls(*sends, Use("search", {"query": "tea"}, "c-3")), says("Done."))
+        lead = Actor("lead", script, ("send", "search"))
+        saver = InMemorySaver()
+
+        async def talk():
+            with world.guard() as first, world.guard() as second:
+                stage = Stage(self.harness, world)
+                scene = stage.scene(lead, first)
+                where = _where(scene)
+                asker = self.harness._agent(scene, lead, True, saver)
+                asked = await asker.ainvoke(_begin(scene), where)
+                ids = {one.value["toolgate"]["id"]: one.id for one in asked["__interrupt__"]}
+                assert sorted(ids) == ["c-1", "c-2"]
+                elsewhere = replace(scene, guard=second)
+                answerer = self.harness._agent(elsewhere, lead, True, saver)
+                yes, no = ({"decisions": [{"type": word}]} for word in ("approve", "reject"))
+                await answerer.ainvoke(Command(resume={ids["c-2"]: no}), where)
+                end = await answerer.ainvoke(Command(resume={ids["c-1"]: yes}), where)
+                assert end["messages"][-1].text == "Done."
+                assert scene.toolbox.run("send") == [letter("boss")]
+                assert scene.toolbox.run("search") == [{"query": "tea"}]
+                await first.flush(10)
+                facts = await stage.facts(elsewhere, "tool:answered", at_least=2)
+                asked = await stage.facts(scene, "tool:deferred", at_least=2)
+                return scene.voice(lead), sorted(one["answer"] for one in facts), len(asked)
+
+        voice, answers, questions = run_to_end(talk(), 60)
+        assert questions == 2
+        assert answers == ["allow", "refuse"]
+        assert "sent hello to boss" in voice.answer("c-1").text
+        assert "sent" not in voice.answer("c-2").text
+
+    def test_a_tool_that_interrupts_by_itself_is_let_go_on_and_its_slot_is_given_back(self, world):
+        @tool
+        def ask_me(about: str) -> str:
+            """Ask somebody."""
+            return f"they said {interrupt(about)}"
+
+        async def talk():
+            with world.guard() as guard:
+                stage = Stage(self.harness, world)
+                lead = Actor("lead", (calls(Use("ask_me", {"about": "tea"}, "c-1")), says("Done.")))
+                scene = stage.scene(lead, guard)
+                model = ScriptedModel(voice=scene.voice(lead))
+                gate = ToolgateMiddleware(guard)
+                agent = create_agent(model, [ask_me], middleware=[gate], checkpointer=InMemorySaver())
+                await agent.ainvoke(_begin(scene), _where(scene))
+                await agent.ainvoke(Command(resume="yes"), _where(scene))
+                assert scene.voice(lead).answer("c-1").text == "they said yes"
+                return [
+                    one["event"] for one in await stage.facts(scene, "tool:post", "tool:unused", at_least=2)
+                ]
+
+        assert run_to_end(talk(), 60) == ["tool:unused", "tool:post"]
+
+    def test_a_bare_tool_node_is_gated_with_its_threads(self, world):
+        with world.guard() as guard:
+            gate, box = ToolgateMiddleware(guard), Toolbox()
+            tools = [tool(one) for one in box.functions("delete", "search", is_async=False)]
+            node = ToolNode(tools, wrap_tool_call=gate.wrap_tool_call, awrap_tool_call=gate.awrap_tool_call)
+            graph = StateGraph(MessagesState).add_node("tools", node).add_edge(START, "tools").compile()
+            asked = [
+                {"name": "delete", "args": {"path": "secret.txt"}, "id": "c-1"},
+                {"name": "search", "args": {"query": "loud"}, "id": "c-2"},
+            ]
+            end = graph.invoke({"messages": [AIMessage("", tool_calls=asked)]})
+            assert [one.status for one in end["messages"][1:]] == ["error", "success"]
+            assert box.ran == [("search", {"query": "quiet"})]
+
+
+def _told(part):
+    if isinstance(part, tuple):
+        return f"{_plain(part[0])} {part[1]['langgraph_node']}"
+    return {node: _state(update) for node, update in part.items()}

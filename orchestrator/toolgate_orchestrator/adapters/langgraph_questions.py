@@ -74,13 +74,13 @@ def answer_of(question: Mapping[str, Any], said: Any) -> PersonAnswer:
 def find_checkpoint(config: Mapping[str, Any]) -> tuple[Any, dict[str, Any]] | None:
     """The checkpointer, and where the run stands that is resumed here; None where none is.
 
-    By two keys of LangGraph's own: without them a call whose asker is another process is decided anew.
+    By keys of LangGraph's own: without them a call whose asker is another process is decided anew.
     """
     at = config.get("configurable", {})
     saver, pad = at.get("__pregel_checkpointer"), at.get("__pregel_scratchpad")
     if not hasattr(saver, "get_tuple") or pad is None:
         return None
-    if not pad.resume and pad.get_null_resume(False) is None:
+    if not pad.resume and pad.get_null_resume(False) is None and not at.get("__pregel_resume_map"):
         return None
     graph = str(at.get("checkpoint_ns", "")).rpartition("|")[0]
     return saver, {"configurable": {"thread_id": at["thread_id"], "checkpoint_ns": graph}}

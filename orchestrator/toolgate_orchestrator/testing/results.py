@@ -21,6 +21,8 @@ class Results:
     def __init__(self, harness: Harness) -> None:
         self.harness = harness
         self.columns: dict[str, dict[str, str]] = {}
+        self.overhead: dict[str, Any] = {}
+        """As `overhead.measure` gives it."""
 
     def note(self, column: Column, kind: Kind, words: str) -> None:
         """What was seen of a column; a later note takes the place of an earlier one."""
@@ -34,10 +36,16 @@ class Results:
             "versions": {name: version(name) for name in self.harness.packages},
             "python": platform.python_version(),
             "columns": self.columns,
+            **({"overhead": self.overhead} if self.overhead else {}),
         }
 
+    @property
+    def folder(self) -> str:
+        """Where they are written; empty: nowhere."""
+        return os.environ.get(FOLDER, "")
+
     def write(self) -> None:
-        """Into the folder that the environment names, if it does: a file named as the adapter's module."""
-        if folder := os.environ.get(FOLDER):
+        """Into that folder, if there is one: a file named as the adapter's module."""
+        if folder := self.folder:
             file = Path(folder) / f"{self.harness.adapter.rpartition('.')[2]}.json"
             file.write_text(json.dumps(self.record(), indent=2) + "\n", encoding="utf-8")

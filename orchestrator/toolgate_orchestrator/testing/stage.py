@@ -54,7 +54,7 @@ class Stage:
     async def facts(
         self, scene: Scene, *events: str, call: str = "", at_least: int = 1
     ) -> list[dict[str, Any]]:
-        """What was told of this scene, or of one call, once it is written; waits a while for so many facts."""
+        """What was told of this scene, or of one call, once it is written; waits for so many facts."""
         until = time.monotonic() + PATIENT_S
         while True:
             if scene.guard is not None:

@@ -7,6 +7,7 @@ import pytest
 
 from toolgate_orchestrator.testing.column import COLUMNS, Column
 from toolgate_orchestrator.testing.harness import Harness
+from toolgate_orchestrator.testing.overhead import measure
 from toolgate_orchestrator.testing.results import Results
 from toolgate_orchestrator.testing.stage import Stage
 from toolgate_orchestrator.testing.world import World, open_world, run_to_end
@@ -29,11 +30,13 @@ class AdapterSuite:
 
     @pytest.fixture(scope="class")
     @classmethod
-    def results(cls) -> Iterator[Results]:
-        """What was seen, written at the end where TOOLGATE_CONFORMANCE names a folder."""
+    def results(cls, world: World) -> Iterator[Results]:
+        """What was seen; at the end it is measured and written where TOOLGATE_CONFORMANCE names a folder."""
         results = Results(cls.harness)
         yield results
-        results.write()
+        if results.folder:
+            results.overhead = run_to_end(measure(cls.harness, world), TIMEOUT_S)
+            results.write()
 
     @pytest.mark.parametrize("column", COLUMNS, ids=[one.name for one in COLUMNS])
     def test_column(self, column: Column, world: World, results: Results) -> None:

@@ -1,0 +1,54 @@
+"""What a gate costs: the same agent with the adapter and without it, turn by turn, in one run.
+
+A figure of this machine at this moment, and no promise; on a busy one it says nothing.
+"""
+
+import time
+from statistics import median
+from typing import Any, Final
+
+from toolgate_orchestrator.guard.call import Call
+from toolgate_orchestrator.guard.guard import Guard
+from toolgate_orchestrator.testing.harness import Harness
+from toolgate_orchestrator.testing.script import LAST_WORDS, Actor, Use, calls
+from toolgate_orchestrator.testing.stage import Stage
+from toolgate_orchestrator.testing.world import World
+
+CALLS: Final = 8
+"""In a run, one after another: fewer than any framework's own limit."""
+ROUNDS: Final = 15
+
+
+async def measure(harness: Harness, world: World, rounds: int = ROUNDS) -> dict[str, Any]:
+    """Microseconds for one call: what the gate adds to it, and what the decision alone takes."""
+    stage = Stage(harness, world)
+    script = tuple(calls(Use("search", {"query": "tea"}, f"c-{number}")) for number in range(CALLS))
+    lead = Actor("lead", (*script, LAST_WORDS), ("search", "cheap_search"))
+    gated, free, alone = [], [], []
+    with stage.guard() as guard:
+        await _run(stage, lead, guard)  # what is loaded and connected once is not counted
+        for _ in range(rounds):
+            gated.append(await _run(stage, lead, guard))
+            free.append(await _run(stage, lead, None))
+            alone.append(await _decide(guard))
+    us = {"gated": median(gated), "ungated": median(free), "decision": median(alone)}
+    rounded = {f"{name}_us": round(seconds * 1e6) for name, seconds in us.items()}
+    gate_us = round((us["gated"] - us["ungated"]) * 1e6)
+    return {"calls": CALLS * rounds, "gate_us": gate_us, **rounded}
+
+
+async def _run(stage: Stage, lead: Actor, guard: Guard | None) -> float:
+    scene = stage.scene(lead, guard)
+    started = time.perf_counter()
+    await stage.harness.run(scene)
+    return (time.perf_counter() - started) / CALLS
+
+
+async def _decide(guard: Guard) -> float:
+    at = guard.at("kit-alone", "lead")
+    started = time.perf_counter()
+    for number in range(CALLS):
+        call = Call("search", {"query": "tea"}, ("search", "cheap_search"), at, f"c-{number}")
+        with await guard.rule(call) as ruling:
+            ruling.succeed("search found tea")
+    return (time.perf_counter() - started) / CALLS
