@@ -1,6 +1,6 @@
 """The table of `frameworks.md`, out of what runs of the conformance kit saw: tests/adapters/results/*.json.
 
-    make test-adapters KEEP=1    sees it anew
+make test-adapters KEEP=1    sees it anew
 """
 
 import json
