@@ -24,6 +24,7 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 VENVS = Path(os.environ.get("TOOLGATE_ADAPTER_VENVS") or ROOT / ".cache" / "adapters")
 RESULTS = HERE / "results"
+PACKAGES = ("bus", "orchestrator", "schedulers")
 BESIDE = ("pytest", "pytest-timeout")
 FRESH_S = 86_400.0
 INSTALL_S = 900.0
@@ -41,30 +42,31 @@ class NoPackages(Exception):  # noqa: N818 - not an error of ours
     """The framework cannot be had here."""
 
 
-def environment_of(name, max_age_s=FRESH_S):
-    """The Python of its environment, made or renewed where it has to be; raises NoPackages."""
+def environment_of(name, install_s=INSTALL_S):
+    """The Python of its environment, made or renewed in that time where it has to be; raises NoPackages."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     wanted = project["optional-dependencies"].get(extra_of(name))
     assert wanted is not None, f"pyproject.toml has no extra {extra_of(name)!r}"
-    text = repr((project["dependencies"], wanted, BESIDE, sys.version_info[:2]))
+    text = repr((project, BESIDE, sys.version_info[:2]))
     digest = hashlib.sha256(text.encode()).hexdigest()
     venv = VENVS / name
     stamp, python = venv / "installed", venv / "bin" / "python"
-    if stamp.exists() and stamp.read_text() == digest and time.time() - stamp.stat().st_mtime < max_age_s:
+    if stamp.exists() and stamp.read_text() == digest and time.time() - stamp.stat().st_mtime < FRESH_S:
         return python
     if not python.exists():
-        _run([sys.executable, "-m", "venv", "--without-pip", venv])
+        _run([sys.executable, "-m", "venv", "--without-pip", venv], install_s)
     what = [f"{ROOT}[{extra_of(name)},embedded]", *BESIDE]
     pip = [sys.executable, "-m", "pip", "--python", python, "install", "-q", "--disable-pip-version-check"]
-    _run([*pip, "--upgrade", "--upgrade-strategy=eager", "-e", *what])
+    _run([*pip, "--upgrade", "--upgrade-strategy=eager", "-e", *what], install_s)
     stamp.write_text(digest)
     return python
 
 
-def hold(name, *, keep=False, quiet=False, **options):
-    """Run the kit on one; its exit code. Raises NoPackages."""
-    python = environment_of(name, **options)
+def hold(name, *, keep=False, quiet=False, install_s=INSTALL_S):
+    """Run the kit on one, as this checkout has it; its exit code. Raises NoPackages."""
+    python = environment_of(name, install_s)
     env = {key: value for key, value in os.environ.items() if not key.startswith(("TOOLGATE_", "PYTEST_"))}
+    env["PYTHONPATH"] = os.pathsep.join(str(ROOT / one) for one in PACKAGES)  # whose ever the environment is
     if keep:
         RESULTS.mkdir(exist_ok=True)
         env["TOOLGATE_CONFORMANCE"] = str(RESULTS)
@@ -73,10 +75,12 @@ def hold(name, *, keep=False, quiet=False, **options):
     return subprocess.run([python, *words], cwd=HERE, env=env, check=False, **output)
 
 
-def _run(command):
-    ended = subprocess.run(
-        list(map(str, command)), capture_output=True, text=True, check=False, timeout=INSTALL_S
-    )
+def _run(command, timeout_s):
+    words = list(map(str, command))
+    try:
+        ended = subprocess.run(words, capture_output=True, text=True, check=False, timeout=timeout_s)
+    except subprocess.TimeoutExpired:
+        raise NoPackages(f"it took more than {timeout_s:.0f} s") from None
     if ended.returncode:
         said = [line for line in ended.stderr.splitlines() if not line.startswith("WARNING")]
         raise NoPackages("\n".join(said[-5:]))

@@ -13,6 +13,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode
 from langgraph.types import Command, interrupt
+from toolgate_orchestrator.adapters.checks import langchain as check
 from toolgate_orchestrator.adapters.langchain import ToolgateMiddleware
 from toolgate_orchestrator.testing import (
     INPUT_TOKENS,
@@ -125,6 +126,9 @@ class LangChainHarness(Harness):
     framework = "LangChain, LangGraph"
     packages = ("langchain", "langgraph", "langchain-core")
     adapter = "toolgate_orchestrator.adapters.langchain"
+
+    def find_gaps(self, scene):
+        return list(map(str, check.find_gaps(self._build(scene))))
 
     async def run(self, scene):
         return self._heard(
@@ -356,6 +360,31 @@ class TestLangChain(AdapterSuite):
                 ]
 
         assert run_to_end(talk(), 60) == ["tool:unused", "tool:post"]
+
+    def test_a_check_of_the_agent_names_what_is_not_gated_and_nothing_else(self, world):
+        def check_of(lead, hosted=()):
+            with world.guard() as guard:
+                scene = Stage(self.harness, world).scene(lead, guard)
+                agents = [self.harness._build(scene)]
+                agents += [create_agent(ScriptedModel(voice=None), [*hosted], name="lead")] if hosted else []
+                return [
+                    (one.agent, one.tool, one.reason) for agent in agents for one in check.find_gaps(agent)
+                ]
+
+        tools = ("search", "delete")
+        helper, bare = (Actor("helper", tools=tools, is_gated=gated) for gated in (True, False))
+        assert check_of(Actor("lead", tools=tools, helpers=(helper,))) == []
+        assert check_of(Actor("lead", tools=tools, successors=(helper,))) == []
+        ungated = [("helper", name, check.NO_GATE) for name in tools]
+        assert check_of(Actor("lead", helpers=(bare,))) == ungated
+        assert check_of(Actor("lead", successors=(bare,))) == ungated
+        assert check_of(Actor("lead", tools=tools, is_gated=False)) == [
+            ("lead", one, check.NO_GATE) for one in tools
+        ]
+        assert check_of(Actor("lead", tools=("delete",), tamper={"path": "x"})) == [
+            ("lead", "delete", check.NOT_LAST)
+        ]
+        assert check_of(Actor("lead"), [{"type": "web_search"}]) == [("lead", "web_search", check.HOSTED)]
 
     def test_a_bare_tool_node_is_gated_with_its_threads(self, world):
         with world.guard() as guard:
