@@ -5,7 +5,7 @@ import types
 import pytest
 from documents import sample
 from toolgate_orchestrator.testing import COLUMNS, PromiseBreak, Stage, open_world
-from toolgate_orchestrator.testing.results import Results
+from toolgate_orchestrator.testing.results import ColumnResults
 from toolgate_orchestrator.testing.world import run_to_end
 
 pytestmark = [pytest.mark.system, pytest.mark.acceptance, pytest.mark.timeout(180)]
@@ -71,7 +71,7 @@ def test_an_agent_that_breaks_a_promise_is_seen(world, column, there, instead):
 
 def test_what_was_seen_is_told_with_versions(monkeypatch, tmp_path):
     monkeypatch.setenv("TOOLGATE_CONFORMANCE", str(tmp_path))
-    results = Results(harness_of(SAMPLE))
+    results = ColumnResults(harness_of(SAMPLE))
     results.note(CELLS["deny"], "broken", "")
     results.note(CELLS["deny"], "kept", "")
     results.write()

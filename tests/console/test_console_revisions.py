@@ -11,7 +11,7 @@ from toolgate_bus.budgets.limits import BudgetDescription, describe
 from toolgate_bus.protocol.agents import LiveAgent
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.protocol.packing import pack
-from toolgate_bus.state.config_record import Progress, Rollout, Stage, encode_progress
+from toolgate_bus.state.config_record import Progress, Rollout, RolloutStage, encode_progress
 from toolgate_bus.state.config_store import ReplicaReport
 from toolgate_bus.state.rollout_rules import TrialCounts
 from toolgate_bus.transport.redis.connection import RedisCommands
@@ -81,7 +81,7 @@ async def test_a_rollout_is_followed_to_its_undoing_and_what_was_pushed_can_be_c
     where = ("--redis", server_url, "--namespace", namespace)
     process("toolgate", "scheduler", "run", "policy", "--config", tmp_path / "own.yaml", *where)
     await page.page.get_by_text("each replica's own file").wait_for()
-    rollout = await roll_out(desk, Stage(10, 0))
+    rollout = await roll_out(desk, RolloutStage(10, 0))
     panel = page.page.locator("[data-rollout=policy]")
     await panel.get_by_text("share 10 %").wait_for()
     await page.page.locator("#revisions tr.aside").filter(has_text="v1@").filter(has_text="v2@").wait_for()
@@ -108,7 +108,7 @@ async def test_a_rollout_is_followed_to_its_undoing_and_what_was_pushed_can_be_c
 
 
 async def test_how_many_live_sessions_the_new_one_rules_on_is_counted(desk, commands, namespace):
-    await roll_out(desk, Stage(10, 0))
+    await roll_out(desk, RolloutStage(10, 0))
     living = [LiveAgent(f"s-{number}", root=f"r-{number // 2}") for number in range(2000)]
 
     async def agents():
@@ -127,7 +127,7 @@ async def test_whatever_stands_on_the_bus_is_text_and_bounded(
     chromium, console, token, desk, commands, namespace
 ):
     key = Keys(namespace).store_key
-    rollout = await roll_out(desk, Stage(0, 0), undo_if=STRANGE)
+    rollout = await roll_out(desk, RolloutStage(0, 0), undo_if=STRANGE)
     for number in range(60):
         await commands.execute("SET", key(f"config:odd-{number}:record"), b"\xff" * 70_000)
     await commands.execute("SET", key("config:").encode() + b"\xff\xfe:record", b"x")

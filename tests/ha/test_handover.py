@@ -6,7 +6,7 @@ import pytest
 from replicated_world import Replicated
 from sentinel_world import until
 from toolgate_bus.transport.redis.driver import make_pool
-from toolgate_bus.transport.redis.handover import Handover, Move
+from toolgate_bus.transport.redis.handover import Move, PrimaryHandover
 
 pytestmark = [pytest.mark.system, pytest.mark.acceptance, pytest.mark.timeout(120)]
 
@@ -33,7 +33,7 @@ def address(node):
 async def successor(move, primary):
     """Who is found to follow within a moment."""
     done = asyncio.Event()
-    handover = Handover(lambda at: make_pool(f"redis://{at[0]}:{at[1]}", NAME), done.set)
+    handover = PrimaryHandover(lambda at: make_pool(f"redis://{at[0]}:{at[1]}", NAME), done.set)
     handover.begin(move, primary, ASKED_S)
     try:
         await asyncio.wait_for(done.wait(), ASKED_S)

@@ -32,7 +32,7 @@ _DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 Ending = Literal["", "done", "undone", "cancelled"]
 
 
-class Stage(NamedTuple):
+class RolloutStage(NamedTuple):
     """One step of a rollout."""
 
     share: int
@@ -52,7 +52,7 @@ class Rollout(NamedTuple):
     id: str
     to: str
     """Digest of the new one."""
-    stages: tuple[Stage, ...]
+    stages: tuple[RolloutStage, ...]
     undo_if: str = ""
     min_sample: int = 0
     """Calls that the new one must have been asked about before its condition is judged, or a stage ends."""
@@ -189,7 +189,7 @@ def settle(record: ConfigRecord, progress: Progress | None) -> ConfigRecord:
     return _activate(ended, own.to) if progress.ending == "done" else ended
 
 
-def stage_of(record: ConfigRecord, progress: Progress | None) -> tuple[int, Stage] | None:
+def stage_of(record: ConfigRecord, progress: Progress | None) -> tuple[int, RolloutStage] | None:
     """Where its rollout stands; None where there is none under way."""
     own = record.rollout
     if own is None or (progress is not None and progress.rollout == own.id and progress.ending):
@@ -308,7 +308,7 @@ def _config(told: Any) -> StoredConfig:
 
 def _rollout(told: Any) -> Rollout:
     stages = tuple(
-        Stage(_whole(share), _time(seconds)) for share, seconds in _list(told["stages"], MAX_STAGES)
+        RolloutStage(_whole(share), _time(seconds)) for share, seconds in _list(told["stages"], MAX_STAGES)
     )
     if not stages or not all(0 <= one.share < 100 for one in stages):
         raise ValueError("stages")

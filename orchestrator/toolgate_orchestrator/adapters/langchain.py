@@ -41,7 +41,7 @@ class ToolgateMiddleware(AgentMiddleware):  # type: ignore[misc] # Any where Lan
         super().__init__()
         self.guard, self._agent = guard, agent
         self._offered: OrderedDict[Any, dict[str, Any]] = OrderedDict()
-        self._questions = questions.Questions()
+        self._questions = questions.QuestionMemory()
 
     def wrap_tool_call(self, request: Any, handler: Callable[[Any], Any]) -> Any:
         """See AgentMiddleware."""

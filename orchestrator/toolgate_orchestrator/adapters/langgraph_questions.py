@@ -25,7 +25,7 @@ def keep(kept: OrderedDict[Any, dict[str, Any]], key: Any, value: dict[str, Any]
         kept.popitem(last=False)
 
 
-class Questions:
+class QuestionMemory:
     """Those of one process whose answer is to come."""
 
     def __init__(self) -> None:

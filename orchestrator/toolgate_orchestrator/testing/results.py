@@ -15,7 +15,7 @@ FOLDER: Final = "TOOLGATE_CONFORMANCE"
 Kind = Literal["kept", "broken", "cannot"]
 
 
-class Results:
+class ColumnResults:
     """Of one harness."""
 
     def __init__(self, harness: Harness) -> None:

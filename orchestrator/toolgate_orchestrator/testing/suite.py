@@ -8,7 +8,7 @@ import pytest
 from toolgate_orchestrator.testing.column import COLUMNS, Column
 from toolgate_orchestrator.testing.harness import Harness
 from toolgate_orchestrator.testing.overhead import measure
-from toolgate_orchestrator.testing.results import Results
+from toolgate_orchestrator.testing.results import ColumnResults
 from toolgate_orchestrator.testing.stage import Stage
 from toolgate_orchestrator.testing.world import World, open_world, run_to_end
 
@@ -17,7 +17,7 @@ TIMEOUT_S = 60.0
 
 
 class AdapterSuite:
-    """Derive a class `TestSomething` from it, and give it a harness."""
+    """Derive a test class from it, and give it a harness."""
 
     harness: ClassVar[Harness]
 
@@ -30,16 +30,16 @@ class AdapterSuite:
 
     @pytest.fixture(scope="class")
     @classmethod
-    def results(cls, world: World) -> Iterator[Results]:
+    def results(cls, world: World) -> Iterator[ColumnResults]:
         """What was seen; at the end it is measured and written where TOOLGATE_CONFORMANCE names a folder."""
-        results = Results(cls.harness)
+        results = ColumnResults(cls.harness)
         yield results
         if results.folder:
             results.overhead = run_to_end(measure(cls.harness, world), TIMEOUT_S)
             results.write()
 
     @pytest.mark.parametrize("column", COLUMNS, ids=[one.name for one in COLUMNS])
-    def test_column(self, column: Column, world: World, results: Results) -> None:
+    def test_column(self, column: Column, world: World, results: ColumnResults) -> None:
         """Hold the adapter to one column; skipped, with its reason, where its framework cannot do it."""
         if (reason := self.harness.cannot.get(column.name)) is not None:
             results.note(column, "cannot", reason)

@@ -2,10 +2,10 @@
 
 | tool | what the kit's schedulers say of it |
 |---|---|
-| `search(query)` | runs; with `paper` in it `cheap_search(q)` does instead, with `loud` as `quiet` |
+| `search(query)` | runs; about a paper `cheap_search(q)` does instead, about what is loud as quiet |
 | `cheap_search(q)` | runs |
-| `send(to, text)` | to `boss` if a person agrees; to `outside` by no `lead`, to `inside` by no `helper` |
-| `delete(path)` | denied below `secret` |
+| `send(to, text)` | to the boss if a person agrees; outside by no lead, inside by no helper |
+| `delete(path)` | denied where the path begins with secret |
 | `spend(label)` | reserves 0.40 of the 1.00 that a session has; its result says that it cost 0.05 |
 | `fail(reason)` | runs, and raises ValueError |
 | `wait(label)` | runs until it is cancelled |

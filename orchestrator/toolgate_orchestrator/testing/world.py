@@ -120,8 +120,8 @@ def open_world() -> Iterator[World]:
 def run_to_end(work: Any, timeout_s: float) -> Any:
     """The result of a coroutine, in an event loop of its own. Raises TimeoutError."""
 
-    async def bounded() -> Any:
+    async def wait() -> Any:
         async with asyncio.timeout(timeout_s):
             return await work
 
-    return asyncio.run(bounded())
+    return asyncio.run(wait())

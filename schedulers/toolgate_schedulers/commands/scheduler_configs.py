@@ -29,7 +29,7 @@ from toolgate_bus.state.config_record import (
     ConfigRecord,
     Progress,
     Rollout,
-    Stage,
+    RolloutStage,
     StoredConfig,
     advance,
     begin,
@@ -207,8 +207,8 @@ def plan_rollout(
 ) -> Rollout:
     """A rollout as its options say it; raises ConfigError."""
     parse_condition(undo_if)
-    stages = [Stage(0, parse_span(shadow, "--shadow"))] if shadow is not None else []
-    stages += [Stage(share, parse_span(step, "--step")) for share in shares]
+    stages = [RolloutStage(0, parse_span(shadow, "--shadow"))] if shadow is not None else []
+    stages += [RolloutStage(share, parse_span(step, "--step")) for share in shares]
     if not stages:
         raise ConfigError(
             "say at least --shadow or --share; to put it in force at once: `push` or `undo --to`"

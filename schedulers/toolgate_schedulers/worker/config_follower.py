@@ -19,7 +19,7 @@ from toolgate_bus.state.config_record import (
     ConfigRecord,
     Progress,
     Rollout,
-    Stage,
+    RolloutStage,
     advance,
     settle,
     stage_of,
@@ -206,7 +206,7 @@ class ConfigFollower:
                 await self._begin(record, record.rollout, *found)
         await self._flush()
 
-    async def _begin(self, record: ConfigRecord, rollout: Rollout, at: int, stage: Stage) -> None:
+    async def _begin(self, record: ConfigRecord, rollout: Rollout, at: int, stage: RolloutStage) -> None:
         if self._failed == (rollout.to, record.number):
             return
         tally = TrialTally()

@@ -10,7 +10,7 @@ from toolgate_bus.state.config_record import (
     NO_RECORD,
     Progress,
     Rollout,
-    Stage,
+    RolloutStage,
     StoredConfig,
     advance,
     begin,
@@ -35,7 +35,7 @@ def pushed(count):
     return record
 
 
-STAGES = (Stage(0, 5.0), Stage(10, 5.0))
+STAGES = (RolloutStage(0, 5.0), RolloutStage(10, 5.0))
 
 
 def rolling():

@@ -91,7 +91,7 @@ class RoleProbe:
                 await connection.disconnect(nowait=True)
 
 
-class Handover:
+class PrimaryHandover:
     """Whether a primary has handed over by itself, since a sentinel said that it leaves."""
 
     def __init__(self, make_pool: Callable[[Address], ConnectionPool], done: Callable[[], None]) -> None:

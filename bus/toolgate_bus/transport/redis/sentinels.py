@@ -27,7 +27,7 @@ from toolgate_bus.transport.redis.driver import (
     make_pool,
     read_role,
 )
-from toolgate_bus.transport.redis.handover import Handover, Move
+from toolgate_bus.transport.redis.handover import Move, PrimaryHandover
 
 ASK_SECONDS: Final = 1.0
 """Longest that a sentinel may take to say who is the primary."""
@@ -124,7 +124,7 @@ class SentinelWatch:
         """Set, and replaced by another, when something was said that may change who is found."""
         self._primary: Address | None = None
         """The last that was found."""
-        self._handover = Handover(self._make_role_pool, self._wake)
+        self._handover = PrimaryHandover(self._make_role_pool, self._wake)
 
     def _make_pool(self, address: Address) -> ConnectionPool:
         at = self._at

@@ -9,7 +9,7 @@ T = TypeVar("T")
 
 
 def references_of(function: Any, kind: type[T]) -> Iterator[T]:
-    """Values of a kind in a function's closure and globals, in what it is bound to, and in partial arguments."""
+    """Values of a kind in a function's closure and globals, in what it is bound to, in partial arguments."""
     while isinstance(function, functools.partial):
         yield from (one for one in (*function.args, *function.keywords.values()) if isinstance(one, kind))
         function = function.func

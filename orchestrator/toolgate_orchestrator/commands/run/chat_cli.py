@@ -191,7 +191,7 @@ async def _converse(opened: OpenSession) -> bool:
 
         prompts = prompt_line.PromptLine(opened.view.notice)
     control = TurnControl(opened, prompts.interrupt)
-    conversation = Conversation(opened, prompts, control)
+    conversation = ChatConversation(opened, prompts, control)
     if not person:
         await conversation.run()
         return not conversation.failed
@@ -206,7 +206,7 @@ async def _converse(opened: OpenSession) -> bool:
     return True
 
 
-class Conversation:
+class ChatConversation:
     """Takes prompts, runs their turns, answers commands: a line that is one word after a slash is one."""
 
     def __init__(self, opened: OpenSession, prompts: "PromptLine | PipedLines", control: TurnControl) -> None:

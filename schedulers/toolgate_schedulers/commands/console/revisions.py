@@ -17,7 +17,7 @@ from toolgate_bus.errors import ConfigError, ToolgateError
 from toolgate_bus.protocol.agents import LiveAgent
 from toolgate_bus.protocol.names import NAME_PATTERN
 from toolgate_bus.state.changes import TOPIC, ConfigChange, decode_change
-from toolgate_bus.state.config_record import ConfigRecord, Rollout, Stage, stage_of
+from toolgate_bus.state.config_record import ConfigRecord, Rollout, RolloutStage, stage_of
 from toolgate_bus.state.config_store import ConfigStore
 from toolgate_bus.state.notifications import FIRST, PAGE, RedisNotices
 from toolgate_bus.state.rollout_rules import TrialCounts, in_share
@@ -120,7 +120,7 @@ class RevisionReader:
             "history": _history(read.record),
         }
 
-    async def _describe(self, rollout: Rollout, stage: Stage) -> dict[str, Any]:
+    async def _describe(self, rollout: Rollout, stage: RolloutStage) -> dict[str, Any]:
         """Who began it, and how many of the live trees of sessions it means."""
         living = {one.root or one.session for one in await self._agents()}
         roots = list(islice(living, MAX_SESSIONS))
