@@ -1,7 +1,7 @@
 """Which tools of a LangChain agent, a LangGraph graph or a ToolNode are not gated.
 
 It looks at what was compiled: the order of what wraps calls, agents that are nodes, and those that functions
-of tools and nodes can reach by name. What middleware adds while the agent runs is not seen here; the middleware
+of tools and nodes can reach by name. What middleware adds while the agent runs is not seen here; ours
 rules on that, too.
 """
 
