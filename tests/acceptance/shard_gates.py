@@ -4,7 +4,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 from toolgate_bus.protocol.keys import shard_of
 from toolgate_bus.transport.redis import orchestrator
-from toolgate_orchestrator.gate import client
+from toolgate_orchestrator.gate import shared_clients
 from toolgate_orchestrator.gate.gate import Gate
 
 
@@ -20,7 +20,7 @@ async def gates_in(monkeypatch, *shards, **fields):
 
             with monkeypatch.context() as patch:
                 patch.setattr(orchestrator, "draw_shard", drawn)
-                patch.setattr(client, "_shared", {})  # each has a client of its own
+                patch.setattr(shared_clients, "_shared", {})  # each has a client of its own
                 gates.append(await stack.enter_async_context(Gate.open(**fields)))
         assert [shard_of(lies(gate)) for gate in gates] == list(shards)
         yield gates

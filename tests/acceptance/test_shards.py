@@ -159,7 +159,7 @@ async def test_while_shards_are_added_and_taken_no_call_passes_unasked(
         assert await asyncio.to_thread(child.wait, 60) == 0, child.stderr
         return json.loads(child.stdout)
 
-    from toolgate_orchestrator.gate import client
+    from toolgate_orchestrator.gate import shared_clients
     from toolgate_orchestrator.gate.gate import Gate
 
     async with contextlib.AsyncExitStack() as stack:
@@ -167,7 +167,7 @@ async def test_while_shards_are_added_and_taken_no_call_passes_unasked(
 
         async def start_one():  # optional schedulers: who is not heard is passed over, and counted
             with monkeypatch.context() as patch:
-                patch.setattr(client, "_shared", {})
+                patch.setattr(shared_clients, "_shared", {})
                 gate = await stack.enter_async_context(Gate.open(**fields))
             tasks.append(asyncio.create_task(ask_on(gate)))
             return shard_of(lies(gate))

@@ -1,14 +1,13 @@
 """One bus client for each event loop, address and namespace, shared by all gates of the process.
 
 It knows who is alive and what they want to see, hands verdicts to the open questions, and keeps the
-silences of each scheduler. Reference-counted: the last gate that leaves closes the bus. What a
-question is and how it ends is `pending`'s affair; what is decided, `gate`'s.
+silences of each scheduler. How long it lives is `shared_clients`' affair; what a question is and how it
+ends, `pending`'s; what is decided, `gate`'s.
 """
 
 import asyncio
 import time
 from collections.abc import Mapping, Sequence
-from contextvars import Context
 from typing import TYPE_CHECKING
 
 from toolgate_bus.errors import CodecError
@@ -17,7 +16,6 @@ from toolgate_bus.protocol.agents import LiveAgent, Stop
 from toolgate_bus.protocol.llm import LLM_REQUEST, add_selector
 from toolgate_bus.protocol.pauses import StandingPauses
 from toolgate_bus.ruling.breaker import Breaker
-from toolgate_bus.server.settings import redact_url
 from toolgate_bus.telemetry import metrics
 from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_bus.telemetry.unanimous import Batch
@@ -339,64 +337,3 @@ class GateClient:
 
 def _reads_any(member: Member) -> bool:
     return any(version in packing.VERSIONS for version in member.wire)
-
-
-_shared: dict[tuple[int, str, str], GateClient] = {}
-
-
-async def acquire(url: str, namespace: str, keys: Mapping[str, bytes] | None = None) -> GateClient:
-    """The client of this loop for an address and namespace, started; every `acquire` needs a `release`.
-
-    With `keys` it believes what is signed from its first look on.
-    """
-    # Late: a gate with in-process schedulers only needs no server library.
-    from toolgate_bus.transport.redis.orchestrator import RedisOrchestratorBus
-
-    loop = asyncio.get_running_loop()
-    key = (id(loop), url, namespace)
-    client = _shared.get(key)
-    if client is None or client.loop is not loop:  # a loop that ended badly may have left its id behind
-        client = _shared[key] = GateClient(
-            RedisOrchestratorBus(url, namespace), f"{redact_url(url)}, namespace {namespace}"
-        )
-        client.users = 1
-        client.trust(keys or {})
-        # In a context of its own: it serves all sessions, and its log lines belong to none of them.
-        client.starting = loop.create_task(client.start(), context=Context())
-        client.starting.add_done_callback(_retrieve_exception)
-    else:
-        client.users += 1
-    try:
-        if client.starting is not None:
-            await asyncio.shield(client.starting)
-    except BaseException:
-        await release(client)
-        raise
-    return client
-
-
-_leaving: set[asyncio.Task[None]] = set()
-
-
-def _retrieve_exception(starting: asyncio.Future[None]) -> None:
-    if not starting.cancelled():
-        starting.exception()  # whoever still waits is told; if all have given up, nobody need be
-
-
-async def release(client: GateClient) -> None:
-    """Give a client back; the last one closes it."""
-    client.users -= 1
-    if client.users == 0:
-        for key, other in list(_shared.items()):
-            if other is client:
-                del _shared[key]
-        # In a task of its own: who gives up while it closes leaves nothing behind either.
-        leaving = client.loop.create_task(_close(client), context=Context())
-        _leaving.add(leaving)
-        leaving.add_done_callback(_leaving.discard)
-        await asyncio.shield(leaving)
-
-
-async def _close(client: GateClient) -> None:
-    await client.bus.aclose()
-    client.close()

@@ -28,9 +28,10 @@ from toolgate_orchestrator.gate.capabilities import ALL, Ability, check_abilitie
 from toolgate_orchestrator.gate.client import GateClient
 from toolgate_orchestrator.gate.config import ToolgateConfig
 from toolgate_orchestrator.gate.deferral import PersonAnswer
-from toolgate_orchestrator.gate.dispatch import Dispatcher, LocalScheduler
+from toolgate_orchestrator.gate.dispatch import Dispatcher
 from toolgate_orchestrator.gate.faults import BROKEN, note_fault
 from toolgate_orchestrator.gate.ids import decision_id
+from toolgate_orchestrator.gate.local_scheduler import LocalScheduler
 from toolgate_orchestrator.gate.one_question import one_question
 from toolgate_orchestrator.gate.pauses import wait_while_paused
 from toolgate_orchestrator.gate.question import (

@@ -6,7 +6,7 @@ a hook may itself be asking a person. Not here: what comes of the verdicts (`rul
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from toolgate_bus.protocol import packing
@@ -14,14 +14,11 @@ from toolgate_bus.protocol.delegation import reroute
 from toolgate_bus.protocol.events import (
     IN_PROCESS,
     AskUser,
-    Continue,
     Deny,
-    Failure,
     Hold,
     Modify,
     ReceivedVerdict,
     ToolQuestion,
-    Verdict,
 )
 from toolgate_bus.protocol.signing import Keyring, Kind, digest
 from toolgate_bus.ruling.counterfactual import ProposedCall
@@ -29,14 +26,16 @@ from toolgate_bus.ruling.round import Round, RoundResult
 
 from toolgate_orchestrator.gate.client import GateClient
 from toolgate_orchestrator.gate.config import ToolgateConfig
-from toolgate_orchestrator.gate.faults import call_guarded, note_fault
+from toolgate_orchestrator.gate.faults import call_guarded
 from toolgate_orchestrator.gate.inability import deny_ask, deny_change, find_missing
+from toolgate_orchestrator.gate.local_scheduler import LocalScheduler, consult
 from toolgate_orchestrator.gate.pending import PendingDecision
 from toolgate_orchestrator.gate.pending_decisions import Table
 from toolgate_orchestrator.gate.question import write_question
 from toolgate_orchestrator.gate.recipients import ADMIT, Audience, ExclusionReason
 from toolgate_orchestrator.gate.redact import Redactor
-from toolgate_orchestrator.gate.ruling import DecisionState, HeldCall, ShadowLog, holders
+from toolgate_orchestrator.gate.ruling import DecisionState, HeldCall, holders
+from toolgate_orchestrator.gate.shadow_log import ShadowLog
 from toolgate_orchestrator.gate.validation import check_modify, final_arguments
 from toolgate_orchestrator.gate.wait_reports import Note
 
@@ -44,9 +43,6 @@ MAX_WAIT_S: Final = 86_400.0
 """Seconds that a hold may last where something scarce is waited for, as its giver says."""
 EXCUSING: Final = 0.25
 """Of the patience: where the own event loop stood still for longer, silence is nobody's fault."""
-
-LocalScheduler = Callable[[ToolQuestion], Awaitable[Sequence[Verdict]]]
-"""Decides in this process; it sees the call unredacted."""
 
 
 class Dispatcher:
@@ -128,7 +124,7 @@ class Dispatcher:
                 for name in (*(unasked or ()), *hopeless):
                     round_.unreachable(name)
             if local is not None:
-                hooks = loop.create_task(self._consult(local, question))
+                hooks = loop.create_task(consult(local, question))
             question.end_if_over()
             if question.closed is not None:
                 await self.table.rest(call.started)
@@ -378,34 +374,3 @@ class Dispatcher:
             question.call.leave_unasked(name, self._absent(client, name))
             if fair and not any(one.scheduler == name for one in closed.heard):
                 client.absence.give_up(name)
-
-    # ------------------------------------------------------------------ in process
-
-    async def _consult(self, local: LocalScheduler, question: PendingDecision) -> None:
-        """Hear the hooks of this process: one more scheduler, whose failure is its own."""
-        verdicts: Sequence[Verdict | Failure]
-        try:
-            verdicts = [_sanitize_answer(one) for one in await local(question.question)]
-        except (Exception, asyncio.CancelledError) as error:
-            task = asyncio.current_task()
-            if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
-                raise
-            verdicts = (Failure(reason=f"a hook raised {type(error).__name__}"),)
-        now = time.monotonic()
-        for verdict in verdicts:
-            try:
-                mark = repr(verdict).encode("utf-8", "replace")
-                question.receive(question.judge_verdict(IN_PROCESS, verdict, mark, now), now)
-            except Exception as error:  # noqa: BLE001 - a fault of ours; nobody may gain by it
-                note_fault("verdict", error, IN_PROCESS)
-                question.deny(IN_PROCESS, now)
-        question.end_if_over()
-
-
-def _sanitize_answer(verdict: Verdict | Failure) -> Verdict | Failure:
-    """What a hook answered, in words that can leave this process; what is no verdict is a failure."""
-    if isinstance(verdict, Continue | Deny | Modify | AskUser | Hold | Failure):
-        if verdict.reason is None or verdict.reason.isascii():
-            return verdict
-        return verdict.model_copy(update={"reason": packing.make_readable(verdict.reason)})
-    return Failure(reason=f"a hook answered {type(verdict).__name__}, which is no verdict")

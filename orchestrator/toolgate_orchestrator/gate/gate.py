@@ -20,11 +20,11 @@ from toolgate_bus.server.embedded import find_running_server
 from toolgate_bus.server.settings import BusSettings, check_url, read_keys
 from toolgate_bus.telemetry import loggers
 
-from toolgate_orchestrator.gate.client import acquire, release
 from toolgate_orchestrator.gate.config import ToolgateConfig, parse
 from toolgate_orchestrator.gate.decision_flow import Answer, Ask, DecisionFlow
-from toolgate_orchestrator.gate.dispatch import LocalScheduler
+from toolgate_orchestrator.gate.local_scheduler import LocalScheduler
 from toolgate_orchestrator.gate.sessions import Presence
+from toolgate_orchestrator.gate.shared_clients import acquire, release
 from toolgate_orchestrator.gate.vacancy import explain_vacancy
 
 _log = loggers.get_logger("toolgate.gate")

@@ -42,7 +42,8 @@ from toolgate_orchestrator.gate.inability import find_missing
 from toolgate_orchestrator.gate.question import UnreadableQuestion, write_question
 from toolgate_orchestrator.gate.recorder import DecisionRecorder
 from toolgate_orchestrator.gate.redact import BadPlaceholder, RedactedArguments, Redactor
-from toolgate_orchestrator.gate.ruling import DecisionState, RulingResult, ShadowLog, objection
+from toolgate_orchestrator.gate.ruling import DecisionState, RulingResult, objection
+from toolgate_orchestrator.gate.shadow_log import ShadowLog
 from toolgate_orchestrator.gate.wait_reports import Note, describe_whose
 
 TRIES: Final = 4

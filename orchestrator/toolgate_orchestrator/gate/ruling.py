@@ -17,13 +17,13 @@ from toolgate_bus.protocol.events import (
     ToolQuestion,
     Why,
 )
-from toolgate_bus.ruling.counterfactual import DecisionRecord, ProposedCall, actual, change, with_shadow
 from toolgate_bus.ruling.round import RoundResult
 from toolgate_bus.telemetry.unanimous import Group
 
 from toolgate_orchestrator.gate.capabilities import ALL, Ability
-from toolgate_orchestrator.gate.config import SchedulerLimits, ToolgateConfig
+from toolgate_orchestrator.gate.config import ToolgateConfig
 from toolgate_orchestrator.gate.redact import RedactedArguments
+from toolgate_orchestrator.gate.shadow_log import ShadowLog
 from toolgate_orchestrator.gate.validation import Tools, final_arguments
 from toolgate_orchestrator.gate.wait_reports import Note, WaitReporter
 
@@ -59,69 +59,6 @@ def holders(heard: Iterable[ReceivedVerdict]) -> list[str]:
     """
     last = {one.scheduler: one.verdict.action for one in heard if not one.shadow}
     return [name for name, action in last.items() if action == "hold"]
-
-
-class ShadowLog:
-    """What the shadows of one call say, whenever they say it, and whose word would have changed the outcome.
-
-    Each is compared once both its word and the decision are there, again when it says more, and named once
-    a call. Arguments are compared as they are, with what was redacted put back.
-    """
-
-    __slots__ = ("_agent", "_decision", "_late", "_named", "_outgoing")
-
-    def __init__(self) -> None:
-        self._decision: Decision | None = None
-        self._late: tuple[ReceivedVerdict, ...] = ()
-        self._named: tuple[str, ...] = ()
-
-    def record_decision(
-        self, decision: Decision, agent: str | None, outgoing: RedactedArguments | None
-    ) -> None:
-        """What was decided; to whom the LLM's call delegates, and its arguments as they travelled."""
-        self._decision, self._agent, self._outgoing = decision, agent, outgoing
-
-    def add_late(self, late: ReceivedVerdict) -> None:
-        """A shadow's verdict that came when nobody listened for this round any longer."""
-        self._late = (*self._late, late)
-
-    def take_disagreeing(self, limits: Mapping[str, SchedulerLimits]) -> tuple[str, ...]:
-        """Shadows now known to have changed the outcome, had they counted; none that was named before."""
-        decision = self._decision
-        if decision is None or not (self._late or any(heard.shadow for heard in decision.verdicts)):
-            return ()
-        verdicts = (*decision.verdicts, *self._late)
-        shadows = {heard.scheduler for heard in verdicts if heard.shadow}.difference(self._named)
-        if not shadows:
-            return ()
-        ruled = DecisionRecord(
-            ProposedCall(decision.original_tool, decision.original_input, self._agent),
-            ProposedCall(decision.tool_name, decision.tool_input, decision.agent_target),
-            decision.outcome,
-            decision.why,
-            tuple(self._whole(heard, decision, limits) for heard in verdicts),
-            decision.silent,
-            decision.scheduler,
-            decision.reason,
-        )
-        found = [name for name in sorted(shadows) if change(actual(ruled), with_shadow(ruled, name))]
-        self._named = (*self._named, *found)
-        return tuple(found)
-
-    def _whole(
-        self, heard: ReceivedVerdict, decision: Decision, limits: Mapping[str, SchedulerLimits]
-    ) -> ReceivedVerdict:
-        """A modify with the arguments it would run with."""
-        if not isinstance(heard.verdict, Modify) or heard.problem or heard.phase == "verify":
-            return heard
-        arguments = final_arguments(
-            heard.verdict,
-            decision.original_tool,
-            decision.original_input,
-            self._outgoing.placeholders if self._outgoing else {},
-            limits.get(heard.scheduler),
-        )
-        return heard._replace(verdict=heard.verdict.model_copy(update={"arguments": arguments}))
 
 
 class DecisionState:

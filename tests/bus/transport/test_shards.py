@@ -77,7 +77,7 @@ async def test_a_shard_that_is_set_no_longer_is_read_while_somebody_lies_there(
     redis_buses, namespace, monkeypatch, wait_until
 ):
     monkeypatch.setattr("toolgate_bus.transport.shards.USED_S", 2)
-    monkeypatch.setattr("toolgate_bus.transport.redis.orchestrator.OWN_EVERY", 1)
+    monkeypatch.setattr("toolgate_bus.transport.redis.orchestrator_heart.OWN_EVERY", 1)
     monkeypatch.setattr(shards, "EVERY", 1)
     monkeypatch.setattr(scheduler_host, "LEAVE_S", 0.6)
     await write_count(redis_buses.commands, Keys(namespace), 3)

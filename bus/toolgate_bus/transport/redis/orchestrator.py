@@ -10,21 +10,19 @@ import asyncio
 import contextlib
 import secrets
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
 import anyio
 
 from toolgate_bus.errors import ConfigError, ToolgateError, TransportError
-from toolgate_bus.protocol import packing
 from toolgate_bus.protocol.keys import Keys, name_orchestrator
 from toolgate_bus.protocol.signing import Keyring
 from toolgate_bus.telemetry import metrics
 from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_bus.transport.heartbeats import is_signed
 from toolgate_bus.transport.ports import (
-    Arg,
     FactPayload,
     OrchestratorBus,
     OrchestratorListener,
@@ -32,17 +30,18 @@ from toolgate_bus.transport.ports import (
     override,
 )
 from toolgate_bus.transport.redis.agent_report import AgentReport
-from toolgate_bus.transport.redis.connection import RedisCommands, refusal, watch_links
-from toolgate_bus.transport.redis.fact_buffer import FACTS_RETENTION_MS, keep_commands
+from toolgate_bus.transport.redis.connection import RedisCommands, watch_links
+from toolgate_bus.transport.redis.fact_buffer import FACTS_RETENTION_MS
 from toolgate_bus.transport.redis.fact_spill import FactSpill
 from toolgate_bus.transport.redis.hold_watch import HoldWatch
 from toolgate_bus.transport.redis.operator_orders import OperatorOrders
+from toolgate_bus.transport.redis.orchestrator_heart import IDLE_INBOX_MS, OrchestratorHeart
 from toolgate_bus.transport.redis.pause_watch import PauseWatch
 from toolgate_bus.transport.redis.publisher import Outbox
 from toolgate_bus.transport.redis.read_set import ReadSet
-from toolgate_bus.transport.redis.roster import BEAT_SECONDS, Roster, RosterView, encode_reading
-from toolgate_bus.transport.redis.roster_sets import NOBODY, OLD, TIME
-from toolgate_bus.transport.redis.shards import draw_shard, use_commands
+from toolgate_bus.transport.redis.roster import BEAT_SECONDS, Roster, RosterView
+from toolgate_bus.transport.redis.roster_sets import NOBODY, OLD
+from toolgate_bus.transport.redis.shards import draw_shard
 from toolgate_bus.transport.redis.store import RedisStore
 from toolgate_bus.transport.redis.tasks import Backoff, keep
 from toolgate_bus.transport.redis.verdicts import VerdictReader
@@ -50,11 +49,6 @@ from toolgate_bus.transport.redis.verdicts import VerdictReader
 LOOKS: Final = ("schedulers", NOBODY, "schedulers", "readers", "schedulers", NOBODY, "schedulers", OLD)
 """Whom an orchestrator looks for on the roster: with each heartbeat one of these, in turn; who joins or
 leaves wakes it besides."""
-IDLE_INBOX_MS: Final = 60_000
-FACTS_EVERY_S: Final = 10.0
-"""Seconds between two times that our facts are kept from expiring, and trimmed."""
-OWN_EVERY: Final = 20
-"""Heartbeats between two times that our own streams are kept from expiring, besides each that wakes us."""
 LEAVE_S: Final = 2.0
 START_S: Final = 2.5
 """Longest that a start waits for the roster: a server that does not say a word is one that is away."""
@@ -62,10 +56,6 @@ DRAW_S: Final = 1.5
 """Longest that it takes to draw a shard: where a server does not say how many there are, it is the first."""
 COMMAND_S: Final = 1.0
 """Longest that a heartbeat waits for its replies: the next one is better than one that is late."""
-REWIND_EVERY: Final = 10
-"""Heartbeats between two looks for verdict streams that were made anew behind our back."""
-REWIND_IDLE: Final = 4 * REWIND_EVERY
-"""The same where nobody was asked meanwhile."""
 _log = get_logger("toolgate.bus")
 
 
@@ -85,21 +75,21 @@ class RedisOrchestratorBus(OrchestratorBus):
         self._reader = VerdictReader(url, self._keys, self.orchestrator, self._commands)
         self._spill = FactSpill(url, namespace)
         self._outbox = Outbox(self._keys, self.orchestrator, self._spill.keep)
-        self._view = RosterView()
         self._schedulers = ReadSet()
-        self._hurry = True
-        """Whether the next look at the roster is at everything: somebody joined or left."""
         self._keys_of: dict[str, bytes] = {}
-        self._beats = 0
-        self._asked = False
-        """Whether anybody was asked since the last look for streams made anew."""
-        self._facts_due = 0.0
         self._agents = AgentReport(self._keys.agents(self.orchestrator), lambda: self._listener.agents())
         self._holds = HoldWatch(self._keys, lambda: self._listener.holds())
         self._pauses = PauseWatch(self._keys, lambda found: self._listener.on_pauses(found))
         self._orders = OperatorOrders(lambda: self._listener, self._agents, self._pauses)
-        self._known_writer = False
-        """Whether readers can find our facts also when we are gone."""
+        self._heart = OrchestratorHeart(
+            self._commands,
+            self._keys,
+            self.orchestrator,
+            self._roster,
+            self._reader,
+            self._outbox,
+            self._agents,
+        )
         self._was_up = False
         self._failure: ConfigError | None = None
         self._started = False
@@ -121,12 +111,13 @@ class RedisOrchestratorBus(OrchestratorBus):
     @property
     @override
     def readers(self) -> int:
-        return self._view.readers
+        return self._heart.view.readers
 
     @override
     def listen(self, listener: OrchestratorListener) -> None:
         self._listener = listener
         self._outbox.listen(listener.on_refusal, self._on_fact_written)
+        self._heart.listen(self._adopt)
         self._reader.listen(listener.on_verdicts, self._poll_now, self._order)
 
     async def start(self) -> None:
@@ -162,7 +153,7 @@ class RedisOrchestratorBus(OrchestratorBus):
                     [("PEXPIRE", self._keys.facts(self.orchestrator), FACTS_RETENTION_MS), ("TIME",)]
                 )
                 if written == 1:
-                    await self._keep_facts(int(now[0]) * 1000)
+                    await self._heart.keep_facts(int(now[0]) * 1000)
                 await self._commands.pipeline(
                     [
                         ("DEL", self._keys.wake(self.orchestrator), self._keys.control(self.orchestrator)),
@@ -244,6 +235,7 @@ class RedisOrchestratorBus(OrchestratorBus):
             self._outbox.move(self._keys, self.orchestrator)
             self._reader.move(self._keys, self.orchestrator)
             self._agents.move(self._keys.agents(self.orchestrator))
+            self._heart.move(self._keys, self.orchestrator)
 
     async def _keep_writer(self) -> None:
         backoff = Backoff()
@@ -283,7 +275,7 @@ class RedisOrchestratorBus(OrchestratorBus):
         up = self.is_connected
         if up != self._was_up:
             self._was_up = up
-            self._hurry = True
+            self._heart.hurry()
             self._holds.hurry()
             self._pauses.hurry()
             self._roster.name_again()
@@ -297,9 +289,7 @@ class RedisOrchestratorBus(OrchestratorBus):
             if self._outbox.up:
                 try:
                     await self._beat()
-                    self._beats += 1
-                    if self._beats % (REWIND_EVERY if self._asked else REWIND_IDLE) == 0:
-                        self._asked = False
+                    if self._heart.count_beat():
                         await self._reader.rewind()
                 except ConfigError as error:
                     self._fail(error)
@@ -319,73 +309,27 @@ class RedisOrchestratorBus(OrchestratorBus):
         await watch_links(self._url, near, lambda: (self._reader.link, self._outbox.link))
 
     async def _beat(self) -> None:
-        asked = self._outbox.take_recipients()
-        idle = asked - {member.name for member in self._view.members if self._shard in member.shards}
-        self._asked = self._asked or bool(asked)
-        hurry, self._hurry = self._hurry, False
         try:
             await self._orders.look(self._commands)
-            await self._look_and_tell(sorted(idle), everything=hurry)
+            await self._heart.beat()
+            self._note_ready()
             await self._spill.write(self._commands, self._roster.seconds * 1000)
             lost = await self._holds.look(self._commands)
             if lost and self.is_connected:
                 self._listener.on_lost_holds(lost)
         except ToolgateError:
-            self._hurry = True
-            self._facts_due = 0.0
-            self._agents.tell_again()
+            self._heart.recover()
             raise
 
-    async def _look_and_tell(self, idle: Sequence[str], *, everything: bool) -> None:
-        await self._roster.learn_minute()
-        look = self._roster.asks(everything=everything)
-        told = self._roster.beat(f"o:{self.orchestrator}", encode_reading(self.read_set, packing.VERSIONS))
-        if everything and TIME not in told:
-            told.append(TIME)
-        own = (self._keys.wake(self.orchestrator), self._keys.control(self.orchestrator))
-        keeps_facts = everything or time.monotonic() >= self._facts_due
-        commands: list[Sequence[Arg]] = [
-            *look.commands,
-            *told,
-            *([("PEXPIRE", self._keys.facts(self.orchestrator), FACTS_RETENTION_MS)] if keeps_facts else []),
-            *self._agents.commands(),
-            *(("PEXPIRE", self._keys.inbox(name), IDLE_INBOX_MS) for name in idle),
-        ]
-        if everything or self._beats % OWN_EVERY == 0:
-            commands += [("PEXPIRE", key, IDLE_INBOX_MS) for key in own]
-            commands += use_commands(self._keys, self._shard, self._roster.seconds)
-        if keeps_facts:  # before: a first fact that is written meanwhile asks for it anew
-            self._facts_due = time.monotonic() + FACTS_EVERY_S
-        replies = await self._commands.pipeline(commands)
-        at = len(look.commands) + len(told)
-        wrong = None
-        for command, reply in zip(commands[:at], replies, strict=False):
-            if isinstance(reply, Exception):
-                error = refusal(str(command[1]), reply)
-                if isinstance(error, ConfigError):
-                    wrong = wrong or error
-                elif look.commands and command is commands[0]:
-                    raise error  # else the roster is read, and we are told again of in half a second
-            elif command == TIME:
-                self._roster.set_time(reply)
-        if keeps_facts:
-            self._known_writer = replies[at] == 1
-            if self._known_writer:
-                await self._keep_facts(self._roster.seconds * 1000)
-        self._adopt(await self._roster.resolve(self._roster.take_names(look, replies[: len(look.commands)])))
-        if wrong is not None:
-            raise wrong  # what could be read was
+    def _note_ready(self) -> None:
+        """The roster was read: who starts need not wait any longer, once verdicts can be read."""
         if self.is_connected and self._reader.is_settled:
             self._ready.set()
         elif not self._ready.is_set() and (self._reader.refused or "").startswith("NOPERM"):
             self._fail(ConfigError(f"{self._keys.verdicts(self.orchestrator, '*')}: {self._reader.refused}"))
 
-    async def _keep_facts(self, server_ms: int) -> None:
-        await self._commands.pipeline(keep_commands(self._keys, self.orchestrator, server_ms))
-
     def _adopt(self, view: RosterView) -> None:
         present = (*view.members, *view.gone)
-        self._view = view
         if self._schedulers.adopt(present, time.monotonic()):
             self._listener.on_roster_change(present)
         self._reread()
@@ -396,12 +340,11 @@ class RedisOrchestratorBus(OrchestratorBus):
             self._outbox.send("PEXPIRE", self._keys.wake(self.orchestrator), IDLE_INBOX_MS)
 
     def _poll_now(self) -> None:
-        self._hurry = True
+        self._heart.hurry()
         self._poll.set()
 
     def _on_fact_written(self) -> None:
-        if not self._known_writer:
-            self._facts_due = 0.0
+        if self._heart.expect_facts():
             self._poll.set()  # told with the next heartbeat, which is now
 
     def _order(self, raw: bytes) -> None:

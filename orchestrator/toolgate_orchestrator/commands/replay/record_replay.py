@@ -35,10 +35,10 @@ from toolgate_orchestrator.commands.replay.comparison import (
 from toolgate_orchestrator.commands.replay.recorded_decisions import Aftermath, Record, RecordedDecision
 from toolgate_orchestrator.commands.replay.rehearsed import CallEstimate, list_figures, play, split
 from toolgate_orchestrator.commands.replay.side import limits_of, progress
-from toolgate_orchestrator.gate.client import acquire, release
 from toolgate_orchestrator.gate.config import RedactConfig, parse
 from toolgate_orchestrator.gate.gate import Gate
 from toolgate_orchestrator.gate.redact import RedactedArguments, Redactor
+from toolgate_orchestrator.gate.shared_clients import acquire, release
 
 
 class PassthroughRedactor(Redactor):
