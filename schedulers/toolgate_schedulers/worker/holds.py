@@ -93,6 +93,11 @@ class StoredHolds:
             held.append(HeldQuestion(question.id, question, left, asked.orchestrator))
         return sorted(held, key=lambda one: (one.seconds_left, one.decision_id))
 
+    async def is_kept(self, decision_id: str, phase: Phase) -> bool:
+        """Whether this one waits right now."""
+        place = f"{self._prefix}{decision_id}:{packing.PHASE_NUMBERS[phase]}"
+        return await self._store.get(place) is not None
+
     async def answer(self, decision_id: str, verdict: Verdict, phase: Phase | None = None) -> bool:
         """Send the final answer; False if the hold is gone: answered, withdrawn or run out.
 

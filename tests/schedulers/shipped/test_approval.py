@@ -9,6 +9,7 @@ from toolgate_bus.protocol import packing
 from toolgate_bus.protocol.events import AskUser, Continue, Deny, Hold, Modify
 from toolgate_bus.state.shared import make_shared_state
 from toolgate_schedulers.author.scheduler import SchedulerContext
+from toolgate_schedulers.shipped.approval import scheduler as approval_scheduler
 from toolgate_schedulers.shipped.approval.messages import STORE_AWAY
 from toolgate_schedulers.shipped.approval.queue import LEASE_S, TOPIC, Desk
 from toolgate_schedulers.shipped.approval.records import ApprovalAnswer, StandingApproval, always_id, digest
@@ -162,6 +163,41 @@ async def test_what_is_held_and_answered_is_given_after_the_bus_was_away(wait_un
     finally:
         await one.stop()
     assert fleet.verdicts == [Continue(reason="approved by anna")]
+
+
+async def test_an_answer_of_which_nobody_was_told_is_given_all_the_same(wait_until, monkeypatch):
+    """Who answered was killed, or lost the server, between the two; the replica sees no outage."""
+    monkeypatch.setattr(approval_scheduler, "UNTOLD_S", 0.02)
+    fleet = Fleet()
+    one = fleet.replica()
+    await one.start(one._context)
+    try:
+        await fleet.asked(one, call(amount=50))
+        approval = await fleet.only()
+        await wait_until(lambda: one._due)  # looked at, and unanswered
+        await asyncio.sleep(0.05)
+        assert fleet.sent == []
+
+        async def away(*_):
+            raise BusDown("the cluster is down")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(fleet.shared.notices, "publish", away)
+            assert (await fleet.answer(approval)).action == "approve"
+        await wait_until(lambda: fleet.sent)
+        await wait_until(lambda: not one._due)  # nothing is looked for any longer
+    finally:
+        await one.stop()
+    assert fleet.verdicts == [Continue(reason="approved by anna")]
+
+
+async def test_for_an_answer_to_a_call_that_waits_no_longer_nobody_looks(wait_until, monkeypatch):
+    monkeypatch.setattr(approval_scheduler, "UNTOLD_S", 0.02)
+    fleet = Fleet()
+    one = fleet.replica()
+    await fleet.asked(one, call(amount=50))
+    await fleet.holds.answer(ID, Deny(reason="withdrawn"))
+    assert await one.give((await fleet.desk.find_ids(""))[0]) is None
 
 
 async def test_what_a_replica_that_died_had_claimed_another_one_gives():

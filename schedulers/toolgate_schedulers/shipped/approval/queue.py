@@ -17,10 +17,11 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Final, Literal, NamedTuple
 
 import anyio
-from toolgate_bus.errors import CodecError, TransportError
+from toolgate_bus.errors import CodecError, Refusal, TransportError
 from toolgate_bus.protocol import packing
 from toolgate_bus.protocol.events import Failure, Verdict
 from toolgate_bus.state.notifications import KEPT_S, Notice, Notices
+from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_bus.transport.ports import Durability, Store
 
 from toolgate_schedulers.author.scheduler import HeldQuestion
@@ -48,6 +49,7 @@ Alive = Callable[[], Awaitable[Collection[str]]]
 """The orchestrators that are alive."""
 
 ApprovalStatus = Literal["given", "changed", "gone"]
+_log = get_logger("toolgate.approval")
 _BECAME: Final[dict[bytes, ApprovalStatus]] = {b"given": "given", b"changed": "changed", b"gone": "gone"}
 
 
@@ -100,6 +102,11 @@ class Desk:
         await kept.put(f"approval:asked:{approval.id}", pack_record(approval), KEPT_S)
         await self._notices.publish(TOPIC, packing.pack(("asked", approval.scheduler, approval.id)))
 
+    async def is_held(self, approval: Approval) -> bool:
+        """Whether a call waits now, as it is there."""
+        holds = StoredHolds(self._store, approval.scheduler, _never)
+        return await holds.is_kept(approval.question.id, approval.question.phase)
+
     async def approval(self, id_: str) -> Approval | None:
         """A call that waits or waited."""
         return unpack_record(Approval, await self._store.get(f"approval:asked:{id_}"))
@@ -143,7 +150,10 @@ class Desk:
     # ------------------------------------------------------------------ answering
 
     async def answer(self, approval: Approval, answer: ApprovalAnswer) -> ApprovalAnswer:
-        """Answer, unless somebody did; gives the answer that counts, and tells the schedulers of it."""
+        """Answer, unless somebody did; gives the answer that counts, and tells the schedulers of it.
+
+        Where they cannot be told they find it by themselves, a little later.
+        """
         key = f"approval:answer:{approval.id}"
         try:
             await self._store.add(key, pack_record(answer), KEPT_S)
@@ -152,7 +162,12 @@ class Desk:
             raise type(error)(f"the answer may not have been kept ({error}): give it again") from None
         if counts is None:
             raise TransportError("the answer was not kept: give it again")
-        await self._notices.publish(TOPIC, packing.pack(("answered", approval.scheduler, approval.id)))
+        try:
+            await self._notices.publish(TOPIC, packing.pack(("answered", approval.scheduler, approval.id)))
+        except Refusal:
+            raise
+        except TransportError as error:
+            _log.info("the schedulers could not be told of an answer", approval=approval.id, error=str(error))
         return counts
 
     async def answer_to(self, id_: str) -> ApprovalAnswer | None:

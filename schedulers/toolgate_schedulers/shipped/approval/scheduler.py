@@ -6,7 +6,8 @@
 What was approved is exactly one call, by its digest. If another scheduler's modify replaces it, this one
 is asked in phase `verify` about the call that would run, and a person anew. Nothing lies in a replica: holds,
 calls and answers are in the store (`queue`), and notices stay until every replica that starts has
-read them. Where the store cannot be written, a call that needs a person is denied.
+read them. Who answers may die, or lose the server, before it can tell: so an answer is looked for now and
+then besides. Where the store cannot be written, a call that needs a person is denied.
 """
 
 import asyncio
@@ -28,7 +29,7 @@ from toolgate_schedulers.shipped.approval.messages import (
     person,
     verdict_of,
 )
-from toolgate_schedulers.shipped.approval.queue import LEASE_S, ApprovalStatus, Desk, approval_of, news
+from toolgate_schedulers.shipped.approval.queue import LEASE_S, ApprovalStatus, Desk, News, approval_of, news
 from toolgate_schedulers.shipped.approval.records import (
     Approval,
     StandingApproval,
@@ -44,6 +45,11 @@ LOOK_AGAIN_S: Final = 2.0
 LOOK_LONG_S: Final = 30.0
 """After the bus was away it looks so often, and for so long, whether a call is held that is answered already:
 a failover may have forgotten the verdict, and who asked asks again some seconds later."""
+UNTOLD_S: Final = 10.0
+"""So often it is looked whether a call that waits has an answer of which nobody was told."""
+UNTOLD_EACH_S: Final = 0.05
+"""Where very many wait, less often: as many seconds for each of them."""
+MAX_DUE: Final = 10_000
 SHARE: Final = 0.5
 """This part of an agent's patience a call may take until it is at the desk; the rest is for holding it."""
 _SHORT: Final = 8
@@ -154,14 +160,20 @@ class ApprovalScheduler:
                 wait = min([WAIT_S, *(max(0.0, due - now) for due in self._due.values())])
                 for notice in await self._desk.news(after, wait):
                     after = notice.id
-                    said = news(notice)
-                    if said is not None and said.kind == "answered":
-                        self._due[said.approval] = 0.0
+                    if (said := news(notice)) is not None:
+                        self._note(said)
                 await self.give_due()
             except ToolgateError as error:
                 _log.info("approvals wait for the bus", error=str(error))
                 self._look_until = asyncio.get_running_loop().time() + LOOK_LONG_S
                 await asyncio.sleep(AGAIN_S)
+
+    def _note(self, said: News) -> None:
+        """Something happened at the desk."""
+        if said.kind == "answered":
+            self._due[said.approval] = 0.0
+        elif said.scheduler == self._context.name and len(self._due) < MAX_DUE:
+            self._due.setdefault(said.approval, asyncio.get_running_loop().time() + UNTOLD_S)
 
     async def give_due(self) -> None:
         """Give the answers that are due; those that others are giving are looked at again later."""
@@ -189,8 +201,11 @@ class ApprovalScheduler:
         except TooFewReplicas as error:
             _log.warning("an answer waits for replicas", approval=id_, error=str(error))
             return AGAIN_S
-        if answer is None or (approval is not None and approval.scheduler != self._context.name):
+        if approval is not None and approval.scheduler != self._context.name:
             return None
+        if answer is None:
+            waits = approval is not None and await self._desk.is_held(approval)
+            return max(UNTOLD_S, len(self._due) * UNTOLD_EACH_S) if waits else None
         claimed = await self._desk.claim(id_, self._context.replica)
         if claimed is None:
             return LEASE_S
