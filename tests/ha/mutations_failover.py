@@ -219,6 +219,33 @@ MUTANTS = (
     ),
     Mutant(
         "failover",
+        "an answer of which nobody was told is given to nobody",
+        APPROVAL,
+        "self._due.setdefault(said.approval,",
+        "{}.setdefault(said.approval,",
+        "../schedulers/shipped/test_approval.py"
+        "::test_an_answer_of_which_nobody_was_told_is_given_all_the_same",
+    ),
+    Mutant(
+        "failover",
+        "a fact that was refused comes behind one that was written a moment later",
+        f"{BUS}/transport/redis/publisher.py",
+        "if (self._facts.is_begun or self._kept_timer is not None) and not self._is_last:",
+        "if self._kept_timer is not None and not self._is_last:",
+        "../bus/transport/test_redis_faults.py"
+        "::test_a_fact_that_was_refused_does_not_come_behind_one_that_was_written_a_moment_later",
+    ),
+    Mutant(
+        "failover",
+        "what is written after a second failover comes before what that forgot",
+        f"{BUS}/transport/redis/publisher.py",
+        "if (self._facts.is_begun or self._kept_timer is not None) and not self._is_last:",
+        "if self._facts.is_begun and not self._is_last:",
+        "../bus/transport/test_redis_faults.py"
+        "::test_what_a_second_failover_forgets_does_not_come_behind_what_is_written_after_it",
+    ),
+    Mutant(
+        "failover",
         "nobody looks whether what is held is answered already",
         APPROVAL,
         "if self._look_at <= now < self._look_until:",

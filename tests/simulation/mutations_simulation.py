@@ -151,8 +151,8 @@ _CHANGES = (
     (
         "facts under way are lost with a connection",
         _OUTBOX,
-        "        self._write_kept(now)\n        self._write_unconfirmed()\n",
-        "        self._write_kept(now)\n",
+        "        self._write_unconfirmed(1)\n",
+        "        self._facts._unconfirmed.clear()\n",
     ),
     (
         "two facts have one number",

@@ -12,6 +12,7 @@ import signal
 from contextlib import AsyncExitStack
 
 import pytest
+import redis
 from toolgate_bus.facts import record
 from toolgate_bus.facts.reader import FactsReader
 from toolgate_bus.protocol import codec, packing
@@ -399,6 +400,50 @@ async def test_facts_that_a_full_server_refused_are_written_once_it_is_not(traff
 
     await traffic.wait_until(kept, timeout=2 * HEALED)
     assert metrics.value("toolgate_facts_dropped_total") == dropped
+
+
+async def test_a_fact_that_was_refused_does_not_come_behind_one_that_was_written_a_moment_later(traffic):
+    bus, key = traffic.asker.bus, Keys(traffic.buses.namespace).facts(traffic.asker.bus.orchestrator)
+
+    async def order():
+        return [fact["n"] for fact in await FactsReader(traffic.commands, traffic.buses.namespace).read_all()]
+
+    async def write(number):
+        bus.fact(numbered(number))
+        bus.hurry_facts()
+        await asyncio.sleep(0)  # this tick's writes, and no reply yet
+
+    with redis.Redis.from_url(traffic.server.url) as beside:  # blocks: the loop reads nothing meanwhile
+        beside.config_set("maxmemory-policy", "noeviction")
+        beside.config_set("maxmemory", "1")
+        await write(1)
+        beside.config_set("maxmemory", "0")
+        await write(2)
+    await traffic.wait_until(lambda: not bus.has_open_facts, timeout=2 * HEALED)
+    assert await order() == [1, 2]
+    assert await traffic.commands.execute("XLEN", key) == 2
+
+
+async def test_what_a_second_failover_forgets_does_not_come_behind_what_is_written_after_it(
+    redis_buses, commands, wait_until
+):
+    asker = await redis_buses.orchestrator()
+    bus, key = asker.bus, Keys(redis_buses.namespace).facts(asker.bus.orchestrator)
+
+    async def is_there(*numbers):
+        return await facts_of(commands, redis_buses.namespace) == [*numbers]
+
+    bus.fact(numbered(1))
+    await wait_until(lambda: is_there(1))
+    for _ in range(2):
+        lost = bus._outbox._link
+        await wait_until(lambda: not bus.has_open_facts)
+        await commands.execute("DEL", key)
+        lost.drop()
+        await wait_until(lambda lost=lost: bus._outbox._link not in (None, lost))
+    bus.fact(numbered(2))
+    bus.hurry_facts()
+    await wait_until(lambda: is_there(1, 2))
 
 
 async def test_a_fact_whose_answer_was_lost_is_read_once(redis_buses, commands, wait_until):

@@ -38,7 +38,7 @@ class FactsOut:
     def __init__(self) -> None:
         self._waiting: deque[Callable[[], FactPayload]] = deque()
         self._unconfirmed: deque[tuple[bytes, int]] = deque()
-        """Frames, each with how many facts it holds."""
+        """Frames, the oldest first, each with how many facts it holds that the server never had."""
         self._kept: deque[tuple[float, bytes]] = deque()
         """Frames that were confirmed, and when."""
         self._kept_bytes = 0
@@ -89,9 +89,13 @@ class FactsOut:
         while self._kept and (self._kept_bytes > MAX_KEPT_BYTES or self._kept[0][0] < now - KEPT_S):
             self._kept_bytes -= len(self._kept.popleft()[1])
 
-    def list_kept(self, since: float) -> list[bytes]:
-        """What was confirmed since that moment (`time.monotonic`), in its order: a failover may forget it."""
-        return [frame for confirmed, frame in self._kept if confirmed >= since]
+    def take_back(self, since: float) -> None:
+        """Count what was confirmed since that moment (`time.monotonic`) as not: a failover may forget it."""
+        for confirmed, frame in reversed(self._kept):
+            if confirmed >= since:
+                self._unconfirmed.appendleft((frame, 0))  # if it is given up now, it was told before
+        self._kept.clear()
+        self._kept_bytes = 0
 
     def list_unconfirmed(self) -> list[bytes]:
         """What the server may not have, in its order."""

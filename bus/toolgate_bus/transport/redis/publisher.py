@@ -1,7 +1,8 @@
 """What an orchestrator writes over one connection: its questions, its facts, a word to its own reader.
 
 All that is queued in one tick of the event loop goes out in one write, several questions for one inbox
-as one frame. Facts that wait go along with the next questions, or a little later by themselves.
+as one frame. Facts that wait go along with the next questions, or a little later by themselves, and only
+once the server has confirmed those before them: what it refuses must not come to stand behind them.
 """
 
 import asyncio
@@ -64,6 +65,12 @@ class Outbox:
         self._facts = FactsOut()
         self._facts_tag = _Facts(0)
         self._facts_refused = False
+        self._is_trial = False
+        """Whether the oldest frame alone is under way, to see whether the server takes facts."""
+        self._is_overdue = False
+        """Whether facts were to be written, and wait for those before them."""
+        self._is_last = False
+        """Whether nothing comes after what is queued now."""
         self._is_kept = False
         """Whether this connection was told when the stream of our facts expires."""
         self._lost_at = self._kept_written = float("-inf")
@@ -106,34 +113,32 @@ class Outbox:
         What was not lost is there twice then; readers know a fact by its number. Questions are written
         again only where the server said that it did not take them.
         """
-        again, self._again = self._again, []
         now = time.monotonic()
+        self._is_kept = False
+        self._facts_refused = self._is_trial = False
+        self._write_kept(now)
+        again, self._again = self._again, []
         for until, asked in again:
             if now < until:
                 self._asks.setdefault(((asked.scheduler,), asked.event), []).extend(asked.pairs)
         self._write_asks()
-        self._is_kept = False
-        self._facts_refused = False
-        self._write_kept(now)
-        self._write_unconfirmed()
-        self._write_facts()
 
     def _write_kept(self, now: float) -> None:
         """Write again what was confirmed shortly before the connection was lost: a failover may forget it.
 
         After many losses in a row, a little later: the write before may have been lost with its connection.
+        All other facts wait behind it.
         """
         early = self._kept_written + KEPT_AGAIN_S - now
         if early > 0:
+            self._stop_timer()
             self._kept_timer = asyncio.get_running_loop().call_later(early, self._write_kept_late)
             return
-        if self._link is None:
-            return
-        if frames := self._facts.list_kept(self._lost_at - KEPT_S):
-            self._kept_written = now
-            self._link.write(b"".join(map(self._command_of, frames)), (None,) * len(frames))
+        self._facts.take_back(self._lost_at - KEPT_S)
+        self._try_facts()
 
     def _write_kept_late(self) -> None:
+        self._kept_timer = None
         self._write_kept(time.monotonic())
 
     def drop(self) -> None:
@@ -142,8 +147,7 @@ class Outbox:
         if link is None:
             return
         link.drop()
-        if self._kept_timer is not None:
-            self._kept_timer.cancel()
+        self._stop_kept_timer()
         self._lost_at = time.monotonic()
         if link.refusal is not None:
             until = time.monotonic() + ASK_AGAIN_S
@@ -152,12 +156,16 @@ class Outbox:
     async def drain(self) -> None:
         """Write what is queued, and wait at most a second for the server to take it; nothing comes after."""
         self._flush()
+        self._is_last = True
+        if self._link is not None and (self._facts_refused or self._is_trial or self._kept_timer is not None):
+            self._stop_kept_timer()
+            self._facts_refused = self._is_trial = False
+            self._facts.take_back(self._lost_at - KEPT_S)
+            self._write_unconfirmed()
         self._write_facts()
         self._stop_timer()
         if self._link is not None:
             self._drained = asyncio.Event()
-            if self._facts_refused:
-                self._try_facts()
             self._link.write(pack_command(("PING",)), (DRAIN,))
             with anyio.move_on_after(1.0):
                 await self._drained.wait()
@@ -262,10 +270,14 @@ class Outbox:
         """The commands that write all facts that wait, to be sent next; none while they cannot be taken."""
         if self._facts_refused:
             return []
+        if (self._facts.is_begun or self._kept_timer is not None) and not self._is_last:
+            self._is_overdue = True
+            return []
         self._stop_timer()
         if link.unsent > UNSENT_BYTES:
             self._fact_timer = asyncio.get_running_loop().call_later(BEAT_SECONDS, self._write_facts)
             return []
+        self._is_overdue = False
         return [self._command_of(frame) for frame in self._facts.frames()]
 
     def _command_of(self, frame: bytes) -> bytes:
@@ -281,19 +293,32 @@ class Outbox:
             self._let_expire()
 
     def _try_facts(self) -> None:
-        """The server refused facts a second ago: see with the oldest frame whether it takes them now."""
+        """See with the oldest frame whether the server takes facts; then come the others, in their order."""
         self._stop_timer()
-        if self._link is not None:
-            self._write_unconfirmed(1)
+        if self._link is None:
+            return
+        self._write_unconfirmed(1)
+        self._is_trial = self._facts.is_begun
+        if not self._is_trial:
+            self._write_facts()
+
+    def _write_rest(self) -> None:
+        """The server has taken the oldest frame: write the others."""
+        self._is_trial = False
+        if self._facts_refused:
+            self._facts_refused = False
+            _log.info("the server takes facts again")
+        else:
+            self._kept_written = time.monotonic()
+        self._write_unconfirmed()
 
     def _on_facts_reply(self, reply: Any) -> None:
         if not isinstance(reply, ServerError):
             self._facts.confirm_oldest()
             self._fact_written()
-            if self._facts_refused:
-                self._facts_refused = False
-                _log.info("the server takes facts again")
-                self._write_unconfirmed()
+            if self._is_trial:
+                self._write_rest()
+            if not self._facts.is_begun and (self._is_overdue or self._fact_timer is None):
                 self._write_facts()
             return
         metrics.count(metrics.REFUSED_WRITES, "facts")
@@ -312,6 +337,11 @@ class Outbox:
         if self._fact_timer is not None:
             self._fact_timer.cancel()
             self._fact_timer = None
+
+    def _stop_kept_timer(self) -> None:
+        if self._kept_timer is not None:
+            self._kept_timer.cancel()
+            self._kept_timer = None
 
     def _on_reply(self, reply: Any, tag: Any) -> None:
         if type(tag) is _QuestionFrame:
