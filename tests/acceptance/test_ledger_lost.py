@@ -54,7 +54,7 @@ async def fleet(own_server, schedulers_on, process, tmp_path, monkeypatch, wait_
         return child
 
     async with contextlib.AsyncExitStack() as stack:
-        opened = Gate.open(redis=url, required=("cost-aware",), patience_ms=3000)
+        opened = Gate.open(redis=url, required=("cost-aware",), patience_ms=10_000)
         gate = await stack.enter_async_context(opened)
 
         async def decide(session="s"):
@@ -80,9 +80,9 @@ async def fleet(own_server, schedulers_on, process, tmp_path, monkeypatch, wait_
             return not await ledger.open()
 
         async def rules():
-            """Until the gate is answered again, whatever the answer."""
+            """Until the gate is answered again, whatever the answer; silence, which denies, is none."""
             decision = await decide()
-            return decision if decision.scheduler == "cost-aware" or decision.allowed else None
+            return decision if decision.why == "denied" or decision.allowed else None
 
         archive = tmp_path / "archive"
         made = SimpleNamespace(
@@ -116,7 +116,7 @@ async def stop(child):
 
 async def until_ruled(fleet):
     """What the first answer after a fault says."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(30):
         while (decision := await fleet.rules()) is None:
             await asyncio.sleep(0.05)
     return decision
