@@ -103,6 +103,12 @@ class Node:
         """Whether its process is there."""
         return self._process is not None and self._process.poll() is None
 
+    @property
+    def pid(self) -> int:
+        """Of its process, which runs."""
+        assert self._process is not None
+        return self._process.pid
+
     def answer(self, *command: Any) -> Any:
         """Its reply; None where it gives none."""
         shown = {
