@@ -9,7 +9,13 @@ import redis.asyncio as redis
 from approval_world import People, Tool, agent
 from toolgate_bus.protocol import packing
 from toolgate_bus.protocol.keys import Keys
+from toolgate_bus.state.notifications import MemoryNotices
+from toolgate_bus.transport.redis.connection import RedisCommands
+from toolgate_bus.transport.redis.store import RedisStore
 from toolgate_orchestrator.gate.gate import Gate
+from toolgate_schedulers.commands.approvals.answer import Person, answer
+from toolgate_schedulers.shipped.approval.queue import Desk
+from toolgate_schedulers.shipped.approval.scheduler import UNTOLD_S
 
 pytestmark = pytest.mark.acceptance
 
@@ -224,3 +230,21 @@ async def test_of_two_replicas_the_one_that_lives_answers_and_of_two_people_the_
             assert [(await ended(task)).outcome for task in tasks[1:]] == ["continue"] * 5
         finally:
             schedulers.started[0].send_signal(signal.SIGCONT)
+
+
+@pytest.mark.system
+async def test_an_answer_whose_command_was_killed_before_it_told_anybody_is_given_all_the_same(
+    approval, people, gate, schedulers
+):
+    await approval("- {tools: transfer}\n", replicas=2)
+    commands = RedisCommands(schedulers.url, "test-desk")
+    desk = Desk(RedisStore(commands, schedulers.namespace), MemoryNotices())  # whose notices reach nobody
+    async with gate() as one:
+        task = deciding(one)
+        await people.waiting()
+        (waiting,) = await desk.list_waiting()
+        await answer(desk, waiting.approval, Person("anna", "here"), "deny", "no")
+        decision = await asyncio.wait_for(task, 3 * UNTOLD_S)
+    await commands.aclose()
+    assert (decision.outcome, decision.why) == ("deny", "denied")
+    assert "refused it: no" in decision.reason
