@@ -68,7 +68,7 @@ class Outbox:
         self._is_trial = False
         """Whether the oldest frame alone is under way, to see whether the server takes facts."""
         self._is_overdue = False
-        """Whether facts were to be written, and wait for those before them."""
+        """Whether facts were to be written by themselves, and wait for those before them."""
         self._is_last = False
         """Whether nothing comes after what is queued now."""
         self._is_kept = False
@@ -256,9 +256,12 @@ class Outbox:
         self._stop_timer()
         if self._link is None:
             return  # they wait for the connection
-        if self._facts.has_waiting and (commands := self._commands_of_facts(self._link)):
-            self._link.write(b"".join(commands), (self._facts_tag,) * len(commands))
-            self._let_expire()
+        if self._facts.has_waiting:
+            commands = self._commands_of_facts(self._link)
+            self._is_overdue = not commands
+            if commands:
+                self._link.write(b"".join(commands), (self._facts_tag,) * len(commands))
+                self._let_expire()
 
     def _let_expire(self) -> None:
         """Say once when our facts expire: who is killed before its next heartbeat says nothing any more."""
@@ -271,7 +274,6 @@ class Outbox:
         if self._facts_refused:
             return []
         if (self._facts.is_begun or self._kept_timer is not None) and not self._is_last:
-            self._is_overdue = True
             return []
         self._stop_timer()
         if link.unsent > UNSENT_BYTES:
@@ -285,7 +287,7 @@ class Outbox:
         return pack_command(("XADD", key, "*", "event", "facts", "frame", frame))
 
     def _write_unconfirmed(self, most: int | None = None) -> None:
-        """Write again what is not confirmed: in its order, since readers pass over what is out of it."""
+        """Write again what is not confirmed, in its order."""
         self._facts_tag = _Facts(self._facts_tag.tried + 1)
         commands = [self._command_of(frame) for frame in self._facts.list_unconfirmed()[:most]]
         if self._link is not None and commands:
