@@ -48,6 +48,8 @@ export interface Ruling {
   tool: string;
   /** With what. */
   arguments: Record<string, unknown>;
+  /** Whom it hands work to, where it does. */
+  agent_target: string | null;
   reason: string | null;
   /** The sentence for the LLM, where nothing may run. */
   refusal: string | null;
@@ -69,6 +71,10 @@ export interface Call {
   callId?: string;
   group?: string;
   iteration?: number;
+  /** Whom it may hand work to, where it is a call that does; a ruling may name another of them. */
+  availableAgents?: string[];
+  /** Whom it hands work to; without it, whom of these its argument `agent` or `agent_name` names. */
+  agentTarget?: string;
   /** What can be done with an answer; what cannot is a denial. */
   can?: Ability[];
   answer?: { token: string; answer: "allow" | "refuse" | "expired"; by?: string };

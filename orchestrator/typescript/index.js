@@ -91,6 +91,8 @@ export class Guard {
       call_id: call.callId ?? "",
       group: call.group ?? "",
       iteration: call.iteration ?? 0,
+      ...(call.availableAgents === undefined ? {} : { available_agents: call.availableAgents }),
+      ...(call.agentTarget === undefined ? {} : { agent_target: call.agentTarget }),
       can: [...can, "wait"],
       timeout_ms: timeoutMs,
       ...(call.answer === undefined ? {} : { answer: call.answer }),
@@ -233,7 +235,8 @@ function finish(ruling) {
 }
 
 function unruled(call) {
-  return { id: "", tool: call.tool, arguments: call.arguments ?? {}, reason: null, refusal: null, scheduler: null };
+  const nobody = { agent_target: null, reason: null, refusal: null, scheduler: null };
+  return { id: "", tool: call.tool, arguments: call.arguments ?? {}, ...nobody };
 }
 
 function deny(call, why, reason) {

@@ -23,6 +23,14 @@ MUTANTS = (
     ),
     Mutant(
         "guard",
+        "whom a call's arguments hand work to is not seen",
+        f"{_GUARD}/decider.py",
+        "call.agent_target or target_of(call.arguments, call.available_agents)",
+        "call.agent_target",
+        "test_guard_trees.py::test_rules_see_whom_a_call_hands_work_to_and_may_name_another",
+    ),
+    Mutant(
+        "guard",
         "a ruling is reported as often as somebody says so",
         f"{_GUARD}/ruling.py",
         "return self._open.pop()",

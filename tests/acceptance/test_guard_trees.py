@@ -11,8 +11,12 @@ from toolgate_orchestrator import Call, Guard, TurnStop
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(120)]
 
 RULES = {
-    "rules": [{"tools": ["rm"], "agents": ["boss"], "action": "deny", "reason": "not for the boss"}],
+    "rules": [
+        {"tools": ["rm"], "agents": ["boss"], "action": "deny", "reason": "not for the boss"},
+        {"tools": ["delegate"], "agent_targets": ["intern"], "action": "deny", "reason": "no intern"},
+    ],
 }
+ROUTES = {"routes": [{"from": "delegate", "to": "delegate", "agent_targets": "senior", "agent": "junior"}]}
 TOOLS = ["rm", "ls", "delegate"]
 
 
@@ -71,6 +75,31 @@ async def test_what_is_denied_to_the_root_is_denied_three_deep_in_parallel_and_a
     assert await may_remove(guard, guard.hand_over(boss, "closer")) == "denied"
     assert await may_remove(guard, guard.at("s-boss", "closer")) == "denied"
     assert await may_remove(guard, guard.hand_over(boss, "fresh", lineage=False)) == "removed"
+
+
+async def test_rules_see_whom_a_call_hands_work_to_and_may_name_another(guard, schedulers, tmp_path):
+    file = tmp_path / "routes.yaml"
+    file.write_text(yaml.safe_dump(ROUTES))
+    await schedulers.start("router", "--config", file)
+    agents = ["intern", "junior", "senior"]
+
+    async def hand_work_to(**fields):
+        ruling = await guard.rule(Call("delegate", at=guard.at("s-boss"), tools=TOOLS, **fields))
+        ruling.release()
+        return ruling.outcome, ruling.agent_target, ruling.arguments
+
+    named = [{"arguments": {"agent": name}, "available_agents": agents} for name in agents]
+    assert [await hand_work_to(**fields) for fields in named] == [
+        ("deny", "intern", {"agent": "intern"}),
+        ("continue", "junior", {"agent": "junior"}),
+        ("modify", "junior", {"agent": "junior"}),
+    ]
+    said = {"arguments": {"to": "x"}, "available_agents": agents, "agent_target": "intern"}
+    assert (await hand_work_to(**said))[0] == "deny"
+    assert (await hand_work_to(arguments={"agent": "intern"}))[:2] == (
+        "continue",
+        None,
+    )  # no agents are named
 
 
 async def test_in_threads_that_a_tool_starts_whoever_works_there_works_for_its_agent(guard):

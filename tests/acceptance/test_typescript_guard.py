@@ -21,6 +21,7 @@ RULES = """
 rules:
   - {tools: write_file, when: {path: "*.env"}, action: deny, reason: secrets stay here}
   - {tools: pay, action: ask, prompt: "Pay this much?"}
+  - {tools: delegate, agent_targets: intern, action: deny, reason: no intern}
 """
 ROUTES = """
 routes:
@@ -108,6 +109,22 @@ async def test_a_tool_asks_runs_and_reports(sidecar, node, server_url, namespace
         ("write_file", "deny", "s1"),
         ("broken", "continue", "s1"),
     }
+
+
+async def test_whom_a_call_hands_work_to_is_ruled_on(sidecar, node):
+    said = await node(f"""
+      const guard = new Guard({options(sidecar)});
+      const availableAgents = ["intern", "senior"];
+      const hand = (call) => guard.decide({{ tool: "delegate", availableAgents, ...call }});
+      const rulings = [
+        await hand({{ arguments: {{ agent: "intern" }} }}),
+        await hand({{ agentTarget: "intern" }}),
+        await hand({{ arguments: {{ agent: "senior" }} }}),
+      ];
+      console.log(JSON.stringify(rulings.map((one) => [one.outcome, one.agent_target])));
+      guard.close();
+    """)
+    assert said == [["deny", None], ["deny", None], ["continue", "senior"]]
 
 
 async def test_another_tool_runs_only_where_the_guard_has_it_and_after_its_own_check(

@@ -4,6 +4,7 @@ from mutation import BUS, ORCHESTRATOR, Mutant
 
 _GATE = "../orchestrator/gate/test_deferral.py"
 _CAN = "../orchestrator/gate/test_capabilities.py"
+_FORGOTTEN = "test_claims_forgotten.py"
 _BOOKS = "../bus/budgets/test_reprieve.py"
 _RESUMPTION = f"{ORCHESTRATOR}/gate/resumption.py"
 
@@ -14,7 +15,31 @@ MUTANTS = (
         f"{BUS}/transport/deferrals.py",
         "return claim if won else await self.find_claim(decision)",
         "return claim",
-        f"{_GATE}::test_of_two_answers_at_once_one_counts_and_the_other_is_told",
+        f"{_FORGOTTEN}::test_of_two_processes_that_answer_at_once_one_goes_on",
+    ),
+    Mutant(
+        "answers",
+        "a claim that the server forgets is made anew by whoever comes",
+        f"{BUS}/transport/deferrals.py",
+        "            await self._stamp(decision, kept, claim)\n",
+        "            pass\n",
+        f"{_FORGOTTEN}::test_a_server_that_forgets_the_claim_alone_has_no_other_process_go_on",
+    ),
+    Mutant(
+        "answers",
+        "a claim that a failover forgot is not made again",
+        f"{ORCHESTRATOR}/gate/client.py",
+        "            self.kept.restore()\n",
+        "            pass\n",
+        f"{_FORGOTTEN}::test_one_that_is_set_back_behind_the_claim_is_told_again_by_who_made_it",
+    ),
+    Mutant(
+        "answers",
+        "that an answer was taken twice is told to nobody",
+        f"{ORCHESTRATOR}/gate/claims.py",
+        "        elif standing is not None and standing.answer == claim.answer",
+        "        elif standing is None and claim.answer",
+        f"{_FORGOTTEN}::test_an_answer_that_was_taken_twice_meanwhile_is_counted",
     ),
     Mutant(
         "answers",

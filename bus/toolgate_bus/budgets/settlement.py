@@ -22,6 +22,16 @@ from typing import Any, Final, Literal
 from toolgate_bus.budgets.ledger import ASTRAY, Ledger, Otherwise, Step
 from toolgate_bus.budgets.reprieve import Reprieve
 from toolgate_bus.errors import CodecError, TransportError
+from toolgate_bus.protocol.fact_events import (
+    PROVIDER_ERROR,
+    TOOL_ANSWERED,
+    TOOL_ERROR,
+    TOOL_POST,
+    TOOL_SELECTED,
+    TOOL_UNUSED,
+    TOOL_WAITS,
+    USAGE,
+)
 from toolgate_bus.protocol.money import is_amount
 from toolgate_bus.protocol.packing import pack, unpack
 from toolgate_bus.telemetry import metrics
@@ -41,12 +51,10 @@ SWEEP_S: Final = 600.0
 MAX_SECONDS: Final = 3600.0
 """A reservation of which nothing is heard for this long is an orphan although its owner lives."""
 _SIGNS: Final[Mapping[str, Literal["executing", "renew"]]] = {
-    "tool:selected": "executing",
-    "tool:waits": "renew",
+    TOOL_SELECTED: "executing",
+    TOOL_WAITS: "renew",
 }
 """Facts of calls that are under way."""
-TOOL_ANSWERED: Final = "tool:answered"
-"""The fact that a person's answer goes on with a call, in the orchestrator that tells it."""
 _log = get_logger("toolgate.ledger")
 
 
@@ -67,16 +75,16 @@ def step_of(
     who = by if isinstance(by, str) else ""
     if event == "decision":
         return Step("release", decision, by=who) if fact.get("outcome") in ("deny", "cancelled") else None
-    if event in ("tool:post", "tool:error"):
+    if event in (TOOL_POST, TOOL_ERROR):
         told = fact.get("cost")
         cost = told if is_amount(told) else None
         return Step("settle", decision, cost, who, otherwise(fact) if otherwise is not None else None)
-    if event in ("usage", "provider:error") and cost_of is not None:
+    if event in (USAGE, PROVIDER_ERROR) and cost_of is not None:
         spent = cost_of(fact)
-        if event == "provider:error" and spent is None:
+        if event == PROVIDER_ERROR and spent is None:
             return Step("release", decision, by=who)
         return Step("settle", decision, spent, who, otherwise(fact) if otherwise is not None else None)
-    if event == "tool:unused":
+    if event == TOOL_UNUSED:
         return Step("release", decision, by=who)
     what = _SIGNS.get(event) if isinstance(event, str) else None
     return None if what is None else Step(what, decision, by=who)

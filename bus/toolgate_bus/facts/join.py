@@ -9,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from toolgate_bus.facts.validation import TOLD_AS_DECISION, TOOL_ANSWERED, TOOL_DEFERRED
+from toolgate_bus.protocol.fact_events import TOLD_AS_DECISION, TOOL_ANSWERED, TOOL_DEFERRED
 
 Fact = dict[str, Any]
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from toolgate_bus.errors import CodecError
 from toolgate_bus.facts.columnar import each_decision
-from toolgate_bus.facts.validation import TOLD_AS_DECISION, TOOL_DEFERRED, check_fact
+from toolgate_bus.facts.validation import check_fact
 from toolgate_bus.protocol import codec, packing
 from toolgate_bus.protocol.events import (
     AskUser,
@@ -23,9 +23,8 @@ from toolgate_bus.protocol.events import (
     ReceivedVerdict,
     Verdict,
 )
+from toolgate_bus.protocol.fact_events import TOLD_AS_DECISION, TOOL_DEFERRED
 
-ENDS: Final = frozenset(("tool:post", "tool:error", "tool:unused", "provider:error", "usage"))
-"""Facts with a `decision_id` of which the call runs no longer, or never will."""
 _NO_ID: Final = bytes(packing.ID_BYTES)
 CUT: Final = "⟦cut: the fact would have been too long⟧"
 """Stands for the arguments of a verdict that had no room."""

@@ -16,6 +16,17 @@ from typing import Any, Final
 from toolgate_bus.errors import CodecError
 from toolgate_bus.facts.sequence import MAX_VALUE
 from toolgate_bus.protocol import packing
+from toolgate_bus.protocol.fact_events import (
+    PROVIDER_ERROR,
+    TOLD_AS_DECISION,
+    TOOL_ANSWERED,
+    TOOL_ENDS,
+    TOOL_PAUSED,
+    TOOL_SELECTED,
+    TOOL_WAITS,
+    TURN,
+    USAGE,
+)
 from toolgate_bus.protocol.money import dollars, is_amount
 from toolgate_bus.protocol.names import MAX_GRANTS
 
@@ -30,11 +41,6 @@ MAX_SECONDS: Final = 1e9
 LATEST: Final = 1e11
 """Seconds since the epoch: the year 5138."""
 
-TOOL_DEFERRED: Final = "tool:deferred"
-"""A decision that waits for a person while no process waits for it: told as one, of outcome `ask`."""
-TOOL_ANSWERED: Final = "tool:answered"
-"""A person's answer goes on with it, in the orchestrator that tells this."""
-TOLD_AS_DECISION: Final = frozenset(("decision", TOOL_DEFERRED))
 MAX_SIGNAL: Final = 64
 SIGNAL: Final = re.compile(r"[A-Za-z0-9_.-]+")
 """What a tool's failure is called where it tells: a status of HTTP, `timeout`, a code of its own."""
@@ -143,11 +149,11 @@ _EVENTS: Final[Mapping[str, Mapping[str, Check]]] = {
     **dict.fromkeys(TOLD_AS_DECISION, _DECISION),
     TOOL_ANSWERED: {**_WHOSE, **_ANSWER},
     "verdict": {**_SAID, "id": _id, "agent": str, "tool_label": str, "disagreeing": _texts},
-    **dict.fromkeys(("tool:selected", "tool:post", "tool:error", "tool:unused", "tool:waits"), _CALL),
-    **dict.fromkeys(("usage", "provider:error"), _REQUEST),
-    "turn": _TURN,
+    **dict.fromkeys((TOOL_SELECTED, *TOOL_ENDS, TOOL_WAITS), _CALL),
+    **dict.fromkeys((USAGE, PROVIDER_ERROR), _REQUEST),
+    TURN: _TURN,
     "agent:stop": {**_WHOSE, "by": str, "now": bool},
-    **dict.fromkeys(("agent:pause", "agent:resume", "tool:paused"), _PAUSED),
+    **dict.fromkeys(("agent:pause", "agent:resume", TOOL_PAUSED), _PAUSED),
     **dict.fromkeys(("delegate:agent_spawned", "delegate:agent_resumed", "delegate:error"), _DELEGATION),
     **dict.fromkeys(("delegate:agent_completed", "delegate:agent_cancelled"), _DELEGATION),
 }

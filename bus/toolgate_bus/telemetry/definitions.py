@@ -173,6 +173,12 @@ HOLDS: Final = _counter("holds", "Questions a scheduler held.", "scheduler")
 HOLDS_LOST: Final = _counter(
     "holds_lost", "Holds that the server had forgotten: their questions were asked again.", "scheduler"
 )
+CLAIMS_LOST: Final = _counter(
+    "claims_lost",
+    "Answers of people that the server had taken and then forgot: restored, or twice (another was taken "
+    "meanwhile).",
+    "result",
+)
 PAUSED_CALLS: Final = _gauge("paused_calls", "Calls that wait now because an operator paused their agent.")
 PAUSED_AGENTS: Final = _gauge("paused_agents", "Live sessions of this process that operators have paused.")
 WITHDRAWN: Final = _counter("withdrawn_questions", "Questions nobody waits for any longer.", "scheduler")
@@ -246,6 +252,7 @@ PROCESS: Final = (
         POISONED,
         HOLDS,
         HOLDS_LOST,
+        CLAIMS_LOST,
     ),
     *(PAUSED_CALLS, PAUSED_AGENTS),
     *(WITHDRAWN, GATE_FAULTS, BUDGET_SETTLEMENTS, BUDGET_OVERRUNS, BUDGET_ORPHANS, SHORT_WRITES),

@@ -7,8 +7,10 @@ Two keys of the shared store for each:
 
 Whoever wrote the second decides, and nobody else ever: an agent with a person's answer; the agent that asked,
 where its time is over or somebody objected after all; or the keeper of a budget of which something is
-reserved for it, where its time is over and the agent is gone. Times are by the server's clock alone. What is
-in the body is the gate's affair; it is believed by who has the token that seals it.
+reserved for it, where its time is over and the agent is gone. The first says so from then on, too: a server
+that forgets one of the two has nobody go on twice. One that is set back behind both is told again by who
+took it (`toolgate_orchestrator.gate.claims`). Times are by the server's clock alone. What is in the body is
+the gate's affair; it is believed by who has the token that seals it.
 """
 
 import math
@@ -23,7 +25,10 @@ KEPT_S: Final = 86_400.0
 MAX_DEFERRAL_S: Final = 30 * 86_400.0
 MAX_PERSON: Final = 128
 """Characters of a person's name."""
+MAX_KEPT: Final = MAX_QUESTION - 1024
+"""Bytes; the rest is for who takes it."""
 _PREFIX: Final = "deferred:"
+_TAKEN: Final = "taken"
 
 End = Literal["allow", "refuse", "expired", "denied"]
 """`denied`: somebody objected after it was put off, and before it was answered."""
@@ -62,8 +67,8 @@ class Deferrals:
     async def keep(self, decision: str, owner: str, body: bytes, seconds: float) -> None:
         """Keep a decision for so long; raises TransportError also where it is too long to be kept."""
         value = pack({"owner": owner, "seconds": seconds, "body": body})
-        if len(value) > MAX_QUESTION:
-            raise TransportError(f"what is to be kept has {len(value)} bytes, and {MAX_QUESTION} can be")
+        if len(value) > MAX_KEPT:
+            raise TransportError(f"what is to be kept has {len(value)} bytes, and {MAX_KEPT} can be")
         await self._store.put(_PREFIX + decision, value, seconds + KEPT_S)
 
     async def find(self, decision: str) -> Deferral | None:
@@ -83,23 +88,42 @@ class Deferrals:
 
         Made again, it is the same: a claim whose reply was lost may have been taken.
         """
-        mine = pack(claim._asdict())
+        standing = await self.find_claim(decision)
+        if standing is not None and standing != claim:
+            return standing
         stays_s = MAX_DEFERRAL_S + 2 * KEPT_S
-        won, kept = await self._store.lease(_PREFIX + decision, _mark(decision), mine, stays_s)
+        won, kept = await self._store.lease(
+            _PREFIX + decision, _mark(decision), pack(claim._asdict()), stays_s
+        )
         if kept is None:
             return None
+        if won:
+            await self._stamp(decision, kept, claim)
         return claim if won else await self.find_claim(decision)
+
+    async def _stamp(self, decision: str, kept: bytes, claim: Claim) -> None:
+        """Have what is kept say that it is taken, in case that the claim itself is forgotten."""
+        key, fields = _PREFIX + decision, _read(kept)
+        left = await self._store.seconds_left(key)
+        if fields and left is not None and left != math.inf:
+            await self._store.put(key, pack({**fields, _TAKEN: claim._asdict()}), left)
 
     async def find_claim(self, decision: str) -> Claim | None:
         """Who took it; None where nobody has."""
         raw = await self._store.get(_mark(decision))
-        if raw is None:
-            return None
-        fields = _read(raw)
+        if raw is not None:
+            return _read_claim(_read(raw))
+        taken = _read(await self._store.get(_PREFIX + decision)).get(_TAKEN)
+        return None if taken is None else _read_claim(taken)
+
+
+def _read_claim(fields: Any) -> Claim:
+    if isinstance(fields, dict):
         by, answer, person = fields.get("by"), fields.get("answer"), fields.get("person")
-        if not isinstance(by, str) or answer not in _ENDS or not isinstance(person, str):
-            return Claim("", "denied")  # something is there: whatever it is, nobody may go on with it
-        return Claim(by[:MAX_PERSON], cast("End", answer), person[:MAX_PERSON], str(fields.get("mark"))[:64])
+        if isinstance(by, str) and answer in _ENDS and isinstance(person, str):
+            mark = str(fields.get("mark"))[:64]
+            return Claim(by[:MAX_PERSON], cast("End", answer), person[:MAX_PERSON], mark)
+    return Claim("", "denied")  # something is there: whatever it is, nobody may go on with it
 
 
 def _mark(decision: str) -> str:

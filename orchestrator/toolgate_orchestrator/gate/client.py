@@ -21,6 +21,7 @@ from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_bus.telemetry.unanimous import Batch
 from toolgate_bus.transport.ports import HoldPlace, Member, OrchestratorBus
 
+from toolgate_orchestrator.gate.claims import StandingClaims
 from toolgate_orchestrator.gate.faults import note_fault
 from toolgate_orchestrator.gate.pauses import Pauses
 from toolgate_orchestrator.gate.pending import PendingDecision
@@ -89,6 +90,8 @@ class GateClient:
         self.pauses = Pauses(self.present)
         self.deferred: dict[str, DeferralWatch] = {}
         """Decisions that wait for a person, by id."""
+        self.kept = StandingClaims(bus.store)
+        """What is kept of those of all processes, and what was claimed here."""
         self.starting: asyncio.Future[None] | None = None
         bus.listen(self)
 
@@ -102,6 +105,7 @@ class GateClient:
             self._looking.cancel()
         self.table.close()
         self.pauses.close()
+        self.kept.close()
         for watch in list(self.deferred.values()):
             watch.stop()
 
@@ -214,6 +218,7 @@ class GateClient:
         if up:
             self.absence.anew()
             self._back.set()
+            self.kept.restore()
         else:
             self.outages += 1
             self._down_since = time.monotonic()

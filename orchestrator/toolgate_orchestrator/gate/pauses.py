@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from toolgate_bus.protocol.events import ToolQuestion
+from toolgate_bus.protocol.fact_events import TOOL_PAUSED
 from toolgate_bus.protocol.pauses import Pause, StandingPauses
 from toolgate_bus.telemetry import metrics
 from toolgate_bus.telemetry.loggers import get_logger
@@ -20,8 +21,6 @@ from toolgate_orchestrator.gate.ruling import DecisionState, HeldCall
 from toolgate_orchestrator.gate.sessions import Presence, sessions_above
 from toolgate_orchestrator.gate.wait_reports import Note, describe_whose
 
-TOOL_PAUSED: Final = "tool:paused"
-"""A call has waited for an operator: by whom, how long, and whether it was resumed or cancelled."""
 OPERATOR: Final = "operator"
 """Who holds a paused call, where a scheduler's name would stand."""
 _log = get_logger("toolgate.gate")

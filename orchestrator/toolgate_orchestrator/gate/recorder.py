@@ -18,6 +18,7 @@ from toolgate_bus.facts import record
 from toolgate_bus.facts.columnar import MAX_QUESTION, MAX_RECIPIENTS, pack_batch
 from toolgate_bus.protocol import codec, packing
 from toolgate_bus.protocol.events import IN_PROCESS, Decision, ReceivedVerdict
+from toolgate_bus.protocol.fact_events import ENDS, TOOL_ENDS
 from toolgate_bus.telemetry import metrics, tracing
 from toolgate_bus.telemetry.fact_metrics import decides, trace_id
 from toolgate_bus.telemetry.unanimous import Batch, Group
@@ -43,7 +44,6 @@ OWN: Final = frozenset(
         *("loop", "status", "iterations", "trace", "now", "grants", "retry_after"),
     }
 )
-_TOOL_ENDS: Final = frozenset(("tool:post", "tool:error", "tool:unused"))
 MAX_SCARCE: Final = 10_000
 """So many calls are remembered that have something which others wait for."""
 _NUMBERS: Final = frozenset((int, float, bool, type(None)))
@@ -181,10 +181,10 @@ class DecisionRecorder:
             make = partial(record.other_fact, fields, seq, at)
         client.facts, client.batch = seq, None
         client.fact(make)
-        if event in record.ENDS:
+        if event in ENDS:
             ended = data.get("decision_id")
             frees, table = type(ended) is str and self._scarce.pop(ended, False) is None, client.table
-            if frees or table.held or (event in _TOOL_ENDS and table.is_awaited(data.get("session"))):
+            if frees or table.held or (event in TOOL_ENDS and table.is_awaited(data.get("session"))):
                 client.bus.hurry_facts()  # somebody may wait for this very end
 
     def _plain_body(self, fields: dict[str, Any]) -> bytes | None:

@@ -17,15 +17,16 @@ from dataclasses import replace
 from typing import Any, Final
 
 from toolgate_bus.errors import CodecError, TransportError
-from toolgate_bus.facts.validation import TOOL_ANSWERED
 from toolgate_bus.protocol.events import AskUser, Decision, ReceivedVerdict, ToolQuestion
+from toolgate_bus.protocol.fact_events import TOOL_ANSWERED
 from toolgate_bus.ruling.counterfactual import ProposedCall
 from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_bus.telemetry.logging import DECISION
 from toolgate_bus.telemetry.printable import printable, shorten
-from toolgate_bus.transport.deferrals import MAX_DEFERRAL_S, MAX_PERSON, Claim, Deferral, Deferrals
+from toolgate_bus.transport.deferrals import MAX_DEFERRAL_S, MAX_PERSON, Claim, Deferral
 from toolgate_bus.transport.memory import MemoryStore
 
+from toolgate_orchestrator.gate.claims import StandingClaims
 from toolgate_orchestrator.gate.client import GateClient
 from toolgate_orchestrator.gate.config import ToolgateConfig
 from toolgate_orchestrator.gate.deferral import PersonAnswer
@@ -58,7 +59,7 @@ _ENDED: Final[Mapping[str, str]] = {
     "denied": "denied, as a scheduler objected after all",
 }
 _log = get_logger("toolgate.gate")
-_here: dict[str, MemoryStore] = {}
+_here: dict[str, StandingClaims] = {}
 """Where there is no bus: by namespace, what this process alone keeps."""
 
 
@@ -78,8 +79,7 @@ class DeferralDesk:
         self._config, self._client, self._redactor = config, client, redactor
         self._recorder, self._note, self._end = recorder, note, end
         self._orchestrator = client.bus.orchestrator if client is not None else ""
-        store = client.bus.store if client is not None else _here.setdefault(config.namespace, MemoryStore())
-        self._kept = Deferrals(store)
+        self._kept = client.kept if client is not None else _find_here(config.namespace)
 
     # ------------------------------------------------------------------ put off
 
@@ -269,6 +269,12 @@ _UNKNOWN: Final = (
     "or was forgotten"
 )
 _CHANGED: Final = "It is not the call that a person was asked about: other arguments, tool or agent"
+
+
+def _find_here(namespace: str) -> StandingClaims:
+    if namespace not in _here:
+        _here[namespace] = StandingClaims(MemoryStore())
+    return _here[namespace]
 
 
 def _deny(why: Any, words: str) -> RulingResult:

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from toolgate_bus.protocol.events import ToolQuestion
+from toolgate_bus.protocol.fact_events import TOOL_WAITS
 
-TOOL_WAITS: Final = "tool:waits"
 TELL_S: Final = 600.0
 """A fraction of the hour for which a reservation lasts of which nothing is heard."""
 Note = Callable[[str, Mapping[str, Any]], None]

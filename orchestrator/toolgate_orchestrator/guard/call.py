@@ -31,3 +31,7 @@ class Call(NamedTuple):
     """What can be done with an answer: `arguments`, `tool`, `ask`. What cannot denies the call."""
     answer: "PersonAnswer | None" = None
     """The answer to a question that was put off: this call's own ruling goes on with it."""
+    available_agents: Sequence[str] | None = None
+    """Whom it may hand work to, where it is a call that does; a ruling may name another of them."""
+    agent_target: str | None = None
+    """Whom it hands work to. None: whom of these its argument `agent` or `agent_name` names."""

@@ -4,14 +4,17 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from toolgate_bus.errors import TurnStop
+from toolgate_bus.protocol.delegation import target_of
+from toolgate_bus.protocol.fact_events import TOOL_SELECTED
 from toolgate_bus.protocol.llm import LLM, names_llm
 
 from toolgate_orchestrator.gate.capabilities import ALL
+from toolgate_orchestrator.gate.fact_shapes import describe_place, describe_selection
 from toolgate_orchestrator.guard.answer import AskExit, AskHow
 from toolgate_orchestrator.guard.call import Call
 from toolgate_orchestrator.guard.exchange import Request
 from toolgate_orchestrator.guard.place import At
-from toolgate_orchestrator.guard.reports import TOOL_SELECTED, Reports
+from toolgate_orchestrator.guard.reports import Reports
 from toolgate_orchestrator.guard.ruling import Ruling
 from toolgate_orchestrator.guard.turn import STOPPED
 
@@ -81,6 +84,9 @@ class Decider:
             beside["answer"] = call.answer
         if call.can is not ALL:
             beside["can"] = frozenset(call.can)
+        if call.available_agents is not None or call.agent_target is not None:
+            beside["available_agents"] = call.available_agents
+            beside["agent_target"] = call.agent_target or target_of(call.arguments, call.available_agents)
         beside["passes"] = (*self._passes, AskExit)
         return await gate.decide(
             call.tool,
@@ -116,11 +122,5 @@ class Decider:
 
 def _describe_selection(ruling: Ruling) -> dict[str, Any]:
     at, call = ruling.at, ruling.call
-    source = "scheduler" if ruling.replaced else "llm"
-    told = {
-        "source": source,
-        "original_tool": call.tool if ruling.replaced else None,
-        "iteration": call.iteration,
-    }
-    who = {"session": at.session, "root_session": at.root, "agent": at.agent, "parallel_group_id": call.group}
-    return {**ruling.fact, **told, **who}
+    told = describe_selection(call.tool if ruling.replaced else None, call.group, call.iteration)
+    return {**ruling.fact, **told, **describe_place(at.session, at.root, at.agent)}

@@ -5,6 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from toolgate_bus.protocol.fact_events import USAGE
 from toolgate_bus.protocol.llm import LLM_REQUEST, available, schema_of_request
 
 from toolgate_orchestrator.gate.capabilities import ALL
@@ -13,7 +14,7 @@ from toolgate_orchestrator.guard.call import Call
 from toolgate_orchestrator.guard.context import current_turn
 from toolgate_orchestrator.guard.place import At
 from toolgate_orchestrator.guard.places import Places
-from toolgate_orchestrator.guard.reports import USAGE, Cost, Reports, money_text
+from toolgate_orchestrator.guard.reports import Cost, Reports, money_text
 from toolgate_orchestrator.guard.ruling import Ruling
 
 if TYPE_CHECKING:

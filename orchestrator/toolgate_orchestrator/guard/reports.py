@@ -10,12 +10,14 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
+from toolgate_bus.protocol.fact_events import LABELLED
 from toolgate_bus.protocol.llm import LLM_REQUEST
 from toolgate_bus.protocol.money import micro
 from toolgate_bus.telemetry.definitions import OTHER
 from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_bus.telemetry.logging import where
 
+from toolgate_orchestrator.gate.fact_shapes import describe_place
 from toolgate_orchestrator.guard.digest import describe_result
 from toolgate_orchestrator.guard.home import Home
 from toolgate_orchestrator.guard.place import At
@@ -24,15 +26,6 @@ from toolgate_orchestrator.guard.presences import Presences
 if TYPE_CHECKING:
     from toolgate_orchestrator.gate.gate import Gate
 
-TOOL_SELECTED: Final = "tool:selected"
-TOOL_POST: Final = "tool:post"
-TOOL_ERROR: Final = "tool:error"
-TOOL_UNUSED: Final = "tool:unused"
-PROVIDER_ERROR: Final = "provider:error"
-USAGE: Final = "usage"
-TURN: Final = "turn"
-_LABELLED: Final = (TURN, USAGE)
-"""They belong to no decision, which would tell the labels."""
 UNREPORTED: Final = "Unreported"
 """The error of a call of which nobody told what became of it."""
 Cost = Decimal | float | int | str
@@ -73,10 +66,10 @@ class Reports:
 
     def tell(self, event: str, at: At, data: Mapping[str, Any], ended: str | None = None) -> None:
         """One fact; `ended` is the id of a call that runs no longer."""
-        fact = {**data, "session": at.session, "root_session": at.root, "agent": at.agent}
+        fact = {**data, **describe_place(at.session, at.root, at.agent)}
 
         def act(gate: "Gate") -> None:
-            if event in _LABELLED:
+            if event in LABELLED:
                 fact["labels"] = {**gate.config.labels, **at.labels}
             self.presences.note(at, fact, ended)
             gate.note(event, fact)

@@ -4,19 +4,16 @@ import time
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
+from toolgate_bus.protocol.fact_events import PROVIDER_ERROR, TOOL_ERROR, TOOL_POST, USAGE
 from toolgate_bus.protocol.llm import LLM_REQUEST
 from toolgate_bus.telemetry.loggers import get_logger
 
+from toolgate_orchestrator.gate.fact_shapes import describe_call, end_event
 from toolgate_orchestrator.guard.call import Call
 from toolgate_orchestrator.guard.notice import notice_of
 from toolgate_orchestrator.guard.place import At
 from toolgate_orchestrator.guard.reports import (
-    PROVIDER_ERROR,
-    TOOL_ERROR,
-    TOOL_POST,
-    TOOL_UNUSED,
     UNREPORTED,
-    USAGE,
     Cost,
     Reports,
     label_of,
@@ -43,6 +40,7 @@ class Ruling:
         "_open",
         "_reports",
         "_started",
+        "agent_target",
         "arguments",
         "at",
         "call",
@@ -84,6 +82,8 @@ class Ruling:
         """By which a person's answer to an open question goes on with this decision."""
         self.prompt: AskUser | None = None
         """What the person is to be asked; `tool` and `arguments` are what would run."""
+        self.agent_target: str | None = call.agent_target
+        """Whom it hands work to, where it is a call that does."""
         self.reason: str | None = reason or None
         """Why it may not run, or why it was replaced."""
         if decision is not None:
@@ -92,6 +92,7 @@ class Ruling:
             self.token = getattr(decision, "token", "")
             self.prompt = getattr(decision, "prompt", None)
             self.tool, self.arguments = decision.tool_name, decision.tool_input
+            self.agent_target = decision.agent_target
         self._started = time.monotonic()
         self._key = key
         self.refusal: str = "" if self.allowed else self._refuse()
@@ -125,15 +126,8 @@ class Ruling:
     def fact(self) -> dict[str, Any]:
         """What each fact about this call tells of it."""
         call, decision = self.call, self.decision
-        told: dict[str, Any] = {
-            "tool": label_of(self.tool, call.tools or (call.tool,)),
-            "tool_call_id": call.id,
-        }
-        if self.id:
-            told["decision_id"] = self.id
-        if decision is not None and (grants := decision.grants):
-            told["grants"] = dict(grants)
-        return told
+        tool, grants = label_of(self.tool, call.tools or (call.tool,)), decision.grants if decision else None
+        return describe_call(tool, call.id, self.id, grants)
 
     def succeed(self, result: Any = None, *, cost: Cost | None = None) -> None:
         """It ran, and gave this. `cost` in units of the currency; else the guard's `cost` reads it of the
@@ -163,7 +157,7 @@ class Ruling:
     def release(self) -> None:
         """It did not run: what was reserved for it is given back."""
         if self._take():
-            self._reports.tell(TOOL_UNUSED, self.at, self.fact, self._key)
+            self._reports.tell(end_event("release", self.call.tool), self.at, self.fact, self._key)
 
     def with_notice(self, result: Any) -> Any:
         """A result as the LLM is told it: with `notice` above it, where that is a text."""
@@ -184,8 +178,7 @@ class Ruling:
         # (A forked process has its parent's rulings, too.)
         if getattr(self, "_open", None) and not self._reports.home.is_foreign and self._take():
             _log.warning("nobody told what became of a call", tool=self.fact["tool"], decision=self.id)
-            event = PROVIDER_ERROR if self.call.tool == LLM_REQUEST else TOOL_ERROR
-            self._tell(event, {"error": UNREPORTED})
+            self._tell(end_event("fail", self.call.tool), {"error": UNREPORTED})
 
     def __repr__(self) -> str:
         return f"<Ruling {self.outcome} {self.tool!r} {self.id[:8]}>"

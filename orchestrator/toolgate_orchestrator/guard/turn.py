@@ -7,10 +7,12 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from toolgate_bus.errors import TurnStop
+from toolgate_bus.protocol.fact_events import TURN
 
+from toolgate_orchestrator.gate.fact_shapes import describe_turn
 from toolgate_orchestrator.guard.context import enter_turn
 from toolgate_orchestrator.guard.place import At
-from toolgate_orchestrator.guard.reports import TURN, Reports
+from toolgate_orchestrator.guard.reports import Reports
 
 OnStop = Callable[[bool], object]
 """Told that an operator ends a turn: at once (True), or after the tools that run. Called in the gate's
@@ -72,15 +74,12 @@ class AgentTurn:
         stopped = self.stopping or isinstance(error, TurnStop)
         cancelled = stopped or (error is not None and not isinstance(error, Exception))
         status = "cancelled" if cancelled else "error" if error is not None else "completed"
-        told: dict[str, Any] = {"loop": LOOP, "status": status, "iterations": self.iterations}
-        told["seconds"] = time.monotonic() - self._started
-        if self.at.parent:
-            told |= {"parent": self.at.parent, "lineage": list(self.at.lineage)}
         from toolgate_bus.telemetry import tracing  # late: the gate has loaded it by now
 
-        if trace := tracing.headers().get("traceparent"):
-            told["trace"] = trace
-        self._reports.tell(TURN, self.at, told)
+        at, seconds = self.at, time.monotonic() - self._started
+        trace = tracing.headers().get("traceparent")
+        told = describe_turn(LOOP, status, self.iterations, seconds, at.parent, at.lineage, trace)
+        self._reports.tell(TURN, at, told)
 
     def stop(self, now: bool) -> None:
         """End it, at once or after the tools that run, as an operator would."""

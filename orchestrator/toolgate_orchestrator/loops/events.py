@@ -12,13 +12,14 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from pydantic import field_validator
+from toolgate_bus.protocol.fact_events import TOOL_SELECTED
 
 from toolgate_orchestrator.turn.call_order import run_in_order
 from toolgate_orchestrator.turn.loop import LoopBase, mount_of
 from toolgate_orchestrator.turn.loop_config import AskingConfig, LoopConfig
 from toolgate_orchestrator.turn.messages import ToolCall
 from toolgate_orchestrator.turn.results import Results
-from toolgate_orchestrator.turn.selection import TOOL_SELECTED, TOOL_SELECTING
+from toolgate_orchestrator.turn.selection import TOOL_SELECTING
 from toolgate_orchestrator.turn.turn import Turn
 
 __amplifier_module_type__ = "orchestrator"

@@ -20,6 +20,7 @@ from weakref import WeakKeyDictionary
 from jsonschema import Draft202012Validator, SchemaError, validators
 from pydantic import Field, field_validator
 from toolgate_bus.errors import ConfigError, ToolgateError
+from toolgate_bus.protocol.fact_events import TOOL_SELECTED
 
 from toolgate_orchestrator.gate.gate import Gate
 from toolgate_orchestrator.gate.schema_check import Checker, Uncheckable, foreign_pointers
@@ -34,7 +35,7 @@ from toolgate_orchestrator.turn.loop import LoopBase, mount_of
 from toolgate_orchestrator.turn.loop_config import AskingConfig, LoopConfig
 from toolgate_orchestrator.turn.messages import text_of
 from toolgate_orchestrator.turn.provider_stream import Reply
-from toolgate_orchestrator.turn.selection import TOOL_SELECTED, TOOL_SELECTING
+from toolgate_orchestrator.turn.selection import TOOL_SELECTING
 from toolgate_orchestrator.turn.turn import Turn
 
 __amplifier_module_type__ = "orchestrator"

@@ -14,8 +14,10 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from toolgate_bus.protocol.fact_events import TOOL_UNUSED
+
 from toolgate_orchestrator.turn.cancellation import Watch
-from toolgate_orchestrator.turn.facts import TOOL_UNUSED, Note
+from toolgate_orchestrator.turn.facts import Note
 from toolgate_orchestrator.turn.messages import ToolCall
 from toolgate_orchestrator.turn.selection import Selection
 from toolgate_orchestrator.turn.tool_call import CallRefusal, ToolCalls

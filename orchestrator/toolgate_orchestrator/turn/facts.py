@@ -14,26 +14,18 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from toolgate_bus.protocol.fact_events import LABELLED, TURN
 from toolgate_bus.protocol.llm import LLM_REQUEST
 from toolgate_bus.telemetry import metrics, tracing
 from toolgate_bus.telemetry.definitions import OTHER
 
+from toolgate_orchestrator.gate.fact_shapes import describe_grants, describe_place, describe_turn
 from toolgate_orchestrator.gate.gate import Gate
 from toolgate_orchestrator.turn.messages import ToolCall
 from toolgate_orchestrator.turn.session_tree import SessionPath, place_of
 
 Note = Callable[[str, dict[str, Any]], None]
 """Takes a fact: event name and data."""
-
-TURN: Final = "turn"
-"""A turn has ended."""
-USAGE: Final = "usage"
-"""One request to an LLM was answered, and what it used."""
-TOOL_UNUSED: Final = "tool:unused"
-"""A call that was let through is not run after all."""
-
-_LABELLED: Final = (TURN, USAGE)
-"""They belong to no decision, which would tell the labels."""
 
 _USED: Final = {
     "input_tokens": "gen_ai.usage.input_tokens",
@@ -46,7 +38,7 @@ _USED: Final = {
 
 def grants_of(call: ToolCall) -> dict[str, Any]:
     """`grants` of a call to which something was given."""
-    return {"grants": dict(call.grants)} if call.grants else {}
+    return describe_grants(call.grants)
 
 
 def seconds_since(started: float) -> dict[str, float]:
@@ -67,7 +59,7 @@ class FactWriter:
         place = place_of(coordinator)
         self.place, self.agent = place, agent
         self.gate: Gate | None = None
-        self._who = {"session": place.session, "root_session": place.root, "agent": agent}
+        self._who = describe_place(place.session, place.root, agent)
         self._tools, self._paid = tools, paid
 
     def note(self, event: str, data: dict[str, Any]) -> None:
@@ -80,16 +72,15 @@ class FactWriter:
         if gate is None:
             metrics.record({**fact, "event": event})
             return
-        if event in _LABELLED:
+        if event in LABELLED:
             fact["labels"] = gate.config.labels
         gate.note(event, fact)
 
     def turn(self, loop: str, status: str, iterations: int, started: float, trace: str | None) -> None:
         """How a turn ended: `status` is that of execution:end, `trace` its traceparent."""
-        told = {"loop": loop, "status": status, "iterations": iterations, **seconds_since(started)}
-        if self.place.parent:
-            told |= {"parent": self.place.parent, "lineage": list(self.place.lineage)}
-        self.note(TURN, told | ({"trace": trace} if trace else {}))
+        place, seconds = self.place, time.monotonic() - started
+        whom = place.parent, place.lineage
+        self.note(TURN, describe_turn(loop, status, iterations, seconds, *whom, trace))
 
 
 def span_of_turn(agent: str, place: SessionPath, loop: str) -> tracing.Span:

@@ -19,6 +19,7 @@ from typing import Any, Final, NamedTuple
 from amplifier_core import ChatRequest
 from amplifier_core.events import POLICY_VIOLATION
 from toolgate_bus.protocol.events import Decision
+from toolgate_bus.protocol.fact_events import TOOL_UNUSED
 from toolgate_bus.protocol.llm import LLM_REQUEST, available, schema_of_request
 
 from toolgate_orchestrator.gate.gate import Gate
@@ -26,7 +27,7 @@ from toolgate_orchestrator.turn.approvals import Approvals
 from toolgate_orchestrator.turn.call_pipeline import HEARD_S
 from toolgate_orchestrator.turn.cancellation import Watch
 from toolgate_orchestrator.turn.decision_record import describe_decision
-from toolgate_orchestrator.turn.facts import TOOL_UNUSED, Note
+from toolgate_orchestrator.turn.facts import Note
 from toolgate_orchestrator.turn.hold_reports import HoldReporter
 from toolgate_orchestrator.turn.hook_dispatch import Hooks
 from toolgate_orchestrator.turn.jsonable import jsonable

@@ -19,9 +19,10 @@ from amplifier_core.events import PROVIDER_ERROR, PROVIDER_REQUEST, PROVIDER_RES
 from amplifier_core.llm_errors import ContextLengthError
 from pydantic import BaseModel
 from toolgate_bus.errors import ConfigError
+from toolgate_bus.protocol.fact_events import USAGE
 from toolgate_bus.transport.redis.tasks import is_cancel_requested
 
-from toolgate_orchestrator.turn.facts import USAGE, Note, seconds_since, span_of_request, tell_usage
+from toolgate_orchestrator.turn.facts import Note, seconds_since, span_of_request, tell_usage
 from toolgate_orchestrator.turn.hook_dispatch import Hooks
 from toolgate_orchestrator.turn.injections import ephemeral_message
 from toolgate_orchestrator.turn.llm_gate import ANSWER, LlmDenial, LlmGate, LlmTarget

@@ -14,6 +14,7 @@ import anyio
 from amplifier_core import HookResult
 from toolgate_bus.config.check import check
 from toolgate_bus.protocol.agents import LiveAgent
+from toolgate_bus.protocol.fact_events import TOOL_SELECTED
 
 from toolgate_orchestrator.gate.gate import Gate
 from toolgate_orchestrator.gate.sessions import Presence
@@ -28,7 +29,7 @@ from toolgate_orchestrator.turn.provider_pin import PROVIDER_PIN, ProviderPin
 from toolgate_orchestrator.turn.provider_stream import OnText
 from toolgate_orchestrator.turn.request_budget import OVERFLOW_RECOVERY, PROVIDER_BUDGET
 from toolgate_orchestrator.turn.results import Results
-from toolgate_orchestrator.turn.selection import TOOL_SELECTED, TOOL_SELECTING
+from toolgate_orchestrator.turn.selection import TOOL_SELECTING
 from toolgate_orchestrator.turn.session_tree import SessionNode, agents_of, enter_lineage
 from toolgate_orchestrator.turn.steering import STEER, STEERING_INJECTED, SteeringQueue
 from toolgate_orchestrator.turn.tool_call import current_call

@@ -16,15 +16,17 @@ from typing import Any
 from amplifier_core.events import POLICY_VIOLATION
 from toolgate_bus.protocol.delegation import target_of
 from toolgate_bus.protocol.events import Decision
+from toolgate_bus.protocol.fact_events import TOOL_SELECTED, TOOL_UNUSED
 from toolgate_bus.protocol.llm import LLM, names_llm
 from toolgate_bus.protocol.names import MAX_GRANTS
 from toolgate_bus.telemetry.logging import where
 
 from toolgate_orchestrator.gate.config import ToolgateConfig
+from toolgate_orchestrator.gate.fact_shapes import describe_selection
 from toolgate_orchestrator.gate.gate import Gate
 from toolgate_orchestrator.turn.approvals import Approvals
 from toolgate_orchestrator.turn.decision_record import describe_decision
-from toolgate_orchestrator.turn.facts import TOOL_UNUSED, Note, grants_of
+from toolgate_orchestrator.turn.facts import Note, grants_of
 from toolgate_orchestrator.turn.hold_reports import TOOL_HELD, HoldReporter
 from toolgate_orchestrator.turn.hook_dispatch import Hooks
 from toolgate_orchestrator.turn.hook_scheduler import TOOL_SELECTING, HookScheduler
@@ -33,11 +35,9 @@ from toolgate_orchestrator.turn.refusal import reason_of
 from toolgate_orchestrator.turn.session_tree import SessionPath, agents_of, place_of
 from toolgate_orchestrator.turn.tool_call import CallRefusal
 
-__all__ = ["TOOL_HELD", "TOOL_SELECTED", "TOOL_SELECTING", "Selection"]
+__all__ = ["TOOL_HELD", "TOOL_SELECTING", "Selection"]
 
 logger = logging.getLogger(__name__)
-
-TOOL_SELECTED = "tool:selected"
 
 
 class Selection:
@@ -124,11 +124,8 @@ class Selection:
         told: dict[str, Any] = {
             "tool": chosen.name,
             "tool_name": chosen.name,
-            "source": "scheduler" if scheduled else "llm",
-            "original_tool": call.name if scheduled else None,
             "tool_call_id": call.id,
-            "parallel_group_id": call.group,
-            "iteration": call.iteration,
+            **describe_selection(call.name if scheduled else None, call.group, call.iteration),
         }
         if decision is not None:
             self._note(TOOL_SELECTED, {**told, "decision_id": decision.id, **grants_of(chosen)})

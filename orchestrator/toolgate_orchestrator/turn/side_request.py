@@ -16,10 +16,11 @@ from typing import Any, Final, NamedTuple
 
 from amplifier_core import ChatRequest, Message
 from amplifier_core.events import PROVIDER_ERROR, PROVIDER_REQUEST
+from toolgate_bus.protocol.fact_events import USAGE
 from toolgate_bus.telemetry.logging import where
 from toolgate_bus.transport.redis.tasks import is_cancel_requested
 
-from toolgate_orchestrator.turn.facts import USAGE, Note, seconds_since
+from toolgate_orchestrator.turn.facts import Note, seconds_since
 from toolgate_orchestrator.turn.goal_config import GoalPreference
 from toolgate_orchestrator.turn.hook_dispatch import Hooks
 from toolgate_orchestrator.turn.llm_gate import GOAL, LlmGate, LlmTarget

@@ -21,9 +21,10 @@ from typing import Any, NamedTuple
 from amplifier_core import ToolResult
 from amplifier_core.events import POLICY_VIOLATION, TOOL_ERROR, TOOL_POST, TOOL_PRE
 from toolgate_bus.protocol.events import Decision
+from toolgate_bus.protocol.fact_events import TOOL_UNUSED
 from toolgate_bus.transport.redis.tasks import is_cancel_requested
 
-from toolgate_orchestrator.turn.facts import TOOL_UNUSED, Note, grants_of, seconds_since, span_of_tool
+from toolgate_orchestrator.turn.facts import Note, grants_of, seconds_since, span_of_tool
 from toolgate_orchestrator.turn.foreign_code import name_of, theirs, words_of
 from toolgate_orchestrator.turn.hook_dispatch import Hooks
 from toolgate_orchestrator.turn.jsonable import find_change, jsonable

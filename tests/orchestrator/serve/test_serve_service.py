@@ -51,6 +51,21 @@ async def test_a_call_is_ruled_on_run_and_reported(sidecar, world):
     assert (await asked.ask("/v1/report", {"id": denied["id"], "outcome": "succeed"})).status == 404
 
 
+async def test_whom_a_call_hands_work_to_is_ruled_on_said_or_named_by_its_arguments(sidecar, world):
+    await world.scheduler(
+        "policy",
+        lambda call: (
+            Deny(reason="no") if call.agent_target == "intern" else Modify(tool="run", agent_target="b")
+        ),
+    )
+    asked = await sidecar()
+    agents = {"available_agents": ["intern", "a", "b"]}
+    for fields in ({"arguments": {"agent": "intern"}}, {"agent_target": "intern"}):
+        assert (await asked.decide(**fields, **agents))["outcome"] == "deny"
+    moved = await asked.decide(arguments={"agent": "a", "n": 1}, **agents)
+    assert (moved["agent_target"], moved["arguments"]) == ("b", {"agent": "b", "n": 1})
+
+
 @pytest.mark.parametrize(
     ("modify", "can", "tools", "outcome"),
     [

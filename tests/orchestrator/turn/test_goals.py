@@ -304,7 +304,7 @@ async def test_a_goal_that_the_user_clears_meanwhile_is_over(
 
 
 async def test_what_the_judge_costs_is_told_like_any_other_request(agent: Any, llm: Any, says: Any) -> None:
-    from toolgate_orchestrator.turn import facts
+    from toolgate_bus.protocol.fact_events import USAGE
 
     told: list[dict[str, Any]] = []
     async with agent(llm=judging(llm, [[says("one")]], ["YES\ndone"])) as a:
@@ -315,4 +315,4 @@ async def test_what_the_judge_costs_is_told_like_any_other_request(agent: Any, l
         )
         set_goal(a)
         await a.ask()
-    assert [fact["iteration"] for fact in told if fact["event"] == facts.USAGE] == [1, 0]
+    assert [fact["iteration"] for fact in told if fact["event"] == USAGE] == [1, 0]

@@ -20,7 +20,7 @@ from toolgate_bus.commands.terminal import Terminal, print_json
 from toolgate_bus.errors import CodecError, ConfigError, ToolgateError
 from toolgate_bus.facts.join import DecisionJoiner, join_decisions
 from toolgate_bus.facts.shadow_report import Disagreement, ShadowTotals, add_to_totals, disagreements
-from toolgate_bus.facts.validation import TOLD_AS_DECISION
+from toolgate_bus.protocol.fact_events import TOLD_AS_DECISION
 from toolgate_bus.ruling.counterfactual import CHANGES
 from toolgate_bus.telemetry.printable import describe_call
 

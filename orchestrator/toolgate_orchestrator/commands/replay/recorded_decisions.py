@@ -8,9 +8,9 @@ from typing import Any
 from pydantic import ValidationError
 from toolgate_bus.errors import CodecError
 from toolgate_bus.facts.join import join_decisions
-from toolgate_bus.facts.record import ENDS
 from toolgate_bus.facts.shadow_report import is_redacted, record_of
 from toolgate_bus.protocol.events import Modify, ToolSelecting
+from toolgate_bus.protocol.fact_events import ENDS, TOOL_ERROR, TOOL_POST
 from toolgate_bus.protocol.money import is_amount
 from toolgate_bus.ruling.counterfactual import DecisionRecord
 
@@ -18,7 +18,7 @@ from toolgate_orchestrator.commands.replay.comparison import ToolPrices
 
 Fact = Mapping[str, Any]
 
-_RAN = ("tool:post", "tool:error")
+_RAN = (TOOL_POST, TOOL_ERROR)
 _ENVELOPE = ("event", "seq", "at", "orchestrator")
 """What the bus puts around a fact."""
 

@@ -8,11 +8,12 @@ from typing import Any
 from amplifier_core import HookResult
 from amplifier_core.events import EXECUTION_END, MODULE_LOAD_FAILED, ORCHESTRATOR_COMPLETE, POLICY_VIOLATION
 from rich.text import Text
+from toolgate_bus.protocol.fact_events import TOOL_SELECTED
 from toolgate_bus.telemetry.printable import format_duration, visible
 
 from toolgate_orchestrator.commands.run.held_questions import HeldQuestions
 from toolgate_orchestrator.commands.run.view import View
-from toolgate_orchestrator.turn.selection import TOOL_HELD, TOOL_SELECTED
+from toolgate_orchestrator.turn.selection import TOOL_HELD
 
 
 class RunReport:

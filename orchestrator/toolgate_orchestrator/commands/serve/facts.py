@@ -5,14 +5,14 @@ from decimal import Decimal
 from typing import Any, Final
 
 from toolgate_bus.protocol.events import Decision
+from toolgate_bus.protocol.fact_events import PROVIDER_ERROR, TOOL_SELECTED, USAGE
 from toolgate_bus.protocol.llm import LLM_REQUEST
 from toolgate_bus.protocol.money import UNIT
 
 from toolgate_orchestrator.commands.serve.open_calls import OpenCall
 from toolgate_orchestrator.commands.serve.requests import ReportRequest, UsageRequest
+from toolgate_orchestrator.gate.fact_shapes import Outcome, describe_call, describe_selection, end_event
 
-_EVENTS: Final = {"succeed": "tool:post", "fail": "tool:error", "release": "tool:unused"}
-_LLM_EVENTS: Final = {"succeed": "usage", "fail": "provider:error", "release": "tool:unused"}
 _TOKENS: Final = (
     "input_tokens",
     "output_tokens",
@@ -29,17 +29,12 @@ Fact = tuple[str, dict[str, Any]]
 def fact_of_selection(decision: Decision, call: OpenCall) -> Fact:
     """A call was let through, perhaps another than the LLM's."""
     is_replaced = decision.outcome == "modify"
-    return "tool:selected", {
-        **_about(decision.id, call),
-        "tool_name": call.tool,
-        "source": "scheduler" if is_replaced else "llm",
-        "original_tool": decision.original_tool if is_replaced else None,
-        "parallel_group_id": call.group,
-        "iteration": call.iteration,
-    }
+    replaced = decision.original_tool if is_replaced else None
+    told = describe_selection(replaced, call.group, call.iteration)
+    return TOOL_SELECTED, {**_about(decision.id, call), "tool_name": call.tool, **told}
 
 
-def report_fact(outcome: str, id_: str, call: OpenCall, said: ReportRequest | None, now: float) -> Fact:
+def report_fact(outcome: Outcome, id_: str, call: OpenCall, said: ReportRequest | None, now: float) -> Fact:
     """What became of a call; `said` is None where nobody could tell more."""
     fact = _about(id_, call)
     is_llm = call.tool == LLM_REQUEST
@@ -61,7 +56,7 @@ def report_fact(outcome: str, id_: str, call: OpenCall, said: ReportRequest | No
         fact["success"] = True
     if outcome == "fail":
         fact["error"] = (said.error if said is not None else "") or UNTOLD
-    return (_LLM_EVENTS if is_llm else _EVENTS)[outcome], fact
+    return end_event(outcome, call.tool), fact
 
 
 def usage_fact(said: UsageRequest, who: Mapping[str, Any], labels: Mapping[str, str]) -> Fact:
@@ -81,8 +76,8 @@ def usage_fact(said: UsageRequest, who: Mapping[str, Any], labels: Mapping[str, 
     if said.id is not None:
         fact["decision_id"] = said.id
     if said.error:
-        return "provider:error", {**fact, "error": said.error}
-    return "usage", fact
+        return PROVIDER_ERROR, {**fact, "error": said.error}
+    return USAGE, fact
 
 
 def dollar_text(amount: int) -> str:
@@ -91,5 +86,4 @@ def dollar_text(amount: int) -> str:
 
 
 def _about(id_: str, call: OpenCall) -> dict[str, Any]:
-    grants = {"grants": dict(call.grants)} if call.grants else {}
-    return {"tool": call.tool, "tool_call_id": call.call_id, "decision_id": id_, **call.who, **grants}
+    return {**describe_call(call.tool, call.call_id, id_, call.grants), **call.who}

@@ -10,6 +10,7 @@ from toolgate_orchestrator.commands.serve.open_calls import OpenCall, OpenCalls,
 from toolgate_orchestrator.commands.serve.problems import Problem
 from toolgate_orchestrator.commands.serve.requests import PlaceBody, ReportRequest, UsageRequest
 from toolgate_orchestrator.commands.serve.turns import OpenTurns
+from toolgate_orchestrator.gate.fact_shapes import describe_place
 from toolgate_orchestrator.gate.gate import Gate
 
 Body = Mapping[str, Any]
@@ -52,11 +53,7 @@ class ReportDesk:
         """Take what a request to an LLM used."""
         agent = self._name_agent(asked)
         session = asked.session
-        who: Mapping[str, Any] = {
-            "session": session,
-            "root_session": asked.root_session or session,
-            "agent": agent,
-        }
+        who: Mapping[str, Any] = describe_place(session, asked.root_session or session, agent)
         labels = {**self._gate.config.labels, **asked.labels}
         if asked.id is not None:
             found = self._calls.find(asked.id)

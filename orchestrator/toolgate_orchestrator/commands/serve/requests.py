@@ -91,9 +91,10 @@ class DecideRequest(PlaceBody):
     available_agents: (
         Annotated[tuple[Text, ...], Field(strict=False, max_length=packing.MAX_ENTRIES)] | None
     ) = None
-    """Whom it may delegate to."""
+    """Whom it may hand work to, where it is a call that does."""
     agent_target: Text | None = None
-    """Whom the call delegates to, if it does."""
+    """Whom it hands work to; without it, whom of `available_agents` its argument `agent` or `agent_name`
+    names."""
     can: Annotated[tuple[Ability, ...], Field(strict=False, max_length=8)] = ("arguments", "tool")
     """What the caller can do with an answer: run other `arguments`, another `tool` (of `tools`), `ask` a
     person and come back, `wait` again for a call that is held. What it cannot do is a denial, never the

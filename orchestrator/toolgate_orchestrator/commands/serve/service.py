@@ -15,7 +15,9 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from toolgate_bus.protocol.delegation import target_of
 from toolgate_bus.protocol.events import Decision
+from toolgate_bus.protocol.fact_events import TOOL_UNUSED, TURN
 from toolgate_bus.protocol.llm import LLM_REQUEST
 from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_bus.telemetry.logging import where
@@ -44,6 +46,7 @@ from toolgate_orchestrator.commands.serve.rulings import (
 from toolgate_orchestrator.commands.serve.turns import OpenTurn, OpenTurns, turn_body
 from toolgate_orchestrator.gate.capabilities import ALL, Ability
 from toolgate_orchestrator.gate.deferral import PersonAnswer
+from toolgate_orchestrator.gate.fact_shapes import describe_place, describe_turn
 from toolgate_orchestrator.gate.gate import Gate
 from toolgate_orchestrator.gate.ruling import HeldCall
 
@@ -186,7 +189,7 @@ class SidecarService:
             iteration=asked.iteration,
             parallel_group_id=asked.group,
             available_agents=asked.available_agents,
-            agent_target=asked.agent_target,
+            agent_target=asked.agent_target or target_of(asked.arguments, asked.available_agents),
             trace=asked.trace,
             on_hold=on_hold,
             can=abilities_of(asked),
@@ -232,7 +235,7 @@ class SidecarService:
         body = body_of_ruling(decision)
         if decision.allowed:
             session = asked.session
-            who = {"session": session, "root_session": asked.root_session or session, "agent": agent}
+            who = describe_place(session, asked.root_session or session, agent)
             request = decision.tool_input if decision.tool_name == LLM_REQUEST else {}
             call = OpenCall(
                 decision.tool_name,
@@ -276,7 +279,7 @@ class SidecarService:
     def release(self, body: Body) -> None:
         """A ruling could not be told to its caller, who has gone: nothing runs."""
         try:
-            call = self.calls.close(body["id"], "release")
+            call = self.calls.close(body.get("id", ""), "release")
         except (UnknownCall, OtherReport):
             return
         if call is not None:
@@ -309,20 +312,10 @@ class SidecarService:
         return turn_body(session, turn)
 
     def _tell_end(self, turn: OpenTurn, status: str, iterations: int) -> None:
-        who = turn.who
-        fact = {
-            "session": who.session,
-            "root_session": who.root,
-            "agent": who.agent,
-            "labels": self._gate.config.labels,
-            "loop": "serve",
-            "status": status,
-            "iterations": iterations,
-            "seconds": self._clock() - turn.since,
-        }
-        if who.parent:
-            fact |= {"parent": who.parent, "lineage": list(who.lineage)}
-        self._gate.note("turn", fact)
+        who, seconds = turn.who, self._clock() - turn.since
+        fact = describe_turn("serve", status, iterations, seconds, who.parent, who.lineage)
+        whose = describe_place(who.session, who.root, who.agent)
+        self._gate.note(TURN, {**whose, "labels": self._gate.config.labels, **fact})
 
     # ------------------------------------------------------------------ life
 
@@ -345,7 +338,7 @@ class SidecarService:
 
     def _drop(self, decision: Decision) -> None:
         """Nobody came back for a call that was let through: it is given back."""
-        self._gate.note("tool:unused", {"tool": decision.tool_name, "decision_id": decision.id})
+        self._gate.note(TOOL_UNUSED, {"tool": decision.tool_name, "decision_id": decision.id})
 
     async def end(self, grace_s: float) -> None:
         """Take nothing new; let what is open be answered for so long, then deny it."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, 
 from typing import Any, Final
 
 from toolgate_bus.errors import CodecError, TransportError
-from toolgate_bus.facts.record import ENDS
+from toolgate_bus.protocol.fact_events import ENDS
 from toolgate_bus.protocol.packing import pack, unpack
 from toolgate_bus.queues.queue import UNSEEN_S, Expiry
 from toolgate_bus.queues.queue_redis import Grant, SlotQueue
