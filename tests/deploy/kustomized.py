@@ -59,8 +59,9 @@ def pod(one: Object) -> Object | None:
 
 
 def containers(one: Object) -> list[Object]:
-    """The containers of a workload."""
-    return list((pod(one) or {}).get("containers", ()))
+    """The containers of a workload, its own first, then sidecars."""
+    spec = pod(one) or {}
+    return [*spec.get("containers", ()), *spec.get("initContainers", ())]
 
 
 def config_maps(volume: Object) -> list[str]:

@@ -12,8 +12,9 @@ from command_lines import environment_of, files_of, parsed
 from guarded_server import DEPLOY, make_acl
 
 STATE = "/state"
+SOCKET = "/run/toolgate"
 COMPOSE = DEPLOY / "compose.yaml"
-OURS = ("policy", "cost-aware", "agent", "exporter", "notify", "console", "operator")
+OURS = ("policy", "cost-aware", "agent", "sidecar", "exporter", "notify", "console", "operator")
 SCHEDULERS = ("policy", "cost-aware")
 
 
@@ -50,7 +51,7 @@ def test_it_fits_the_schema_of_compose_files():
 
 def test_what_a_process_leaves_to_the_next_is_kept_where_it_writes_it(services):
     assert f" XDG_STATE_HOME={STATE}\n" in (DEPLOY / "Dockerfile").read_text()
-    for name in ("cost-aware", "agent"):
+    for name in ("cost-aware", "agent", "sidecar"):
         (kept,) = [volume for volume in services[name]["volumes"] if volume.endswith(f":{STATE}")]
         assert not kept.startswith(".")
 
@@ -86,7 +87,7 @@ def test_images_are_pinned_by_version(services):
 def test_every_command_line_is_one_that_the_program_takes(services):
     for name in OURS:
         mounts = [volume.split(":")[1] for volume in services[name].get("volumes", ())]
-        mounts = [mount for mount in mounts if mount != STATE]
+        mounts = [mount for mount in mounts if mount not in (STATE, SOCKET) and not mount.endswith(".py")]
         assert files_of(parsed(command_of(services[name]))) == mounts, name
 
 
@@ -99,13 +100,13 @@ def test_every_variable_is_one_that_the_program_reads_and_each_service_has_the_u
     assert wanted <= made
     for name in OURS:
         (variable,) = (pair for pair in services[name]["environment"].items() if pair[1] is not None)
-        role = f"scheduler-{name}" if name in SCHEDULERS else name
+        role = f"scheduler-{name}" if name in SCHEDULERS else {"sidecar": "agent"}.get(name, name)
         assert variable[1] == f"${{TOOLGATE_URL_{role.upper().replace('-', '_')}:?run make up}}"
         assert variable[0] in environment_of(command_of(services[name]))
 
 
 def test_our_services_are_confined_and_have_time_to_finish(services):
-    for name in (*OURS, "prometheus", "alertmanager", "grafana"):
+    for name in (*OURS, "program", "prometheus", "alertmanager", "grafana"):
         service = services[name]
         assert service["read_only"] is True
         assert service["cap_drop"] == ["ALL"]
@@ -113,6 +114,26 @@ def test_our_services_are_confined_and_have_time_to_finish(services):
     for name in SCHEDULERS:
         assert services[name]["stop_grace_period"] == "20s"
         assert services[name]["deploy"]["replicas"] >= 2
+
+
+def test_a_program_has_the_socket_of_its_sidecar_and_nothing_else(services, composed):
+    sidecar, program = services["sidecar"], services["program"]
+    assert "environment" not in program
+    assert "env_file" not in program
+    assert program["network_mode"] == "none"
+    assert program["volumes"] == [f"sidecar-socket:{SOCKET}"]
+    assert program["volumes"][0] in sidecar["volumes"]
+    (socket,) = [word for word in sidecar["command"] if word.endswith(".sock")]
+    assert socket.startswith(SOCKET)
+    assert socket in program["entrypoint"][2]
+    _, python, asks, at, path = sidecar["healthcheck"]["test"]
+    assert (python, at, path) == ("python", socket, "/healthz")
+    assert any(volume.endswith(f":{asks}:ro") for volume in sidecar["volumes"])
+    assert program["depends_on"] == {"sidecar": {"condition": "service_healthy"}}
+    said = composed["volumes"]["sidecar-socket"]["driver_opts"]["o"]
+    (user,) = re.findall(r"\nUSER (\S+)", (DEPLOY / "Dockerfile").read_text())
+    assert program["user"] == user  # a socket of mode 0600 is its user's
+    assert "uid={},gid={},mode=0700".format(*user.split(":")) in said
 
 
 def test_nothing_listens_but_on_this_machine(services):

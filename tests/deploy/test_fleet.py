@@ -8,9 +8,12 @@ import json
 import re
 import shlex
 import shutil
+import subprocess
+import sys
 import urllib.error
 import urllib.request
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -25,9 +28,9 @@ LINE = re.compile(r"TOOLGATE_URL_([A-Z_]+)")
 
 def here(word: str, port: int, files: Path) -> str:
     """A word of a command line, as it is on this machine."""
-    return (
-        word.replace("/etc/toolgate", str(files)).replace("9464", str(port)).replace("0.0.0.0", "127.0.0.1")
-    )
+    for there, local in (("/etc/toolgate", files), ("9464", port), ("0.0.0.0", "127.0.0.1")):
+        word = word.replace(there, str(local))
+    return word
 
 
 def asked(port: int, path: str) -> tuple[int, str]:
@@ -50,6 +53,58 @@ def probes(name: str) -> set[str]:
     ]
     kinds = ("startupProbe", "readinessProbe", "livenessProbe")
     return {containers(one)[0][kind]["httpGet"]["path"] for kind in kinds}
+
+
+async def test_a_program_without_credentials_is_ruled_on_through_the_sidecar(
+    process, wait_until, tmp_path, short_directory
+):
+    """The sidecar's command, what says that it is healthy, and what the program runs, as they stand there."""
+    shutil.copytree(DEPLOY / "fleet", tmp_path / "fleet")
+    (sidecar_of_pod,) = [
+        one
+        for each in build(DEPLOY / "kubernetes" / "sidecar")
+        for one in containers(each)
+        if one["name"] == "sidecar"
+    ]
+    assert sidecar_of_pod["args"] == SERVICES["sidecar"]["command"]
+
+    def local(words: list[str]) -> list[str]:
+        return [
+            here(word, 0, tmp_path / "fleet").replace("/run/toolgate", str(short_directory)) for word in words
+        ]
+
+    def is_well(command: list[str]) -> bool:
+        asked = [sys.executable, *local(command)[1:]]
+        return subprocess.run(asked, capture_output=True, check=False).returncode == 0
+
+    with guarded(tmp_path, "redis", ["policy", "cost-aware"]) as server:
+
+        def start(name: str, role: str) -> Any:
+            url = {"TOOLGATE_REDIS_URL": server.url(role)}
+            words = SERVICES[name]["command"]
+            return process(
+                "toolgate", *(here(word, free_port(), tmp_path / "fleet") for word in words), env=url
+            )
+
+        health = SERVICES["sidecar"]["healthcheck"]["test"][1:]
+        asks = [sidecar_of_pod[kind]["exec"]["command"] for kind in ("startupProbe", "readinessProbe")]
+        assert not is_well(health)
+        schedulers = [start(name, f"scheduler-{name}") for name in ("policy", "cost-aware")]
+        for one in schedulers:
+            await wait_until(lambda one=one: '"ready"' in one.stdout, timeout=60)
+        url = {"TOOLGATE_REDIS_URL": server.url("agent")}
+        sidecar = process("toolgate", *local(SERVICES["sidecar"]["command"]), env=url)
+        await wait_until(lambda: '"ready"' in sidecar.stdout, timeout=60)
+        assert all(is_well(one) for one in (health, *asks))
+        (curl,) = re.findall(r"(curl .*)", SERVICES["program"]["entrypoint"][2])
+        ran = subprocess.run(
+            local(["/bin/sh", "-c", curl]), capture_output=True, text=True, check=True, env={}
+        )
+        told = json.loads(ran.stdout)
+        assert (told["outcome"], told["scheduler"], told["tool"]) == ("deny", "policy", "write_file")
+        sidecar.end()
+        assert sidecar.popen.returncode == 0, sidecar.stderr
+        assert server.denied() == []
 
 
 async def test_the_services_of_the_compose_file_make_a_fleet(process, wait_until, tmp_path):

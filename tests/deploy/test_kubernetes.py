@@ -53,7 +53,7 @@ def test_every_object_fits_its_schema(built, version):
 
 
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not here")
-@pytest.mark.parametrize("name", [*BUILDS, "notify", "monitoring"])
+@pytest.mark.parametrize("name", [*BUILDS, "notify", "sidecar", "monitoring"])
 def test_kubectl_builds_the_same(name):
     ran = subprocess.run(
         ["kubectl", "kustomize", str(ROOT / name)], capture_output=True, text=True, check=False
@@ -62,7 +62,9 @@ def test_kubectl_builds_the_same(name):
         pytest.skip("this kubectl has no kustomize")
     assert ran.returncode == 0, ran.stderr
     plain = re.sub(
-        r"\b(toolgate-(?:policy|cost-aware|agent|valkey|notify|sentinel))-[a-z0-9]{10}\b", r"\1", ran.stdout
+        r"\b(toolgate-(?:policy|cost-aware|agent|valkey|notify|sidecar|sentinel))-[a-z0-9]{10}\b",
+        r"\1",
+        ran.stdout,
     )
 
     def by_name(objects):
@@ -188,9 +190,10 @@ def test_every_command_line_is_one_that_the_program_takes(built):
             assert {variable["name"] for variable in container["env"]} <= environment_of(words)
 
 
-def _file_at(objects, workload, path):
+def _file_at(objects, workload, path, container=None):
     folder, _, name = path.rpartition("/")
-    (mount,) = [each for each in containers(workload)[0]["volumeMounts"] if each["mountPath"] == folder]
+    mounts = (container or containers(workload)[0])["volumeMounts"]
+    (mount,) = [each for each in mounts if each["mountPath"] == folder]
     (volume,) = [each for each in pod(workload)["volumes"] if each["name"] == mount["name"]]
     (config,) = [
         one for one in of(objects, "ConfigMap") if one["metadata"]["name"] == volume["configMap"]["name"]
@@ -236,6 +239,43 @@ def test_who_tells_people_is_a_pod_like_the_others_with_a_config_that_is_right()
     (mount,) = (one for one in container["volumeMounts"] if one["name"] == "webhooks")
     assert {str(one.url_file.parent) for one in config.receivers.values()} == {mount["mountPath"]}
     assert read_config(DEPLOY / "fleet" / "notify.yaml").receivers
+
+
+def test_a_program_beside_a_sidecar_has_its_socket_and_no_credentials():
+    """An overlay names it beside base: what it refers to is there, or made by hand."""
+    built = build(ROOT / "sidecar")
+    for one, version in product(built, VERSIONS):
+        kubernetes_validate.validate(one, version, strict=True)
+    (workload,) = workloads(built)
+    program, sidecar = containers(workload)
+    assert sidecar["restartPolicy"] == "Always"  # it starts before the program, and ends after it
+    (exporter,) = (
+        one for one in workloads(build(ROOT / "base")) if one["metadata"]["name"].endswith("-exporter")
+    )
+    for name in ("securityContext", "serviceAccountName", "automountServiceAccountToken"):
+        assert pod(workload)[name] == pod(exporter)[name]
+    for one in (program, sidecar):
+        assert one["securityContext"] == containers(exporter)[0]["securityContext"]
+        assert re.fullmatch(r"[a-z0-9./-]+:\d+\.\d+\.\d+", one["image"])
+    assert files_of(parsed(sidecar["args"])) == ["/etc/toolgate/sidecar.yaml"]
+    assert _file_at(built, workload, "/etc/toolgate/sidecar.yaml", sidecar)
+    (variable,) = sidecar["env"]
+    assert variable["valueFrom"]["secretKeyRef"] == {"name": "toolgate-redis", "key": "agent"}
+
+    assert not program.keys() & {"env", "envFrom"}
+    (shared,) = program["volumeMounts"]
+    volumes = {one["name"]: one for one in pod(workload)["volumes"]}
+    assert "emptyDir" in volumes[shared["name"]]
+    assert shared in sidecar["volumeMounts"]
+    asks = [sidecar[kind]["exec"]["command"] for kind in ("startupProbe", "readinessProbe", "livenessProbe")]
+    assert [one[-1] for one in asks] == ["/healthz", "/readyz", "/healthz"]
+    (socket,) = [word for word in sidecar["args"] if word.startswith(shared["mountPath"])]
+    assert socket in program["command"][2]
+    for python, asker, at, _ in asks:
+        assert (python, at) == ("python", socket)
+        assert _file_at(built, workload, asker, sidecar)
+    for name in ("sidecar.yaml", "sidecar_health.py"):
+        assert (ROOT / "sidecar" / name).read_text() == (DEPLOY / "fleet" / name).read_text()
 
 
 def test_nobody_is_talked_to_but_by_a_rule():
