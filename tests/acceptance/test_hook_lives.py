@@ -98,6 +98,16 @@ def test_without_a_server_and_nobody_required_calls_go_on(short_directory):
         assert (answer.code, answer.out, answer.err) == (0, b"", "")
 
 
+def test_what_nobody_could_rule_on_is_denied_once_anybody_rules_though_nobody_is_required(world):
+    deep = "rm -rf /"
+    for _ in range(60):
+        deep = [deep]
+    answer = world.ask("claude", event_of("claude", {"command": deep}), timeout_s=WAIT_S)
+    assert (answer.code, answer.err) == (0, "")
+    assert "nested more than" in answer.said["hookSpecificOutput"]["permissionDecisionReason"]
+    assert world.ask("claude", event_of("claude", {"command": "ls"}), timeout_s=WAIT_S).said is None
+
+
 @pytest.mark.parametrize("client", CLIENTS)
 def test_a_sidecar_that_cannot_start_is_a_denial_where_anybody_is_required(client, short_directory):
     config = short_directory / "toolgate.yaml"

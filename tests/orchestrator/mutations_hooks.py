@@ -5,6 +5,7 @@ from mutation import ORCHESTRATOR, Mutant
 _AGENTS, _HOOK = f"{ORCHESTRATOR}/coding_agents", f"{ORCHESTRATOR}/commands/hook"
 _SAID = "../orchestrator/coding_agents/test_hook_translation.py"
 _KEPT = "../orchestrator/coding_agents/test_hook_settings.py"
+_ASKED = "../orchestrator/serve/test_serve_hooks.py"
 _READABLE = f"{_SAID}::test_whatever_is_ruled_the_client_can_read_the_answer"
 _FORMS = f"{_SAID}::test_each_ruling_is_answered_in_the_clients_form"
 _PLAIN = f"{_SAID}::test_arguments_that_are_no_json_between_programs_are_a_denial"
@@ -17,6 +18,13 @@ _CHANGES = (
         '…") or none',
         '…") or reason',
         _READABLE,
+    ),
+    (
+        "of two arguments of one name rules see the last",
+        f"{_AGENTS}/event.py",
+        "    if len(found) < len(pairs):",
+        "    if False:",
+        f"{_ASKED}::test_arguments_that_rules_cannot_see_as_the_client_does_are_denied_if_anybody_might_object",
     ),
     (
         "no number in an answer",

@@ -16,6 +16,32 @@ MUTANTS = (
     ),
     Mutant(
         "serve",
+        "whom a call's arguments hand work to is not seen",
+        f"{_SERVE}/service.py",
+        "asked.agent_target or target_of(asked.arguments, asked.available_agents)",
+        "asked.agent_target",
+        f"{_TESTS}/test_serve_service.py"
+        "::test_whom_a_call_hands_work_to_is_ruled_on_said_or_named_by_its_arguments",
+    ),
+    Mutant(
+        "serve",
+        "what who leaves several evaluations had been let through stays reserved",
+        f"{_SERVE}/routes.py",
+        "            service.release(ruling)\n",
+        "            pass\n",
+        f"{_TESTS}/test_serve_app.py::test_who_leaves_several_evaluations_leaves_nothing_reserved",
+    ),
+    Mutant(
+        "serve",
+        "an event that nobody can rule on is let go where nobody is required",
+        f"{_SERVE}/hook_desk.py",
+        "        return write_fault(client, event, reason, denies=self._denies())",
+        "        return write_fault(client, event, reason, denies=False)",
+        f"{_TESTS}/test_serve_hooks.py"
+        "::test_arguments_that_rules_cannot_see_as_the_client_does_are_denied_if_anybody_might_object",
+    ),
+    Mutant(
+        "serve",
         "any token opens",
         f"{_SERVE}/access.py",
         "for one in self._digests]) > 0",

@@ -16,6 +16,8 @@ Outcome = Literal["succeed", "fail", "release"]
 
 MAX_PATH: Final = 4096
 MAX_ERROR: Final = 64
+PROBE: Final = "toolgate_probe"
+"""The tool of a call that nobody makes, by which `toolgate hook status` looks whether a hook answers."""
 
 
 class MalformedEvent(ToolgateError):  # noqa: N818 - it says what the event is
@@ -63,16 +65,37 @@ class HookDecision(NamedTuple):
 
 
 def read_object(body: bytes) -> dict[str, Any]:
-    """The event as it came; raises MalformedEvent."""
+    """The event as it came; raises MalformedEvent.
+
+    What programs read in two ways is refused: rules would look at one, and the client run the other.
+    """
+    found = parse_json(body)
+    if not isinstance(found, dict):
+        raise MalformedEvent("the event is not a JSON object")
+    return found
+
+
+def parse_json(text: bytes | str) -> Any:
+    """A value of JSON as all programs read it; raises MalformedEvent."""
     try:
-        found = json.loads(body)
+        return json.loads(text, object_pairs_hook=_as_object, parse_constant=_refuse_constant)
     except RecursionError:
         raise MalformedEvent("the event is nested too deep") from None
     except ValueError:
         raise MalformedEvent("the event is not JSON") from None
-    if not isinstance(found, dict):
-        raise MalformedEvent("the event is not a JSON object")
+
+
+def _as_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        left = dict.fromkeys(found, 1)
+        twice = next(name for name, _ in pairs if left.pop(name, 0) == 0)
+        raise MalformedEvent(f"{twice[:64]!r} is in it twice")
     return found
+
+
+def _refuse_constant(name: str) -> Any:
+    raise MalformedEvent(f"{name} is no value of JSON")
 
 
 def text_of(fields: Mapping[str, Any], *names: str, limit: int = MAX_NAME, needed: bool = False) -> str:
@@ -96,17 +119,14 @@ def arguments_of(fields: Mapping[str, Any], *names: str) -> tuple[dict[str, Any]
     """The call's arguments, and whether they are such that others can be given back in their place.
 
     Some clients write them as a text with JSON in it. What is no object is told as `input`, so that rules see
-    it.
+    it. Raises MalformedEvent for an object that programs read in two ways.
     """
     value = next((fields[name] for name in names if fields.get(name) is not None), None)
     if value is None:
         return {}, True
     if isinstance(value, str):
-        try:
-            parsed = json.loads(value)
-        except (ValueError, RecursionError):
-            parsed = None
-        if isinstance(parsed, dict):
+        parsed = _parse_object(value)
+        if parsed is not None:
             return parsed, True
     if isinstance(value, dict):
         return value, True
@@ -117,3 +137,14 @@ def word_of(value: Any) -> str:
     """A failure in one word: facts tell no texts of tools."""
     text = value.strip() if isinstance(value, str) else ""
     return text if text and len(text) <= MAX_ERROR and text.replace("_", "").isalnum() else "tool_failed"
+
+
+def _parse_object(text: str) -> dict[str, Any] | None:
+    """An object that a text holds; None where it is another text."""
+    if text.lstrip()[:1] != "{":
+        return None
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return parse_json(text) if isinstance(found, dict) else None

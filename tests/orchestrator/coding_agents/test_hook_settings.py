@@ -1,6 +1,7 @@
 """`install` adds to a settings file, `uninstall` takes away: its owner's text stays, byte for byte."""
 
 import json
+import os
 import stat
 import tomllib
 from pathlib import Path
@@ -214,6 +215,7 @@ BAD = {
     '{"a": 1, "a": 2}': "line 1, column 10: 'a' is there twice",
     '{"a":' + "[" * 200 + "]" * 200 + "}": "nested more than 100 deep",
     "// mine\n{}": "line 1, column 1",
+    '{"a": ' + "1" * 5000 + "}": "line 1, column 7: a number has too many digits",
 }
 
 
@@ -236,6 +238,19 @@ def test_bytes_that_are_no_text_are_refused(place):
         install("claude", place)
 
 
+def test_what_is_no_file_or_too_large_a_one_is_left_alone(place):
+    path = write("claude", place, "{}")
+    with path.open("rb+") as file:
+        file.truncate((16 << 20) + 1)
+    with pytest.raises(ConfigError, match="more than 16 MiB"):
+        install("claude", place)
+    assert path.stat().st_size == (16 << 20) + 1
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(ConfigError, match="is no file"):
+        install("claude", place)
+
+
 def test_a_file_that_changes_while_we_look_is_left_alone(place):
     path = write("claude", place, "{}")
     settings = ClientSettings("claude", place)
@@ -245,14 +260,20 @@ def test_a_file_that_changes_while_we_look_is_left_alone(place):
     assert path.read_text() == '{"new": 1}'
 
 
-def test_comments_stay_where_the_client_takes_them(place):
-    text = '{\n  // mine\n  "ui": {"theme": "x"}, /* all\n of it */\n  "tools": [1, 2,], // end\n}\n'
+@pytest.mark.parametrize("begins", ["", "\ufeff"], ids=["plain", "marked"])
+@pytest.mark.parametrize("newline", ["\n", "\r\n"], ids=["unix", "windows"])
+@pytest.mark.parametrize("indent", ["  ", "\t"], ids=["spaces", "tabs"])
+def test_comments_stay_where_the_client_takes_them(begins, newline, indent, place):
+    text = '{\n  // mine\n  "ui": {"theme": "x"}, /* all\n of it */\n  "tools": [1, 2,], // end\n}'
+    text = begins + text.replace("  ", indent).replace("\n", newline)
     path = write("gemini", place, text)
     install("gemini", place)
-    assert "// mine" in path.read_text()
-    path.write_text(path.read_text().replace("// mine", "// still mine"))
+    added = path.read_bytes().decode()
+    assert "// mine" in added
+    assert added.count("\n") == added.count(newline)
+    path.write_bytes(added.replace("// mine", "// still mine").encode())
     uninstall("gemini", place)
-    assert path.read_text() == text.replace("// mine", "// still mine")
+    assert path.read_bytes().decode() == text.replace("// mine", "// still mine")
 
 
 def test_codex_keeps_its_hooks_where_its_owner_does(place):

@@ -189,6 +189,30 @@ async def test_several_evaluations_are_answered_in_order_as_far_as_their_semanti
     assert (await asked.ask("/access/v1/evaluations", unknown)).status == 400
 
 
+@pytest.mark.parametrize("semantic", ["execute_all", "deny_on_first_deny"])
+async def test_who_leaves_several_evaluations_leaves_nothing_reserved(semantic, sidecar, world):
+    asking = asyncio.Event()
+
+    async def decide(call):
+        if call.tool_name == "slow":
+            asking.set()
+            await asyncio.Event().wait()
+        return Continue()
+
+    await world.scheduler("policy", decide)
+    asked = await sidecar(required=["policy"], patience_ms=600_000)
+    two = [{}, {"action": {"name": "slow"}}]
+    options = {"evaluations_semantic": semantic}
+    one = asked.begin("/access/v1/evaluations", {**AUTHZEN, "evaluations": two, "options": options})
+    await asking.wait()
+    while not asked.told("tool:selected"):
+        await asyncio.sleep(0.001)
+    one.leave()
+    assert await one.answer() is None
+    assert [fact["tool"] for fact in asked.told("tool:unused")] == ["run"]
+    assert len(asked.service.calls) == 0
+
+
 async def test_every_page_is_served_and_requests_are_counted(sidecar):
     asked = await sidecar()
     before = metrics.value("toolgate_serve_requests_total", path="/healthz", status="200")

@@ -87,7 +87,11 @@ class JsonText:
         literal = _LITERAL.match(self.text, at)
         if literal is None:
             raise self._fault(at, "a value is missing, or is none of JSON")
-        return JsonNode(at, literal.end(), json.loads(literal.group()))
+        try:
+            value = json.loads(literal.group())
+        except ValueError:  # more digits than Python reads
+            raise self._fault(at, "a number has too many digits") from None
+        return JsonNode(at, literal.end(), value)
 
     def _string(self, at: int) -> tuple[str, int]:
         found = _STRING.match(self.text, at)

@@ -1,7 +1,7 @@
 """A call that nobody makes, put to an installed hook as its client would: does it answer, what, and how fast?
 
 The command of the entry is run by a shell, the address is asked over HTTP; schedulers rule on a tool
-`toolgate_probe`.
+`toolgate_probe`, of which the sidecar takes for granted that it did not run.
 """
 
 import json
@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from toolgate_orchestrator.coding_agents.event import PROBE
 from toolgate_orchestrator.coding_agents.translation import FAULT
 
-TOOL: Final = "toolgate_probe"
 SESSION: Final = "toolgate-hook-status"
 MAX_WAIT_S: Final = 60.0
 _FAULT: Final = FAULT.partition("{")[0]
@@ -35,7 +35,7 @@ def make_event(client: str) -> bytes:
     shared: dict[str, Any] = {
         "session_id": SESSION,
         "cwd": str(Path.cwd()),
-        "tool_name": TOOL,
+        "tool_name": PROBE,
         "tool_input": {},
     }
     told: Mapping[str, dict[str, Any]] = {
@@ -43,7 +43,7 @@ def make_event(client: str) -> bytes:
         "codex": {"hook_event_name": "PreToolUse", "tool_use_id": "probe", "turn_id": "probe", **shared},
         "gemini": {"hook_event_name": "BeforeTool", **shared},
         "cursor": {"hook_event_name": "preToolUse", "conversation_id": SESSION, **shared},
-        "copilot": {"sessionId": SESSION, "cwd": str(Path.cwd()), "toolName": TOOL, "toolArgs": {}},
+        "copilot": {"sessionId": SESSION, "cwd": str(Path.cwd()), "toolName": PROBE, "toolArgs": {}},
     }
     return json.dumps(told[client]).encode()
 

@@ -14,9 +14,11 @@ import stat
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from toolgate_bus.errors import ConfigError
+
+MAX_BYTES: Final = 16 << 20
 
 
 class SettingsRecord(NamedTuple):
@@ -50,12 +52,17 @@ class SettingsFile:
 
     def _read(self) -> bytes | None:
         try:
+            if not stat.S_ISREG(self.target.stat().st_mode):
+                raise ConfigError(f"{self.path} is no file: nothing was changed")
             with self.target.open("rb") as file:
-                return file.read(16 << 20)
+                found = file.read(MAX_BYTES + 1)
         except FileNotFoundError:
             return None
         except OSError as error:
             raise ConfigError(f"{self.path} cannot be read: {error.strerror}") from None
+        if len(found) > MAX_BYTES:
+            raise ConfigError(f"{self.path} has more than {MAX_BYTES >> 20} MiB: nothing was changed")
+        return found
 
     @property
     def text(self) -> str:

@@ -27,7 +27,7 @@ from toolgate_orchestrator.commands.serve.problems import (
     refuse_overload,
     refuse_stranger,
 )
-from toolgate_orchestrator.commands.serve.routes import OPEN_PAGES, PAGES, ROUTES, SidecarRoute
+from toolgate_orchestrator.commands.serve.routes import OPEN_PAGES, PAGES, ROUTES, SidecarRoute, rulings_in
 from toolgate_orchestrator.commands.serve.rulings import ENDING
 from toolgate_orchestrator.commands.serve.service import SidecarService
 
@@ -207,8 +207,9 @@ class SidecarApp:
         caller = _Caller(receive)
         try:
             answer = await route.handle(self._service, value, caller.gone)
-            if caller.is_gone and "outcome" in answer:
-                self._service.release(answer)
+            if caller.is_gone:
+                for ruling in rulings_in(answer):
+                    self._service.release(ruling)
         except ConfigError as error:
             raise Problem(400, str(error)) from None
         finally:

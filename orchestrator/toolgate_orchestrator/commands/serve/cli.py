@@ -226,7 +226,7 @@ async def _run(config: ToolgateConfig, place: _ServePlace) -> None:
         gate.tell_if_nobody()
         service = SidecarService(gate)
         pages = make_pages(service, place.url, version("toolgate-bus"))
-        hooks = HookDesk(service, denies=config.denies_without_bus, idle_s=place.idle_s)
+        hooks = HookDesk(service, denies=lambda: gate.ruled, idle_s=place.idle_s)
         app = SidecarApp(service, place.tokens, pages, hooks)
         sweeping = asyncio.create_task(service.sweep(), name="toolgate-serve-sweep")
         try:

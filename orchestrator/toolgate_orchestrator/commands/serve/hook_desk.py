@@ -22,7 +22,7 @@ from toolgate_bus.errors import ToolgateError
 from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_bus.telemetry.logging import where
 
-from toolgate_orchestrator.coding_agents.event import HookDecision, HookEvent, MalformedEvent
+from toolgate_orchestrator.coding_agents.event import PROBE, HookDecision, HookEvent, MalformedEvent
 from toolgate_orchestrator.coding_agents.translation import read_event, write_answer, write_fault
 from toolgate_orchestrator.commands.serve.patience import Abandonment, Gone
 from toolgate_orchestrator.commands.serve.problems import Problem
@@ -67,11 +67,11 @@ class HookDesk:
         self,
         service: SidecarService,
         *,
-        denies: bool,
+        denies: Callable[[], bool],
         idle_s: float = 0.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`denies`: whether a fault of ours is a denial, as it is where anybody is required.
+        """`denies`: whether a fault, or an event that cannot be read, is a denial: if anybody might object.
 
         `idle_s` is how long the sidecar stays though nobody asks; 0: for ever.
         """
@@ -95,7 +95,7 @@ class HookDesk:
         except Abandonment:
             raise
         except MalformedEvent as error:
-            return write_fault(client, None, str(error), denies=self._denies)
+            return write_fault(client, None, str(error), denies=self._denies())
         except ValidationError as error:
             told = error.errors(include_url=False, include_context=False, include_input=False)[0]
             reason = f"{'.'.join(map(str, told['loc']))}: {told['msg']}"
@@ -106,7 +106,7 @@ class HookDesk:
         except Exception as error:  # noqa: BLE001 - a fault of ours: nobody may gain by it
             _log.error("a hook could not be answered", client=client, error=where(error))
             reason = "the sidecar failed on it"
-        return write_fault(client, event, reason, denies=self._denies)
+        return write_fault(client, event, reason, denies=self._denies())
 
     @property
     def is_idle(self) -> bool:
@@ -129,7 +129,9 @@ class HookDesk:
             self._stopped[asked.session] = self._clock()
             return HookDecision("deny", reason=STOPPED)
         ruling = read_decision(body)
-        if ruling.outcome != "deny":
+        if event.tool == PROBE:  # nobody makes this call, and nobody will tell its end
+            service.release(body)
+        elif ruling.outcome != "deny":
             self._keep(event, asked, body, ruling)
         return ruling
 

@@ -6,7 +6,7 @@ written as JSON, or raises `Problem`.
 
 import asyncio
 import secrets
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any, Final, NamedTuple
 
 from pydantic import BaseModel, ValidationError
@@ -14,7 +14,7 @@ from toolgate_bus.config.check import explain
 from toolgate_bus.errors import ConfigError
 
 from toolgate_orchestrator.commands.serve import authzen
-from toolgate_orchestrator.commands.serve.patience import Gone
+from toolgate_orchestrator.commands.serve.patience import Abandonment, Gone
 from toolgate_orchestrator.commands.serve.problems import Problem
 from toolgate_orchestrator.commands.serve.requests import (
     DecideRequest,
@@ -81,15 +81,47 @@ async def _evaluations(service: SidecarService, value: Any, gone: Gone) -> Mappi
             return authzen.failure_body(problem)
 
     if semantic == "execute_all":
-        async with asyncio.TaskGroup() as tasks:
-            running = [tasks.create_task(evaluate(one)) for one in asked.evaluations]
-        return {"evaluations": [one.result() for one in running]}
+        return {"evaluations": await _evaluate_all(service, [evaluate(one) for one in asked.evaluations])}
     bodies: list[dict[str, Any]] = []
-    for one in asked.evaluations:
-        bodies.append(await evaluate(one))
-        if authzen.is_last(semantic, bodies[-1]):
-            break
+    try:
+        for one in asked.evaluations:
+            bodies.append(await evaluate(one))
+            if authzen.is_last(semantic, bodies[-1]):
+                break
+    except Abandonment:
+        _release(service, bodies)
+        raise
     return {"evaluations": bodies}
+
+
+async def _evaluate_all(
+    service: SidecarService, work: list[Coroutine[Any, Any, dict[str, Any]]]
+) -> list[dict[str, Any]]:
+    """All at once; where the caller leaves one of them, what the others let through is given back."""
+    tasks = [asyncio.ensure_future(one) for one in work]
+    try:
+        return list(await asyncio.gather(*tasks))
+    except BaseException:
+        for task in tasks:
+            task.cancel()
+        ended = await asyncio.gather(*tasks, return_exceptions=True)
+        _release(service, [one for one in ended if isinstance(one, dict)])
+        raise
+
+
+def _release(service: SidecarService, bodies: list[dict[str, Any]]) -> None:
+    for one in bodies:
+        for ruling in rulings_in(one):
+            service.release(ruling)
+
+
+def rulings_in(answer: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The rulings that an answer tells of; AuthZEN's have them in `context`."""
+    if "evaluations" in answer:
+        return [ruling for one in answer["evaluations"] for ruling in rulings_in(one)]
+    if "decision" in answer:
+        return [answer["context"]]
+    return [answer] if "outcome" in answer else []
 
 
 async def _rule(

@@ -1,0 +1,119 @@
+"""Hooks of coding agents at a sidecar: whatever an LLM or client writes, the answer is one that is taken."""
+
+import asyncio
+import json
+
+import jsonschema
+import pytest
+from client_schemas import SCHEMAS
+from hook_fixtures import FILES, load
+from hypothesis import given
+from hypothesis import strategies as st
+from toolgate_bus.protocol.events import Continue
+from toolgate_orchestrator.coding_agents.event import PROBE
+from toolgate_orchestrator.coding_agents.translation import CLIENTS
+from toolgate_orchestrator.commands.serve.hook_desk import HookDesk
+from toolgate_orchestrator.commands.serve.service import SidecarService
+from toolgate_orchestrator.gate.config import parse
+from toolgate_orchestrator.gate.gate import Gate
+
+pytestmark = pytest.mark.pure
+
+BEFORE = {
+    path.parent.name: load(path)["event"]
+    for path in FILES
+    if "answers" in load(path) and "modify" in load(path)["answers"]
+}
+ARGUMENTS = {client: "toolArgs" if client == "copilot" else "tool_input" for client in CLIENTS}
+ALL = pytest.mark.parametrize("client", CLIENTS)
+
+
+async def stays():
+    await asyncio.Event().wait()
+
+
+def is_denied(client, answer):
+    """Whether the client takes it for a denial, in its own form."""
+    if not answer:
+        return False
+    jsonschema.validate(json.loads(answer), SCHEMAS[client])
+    return b'"deny"' in answer
+
+
+def deep(levels):
+    value = "rm -rf /"
+    for _ in range(levels):
+        value = [value]
+    return {"command": value}
+
+
+TWICE = '{"command": "ls", "command": "rm -rf /"}'
+UNSEEN = {
+    "too deep for a question": json.dumps(deep(60)),
+    "too deep for a parser": '{"a":' * 3000 + "1" + "}" * 3000,
+    "a name twice": TWICE,
+    "a name twice, in a text": json.dumps(TWICE),
+    "no number": '{"n": NaN}',
+    "no number, in a text": json.dumps('{"n": -Infinity}'),
+}
+
+
+@ALL
+@pytest.mark.parametrize("arguments", UNSEEN.values(), ids=UNSEEN)
+async def test_arguments_that_rules_cannot_see_as_the_client_does_are_denied_if_anybody_might_object(
+    client, arguments, sidecar, world
+):
+    """An LLM writes arguments: by none of them does it get past who rules, required or not."""
+    told = json.dumps({**BEFORE[client], ARGUMENTS[client]: "ARGUMENTS"})
+    body = told.replace('"ARGUMENTS"', arguments).encode()
+    alone = await sidecar()
+    unruled = HookDesk(alone.service, denies=lambda: alone.gate.ruled)
+    assert not is_denied(client, await unruled.answer(client, body, 5.0, stays))
+    await world.scheduler("policy", Continue())
+    asked = await sidecar()
+    ruled = HookDesk(asked.service, denies=lambda: asked.gate.ruled)
+    assert is_denied(client, await ruled.answer(client, body, 5.0, stays))
+
+
+@ALL
+async def test_what_status_puts_to_a_hook_leaves_nothing_behind(client, sidecar, world):
+    await world.scheduler("policy", Continue())
+    asked = await sidecar()
+    desk = HookDesk(asked.service, denies=lambda: True)
+    key = "toolName" if client == "copilot" else "tool_name"
+    await desk.answer(client, json.dumps({**BEFORE[client], key: PROBE}).encode(), 5.0, stays)
+    assert desk.is_idle
+    (unused,) = asked.told("tool:unused")
+    assert unused["tool"] == PROBE
+    await desk.answer(client, json.dumps(BEFORE[client]).encode(), 5.0, stays)
+    assert not desk.is_idle
+
+
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.sampled_from([10**30, -(2**63) - 1, 1e308, "", "\x00", "\ud800", "x" * 5000, "é" * 300]),
+    lambda child: st.lists(child, max_size=3) | st.dictionaries(st.text(max_size=5), child, max_size=3),
+    max_leaves=6,
+)
+
+
+@given(data=st.data(), client=st.sampled_from(list(CLIENTS)))
+def test_whatever_stands_in_the_fields_of_an_event_the_answer_is_one_that_its_client_takes(data, client):
+    """Fields that are missing, of other types, huge, or of tomorrow: before a call and after one."""
+    paths = [path for path in FILES if path.parent.name == client]
+    event = dict(load(data.draw(st.sampled_from(paths)))["event"])
+    names = st.sampled_from(sorted(event))
+    for name in data.draw(st.lists(names, max_size=2)):
+        event.pop(name, None)
+    changed = st.dictionaries(names | st.just("of_tomorrow"), JSON, max_size=3)
+    body = json.dumps({**event, **data.draw(changed)}).encode()
+
+    async def ask():
+        service = SidecarService(Gate(parse({}), None))
+        return await HookDesk(service, denies=lambda: True).answer(client, body, 5.0, stays)
+
+    answer = asyncio.run(ask())
+    if answer and b'permission": "allow' not in answer:
+        assert is_denied(client, answer)
