@@ -1,6 +1,10 @@
 """The samples of the documents run as they are printed: somebody follows them in an empty folder."""
 
+import json
+import os
+import re
 import shutil
+import subprocess
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -9,9 +13,10 @@ import pytest
 from documents import ROOT, commands_in, output_in, outputs_in, page, sample
 
 pytestmark = pytest.mark.acceptance
-READY = ("rules on", "watches (shadow)")
+READY = ("rules on", "watches (shadow)", "are ruled on at")
 FIRST_SCHEDULER = "Your own scheduler, in a dozen lines"
 START, REHEARSE, GUARD = page("start"), page("rehearse"), page("guard")
+SERVE, AGENTS = page("serve"), page("coding-agents")
 
 
 class Reader:
@@ -80,6 +85,44 @@ async def test_the_function_of_the_guards_page_is_ruled_on_by_that_scheduler(rea
     title = "In a dozen lines"
     ended = [reader.runs(*command).stdout for command in commands_in(title, GUARD)]
     assert ended == outputs_in(title, GUARD)
+
+
+async def test_the_sidecars_page_asks_a_real_one_by_curl(reader: Reader) -> None:
+    reader.writes("secrets.yaml")
+    title, authzen = "A first call", "AuthZEN"
+    scheduler, sidecar, *calls = commands_in(title, SERVE)
+    await reader.starts(scheduler)
+    await reader.starts(sidecar)
+    said = [reader.runs(*call).stdout for call in (*calls, *commands_in(authzen, SERVE))]
+    shown = [*outputs_in(title, SERVE), *outputs_in(authzen, SERVE)]
+    assert [re.sub(r'"id":"[0-9a-f]{32}"', '"id":"…"', one) for one in said] == [one.strip() for one in shown]
+
+
+@pytest.mark.system
+async def test_the_coding_agents_page_installs_a_hook_that_denies_and_takes_it_out_again(
+    reader: Reader, monkeypatch: pytest.MonkeyPatch, wait_until: Callable[..., Awaitable[Any]]
+) -> None:
+    """The client is a shell that runs the command of its settings, as Claude Code would."""
+    monkeypatch.setenv("HOME", str(reader.folder))
+    monkeypatch.setenv("TOOLGATE_HOOK_IDLE_S", "1")
+    reader.writes("coding.yaml")
+    pip, scheduler, install, status, uninstall = commands_in("From nothing", AGENTS)
+    assert pip[0] == "pip"
+    await reader.starts(scheduler)
+    reader.runs(*install)
+    settings = reader.folder / ".claude" / "settings.json"
+    hook = json.loads(settings.read_text())["hooks"]["PreToolUse"][0]["hooks"][0]["command"]
+    call = {"session_id": "s", "tool_name": "Bash", "tool_input": {"command": "rm -rf /"}, "tool_use_id": "t"}
+    event = json.dumps({"hook_event_name": "PreToolUse", "cwd": "/", **call})
+    asked = subprocess.run(["/bin/sh", "-c", hook], input=event, text=True, capture_output=True, check=True)
+    told = json.loads(asked.stdout)["hookSpecificOutput"]
+    assert told["permissionDecision"] == "deny"
+    assert "name what you remove" in told["permissionDecisionReason"]
+    assert "allowed" in reader.runs(*status, "--json").stdout
+    reader.runs(*uninstall)
+    assert not settings.exists()
+    sockets = Path(os.environ["XDG_RUNTIME_DIR"]) / "toolgate-hook"
+    await wait_until(lambda: not list(sockets.glob("*.sock")), timeout=30)
 
 
 async def test_the_first_plan_is_ruled_on_by_its_rules_and_denied_without_them(reader: Reader) -> None:
