@@ -274,7 +274,7 @@ MUTANTS = (
         "budgets",
         "a call that waits for a slot loses what is reserved for it after an hour",
         f"{BUS}/budgets/settlement.py",
-        '    "tool:waits": "renew",\n',
+        '    TOOL_WAITS: "renew",\n',
         "",
         "test_cost_aware_admission.py"
         "::test_what_waits_for_a_slot_longer_than_reservations_last_keeps_its_money",
