@@ -6,6 +6,7 @@ connections, those that ask nothing make room, the longest idle first.
 """
 
 import asyncio
+import re
 import resource
 import socket
 import ssl
@@ -28,6 +29,7 @@ SPARE_FILES: Final = 128
 GRACE_S: Final = 2
 """Seconds that a connection has to take its answer once all are given."""
 SWEEP_S: Final = 0.5
+_UPGRADE: Final = re.compile(rb"\r\nupgrade *:", re.IGNORECASE)
 
 
 class SidecarConnection(HttpToolsProtocol):
@@ -52,6 +54,7 @@ class SidecarConnection(HttpToolsProtocol):
         """Take some of a request."""
         if self.idle_since:
             self.waits_since = self.waits_since or self.loop.time()
+            data = ignore_upgrade(data)
         self._head += len(data)
         super().data_received(data)
         if self._head > MAX_HEAD:
@@ -84,7 +87,7 @@ class SidecarConnection(HttpToolsProtocol):
         self._refuse(Problem(400, "this is not an HTTP request; ask with HTTP/1.1"))
 
     def _unsupported_upgrade_warning(self) -> None:
-        self.logger.debug("an upgrade was asked for")
+        self._refuse(Problem(400, "no other protocol is spoken here: ask with HTTP/1.1, without Upgrade"))
 
     def find_overdue(self, now: float) -> Problem | None:
         """What to tell a connection that is too slow; None while it is not."""
@@ -117,6 +120,17 @@ class SidecarConnection(HttpToolsProtocol):
             return False
         min(idle, key=lambda one: one.idle_since).transport.close()
         return True
+
+
+def ignore_upgrade(data: bytes) -> bytes:
+    """The begin of a request, without its wish for another protocol: some libraries have it in each first.
+
+    The parser would take what follows the head for that protocol.
+    """
+    if _UPGRADE.search(data) is None:
+        return data
+    head, end, rest = data.partition(b"\r\n\r\n")
+    return _UPGRADE.sub(b"\r\nx-upgrade:", head) + end + rest
 
 
 def find_max_connections() -> int:
