@@ -95,8 +95,8 @@ async def test_one_that_is_set_back_behind_the_claim_is_told_again_by_who_made_i
     again = await answers.answer(answers.first, "bob")  # the same process needs no server to know
     assert (again.outcome, again.why, "already by ann" in again.reason) == ("deny", "void", True)
     await answers.cut(answers.first)
-    await wait_until(answers.is_claimed)
-    assert restored() == 1
+    await wait_until(lambda: restored() == 1)
+    assert await answers.is_claimed()
     second = await answers.answer(answers.second, "bob")
     assert (second.outcome, second.why) == ("deny", "void")
 
