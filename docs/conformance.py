@@ -27,7 +27,7 @@ def table() -> str:
     for column in COLUMNS:
         cells = [_cell(one["columns"].get(column.name)) for one in seen]
         rows.append(f"| {column.title} | " + " | ".join(cells) + " |")
-    rows.append("| it costs, µs a call | " + " | ".join(_cost(one) for one in seen) + " |")
+    rows.append("| CPU, µs a call | " + " | ".join(_cost(one) for one in seen) + " |")
     why = [
         f"- **{one['framework']}**, {column.title}: {found['words']}"
         for one in seen
@@ -50,7 +50,7 @@ def _cell(found: dict[str, str] | None) -> str:
 
 def _cost(one: dict[str, Any]) -> str:
     cost = one.get("overhead")
-    return f"{cost['gate_us']:,.0f}" if cost else "?"
+    return f"{cost['gate_cpu_us']:,.0f}" if cost and "gate_cpu_us" in cost else "?"
 
 
 PARTS: Final = {"frameworks": table}

@@ -42,6 +42,7 @@ class ToolgateMiddleware(AgentMiddleware):  # type: ignore[misc] # Any where Lan
         self.guard, self._agent = guard, agent
         self._offered: OrderedDict[Any, dict[str, Any]] = OrderedDict()
         self._questions = questions.QuestionMemory()
+        self._schemas: OrderedDict[int, dict[str, Any]] = OrderedDict()
 
     def wrap_tool_call(self, request: Any, handler: Callable[[Any], Any]) -> Any:
         """See AgentMiddleware."""
@@ -90,12 +91,18 @@ class ToolgateMiddleware(AgentMiddleware):  # type: ignore[misc] # Any where Lan
         asked, at = request.tool_call, self._at()
         tools = (at and self._offered.get((at.session, at.agent))) or _by_name(request.runtime.tools)
         tools = {**tools, asked["name"]: request.tool} if request.tool is not None else tools
-        schemas = {
-            name: convert_to_openai_tool(tool)["function"]["parameters"] for name, tool in tools.items()
-        }
+        schemas = {name: self._schema(tool) for name, tool in tools.items()}
         messages = request.state["messages"] if isinstance(request.state, Mapping) else request.state
         group = getattr(messages[-1], "id", "") if isinstance(messages, list) and messages else ""
         return Call(asked["name"], asked["args"], schemas, at, asked["id"] or "", group or ""), tools
+
+    def _schema(self, tool: Any) -> Any:
+        """Of a tool's arguments; made once, as that takes longer than a decision."""
+        known = self._schemas.get(id(tool))
+        if known is None:
+            known = {"tool": tool, **convert_to_openai_tool(tool)["function"]}
+            questions.keep(self._schemas, id(tool), known)
+        return known["parameters"]
 
     def _finish(self, request: Any, ruling: Ruling, result: Any) -> Any:
         """What the LLM is told: one result, under the id and name that it called, whichever tool ran."""

@@ -1,6 +1,7 @@
 """What a gate costs: the same agent with the adapter and without it, turn by turn, in one run.
 
-A figure of this machine at this moment, and no promise; on a busy one it says nothing.
+CPU time of this process, all its threads, which says something on a busy machine too; the schedulers' own and
+the server's are not in it. A figure of one machine at one moment, and no promise.
 """
 
 import time
@@ -20,7 +21,7 @@ ROUNDS: Final = 15
 
 
 async def measure(harness: Harness, world: World, rounds: int = ROUNDS) -> dict[str, Any]:
-    """Microseconds for one call: what the gate adds to it, and what the decision alone takes."""
+    """Microseconds of CPU for one call: what the gate adds, and what a guard's ruling and report take."""
     stage = Stage(harness, world)
     script = tuple(calls(Use("search", {"query": "tea"}, f"c-{number}")) for number in range(CALLS))
     lead = Actor("lead", (*script, LAST_WORDS), ("search", "cheap_search"))
@@ -32,23 +33,23 @@ async def measure(harness: Harness, world: World, rounds: int = ROUNDS) -> dict[
             free.append(await _run(stage, lead, None))
             alone.append(await _decide(guard))
     us = {"gated": median(gated), "ungated": median(free), "decision": median(alone)}
-    rounded = {f"{name}_us": round(seconds * 1e6) for name, seconds in us.items()}
+    rounded = {f"{name}_cpu_us": round(seconds * 1e6) for name, seconds in us.items()}
     gate_us = round((us["gated"] - us["ungated"]) * 1e6)
-    return {"calls": CALLS * rounds, "gate_us": gate_us, **rounded}
+    return {"calls": CALLS * rounds, "gate_cpu_us": gate_us, **rounded}
 
 
 async def _run(stage: Stage, lead: Actor, guard: Guard | None) -> float:
     scene = stage.scene(lead, guard)
-    started = time.perf_counter()
+    started = time.process_time()
     await stage.harness.run(scene)
-    return (time.perf_counter() - started) / CALLS
+    return (time.process_time() - started) / CALLS
 
 
 async def _decide(guard: Guard) -> float:
     at = guard.at("kit-alone", "lead")
-    started = time.perf_counter()
+    started = time.process_time()
     for number in range(CALLS):
         call = Call("search", {"query": "tea"}, ("search", "cheap_search"), at, f"c-{number}")
         with await guard.rule(call) as ruling:
             ruling.succeed("search found tea")
-    return (time.perf_counter() - started) / CALLS
+    return (time.process_time() - started) / CALLS
