@@ -69,4 +69,12 @@ MUTANTS = (
         "    return True",
         "../bus/telemetry/test_plain_log.py",
     ),
+    Mutant(
+        "guard",
+        "a wish for a tool that nobody named lets the call run",
+        f"{_GUARD}/decider.py",
+        'if "tool" in call.can else UnnamedTools((call.tool,))',
+        'if "tool" in call.can else (call.tool,)',
+        "test_guard.py::test_what_a_caller_cannot_do_with_an_answer_is_a_denial",
+    ),
 )

@@ -8,7 +8,7 @@ from toolgate_bus.protocol.delegation import target_of
 from toolgate_bus.protocol.fact_events import TOOL_SELECTED
 from toolgate_bus.protocol.llm import LLM, names_llm
 
-from toolgate_orchestrator.gate.capabilities import ALL
+from toolgate_orchestrator.gate.capabilities import ALL, UnnamedTools
 from toolgate_orchestrator.gate.fact_shapes import describe_place, describe_selection
 from toolgate_orchestrator.guard.answer import AskExit, AskHow
 from toolgate_orchestrator.guard.call import Call
@@ -91,7 +91,7 @@ class Decider:
         return await gate.decide(
             call.tool,
             call.arguments,
-            call.tools or (call.tool,),
+            call.tools or ((call.tool,) if "tool" in call.can else UnnamedTools((call.tool,))),
             labels=at.labels or None,
             agent=at.agent,
             session=at.session,

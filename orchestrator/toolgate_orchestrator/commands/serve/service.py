@@ -44,7 +44,7 @@ from toolgate_orchestrator.commands.serve.rulings import (
     denial_body,
 )
 from toolgate_orchestrator.commands.serve.turns import OpenTurn, OpenTurns, turn_body
-from toolgate_orchestrator.gate.capabilities import ALL, Ability
+from toolgate_orchestrator.gate.capabilities import ALL, Ability, UnnamedTools
 from toolgate_orchestrator.gate.deferral import PersonAnswer
 from toolgate_orchestrator.gate.fact_shapes import describe_place, describe_turn
 from toolgate_orchestrator.gate.gate import Gate
@@ -57,19 +57,6 @@ Body = Mapping[str, Any]
 _WORDS: Final = {"late": TOO_LATE, "ending": ENDING, "stopped": STOPPED}
 _WHY: Final = {"late": "expired", "ending": "gate_failed", "stopped": "cancelled"}
 _log = get_logger("toolgate.serve")
-
-
-class _UnnamedTools(tuple[str, ...]):
-    """One tool, of a caller that did not say which others there are: what is put in its place may be one.
-
-    It cannot run another (`abilities_of`), so that one that is wanted denies the call; as one that is not
-    there it would be set aside, and the call would run unchanged.
-    """
-
-    __slots__ = ()
-
-    def __contains__(self, name: object) -> bool:
-        return True
 
 
 class SidecarService:
@@ -216,7 +203,7 @@ class SidecarService:
                     "there are: name them in tools",
                 )
             self._tools.add(asked.tool)
-        return _UnnamedTools((asked.tool,))
+        return UnnamedTools((asked.tool,))
 
     def name_agent(self, asked: PlaceBody) -> str:
         """The agent's name; raises Problem for who takes an id for one: it is a label of metrics, too."""
