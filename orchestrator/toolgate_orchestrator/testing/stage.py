@@ -40,6 +40,16 @@ class Stage:
     def __init__(self, harness: Harness, world: World) -> None:
         self.harness, self.world = harness, world
 
+    @property
+    def swapped(self) -> tuple[list[tuple[str, str]], str]:
+        """What becomes of a search for which another is chosen: what runs, and a part of what is told.
+
+        Where the framework cannot run another tool, the call is denied.
+        """
+        if "tool" in self.harness.cannot:
+            return [], "wanted cheap_search to run in its place"
+        return [("cheap_search", "a paper")], "cheap_search found a paper"
+
     @contextmanager
     def guard(self, **fields: Any) -> Iterator[Guard]:
         """A guard on this world, closed at the end."""
