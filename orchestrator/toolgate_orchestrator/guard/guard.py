@@ -73,6 +73,11 @@ class Guard(GuardLife, LlmRequests):
         self.tools: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {}
         """Functions that were made tools, with their JSON Schemas, by name."""
 
+    @property
+    def asks(self) -> bool:
+        """Whether it has a way of its own to ask people; else a framework's may be used."""
+        return self._ask is not None
+
     # ------------------------------------------------------------------ places and turns
 
     def at(

@@ -1,0 +1,75 @@
+"""The middleware of which a gate in the Microsoft Agent Framework consists."""
+
+from collections.abc import Sequence
+from contextvars import ContextVar
+from typing import Any, Final
+
+import agent_framework as framework
+
+_agent: Final[ContextVar[str | None]] = ContextVar("toolgate_agent_framework", default=None)
+
+
+def running_agent() -> str | None:
+    """The agent whose run this is part of; None in a stream, which is read elsewhere."""
+    return _agent.get()
+
+
+class AgentNamer(framework.AgentMiddleware):  # type: ignore[misc] # Any where the framework is not installed
+    """Tells which agent it is."""
+
+    def __init__(self, gate: Any) -> None:
+        self.gate = gate
+
+    async def process(self, context: framework.AgentContext, call_next: Any) -> None:
+        """See AgentMiddleware."""
+        name = context.agent.name or ""
+        if context.session is not None:
+            self.gate.names[context.session] = name
+        token = _agent.set(name)
+        try:
+            await call_next()
+        finally:
+            _agent.reset(token)
+
+
+class CallMarker(framework.FunctionMiddleware):  # type: ignore[misc] # as above
+    """Sees to it that the tool asks."""
+
+    def __init__(self, gate: Any, mark: str, gated: Any) -> None:
+        self.gate, self._mark, self._gated = gate, mark, gated
+
+    async def process(self, context: framework.FunctionInvocationContext, call_next: Any) -> None:
+        """See FunctionMiddleware."""
+        if not isinstance(context.function.invoke, self._gated):
+            context.function.invoke = self._gated(context.function)
+        context.metadata[self._mark] = self.gate
+        await call_next()
+
+    def _on_approval_responses(self, responses: Sequence[framework.Content], *, session: Any) -> None:
+        """Called by the framework with what people answered."""
+        for said in responses:
+            if said.approved is not True:
+                self.gate.refuse(said, session)
+
+
+class UsageTeller(framework.ChatMiddleware):  # type: ignore[misc] # as above
+    """Tells what each request to the LLM used."""
+
+    def __init__(self, gate: Any) -> None:
+        self.gate = gate
+
+    async def process(self, context: framework.ChatContext, call_next: Any) -> None:
+        """See ChatMiddleware."""
+        at = self.gate.place(context.session)
+
+        def tell(response: Any) -> None:
+            used = response.usage_details or {}
+            provider = getattr(context.client, "OTEL_PROVIDER_NAME", "unknown")
+            tokens = {f"{name}_tokens": used.get(f"{name}_token_count") or 0 for name in ("input", "output")}
+            self.gate.guard.usage(at, provider=provider, model=response.model or "", **tokens)
+
+        if context.stream:
+            context.stream_result_hooks.append(tell)
+        await call_next()
+        if not context.stream and context.result is not None:
+            tell(context.result)

@@ -1,0 +1,23 @@
+"""Which tools of a Claude Agent SDK session are not gated."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from claude_agent_sdk import ClaudeAgentOptions
+
+from toolgate_orchestrator.adapters.checks.gap import Gap
+from toolgate_orchestrator.adapters.claude_agent import AGENT, desk_of
+
+TAKES: Final = (ClaudeAgentOptions,)
+NO_HOOKS: Final = "there is no gate: options = gate(ClaudeAgentOptions(…), guard)"
+OTHERS: Final = (
+    "hooks of settings files and plugins may change arguments beside the gate: setting_sources=[], plugins=[]"
+)
+
+
+def find_gaps(found: ClaudeAgentOptions) -> Iterator[Gap]:
+    """The gaps in a session with these options."""
+    if desk_of(found) is None:
+        yield Gap(AGENT, "*", NO_HOOKS)
+    elif found.setting_sources != [] or found.plugins:
+        yield Gap(AGENT, "hooks of others", OTHERS)

@@ -1,0 +1,149 @@
+"""Google ADK: one plugin has the tool calls of all agents of a runner ruled on.
+
+    app = App(name="desk", root_agent=agent, plugins=[ToolgatePlugin(guard)])
+
+A plugin sees a call first, and an agent's own callbacks may change it afterwards. So the plugin has the tool
+itself ask: what it wraps is `run_async` of the very tool, in which all ways of running one end. Elsewhere
+that tool runs as ever: it goes by the plugins of the runner that it runs in. A person is asked by ADK's
+confirmations, and another process may go on with the answer. Tools of the model's provider never pass here.
+"""
+
+import copy
+import inspect
+from collections import OrderedDict
+from dataclasses import replace
+from typing import Any, Final
+
+from google.adk.plugins.base_plugin import BasePlugin
+from google.adk.tools.base_tool import BaseTool
+from google.adk.tools.tool_context import ToolContext
+
+from toolgate_orchestrator.adapters.chunks import report_at_end
+from toolgate_orchestrator.gate.deferral import PersonAnswer
+from toolgate_orchestrator.guard.call import Call
+from toolgate_orchestrator.guard.context import enter_tool
+from toolgate_orchestrator.guard.guard import Guard
+from toolgate_orchestrator.guard.place import At
+
+MAX_RUNS: Final = 1024
+"""Agents' runs of which requests to the model, and tools, are remembered; the oldest are forgotten."""
+OPEN: Final = "toolgate:"
+"""Before a call's id: where the session's state keeps by what an answer goes on with its question."""
+
+
+class ToolgatePlugin(BasePlugin):  # type: ignore[misc] # Any where ADK is not installed
+    """Rules on tool calls by a guard, and tells it of requests to the LLM. ADK's session is the guard's."""
+
+    def __init__(self, guard: Guard, name: str = "toolgate") -> None:
+        super().__init__(name=name)
+        self.guard = guard
+        self._runs: OrderedDict[tuple[str, str], tuple[int, dict[str, BaseTool]]] = OrderedDict()
+
+    async def before_tool_callback(self, *, tool: BaseTool, tool_args: Any, tool_context: Any) -> None:
+        """Sees to it that the tool asks."""
+        made = vars(tool).get("run_async")
+        if isinstance(made, GatedToolRun) and made.tool is tool:
+            return
+        run = type(tool).run_async.__get__(tool) if isinstance(made, GatedToolRun) else tool.run_async
+        tool.run_async = GatedToolRun(tool, run)  # (a copy of a tool has the wrapper of the original)
+
+    async def before_model_callback(self, *, callback_context: Any, llm_request: Any) -> None:
+        """Which request of a run it is, and what tools are offered."""
+        run = callback_context.invocation_id, callback_context.agent_name
+        self._runs[run] = self._runs.get(run, (0, {}))[0] + 1, llm_request.tools_dict
+        self._runs.move_to_end(run)
+        if len(self._runs) > MAX_RUNS:
+            self._runs.popitem(last=False)
+
+    async def after_model_callback(self, *, callback_context: Any, llm_response: Any) -> None:
+        """Tells what a request used."""
+        used = llm_response.usage_metadata
+        if used is None or llm_response.partial:
+            return
+        model = getattr(callback_context.get_invocation_context().agent, "model", "")
+        self.guard.usage(
+            self._place(callback_context),
+            provider=type(model).__name__.lower() if not isinstance(model, str) else "google",
+            model=llm_response.model_version or getattr(model, "model", model),
+            input_tokens=used.prompt_token_count or 0,
+            output_tokens=(used.candidates_token_count or 0) + (used.thoughts_token_count or 0),
+            iteration=self._runs.get((callback_context.invocation_id, callback_context.agent_name), (0,))[0],
+        )
+
+    async def run(self, gated: "GatedToolRun", args: dict[str, Any], context: ToolContext) -> Any:
+        """Rules on a call of a tool, and runs what was ruled on."""
+        call, tools = await self._call(gated.tool, args, context)
+        ruling = await self.guard.rule(call, ask=None if self.guard.asks else "defer")
+        if ruling.pending:
+            context.state[OPEN + call.id] = ruling.token
+            asked = {"tool": ruling.tool, "arguments": ruling.arguments}
+            context.request_confirmation(hint=ruling.prompt.prompt if ruling.prompt else "", payload=asked)
+            context.actions.skip_summarization = True  # the model is not asked meanwhile, as by ADK's own
+        if not ruling.allowed:
+            return {"error": ruling.refusal}
+        run, chosen = gated.run, tools[ruling.tool]
+        if chosen is not gated.tool:
+            if await chosen.check_require_confirmation(ruling.arguments, context) is True:
+                ruling.release()
+                return {"error": f"{ruling.tool} was chosen in its place, and must be confirmed: call that"}
+            run = getattr(chosen.run_async, "run", chosen.run_async)
+        try:
+            with enter_tool(ruling.at):
+                result = await run(args=ruling.arguments, tool_context=context)
+        except BaseException as error:
+            ruling.fail(error)
+            raise
+        if inspect.isasyncgen(result):
+            return report_at_end(ruling, result)
+        ruling.succeed(result)
+        if successor := context.actions.transfer_to_agent:
+            self.guard.hand_over(ruling.at, successor)
+        if ruling.notice and isinstance(result, dict):
+            return {"notice": ruling.notice, **result}
+        return ruling.with_notice(result)
+
+    async def _call(self, tool: BaseTool, args: Any, context: ToolContext) -> tuple[Call, dict[str, Any]]:
+        agent, id_ = context.get_invocation_context().agent, context.function_call_id or ""
+        number, tools = self._runs.get((context.invocation_id, getattr(agent, "name", "")), (0, {}))
+        if not number and hasattr(agent, "canonical_tools"):  # it goes on after a person's answer
+            tools = {one.name: one for one in await agent.canonical_tools(context)}
+        tools = {**tools, tool.name: tool}
+        said, token, answer = context.tool_confirmation, context.state.get(OPEN + id_), None
+        if said is not None and token:
+            context.state[OPEN + id_] = None
+            answer = PersonAnswer(token, "allow" if said.confirmed else "refuse")
+        schemas = {name: _schema_of(one) for name, one in tools.items()}
+        group = f"{context.invocation_id}/{number}" if number else ""
+        at, can = self._place(context), ("arguments", "tool", *(("ask",) if id_ or self.guard.asks else ()))
+        return Call(tool.name, copy.deepcopy(args), schemas, at, id_, group, number, can, answer), tools
+
+    def _place(self, context: Any) -> At:
+        """Above an agent are those above it in ADK's tree of agents, and those that handed over to it."""
+        agent = context.get_invocation_context().agent
+        name = agent.name if agent is not None else self.guard.config.agent
+        at, tree = self.guard.at(context.session.id, name), list[str]()
+        while (agent := getattr(agent, "parent_agent", None)) is not None:
+            tree.insert(0, agent.name)
+        above = [one for one in at.names if one != name]
+        lineage = (*above, *(one for one in tree if one not in above and one != name), name)
+        return replace(at, lineage=lineage) if len(lineage) > 1 else at
+
+
+class GatedToolRun:
+    """`run_async` of a tool: asks first where its runner has the plugin."""
+
+    def __init__(self, tool: BaseTool, run: Any) -> None:
+        self.tool, self.run = tool, run
+
+    async def __call__(self, *, args: dict[str, Any], tool_context: ToolContext) -> Any:
+        """See BaseTool."""
+        for plugin in tool_context.get_invocation_context().plugin_manager.plugins:
+            if isinstance(plugin, ToolgatePlugin):
+                return await plugin.run(self, args, tool_context)
+        return await self.run(args=args, tool_context=tool_context)
+
+
+def _schema_of(tool: BaseTool) -> dict[str, Any] | None:
+    said: Any = tool._get_declaration()  # what every tool of ADK's answers by, and the model is told
+    found = said and (said.parameters_json_schema or (said.parameters and said.parameters.json_schema))
+    return found.model_dump(exclude_none=True, mode="json") if hasattr(found, "model_dump") else found or None

@@ -1,0 +1,124 @@
+"""Strands Agents: a plugin that has the tool calls of an agent ruled on.
+
+    agent = Agent(tools=[…], plugins=[ToolgateLayer(guard)])
+
+It is the innermost layer around a tool, whatever hooks and middleware an agent has or is given later. A
+person is asked by Strands' interrupts (the response `allow`, else it is refused); another process may go on
+where a session manager keeps the agent's state. A sub-agent needs the plugin, too; agents of a swarm are one
+session within `guard.turn(…)`. Tools that the model's provider runs never pass here.
+"""
+
+import secrets
+from collections.abc import AsyncIterator, Callable
+from typing import Any, Final
+from weakref import WeakKeyDictionary
+
+from strands import Agent
+from strands.hooks import AfterModelCallEvent
+from strands.middleware.stages import ExecuteToolContext, ExecuteToolStage
+from strands.plugins import Plugin
+from strands.types._events import ToolResultEvent
+from toolgate_bus.errors import ConfigError, TurnStop
+
+from toolgate_orchestrator.adapters.strands_tools import arguments_of, replace_call, report, tools_of
+from toolgate_orchestrator.gate.deferral import PersonAnswer
+from toolgate_orchestrator.guard.call import Call
+from toolgate_orchestrator.guard.context import turn_place
+from toolgate_orchestrator.guard.guard import Guard
+from toolgate_orchestrator.guard.place import At
+from toolgate_orchestrator.guard.ruling import Ruling
+
+NAME: Final = "toolgate"
+"""Of the plugin, of its interrupts, and of what it keeps in an agent's state: tokens of open questions."""
+HANDOFF: Final = "handoff_to_agent"
+"""The tool that a swarm gives to its agents."""
+Tool = Callable[[ExecuteToolContext], AsyncIterator[Any]]
+
+
+class ToolgateLayer(Plugin):  # type: ignore[misc] # Any where Strands is not installed
+    """Rules on tool calls by a guard, and tells it of requests to the LLM; one for any number of agents.
+
+    The session is that of the session manager, else that of the turn around, else one for each agent.
+    """
+
+    name = NAME
+
+    def __init__(self, guard: Guard) -> None:
+        super().__init__()
+        self.guard = guard
+        self._sessions: WeakKeyDictionary[Agent, str] = WeakKeyDictionary()
+
+    def init_agent(self, agent: Agent) -> None:
+        """Puts the gate around its tools. Raises ConfigError for a release that it does not know."""
+        registry = getattr(agent, "_middleware_registry", None)
+        if not hasattr(registry, "compose"):
+            raise ConfigError("this release of Strands runs tools in a way that the adapter does not know")
+        compose = registry.compose
+
+        def compose_gated(stage: Any, terminal: Any) -> Any:
+            return compose(stage, self._gate(terminal) if stage is ExecuteToolStage else terminal)
+
+        registry.compose, registry.gate = compose_gated, self
+        agent.add_hook(self._tell_usage, AfterModelCallEvent)
+
+    def _gate(self, run: Tool) -> Tool:
+        async def rule_and_run(context: ExecuteToolContext) -> AsyncIterator[Any]:
+            if context.tool is None:  # Strands says that there is none
+                events = run(context)
+            elif not (ruling := await self._rule(context)).allowed:
+                told = {"toolUseId": context.tool_use["toolUseId"], "content": [{"text": ruling.refusal}]}
+                yield ToolResultEvent({**told, "status": "error"})
+                return
+            else:
+                events = report(run(replace_call(context, ruling)), ruling)
+            async for event in events:
+                yield event
+            if context.tool and ruling.tool == HANDOFF:
+                self.guard.hand_over(ruling.at, str(ruling.arguments.get("agent_name")))
+
+        return rule_and_run
+
+    async def _rule(self, context: ExecuteToolContext) -> Ruling:
+        agent, use, tools = context.agent, context.tool_use, tools_of(context.agent)
+        schemas = {name: tool.tool_spec["inputSchema"].get("json") for name, tool in tools.items()}
+        schemas.setdefault(use["name"], None)
+        group = str(context.invocation_state.get("event_loop_cycle_id") or "")
+        call = Call(
+            use["name"], arguments_of(context), schemas, self._place(agent), str(use["toolUseId"]), group
+        )
+        kept = agent.state.get(NAME) or {}
+        if (question := kept.pop(call.id, None)) is not None:
+            said = context.interrupt(NAME, reason=question).response  # leaves, where nobody has answered
+            agent.state.set(NAME, kept)
+            answer = PersonAnswer(question["token"], "allow" if said == "allow" else "refuse")
+            call = call._replace(answer=answer)
+        try:
+            ruling = await self.guard.rule(call, ask=None if self.guard.asks else "defer")
+        except TurnStop:  # Strands would tell it to the model, and go on
+            agent.cancel()
+            raise
+        if ruling.pending:
+            question = {"tool": ruling.tool, "arguments": ruling.arguments, "token": ruling.token}
+            question["prompt"] = ruling.prompt.prompt if ruling.prompt else ""
+            agent.state.set(NAME, {**(agent.state.get(NAME) or {}), call.id: question})
+            context.interrupt(NAME, reason=question)
+        return ruling
+
+    def _place(self, agent: Agent) -> At:
+        session = getattr(getattr(agent, "_session_manager", None), "session_id", None)
+        if not session and (here := turn_place()) is not None:
+            session = here.session
+        own = self._sessions.setdefault(agent, f"strands-{secrets.token_hex(8)}")
+        return self.guard.at(session or own, agent.name)
+
+    def _tell_usage(self, event: AfterModelCallEvent) -> None:
+        message: Any = event.stop_response.message if event.stop_response else {}
+        if used := (message.get("metadata") or {}).get("usage"):
+            model = event.agent.model
+            self.guard.usage(
+                self._place(event.agent),
+                provider=type(model).__name__.removesuffix("Model").lower(),
+                model=str((model.get_config() or {}).get("model_id") or ""),
+                input_tokens=used["inputTokens"],
+                output_tokens=used["outputTokens"],
+            )

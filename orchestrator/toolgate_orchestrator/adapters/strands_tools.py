@@ -1,0 +1,60 @@
+"""One call of a tool in Strands: what it is, what runs in its place, what became of it."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+from strands.interrupt import InterruptException
+from strands.middleware.stages import ExecuteToolContext
+from strands.types._events import ToolInterruptEvent, ToolResultEvent
+
+from toolgate_orchestrator.guard.context import enter_tool
+from toolgate_orchestrator.guard.ruling import Ruling
+
+
+async def report(events: AsyncIterator[Any], ruling: Ruling) -> AsyncIterator[Any]:
+    """The tool's events; its result is reported, and bears the notice that another call ran."""
+    last = None
+    try:
+        while True:
+            with enter_tool(ruling.at):  # around each step: in between, the context is the reader's
+                event = await anext(events, None)
+            if event is None:
+                break
+            if isinstance(event, ToolInterruptEvent):  # it asks somebody itself, and runs anew after that
+                ruling.release()
+            elif isinstance(event, ToolResultEvent):
+                last = event
+                if ruling.notice:
+                    event.tool_result["content"].insert(0, {"text": ruling.notice})
+            yield event
+    except InterruptException:
+        ruling.release()
+        raise
+    except BaseException as error:
+        ruling.fail(error)
+        raise
+    if last is not None and last.exception is not None:
+        ruling.fail(last.exception)
+    ruling.succeed(last.tool_result["content"] if last is not None else None)
+
+
+def replace_call(context: ExecuteToolContext, ruling: Ruling) -> ExecuteToolContext:
+    """The call that was ruled on, in place of the one that the model made."""
+    use, tools = context.tool_use, tools_of(context.agent)
+    tool = tools[ruling.tool] if ruling.tool != use["name"] else context.tool
+    given = use["input"] if isinstance(use["input"], dict) else {}
+    hidden = {name: value for name, value in given.items() if value is context.agent}
+    use = {**use, "name": ruling.tool, "input": {**ruling.arguments, **hidden}}
+    return context.replace(tool=tool, tool_use=use)
+
+
+def arguments_of(context: ExecuteToolContext) -> dict[str, Any]:
+    """Without the agent itself, which stands among those of a tool that a program calls."""
+    given = context.tool_use["input"]
+    given = given if isinstance(given, dict) else {"input": given}
+    return {name: value for name, value in given.items() if value is not context.agent}
+
+
+def tools_of(agent: Any) -> dict[str, Any]:
+    """The agent's tools, by name."""
+    return {**agent.tool_registry.registry, **agent.tool_registry.dynamic_tools}
