@@ -111,6 +111,7 @@ ONCE: Final[dict[str, tuple[tuple[str, ...], ...]]] = {
     "hook uninstall": (("hook", "uninstall", "\x1b[2Jnone\x9b"),),
     "hook status": (("hook", "status", "--project", "--no-probe"), ("hook", "status", "\x1b[2J\x9b")),
     "hook run": (("hook", "run", "\x1b[2Jnone\x9b"),),
+    "check": (("check", "\x1b[2Jnone.py:\x9b"), ("check", "json:\x1b[2J"), ("check", "json:loads", "--json")),
     "policy test": (("policy", "test", "\x1b[2Jnone", "\x9b"),),
     "scheduler try": (
         (
@@ -140,6 +141,7 @@ TABLES: Final = (("agents",), ("approvals", "list"), ("scheduler", "list"))
 OF_THEIR_OWN: Final = {"bench", "bench fleet", "bench slots", "bench order", "bench serve", "demo"}
 """They show the fleet that they start themselves, and nothing of anybody else's."""
 NOT_ON_A_BUS: Final = {
+    "check",
     "init",
     "hook install",
     "hook uninstall",

@@ -339,7 +339,9 @@ async def test_what_a_caller_cannot_do_with_an_answer_is_a_denial(guard_on):
     ruling = await guard.rule(Call("bash", SWAP, TOOLS, can={"arguments", "ask"}))
     assert not ruling.allowed
     assert "cannot be done here" in ruling.refusal
-    unnamed = await guard.rule(Call("bash", SWAP, can={"arguments", "ask"}))  # which tools there are, it does not say
+    unnamed = await guard.rule(
+        Call("bash", SWAP, can={"arguments", "ask"})
+    )  # which tools there are, it does not say
     assert not unnamed.allowed
     assert "cannot be done here" in unnamed.refusal
     with await guard.rule(Call("bash", SWAP, TOOLS)) as ruling:

@@ -42,6 +42,7 @@ SUMMARIES = {
     "exporter": "Serve what is decided as Prometheus metrics.",
     "notify": "Tell people by webhooks what needs them.",
     "hook": "Have coding agents ask: Claude Code, Codex, Gemini CLI and others.",
+    "check": "Say which tools of an agent of your framework are not gated.",
     "serve": "Rule on the calls of any program, over HTTP on this machine.",
     "doctor": "Check this installation and its bus.",
     "bench": "Measure decisions beside the bare server.",

@@ -1,0 +1,56 @@
+"""`toolgate check`: the edge where names become objects, and gaps lines and an exit code."""
+
+from typing import Annotated
+
+import typer
+from toolgate_bus.commands.markup import escape
+from toolgate_bus.commands.options import JsonOption, console
+from toolgate_bus.commands.terminal import new_table, print_json
+
+from toolgate_orchestrator.commands.check.frameworks import find_gaps
+from toolgate_orchestrator.commands.check.target import load_target
+
+
+def check(
+    targets: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="TARGET…", help="Where the agent is: agent.py:agent, package.module:make_agent, …"
+        ),
+    ],
+    as_json: JsonOption = False,
+) -> None:
+    """Say which tools of an agent are not gated, and why: toolgate check agent.py:agent
+
+    The agent is loaded, and not run: its file is, as Python would. A function
+    without parameters is called, and what it gives is looked at.
+
+    \b
+      toolgate check agent.py:agent            an agent, app, crew or options
+      toolgate check my_app.agents:make_desk   a function that makes one
+      toolgate check agent.py:app --json       a line for each gap, for scripts
+
+    Named are tools that the model's provider runs, agents below this one without
+    a gate, and what stands so that it could change a call behind the gate. It
+    needs the framework installed, and cannot see what is added while it runs.
+    Exit codes: 0 all is gated, 1 something is not, 2 there is nothing to check.
+    """
+    total = 0
+    for target in targets:
+        title, gaps = find_gaps(load_target(target))
+        total += len(gaps)
+        if as_json:
+            for gap in gaps:
+                print_json({"target": target, "framework": title, **gap._asdict()})
+        elif not gaps:
+            console.print(
+                f"[green]✓[/] {escape(target)} ({title}): every tool call is ruled on", soft_wrap=True
+            )
+        else:
+            console.print(f"[red]✗[/] {escape(target)} ({title}): {len(gaps)} not gated", soft_wrap=True)
+            table = new_table(("agent", "tool", "why, and what to do"))
+            for gap in gaps:
+                table.add_row(escape(gap.agent), escape(gap.tool), escape(gap.reason))
+            console.print(table)
+    if total:
+        raise typer.Exit(1)

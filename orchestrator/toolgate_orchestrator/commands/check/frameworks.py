@@ -1,0 +1,52 @@
+"""Whose agent an object is, and who knows how to look for its gaps."""
+
+from collections.abc import Mapping
+from importlib import import_module
+from types import ModuleType
+from typing import Any, Final
+
+from toolgate_bus.errors import ConfigError
+
+from toolgate_orchestrator.adapters.checks.gap import Gap
+
+CHECKS: Final[Mapping[str, str]] = {
+    "agent_framework": "agent_framework",
+    "claude_agent_sdk": "claude_agent",
+    "google.adk": "google_adk",
+    "langchain": "langchain",
+    "langgraph": "langchain",
+    "strands": "strands",
+}
+"""By the package that an object's class, or one above it, is from: the module in `adapters/checks`."""
+TITLES: Final = {
+    "agent_framework": "Microsoft Agent Framework",
+    "claude_agent": "Claude Agent SDK",
+    "google_adk": "Google ADK",
+    "langchain": "LangChain, LangGraph",
+    "strands": "Strands Agents",
+}
+
+
+def find_gaps(found: Any) -> tuple[str, list[Gap]]:
+    """The framework's title, and what is not gated; raises ConfigError for what nobody can check."""
+    names = [_check_of(kind.__module__) for kind in type(found).__mro__]
+    name = next(filter(None, names), None)
+    if name is None:
+        known = ", ".join(sorted(TITLES.values()))
+        raise ConfigError(
+            f"a {type(found).__qualname__} of {type(found).__module__} is no agent that can be checked; "
+            f"those of {known} are"
+        )
+    check = _load(name)
+    if not isinstance(found, check.TAKES):
+        wanted = ", ".join(kind.__name__ for kind in check.TAKES)
+        raise ConfigError(f"{TITLES[name]}: name one of {wanted}; this is a {type(found).__name__}")
+    return TITLES[name], list(check.find_gaps(found))
+
+
+def _check_of(module: str) -> str | None:
+    return next((name for package, name in CHECKS.items() if f"{module}.".startswith(f"{package}.")), None)
+
+
+def _load(name: str) -> ModuleType:
+    return import_module(f"toolgate_orchestrator.adapters.checks.{name}")
