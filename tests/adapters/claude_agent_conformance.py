@@ -192,7 +192,7 @@ class ClaudeAgentHarness(Harness):
     packages = ("claude-agent-sdk",)
     adapter = "toolgate_orchestrator.adapters.claude_agent"
     cannot: ClassVar = {
-        "tool": "The CLI runs its own tools: another in a call's place denies it; other arguments run.",
+        "tool": "The CLI runs its own tools: another cannot run in a call's place, and denies it.",
         "handoff": "The SDK has sub-agents, and no handoffs.",
         "usage": "The CLI tells what a whole turn used and cost: one fact a turn, not one a request.",
         "sync": "The SDK has no blocking form.",

@@ -10,7 +10,7 @@ So a call can run with other arguments, but no other tool in its place. A person
 
 from collections.abc import AsyncIterator
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import anyio
 import claude_agent_sdk as sdk
@@ -25,7 +25,7 @@ from toolgate_orchestrator.guard.place import At
 
 AGENT: Final = "claude"  # its name, where the guard has none
 UNSEEN: Final = "the gate was not asked about it before (hooks may be switched off)"
-Options = sdk.ClaudeAgentOptions
+Options: TypeAlias = sdk.ClaudeAgentOptions
 Fields = Any  # what the CLI tells a callback, read by `coding_agents.claude`
 
 

@@ -50,7 +50,7 @@ class ToolgateLayer(Plugin):  # type: ignore[misc] # Any where Strands is not in
 
     def init_agent(self, agent: Agent) -> None:
         """Puts the gate around its tools. Raises ConfigError for a release that it does not know."""
-        registry = getattr(agent, "_middleware_registry", None)
+        registry: Any = getattr(agent, "_middleware_registry", None)
         if not hasattr(registry, "compose"):
             raise ConfigError("this release of Strands runs tools in a way that the adapter does not know")
         compose = registry.compose

@@ -80,11 +80,12 @@ async def asks_and_resumes(stage: Stage) -> None:
 
 async def answers_each_of_parallel_calls(stage: Stage) -> None:
     """Of calls in one answer each has its own ruling and its own result; one that is allowed runs once."""
+    query, runs, said = stage.swap
     script = (
         calls(
             Use("search", {"query": "tea"}, "c-1"),
             Use("delete", {"path": "secret.txt"}, "c-2"),
-            Use("search", {"query": "a paper"}, "c-3"),
+            Use("search", {"query": query}, "c-3"),
             Use("search", {"query": "loud"}, "c-4"),
             Use("delete", {"path": "old.txt"}, "c-5"),
         ),
@@ -95,8 +96,7 @@ async def answers_each_of_parallel_calls(stage: Stage) -> None:
         seen = await stage.harness.run(scene)
         lead = scene.voices["lead"]
         ran = sorted((one.tool, *one.arguments.values()) for one in scene.toolbox.ran)
-        instead, said = stage.swapped
-        wanted = [*instead, ("delete", "old.txt"), ("search", "quiet"), ("search", "tea")]
+        wanted = sorted([runs, ("delete", "old.txt"), ("search", "quiet"), ("search", "tea")])
         expect(ran, wanted, "what ran")
         words = (
             "search found tea",

@@ -41,14 +41,14 @@ class Stage:
         self.harness, self.world = harness, world
 
     @property
-    def swapped(self) -> tuple[list[tuple[str, str]], str]:
-        """What becomes of a search for which another is chosen: what runs, and a part of what is told.
+    def swap(self) -> tuple[str, tuple[str, str], str]:
+        """A search for which another tool runs: its query, what runs, and a part of what the model is told.
 
-        Where the framework cannot run another tool, the call is denied.
+        Where the framework cannot run another, a search that nobody changes.
         """
         if "tool" in self.harness.cannot:
-            return [], "wanted cheap_search to run in its place"
-        return [("cheap_search", "a paper")], "cheap_search found a paper"
+            return "coffee", ("search", "coffee"), "search found coffee"
+        return "a paper", ("cheap_search", "a paper"), "cheap_search found a paper"
 
     @contextmanager
     def guard(self, **fields: Any) -> Iterator[Guard]:

@@ -4,7 +4,7 @@ import asyncio
 
 from toolgate_orchestrator.testing.harness import Conversation, Scene
 from toolgate_orchestrator.testing.rulings import OVER
-from toolgate_orchestrator.testing.script import INPUT_TOKENS, OUTPUT_TOKENS, Actor, Use, calls
+from toolgate_orchestrator.testing.script import INPUT_TOKENS, OUTPUT_TOKENS, Actor, Speech, Use, calls
 from toolgate_orchestrator.testing.stage import Stage, expect, expect_in
 from toolgate_orchestrator.testing.world import SECRETS
 
@@ -14,10 +14,6 @@ _PLAIN = (
     OVER,
 )
 _ONE_BY_ONE = tuple(calls(one) for speech in _PLAIN for one in speech.calls)
-_RULED = (
-    calls(Use("delete", {"path": "secret.txt"}, "c-1"), Use("search", {"query": "a paper"}, "c-2")),
-    OVER,
-)
 _TOOLS = ("search", "cheap_search", "delete")
 
 
@@ -25,7 +21,7 @@ async def streams(stage: Stage) -> None:
     """A stream tells of a call what was ruled, and ends; where all is allowed it is the stream without the
     adapter."""
     with stage.guard() as guard:
-        scene = stage.scene(Actor("lead", _RULED, _TOOLS), guard)
+        scene = stage.scene(Actor("lead", _rule_script(stage), _TOOLS), guard)
         _check_ruled(stage, scene, await stage.harness.stream(scene))
         lead = Actor("lead", _ONE_BY_ONE, _TOOLS)
         ungated = await stage.harness.stream(stage.scene(lead, None))
@@ -53,7 +49,7 @@ async def changes_nothing_else(stage: Stage) -> None:
 async def runs_without_a_loop(stage: Stage) -> None:
     """The framework's blocking form rules as its async one does."""
     with stage.guard() as guard:
-        scene = stage.scene(Actor("lead", _RULED, _TOOLS), guard)
+        scene = stage.scene(Actor("lead", _rule_script(stage), _TOOLS), guard)
         _check_ruled(stage, scene, await asyncio.to_thread(stage.harness.run_sync, scene))
 
 
@@ -82,9 +78,14 @@ async def tells_usage(stage: Stage) -> None:
         expect(used, [(INPUT_TOKENS, OUTPUT_TOKENS)] * 3, "tokens of each request")
 
 
+def _rule_script(stage: Stage) -> tuple[Speech, ...]:
+    searches = Use("search", {"query": stage.swap[0]}, "c-2")
+    return calls(Use("delete", {"path": "secret.txt"}, "c-1"), searches), OVER
+
+
 def _check_ruled(stage: Stage, scene: Scene, seen: Conversation) -> None:
-    lead, (instead, said) = scene.voices["lead"], stage.swapped
-    expect([(one.tool, *one.arguments.values()) for one in scene.toolbox.ran], instead, "what ran")
+    lead, (_, runs, said) = scene.voices["lead"], stage.swap
+    expect([(one.tool, *one.arguments.values()) for one in scene.toolbox.ran], [runs], "what ran")
     expect_in(SECRETS, lead.answer("c-1").text, "what the model is told of its denied call")
     expect_in(said, lead.answer("c-2").text, "what the model is told of the other")
     expect(seen.answer, "Done.", "the last words")

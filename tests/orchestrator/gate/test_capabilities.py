@@ -12,7 +12,7 @@ from toolgate_bus.errors import ConfigError
 from toolgate_bus.facts import record
 from toolgate_bus.protocol.events import AskUser, Continue, Deny, Modify
 from toolgate_bus.ruling.counterfactual import ProposedCall
-from toolgate_orchestrator.gate.capabilities import ALL
+from toolgate_orchestrator.gate.capabilities import ALL, UnnamedTools
 from toolgate_orchestrator.gate.inability import find_missing
 
 pytestmark = pytest.mark.pure
@@ -83,6 +83,12 @@ async def test_a_modify_that_is_invalid_is_set_aside_as_ever(world):
     await world.scheduler("router", Modify(tool="rocket"))
     decision = await (await world.gate()).decide("search", {}, TOOLS, can=())
     assert (decision.outcome, decision.verdicts[0].problem) == ("continue", "unavailable_tool")
+
+
+async def test_whoever_names_no_tools_and_can_run_no_other_is_denied_where_one_is_wanted(world):
+    await world.scheduler("router", Modify(tool="rocket"))
+    decision = await (await world.gate()).decide("search", {}, UnnamedTools(("search",)), can=WITHOUT["tool"])
+    assert (decision.outcome, decision.scheduler) == ("deny", "router")
 
 
 async def test_a_shadow_that_wants_what_cannot_be_done_would_have_denied(world):
