@@ -19,7 +19,7 @@ from toolgate_orchestrator.adapters.agent_framework_middleware import (
     AgentNamer,
     CallMarker,
     UsageTeller,
-    running_agent,
+    current_agent,
 )
 from toolgate_orchestrator.gate.deferral import PersonAnswer
 from toolgate_orchestrator.guard.call import Call
@@ -49,7 +49,7 @@ class ToolgateBundle(framework.MiddlewareBundle):  # type: ignore[misc] # Any wh
         """Of the agent that calls; None where nobody tells a session."""
         here = turn_place()
         id_ = session.session_id if session is not None else here.session if here is not None else ""
-        name = (self.names.get(session) if session is not None else None) or running_agent()
+        name = (self.names.get(session) if session is not None else None) or current_agent()
         return self.guard.at(id_, name) if id_ else None
 
     async def run(self, gated: "GatedInvocation", arguments: Any, context: Any, id_: str) -> Any:

@@ -9,7 +9,7 @@ import agent_framework as framework
 _agent: Final[ContextVar[str | None]] = ContextVar("toolgate_agent_framework", default=None)
 
 
-def running_agent() -> str | None:
+def current_agent() -> str | None:
     """The agent whose run this is part of; None in a stream, which is read elsewhere."""
     return _agent.get()
 

@@ -30,7 +30,7 @@ def load_target(target: str) -> Any:
             if not hasattr(found, part):
                 raise ConfigError(f"{target}: there is no {part} in {place}: {_names(found)}")
             found = getattr(found, part)
-        if inspect.isfunction(found) and not _needed(found):
+        if inspect.isfunction(found) and not _require(found):
             found = _run(found, target)
     return found
 
@@ -68,7 +68,7 @@ async def _wait(made: Any) -> Any:
     return await made
 
 
-def _needed(function: Any) -> list[str]:
+def _require(function: Any) -> list[str]:
     """Parameters that have no default."""
     given = inspect.signature(function).parameters.values()
     variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
