@@ -1,0 +1,122 @@
+"""The gate in front of agents of pydantic-ai (`pip install toolgate-bus[pydantic-ai]`).
+
+    agent = Agent(model, tools=[…], capabilities=[ToolgateCapability(Guard(required=["policy"]))])
+
+It is the innermost of the capabilities, wherever it stands. A question to a person becomes a deferred tool
+call: give the agent `DeferredToolRequests` among its output types. Any process may resume: the token is in
+the history, as metadata of the model's response. An agent that a tool runs needs the capability, too. Native
+tools, output tools and external tools never pass here.
+"""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from pydantic_ai import RunContext
+from pydantic_ai.capabilities import AbstractCapability, CapabilityOrdering
+from pydantic_ai.toolsets import AbstractToolset, WrapperToolset
+from toolgate_bus.errors import ConfigError
+
+from toolgate_orchestrator.adapters.pydantic_ai_toolset import GatedToolset, keep_notes, read_notes
+from toolgate_orchestrator.gate.deferral import PersonAnswer
+from toolgate_orchestrator.guard.call import Call
+from toolgate_orchestrator.guard.context import tool_place, turn_place
+from toolgate_orchestrator.guard.guard import Guard
+from toolgate_orchestrator.guard.place import At
+
+BEHIND: Final = "{} would change calls behind the gate: put ToolgateCapability last in capabilities=[…]"
+_outer: Final[ContextVar[At | None]] = ContextVar("toolgate_pydantic_ai", default=None)
+
+
+@dataclass
+class ToolgateCapability(AbstractCapability[Any]):  # type: ignore[misc] # Any where it is not installed
+    """Rules on an agent's calls of tools by a guard, and tells it of requests to the LLM.
+
+    The session is the conversation's id, or that of the guard's turn that it runs in.
+    """
+
+    guard: Guard
+    at: At | None = field(default=None, init=False)
+    """The place of this run."""
+    began: float = field(default=0.0, init=False)
+
+    def get_ordering(self) -> CapabilityOrdering:
+        """See AbstractCapability."""
+        return CapabilityOrdering(position="innermost")
+
+    async def for_run(self, ctx: RunContext[Any]) -> "ToolgateCapability":
+        """See AbstractCapability."""
+        return replace(self)
+
+    def get_wrapper_toolset(self, toolset: AbstractToolset[Any]) -> AbstractToolset[Any]:
+        """See AbstractCapability."""
+        inner = toolset
+        while isinstance(inner, WrapperToolset):
+            if not type(inner).__module__.startswith("pydantic_ai."):
+                raise ConfigError(BEHIND.format(type(inner).__name__))
+            inner = inner.wrapped
+        return GatedToolset(toolset, self)
+
+    async def wrap_run(self, ctx: RunContext[Any], *, handler: Any) -> Any:
+        """See AbstractCapability."""
+        here, outer, name = (
+            turn_place(),
+            _outer.get(),
+            (ctx.agent and ctx.agent.name) or self.guard.config.agent,
+        )
+        if (
+            outer is not None and tool_place() != outer
+        ):  # within the run of another agent, and in no tool of it
+            self.at = self.guard.hand_over(outer, name)
+        elif here is not None and tool_place() != here:
+            self.at = self.guard.at(here.session, name, labels=here.labels)
+        else:
+            self.at = self.guard.at(ctx.conversation_id or ctx.run_id or "", name)
+        with _enter(self.guard, self.at, is_turn=self.at != here):
+            return await handler()
+
+    async def prepare_model_request(self, ctx: RunContext[Any], request_context: Any) -> Any:
+        """See AbstractCapability."""
+        notes = read_notes(ctx)
+        for call_id, (token, tool, arguments) in notes.items():  # it was answered, and the call not made
+            answer = PersonAnswer(token, "refuse")
+            await self.guard.rule(Call(tool, arguments, at=self.at, id=call_id, answer=answer), ask="defer")
+        if notes:
+            keep_notes(ctx, {})
+        self.began = time.monotonic()
+        return request_context
+
+    async def after_model_request(self, ctx: RunContext[Any], *, request_context: Any, response: Any) -> Any:
+        """See AbstractCapability."""
+        used, cost = response.usage, None
+        with suppress(AssertionError, LookupError, ValueError):  # nobody knows
+            cost = response.cost().total_price
+        self.guard.usage(
+            self.at,
+            provider=response.provider_name or "",
+            model=response.model_name or "",
+            input_tokens=used.input_tokens,
+            output_tokens=used.output_tokens,
+            cost_usd=cost,
+            seconds=time.monotonic() - self.began,
+            iteration=ctx.run_step,
+            cache_read_tokens=used.cache_read_tokens,
+            cache_write_tokens=used.cache_write_tokens,
+        )
+        return response
+
+
+@contextmanager
+def _enter(guard: Guard, at: At, *, is_turn: bool) -> Iterator[None]:
+    before = _outer.set(at)
+    try:
+        if not is_turn:
+            yield
+            return
+        with guard.turn(at):
+            yield
+    finally:
+        _outer.reset(before)

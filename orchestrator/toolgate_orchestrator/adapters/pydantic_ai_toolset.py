@@ -1,0 +1,94 @@
+"""One call of a tool of pydantic-ai, from the question to the report."""
+
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from pydantic_ai import ApprovalRequired, CallDeferred, RunContext, ToolFailed, ToolReturn
+from pydantic_ai.messages import ModelResponse
+from pydantic_ai.toolsets import ToolsetTool, WrapperToolset
+from pydantic_core import to_jsonable_python
+
+from toolgate_orchestrator.gate.deferral import PersonAnswer
+from toolgate_orchestrator.guard.call import Call
+from toolgate_orchestrator.guard.context import enter_tool
+from toolgate_orchestrator.guard.ruling import Ruling
+
+NOTES: Final = "toolgate"
+"""Where the metadata of a response keeps what its calls wait for."""
+
+
+@dataclass
+class GatedToolset(WrapperToolset[Any]):  # type: ignore[misc] # Any where pydantic-ai is not installed
+    """The tools of one run, each call of which is ruled on."""
+
+    gate: Any
+    """The capability: its guard, and the place of the run."""
+    tools: dict[str, ToolsetTool[Any]] = field(default_factory=dict)
+
+    async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
+        """See WrapperToolset."""
+        self.tools = await super().get_tools(ctx)
+        return self.tools
+
+    async def call_tool(self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: Any) -> Any:
+        """See WrapperToolset."""
+        arguments = to_jsonable_python(tool_args, serialize_unknown=True)
+        ruling = await self._rule(name, arguments, ctx)
+        if ruling.pending:
+            keep_notes(ctx, {**read_notes(ctx), ctx.tool_call_id or "": [ruling.token, name, arguments]})
+            asked = ruling.prompt.prompt if ruling.prompt else ""
+            raise ApprovalRequired({"tool": ruling.tool, "arguments": ruling.arguments, "prompt": asked})
+        if not ruling.allowed:
+            raise ToolFailed(ruling.refusal)
+        try:
+            if ruling.replaced:
+                tool = self.tools[ruling.tool]
+                ctx = replace(ctx, tool_name=ruling.tool)
+                tool_args = tool.args_validator.validate_python(
+                    ruling.arguments, context=ctx.validation_context
+                )
+            with enter_tool(ruling.at):
+                result = await super().call_tool(ruling.tool, tool_args, ctx, tool)
+        except (ApprovalRequired, CallDeferred):
+            ruling.release()  # it did not run
+            raise
+        except BaseException as error:
+            ruling.fail(error)
+            raise
+        if isinstance(result, ToolReturn):
+            ruling.succeed(result.return_value)
+            return (
+                replace(result, return_value=ruling.with_notice(result.return_value))
+                if ruling.notice
+                else result
+            )
+        ruling.succeed(result)
+        return ruling.with_notice(result)
+
+    async def _rule(self, name: str, arguments: dict[str, Any], ctx: RunContext[Any]) -> Ruling:
+        guard, call_id, notes = self.gate.guard, ctx.tool_call_id or "", read_notes(ctx)
+        schemas = {one: tool.tool_def.parameters_json_schema for one, tool in self.tools.items()}
+        call = Call(name, arguments, schemas, self.gate.at, call_id, iteration=ctx.run_step)
+        token, *about = notes.get(call_id, ("",))
+        if ctx.tool_call_approved and about == [name, arguments]:
+            keep_notes(ctx, {one: note for one, note in notes.items() if one != call_id})
+            return await guard.rule(call._replace(answer=PersonAnswer(token, "allow")), ask="defer")
+        approved = (lambda asked, call: True) if ctx.tool_call_approved else None
+        return await guard.rule(call, ask=approved or guard._ask or "defer")
+
+
+def read_notes(ctx: RunContext[Any]) -> dict[str, Any]:
+    """What calls of the last response wait for: token, tool and arguments by the id of the call."""
+    response = _last_response(ctx)
+    return {} if response is None else (response.metadata or {}).get(NOTES) or {}
+
+
+def keep_notes(ctx: RunContext[Any], notes: dict[str, Any]) -> None:
+    """These take their place."""
+    if (response := _last_response(ctx)) is not None:
+        rest = {key: value for key, value in (response.metadata or {}).items() if key != NOTES}
+        response.metadata = ({**rest, NOTES: notes} if notes else rest) or None
+
+
+def _last_response(ctx: RunContext[Any]) -> Any:
+    return next((one for one in reversed(ctx.messages) if isinstance(one, ModelResponse)), None)
