@@ -2,7 +2,12 @@
 
 import asyncio
 import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
 
+import pytest
 from agents import (
     Agent,
     AgentHooks,
@@ -15,18 +20,25 @@ from agents import (
     set_trace_processors,
 )
 from agents.testing import ModelStep, ScriptedModel, assistant_message, function_call
+from toolgate_bus.errors import ConfigError, TurnStop
 from toolgate_orchestrator.adapters.openai_agents import gate, question_of
 from toolgate_orchestrator.testing import (
     INPUT_TOKENS,
     OUTPUT_TOKENS,
+    Actor,
     AdapterSuite,
     Conversation,
     Delegation,
     Handover,
     Harness,
     OpenQuestion,
+    Stage,
     ToolAnswer,
+    Use,
+    calls,
+    says,
 )
+from toolgate_orchestrator.testing.world import NOT_INSIDE, NOT_OUTSIDE, SECRETS, run_to_end
 
 set_trace_processors([])  # nothing leaves for OpenAI
 USED = Usage(requests=1, input_tokens=INPUT_TOKENS, output_tokens=OUTPUT_TOKENS)
@@ -140,5 +152,227 @@ def _plain_event(event):
     return f"{event.type} {event.new_agent.name}"
 
 
+def ends(facts):
+    return sorted((one["event"], one["tool_call_id"]) for one in facts)
+
+
 class TestOpenAIAgents(AdapterSuite):
     harness = OpenAIAgentsHarness()
+
+    def test_an_agent_of_the_documentation_is_gated_by_one_line_and_is_otherwise_the_same(self, world):
+        def weather_agent():
+            @function_tool
+            def get_weather(city: str) -> str:
+                """Look up the weather of a city."""
+                return f"{city}: sunny"
+
+            script = [
+                [function_call("get_weather", {"city": "Oslo"}, call_id="w-1")],
+                [assistant_message("It is sunny in Oslo.")],
+            ]
+            return Agent(
+                name="Weather agent",
+                instructions="You answer in one sentence.",
+                model=ScriptedModel(script, default_usage=USED),
+                tools=[get_weather],
+            )
+
+        async def tell(agent):
+            result = Runner.run_streamed(agent, "What is the weather in Oslo?")
+            events = [_plain_event(one) async for one in result.stream_events()]
+            state = json.loads(result.to_state().to_string())
+            same = ("trace", "generated_items", "session_items", "context")
+            return (
+                events,
+                result.to_input_list(),
+                result.final_output,
+                {key: state.get(key) for key in same[1:]},
+            )
+
+        async def check():
+            with world.guard(required=["policy"]) as guard:
+                bare, gated = weather_agent(), weather_agent()
+                gate(gated, guard)  # the line
+                assert await tell(gated) == await tell(bare)
+
+        run_to_end(check(), 60)
+
+    def test_a_helper_s_question_interrupts_its_lead_and_is_answered_once(self, world):
+        letter = {"to": "boss", "text": "hello"}
+        helper = Actor("helper", (calls(Use("send", letter, "h-1")), says("Sent.")), ("send",))
+        lead = Actor("lead", (calls(Delegation("helper", id="c-1")), says("Done.")), (), (helper,))
+
+        async def check(answer):
+            stage = Stage(self.harness, world)
+            with world.guard() as guard:
+                scene = stage.scene(lead, guard)
+                seen = await self.harness.run(scene)
+                assert [(one.id, one.tool) for one in seen.questions] == [("h-1", "send")]
+                end = await self.harness.resume(scene, seen, {"h-1": answer})
+                assert (end.answer, len(scene.toolbox.ran)) == ("Done.", answer == "allow")
+                told = await stage.facts(scene, "tool:deferred", "tool:answered", at_least=2)
+                assert [one["event"] for one in told] == ["tool:deferred", "tool:answered"], told
+                return told[1]
+
+        for answer in ("allow", "refuse"):
+            assert run_to_end(check(answer), 60)["answer"] == answer
+
+    def test_who_takes_over_within_a_tool_is_bound_by_all_above_it(self, world):
+        closer = Actor(
+            "closer",
+            (
+                calls(Use("send", {"to": "outside", "text": "x"}, "x-1")),
+                calls(Use("send", {"to": "inside", "text": "x"}, "x-2")),
+                says("Over."),
+            ),
+            ("send",),
+        )
+        helper = Actor("helper", (calls(Handover("closer", "h-1")),), (), (), (closer,))
+        lead = Actor("lead", (calls(Delegation("helper", id="c-1")), says("Done.")), (), (helper,))
+
+        async def check():
+            with world.guard() as guard:
+                scene = Stage(self.harness, world).scene(lead, guard)
+                assert (await self.harness.run(scene)).answer == "Done."
+                assert scene.toolbox.ran == []
+                told = scene.voices["closer"]
+                assert NOT_OUTSIDE in told.answer("x-1").text
+                assert NOT_INSIDE in told.answer("x-2").text
+
+        run_to_end(check(), 60)
+
+    def test_who_took_over_stays_bound_in_the_process_that_resumes(self, world):
+        script = (
+            calls(Use("send", {"to": "boss", "text": "x"}, "x-1")),
+            calls(Use("send", {"to": "outside", "text": "x"}, "x-2")),
+            says("Over."),
+        )
+        lead = Actor(
+            "lead", (calls(Handover("closer", "c-1")),), (), (), (Actor("closer", script, ("send",)),)
+        )
+
+        async def check():
+            stage = Stage(self.harness, world)
+            with world.guard() as asking:
+                scene = stage.scene(lead, asking)
+                seen = await self.harness.run(scene)
+            with world.guard() as answering:  # knows nothing of the other
+                end = await self.harness.resume(replace(scene, guard=answering), seen, {"x-1": "allow"})
+            assert end.answer == "Over."
+            assert scene.toolbox.run("send") == [{"to": "boss", "text": "x"}]
+            assert NOT_OUTSIDE in scene.voices["closer"].answer("x-2").text
+
+        run_to_end(check(), 60)
+
+    def test_arguments_that_nobody_can_read_end_as_they_do_without_a_gate(self, world):
+        async def tell(guard, arguments):
+            ran = []
+
+            @function_tool
+            def look(what: str = "all") -> str:
+                ran.append(what)
+                return "seen"
+
+            model = ScriptedModel(
+                [[function_call("look", arguments, call_id="c-1")], [assistant_message("Done.")]]
+            )
+            agent = Agent("lead", model=model, tools=[look])
+            result = await Runner.run(gate(agent, guard) if guard else agent, "go")
+            return result.to_input_list(), result.interruptions, ran
+
+        async def check():
+            with world.guard() as guard:
+                for arguments in ("", "{", "[1]", "nothing", '{"what": 1}'):
+                    assert await tell(guard, arguments) == await tell(None, arguments), arguments
+
+        run_to_end(check(), 60)
+
+    def test_one_approval_answers_the_tool_s_own_question_and_that_of_a_rule(self, world):
+        async def check(answer):
+            ran = []
+
+            @function_tool(needs_approval=True)
+            def send(to: str, text: str) -> str:
+                ran.append(to)
+                return "sent"
+
+            model = ScriptedModel(
+                [
+                    [function_call("send", {"to": "boss", "text": "x"}, call_id="c-1")],
+                    [assistant_message("Done.")],
+                ]
+            )
+            with world.guard() as guard:
+                agent = gate(Agent("lead", model=model, tools=[send]), guard)
+                first = await Runner.run(agent, "go")
+                state = first.to_state()
+                (asked,) = first.interruptions
+                (state.approve if answer else state.reject)(asked)
+                assert (await Runner.run(agent, state)).final_output == "Done."
+            return ran
+
+        assert run_to_end(check(True), 60) == ["boss"]
+        assert run_to_end(check(False), 60) == []
+
+    def test_a_tool_s_time_is_its_own_and_its_timeout_is_a_failure(self, world):
+        @function_tool(timeout=0.05)
+        async def search(query: str) -> str:
+            await asyncio.sleep(60)
+            return "never"
+
+        async def check():
+            stage = Stage(self.harness, world)
+            with world.guard() as guard:
+                scene = stage.scene(Actor("lead"), guard)
+                model = ScriptedModel(
+                    [
+                        [function_call("search", {"query": "tea"}, call_id="c-1")],
+                        [assistant_message("Done.")],
+                    ]
+                )
+                agent = gate(Agent("lead", model=model, tools=[search]), guard)
+                result = await Runner.run(agent, "go", run_config=_where(scene))
+                (told,) = [one for one in result.to_input_list() if one.get("type") == "function_call_output"]
+                assert told["output"] == "Tool 'search' timed out after 0.05 seconds."
+                assert ends(await stage.facts(scene, "tool:post", "tool:error")) == [("tool:error", "c-1")]
+
+        run_to_end(check(), 60)
+
+    def test_a_clone_is_gated_and_two_guards_for_one_agent_are_an_error(self, world):
+        async def check():
+            with world.guard() as guard, world.guard() as another:
+                stage = Stage(self.harness, world)
+                scene = stage.scene(
+                    Actor("lead", (calls(Use("delete", {"path": "secret.txt"}, "c-1")),), ("delete",)), guard
+                )
+                twin = _build(scene).clone(instructions="Be brief.")
+                await Runner.run(twin, "go", run_config=_where(scene))
+                assert scene.toolbox.ran == []
+                assert SECRETS in scene.voices["lead"].answer("c-1").text
+                with pytest.raises(ConfigError, match="another guard"):
+                    gate(twin, another)
+
+        run_to_end(check(), 60)
+
+    def test_an_operator_s_stop_ends_the_run_as_itself(self, world):
+        where = {"TOOLGATE_REDIS_URL": world.url, "TOOLGATE_NAMESPACE": world.namespace}
+        ran = []
+
+        @function_tool
+        async def search(query: str) -> str:
+            ran.append(query)
+            command = [sys.executable, "-m", "toolgate_bus", "agents", "stop", "s-operator"]
+            await asyncio.to_thread(subprocess.run, command, env={**os.environ, **where}, check=True)
+            return "found"
+
+        async def check():
+            call = [function_call("search", {"query": "tea"}, call_id="c-1")]
+            again = [function_call("search", {"query": "more"}, call_id="c-2")]
+            model = ScriptedModel([call, again, [assistant_message("Done.")]])
+            with world.guard() as guard:
+                agent = gate(Agent("lead", model=model, tools=[search]), guard)
+                with guard.turn(guard.at("s-operator", "lead")), pytest.raises(TurnStop):
+                    await Runner.run(agent, "go")
+            assert ran == ["tea"]
+
+        run_to_end(check(), 60)

@@ -1,7 +1,7 @@
 """One call of a function tool of the OpenAI Agents SDK, from the question to the report.
 
-It is asked about in the tool's `needs_approval`, the one place where the SDK can leave a run for a person, and
-runs in its `on_invoke_tool`. The tool stays the same object: the SDK and hooks know it by identity.
+It is asked about in the tool's `needs_approval`, the one place where the SDK can leave a run for a person,
+and runs in its `on_invoke_tool`. The tool stays the same object: the SDK and hooks know it by identity.
 """
 
 import copy
@@ -111,9 +111,8 @@ class GatedInvoker:
             answer = PersonAnswer(kept.partition("\n")[0], "allow" if approved else "refuse")
             return await step.rule(name, call_id, arguments, "defer", answer)
         agreed = approved and is_inspectable(context.tool_arguments)
-        return await step.rule(
-            name, call_id, arguments, (lambda asked, call: True) if agreed else step.guard._ask
-        )
+        ask = (lambda asked, call: True) if agreed else step.guard._ask
+        return await step.rule(name, call_id, arguments, ask)
 
     async def _run(self, step: Step, ruling: Ruling, context: ToolContext[Any], arguments: str) -> Any:
         tool = step.tools[ruling.tool]
