@@ -49,6 +49,7 @@ from toolgate_schedulers.shipped.cost_aware.llm_prices import LlmConfig, ModelPr
 from toolgate_schedulers.shipped.heuristic import HeuristicConfig
 from toolgate_schedulers.shipped.loop_guard import LoopGuardConfig
 from toolgate_schedulers.shipped.policy import PolicyConfig
+from toolgate_schedulers.shipped.provenance import ProvenanceConfig, Sink
 from toolgate_schedulers.shipped.rate_limit import Limit
 from toolgate_schedulers.shipped.router.health import Fallback
 from toolgate_schedulers.shipped.router.router import Route, RouterConfig
@@ -195,6 +196,8 @@ _KEYS: Final[dict[str, tuple[type[BaseModel], type[BaseModel] | None]]] = {
     "a heuristic": (HeuristicConfig, None),
     "a limit": (Limit, None),
     "a loop-guard": (LoopGuardConfig, None),
+    "a provenance": (ProvenanceConfig, None),
+    "a sink": (Sink, None),
     "a slots": (slots.SlotsConfig, None),
     "a pool": (slots.PoolConfig, CallMatcher),
     "share": (slots.Share, None),

@@ -23,7 +23,10 @@ VERDICTS = (Continue, Deny, Modify, AskUser, Hold, Failure)
 LARGEST = {"minimum": -(2**63), "maximum": 2**64 - 1}
 NOT_SENT = {"name", "replica", "age", "extra", "signed", "proof", "gone"}
 """Fields of a Member that its heartbeat does not hold: the key names the first two."""
-SINCE_2 = {"wire", "phases", "kinds", "build", "revision", "server_replicas", "shards", "beat", "at", "left"}
+SINCE_2 = {
+    *("wire", "phases", "kinds", "reads", "build", "revision", "server_replicas", "shards", "beat", "at"),
+    "left",
+}
 """Fields that only readers of version 2 look for."""
 
 
@@ -64,11 +67,12 @@ def verdict() -> dict[str, Any]:
 
 
 def older(schema: dict[str, Any]) -> dict[str, Any]:
-    """The same in version 1, in which nobody is asked in the phase `admit`."""
+    """The same in version 1, in which nobody is asked in the phase `admit`, nor told the user's request."""
     made = {key: older(value) if isinstance(value, dict) else value for key, value in schema.items()}
     if "phase" in made.get("properties", {}):
         made["properties"]["phase"]["enum"].remove("admit")
-    made.get("properties", {}).pop("fence", None)
+    for name in ("fence", "request"):
+        made.get("properties", {}).pop(name, None)
     return made
 
 

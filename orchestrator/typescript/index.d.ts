@@ -129,7 +129,7 @@ export declare class Guard {
   constructor(options?: GuardOptions);
   readonly place: Place;
   turn<Result>(
-    at: { session?: string; agent?: string; labels?: Record<string, string> },
+    at: { session?: string; agent?: string; labels?: Record<string, string>; request?: string },
     body: (turn: { session: string; signal: AbortSignal }) => Promise<Result> | Result,
   ): Promise<Result>;
   decide(call: Call, options?: { signal?: AbortSignal }): Promise<Ruling>;

@@ -19,6 +19,7 @@ const TIMEOUT_MS = 55_000;
 const HOLD_MS = 15 * 60_000;
 const SPARE_MS = 5_000;
 const REPORT_MS = 5_000;
+const MAX_REQUEST = 128 * 1024;
 const ALLOWED = new Set(["continue", "modify"]);
 
 /** A call that may not run, for who would rather catch than read (`throws: true`). */
@@ -49,9 +50,10 @@ export class Guard {
 
   /**
    * Run `body` as a turn of an agent: shown in `toolgate agents`, stopped from there.
-   * Inside of a running tool it is an agent that works for the one whose tool that is.
+   * Inside of a running tool it is an agent that works for the one whose tool that is. `request` is what the
+   * user asked for; inside of a tool it is not told: what an LLM writes is no user's request.
    */
-  async turn({ session = randomUUID(), agent = this.#options.agent, labels } = {}, body) {
+  async turn({ session = randomUUID(), agent = this.#options.agent, labels, request } = {}, body) {
     const above = this.#places.getStore();
     const same = above !== undefined && above.session === session;
     const place = {
@@ -63,7 +65,8 @@ export class Guard {
       labels: { ...above?.labels, ...labels },
       stop: new AbortController(),
     };
-    const told = { ...tell(place), do: "begin" };
+    const asked = request && !above ? { request: String(request).slice(0, MAX_REQUEST) } : {};
+    const told = { ...tell(place), ...asked, do: "begin" };
     await this.#post("/v1/turn", told, { timeoutMs: REPORT_MS }).catch(() => undefined);
     const watching = this.#watch(place);
     let status = "completed";

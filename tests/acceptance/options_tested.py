@@ -119,6 +119,12 @@ TESTED: Final[dict[str, dict[str, str]]] = {
         "test_policy_order.py::"
         "test_a_call_waits_for_one_that_is_under_way_and_is_denied_when_that_fails": "rules.*.wait_s",
     },
+    "provenance": {
+        "test_provenance.py::test_every_option_of_a_sink_holds": (
+            "sinks sinks.*.name sinks.*.tools sinks.*.to sinks.*.match sinks.*.words sinks.*.links "
+            "sinks.*.trusted sinks.*.action trusted action timeout_s"
+        ),
+    },
     "rate-limit": {
         "test_limits.py::test_calls_are_counted_together_by_session_tree_agent_tool_label_or_in_the_fleet": (
             "limits limits.*.per limits.*.tools"
@@ -173,6 +179,7 @@ CONFIGS: Final = {
     "heuristic": "HeuristicConfig",
     "loop-guard": "LoopGuardConfig",
     "policy": "PolicyConfig",
+    "provenance": "ProvenanceConfig",
     "rate-limit": "RateLimitConfig",
     "router": "RouterConfig",
     "slots": "SlotsConfig",

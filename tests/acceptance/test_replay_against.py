@@ -77,6 +77,7 @@ def _others(tmp_path: Path, file: Path) -> dict[str, Path]:
         "heuristic": {"strategy": "round-robin", "groups": groups},
         "rate-limit": {"limits": limits},
         "loop-guard": {"same_call": {"times": 1}, "calls_per_session": 3},
+        "provenance": {"sinks": [{"tools": [first, second], "words": ["never said"]}], "action": "deny"},
         "approval": {"rules": held},
         "router": {"routes": canary},
     }
@@ -120,7 +121,7 @@ def test_what_against_says_is_what_happens_when_the_set_is_switched_on(
 
 
 @pytest.mark.parametrize("file", [OWN])
-@pytest.mark.parametrize("name", ["heuristic", "rate-limit", "loop-guard", "approval", "router"])
+@pytest.mark.parametrize("name", ["heuristic", "rate-limit", "loop-guard", "provenance", "approval", "router"])
 def test_so_it_is_for_every_shipped_scheduler(
     toolgate: Toolgate, others: dict[str, Path], file: Path, name: str
 ) -> None:

@@ -27,6 +27,7 @@ SCHEDULERS = (
     "heuristic",
     "rate-limit",
     "loop-guard",
+    "provenance",
     "slots",
     "archivist",
 )
@@ -46,6 +47,7 @@ CONFIGS = {
     "heuristic": {"strategy": "round-robin", "groups": [{"tools": ["calculate", "calculate_again"]}]},
     "rate-limit": {"limits": [{"name": "all", "tools": "*", "per": "session", "rate": "1000/minute"}]},
     "loop-guard": {"same_call": {"times": 5, "within": 20}, "calls_per_session": 100},
+    "provenance": {"sinks": [{"tools": "fetch", "to": "url"}]},
     "slots": {"pools": [{"name": "files", "tools": "write_file", "limit": 1}]},
 }
 OWN = """

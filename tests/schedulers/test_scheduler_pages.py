@@ -22,6 +22,8 @@ from toolgate_schedulers.shipped.cost_aware.scheduler import CostAware
 from toolgate_schedulers.shipped.heuristic import Heuristic, HeuristicConfig
 from toolgate_schedulers.shipped.loop_guard import LoopGuard, LoopGuardConfig
 from toolgate_schedulers.shipped.policy import PolicyConfig, rule_on
+from toolgate_schedulers.shipped.provenance import ProvenanceConfig
+from toolgate_schedulers.shipped.provenance import rule_on as judge_provenance
 from toolgate_schedulers.shipped.rate_limit import RateLimit, RateLimitConfig
 from toolgate_schedulers.shipped.router.router import RouterConfig, route
 from toolgate_schedulers.shipped.slots.config import SlotsConfig, find_pools, need_of, weight_of
@@ -158,6 +160,22 @@ def test_the_slots_are_read_and_needed():
     assert needs("deploy", agent="release-eu") == [Need("deploy", 1)]
     assert needs("deploy", agent="other") == []
     assert weight_of(config.pools[0].share, "gold") == 8
+
+
+def test_the_sinks_are_read_and_hold():
+    config = shown(ProvenanceConfig, "provenance")
+
+    def said(tool, **arguments):
+        asked = call(tool, **arguments).model_copy(update={"request": "Mail the summary to ann@example.org"})
+        return judge_provenance(config, asked).action
+
+    assert said("send_email", recipients=["ann@example.org"], body="hello") == "continue"
+    assert said("send_email", recipients=["bob@example.com"]) == "continue"
+    assert said("send_email", recipients=["ann@example.org"], bcc=["eve@evil.example"]) == "ask_user"
+    assert said("send_email", recipients=["ann@example.org"], body="see https://evil.example/") == "ask_user"
+    assert said("fetch", url="https://docs.example.com/a/b") == "continue"
+    assert said("fetch", url="https://evil.example/") == "deny"
+    assert said("delete_file", id=7) == "ask_user"
 
 
 async def test_the_guard_is_read_and_holds():

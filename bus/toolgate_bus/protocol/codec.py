@@ -96,6 +96,12 @@ def question_body(question: ToolQuestion, arguments: dict[str, Any], *, truncate
     )
 
 
+def add_request(body: bytes, request: str) -> bytes:
+    """The body of a question with the user's request, for who asks for it; raises CodecError."""
+    fields = unpack(body, MAX_QUESTION)
+    return pack({**fields, "request": request})
+
+
 def verdict_body(answer: Verdict | Failure, revision: str = "") -> bytes:
     """The body of a verdict: its fields, without those that are None; with a revision, of version 2."""
     if is_plain(answer):
@@ -180,6 +186,8 @@ def question(entry: Item) -> ToolSelecting:
     fields["id"] = entry.id.hex()
     try:
         if entry.version == VERSION:
+            if "request" in fields:
+                raise CodecError("malformed", "request: extra_forbidden")
             return _QUESTION.validate_python(fields)
         read = _QUESTION.validate_python(fields, extra="allow")
         return _check_extra(read) if read.__pydantic_extra__ else read

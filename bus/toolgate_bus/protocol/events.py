@@ -81,6 +81,9 @@ class ToolSelecting(_Event):
     trace: dict[str, str] = Field(default_factory=dict)
     truncated: bool = False
     """True where a value was too long to be sent in full; a scheduler may deny for that."""
+    request: str = ""
+    """What the user asked for, redacted, its first 8192 characters; for schedulers that ask for it alone
+    (`reads`), and empty where it is not known."""
 
 
 class ToolQuestion(NamedTuple):
@@ -108,6 +111,8 @@ class ToolQuestion(NamedTuple):
     trace: dict[str, str]
     truncated: bool
     phase: Phase = "select"
+    request: str = ""
+    """What the user asked for, in whole."""
 
 
 class Continue(_Event):

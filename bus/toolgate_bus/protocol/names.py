@@ -20,3 +20,5 @@ MAX_GRANTS: Final = 16
 """Of so many schedulers the fencing numbers go with a call."""
 MAX_REASON: Final = 1024
 """Characters of a verdict's reason: the rest is cut."""
+MAX_REQUEST: Final = 8192
+"""Characters of what the user asked for, in a question: the rest is cut."""

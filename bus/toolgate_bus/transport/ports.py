@@ -70,6 +70,8 @@ class Member:
     """The phases in which it rules; it is asked in no other."""
     kinds: tuple[str, ...] = ()
     """The kinds of messages that it takes; none where it says nothing of it."""
+    reads: tuple[str, ...] = ()
+    """What else it is told with a question: `request`, what the user asked for."""
     build: str = ""
     """Which software it is, for people."""
     revision: Revision = NO_REVISION

@@ -28,6 +28,7 @@ from toolgate_orchestrator.gate.pending import PendingDecision
 from toolgate_orchestrator.gate.pending_decisions import Table
 from toolgate_orchestrator.gate.recipients import Absence, Failures
 from toolgate_orchestrator.gate.scheduler_info import (
+    REQUEST,
     SchedulerInfo,
     WireVersions,
     newest,
@@ -176,7 +177,8 @@ class GateClient:
             self._starts[name] = max(self._starts.get(name, started), started)
         elif name in self._keyed:  # who knows who said it: it narrows nothing
             tools = add_selector(("*",), one.tools)
-            return SchedulerInfo(name, one.priority, tools, False, version or packing.VERSION, gone=one.gone)
+            version = version or packing.VERSION
+            return SchedulerInfo(name, one.priority, tools, False, version, gone=one.gone)
         return SchedulerInfo(
             name,
             one.priority,
@@ -185,6 +187,7 @@ class GateClient:
             version,
             tuple(phase for phase in one.phases if all(phase in each.phases for each in readers(members))),
             one.wire,
+            version > packing.VERSION and REQUEST in one.reads,
             one.gone,
             one.signed and one.started >= self._starts[name],
         )

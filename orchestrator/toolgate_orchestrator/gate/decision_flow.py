@@ -55,6 +55,7 @@ from toolgate_orchestrator.gate.ruling import (
     final_call,
     objection,
 )
+from toolgate_orchestrator.gate.user_request import bound_request
 from toolgate_orchestrator.gate.validation import Tools
 
 _log = loggers.get_logger("toolgate.gate")
@@ -126,6 +127,7 @@ class DecisionFlow:
         available_agents: Sequence[str] | None = None,
         agent_target: str | None = None,
         trace: Mapping[str, str] | None = None,
+        request: str = "",
         local: LocalScheduler | None = None,
         ask: Ask | Literal["defer"] | None = None,
         on_hold: OnHold | None = None,
@@ -138,7 +140,8 @@ class DecisionFlow:
         `available_tools` with schemas lets a replacement's arguments be checked. `local` is the
         in-process scheduler, `ask` how to reach a person (default: the gate's own), `on_hold` is told
         who holds the call, and for how long. `trace` is the
-        trace context (`traceparent`, `tracestate`) that this belongs to; default: the current span.
+        trace context (`traceparent`, `tracestate`) that this belongs to; default: the current span. `request`
+        is what the user asked for: schedulers that ask for it alone are told, redacted.
         Never raises for what others did; a cancelled caller withdraws the question.
 
         With `ask="defer"` nobody is asked here: the outcome is `ask`, with a token, and the same call with
@@ -169,6 +172,7 @@ class DecisionFlow:
             agent_target,
             tracing.filter_context(trace) if trace else {},
             len(available_tools) > packing.MAX_ENTRIES or len(available_agents or ()) > packing.MAX_ENTRIES,
+            request=bound_request(request) if request else "",
         )
         if (
             labels

@@ -36,6 +36,7 @@ from toolgate_orchestrator.gate.recipients import ADMIT, Audience, ExclusionReas
 from toolgate_orchestrator.gate.redact import Redactor
 from toolgate_orchestrator.gate.ruling import DecisionState, HeldCall, holders
 from toolgate_orchestrator.gate.shadow_log import ShadowLog
+from toolgate_orchestrator.gate.user_request import with_request
 from toolgate_orchestrator.gate.validation import check_modify, final_arguments
 from toolgate_orchestrator.gate.wait_reports import Note
 
@@ -111,6 +112,8 @@ class Dispatcher:
         )
         question = PendingDecision(self, call, asking, audience, round_, asked, loop.create_future(), now)
         question.body = self._write(call, asking)
+        if audience.readers and asking.request:
+            self._add_request(question)
         hooks = None
         group = asking.session if asking.parallel_group_id else None
         try:
@@ -169,6 +172,15 @@ class Dispatcher:
             return call.body
         body, call.replaced = write_question(asking, self._redactor, call.replaced or call.outgoing)
         return body
+
+    def _add_request(self, question: PendingDecision) -> None:
+        """Write it once more, for those who read what the user asked for; the record keeps that."""
+        call, body = question.call, question.body
+        told = with_request(body, question.question.request, self._redactor, (call.outgoing, call.replaced))
+        if told is not body:
+            question.told_body, question.readers = told, question.audience.readers
+            if question.phase == "select":
+                call.body = told
 
     def _whom(
         self, call: DecisionState, audience: Audience, now: float
@@ -263,8 +275,16 @@ class Dispatcher:
         question.outages = client.outages
         if self.keyring is not None:
             question.digest = digest(packing.bytes_to_sign(id_, phase, body))
+            if question.readers:
+                question.told_digest = digest(packing.bytes_to_sign(id_, phase, question.told_body))
             for name in asked:
-                client.ask((name,), id_, self._sign_item("question", name, question, body, versions[name]))
+                own = question.body_for(name)
+                client.ask((name,), id_, self._sign_item("question", name, question, own, versions[name]))
+        elif question.readers:
+            for name in asked:
+                own = question.body_for(name)
+                spoken = max(versions[name], packing.VERSION)
+                client.ask((name,), id_, packing.item(id_, phase, own, None, spoken))
         elif version:
             client.ask(asked, id_, packing.item(id_, phase, body, None, version))
         else:
@@ -286,7 +306,9 @@ class Dispatcher:
     def ask_again(self, question: PendingDecision, name: str, version: int) -> None:
         """Ask a scheduler once more, in the version that all its replicas have come to read."""
         if self._client is not None and name in question.asked:
-            item = self._sign_item("question", name, question, question.body, version)
+            if version == packing.VERSION:  # which knows no request
+                question.readers -= {name}
+            item = self._sign_item("question", name, question, question.body_for(name), version)
             self._client.ask((name,), question.key[0], item)
 
     def _settle(

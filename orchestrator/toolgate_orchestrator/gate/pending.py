@@ -71,6 +71,11 @@ class PendingDecision:
     body = b""
     """As it was written."""
     digest = b""
+    told_body = b""
+    """The same with the user's request, where somebody reads it."""
+    told_digest = b""
+    readers: frozenset[str] = frozenset()
+    """Who was asked with it."""
     outages = 0
     refused_by: tuple[str, ...] = ()
     """Whose inboxes the bus would not write to."""
@@ -103,6 +108,14 @@ class PendingDecision:
     def has_shadows(self) -> bool:
         """Whether shadows were asked: they answer when they like."""
         return bool(self.audience.shadows)
+
+    def body_for(self, name: str) -> bytes:
+        """The question as it is written for this scheduler."""
+        return self.told_body if name in self.readers else self.body
+
+    def digest_for(self, name: str) -> bytes:
+        """Of what its verdict must be about, where there are keys."""
+        return self.told_digest if name in self.readers else self.digest
 
     def ask_again(self, name: str, version: int) -> None:
         """Ask a scheduler once more, unless it has answered or holds: nobody may have read it."""
@@ -223,7 +236,7 @@ class PendingDecision:
         judge = self._judge
         try:
             if judge.keyring is not None and not judge.keyring.is_verdict(
-                judge.orchestrator, scheduler, self.digest, item.body, item.mac, item.version
+                judge.orchestrator, scheduler, self.digest_for(scheduler), item.body, item.mac, item.version
             ):
                 raise CodecError("forged")
             verdict, revision = codec.decode_verdict(item.body, item.version)

@@ -18,6 +18,8 @@ from toolgate_orchestrator.gate.redact import RedactedArguments, Redactor
 
 TOO_DEEP: Final = f"it is made more than {MAX_LINEAGE} agents deep, and not all of them can be told"
 _TEXTS: Final = frozenset((str,))
+_CUT: Final = frozenset(("tool_input", "request"))
+"""Fields that are made to fit, whatever they hold."""
 _UNREAD: Final = "⟦unreadable⟧"
 _MAX_INTEGER: Final = 2**63 - 1
 _MAX_SHOWN: Final = 256
@@ -126,7 +128,7 @@ def _with_each(question: ToolQuestion, make: Callable[[Any], Any]) -> ToolQuesti
 
 def _check(question: ToolQuestion) -> None:
     for name, value in zip(question._fields, question, strict=True):
-        if name == "tool_input":
+        if name in _CUT:
             continue
         if isinstance(value, dict | list) and len(value) > packing.MAX_ENTRIES:
             raise UnreadableQuestion(f"{name} has more than {packing.MAX_ENTRIES} entries")

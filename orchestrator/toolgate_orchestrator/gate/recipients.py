@@ -60,6 +60,8 @@ class Audience:
     """By phase: who should be asked in it, and cannot be."""
     absent: frozenset[str] = frozenset()
     """Those of them who are not alive."""
+    readers: frozenset[str] = frozenset()
+    """Those of them who are told what the user asked for."""
     group: Group = ()
     """The names with their priorities."""
     admitters: tuple["Audience", ...] = ()
@@ -172,6 +174,7 @@ class Audiences:
             unasked=_find_skipped([announced[name] for name in sorted(names) if name in announced]),
             shadows=frozenset(shadows),
             absent=frozenset(gone | (names - set(announced))),
+            readers=frozenset(name for name in names if name in announced and announced[name].reads_request),
             capped=frozenset(name for name in own if own[name] > self._cap(name, own[name])),
         )
 

@@ -13,6 +13,8 @@ from toolgate_bus.protocol import packing
 from toolgate_bus.ruling.conditions import globs
 from toolgate_bus.transport.ports import Member
 
+REQUEST: Final = "request"
+"""With which it says that it reads what the user asked for."""
 LEAVING_S: Final = 10.0
 """Longer than a worker takes to finish what it has in hand."""
 OURS: Final = packing.VERSIONS
@@ -33,6 +35,8 @@ class SchedulerInfo:
     """The phases in which all of them rule."""
     wire: tuple[int, ...] = ()
     """The versions that its newest start speaks, for people."""
+    reads_request: bool = False
+    """Whether it is told what the user asked for."""
     gone: bool = False
     """All of them vanished without leaving."""
     signed: bool = False

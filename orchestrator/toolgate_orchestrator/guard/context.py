@@ -18,6 +18,8 @@ _TOOL: Final[ContextVar[At | None]] = ContextVar("toolgate_guard_tool", default=
 _TURN: Final[ContextVar[At | None]] = ContextVar("toolgate_guard_turn", default=None)
 _ENTERED: Final[ContextVar["AgentTurn | None"]] = ContextVar("toolgate_guard_entered", default=None)
 
+_REQUEST: Final[ContextVar[str]] = ContextVar("toolgate_guard_request", default="")
+
 
 def tool_place() -> At | None:
     """For whom the tool runs that this is part of; None outside of one."""
@@ -34,6 +36,11 @@ def current_turn() -> "AgentTurn | None":
     return _ENTERED.get()
 
 
+def user_request() -> str:
+    """What the user asked for, as far as the turns that this is part of say."""
+    return _REQUEST.get()
+
+
 @contextmanager
 def enter_tool(at: At) -> Iterator[None]:
     """Inside, a tool runs for this agent: who asks for a place works for it."""
@@ -47,10 +54,11 @@ def enter_tool(at: At) -> Iterator[None]:
 
 @contextmanager
 def enter_turn(at: At, turn: "AgentTurn") -> Iterator[None]:
-    """Inside, calls that name no place are this agent's."""
-    token, entered = _TURN.set(at), _ENTERED.set(turn)
+    """Inside, calls that name no place are this agent's, and serve its request."""
+    token, entered, request = _TURN.set(at), _ENTERED.set(turn), _REQUEST.set(turn.request)
     try:
         yield
     finally:
+        _REQUEST.reset(request)
         _ENTERED.reset(entered)
         _TURN.reset(token)

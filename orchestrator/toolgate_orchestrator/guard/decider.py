@@ -12,6 +12,7 @@ from toolgate_orchestrator.gate.capabilities import ALL, UnnamedTools
 from toolgate_orchestrator.gate.fact_shapes import describe_place, describe_selection
 from toolgate_orchestrator.guard.answer import AskExit, AskHow
 from toolgate_orchestrator.guard.call import Call
+from toolgate_orchestrator.guard.context import user_request
 from toolgate_orchestrator.guard.exchange import Request
 from toolgate_orchestrator.guard.place import At
 from toolgate_orchestrator.guard.reports import Reports
@@ -102,6 +103,7 @@ class Decider:
             iteration=call.iteration,
             parallel_group_id=call.group,
             on_hold=on_hold,
+            request=self._reports.presences.request_of(at) or user_request(),
             **beside,
         )
 

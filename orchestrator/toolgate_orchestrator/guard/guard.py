@@ -20,7 +20,7 @@ from toolgate_bus.errors import ConfigError, ToolgateError, TurnStop
 from toolgate_orchestrator.guard import tool_function
 from toolgate_orchestrator.guard.answer import AskExit, AskHow, as_gate_asks
 from toolgate_orchestrator.guard.call import Call
-from toolgate_orchestrator.guard.context import enter_tool
+from toolgate_orchestrator.guard.context import enter_tool, tool_place, user_request
 from toolgate_orchestrator.guard.decider import Decider
 from toolgate_orchestrator.guard.exchange import BLOCKS, exchange, exchange_sync
 from toolgate_orchestrator.guard.life import GuardLife
@@ -100,9 +100,15 @@ class Guard(GuardLife, LlmRequests):
         """
         return self._places.hand_over(at, to, lineage=lineage)
 
-    def turn(self, at: At | None = None, stop: OnStop | None = None) -> AgentTurn:
-        """A turn, for `with`: `toolgate agents` shows it, and stops it by `stop` (see `AgentTurn`)."""
-        return AgentTurn(at or self._places.here(), self._now(), stop)
+    def turn(self, at: At | None = None, stop: OnStop | None = None, *, request: str = "") -> AgentTurn:
+        """A turn, for `with`: `toolgate agents` shows it, and stops it by `stop` (see `AgentTurn`).
+
+        `request` is what the user asked for, in their own words: told, redacted, to the schedulers that read
+        it. Within a tool that runs, it stays that of the turn above: what an LLM writes is no user's.
+        """
+        if not request or tool_place() is not None:
+            request = user_request()
+        return AgentTurn(at or self._places.here(), self._now(), stop, request)
 
     # ------------------------------------------------------------------ rulings
 

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 class Stoppable(Protocol):
     """A turn, as operators end it."""
 
+    request: str
+    """What the user asked for in it."""
+
     @property
     def raises(self) -> bool:
         """Whether it ends by what the next call that is asked about raises."""
@@ -75,6 +78,14 @@ class Presences:
         if not stopped:
             return None
         return "raise" if any(turn.raises for turn in stopped) else "deny"
+
+    def request_of(self, at: At) -> str:
+        """What the user asked for: of the outermost turn that says so, as what an LLM writes is no user's."""
+        for session in (*at.above, at.session):
+            seen = self._seen.get(session)
+            if seen is not None and seen.turns and seen.turns[0].request:
+                return seen.turns[0].request
+        return ""
 
     def start_decision(self, at: At, call: str, tool: str) -> None:
         """It is ruled on a call."""

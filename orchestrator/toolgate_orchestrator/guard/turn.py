@@ -30,7 +30,9 @@ class AgentTurn:
     raises TurnStop.
     """
 
-    def __init__(self, at: At, reports: Reports, stop: OnStop | None = None) -> None:
+    def __init__(self, at: At, reports: Reports, stop: OnStop | None = None, request: str = "") -> None:
+        self.request = request
+        """What the user asked for."""
         self.at, self._reports, self._stop_of_caller = at, reports, stop
         self.stopping = False
         """Whether an operator ends it."""

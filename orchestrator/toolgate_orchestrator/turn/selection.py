@@ -34,6 +34,7 @@ from toolgate_orchestrator.turn.messages import ToolCall, schema_of
 from toolgate_orchestrator.turn.refusal import reason_of
 from toolgate_orchestrator.turn.session_tree import SessionPath, agents_of, place_of
 from toolgate_orchestrator.turn.tool_call import CallRefusal
+from toolgate_orchestrator.turn.user_request import request_of
 
 __all__ = ["TOOL_HELD", "TOOL_SELECTING", "Selection"]
 
@@ -51,11 +52,13 @@ class Selection:
         config: ToolgateConfig,
         note: Note,
         place: SessionPath | None = None,
+        prompt: str = "",
     ) -> None:
         self._hooks, self._note = hooks, note
         self._gate = gate
         self._config = config
         self._place = place or place_of(hooks.coordinator)
+        self._request = request_of(self._place, prompt)
         self._agents = agents_of(getattr(hooks.coordinator, "config", None))
         self._schemas = {name: schema_of(tool) for name, tool in tools.items()}
         self.approvals = Approvals(hooks)
@@ -114,6 +117,7 @@ class Selection:
             parallel_group_id=call.group,
             available_agents=self._agents,
             agent_target=target_of(call.arguments, self._agents),
+            request=self._request,
             local=local,
             ask=self.approvals,
             on_hold=self._holds.report_for(call.id),

@@ -343,7 +343,7 @@ class Turn:
             selection = None
             if gate is not None and config is not None:
                 place = place_of(self.coordinator)
-                selection = Selection(self.hooks, self.tools.tools, gate, config, note, place)
+                selection = Selection(self.hooks, self.tools.tools, gate, config, note, place, self.prompt)
             self._pipeline = CallPipeline(
                 selection, self.tools, note, lambda: self.cancelled, lambda: self.is_stopping
             )

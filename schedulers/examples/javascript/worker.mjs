@@ -255,6 +255,7 @@ export class Worker {
       wire: wire.VERSIONS,
       phases: this.scheduler.phases ?? ["select", "verify"], // with "admit" it is asked last, about what is about to run
       kinds: ["question", "withdrawn"],
+      ...(this.scheduler.reads ? { reads: this.scheduler.reads } : {}), // ["request"]: what the user asked for, as call.request
       build: "my-rules-js",
       revision: { label: this.options.revision, digest: "" },
     });

@@ -83,6 +83,7 @@ def as_scheduler(written: Any) -> Scheduler:
             tools=getattr(written, "tools", ("*",)),
             shadow=getattr(written, "shadow", False),
             phases=getattr(written, "phases", ("select", "verify")),
+            reads=getattr(written, "reads", ()),
             decide=decide,
             streams=streams,
             server_replicas=getattr(written, "server_replicas", 0),

@@ -9,7 +9,7 @@ import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, get_args
+from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 
 from toolgate_bus.errors import ConfigError
 from toolgate_bus.protocol.events import NAME_PATTERN, RESERVED_NAMES, Phase, ToolSelecting, Verdict
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 Decide = Callable[[ToolSelecting], Awaitable[Verdict]] | Callable[[ToolSelecting], AsyncIterator[Verdict]]
 """One answer, or (where `Scheduler.streams`) a `Hold` and then the final answer."""
+
+Extra = Literal["request"]
+"""What a question carries for those alone who ask for it."""
 
 asking: ContextVar[str] = ContextVar("asking", default="")
 """The id of the orchestrator whose question `decide` is deciding; the roster says whether it lives."""
@@ -104,6 +107,8 @@ class Scheduler:
     phases: tuple[Phase, ...] = ("select", "verify")
     """The phases in which it rules. `admit` comes last, about the call that is about to run: there a
     scheduler may continue, deny or hold."""
+    reads: tuple[Extra, ...] = ()
+    """What it is told with each question beside the call: `request`, what the user asked for."""
     streams: bool = False
     """`decide` gives an async iterator of verdicts instead of an awaitable of one."""
     start: Callable[[SchedulerContext], Awaitable[None]] = _no_start
@@ -143,6 +148,12 @@ class Scheduler:
                 f"not {self.phases!r}"
             )
         object.__setattr__(self, "phases", phases)
+        reads = (self.reads,) if isinstance(self.reads, str) else tuple(self.reads)
+        if not set(reads) <= set(get_args(Extra)):
+            raise ConfigError(
+                f"scheduler {self.name!r}: reads: can only be {', '.join(get_args(Extra))}, not {self.reads!r}"
+            )
+        object.__setattr__(self, "reads", reads)
         if not isinstance(self.shadow, bool):
             raise ConfigError(f"scheduler {self.name!r}: shadow: must be true or false, not {self.shadow!r}")
         many = self.server_replicas

@@ -35,6 +35,7 @@ def describe_replica(scheduler: Scheduler, replica: str) -> Member:
         host=socket.gethostname(),
         wire=packing.VERSIONS,
         kinds=KINDS,
+        reads=scheduler.reads,
         build=BUILD,
         revision=scheduler.revision,
         server_replicas=scheduler.server_replicas,

@@ -118,7 +118,7 @@ def test_the_golden_withdrawals_are_taken(vector):
 
 
 def test_the_golden_heartbeats_are_read_and_written_byte_for_byte():
-    replica, leaves, orchestrator, durable, sharded = WIRE["heartbeats"]
+    replica, leaves, orchestrator, durable, sharded, told = WIRE["heartbeats"]
     fields = replica["fields"]
     ring = Keyring({replica["scheduler"]: raw(replica, "key")})
     lists = {name: tuple(fields[name]) for name in ("tools", "wire", "phases", "kinds")}
@@ -129,6 +129,9 @@ def test_the_golden_heartbeats_are_read_and_written_byte_for_byte():
     assert (read, read.signed, read.beat) == (member, True, 12)
     waits = replace(member, server_replicas=durable["fields"]["server_replicas"])
     assert encode_member(waits, ring) == raw(durable, "value")
+    reads = replace(member, reads=tuple(told["fields"]["reads"]))
+    assert encode_member(reads, ring) == raw(told, "value")
+    assert decode_member(member.name, member.replica, raw(told, "value"), ring) == reads
     assert decode_member(member.name, member.replica, raw(durable, "value"), ring) == waits
     reads = replace(member, shards=tuple(sharded["fields"]["shards"]))
     assert encode_member(reads, ring) == raw(sharded, "value")

@@ -88,6 +88,7 @@ CONFIGS = {
     "router": "routes: [{from: read, targets: [{to: list, arguments: {b: $.a}}]}]",
     "heuristic": "groups: [{tools: [read, list]}]",
     "rate-limit": "limits: [{name: all, tools: '*', per: session, rate: 9/minute}]",
+    "provenance": "sinks: [{tools: '*', to: a}]",
     "loop-guard": "same_call: {times: 5, within: 20}",
 }
 

@@ -107,6 +107,15 @@ FULL: dict[str, dict[str, Any]] = {
         ],
         "default": "allow",
     },
+    "provenance": {
+        "sinks": [
+            {"name": "s", "tools": ["x"], "to": ["a"], "match": "name", "words": ["w"], "links": True}
+            | {"trusted": ["t"], "action": "deny"}
+        ],
+        "trusted": ["t"],
+        "action": "deny",
+        "timeout_s": 1.5,
+    },
     "rate-limit": {
         "limits": [
             {"name": "n", "tools": ["x"], "agents": ["a"], "labels": {"team": "x"}, "per": "session"}

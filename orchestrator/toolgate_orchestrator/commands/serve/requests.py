@@ -17,6 +17,8 @@ MAX_TIMEOUT_MS: Final = 3_600_000
 TIMEOUT_MS: Final = 55_000
 """Below the 60 s after which hooks of coding agents, and most proxies, give up."""
 MAX_TOKENS: Final = 2**53 - 1
+MAX_GIVEN: Final = 128 * 1024
+"""Characters of a user's request; schedulers are told the first 8192."""
 LEASE_S: Final = 300.0
 MAX_LEASE_S: Final = 86_400.0
 
@@ -198,6 +200,9 @@ class TurnRequest(PlaceBody):
     """Id of the session."""
     do: Literal["begin", "end", "watch"]
     """`begin` or `end` a turn; `watch` answers as soon as somebody stops it, or the time is over."""
+    request: Annotated[str, Field(max_length=MAX_GIVEN)] = ""
+    """With `begin`: what the user asked for, in their own words; told, redacted, to schedulers that read it,
+    with each call of this session and of those below it."""
     lease_s: Annotated[float, Field(ge=1, le=MAX_LEASE_S, strict=False)] = LEASE_S
     """The turn ends by itself when nothing was heard of its session for so many seconds."""
     timeout_ms: Annotated[int, Field(ge=1, le=MAX_TIMEOUT_MS)] = TIMEOUT_MS

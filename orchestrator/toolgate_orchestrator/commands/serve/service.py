@@ -178,6 +178,7 @@ class SidecarService:
             available_agents=asked.available_agents,
             agent_target=asked.agent_target or target_of(asked.arguments, asked.available_agents),
             trace=asked.trace,
+            request=self.turns.find_request(asked.root_session, asked.parent, asked.session),
             on_hold=on_hold,
             can=abilities_of(asked),
             ask="defer" if "ask" in asked.can else None,

@@ -46,6 +46,7 @@ class OpenTurn:
         self.who = who
         self.since = self.last_heard = clock()
         self.lease = asked.lease_s
+        self.request = asked.request
         self.stop: dict[str, Any] | None = None
         self.changed = asyncio.Event()
         """Set once an operator stops it, or it ends."""
@@ -90,6 +91,7 @@ class OpenTurns:
         turn = self.get(asked.session)
         if turn is not None:
             turn.lease = asked.lease_s
+            turn.request = asked.request or turn.request
             return turn
         if len(self._turns) >= MAX_TURNS:
             raise Problem(
@@ -99,6 +101,11 @@ class OpenTurns:
             )
         turn = self._turns[asked.session] = OpenTurn(asked, agent, self._enter, self._clock)
         return turn
+
+    def find_request(self, *sessions: str | None) -> str:
+        """What the user asked for, by the first of these sessions whose turn says so: give the root first."""
+        turns = (self._turns.get(session) for session in sessions if session)
+        return next((turn.request for turn in turns if turn is not None and turn.request), "")
 
     def end(self, session: str) -> OpenTurn | None:
         """End a turn; None where none ran."""

@@ -1,0 +1,177 @@
+"""The shipped scheduler `provenance`: what leaves the house goes only where the user's request says.
+
+A sink says of a tool which of its arguments are addressees. Each of them must be named by the request of the
+user, or be trusted by the configuration; else the call is asked about, or denied. A sink may also want the
+request to ask for such an act at all (`words`), and look for addresses in what is sent (`links`).
+
+The request is what the orchestrator was told by its app (`Guard.turn(request=…)`): what tools gave back, and
+what an LLM wrote to a sub-agent, is no request. Where none is known nothing is named. A replacement (phase
+`verify`) is judged as the LLM's own call is.
+"""
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import Annotated, Any, ClassVar, Final, Literal
+
+from pydantic import BaseModel, BeforeValidator, Field, model_validator
+from toolgate_bus.config.check import StrictModel
+from toolgate_bus.protocol import placeholders
+from toolgate_bus.protocol.events import AskUser, Continue, Deny, ToolSelecting, Verdict
+from toolgate_bus.protocol.names import MAX_REASON, MAX_RULE
+from toolgate_bus.ruling.conditions import globs
+from toolgate_bus.ruling.conditions.arguments import MISSING, readings
+from toolgate_bus.ruling.conditions.arguments import UNSEEN as UNREAD
+from toolgate_bus.ruling.conditions.conditions import Globs
+
+from toolgate_schedulers.shipped import provenance_names as names
+
+MAX_SHOWN: Final = 120
+"""Characters of an addressee that people and LLMs are told."""
+_ALLOWED: Final = Continue()
+Action = Literal["ask", "deny"]
+
+
+def _one_or_more(written: Any) -> Any:
+    return (written,) if isinstance(written, str) else written
+
+
+Text = Annotated[str, Field(min_length=1, max_length=256)]
+Texts = Annotated[tuple[Text, ...], Field(max_length=1024), BeforeValidator(_one_or_more)]
+
+
+class Sink(StrictModel):
+    """A way out: which calls lead there, and what must be true of them."""
+
+    name: Annotated[str, Field(min_length=1, max_length=MAX_RULE)] | None = None
+    """Told in reasons and metrics; else the tool's name."""
+    tools: Globs
+    """Which tools it is about: one glob or several."""
+    to: Texts = ()
+    """Arguments that say to whom or where it goes, as paths (`recipients`, `message.to`): every value in them
+    must be named by the request, or trusted."""
+    match: Literal["exact", "name"] = "exact"
+    """`exact`: the address itself stands in the request. `name`: the words before the `@` of a mail address
+    are enough; whoever has such an address elsewhere passes too."""
+    words: Texts = ()
+    """One of these must stand in the request: it asks for such an act. `delet*` is any word that begins so."""
+    links: bool = Field(default=False, strict=True)
+    """Web and mail addresses in the other arguments must be named or trusted, too."""
+    trusted: Texts = ()
+    """Addressees trusted here, beside those of the whole configuration."""
+    action: Action | None = None
+    """What becomes of other calls, if not what the whole configuration says."""
+
+    @model_validator(mode="after")
+    def _says_something(self) -> "Sink":
+        if not (self.to or self.words or self.links):
+            raise ValueError("says nothing: give to (arguments), words or links")
+        return self
+
+
+class ProvenanceConfig(StrictModel):
+    """The file of a provenance."""
+
+    sinks: Annotated[tuple[Sink, ...], Field(min_length=1, max_length=1024)]
+    """The ways out. A call must be fit for each that is about its tool; tools of no sink may run."""
+    trusted: Texts = ()
+    """Addressees that need not be named: addresses, accounts, channels, or patterns (`*@example.com`,
+    `docs.example.com/**`). `*` does not pass `/`, `@`, `:`, `?` or `#`; `**` passes all but `@`."""
+    action: Action = "ask"
+    """What becomes of a call whose addressee is neither named nor trusted: a person is asked, or it is denied."""
+    timeout_s: Annotated[float, Field(gt=0, le=86_400, strict=True)] = 300.0
+    """Seconds the person has; then the call is denied."""
+
+
+def rule_on(config: ProvenanceConfig, call: ToolSelecting) -> Verdict:
+    """What provenance says of a call: the strictest of what its sinks say."""
+    verdict: Verdict = _ALLOWED
+    request = None
+    for sink in config.sinks:
+        if globs.fits(sink.tools, call.tool_name) is False:
+            continue
+        if request is None:
+            request = names.plain_request(call.request)
+        fault = find_fault(config, sink, call, request)
+        if fault is None:
+            continue
+        if (sink.action or config.action) == "deny":
+            return _deny(sink, call, fault)
+        if verdict is _ALLOWED:
+            verdict = _ask(config, sink, call, fault)
+    return verdict
+
+
+def find_fault(config: ProvenanceConfig, sink: Sink, call: ToolSelecting, request: str) -> str | None:
+    """Why a call is not fit for a sink, in words; None if it is."""
+    if sink.words and not names.asks_for(request, sink.words):
+        return f"the user's request does not ask for {call.tool_name}"
+    trusted = (*sink.trusted, *config.trusted)
+    found = list(islice(_addressees(sink, call), names.MAX_FOUND + 1))
+    if len(found) > names.MAX_FOUND:
+        return f"it has more than {names.MAX_FOUND} addressees"
+    for one in found:
+        if not names.trusts(trusted, one) and not names.names(request, one, by_name=sink.match == "name"):
+            return f"the user's request does not name {shown(one)}"
+    return None
+
+
+def _addressees(sink: Sink, call: ToolSelecting) -> Iterator[str]:
+    arguments = call.tool_input
+    if placeholders.stands_for_all(arguments):
+        yield names.UNSEEN
+        return
+    for path in sink.to:
+        for value in readings(path, arguments):
+            if value is UNREAD:
+                yield names.UNSEEN
+            elif value is not MISSING:
+                yield from names.addressees(value)
+    if sink.links:
+        yield from names.links({name: one for name, one in arguments.items() if name not in sink.to})
+
+
+def shown(addressee: str) -> str:
+    """An addressee as it is told."""
+    text = "".join(letter if letter.isprintable() else "?" for letter in addressee)
+    return text if len(text) <= MAX_SHOWN else f"{text[: MAX_SHOWN - 1]}…"
+
+
+def _deny(sink: Sink, call: ToolSelecting, fault: str) -> Deny:
+    reason = f"{call.tool_name} may not run: {fault}. If the user wants it, they must say so themselves."
+    return Deny(reason=reason[:MAX_REASON], rule_name=_name_of(sink, call))
+
+
+def _ask(config: ProvenanceConfig, sink: Sink, call: ToolSelecting, fault: str) -> AskUser:
+    return AskUser(
+        prompt=f"May {call.tool_name} run? {fault[0].upper()}{fault[1:]}.",
+        reason=f"{call.tool_name} needs approval: {fault}"[:MAX_REASON],
+        timeout_s=config.timeout_s,
+        rule_name=_name_of(sink, call),
+    )
+
+
+def _name_of(sink: Sink, call: ToolSelecting) -> str:
+    return (sink.name or call.tool_name)[:MAX_RULE]
+
+
+class Provenance:
+    """The scheduler of a `ProvenanceConfig`."""
+
+    name = "provenance"
+    priority = 0
+    tools: tuple[str, ...] = ("*",)
+    reads = ("request",)
+    config_model: ClassVar[type[BaseModel]] = ProvenanceConfig
+
+    def __init__(self, config: ProvenanceConfig) -> None:
+        self.config = config
+        wanted = tuple(dict.fromkeys(glob for sink in config.sinks for glob in sink.tools))
+        self.tools = wanted if len(wanted) <= _MAX_GLOBS else ("*",)
+
+    async def decide(self, call: ToolSelecting) -> Verdict:
+        """Rule on one call."""
+        return rule_on(self.config, call)
+
+
+_MAX_GLOBS: Final = 64
+"""So many globs are announced; with more it is asked about every tool."""
