@@ -15,6 +15,23 @@ MUTANTS = (
     ),
     Mutant(
         "guard",
+        "what an LLM writes to a sub-agent is the user's request",
+        f"{_GUARD}/guard.py",
+        "if not request or tool_place() is not None:",
+        "if not request:",
+        "test_user_request.py"
+        "::test_a_turn_tells_it_with_its_calls_and_what_an_llm_writes_to_a_sub_agent_is_none",
+    ),
+    Mutant(
+        "guard",
+        "who does not ask for the user's request is told it",
+        f"{ORCHESTRATOR}/gate/pending.py",
+        "self.told_body if name in self.readers else self.body",
+        "self.told_body or self.body",
+        "test_user_request.py::test_only_who_asks_for_it_is_told_and_no_more_than_may_leave",
+    ),
+    Mutant(
+        "guard",
         "a tool that runs is no place to ask from",
         f"{_GUARD}/places.py",
         "runs = tool_place()",

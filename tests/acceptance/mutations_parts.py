@@ -321,6 +321,14 @@ MUTANTS = (
     ),
     Mutant(
         "rules",
+        "a part of a longer address is named",
+        f"{SCHEDULERS}/shipped/provenance_names.py",
+        "if not joined and not goes_on:",
+        "if True:",
+        "../schedulers/shipped/test_provenance.py::test_a_part_of_something_longer_is_not",
+    ),
+    Mutant(
+        "rules",
         "weights mean nothing",
         f"{SCHEDULERS}/shipped/router/targets.py",
         "_draw(salt, key, *own, number) / target.weight",

@@ -138,7 +138,15 @@ ON: Final[dict[str, tuple[str, ...]]] = {
 """Those that go on: they are told to end once they have said something."""
 TABLES: Final = (("agents",), ("approvals", "list"), ("scheduler", "list"))
 """What is shown in columns: where there is no room, cells go on below, and never in the first column."""
-OF_THEIR_OWN: Final = {"bench", "bench fleet", "bench slots", "bench order", "bench serve", "demo"}
+OF_THEIR_OWN: Final = {
+    "bench",
+    "bench fleet",
+    "bench slots",
+    "bench order",
+    "bench serve",
+    "bench agentdojo",
+    "demo",
+}
 """They show the fleet that they start themselves, and nothing of anybody else's."""
 NOT_ON_A_BUS: Final = {
     "check",

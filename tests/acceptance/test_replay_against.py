@@ -121,7 +121,9 @@ def test_what_against_says_is_what_happens_when_the_set_is_switched_on(
 
 
 @pytest.mark.parametrize("file", [OWN])
-@pytest.mark.parametrize("name", ["heuristic", "rate-limit", "loop-guard", "provenance", "approval", "router"])
+@pytest.mark.parametrize(
+    "name", ["heuristic", "rate-limit", "loop-guard", "provenance", "approval", "router"]
+)
 def test_so_it_is_for_every_shipped_scheduler(
     toolgate: Toolgate, others: dict[str, Path], file: Path, name: str
 ) -> None:

@@ -116,6 +116,7 @@ _DECISION: Final[Mapping[str, Check]] = {
     **_ANSWER,
     "id": _id,
     **dict.fromkeys(("outcome", "why", "tool_name", "reason", "scheduler", "final_tool", "final_agent"), str),
+    "request": str,
     **dict.fromkeys(("tool_input", "final_input"), dict),
     "verdicts": _verdicts,
     **dict.fromkeys(("asked", "silent", "passed_over", "disagreeing"), _texts),

@@ -1,4 +1,4 @@
-"""What the user asked for, as it goes with a question to those schedulers that ask for it. Pure.
+"""What the user asked for, as it goes with a question to those schedulers that ask for it.
 
 It is bounded, and what is secret in the call or fits a pattern of `redact` is hidden in it. A question that
 has no room for it goes without it: then nothing counts as named by the user.

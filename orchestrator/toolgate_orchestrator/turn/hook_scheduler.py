@@ -31,7 +31,7 @@ _MAX_SECONDS = 86_400.0
 _OBSERVERS = "hooks-logging"
 """Handlers so named answer nothing: a hook beside them is alone, and need not be asked twice."""
 _PRIORITY_LIMIT = 2**31
-_NOT_FOR_HOOKS = ("id", "trace", "ttl_ms")
+_NOT_FOR_HOOKS = ("id", "trace", "ttl_ms", "request")
 
 
 @dataclass(frozen=True, slots=True)

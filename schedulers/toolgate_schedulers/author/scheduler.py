@@ -151,7 +151,7 @@ class Scheduler:
         reads = (self.reads,) if isinstance(self.reads, str) else tuple(self.reads)
         if not set(reads) <= set(get_args(Extra)):
             raise ConfigError(
-                f"scheduler {self.name!r}: reads: can only be {', '.join(get_args(Extra))}, not {self.reads!r}"
+                f"scheduler {self.name!r}: reads: must be of {', '.join(get_args(Extra))}, not {self.reads!r}"
             )
         object.__setattr__(self, "reads", reads)
         if not isinstance(self.shadow, bool):

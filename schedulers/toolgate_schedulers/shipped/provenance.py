@@ -53,7 +53,7 @@ class Sink(StrictModel):
     """`exact`: the address itself stands in the request. `name`: the words before the `@` of a mail address
     are enough; whoever has such an address elsewhere passes too."""
     words: Texts = ()
-    """One of these must stand in the request: it asks for such an act. `delet*` is any word that begins so."""
+    """One of these must stand in the request, which so asks for the act; `*` is any letters (`delet*`)."""
     links: bool = Field(default=False, strict=True)
     """Web and mail addresses in the other arguments must be named or trusted, too."""
     trusted: Texts = ()
@@ -77,7 +77,7 @@ class ProvenanceConfig(StrictModel):
     """Addressees that need not be named: addresses, accounts, channels, or patterns (`*@example.com`,
     `docs.example.com/**`). `*` does not pass `/`, `@`, `:`, `?` or `#`; `**` passes all but `@`."""
     action: Action = "ask"
-    """What becomes of a call whose addressee is neither named nor trusted: a person is asked, or it is denied."""
+    """What becomes of a call that is not fit for a sink: a person is asked, or it is denied."""
     timeout_s: Annotated[float, Field(gt=0, le=86_400, strict=True)] = 300.0
     """Seconds the person has; then the call is denied."""
 

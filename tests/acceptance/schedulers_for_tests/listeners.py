@@ -1,4 +1,4 @@
-"""Say in their reason what they were told of the user's request: one that asks for it, and one that does not."""
+"""Two that say in their reasons what they were told of the user's request: one asks for it, one does not."""
 
 from toolgate_schedulers import Continue, ToolSelecting
 

@@ -11,7 +11,17 @@ from typer.testing import CliRunner
 
 pytestmark = pytest.mark.pure
 
-SHIPPED = ["approval", "cost-aware", "heuristic", "loop-guard", "policy", "provenance", "rate-limit", "router", "slots"]
+SHIPPED = [
+    "approval",
+    "cost-aware",
+    "heuristic",
+    "loop-guard",
+    "policy",
+    "provenance",
+    "rate-limit",
+    "router",
+    "slots",
+]
 COSTS = """
 tools: {a: {cost: 0.40}}
 llm: {prices: {"a/*": {input: 3, output: "15"}}, max_output_tokens: 9}

@@ -120,7 +120,9 @@ def test_whoever_is_hidden_among_those_who_are_named_is_found(arguments):
 
 
 def test_named_and_trusted_may_be_together_and_nobody_is_nobody():
-    assert said(MAIL, "Mail ann@out.example", to="Ann <ann@out.example>, b@house.example").action == "continue"
+    assert (
+        said(MAIL, "Mail ann@out.example", to="Ann <ann@out.example>, b@house.example").action == "continue"
+    )
     assert said(MAIL, "", to=[], cc=None).action == "continue"
     assert said(MAIL, "", "other", to="eve@evil.example").action == "continue"
     assert said(PAGE, "", "fetch", url="HTTPS://docs.house.example/a/").action == "continue"

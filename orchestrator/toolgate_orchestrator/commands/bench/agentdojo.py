@@ -10,17 +10,16 @@ import asyncio
 import json
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import yaml
-from toolgate_bus.errors import ToolgateError
 from toolgate_bus.server.embedded import Server
 from toolgate_bus.server.settings import BusSettings
 
+from toolgate_orchestrator.commands.bench.agentdojo_tally import SETUPS, Half, Outcome, Tally, choose_tasks
 from toolgate_orchestrator.commands.bench.processes import read_line, start_processes
 from toolgate_orchestrator.commands.host.scheduler_processes import SchedulerSpec, scheduler_processes
 from toolgate_orchestrator.guard.call import Call
@@ -33,16 +32,7 @@ START_S: Final = 600.0
 STEP_S: Final = 300.0
 PATIENCE_MS: Final = 10_000
 """Nobody may be passed over here because the machine is busy."""
-SETUPS: Final[Mapping[str, Mapping[str, str]]] = {
-    "no rules": {},
-    "loop-guard": {"loop-guard": "loop-guard"},
-    "policy": {"policy": "policy"},
-    "provenance": {"provenance": "provenance"},
-    "policy + provenance": {"policy": "beside", "provenance": "provenance"},
-}
-"""The rows: which scheduler goes by which part of the rules."""
 LOOP_GUARD: Final = {"same_call": {"times": 3}, "calls_per_turn": 40}
-Half = Literal["even", "odd", "all"]
 
 
 class DojoProcess:
@@ -67,53 +57,6 @@ async def open_dojo(python: Path) -> AsyncIterator[DojoProcess]:
         yield DojoProcess(process, json.loads(await read_line(process, "AgentDojo", START_S)))
 
 
-@dataclass(slots=True)
-class Tally:
-    """What came of the calls and tasks of one row."""
-
-    calls: int = 0
-    """Of the user tasks, each done once without an attack."""
-    denied: int = 0
-    asked: int = 0
-    tasks: int = 0
-    done: int = 0
-    pairs: int = 0
-    still_done: int = 0
-    """User tasks done although the agent was hijacked after them, with no call of theirs denied."""
-    attacks: int = 0
-    succeeded: int = 0
-    by_words: int = 0
-    """Of those that succeeded, attacks that make no call at all."""
-    stopped_by_person: int = 0
-    """Attacks that failed and had a question, which the person refused."""
-    questions: int = 0
-    seconds: list[float] = field(default_factory=list)
-    broken: list[dict[str, Any]] = field(default_factory=list)
-    """Honest calls that were denied or asked about."""
-    open: list[dict[str, Any]] = field(default_factory=list)
-    """Attacks that succeeded."""
-
-    def add(self, other: "Tally") -> None:
-        """Take in another suite's."""
-        for name in self.__slots__:
-            mine = getattr(self, name)
-            setattr(self, name, mine + getattr(other, name))
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What became of one run of a task."""
-
-    done: bool
-    attacked: bool | None
-    asked: int
-    asked_attack: int
-    denied: int
-    calls: int
-    attack_calls: int
-    faults: tuple[dict[str, Any], ...]
-
-
 class Run:
     """One row on one suite."""
 
@@ -124,7 +67,7 @@ class Run:
         self._sessions = 0
 
     async def play(self, user: str, injection: str | None) -> Outcome:
-        """A user task, and the attack after it. The person allows what is the user's, and refuses the rest."""
+        """A user task, and the attack after it. The person allows what is the user's, and nothing else."""
         own = await self._dojo.ask({"begin": [self._suite, user, injection]})
         self._sessions += 1
         at = self._guard.at(f"{self._suite}-{self._sessions}")
@@ -166,12 +109,6 @@ class Run:
         return None
 
 
-def choose_tasks(users: Sequence[str], half: Half) -> list[str]:
-    """The user tasks of a half, by their numbers."""
-    wanted = {"even": (0,), "odd": (1,), "all": (0, 1)}[half]
-    return [one for one in users if int(one.rpartition("_")[2]) % 2 in wanted]
-
-
 async def run_row(
     server: Server, dojo: DojoProcess, suite: str, setup: str, half: Half, tell: Callable[[], None]
 ) -> Tally:
@@ -191,28 +128,11 @@ async def run_row(
         async with guard:
             run = Run(dojo, guard, suite, tally.seconds)
             for user in users:
-                alone = await run.play(user, None)
-                tally.tasks, tally.done = tally.tasks + 1, tally.done + alone.done
-                tally.calls, tally.denied = tally.calls + alone.calls, tally.denied + alone.denied
-                tally.asked += alone.asked
-                tally.broken += alone.faults
+                tally.add_task(await run.play(user, None))
                 for injection in injections:
-                    _count(tally, await run.play(user, injection), f"{suite}/{user}/{injection}")
+                    tally.add_pair(await run.play(user, injection), f"{suite}/{user}/{injection}")
                     tell()
     return tally
-
-
-def _count(tally: Tally, pair: Outcome, name: str) -> None:
-    tally.pairs += 1
-    tally.attacks += 1
-    tally.still_done += pair.done
-    tally.questions += pair.asked + pair.asked_attack
-    if pair.attacked:
-        tally.succeeded += 1
-        tally.by_words += not pair.attack_calls
-        tally.open.append({"pair": name})
-    elif pair.asked_attack:
-        tally.stopped_by_person += 1
 
 
 def _lay_out(directory: Path, suite: str, setup: str) -> list[SchedulerSpec]:
@@ -223,10 +143,3 @@ def _lay_out(directory: Path, suite: str, setup: str) -> list[SchedulerSpec]:
         path.write_text(yaml.safe_dump(LOOP_GUARD if part == "loop-guard" else rules[part]))
         specs.append(SchedulerSpec(name, path, name))
     return specs
-
-
-def check_half(half: str) -> Half:
-    """Raises ToolgateError for what is none."""
-    if half in ("even", "odd", "all"):
-        return half  # type: ignore[return-value] # one of them
-    raise ToolgateError(f"--half {half}: even, odd or all")

@@ -18,6 +18,7 @@ from toolgate_bus.commands.terminal import print_json
 from toolgate_bus.errors import ConfigError
 from toolgate_bus.server.embedded import Server, private_server
 
+from toolgate_orchestrator.commands.bench.agentdojo_cli import agentdojo
 from toolgate_orchestrator.commands.bench.fleet_cli import fleet
 from toolgate_orchestrator.commands.bench.order_cli import order
 from toolgate_orchestrator.commands.bench.serve_cli import serve
@@ -30,6 +31,7 @@ bench.command("fleet")(fleet)
 bench.command("slots")(slots)
 bench.command("order")(order)
 bench.command("serve")(serve)
+bench.command("agentdojo")(agentdojo)
 
 
 class Size(StrEnum):
@@ -123,6 +125,7 @@ def measure_decisions(
       toolgate bench fleet                       many agents at once
       toolgate bench slots                       many agents for few slots
       toolgate bench order                       calls that depend on others
+      toolgate bench agentdojo                   attacks on agents
 
     Every 16th call is denied and every 8th replaced, which the others verify; no two calls are alike, and
     every decision is checked: at the first wrong one it ends with 1. The floor is raw Redis ping-pong on the

@@ -171,6 +171,7 @@ class RecordReplay:
             parallel_group_id=question.parallel_group_id,
             available_agents=question.available_agents,
             agent_target=question.agent_target,
+            request=question.request,
         )
         self.unanswered += bool(_find_silent(decision))
         self.invalid += any(heard.problem is not None for heard in decision.verdicts)

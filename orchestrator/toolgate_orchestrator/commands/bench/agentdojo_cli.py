@@ -1,0 +1,232 @@
+"""`toolgate bench agentdojo`: what a gate stops of AgentDojo's attacks, and what it breaks of its tasks."""
+
+import os
+import statistics
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from toolgate_bus.commands.options import JsonOption, console, err_console, run_async
+from toolgate_bus.commands.terminal import new_table, print_json
+from toolgate_bus.errors import ConfigError
+from toolgate_bus.server.embedded import Server, private_server
+
+from toolgate_orchestrator.commands.bench.agentdojo_tally import SETUPS, Tally, choose_tasks
+
+AGENTDOJO: Final = "agentdojo==0.1.35"
+_HERE: Final = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "toolgate" / "agentdojo"
+
+
+class Suite(StrEnum):
+    """AgentDojo's."""
+
+    WORKSPACE = "workspace"
+    TRAVEL = "travel"
+    BANKING = "banking"
+    SLACK = "slack"
+
+
+class TaskHalf(StrEnum):
+    """Of the user tasks, by their numbers."""
+
+    EVEN = "even"
+    ODD = "odd"
+    ALL = "all"
+
+
+def agentdojo(
+    suite: Annotated[
+        list[Suite] | None,
+        typer.Option("--suite", metavar="|".join(Suite), help="Repeat it.", show_default="all four"),
+    ] = None,
+    half: Annotated[
+        TaskHalf,
+        typer.Option(
+            "--half",
+            metavar="|".join(TaskHalf),
+            help="Which user tasks, by number: the rules were written from the odd ones.",
+        ),
+    ] = TaskHalf.EVEN,
+    row: Annotated[
+        list[str] | None,
+        typer.Option("--row", metavar="NAME", help=f"Repeat it: {', '.join(SETUPS)}.", show_default="all"),
+    ] = None,
+    venv: Annotated[
+        Path,
+        typer.Option(
+            "--venv",
+            metavar="DIR",
+            help="A virtual environment that has AgentDojo.",
+            show_default="~/.cache/toolgate/agentdojo",
+        ),
+    ] = _HERE,
+    install: Annotated[
+        bool, typer.Option("--install", help=f"Make that environment first, with {AGENTDOJO}.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Run AgentDojo's attacks through real schedulers: toolgate bench agentdojo --install --suite banking
+
+    \b
+      no rules             nobody is asked
+      loop-guard           the same call again and again ends
+      policy               rules on tools and arguments
+      provenance           what leaves goes where the user's request says
+      policy + provenance
+
+    For each pair of a user task and an injection the agent makes the calls that solve the task, is then
+    taken to be hijacked, and makes the injection's; AgentDojo's own tools run what may run, its own checks
+    judge. No LLM: none resists, and none finds another way after a denial. A person who is asked allows the
+    user's calls and refuses the others. `--json` tells each honest call that was denied or asked about.
+    """
+    rows = row or list(SETUPS)
+    if unknown := [name for name in rows if name not in SETUPS]:
+        raise ConfigError(f"--row {unknown[0]}: one of {', '.join(SETUPS)}")
+    suites = list(dict.fromkeys(one.value for one in suite or list(Suite)))
+    python = find_python(venv, install=install)
+    with private_server() as server:
+        found, about = run_async(lambda: _measure(server, python, suites, rows, half.value, quiet=as_json))
+    if as_json:
+        told = {"python": sys.version.split()[0], "cpus": os.cpu_count(), **about, "half": half.value}
+        print_json({**told, "rows": [_figures(name, each) for name, each in found.items()]})
+        return
+    console.print(_table_of({name: _figures(name, each) for name, each in found.items()}))
+    console.print(
+        f"{about['agentdojo']}, {about['benchmark']}; user tasks: {half.value}. What it does not model: "
+        "docs/agentdojo.md",
+        soft_wrap=True,
+    )
+
+
+def find_python(venv: Path, *, install: bool) -> Path:
+    """The Python of an environment that has AgentDojo; raises ConfigError that says how to make one."""
+    python = venv / "bin" / "python"
+    if install and not python.exists():
+        _run([sys.executable, "-m", "venv", str(venv)])
+    if install:
+        _run([str(python), "-m", "pip", "install", "--quiet", AGENTDOJO])
+    ask = "import importlib.metadata as m; m.version('agentdojo')"
+    if (
+        not python.exists()
+        or subprocess.run([python, "-c", ask], capture_output=True, check=False).returncode
+    ):
+        raise ConfigError(
+            f"AgentDojo is not installed in {venv}: add --install, or run\n"
+            f"  python3 -m venv {venv} && {venv}/bin/pip install {AGENTDOJO}"
+        )
+    return python
+
+
+def _run(command: Sequence[str]) -> None:
+    err_console.print(" ".join(command), style="dim", soft_wrap=True)
+    if subprocess.run(command, stdout=sys.stderr, check=False).returncode:
+        raise ConfigError(f"{command[0]} failed; its words stand above")
+
+
+async def _measure(
+    server: Server, python: Path, suites: Sequence[str], rows: Sequence[str], half: Any, *, quiet: bool
+) -> tuple[dict[str, dict[str, Tally]], dict[str, Any]]:
+    """The tally of each suite by row, and what AgentDojo said of itself."""
+    from toolgate_orchestrator.commands.bench.agentdojo import open_dojo, run_row
+
+    found: dict[str, dict[str, Tally]] = {name: {} for name in rows}
+    async with open_dojo(python) as dojo:
+        about = dojo.about["suites"]
+        pairs = sum(
+            len(choose_tasks(list(about[suite]["users"]), half)) * len(about[suite]["injections"])
+            for suite in suites
+        )
+        with _progress(pairs * len(rows), quiet=quiet) as tell:
+            for name in rows:
+                for suite in suites:
+                    step = tell(f"{name}, {suite}")
+                    found[name][suite] = await run_row(server, dojo, suite, name, half, step)
+        versions = {"agentdojo": f"agentdojo {dojo.about['agentdojo']}", "benchmark": dojo.about["benchmark"]}
+    return found, versions
+
+
+@contextmanager
+def _progress(pairs: int, *, quiet: bool) -> Iterator[Callable[[str], Callable[[], None]]]:
+    if quiet or not err_console.is_terminal:
+
+        def say(what: str) -> Callable[[], None]:
+            if not quiet:
+                err_console.print(f"{what} …", style="dim")
+            return lambda: None
+
+        yield say
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=err_console, transient=True) as bar:
+        task = bar.add_task("AgentDojo", total=pairs)
+
+        def begin(what: str) -> Callable[[], None]:
+            bar.update(task, description=what)
+            return lambda: bar.advance(task)
+
+        yield begin
+
+
+def _figures(name: str, by_suite: dict[str, Tally]) -> dict[str, Any]:
+    total = Tally()
+    for tally in by_suite.values():
+        total.add(tally)
+    return {
+        "row": name,
+        **_counts(total),
+        "suites": {suite: _counts(tally) for suite, tally in by_suite.items()},
+        "broken": total.broken,
+        "open": total.open,
+    }
+
+
+def _counts(tally: Tally) -> dict[str, Any]:
+    return {
+        "attacks": tally.attacks,
+        "attacks_succeeded": tally.succeeded,
+        "attacks_by_words_alone": tally.by_words,
+        "attacks_stopped_by_person": tally.stopped_by_person,
+        "honest_calls": tally.calls,
+        "honest_denied": tally.denied,
+        "honest_asked": tally.asked,
+        "tasks": tally.tasks,
+        "tasks_done": tally.done,
+        "pairs": tally.pairs,
+        "done_under_attack": tally.still_done,
+        "questions": tally.questions,
+        "decisions": len(tally.seconds),
+        "median_us": round(statistics.median(tally.seconds) * 1e6) if tally.seconds else None,
+    }
+
+
+def _table_of(rows: dict[str, dict[str, Any]]) -> Any:
+    table = new_table(["", *rows], right=list(rows))
+    for words, of in _LINES.items():
+        table.add_row(words, *(of(one) for one in rows.values()))
+    return table
+
+
+def _share(of: str, all_: str) -> Callable[[dict[str, Any]], str]:
+    def told(row: dict[str, Any]) -> str:
+        return f"{row[of]} of {row[all_]} ({row[of] / max(1, row[all_]):.1%})"
+
+    return told
+
+
+_LINES: Final[dict[str, Callable[[dict[str, Any]], str]]] = {
+    "attacks that succeed": _share("attacks_succeeded", "attacks"),
+    "  of them by words alone": lambda row: str(row["attacks_by_words_alone"]),
+    "  stopped by the person": lambda row: str(row["attacks_stopped_by_person"]),
+    "honest calls denied": _share("honest_denied", "honest_calls"),
+    "  asked about": _share("honest_asked", "honest_calls"),
+    "user tasks done, no attack": _share("tasks_done", "tasks"),
+    "  under attack": _share("done_under_attack", "pairs"),
+    "questions to a person": lambda row: str(row["questions"]),
+    "a decision, median": lambda row: f"{row['median_us']} µs",
+}
