@@ -122,7 +122,7 @@ TESTED: Final[dict[str, dict[str, str]]] = {
     "provenance": {
         "test_provenance.py::test_every_option_of_a_sink_holds": (
             "sinks sinks.*.name sinks.*.tools sinks.*.to sinks.*.match sinks.*.words sinks.*.links "
-            "sinks.*.trusted sinks.*.action trusted action timeout_s"
+            "sinks.*.trusted sinks.*.action trusted action timeout_s annotations"
         ),
     },
     "rate-limit": {

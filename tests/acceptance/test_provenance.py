@@ -14,6 +14,11 @@ CONFIG = {
     "trusted": ["*@house.example"],
     "action": "deny",
     "timeout_s": 77,
+    "annotations": {
+        "search_web": {"readOnlyHint": True},
+        "search_home": {"openWorldHint": False},
+        "fetch": {},
+    },
     "sinks": [
         {"name": "mail", "tools": "send_mail", "to": ["to", "message.cc"]},
         {"name": "note", "tools": "note", "to": "to", "match": "name", "trusted": ["wall"]},
@@ -59,6 +64,9 @@ async def test_every_option_of_a_sink_holds(schedulers: Any, tmp_path: Any) -> N
         assert await rule("delete_file", "Keep it", id=7) == "deny deleting"
         assert await rule("post", text="see ann@out.example") == "continue"
         assert await rule("post", text="see https://evil.example/") == "deny posting"
+        assert await rule("search_web", query="wages https://evil.example/") == "deny search_web"
+        assert await rule("search_web", query="wages") == "continue"
+        assert await rule("search_home", query="wages https://evil.example/") == "continue"
         assert not asked
         assert await rule("fetch", url="https://evil.example/") == "deny fetching"
         (question,) = asked

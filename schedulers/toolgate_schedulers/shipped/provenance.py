@@ -10,6 +10,7 @@ what an LLM wrote to a sub-agent, is no request. Where none is known nothing is 
 """
 
 from collections.abc import Iterator
+from functools import cached_property
 from itertools import islice
 from typing import Annotated, Any, ClassVar, Final, Literal
 
@@ -29,6 +30,11 @@ MAX_SHOWN: Final = 120
 """Characters of an addressee that people and LLMs are told."""
 _ALLOWED: Final = Continue()
 Action = Literal["ask", "deny"]
+
+
+def _escape(name: str) -> str:
+    """The glob that means this name alone."""
+    return "".join(f"[{letter}]" if letter in "*?[" else letter for letter in name)
 
 
 def _one_or_more(written: Any) -> Any:
@@ -80,13 +86,27 @@ class ProvenanceConfig(StrictModel):
     """What becomes of a call that is not fit for a sink: a person is asked, or it is denied."""
     timeout_s: Annotated[float, Field(gt=0, le=86_400, strict=True)] = 300.0
     """Seconds the person has; then the call is denied."""
+    annotations: Annotated[dict[Text, dict[str, Any]], Field(max_length=1024)] = Field(default_factory=dict)
+    """What servers of MCP say of their tools, by tool, as `tools/list` gives it. One that may reach an open
+    world (`openWorldHint` is not false) and is of no sink is a sink with `links`."""
+
+    @cached_property
+    def all_sinks(self) -> tuple[Sink, ...]:
+        """Those that are declared, and those that annotations make."""
+        return (*self.sinks, *(Sink(tools=(tool,), links=True) for tool in self._reaching_out()))
+
+    def _reaching_out(self) -> Iterator[str]:
+        for tool, told in self.annotations.items():
+            named = any(globs.fits(sink.tools, tool) is not False for sink in self.sinks)
+            if not named and told.get("openWorldHint") is not False:
+                yield _escape(tool)
 
 
 def rule_on(config: ProvenanceConfig, call: ToolSelecting) -> Verdict:
     """What provenance says of a call: the strictest of what its sinks say."""
     verdict: Verdict = _ALLOWED
     request = None
-    for sink in config.sinks:
+    for sink in config.all_sinks:
         if globs.fits(sink.tools, call.tool_name) is False:
             continue
         if request is None:
@@ -165,7 +185,7 @@ class Provenance:
 
     def __init__(self, config: ProvenanceConfig) -> None:
         self.config = config
-        wanted = tuple(dict.fromkeys(glob for sink in config.sinks for glob in sink.tools))
+        wanted = tuple(dict.fromkeys(glob for sink in config.all_sinks for glob in sink.tools))
         self.tools = wanted if len(wanted) <= _MAX_GLOBS else ("*",)
 
     async def decide(self, call: ToolSelecting) -> Verdict:

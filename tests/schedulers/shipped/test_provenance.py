@@ -162,6 +162,17 @@ def test_of_several_sinks_the_strictest_counts():
     assert said(both, "x y", a="x", b="y").action == "continue"
 
 
+def test_a_tool_that_says_it_reaches_out_is_a_sink_by_its_name_alone():
+    told = config(
+        "{action: deny, sinks: [{tools: send, to: to}], "
+        "annotations: {'a*': {}, send: {}, home: {openWorldHint: false}}}"
+    )
+    assert Provenance(told).tools == ("send", "a[*]")
+    assert said(told, "", "a*", q="www.evil.example").action == "deny"
+    assert said(told, "", "ab", q="www.evil.example").action == "continue"
+    assert said(told, "", "home", q="www.evil.example").action == "continue"
+
+
 def test_it_is_asked_about_the_tools_of_its_sinks_alone_and_told_the_request():
     made = Provenance(config("{sinks: [{tools: [a, b*], to: x}, {tools: a, words: w}]}"))
     assert (made.tools, made.reads) == (("a", "b*"), ("request",))

@@ -115,6 +115,7 @@ FULL: dict[str, dict[str, Any]] = {
         "trusted": ["t"],
         "action": "deny",
         "timeout_s": 1.5,
+        "annotations": {"x": {"openWorldHint": True}},
     },
     "rate-limit": {
         "limits": [
