@@ -138,7 +138,8 @@ class Trial:
             raise NotAsked(f"{self.scheduler.name} rules on {globs_}, not on {tool}")
         asked = Question(question(tool, arguments, **{"ttl_ms": round(timeout_s * 1000), **fields}))
         self._questions[_key(asked)] = asked
-        self._write(asked, "tool:selecting", asked.call.model_dump(exclude={"id"}))
+        left_out = {"id"} if asked.call.request else {"id", "request"}
+        self._write(asked, "tool:selecting", asked.call.model_dump(exclude=left_out))
         return asked
 
     def withdraw(self, asked: Question) -> None:
@@ -185,7 +186,8 @@ class Trial:
 
     def _write(self, asked: Question, event: str, body: Mapping[str, Any]) -> None:
         id_, phase = _key(asked)
-        version = packing.VERSION if phase in packing.KNOWN_PHASES[packing.VERSION] else packing.NEWEST
+        is_old = phase in packing.KNOWN_PHASES[packing.VERSION] and not asked.call.request
+        version = packing.VERSION if is_old else packing.NEWEST
         item = packing.item(id_, phase, packing.pack(body), version=version)
         self._asker.ask((self.scheduler.name,), id_, item, event)
 
