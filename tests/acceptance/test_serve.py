@@ -283,3 +283,21 @@ async def test_two_do_not_share_a_socket(start, process, namespace, server_url):
     )
     assert second.wait(20) == 2
     assert "something listens on" in " ".join(second.stderr.split())
+
+
+async def test_what_the_user_asked_for_goes_with_the_calls_of_a_turn_and_of_those_below_it(start, schedulers):
+    await schedulers.start("listeners:Echo")
+    _, ready = await start("--required", "echo")
+    sub = {"session": "sub", "parent": "top", "root_session": "top"}
+    async with caller_of(ready["socket"]) as caller:
+
+        async def asked(**place):
+            return (await caller.decide(**place))["reason"]
+
+        for turn in ({"session": "top", "request": "Mail ann"}, {**sub, "request": "Mail eve"}):
+            said = await caller.post("/v1/turn", {"do": "begin", **turn})
+            assert said.status == 200, said
+        assert await asked(session="top") == await asked(**sub) == "asked for: Mail ann"
+        assert await asked(session="other") == "asked for: nothing"
+        too_long = {"do": "begin", "session": "top", "request": "x" * 200_000}
+        assert "request" in str((await caller.post("/v1/turn", too_long)).body)

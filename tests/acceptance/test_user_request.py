@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from amplifier_core import AmplifierSession
 from toolgate_bus.facts.reader import FactsReader
 from toolgate_bus.transport.redis.connection import RedisCommands
 from toolgate_orchestrator import Call, Guard
@@ -96,3 +97,24 @@ async def test_a_turn_tells_it_with_its_calls_and_what_an_llm_writes_to_a_sub_ag
         with guard.turn(quiet := guard.at("quiet")):
             await guard.run(Call("task", at=quiet), delegate, denied=str)
     assert heard == [f"select: {PROMPT}"] * 3 + ["select: "] * 2
+
+
+async def test_a_loop_tells_its_prompt(schedulers):
+    await schedulers.start("listeners:Echo")
+    where = {"redis": schedulers.url, "namespace": schedulers.namespace, "patience_ms": 20_000}
+    calls = {"tool_calls": [{"name": "list_files", "arguments": {}}]}
+    plan = {
+        "session": {
+            "orchestrator": {
+                "module": "loop-events",
+                "config": {"toolgate": {**where, "required": ["echo"]}},
+            },
+            "context": "context-simple",
+        },
+        "providers": [
+            {"module": "provider-scripted", "config": {"turns": [calls, {"text": "${last_result}"}]}}
+        ],
+        "tools": [{"module": "tool-workspace", "config": {"root": str(schedulers.directory)}}],
+    }
+    async with AmplifierSession(plan) as session:
+        assert f"asked for: {PROMPT}" in await session.execute(PROMPT)

@@ -1,6 +1,6 @@
-"""Two that say in their reasons what they were told of the user's request: one asks for it, one does not."""
+"""They say in their reasons what they were told of the user's request; one does not ask for it."""
 
-from toolgate_schedulers import Continue, ToolSelecting
+from toolgate_schedulers import Continue, Deny, ToolSelecting
 
 
 class Reader:
@@ -22,3 +22,14 @@ class Other:
     async def decide(self, call: ToolSelecting) -> Continue:
         """Tell it."""
         return Continue(reason=f"{call.phase}: {call.request}{call.model_extra or ''}")
+
+
+class Echo:
+    """Denies, and says what the user asked for."""
+
+    name = "echo"
+    reads = ("request",)
+
+    async def decide(self, call: ToolSelecting) -> Deny:
+        """Say it."""
+        return Deny(reason=f"asked for: {call.request or 'nothing'}")

@@ -52,7 +52,7 @@ class Dojo:
         """Start a user task anew; gives the calls that solve it."""
         self._suite = self.suites[suite]
         self._user = self._suite.get_user_task_by_id(user)
-        self._injection = None if injection is None else self._suite.get_injection_task_by_id(injection)
+        self._injection: Any = None if injection is None else self._suite.get_injection_task_by_id(injection)
         self._now = self._user.init_environment(self._fresh[suite].model_copy(deep=True))
         self._before = self._now.model_copy(deep=True)
         self._runtime = FunctionsRuntime(self._suite.tools)
@@ -61,6 +61,7 @@ class Dojo:
 
     def execute(self, tool: str, arguments: dict[str, Any]) -> str | None:
         """Run a tool; gives its error, if it has one."""
+        error: str | None
         _, error = self._runtime.run_function(self._now, tool, arguments)
         self._ran.append(FunctionCall(function=tool, args=arguments))
         return error
