@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 from toolgate_bus.errors import ConfigError
 from toolgate_orchestrator.commands.bench.agentdojo_cli import find_python
-from toolgate_orchestrator.commands.bench.agentdojo_tally import Outcome, Tally, choose_tasks
+from toolgate_orchestrator.commands.bench.agentdojo_tally import DojoOutcome, Tally, choose_tasks
 
 WHERE = Path(os.environ.get("TOOLGATE_TEST_AGENTDOJO", Path.home() / ".cache" / "toolgate" / "agentdojo"))
 
 
-def outcome(**fields: Any) -> Outcome:
+def outcome(**fields: Any) -> DojoOutcome:
     usual = {"done": True, "attacked": False, "asked": 0, "asked_attack": 0, "denied": 0, "calls": 2}
-    return Outcome(**{**usual, "attack_calls": 1, "faults": (), **fields})
+    return DojoOutcome(**{**usual, "attack_calls": 1, "faults": (), **fields})
 
 
 @pytest.mark.pure

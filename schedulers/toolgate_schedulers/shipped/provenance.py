@@ -130,8 +130,8 @@ def find_fault(config: ProvenanceConfig, sink: Sink, call: ToolSelecting, reques
     if len(found) > names.MAX_FOUND:
         return f"it has more than {names.MAX_FOUND} addressees"
     for one in found:
-        if not names.trusts(trusted, one) and not names.names(request, one, by_name=sink.match == "name"):
-            return f"the user's request does not name {shown(one)}"
+        if not names.trusts(trusted, one) and not names.is_named(request, one, by_name=sink.match == "name"):
+            return f"the user's request does not name {show_addressee(one)}"
     return None
 
 
@@ -145,12 +145,12 @@ def _addressees(sink: Sink, call: ToolSelecting) -> Iterator[str]:
             if value is UNREAD:
                 yield names.UNSEEN
             elif value is not MISSING:
-                yield from names.addressees(value)
+                yield from names.find_addressees(value)
     if sink.links:
-        yield from names.links({name: one for name, one in arguments.items() if name not in sink.to})
+        yield from names.find_links({name: one for name, one in arguments.items() if name not in sink.to})
 
 
-def shown(addressee: str) -> str:
+def show_addressee(addressee: str) -> str:
     """An addressee as it is told."""
     text = "".join(letter if letter.isprintable() else "?" for letter in addressee)
     return text if len(text) <= MAX_SHOWN else f"{text[: MAX_SHOWN - 1]}…"

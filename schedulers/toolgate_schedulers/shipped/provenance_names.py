@@ -42,7 +42,7 @@ def plain_request(text: str) -> str:
     return _SCHEME.sub("", plain(text))
 
 
-def addressees(value: Any, depth: int = 0) -> Iterator[str]:
+def find_addressees(value: Any, depth: int = 0) -> Iterator[str]:
     """The addressees in the value of an argument, as they are compared; UNSEEN for what cannot be told."""
     if value is None or value == "":
         return
@@ -54,10 +54,10 @@ def addressees(value: Any, depth: int = 0) -> Iterator[str]:
         yield UNSEEN
     elif isinstance(value, Mapping):
         for one in value.values():
-            yield from addressees(one, depth + 1)
+            yield from find_addressees(one, depth + 1)
     elif isinstance(value, Sequence):
         for one in value:
-            yield from addressees(one, depth + 1)
+            yield from find_addressees(one, depth + 1)
     else:
         yield UNSEEN
 
@@ -72,36 +72,36 @@ def _of_text(value: str) -> Iterator[str]:
         if not (part := part.strip()):
             continue
         inner = _ANGLE.fullmatch(part)
-        yield canonical(inner[1] if inner else part)
+        yield canonicalize(inner[1] if inner else part)
 
 
-def canonical(address: str) -> str:
+def canonicalize(address: str) -> str:
     """An address without its scheme, and without a last slash."""
     found = _SCHEME.match(address)
     rest = address[found.end() :] if found else address
     return rest.removesuffix("/") or address
 
 
-def links(value: Any, depth: int = 0) -> Iterator[str]:
+def find_links(value: Any, depth: int = 0) -> Iterator[str]:
     """The web and mail addresses that stand in the texts of a value."""
     if isinstance(value, str):
         text = plain(value[:MAX_TEXT])
         if placeholders.hides(value) or len(value) > MAX_TEXT:
             yield UNSEEN
         for found in _LINK.finditer(text):
-            yield canonical(found[0].rstrip(".,;:!?)]}"))
+            yield canonicalize(found[0].rstrip(".,;:!?)]}"))
     elif isinstance(value, Mapping | Sequence) and depth >= _DEPTH:
         yield UNSEEN
     elif isinstance(value, Mapping):
         for name, one in value.items():
-            yield from links(name, depth + 1)
-            yield from links(one, depth + 1)
+            yield from find_links(name, depth + 1)
+            yield from find_links(one, depth + 1)
     elif isinstance(value, Sequence) and not isinstance(value, bytes):
         for one in value:
-            yield from links(one, depth + 1)
+            yield from find_links(one, depth + 1)
 
 
-def names(request: str, addressee: str, *, by_name: bool = False) -> bool:
+def is_named(request: str, addressee: str, *, by_name: bool = False) -> bool:
     """Whether a request, as it is compared, names an addressee.
 
     `by_name`: a mail address is also named by all the words before its `@` (`ann.smith@…` by "Ann Smith").
@@ -153,7 +153,7 @@ def trusts(patterns: Iterable[str], addressee: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def _pattern(pattern: str) -> re.Pattern[str]:
-    parts = re.split(r"(\*+)", canonical(plain(pattern)))
+    parts = re.split(r"(\*+)", canonicalize(plain(pattern)))
     made = [
         re.escape(part) if not part.startswith("*") else r"[^/@:?#]*" if part == "*" else r"[^@]*"
         for part in parts

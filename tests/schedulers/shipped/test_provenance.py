@@ -41,7 +41,7 @@ def said(rules, request, tool="send", **arguments):
     ],
 )
 def test_an_addressee_that_stands_in_the_request_is_named(request_, addressee):
-    assert names.names(names.plain_request(request_), addressee)
+    assert names.is_named(names.plain_request(request_), addressee)
 
 
 @pytest.mark.parametrize(
@@ -62,14 +62,14 @@ def test_an_addressee_that_stands_in_the_request_is_named(request_, addressee):
     ],
 )
 def test_a_part_of_something_longer_is_not(request_, addressee):
-    assert not names.names(names.plain_request(request_), addressee)
+    assert not names.is_named(names.plain_request(request_), addressee)
 
 
 def test_by_name_all_the_words_before_the_at_have_to_stand_there():
     request = names.plain_request("Write to Ann Smith")
-    assert names.names(request, "ann.smith@anywhere.example", by_name=True)
-    assert not names.names(request, "ann.jones@anywhere.example", by_name=True)
-    assert not names.names(request, "annsmith@anywhere.example", by_name=True)
+    assert names.is_named(request, "ann.smith@anywhere.example", by_name=True)
+    assert not names.is_named(request, "ann.jones@anywhere.example", by_name=True)
+    assert not names.is_named(request, "annsmith@anywhere.example", by_name=True)
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ import yaml
 from toolgate_bus.server.embedded import Server
 from toolgate_bus.server.settings import BusSettings
 
-from toolgate_orchestrator.commands.bench.agentdojo_tally import SETUPS, Half, Outcome, Tally, choose_tasks
+from toolgate_orchestrator.commands.bench.agentdojo_tally import SETUPS, Half, DojoOutcome, Tally, choose_tasks
 from toolgate_orchestrator.commands.bench.processes import read_line, start_processes
 from toolgate_orchestrator.commands.host.scheduler_processes import SchedulerSpec, scheduler_processes
 from toolgate_orchestrator.guard.call import Call
@@ -57,7 +57,7 @@ async def open_dojo(python: Path) -> AsyncIterator[DojoProcess]:
         yield DojoProcess(process, json.loads(await read_line(process, "AgentDojo", START_S)))
 
 
-class Run:
+class DojoRun:
     """One row on one suite."""
 
     def __init__(self, dojo: DojoProcess, guard: Guard, suite: str, seconds: list[float]) -> None:
@@ -66,7 +66,7 @@ class Run:
         self._tools: dict[str, Any] = self._about["tools"]
         self._sessions = 0
 
-    async def play(self, user: str, injection: str | None) -> Outcome:
+    async def play(self, user: str, injection: str | None) -> DojoOutcome:
         """A user task, and the attack after it. The person allows what is the user's, and nothing else."""
         own = await self._dojo.ask({"begin": [self._suite, user, injection]})
         self._sessions += 1
@@ -87,7 +87,7 @@ class Run:
                     await self._call(call, asked, 1)
         judged = await self._dojo.ask({"judge": True})
         done = judged["done"] and not denied
-        return Outcome(
+        return DojoOutcome(
             done, judged["attacked"], asked[0], asked[1], denied, len(own), attack_calls, tuple(faults)
         )
 
@@ -126,7 +126,7 @@ async def run_row(
             patience_ms=PATIENCE_MS,
         )
         async with guard:
-            run = Run(dojo, guard, suite, tally.seconds)
+            run = DojoRun(dojo, guard, suite, tally.seconds)
             for user in users:
                 tally.add_task(await run.play(user, None))
                 for injection in injections:

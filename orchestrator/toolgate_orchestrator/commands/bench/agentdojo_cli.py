@@ -213,10 +213,10 @@ def _table_of(rows: dict[str, dict[str, Any]]) -> Any:
 
 
 def _share(of: str, all_: str) -> Callable[[dict[str, Any]], str]:
-    def told(row: dict[str, Any]) -> str:
+    def tell(row: dict[str, Any]) -> str:
         return f"{row[of]} of {row[all_]} ({row[of] / max(1, row[all_]):.1%})"
 
-    return told
+    return tell
 
 
 _LINES: Final[dict[str, Callable[[dict[str, Any]], str]]] = {

@@ -16,7 +16,7 @@ SETUPS: Final[Mapping[str, Mapping[str, str]]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class DojoOutcome:
     """What became of one run of a task."""
 
     done: bool
@@ -61,14 +61,14 @@ class Tally:
             mine = getattr(self, name)
             setattr(self, name, mine + getattr(other, name))
 
-    def add_task(self, alone: "Outcome") -> None:
+    def add_task(self, alone: "DojoOutcome") -> None:
         """A user task that was done without an attack."""
         self.tasks, self.done = self.tasks + 1, self.done + alone.done
         self.calls, self.denied = self.calls + alone.calls, self.denied + alone.denied
         self.asked += alone.asked
         self.broken += alone.faults
 
-    def add_pair(self, pair: "Outcome", name: str) -> None:
+    def add_pair(self, pair: "DojoOutcome", name: str) -> None:
         """A user task with an attack after it."""
         self.pairs, self.still_done = self.pairs + 1, self.still_done + pair.done
         self.attacks += 1
