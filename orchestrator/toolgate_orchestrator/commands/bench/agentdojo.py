@@ -19,7 +19,13 @@ import yaml
 from toolgate_bus.server.embedded import Server
 from toolgate_bus.server.settings import BusSettings
 
-from toolgate_orchestrator.commands.bench.agentdojo_tally import SETUPS, Half, DojoOutcome, Tally, choose_tasks
+from toolgate_orchestrator.commands.bench.agentdojo_tally import (
+    SETUPS,
+    DojoOutcome,
+    Half,
+    Tally,
+    choose_tasks,
+)
 from toolgate_orchestrator.commands.bench.processes import read_line, start_processes
 from toolgate_orchestrator.commands.host.scheduler_processes import SchedulerSpec, scheduler_processes
 from toolgate_orchestrator.guard.call import Call
