@@ -28,12 +28,14 @@ def test_an_attack_is_stopped_or_succeeds_by_calls_or_by_words_and_honest_calls_
     tally.add_pair(outcome(attacked=True, attack_calls=0), "b")
     tally.add_pair(outcome(asked_attack=1), "c")
     tally.add_pair(outcome(done=False), "d")
+    tally.add_pair(outcome(attack_calls=0), "e")
     both = Tally()
     both.add(tally)
     both.add(tally)
     assert (tally.calls, tally.denied, tally.asked, tally.tasks, tally.done) == (4, 1, 1, 2, 1)
     assert (tally.attacks, tally.succeeded, tally.by_words, tally.stopped_by_person) == (4, 2, 1, 1)
     assert (tally.still_done, tally.questions, tally.open) == (3, 1, ["a", "b"])
+    assert (tally.pairs, tally.untried) == (4, 1)
     assert (both.attacks, both.calls, both.open) == (8, 8, ["a", "b", "a", "b"])
 
 

@@ -93,9 +93,9 @@ class ProvenanceConfig(StrictModel):
     @cached_property
     def all_sinks(self) -> tuple[Sink, ...]:
         """Those that are declared, and those that annotations make."""
-        return (*self.sinks, *(Sink(tools=(tool,), links=True) for tool in self._reaching_out()))
+        return (*self.sinks, *(Sink(tools=(tool,), links=True) for tool in self._find_reaching()))
 
-    def _reaching_out(self) -> Iterator[str]:
+    def _find_reaching(self) -> Iterator[str]:
         for tool, told in self.annotations.items():
             named = any(globs.fits(sink.tools, tool) is not False for sink in self.sinks)
             if not named and told.get("openWorldHint") is not False:

@@ -40,6 +40,8 @@ class Tally:
     tasks: int = 0
     done: int = 0
     pairs: int = 0
+    untried: int = 0
+    """Pairs of which AgentDojo does not say how the attack is made; counted nowhere else."""
     still_done: int = 0
     """User tasks done although the agent was hijacked after them, with no call of theirs denied."""
     attacks: int = 0
@@ -70,6 +72,9 @@ class Tally:
 
     def add_pair(self, pair: "DojoOutcome", name: str) -> None:
         """A user task with an attack after it."""
+        if not (pair.attack_calls or pair.attacked):
+            self.untried += 1
+            return
         self.pairs, self.still_done = self.pairs + 1, self.still_done + pair.done
         self.attacks += 1
         self.questions += pair.asked + pair.asked_attack
