@@ -6,7 +6,7 @@
 
 Frameworks do not resolve beside each other. An environment is made once, and again when its packages change
 or are a day old; it is found below .cache/adapters, or $TOOLGATE_ADAPTER_VENVS. A framework is the file
-`NAME_conformance.py` here, and the extra of that name (`-` for `_`) in pyproject.toml.
+`NAME_conformance.py` here, and the extra of that name (`-` for `_`, `,` for `__`) in pyproject.toml.
 
 Exit codes: 0 all are kept, 1 one is not, 3 packages could not be had (nothing else failed).
 """
@@ -35,7 +35,8 @@ def names():
 
 
 def extra_of(name):
-    return name.replace("_", "-")
+    """As pip takes it: `a__b` is a file for two frameworks beside each other."""
+    return name.replace("__", ",").replace("_", "-")
 
 
 class NoPackages(Exception):  # noqa: N818 - not an error of ours
@@ -45,8 +46,8 @@ class NoPackages(Exception):  # noqa: N818 - not an error of ours
 def environment_of(name, install_s=INSTALL_S):
     """The Python of its environment, made or renewed in that time where it has to be; raises NoPackages."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    wanted = project["optional-dependencies"].get(extra_of(name))
-    assert wanted is not None, f"pyproject.toml has no extra {extra_of(name)!r}"
+    unknown = set(extra_of(name).split(",")) - set(project["optional-dependencies"])
+    assert not unknown, f"pyproject.toml has no extra {unknown}"
     text = repr((project, BESIDE, sys.version_info[:2]))
     digest = hashlib.sha256(text.encode()).hexdigest()
     venv = VENVS / name

@@ -15,12 +15,14 @@ from agents import (
     Runner,
     RunState,
     Usage,
+    WebSearchTool,
     function_tool,
     handoff,
     set_trace_processors,
 )
 from agents.testing import ModelStep, ScriptedModel, assistant_message, function_call
 from toolgate_bus.errors import ConfigError, TurnStop
+from toolgate_orchestrator.adapters.checks.openai_agents import NO_GATE, NOT_OURS, find_gaps
 from toolgate_orchestrator.adapters.openai_agents import gate, question_of
 from toolgate_orchestrator.testing import (
     INPUT_TOKENS,
@@ -83,6 +85,9 @@ class OpenAIAgentsHarness(Harness):
         for one in state.get_interruptions():
             (state.approve if answers[one.call_id] == "allow" else state.reject)(one)
         return _hear(await Runner.run(agent, state, run_config=_where(scene)))
+
+    def find_gaps(self, scene):
+        return [str(one) for one in find_gaps(_build(scene))]
 
 
 def _where(scene):
@@ -376,3 +381,20 @@ class TestOpenAIAgents(AdapterSuite):
             assert ran == ["tea"]
 
         run_to_end(check(), 60)
+
+    def test_a_check_of_the_agent_names_what_is_not_gated_and_nothing_else(self, world):
+        bare = Agent("bare", tools=[WebSearchTool()])
+
+        @function_tool
+        async def ask_bare(task: str) -> str:
+            return (await Runner.run(bare, task)).final_output
+
+        closer = Agent("closer", tools=[ask_bare])
+        lead = Agent("lead", tools=[closer.as_tool("ask_closer", "Ask it.")], handoffs=[closer])
+        with world.guard() as guard:
+            assert [one.agent for one in find_gaps(lead)] == ["lead", "closer", "bare", "bare"]
+            gate(lead, guard)
+            gaps = [(one.agent, one.tool, one.reason) for one in find_gaps(lead)]
+            assert gaps == [("bare", "web_search", NO_GATE), ("bare", "web_search", NOT_OURS)]
+            gate(bare, guard)
+            assert [one.reason for one in find_gaps(lead)] == [NOT_OURS]

@@ -1,30 +1,54 @@
 """pydantic-ai, held to the kit."""
 
+import asyncio
 import json
-from dataclasses import dataclass
+import os
+import subprocess
+import sys
+from dataclasses import dataclass, replace
 from typing import Any
 
-from pydantic_ai import Agent, DeferredToolRequests, DeferredToolResults, ModelMessagesTypeAdapter, ToolOutput
-from pydantic_ai.capabilities import AbstractCapability, CapabilityOrdering
+import pytest
+from pydantic_ai import (
+    Agent,
+    DeferredToolRequests,
+    DeferredToolResults,
+    ModelMessagesTypeAdapter,
+    ModelRetry,
+    ToolApproved,
+    ToolDefinition,
+    ToolOutput,
+)
+from pydantic_ai.capabilities import AbstractCapability, CapabilityOrdering, NativeTool
 from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart, ToolReturnPart
 from pydantic_ai.models.function import DeltaToolCall, FunctionModel
-from pydantic_ai.toolsets import WrapperToolset
+from pydantic_ai.native_tools import WebSearchTool
+from pydantic_ai.toolsets import ExternalToolset, WrapperToolset
 from pydantic_ai.usage import RequestUsage
 from pydantic_core import to_jsonable_python
+from toolgate_bus.errors import TurnStop
+from toolgate_orchestrator.adapters.checks.pydantic_ai import EXTERNAL, NATIVE, NO_CAPABILITY, find_gaps
 from toolgate_orchestrator.adapters.pydantic_ai import ToolgateCapability
 from toolgate_orchestrator.testing import (
     INPUT_TOKENS,
     MODEL,
     OUTPUT_TOKENS,
     PROVIDER,
+    Actor,
     AdapterSuite,
     Conversation,
     Delegation,
     Handover,
     Harness,
     OpenQuestion,
+    Stage,
     ToolAnswer,
+    Use,
+    Voice,
+    calls,
+    says,
 )
+from toolgate_orchestrator.testing.world import NOT_INSIDE, NOT_OUTSIDE, run_to_end
 
 OTHER_EACH_TIME = ("timestamp", "run_id", "conversation_id")
 
@@ -77,6 +101,9 @@ class PydanticAIHarness(Harness):
         return _hear(
             await _build(scene).run(message_history=history, deferred_tool_results=said, **_where(scene))
         )
+
+    def find_gaps(self, scene):
+        return [str(one) for one in find_gaps(_build(scene))]
 
 
 def _where(scene):
@@ -192,5 +219,200 @@ def _plain(value):
     return [_plain(one) for one in value] if isinstance(value, list) else value
 
 
+TWENTY_LINES = """
+from pydantic_ai import Agent, RunContext
+
+agent = Agent(
+    model,
+    deps_type=str,
+    instructions="You know what the weather is like, and answer in one sentence.",
+    name="weather",
+    capabilities=[ToolgateCapability(guard)],
+)
+
+@agent.tool
+def get_weather(ctx: RunContext[str], city: str) -> str:
+    \"\"\"Say what the weather is like in a city.\"\"\"
+    return f"It is {ctx.deps} in {city}."
+
+@agent.tool_plain
+def get_time(city: str) -> str:
+    \"\"\"Say what time it is in a city.\"\"\"
+    return f"It is noon in {city}."
+"""
+ADDED = "    capabilities=[ToolgateCapability(guard)],\n"
+WEATHER = (
+    calls(Use("get_weather", {"city": "Oslo"}, "w-1"), Use("get_time", {"city": "Oslo"}, "w-2")),
+    says("Sunny, and noon."),
+)
+
+
+def letter(to):
+    return {"to": to, "text": "hello"}
+
+
 class TestPydanticAI(AdapterSuite):
     harness = PydanticAIHarness()
+
+    def test_one_line_gates_an_agent_and_its_stream_and_history_stay_the_same(self, world):
+        async def see(text):
+            voice = Voice(Actor("weather", WEATHER))
+            model = FunctionModel(_speak(voice), stream_function=_stream(voice), model_name=MODEL)
+            with world.guard() as guard:
+                names = {"model": model, "guard": guard, "ToolgateCapability": ToolgateCapability}
+                exec(text, names)
+                async with names["agent"].run_stream_events(
+                    "What is it like in Oslo?", deps="sunny"
+                ) as stream:
+                    events = [one async for one in stream]
+                seen = _hear(events.pop().result)
+                return sorted(json.dumps(_plain(_dump(one)), sort_keys=True) for one in events), seen.history
+
+        assert ADDED in TWENTY_LINES
+        assert len(TWENTY_LINES.strip().splitlines()) <= 22
+        gated = run_to_end(see(TWENTY_LINES), 60)
+        assert gated == run_to_end(see(TWENTY_LINES.replace(ADDED, "")), 60)
+        assert "It is sunny in Oslo." in str(gated)
+
+    def test_questions_of_one_answer_are_put_together_and_answered_in_another_process(self, world):
+        sends = (Use("send", letter("boss"), "c-1"), Use("send", letter("boss2"), "c-2"))
+        script = (calls(*sends, Use("search", {"query": "tea"}, "c-3")), says("Done."))
+
+        async def talk():
+            with world.guard() as first, world.guard() as second:
+                stage = Stage(self.harness, world)
+                scene = stage.scene(Actor("lead", script, ("send", "search")), first)
+                asked = await self.harness.run(scene)
+                assert sorted(one.id for one in asked.questions) == ["c-1", "c-2"]
+                elsewhere = replace(scene, guard=second)
+                end = await self.harness.resume(elsewhere, asked, {"c-1": "allow", "c-2": "refuse"})
+                assert end.answer == "Done."
+                assert "toolgate" not in str(end.history)  # nothing is kept that was answered
+                assert scene.toolbox.run("send") == [letter("boss")]
+                await first.flush(10)
+                told = await stage.facts(elsewhere, "tool:answered", at_least=2)
+                return sorted(one["answer"] for one in told)
+
+        assert run_to_end(talk(), 60) == ["allow", "refuse"]
+
+    def test_a_call_that_whoever_approves_it_changes_is_ruled_on_as_what_it_is_now(self, world):
+        async def talk(to):
+            with world.guard() as guard:
+                stage = Stage(self.harness, world)
+                script = (calls(Use("send", letter("boss"), "c-1")), says("Done."))
+                scene = stage.scene(Actor("lead", script, ("send",)), guard)
+                asked = await self.harness.run(scene)
+                changed = DeferredToolResults(approvals={"c-1": ToolApproved(override_args=letter(to))})
+                history = ModelMessagesTypeAdapter.validate_json(asked.state)
+                await _build(scene).run(
+                    message_history=history, deferred_tool_results=changed, **_where(scene)
+                )
+                answered = await stage.facts(scene, "tool:answered", at_least=1)
+                return scene.toolbox.run("send"), scene.voice(scene.lead).answer("c-1").text, answered
+
+        ran, told, answered = run_to_end(talk("outside"), 60)
+        assert (ran, NOT_OUTSIDE in told) == ([], True)
+        assert [one["answer"] for one in answered] == ["refuse"]
+        assert run_to_end(talk("boss3"), 60)[0] == [letter("boss3")]
+
+    def test_who_takes_over_within_a_tool_is_bound_by_all_above_it(self, world):
+        sends = [calls(Use("send", letter(to), f"x-{to}")) for to in ("outside", "inside")]
+        closer = Actor("closer", (*sends, says("Over.")), ("send",))
+        helper = Actor("helper", (calls(Handover("closer", "h-1")),), (), (), (closer,))
+        lead = Actor("lead", (calls(Delegation("helper", id="c-1")), says("Done.")), (), (helper,))
+
+        async def talk():
+            with world.guard() as guard:
+                scene = Stage(self.harness, world).scene(lead, guard)
+                assert (await self.harness.run(scene)).answer == "Done."
+                told = scene.voices["closer"]
+                return scene.toolbox.ran, told.answer("x-outside").text, told.answer("x-inside").text
+
+        ran, outside, inside = run_to_end(talk(), 60)
+        assert ran == []
+        assert NOT_OUTSIDE in outside
+        assert NOT_INSIDE in inside
+
+    def test_a_tool_that_asks_for_another_try_is_told_as_a_failure_and_tried_again(self, world):
+        tries = []
+
+        def search(query: str) -> str:
+            tries.append(query)
+            if len(tries) == 1:
+                raise ModelRetry("Say more.")
+            return "found"
+
+        async def talk():
+            with world.guard() as guard:
+                stage = Stage(self.harness, world)
+                words = (calls(Use("search", {"query": one}, one)) for one in ("tea", "green tea"))
+                scene = stage.scene(Actor("lead", (*words, says("Done."))), guard)
+                model = FunctionModel(_speak(scene.voice(scene.lead)))
+                gate = [ToolgateCapability(guard)]
+                agent = Agent(model, tools=[search], name="lead", capabilities=gate)
+                assert (await agent.run("Begin.", **_where(scene))).output == "Done."
+                return await stage.facts(scene, "tool:post", "tool:error", at_least=2)
+
+        told = [(one["event"], one["tool_call_id"]) for one in run_to_end(talk(), 60)]
+        assert told == [("tool:error", "tea"), ("tool:post", "green tea")]
+
+    def test_operators_see_a_run_and_stop_it(self, world):
+        where = {"TOOLGATE_REDIS_URL": world.url, "TOOLGATE_NAMESPACE": world.namespace}
+        ran, seen = [], []
+
+        async def operate(*words):
+            command = [sys.executable, "-m", "toolgate_bus", "agents", *words]
+            done = await asyncio.to_thread(
+                subprocess.run, command, env={**os.environ, **where}, check=True, capture_output=True
+            )
+            return done.stdout.decode()
+
+        async def search(query: str) -> str:
+            ran.append(query)
+            seen.append(await operate("--json"))
+            await operate("stop", "s-operator")
+            return "found"
+
+        async def talk():
+            with world.guard() as guard:
+                uses = (calls(Use("search", {"query": one}, one)) for one in ("tea", "more"))
+                model = FunctionModel(_speak(Voice(Actor("lead", tuple(uses)))))
+                gate = [ToolgateCapability(guard)]
+                agent = Agent(model, tools=[search], name="lead", capabilities=gate)
+                with pytest.raises(TurnStop):
+                    await agent.run("Begin.", conversation_id="s-operator")
+
+        run_to_end(talk(), 60)
+        assert ran == ["tea"]
+        assert "s-operator" in seen[0]
+
+    def test_a_check_of_the_agent_names_what_is_not_gated_and_nothing_else(self, world):
+        model = FunctionModel(_speak(Voice(Actor("lead"))))
+        bare = Agent(model, name="bare")
+
+        @bare.tool_plain
+        def look() -> str:
+            return "seen"
+
+        async def ask_bare(task: str) -> str:
+            return (await bare.run(task)).output
+
+        with world.guard() as guard:
+            external = ExternalToolset([ToolDefinition(name="afar")], id="afar")
+            gate = [ToolgateCapability(guard), NativeTool(WebSearchTool())]
+            lead = Agent(model, tools=[ask_bare], toolsets=[external], name="lead", capabilities=gate)
+            gaps = [(one.agent, one.tool, one.reason) for one in find_gaps(lead)]
+            assert gaps == [
+                ("lead", "web_search", NATIVE),
+                ("lead", "afar", EXTERNAL),
+                ("bare", "look", NO_CAPABILITY),
+            ]
+            plain = Agent(
+                model, tools=[search_nothing], name="lead", capabilities=[ToolgateCapability(guard)]
+            )
+            assert list(find_gaps(plain)) == []
+
+
+def search_nothing(query: str) -> str:
+    """A tool that reaches no agent."""
+    return query

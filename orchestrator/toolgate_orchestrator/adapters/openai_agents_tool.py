@@ -110,9 +110,12 @@ class GatedInvoker:
             notes.drop(context, step.agent, call_id)
             answer = PersonAnswer(kept.partition("\n")[0], "allow" if approved else "refuse")
             return await step.rule(name, call_id, arguments, "defer", answer)
+
+        def agree(asked: Any, would_run: Any) -> bool:  # the person saw this call, and no replacement
+            return bool((would_run.tool_name, would_run.tool_input) == (name, arguments))
+
         agreed = approved and is_inspectable(context.tool_arguments)
-        ask = (lambda asked, call: True) if agreed else step.guard._ask
-        return await step.rule(name, call_id, arguments, ask)
+        return await step.rule(name, call_id, arguments, agree if agreed else step.guard._ask)
 
     async def _run(self, step: Step, ruling: Ruling, context: ToolContext[Any], arguments: str) -> Any:
         tool = step.tools[ruling.tool]

@@ -62,16 +62,11 @@ class ToolgateCapability(AbstractCapability[Any]):  # type: ignore[misc] # Any w
 
     async def wrap_run(self, ctx: RunContext[Any], *, handler: Any) -> Any:
         """See AbstractCapability."""
-        here, outer, name = (
-            turn_place(),
-            _outer.get(),
-            (ctx.agent and ctx.agent.name) or self.guard.config.agent,
-        )
-        if (
-            outer is not None and tool_place() != outer
-        ):  # within the run of another agent, and in no tool of it
+        here, runs, outer = turn_place(), tool_place(), _outer.get()
+        name = (ctx.agent and ctx.agent.name) or self.guard.config.agent
+        if outer is not None and runs != outer:  # within the run of another agent, and in no tool of it
             self.at = self.guard.hand_over(outer, name)
-        elif here is not None and tool_place() != here:
+        elif here is not None and runs != here:
             self.at = self.guard.at(here.session, name, labels=here.labels)
         else:
             self.at = self.guard.at(ctx.conversation_id or ctx.run_id or "", name)

@@ -1,5 +1,6 @@
 """One call of a tool of pydantic-ai, from the question to the report."""
 
+import inspect
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -44,9 +45,7 @@ class GatedToolset(WrapperToolset[Any]):  # type: ignore[misc] # Any where pydan
             if ruling.replaced:
                 tool = self.tools[ruling.tool]
                 ctx = replace(ctx, tool_name=ruling.tool)
-                tool_args = tool.args_validator.validate_python(
-                    ruling.arguments, context=ctx.validation_context
-                )
+                tool_args = await _validate(tool, ruling.arguments, ctx)
             with enter_tool(ruling.at):
                 result = await super().call_tool(ruling.tool, tool_args, ctx, tool)
         except (ApprovalRequired, CallDeferred):
@@ -57,11 +56,8 @@ class GatedToolset(WrapperToolset[Any]):  # type: ignore[misc] # Any where pydan
             raise
         if isinstance(result, ToolReturn):
             ruling.succeed(result.return_value)
-            return (
-                replace(result, return_value=ruling.with_notice(result.return_value))
-                if ruling.notice
-                else result
-            )
+            told = ruling.with_notice(result.return_value)
+            return replace(result, return_value=told) if ruling.notice else result
         ruling.succeed(result)
         return ruling.with_notice(result)
 
@@ -73,8 +69,21 @@ class GatedToolset(WrapperToolset[Any]):  # type: ignore[misc] # Any where pydan
         if ctx.tool_call_approved and about == [name, arguments]:
             keep_notes(ctx, {one: note for one, note in notes.items() if one != call_id})
             return await guard.rule(call._replace(answer=PersonAnswer(token, "allow")), ask="defer")
-        approved = (lambda asked, call: True) if ctx.tool_call_approved else None
-        return await guard.rule(call, ask=approved or guard._ask or "defer")
+
+        def agree(asked: Any, would_run: Any) -> bool:  # the person saw this call, and no replacement
+            return bool((would_run.tool_name, would_run.tool_input) == (name, arguments))
+
+        return await guard.rule(call, ask=agree if ctx.tool_call_approved else guard._ask or "defer")
+
+
+async def _validate(tool: Any, arguments: dict[str, Any], ctx: RunContext[Any]) -> dict[str, Any]:
+    """As pydantic-ai does with what a model calls."""
+    found: dict[str, Any] = tool.args_validator.validate_python(arguments, context=ctx.validation_context)
+    if tool.args_validator_func is not None:
+        checked = tool.args_validator_func(ctx, **found)
+        if inspect.isawaitable(checked):
+            await checked
+    return found
 
 
 def read_notes(ctx: RunContext[Any]) -> dict[str, Any]:
