@@ -124,10 +124,6 @@ def test_two_frameworks_are_one_tree_with_one_budget_and_one_lineage(world, abov
     assert toolbox.run("send") == []
     assert NOT_OUTSIDE in helper.answer("h-3").text  # what its lead may not do
     assert NOT_INSIDE in helper.answer("h-4").text  # what it may not do itself
-    assert {name: one["agent"] for name, one in facts.items()} == {
-        "c-1": "lead",
-        "c-2": "lead",
-        "h-1": "helper",
-    }
+    assert {one: facts[one]["agent"] for one in facts} == {"c-1": "lead", "c-2": "lead", "h-1": "helper"}
     assert facts["h-1"]["session"] != session
     assert {one["root_session"] for one in facts.values()} == {session}
