@@ -50,8 +50,6 @@ from toolgate_orchestrator.testing import (
 )
 from toolgate_orchestrator.testing.world import NOT_INSIDE, NOT_OUTSIDE, run_to_end
 
-OTHER_EACH_TIME = ("timestamp", "run_id", "conversation_id")
-
 
 @dataclass
 class Tamper(AbstractCapability[Any]):
@@ -92,7 +90,9 @@ class PydanticAIHarness(Harness):
                 if one.event_kind == "agent_run_result":
                     seen = _hear(one.result)
                 else:
-                    events.append(json.dumps(_plain(to_jsonable_python(one, serialize_unknown=True)), sort_keys=True))
+                    events.append(
+                        json.dumps(_plain(to_jsonable_python(one, serialize_unknown=True)), sort_keys=True)
+                    )
         return Conversation(seen.answer, seen.questions, tuple(events), seen.history, seen.state)
 
     async def resume(self, scene, conversation, answers):
@@ -211,7 +211,11 @@ def _hear(result):
 
 def _plain(value):
     if isinstance(value, dict):
-        return {key: _plain(one) for key, one in value.items() if key not in OTHER_EACH_TIME}
+        return {
+            key: _plain(one)
+            for key, one in value.items()
+            if key not in ("timestamp", "run_id", "conversation_id")
+        }
     return [_plain(one) for one in value] if isinstance(value, list) else value
 
 
@@ -260,7 +264,10 @@ class TestPydanticAI(AdapterSuite):
                 async with names["agent"].run_stream_events("Oslo?", deps="sunny") as stream:
                     events = [one async for one in stream]
                 seen = _hear(events.pop().result)
-                return sorted(json.dumps(_plain(to_jsonable_python(one, serialize_unknown=True)), sort_keys=True) for one in events), seen.history
+                return sorted(
+                    json.dumps(_plain(to_jsonable_python(one, serialize_unknown=True)), sort_keys=True)
+                    for one in events
+                ), seen.history
 
         assert ADDED in TWENTY_LINES
         assert len(TWENTY_LINES.strip().splitlines()) <= 22

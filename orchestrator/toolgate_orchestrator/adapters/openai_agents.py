@@ -15,8 +15,8 @@ from agents import Agent, AgentHooks, FunctionTool
 from toolgate_bus.errors import ConfigError
 
 from toolgate_orchestrator.adapters import openai_agents_notes as notes
-from toolgate_orchestrator.adapters.openai_agents_step import Step, current_step, find_place
-from toolgate_orchestrator.adapters.openai_agents_tool import GatedInvoker
+from toolgate_orchestrator.adapters.openai_agents_step import AgentStep, current_step, find_place
+from toolgate_orchestrator.adapters.openai_agents_tool import ToolInvoker
 from toolgate_orchestrator.guard.guard import Guard
 from toolgate_orchestrator.guard.reports import Cost
 
@@ -39,7 +39,7 @@ def gate(agent: Agent[Any], guard: Guard, price: Price = lambda response: None) 
         raise ConfigError(f"agent {agent.name!r} is gated by another guard: make one for an application")
     for other in (*agent.tools, *agent.handoffs):
         if isinstance(other, FunctionTool):
-            GatedInvoker.put_in(other, guard)
+            ToolInvoker.put_in(other, guard)
         below = other if isinstance(other, Agent) else leads_to(other)
         if below is not None and not is_gated(below):
             gate(below, guard, price)
@@ -69,10 +69,10 @@ async def _get_all_tools(agent: Any, run_context: Any) -> list[Any]:
     found: list[Any] = await agent._gated.get_all_tools(agent, run_context)
     tools = {tool.qualified_name: tool for tool in found if isinstance(tool, FunctionTool)}
     for tool in tools.values():
-        GatedInvoker.put_in(tool, agent._guard)
+        ToolInvoker.put_in(tool, agent._guard)
     if (last := current_step()) is not None and last.context is run_context:
         last.release()
-    Step(agent, agent._guard, run_context, tools).begin()
+    AgentStep(agent, agent._guard, run_context, tools).begin()
     return found
 
 

@@ -25,7 +25,7 @@ class RunStop(TurnStop, AgentsException):  # type: ignore[misc] # Any where the 
 
 
 @dataclass
-class Step:
+class AgentStep:
     """A request to an agent's model, and the calls of its answer."""
 
     agent: Any
@@ -88,10 +88,10 @@ class Step:
                 self.context.approve_tool(ToolApprovalItem(agent=self.agent, raw_item=call))
 
 
-_step: Final[ContextVar[Step | None]] = ContextVar("toolgate_openai_agents", default=None)
+_step: Final[ContextVar[AgentStep | None]] = ContextVar("toolgate_openai_agents", default=None)
 
 
-def current_step() -> Step | None:
+def current_step() -> AgentStep | None:
     """That of the run that this is part of."""
     return _step.get()
 

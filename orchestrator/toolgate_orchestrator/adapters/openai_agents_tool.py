@@ -16,8 +16,8 @@ from agents.tool_context import ToolContext
 
 from toolgate_orchestrator.adapters import openai_agents_notes as notes
 from toolgate_orchestrator.adapters.openai_agents_step import (
+    AgentStep,
     RunStop,
-    Step,
     current_step,
     is_inspectable,
     read_arguments,
@@ -28,7 +28,7 @@ from toolgate_orchestrator.guard.guard import Guard
 from toolgate_orchestrator.guard.ruling import Ruling
 
 
-class GatedInvoker:
+class ToolInvoker:
     """Takes the place of a tool's `on_invoke_tool`."""
 
     def __init__(self, tool: FunctionTool, guard: Guard) -> None:
@@ -45,7 +45,7 @@ class GatedInvoker:
             tool.on_invoke_tool, tool.needs_approval = invoker, invoker.ask
             tool.timeout_seconds = None  # its seconds begin once it may run
 
-    def __agents_bind_function_tool__(self, tool: FunctionTool) -> "GatedInvoker":
+    def __agents_bind_function_tool__(self, tool: FunctionTool) -> "ToolInvoker":
         return self  # in a copy of the tool
 
     async def ask(self, context: Any, arguments: dict[str, Any], call_id: str) -> bool:
@@ -68,7 +68,7 @@ class GatedInvoker:
         """Run what was ruled on, and report."""
         step = current_step()
         if step is None or step.agent.name != context.agent.name:
-            step = Step(context.agent, self._guard, context, {self._tool.qualified_name: self._tool})
+            step = AgentStep(context.agent, self._guard, context, {self._tool.qualified_name: self._tool})
         try:
             if (read := read_arguments(arguments)) is None:
                 raise ModelBehaviorError(f"Invalid JSON input for tool {self._tool.name}")
@@ -101,7 +101,7 @@ class GatedInvoker:
         told = tool.timeout_error_function(context, error)
         return await told if inspect.isawaitable(told) else told
 
-    async def _rule_now(self, step: Step, context: Any, arguments: dict[str, Any]) -> Ruling:
+    async def _rule_now(self, step: AgentStep, context: Any, arguments: dict[str, Any]) -> Ruling:
         """On a call that was not ruled on when the run could be left: a person has answered since, or the SDK
         did not ask."""
         name, call_id = self._tool.qualified_name, context.tool_call_id
@@ -117,9 +117,9 @@ class GatedInvoker:
         agreed = approved and is_inspectable(context.tool_arguments)
         return await step.rule(name, call_id, arguments, agree if agreed else step.guard._ask)
 
-    async def _run(self, step: Step, ruling: Ruling, context: ToolContext[Any], arguments: str) -> Any:
+    async def _run(self, step: AgentStep, ruling: Ruling, context: ToolContext[Any], arguments: str) -> Any:
         tool = step.tools[ruling.tool]
-        bare = tool.on_invoke_tool.bare if isinstance(tool.on_invoke_tool, GatedInvoker) else tool
+        bare = tool.on_invoke_tool.bare if isinstance(tool.on_invoke_tool, ToolInvoker) else tool
         if ruling.replaced:
             arguments = json.dumps(ruling.arguments)
             context = ToolContext.from_agent_context(

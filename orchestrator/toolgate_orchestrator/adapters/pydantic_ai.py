@@ -20,7 +20,7 @@ from pydantic_ai.capabilities import AbstractCapability, CapabilityOrdering
 from pydantic_ai.toolsets import AbstractToolset, WrapperToolset
 from toolgate_bus.errors import ConfigError
 
-from toolgate_orchestrator.adapters.pydantic_ai_toolset import GatedToolset, keep_notes, read_notes
+from toolgate_orchestrator.adapters.pydantic_ai_toolset import GateToolset, keep_notes, read_notes
 from toolgate_orchestrator.gate.deferral import PersonAnswer
 from toolgate_orchestrator.guard.call import Call
 from toolgate_orchestrator.guard.context import tool_place, turn_place
@@ -58,7 +58,7 @@ class ToolgateCapability(AbstractCapability[Any]):  # type: ignore[misc] # Any w
             if not type(inner).__module__.startswith("pydantic_ai."):
                 raise ConfigError(BEHIND.format(type(inner).__name__))
             inner = inner.wrapped
-        return GatedToolset(toolset, self)
+        return GateToolset(toolset, self)
 
     async def wrap_run(self, ctx: RunContext[Any], *, handler: Any) -> Any:
         """See AbstractCapability."""

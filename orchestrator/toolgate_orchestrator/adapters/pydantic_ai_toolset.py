@@ -12,6 +12,7 @@ from pydantic_core import to_jsonable_python
 from toolgate_orchestrator.gate.deferral import PersonAnswer
 from toolgate_orchestrator.guard.call import Call
 from toolgate_orchestrator.guard.context import enter_tool
+from toolgate_orchestrator.guard.guard import Guard
 from toolgate_orchestrator.guard.ruling import Ruling
 
 NOTES: Final = "toolgate"
@@ -19,7 +20,7 @@ NOTES: Final = "toolgate"
 
 
 @dataclass
-class GatedToolset(WrapperToolset[Any]):  # type: ignore[misc] # Any where pydantic-ai is not installed
+class GateToolset(WrapperToolset[Any]):  # type: ignore[misc] # Any where pydantic-ai is not installed
     """The tools of one run, each call of which is ruled on."""
 
     gate: Any
@@ -62,7 +63,8 @@ class GatedToolset(WrapperToolset[Any]):  # type: ignore[misc] # Any where pydan
         return ruling.with_notice(result)
 
     async def _rule(self, name: str, arguments: dict[str, Any], ctx: RunContext[Any]) -> Ruling:
-        guard, call_id, notes = self.gate.guard, ctx.tool_call_id or "", read_notes(ctx)
+        guard: Guard = self.gate.guard
+        call_id, notes = ctx.tool_call_id or "", read_notes(ctx)
         schemas = {one: tool.tool_def.parameters_json_schema for one, tool in self.tools.items()}
         call = Call(name, arguments, schemas, self.gate.at, call_id, iteration=ctx.run_step)
         token, *about = notes.get(call_id, ("",))

@@ -25,7 +25,9 @@ def _below(agent: Any, seen: set[int]) -> Iterator[Gap]:
     if id(agent) in seen:
         return
     seen.add(id(agent))
-    name, capabilities, toolsets = agent.name or "agent", [], []
+    name = agent.name or "agent"
+    capabilities: list[Any] = []
+    toolsets: list[Any] = []
     agent._root_capability.apply(capabilities.append)
     for toolset in agent.toolsets:
         toolset.apply(toolsets.append)
