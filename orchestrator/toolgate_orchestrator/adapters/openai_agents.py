@@ -3,7 +3,7 @@
     gate(agent, guard)    # before Runner.run(agent, …), and nothing else changes
 
 Its function tools are ruled on, also those of MCP servers and those added later, and so are those of all
-agents that it hands over to or has as tools. A question to a person interrupts the run (`RunState`). Tools
+agents that it hands over to or has as tools. A question to a person interrupts the run (RunState). Tools
 that OpenAI runs itself never pass here, nor do those for a shell, a computer or an editor; handoffs are
 followed, not ruled on.
 """
@@ -27,7 +27,7 @@ def gate(agent: Agent[Any], guard: Guard, price: Price = lambda response: None) 
     """Have this agent's calls of tools ruled on, and those of all agents that it leads to; gives it back.
 
     The session is that of the guard's turn around the run, else `RunConfig(group_id=)`, else the trace.
-    `price` says what a `ModelResponse` cost, in units of the currency. Raises ConfigError where it has
+    `price` says what a ModelResponse cost, in units of the currency. Raises ConfigError where it has
     another guard.
     """
     kind = type(agent)
@@ -58,8 +58,8 @@ def leads_to(other: Any) -> Any:
 
 
 def question_of(context: Any, call_id: str) -> str:
-    """What a person is to be asked about a call of `result.interruptions`; `context` is the result's
-    `context_wrapper`. Empty for a call that Toolgate does not ask about.
+    """What a person is to be asked about a call of a result's interruptions; `context` is the result's
+    context_wrapper. Empty for a call that Toolgate does not ask about.
     """
     return notes.read(context, call_id).partition("\n")[2]
 

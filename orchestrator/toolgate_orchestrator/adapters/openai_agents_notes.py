@@ -1,6 +1,6 @@
 """What the state of a run keeps for the gate: tokens of open questions, and who handed over to whom.
 
-A `RunState` goes to a string and back, to be resumed by any process. What the SDK keeps in it of its own
+A RunState goes to a string and back, to be resumed by any process. What the SDK keeps in it of its own
 accord, and shows to no model, are the words of refusals: so notes are refusals of a tool that there is not.
 """
 

@@ -3,7 +3,7 @@
     agent = Agent(model, tools=[…], capabilities=[ToolgateCapability(Guard(required=["policy"]))])
 
 It is the innermost of the capabilities, wherever it stands. A question to a person becomes a deferred tool
-call: give the agent `DeferredToolRequests` among its output types. Any process may resume: the token is in
+call: give the agent DeferredToolRequests among its output types. Any process may resume: the token is in
 the history, as metadata of the model's response. An agent that a tool runs needs the capability, too. Native
 tools, output tools and external tools never pass here.
 """
