@@ -189,10 +189,22 @@ SERVER = Server(
 )
 
 
+def noted(app):
+    """The application; who comes with an authorization is noted."""
+
+    async def look(scope, receive, send):
+        for name, value in scope.get("headers", ()):
+            if name == b"authorization":
+                note("authorization", value.decode())
+        await app(scope, receive, send)
+
+    return look
+
+
 async def main():
     note("started", os.getpid())
     if "--http" in sys.argv:
-        config = uvicorn.Config(SERVER.streamable_http_app(), port=0, log_level="critical")
+        config = uvicorn.Config(noted(SERVER.streamable_http_app()), port=0, log_level="critical")
         server = uvicorn.Server(config)
         serving = asyncio.create_task(server.serve())
         while not server.started:

@@ -12,6 +12,8 @@ import re
 import subprocess
 import sys
 import time
+import urllib.error
+import urllib.request
 from pathlib import Path
 
 import mcp_types as types
@@ -174,21 +176,39 @@ def rules(**by_scheduler):
 
 def decisions(url, namespace):
     """What `toolgate decisions` shows, newest last."""
-    told = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "toolgate_bus",
-            "decisions",
-            "list",
-            "--json",
-            "--redis",
-            url,
-            "--namespace",
-            namespace,
-        ],
-        capture_output=True,
-        check=True,
-        text=True,
-    )
+    where = ("--redis", url, "--namespace", namespace)
+    command = [sys.executable, "-m", "toolgate_bus", "decisions", "--json", *where]
+    told = subprocess.run(command, capture_output=True, check=True, text=True)
     return [json.loads(line) for line in told.stdout.splitlines()]
+
+
+def status(url, method="POST", body=b"{}", **headers):
+    """The status of a request; by default a POST that is no message."""
+    kind = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
+    request = urllib.request.Request(url, data=body, headers=kind | headers, method=method)
+    try:
+        with urllib.request.urlopen(request) as answer:
+            return answer.status
+    except urllib.error.HTTPError as error:
+        return error.code
+
+
+async def raw(command, errors):
+    """The proxy with pipes, and its stderr in a file."""
+    pipe = asyncio.subprocess.PIPE
+    with errors.open("ab") as err:
+        return await asyncio.create_subprocess_exec(
+            *map(str, command), stdin=pipe, stdout=pipe, stderr=err, limit=1 << 20
+        )
+
+
+def say(process, message):
+    process.stdin.write(json.dumps(message).encode() + b"\n")
+
+
+async def ask(process, id_, method, params):
+    """The answer to one request."""
+    say(process, {"jsonrpc": "2.0", "id": id_, "method": method, "params": params})
+    while (told := json.loads(await process.stdout.readline())).get("id") != id_:
+        pass
+    return told

@@ -20,6 +20,7 @@ from mcp_world import (
     proxy_over_http,
     rules,
     server_over_http,
+    status,
     stdio,
     words_of,
 )
@@ -210,16 +211,16 @@ async def test_an_answer_counts_for_the_very_call_that_was_asked_about(proxy, pl
         asked = await session.call_tool("search", first, allow_input_required=True)
         assert isinstance(asked, types.InputRequiredResult)
         said = {"toolgate": types.ElicitResult(action="accept", content={})}
+        words = []
         for arguments in ({**first, "query": "other"}, first, first):
             result = await session.call_tool(
                 "search", arguments, input_responses=said, request_state=asked.request_state
             )
-            words = words_of(result)[0]
-            if arguments["query"] == "other":
-                assert "was about another call" in words
-            else:
-                assert words == "search {'query': 'x'}" or "has run out" in words
-        assert "has run out" in words  # the second time with the same answer
+            words.append(words_of(result)[0])
+    other, first_time, second_time = words
+    assert "not the call that a person was asked about" in other
+    assert first_time == "search {'query': 'x'}"
+    assert "allowed already" in second_time
 
 
 @BOTH
@@ -268,3 +269,32 @@ async def test_over_stdio_it_is_the_same_and_everything_ends_with_the_client(
         )
         assert words_of(await connected.call_tool("env", rules())) == ["none"]
     await wait_until(lambda: notes(tmp_path, "ended"))
+
+
+@pytest.mark.parametrize(
+    ("status_told", "headers"),
+    [
+        (421, {"Host": "evil.example"}),
+        (421, {"Host": "127.0.0.1.evil.example:80"}),
+        (421, {"Host": ""}),
+        (403, {"Origin": "https://evil.example"}),
+        (403, {"Origin": "null"}),
+        (403, {"Origin": "http://127.0.0.1.evil.example"}),
+        (415, {"content-type": "text/plain"}),
+    ],
+)
+async def test_only_this_machine_and_its_own_pages_are_heard(proxy, place, status_told, headers):
+    before = len(notes(place, "call"))
+    meta = {
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientInfo": {"name": "page", "version": "1"},
+        "io.modelcontextprotocol/clientCapabilities": {},
+    }
+    params = {"name": "write", "arguments": {"path": "a"}, "_meta": meta}
+    called = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+    known = {"mcp-protocol-version": "2026-07-28", "mcp-method": "tools/call", "mcp-name": "write"}
+    body = json.dumps(called).encode()
+    assert status(proxy, body=body, **known, **headers) in (status_told, 400)
+    assert len(notes(place, "call")) == before
+    assert status(proxy, body=body, **known) == 200  # it is heard without
+    assert len(notes(place, "call")) == before + 1

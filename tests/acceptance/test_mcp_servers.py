@@ -6,8 +6,6 @@ import contextlib
 import json
 import signal
 import socket
-import urllib.error
-import urllib.request
 from urllib.parse import urlsplit
 
 import pytest
@@ -16,12 +14,16 @@ from mcp_world import (
     PROXY,
     SERVER,
     Heard,
+    ask,
     client,
     notes,
     parameters,
     proxy_over_http,
+    raw,
     rules,
+    say,
     server_over_http,
+    status,
     stdio,
     words_of,
 )
@@ -171,17 +173,6 @@ async def test_over_http_only_who_has_the_token_is_heard(on_bus, tmp_path):
         assert program.end() in (0, 143)
 
 
-def status(url, **headers):
-    """The status of a POST that is no message."""
-    kind = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
-    request = urllib.request.Request(url, data=b"{}", headers=kind | headers, method="POST")
-    try:
-        with urllib.request.urlopen(request) as answer:
-            return answer.status
-    except urllib.error.HTTPError as error:
-        return error.code
-
-
 async def test_it_ends_with_1_and_says_why_where_the_server_ends_first(on_bus, tmp_path):
     errors = tmp_path / "err"
     process = await raw([*PROXY, *on_bus, "--pin", tmp_path / "pins.json", "--", *SERVER, tmp_path], errors)
@@ -223,26 +214,6 @@ async def test_whatever_a_client_writes_only_messages_are_on_stdout(on_bus, tmp_
     assert await process.stdout.read() == b""
     process.stdin.close()
     assert await process.wait() in (0, 1)
-
-
-async def raw(command, errors):
-    """The proxy with pipes, and its stderr in a file."""
-    with errors.open("wb") as err:
-        return await asyncio.create_subprocess_exec(
-            *map(str, command), stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=err
-        )
-
-
-def say(process, message):
-    process.stdin.write(json.dumps(message).encode() + b"\n")
-
-
-async def ask(process, id_, method, params):
-    """The answer to one request."""
-    say(process, {"jsonrpc": "2.0", "id": id_, "method": method, "params": params})
-    while (told := json.loads(await process.stdout.readline())).get("id") != id_:
-        pass
-    return told
 
 
 async def test_a_thousand_calls_at_once_are_each_ruled_on_and_answered(on_bus, schedulers, tmp_path):

@@ -18,7 +18,12 @@ _MIN_ARGUMENT: Final = 24
 
 def question_text(ask: AskUser, call: ToolQuestion) -> str:
     """The scheduler's question followed by the very call that would run; neither hides the other."""
-    return f"{shorten(printable(ask.prompt), MAX_PROMPT)}\n{shown_call(call.tool_name, call.tool_input)}"
+    return question_about(ask, call.tool_name, call.tool_input)
+
+
+def question_about(ask: AskUser, tool_name: str, tool_input: Mapping[str, object]) -> str:
+    """The same for a call that is known by its parts."""
+    return f"{shorten(printable(ask.prompt), MAX_PROMPT)}\n{shown_call(tool_name, tool_input)}"
 
 
 def shown_call(tool_name: str, tool_input: Mapping[str, object]) -> str:

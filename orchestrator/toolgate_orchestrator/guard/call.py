@@ -35,3 +35,5 @@ class Call(NamedTuple):
     """Whom it may hand work to, where it is a call that does; a ruling may name another of them."""
     agent_target: str | None = None
     """Whom it hands work to. None: whom of these its argument `agent` or `agent_name` names."""
+    trace: Mapping[str, str] = {}
+    """The trace context that it belongs to (`traceparent`, `tracestate`); empty: the current span."""

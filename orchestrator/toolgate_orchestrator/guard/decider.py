@@ -88,6 +88,8 @@ class Decider:
         if call.available_agents is not None or call.agent_target is not None:
             beside["available_agents"] = call.available_agents
             beside["agent_target"] = call.agent_target or target_of(call.arguments, call.available_agents)
+        if call.trace:
+            beside["trace"] = call.trace
         beside["passes"] = (*self._passes, AskExit)
         return await gate.decide(
             call.tool,

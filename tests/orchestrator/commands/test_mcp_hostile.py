@@ -2,71 +2,18 @@
 cleanly."""
 
 import asyncio
-import contextlib
-import os
-import sys
 from pathlib import Path
 
 import pytest
+from mcp_sessions import OPENING, Front, call, noted, opened, still_works, words_of
 from toolgate_orchestrator.commands.mcp import child as child_room
 from toolgate_orchestrator.commands.mcp import sdk
 from toolgate_orchestrator.commands.mcp.catalog import MAX_TOOLS
-from toolgate_orchestrator.commands.mcp.config import McpConfig
-from toolgate_orchestrator.commands.mcp.pins import Pins
-from toolgate_orchestrator.commands.mcp.questions import Questions
-from toolgate_orchestrator.commands.mcp.session import ProxySession
-from toolgate_orchestrator.guard.guard import Guard
-
-HOSTILE = str(Path(__file__).with_name("hostile_mcp.py"))
-OPENING = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
-
-
-class Front:
-    """A client's request, and the way back: what it is told is kept."""
-
-    def __init__(self, request_id=1):
-        self.request_id, self.can_send_request, self.told = request_id, True, []
-
-    async def notify(self, method, params, opts=None):
-        self.told.append((method, params))
-
-    async def send_raw_request(self, method, params, opts=None):
-        raise sdk.MCPError(sdk.METHOD_NOT_FOUND, "a plain client")
-
-
-@contextlib.asynccontextmanager
-async def opened(tmp_path, server_url, namespace, *kinds, **settings):
-    """A session with these servers behind it, initialized; nobody rules."""
-    servers = {kind: {"command": [sys.executable, "-S", HOSTILE, kind]} for kind in kinds}
-    gate = {"redis": server_url, "namespace": namespace}
-    told = {"servers": servers, "toolgate": gate, "max_message_mb": 4, **settings}
-    config = McpConfig.model_validate(told)
-    async with Guard(config.toolgate) as guard:
-        session = ProxySession(config, guard, Pins(tmp_path / "pins.json"), Questions(), "s1")
-        session.front = Front()
-        living = asyncio.create_task(session.live())
-        try:
-            if "silent" not in kinds:
-                await session.on_request(Front("init"), "initialize", OPENING)
-            yield session
-        finally:
-            session.close()
-            await living
 
 
 @pytest.fixture
 def open_session(tmp_path, server_url, namespace):
-    os.umask(0o077)
     return lambda *kinds, **settings: opened(tmp_path, server_url, namespace, *kinds, **settings)
-
-
-async def call(session, name, id_=7, **arguments):
-    return await session.on_request(Front(id_), "tools/call", {"name": name, "arguments": arguments})
-
-
-async def still_works(session):
-    result = await call(session, "echo", 8, a=1)
-    assert result["content"][0]["text"] == '{"a": 1}'
 
 
 async def test_a_server_that_lists_too_many_tools_is_refused(open_session):
@@ -89,6 +36,14 @@ async def test_tools_whose_names_steer_are_left_out(open_session):
         listed = await session.on_request(Front(), "tools/list", {})
         assert [one["name"] for one in listed["tools"]] == ["echo"]
         await still_works(session)
+        with pytest.raises(sdk.MCPError, match="no tool is called"):
+            await call(session, "a\x1b[2Jb")
+
+
+async def test_a_tool_that_stands_in_the_list_twice_is_there_once(open_session, tmp_path):
+    async with open_session("twice") as session:
+        listed = await session.on_request(Front(), "tools/list", {})
+        assert listed["tools"] == [{"name": "echo", "inputSchema": {"type": "object"}}]
 
 
 async def test_a_list_of_another_form_ends_nothing(open_session):
@@ -157,12 +112,98 @@ async def test_a_result_of_another_form_is_the_clients(open_session):
 
 @pytest.mark.parametrize(
     "params",
-    [{}, {"name": 7}, {"name": "echo", "arguments": [1]}, {"name": "echo", "arguments": "text"}],
+    [
+        None,
+        {},
+        {"name": 7},
+        {"name": "echo", "arguments": [1]},
+        {"name": "echo", "arguments": "text"},
+        {"name": "echo", "_meta": 5},
+        {"name": "echo", "_meta": [["a", 1]]},
+    ],
 )
-async def test_a_call_of_another_form_is_refused(open_session, params):
+async def test_a_call_of_another_form_is_refused_and_reaches_no_server(open_session, tmp_path, params):
     async with open_session("plain") as session:
-        with pytest.raises(sdk.MCPError, match="arguments as an object"):
+        with pytest.raises(sdk.MCPError, match=r"arguments as an object|_meta is an object"):
             await session.on_request(Front(), "tools/call", params)
+        await still_works(session)
+    assert noted(tmp_path, "call") == ["echo"]
+
+
+@pytest.mark.parametrize("method", ["Tools/Call", " tools/call", "tools//call", "TOOLS.CALL", "tools/call\n"])
+async def test_no_other_spelling_of_a_call_reaches_a_server(open_session, tmp_path, method):
+    async with open_session("plain") as session:
+        with pytest.raises(sdk.MCPError, match="a tool is called by tools/call"):
+            await session.on_request(Front(), method, {"name": "echo", "arguments": {}})
+        with pytest.raises(sdk.MCPError, match="Method not found"):
+            await session.on_request(Front(), "unknown/method", {"name": "echo"})
+    assert noted(tmp_path, "call") == []
+
+
+@pytest.mark.parametrize("method", ["tools/call", "Tools/Call", "initialize", ""])
+async def test_a_request_without_an_id_reaches_no_server(open_session, tmp_path, method):
+    async with open_session("plain") as session:
+        await session.on_notify(Front(None), method, {"name": "other", "arguments": {}})
+        await still_works(session)
+    assert noted(tmp_path, "call") == ["echo"]
+
+
+class Deaf(Front):
+    """A client that never takes what it is told, and never answers."""
+
+    async def notify(self, method, params, opts=None):
+        await asyncio.Event().wait()
+
+    async def send_raw_request(self, method, params, opts=None):
+        await asyncio.Event().wait()
+
+
+@pytest.mark.parametrize("tool", ["flood", "ask_much"])
+async def test_who_talks_to_a_client_that_does_not_listen_fills_no_memory(open_session, tmp_path, tool):
+    async with open_session("plain") as session:
+        session.front = Deaf()
+        assert (await call(session, tool, front=Deaf(9)))["content"] == []
+        await still_works(session)
+        doing = [task for task in asyncio.all_tasks() if not task.done()]
+        assert len(doing) < 1_200
+    if tool == "ask_much":
+        refused = noted(tmp_path, "error")
+        assert refused.count("1000 requests are not answered yet") >= 2_000
+
+
+async def test_a_server_that_writes_much_to_stderr_is_heard_as_before(open_session, capfd):
+    async with open_session("plain") as session:
+        assert (await call(session, "shout"))["content"] == []
+        await still_works(session)
+    assert len(capfd.readouterr().err) > 5_000_000
+
+
+async def test_a_server_that_never_lists_its_tools_is_an_error_of_its_own_calls_alone(open_session):
+    async with open_session("plain", "never_lists") as session:
+        deaf = (await session.backends()).servers[1]
+        deaf._config = deaf._config.model_copy(update={"start_timeout_s": 0.2})
+        result = await call(session, "plain__echo", a=1)
+        assert words_of(result) == '{"a": 1}'
+        with pytest.raises(sdk.MCPError, match=r"never_lists did not answer in 0\.2 s"):
+            await call(session, "never_lists__echo")
+        listed = await session.on_request(Front(), "tools/list", {})
+        assert [one["name"] for one in listed["tools"]] == ["plain__echo", "plain__other", "plain__whole"]
+
+
+async def test_what_two_clients_are_told_and_answered_stays_apart(open_session):
+    """They are served by one server, and give the same ids and tokens."""
+    async with open_session("plain", shared=True) as session:
+        fronts = [Front(7) for _ in range(20)]
+        results = await asyncio.gather(
+            *(
+                call(session, "backwards", meta={"progressToken": 1}, front=front, number=number, of=20)
+                for number, front in enumerate(fronts)
+            )
+        )
+        assert [one["structuredContent"]["number"] for one in results] == list(range(20))
+        for number, front in enumerate(fronts):
+            told = [params for method, params in front.told if method == "notifications/progress"]
+            assert told == [{"progressToken": 1, "progress": number}]
 
 
 async def test_a_program_that_does_not_end_is_killed_with_all_it_started(

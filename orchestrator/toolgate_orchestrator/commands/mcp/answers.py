@@ -5,20 +5,16 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any, Final, Literal
 
-from toolgate_bus.protocol.events import AskUser, ToolQuestion
 from toolgate_bus.protocol.money import dollars
 from toolgate_bus.telemetry.printable import shorten
 
 from toolgate_orchestrator.commands.mcp.messages import DECISION, Message, meta_of, with_meta
-from toolgate_orchestrator.gate.shown_call import question_text
 
 Answer = Literal["allow", "refuse", "expired", "no_approver"]
 
 ELICIT: Final = "elicitation/create"
 QUESTION: Final = "toolgate"
 """Under this key the user's answer comes back."""
-STATE: Final = "toolgate:"
-"""With this begins the state of a question of ours."""
 _MAX_WORDS: Final = 4_000
 
 
@@ -45,41 +41,31 @@ def _text(words: str) -> dict[str, str]:
 # ---------------------------------------------------------------- the user is asked
 
 
-def elicitation(ask: AskUser, call: ToolQuestion) -> Message:
+def elicitation(words: str) -> Message:
     """Parameters of the question to a client's user: to accept the form is to allow the call."""
-    return {
-        "mode": "form",
-        "message": question_text(ask, call),
-        "requestedSchema": {"type": "object", "properties": {}},
-    }
+    return {"mode": "form", "message": words, "requestedSchema": {"type": "object", "properties": {}}}
 
 
-def older_elicitation(ask: AskUser, call: ToolQuestion) -> Message:
+def older_elicitation(words: str) -> Message:
     """The same for revisions that know no modes."""
-    return {key: value for key, value in elicitation(ask, call).items() if key != "mode"}
+    return {key: value for key, value in elicitation(words).items() if key != "mode"}
 
 
-def input_required(token: str, ask: AskUser, call: ToolQuestion) -> Message:
+def input_required(state: str, words: str) -> Message:
     """The result that has a client of the newer era ask its user, and call again."""
     return {
         "resultType": "input_required",
-        "inputRequests": {QUESTION: {"method": ELICIT, "params": elicitation(ask, call)}},
-        "requestState": STATE + token,
+        "inputRequests": {QUESTION: {"method": ELICIT, "params": elicitation(words)}},
+        "requestState": state,
     }
 
 
-def answer_of(result: Any) -> Answer:
+def answer_of(result: Any) -> Literal["allow", "refuse"]:
     """What a user said to the form; anything but to accept it is a refusal."""
     return "allow" if isinstance(result, Mapping) and result.get("action") == "accept" else "refuse"
 
 
-def read_state(params: Mapping[str, Any]) -> str | None:
-    """The token of our own question that a call answers; None where it answers none of ours."""
-    state = params.get("requestState")
-    return state.removeprefix(STATE) if isinstance(state, str) and state.startswith(STATE) else None
-
-
-def answer_in(params: Mapping[str, Any]) -> Answer:
+def answer_in(params: Mapping[str, Any]) -> Literal["allow", "refuse"]:
     """The answer to our question that a call brings along."""
     responses = params.get("inputResponses")
     return answer_of(responses.get(QUESTION)) if isinstance(responses, Mapping) else "refuse"

@@ -5,7 +5,7 @@ them, else of each in turn. Lists come whole. What cannot be put together (subsc
 tasks) is refused.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final
 
@@ -35,6 +35,8 @@ LISTS: Final[Mapping[str, tuple[str, str]]] = {
     "resources/templates/list": ("resourceTemplates", "resources"),
 }
 """By method: the key of the entries, and the capability of who has such a list."""
+Read = Callable[[Upstream, list[Any]], Awaitable[list[Any]]]
+"""Is given what a server lists, and gives what of it can be offered."""
 _BY_URI: Final = ("resources/read", "resources/subscribe", "resources/unsubscribe")
 _log = get_logger("toolgate.mcp")
 
@@ -59,13 +61,24 @@ class Backends:
         if method in (INITIALIZE, DISCOVER):
             return await self._open(exchange, method, params)
         if method in LISTS:
-            return await self._list(method, params)
+            return await self._list(method, params, _keep_all)
         return await self._ask(exchange, method, params)
+
+    async def list_tools(self, params: Params, read: Read) -> Message:
+        """The tools of several servers as one list, of which `read` gives what can be offered."""
+        return await self._list(LIST, params, read)
 
     async def notify(self, method: str, params: Params) -> None:
         """A notification of the client, for all."""
         for server in self._alive():
             await server.notify(method, params)
+
+    def server_of(self, name: Any) -> Upstream | None:
+        """The server of a tool of this name; None where there is none."""
+        if self.is_plain:
+            return self.servers[0]
+        found = self.split_name(name) if isinstance(name, str) else None
+        return None if found is None else found[0]
 
     def split_name(self, name: str) -> tuple[Upstream, str] | None:
         """The server of a tool or prompt, and its name there."""
@@ -99,14 +112,25 @@ class Backends:
             raise failed or sdk.MCPError(sdk.INTERNAL_ERROR, "no server is there")
         return _merge(found, method)
 
-    async def _list(self, method: str, params: Params) -> Message:
+    async def _list(self, method: str, params: Params, read: Read) -> Message:
+        """The lists of all servers; one that cannot give its own is left out, and told of on stderr."""
         key, _ = LISTS[method]
         entries: list[Any] = []
         answers: list[Message] = []
+        failed: sdk.MCPError | None = None
         for server in self._alive():
-            listed, answer = await self.list_all(server, method, params)
+            try:
+                listed, answer = await self.list_all(server, method, params)
+                listed = await read(server, listed)
+            except sdk.MCPError as error:
+                said = shorten(visible(error.message), 500)
+                _log.error("a server gives no list and is left out of it", server=server.name, error=said)
+                failed = error
+                continue
             entries += [self._offer(server, key, entry) for entry in listed]
             answers += [answer] if answer is not None else []
+        if failed is not None and not answers:
+            raise failed
         result: Message = {key: entries}
         if version_of(params):
             result |= {
@@ -204,6 +228,10 @@ class Backends:
         raise last
 
 
+async def _keep_all(server: Upstream, listed: list[Any]) -> list[Any]:
+    return listed
+
+
 def _whole(value: Any) -> int:
     return value if isinstance(value, int) and value >= 0 else 0
 
@@ -219,12 +247,9 @@ def _merge(found: Sequence[Message], method: str) -> Message:
         merged["protocolVersion"] = min(str(one.get("protocolVersion")) for one in found)
         merged["serverInfo"] = {"name": "toolgate", "version": ""}
         return merged
-    versions = [one.get("supportedVersions") for one in found]
-    shared = [
-        one
-        for one in versions[0] or ()
-        if all(isinstance(other, list) and one in other for other in versions)
-    ]
+    told_versions = (one.get("supportedVersions") for one in found)
+    versions = [one if isinstance(one, list) else [] for one in told_versions]
+    shared = [one for one in versions[0] if all(one in other for other in versions)]
     if not shared:
         raise sdk.MCPError(sdk.METHOD_NOT_FOUND, "not all servers here speak this revision")
     merged["supportedVersions"] = shared

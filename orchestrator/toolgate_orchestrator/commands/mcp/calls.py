@@ -3,6 +3,8 @@
 tools/call ─▶ Guard.rule ─┬─ deny ─▶ an error that the LLM reads
                           ├─ ask ──▶ elicitation, or input_required and the client calls again
                           └─ the call, or another one ─▶ its server ─▶ the result, as it is
+
+What is made is what was ruled on: a tool that says something else of itself by then is not called.
 """
 
 import asyncio
@@ -19,11 +21,12 @@ from toolgate_bus.telemetry.printable import shorten, visible
 from toolgate_orchestrator.commands.mcp import answers, sdk
 from toolgate_orchestrator.commands.mcp.answers import Answer
 from toolgate_orchestrator.commands.mcp.backends import Backends
-from toolgate_orchestrator.commands.mcp.catalog import Catalog, KnownTool
+from toolgate_orchestrator.commands.mcp.catalog import Catalog, KnownTool, is_tool_name
 from toolgate_orchestrator.commands.mcp.messages import (
     CALL,
     CALL_ID,
     CAPABILITIES,
+    CLIENT,
     DECISION,
     GROUP,
     PROGRESS,
@@ -33,15 +36,20 @@ from toolgate_orchestrator.commands.mcp.messages import (
     meta_of,
     text_of,
     token_of,
+    trace_of,
     version_of,
     with_meta,
 )
 from toolgate_orchestrator.commands.mcp.questions import (
-    CallInQuestion,
     Questions,
-    UserQuestion,
+    QuestionState,
     digest_of_call,
+    digest_tool,
+    read_state,
 )
+from toolgate_orchestrator.gate.deferral import PersonAnswer
+from toolgate_orchestrator.gate.shown_call import question_about, question_text
+from toolgate_orchestrator.guard.answer import AskHow
 from toolgate_orchestrator.guard.call import Call
 from toolgate_orchestrator.guard.guard import Guard
 from toolgate_orchestrator.guard.ruling import Ruling
@@ -77,6 +85,8 @@ class Calls:
             raise sdk.MCPError(
                 sdk.INVALID_PARAMS, "tools/call takes the name of a tool, and arguments as an object"
             )
+        if not is_tool_name(name):
+            raise sdk.MCPError(sdk.INVALID_PARAMS, f"no tool is called {shorten(visible(name), 100)!r}")
         one = _OneCall(self, exchange, params, name, arguments)
         try:
             catalog = await self._find(params)
@@ -90,6 +100,17 @@ class Calls:
             return ruling
         if not ruling.allowed:
             return one.refuse(ruling.refusal, ruling.id)
+        try:
+            catalog = await self._find(params)  # while it waited a server may have told of other tools
+            problem = one.find_problem(ruling, catalog, tool)
+        except ToolgateError as error:
+            problem = f"{error}"
+        except BaseException:
+            ruling.release()
+            raise
+        if problem:
+            ruling.release()
+            return one.refuse(f"The tool call was denied: {problem}", ruling.id)
         return await one.run(ruling, catalog, backends)
 
 
@@ -108,8 +129,10 @@ class _OneCall:
         self._name, self._arguments = name, arguments
         self._modern = bool(version_of(params))
         self._session = text_of(params, SESSION) or calls._session
-        self._digest = digest_of_call(self._session, name, arguments)
         self._waits_for = ""
+
+    def _digest(self) -> str:
+        return digest_of_call(self._session, self._name, self._arguments)
 
     def refuse(self, words: str, decision: str = "") -> Message:
         """The result of a call that is not made."""
@@ -119,27 +142,25 @@ class _OneCall:
 
     async def rule(self, catalog: Catalog, tool: KnownTool | None) -> Ruling | Message:
         """The ruling, or what the client is to ask first."""
-        token, again = answers.read_state(self._params), self._params.get("requestState")
+        state, again = read_state(self._params), self._params.get("requestState")
+        questions = self._calls._questions
         async with self._tell_of_waiting():
-            if token is not None:
-                return await self._go_on(token)
+            if state is not None:
+                return await self._go_on(state, catalog, tool)
             if again is not None or "inputResponses" in self._params:
-                before = self._calls._questions.take_round(again, self._digest)
+                before = questions.take_round(again, self._digest())
                 if before is not None:
                     return before
             call = self._question(catalog, tool)
             if not self._modern:
                 return await self._rule(call, self._elicit if self._calls.elicits else None)
-            if not can_elicit(meta_of(self._params).get(CAPABILITIES)) or self._calls._questions.is_full:
-                return await self._rule(call, None)
-            return await self._next(CallInQuestion(self._digest, lambda opened: self._rule(call, opened.ask)))
+            can_ask = can_elicit(meta_of(self._params).get(CAPABILITIES)) and not questions.is_full
+            return self._put(await self._rule(call, "defer" if can_ask else None), tool)
 
-    async def _rule(
-        self, call: Call, ask: Callable[[AskUser, ToolQuestion], Awaitable[Answer]] | None
-    ) -> Ruling:
+    async def _rule(self, call: Call, ask: AskHow) -> Ruling:
         return await self._calls._guard.rule(call, ask=ask, on_hold=self._note_hold)
 
-    def _question(self, catalog: Catalog, tool: KnownTool | None) -> Call:
+    def _question(self, catalog: Catalog, tool: KnownTool | None, session: str = "") -> Call:
         labels = {} if tool is None else {SERVER: tool.server}
         if tool is not None and catalog.has_changed(tool):
             labels[CHANGED] = "true"
@@ -147,31 +168,48 @@ class _OneCall:
             self._name,
             self._arguments,
             catalog.offers(self._name),
-            self._calls._guard.at(self._session, labels=labels),
+            self._calls._guard.at(session or self._session, labels=labels),
             text_of(self._params, CALL_ID) or str(self._exchange.request_id),
             text_of(self._params, GROUP),
+            trace=trace_of(self._params),
         )
 
-    async def _next(self, opened: CallInQuestion) -> Ruling | Message:
-        found = await opened.next()
-        if not isinstance(found, UserQuestion):
-            return found
-        return answers.input_required(self._calls._questions.keep(opened), found.ask, found.call)
+    # ------------------------------------------------------------ a person is asked
 
-    async def _go_on(self, token: str) -> Ruling | Message:
-        """The client has asked its user, and calls again."""
-        opened = self._calls._questions.take(token, self._digest)
-        if opened is None:
-            return self.refuse(_VOID)
-        opened.answer(answers.answer_in(self._params))
-        return await self._next(opened)
+    def _put(self, ruling: Ruling, tool: KnownTool | None) -> Ruling | Message:
+        """What has the client ask its user, where the ruling waits for that; else the ruling."""
+        asked = ruling.prompt
+        if not ruling.pending or asked is None:
+            return ruling
+        self._calls._questions.open(ruling.token, self._calls._guard.config.defer_s or asked.timeout_s)
+        seen = digest_tool(ruling.token, "" if tool is None else tool.digest)
+        state = QuestionState(
+            ruling.token, seen, "" if text_of(self._params, SESSION) else self._calls._session
+        )
+        return answers.input_required(str(state), question_about(asked, ruling.tool, ruling.arguments))
+
+    async def _go_on(
+        self, state: QuestionState, catalog: Catalog, tool: KnownTool | None
+    ) -> Ruling | Message:
+        """The client has asked its user, and calls again: perhaps another proxy than the one that asked."""
+        self._calls._questions.close(state.token)
+        is_same = digest_tool(state.token, "" if tool is None else tool.digest) == state.seen
+        call = self._question(catalog, tool, text_of(self._params, SESSION) or state.session)
+        said = answers.answer_in(self._params) if is_same else "refuse"
+        told = meta_of(self._params).get(CLIENT)
+        name = told.get("name") if isinstance(told, Mapping) else None
+        by = f"the user of {name}" if isinstance(name, str) else ""
+        ruling = await self._rule(call._replace(answer=PersonAnswer(state.token, said, by)), "defer")
+        if not is_same and not ruling.allowed:
+            return self.refuse(f"The tool call was denied: {CHANGED_SINCE}", ruling.id)
+        return self._put(ruling, tool)
 
     async def _elicit(self, ask: AskUser, call: ToolQuestion) -> Answer:
         """Ask the client's user at once, in the older era."""
         form = answers.older_elicitation if self._calls.old_form else answers.elicitation
         try:
             told = await self._exchange.send_raw_request(
-                answers.ELICIT, form(ask, call), {"timeout": ask.timeout_s}
+                answers.ELICIT, form(question_text(ask, call)), {"timeout": ask.timeout_s}
             )
         except sdk.MCPError as error:
             if error.code == sdk.REQUEST_TIMEOUT:
@@ -213,6 +251,17 @@ class _OneCall:
 
     # ------------------------------------------------------------ the call
 
+    def find_problem(self, ruling: Ruling, catalog: Catalog, asked: KnownTool | None) -> str:
+        """Why what was ruled on is not what would run now; empty where it is."""
+        if ruling.tool != self._name and ruling.tool not in catalog.offers(self._name):
+            return f"{shorten(visible(ruling.tool), 100)}, which was to run in its place, is not what it was"
+        now = catalog.find(self._name)
+        if ruling.tool == self._name and (now and now.digest) != (asked and asked.digest):
+            return CHANGED_SINCE
+        if not ruling.replaced and ruling.tool != self._name:
+            return "what was ruled on is not what was called"
+        return ""
+
     async def run(self, ruling: Ruling, catalog: Catalog, backends: Backends) -> Message:
         """Make the call that was ruled on; raises MCPError."""
         tool = catalog.find(ruling.tool)
@@ -233,16 +282,16 @@ class _OneCall:
     def _is_own(self, ruling: Ruling) -> bool:
         """Whether what the client sent goes on as it is: nothing was changed, and no answer to us is in
         it."""
-        return not ruling.replaced and answers.read_state(self._params) is None
+        return not ruling.replaced and read_state(self._params) is None
 
     def _change_params(self, ruling: Ruling) -> Message:
-        left_out = ("requestState", "inputResponses") if answers.read_state(self._params) is not None else ()
+        left_out = ("requestState", "inputResponses") if read_state(self._params) is not None else ()
         kept = {key: value for key, value in self._params.items() if key not in left_out}
         return {**kept, "name": ruling.tool, "arguments": ruling.arguments}
 
     def _report(self, ruling: Ruling, result: Message) -> Message:
         if self._modern and answers.needs_input(result):
-            self._calls._questions.keep_round(result.get("requestState"), self._digest, ruling)
+            self._calls._questions.keep_round(result.get("requestState"), self._digest(), ruling)
             return result
         try:
             cost = answers.cost_of(result, self._calls._cost_meta)
@@ -257,7 +306,4 @@ class _OneCall:
         return with_meta(answers.with_notice(result, ruling.notice), **{DECISION: ruling.id})
 
 
-_VOID: Final = (
-    "The tool call was denied: the question about it has run out, or was about another call. "
-    "Call the tool again."
-)
+CHANGED_SINCE: Final = "the tool has changed since this call was asked about. Look at it, and call again."

@@ -93,6 +93,14 @@ def mcp(
     A call that is denied is an error that the LLM reads; one that needs a
     person is asked about in the client, where it can do that.
 
+    A FILE for several servers, whose tools are then named by server:
+
+    \b
+      servers:
+        files: {command: [npx, -y, "@modelcontextprotocol/server-filesystem", /work]}
+        far: {url: "https://mcp.example/mcp", headers_env: {Authorization: FAR_TOKEN}}
+      toolgate: {agent: claude, required: [policy]}
+
     A tool whose description or schema is another than when it was first seen
     bears the label mcp_tool_changed, until --accept.
 

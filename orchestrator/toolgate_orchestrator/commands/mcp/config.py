@@ -67,7 +67,7 @@ class McpConfig(StrictModel):
     call_timeout_s: Annotated[float, Field(gt=0, le=86_400)] = 3600.0
     """How long a server may take for one request, in seconds."""
     start_timeout_s: Annotated[float, Field(gt=0, le=3600)] = 120.0
-    """How long it may take for its first answer."""
+    """How long it may take for its first answer, and to say which tools it has."""
     max_message_mb: Annotated[int, Field(ge=1, le=512)] = 16
     """The longest message of either side, in MiB; a longer one becomes an error."""
 

@@ -20,6 +20,8 @@ LIST: Final = "tools/list"
 INITIALIZE: Final = "initialize"
 DISCOVER: Final = "server/discover"
 LISTEN: Final = "subscriptions/listen"
+NOTIFICATIONS: Final = "notifications/"
+"""With this begins what bears no id, and wants no answer."""
 PROGRESS: Final = "notifications/progress"
 CANCELLED: Final = "notifications/cancelled"
 LOG: Final = "notifications/message"
@@ -41,6 +43,21 @@ DECISION: Final = "toolgate/decision"
 """Key of a result's `_meta`: the decision that denied the call or replaced it."""
 MAX_ID: Final = 256
 """Characters of such a value that are taken."""
+
+
+def find_fault(method: str, params: Params) -> str:
+    """Why a request is refused before anybody looks into it; empty for a proper one.
+
+    A server may be lax about what it takes for a call: no other spelling of it passes.
+    """
+    if method != CALL and _squeeze(method) == _squeeze(CALL):
+        return f"a tool is called by {CALL}"
+    meta = params.get("_meta") if isinstance(params, Mapping) else None
+    return "" if meta is None or isinstance(meta, Mapping) else "_meta is an object, or left out"
+
+
+def _squeeze(method: str) -> str:
+    return "".join(one for one in method.casefold() if one.isalnum())
 
 
 def meta_of(params: Params) -> Mapping[str, Any]:

@@ -37,7 +37,7 @@ async def _open(config: McpConfig) -> AsyncIterator[tuple[Guard, Questions]]:
         try:
             yield guard, questions
         finally:
-            questions.close()
+            questions.end()
 
 
 async def serve_stdio(config: McpConfig, pins: Pins) -> None:

@@ -11,9 +11,10 @@ import contextlib
 from collections.abc import Mapping
 from typing import Any, Final
 
-from toolgate_bus.errors import ConfigError
+from toolgate_bus.errors import ConfigError, ToolgateError
 from toolgate_bus.telemetry import metrics
 from toolgate_bus.telemetry.loggers import get_logger
+from toolgate_bus.telemetry.logging import where
 from toolgate_bus.telemetry.printable import shorten, visible
 
 from toolgate_orchestrator.commands.mcp import sdk
@@ -21,16 +22,19 @@ from toolgate_orchestrator.commands.mcp.backends import Backends
 from toolgate_orchestrator.commands.mcp.calls import Calls
 from toolgate_orchestrator.commands.mcp.catalog import MAX_TOOLS, Catalog, KnownTool, read_tool
 from toolgate_orchestrator.commands.mcp.config import McpConfig
+from toolgate_orchestrator.commands.mcp.crowd import Crowd
 from toolgate_orchestrator.commands.mcp.messages import (
     CALL,
     CANCELLED,
     INITIALIZE,
     LIST,
     LOG,
+    NOTIFICATIONS,
     TOOLS_CHANGED,
     Message,
     Params,
     can_elicit,
+    find_fault,
     version_of,
 )
 from toolgate_orchestrator.commands.mcp.pins import Pins, identity_of
@@ -78,9 +82,12 @@ class ProxySession:
         self._count = 0
         self._listed: dict[str, float] = {}
         """When the whole list of a server was read, by the loop's clock."""
+        self._unlisted: set[str] = set()
+        """Servers that could not list their tools when they were last asked."""
         self._listing = asyncio.Lock()
         self._end = asyncio.Event()
         self._running: set[asyncio.Task[Any]] = set()
+        self._crowd = Crowd()
 
     # ------------------------------------------------------------ life
 
@@ -149,15 +156,25 @@ class ProxySession:
         self._idle.clear()
         try:
             return await self._answer(exchange, method, params)
+        except (sdk.MCPError, *sdk.Closed):
+            raise
+        except ToolgateError as error:
+            raise sdk.MCPError(sdk.INTERNAL_ERROR, f"{error}") from None
+        except Exception as error:
+            _log.error("a request could not be answered", error=where(error))
+            words = f"the proxy failed and could not answer it: {type(error).__name__}"
+            raise sdk.MCPError(sdk.INTERNAL_ERROR, words) from error
         finally:
             del self._in_flight[number]
             if not self._in_flight:
                 self._idle.set()
 
     async def _answer(self, exchange: sdk.Exchange, method: str, params: Params) -> Message:
+        if problem := find_fault(method, params):
+            raise sdk.MCPError(sdk.INVALID_REQUEST, problem)
         backends = await self.backends()
-        if method == CALL and isinstance(params, Mapping):
-            return await self._call(exchange, params, backends)
+        if method == CALL:
+            return await self._call(exchange, params or {}, backends)
         if method == LIST:
             return await self._list(exchange, params, backends)
         if method == INITIALIZE and isinstance(params, Mapping):
@@ -178,80 +195,105 @@ class ProxySession:
             self._running.discard(task)
 
     async def on_notify(self, exchange: Any, method: str, params: Params) -> None:
-        """A notification of the client."""
-        if method != CANCELLED:  # whose request it was has seen to it
-            await (await self.backends()).notify(method, params)
+        """A notification of the client. What is none by its name (a call without an id, say) goes nowhere:
+        there are servers that would take it for a request."""
+        if not method.startswith(NOTIFICATIONS):
+            _log.warning("a request without an id is passed over", method=shorten(visible(method), 100))
+        elif method != CANCELLED:  # whose request it was has seen to it
+            with self._crowd.enter("the client") as has_room:
+                if has_room:
+                    await (await self.backends()).notify(method, params)
 
     # ------------------------------------------------------------ which tools there are
 
     async def _list(self, exchange: sdk.Exchange, params: Params, backends: Backends) -> Message:
-        """The list for the client, read on its way."""
+        """The list for the client, read on its way: the very entries that it is given."""
         if not backends.is_plain:
-            for server in backends.servers:
-                await self._read_whole(server, params, backends)
+            return await backends.list_tools(params, self._learn_all)
+        server = backends.servers[0]
         result = await backends.request(exchange, LIST, params)
         listed = result.get("tools")
         if not isinstance(listed, list):
             return result
-        if backends.is_plain:
-            server = backends.servers[0]
-            if len(listed) + self._catalog.count(server.name) > 2 * MAX_TOOLS:
-                raise _too_many(server)
-            known = await self._learn(server, listed, whole=False)
-            offered = {tool.own for tool in known}
-        else:
-            offered = {
-                one["name"] for one in listed if isinstance(one, dict) and self._knows(one.get("name"))
-            }
-        kept = [one for one in listed if isinstance(one, Mapping) and one.get("name") in offered]
+        if len(listed) + self._catalog.count(server.name) > 2 * MAX_TOOLS:
+            raise _too_many(server)
+        kept = await self._learn(server, listed, whole=False)
         return result if len(kept) == len(listed) else {**result, "tools": kept}
 
-    def _knows(self, name: Any) -> bool:
-        return isinstance(name, str) and self._catalog.find(name) is not None
-
     async def _find(self, params: Mapping[str, Any]) -> Catalog:
-        """The catalog, read if need be for a call with these parameters; raises ConfigError, MCPError."""
+        """The catalog, read if need be for a call with these parameters; raises ConfigError, MCPError.
+
+        A server that cannot list its tools is an error of the calls for it alone.
+        """
         backends = await self.backends()
-        now = asyncio.get_running_loop().time()
+        whose = backends.server_of(params.get("name"))
         for server in backends.servers:
-            read = self._listed.get(server.name)
-            old = read is not None and now - read > LIST_AGE_S and bool(version_of(params))
-            if (read is None or old) and not server.closed.is_set():
-                async with self._listing:
-                    if self._listed.get(server.name) == read:
-                        await self._read_whole(server, params, backends)
+            if server.closed.is_set() or not self._is_due(server, whose, params):
+                continue
+            async with self._listing:
+                if self._is_due(server, whose, params):
+                    await self._read_whole(server, whose, params, backends)
         return self._catalog
 
-    async def _read_whole(self, server: Upstream, params: Params, backends: Backends) -> None:
+    def _is_due(self, server: Upstream, whose: Upstream | None, params: Params) -> bool:
+        """Whether a server's tools are to be read for a call."""
+        read = self._listed.get(server.name)
+        if read is None or (server.name in self._unlisted and server is whose):
+            return True
+        return bool(version_of(params)) and asyncio.get_running_loop().time() - read > LIST_AGE_S
+
+    async def _read_whole(
+        self, server: Upstream, whose: Upstream | None, params: Params, backends: Backends
+    ) -> None:
         self._listed[server.name] = asyncio.get_running_loop().time()
+        self._unlisted.discard(server.name)
         try:
-            if server.closed.is_set():
-                return
             listed, _ = await backends.list_all(server, LIST, params)
-            if len(listed) > MAX_TOOLS:
-                raise _too_many(server)
-            await self._learn(server, listed, whole=True)
+            await self._learn_all(server, listed)
+        except sdk.MCPError as error:
+            self._unlisted.add(server.name)
+            if server is whose:
+                raise
+            said = shorten(visible(error.message), 500)
+            _log.warning("a server does not list its tools", server=server.name, error=said)
         except BaseException:
             self._listed.pop(server.name, None)
             raise
 
-    async def _learn(self, server: Upstream, listed: list[Any], *, whole: bool) -> list[KnownTool]:
-        """Know what a server lists; those that cannot be offered are left out."""
-        tools = [read_tool(server.name, server.prefix, one) for one in listed]
-        known = [tool for tool in tools if tool is not None]
-        if left_out := len(tools) - len(known):
-            _log.error("tools whose names cannot be shown are left out", server=server.name, tools=left_out)
+    async def _learn_all(self, server: Upstream, listed: list[Any]) -> list[Any]:
+        """Know all that a server lists, and nothing else of it; gives the entries that can be offered."""
+        if len(listed) > MAX_TOOLS:
+            raise _too_many(server)
+        self._listed[server.name] = asyncio.get_running_loop().time()
+        self._unlisted.discard(server.name)
+        return await self._learn(server, listed, whole=True)
+
+    async def _learn(self, server: Upstream, listed: list[Any], *, whole: bool) -> list[Any]:
+        """Know what a server lists; gives the entries that can be offered, each name once."""
+        known: dict[str, KnownTool] = {}
+        kept = []
+        for entry in listed:
+            tool = read_tool(server.name, server.prefix, entry)
+            if tool is not None and tool.own not in known:
+                known[tool.own] = tool
+                kept.append(entry)
+        if left_out := len(listed) - len(kept):
+            _log.error(
+                "tools whose names cannot be shown, or stand there twice, are left out",
+                server=server.name,
+                tools=left_out,
+            )
         if whole:
-            self._catalog.replace(server.name, known)
+            self._catalog.replace(server.name, known.values())
         else:
-            self._catalog.learn(known)
+            self._catalog.learn(known.values())
         identity = identity_of(server.name, self._config.servers[server.name])
         changed = await asyncio.to_thread(self._pins.observe, identity, self._catalog.digests(server.name))
         for name in sorted(self._catalog.mark(server.name, changed)):
             metrics.count(metrics.MCP_CHANGED_TOOLS)
             told = shorten(visible(name), 128)
             _log.warning("a tool says something else of itself than before", server=server.name, tool=told)
-        return known
+        return kept
 
     # ------------------------------------------------------------ from the servers
 

@@ -12,6 +12,7 @@ from typing import Any, Final, Protocol
 from toolgate_orchestrator.commands.mcp import sdk
 from toolgate_orchestrator.commands.mcp.child import start_child
 from toolgate_orchestrator.commands.mcp.config import McpConfig
+from toolgate_orchestrator.commands.mcp.crowd import MAX_UNHEARD, Crowd
 from toolgate_orchestrator.commands.mcp.http_client import make_client, read_headers
 from toolgate_orchestrator.commands.mcp.lines import open_lines
 from toolgate_orchestrator.commands.mcp.messages import (
@@ -69,6 +70,7 @@ class Upstream:
         self._told: dict[str | int, tuple[sdk.Exchange, str | int]] = {}
         """By progress token or subscription, as the server knows it: for whom, and what it is called
         there."""
+        self._asks, self._tells = Crowd(), Crowd()
         self._count = 0
 
     async def request(
@@ -80,6 +82,8 @@ class Upstream:
     ) -> Message:
         """The server's answer; `exchange` is the request of the client that this is for. Raises MCPError."""
         opts = self._options(method, params, schema)
+        if exchange is None:
+            opts["timeout"] = min(self._config.start_timeout_s, self._config.call_timeout_s)
         self._count += 1
         own = f"toolgate-{self._count}"
         id_ = exchange.request_id if exchange is not None and not self._shared else own
@@ -169,12 +173,20 @@ class Upstream:
 
     async def on_request(self, exchange: Any, method: str, params: Params) -> Message:
         """It asks the client something."""
-        return await self._hearer.answer(self, method, params)
+        with self._asks.enter(self.name) as has_room:
+            if not has_room:
+                raise sdk.MCPError(sdk.INTERNAL_ERROR, f"{MAX_UNHEARD} requests are not answered yet")
+            return await self._hearer.answer(self, method, params)
 
     async def on_notify(self, exchange: Any, method: str, params: Params) -> None:
         """It tells something, of one request or of none."""
         if method == CANCELLED:
             return  # the dispatcher has seen to it
+        with self._tells.enter(self.name) as has_room:
+            if has_room:
+                await self._pass_on(method, params)
+
+    async def _pass_on(self, method: str, params: Params) -> None:
         subscription = meta_of(params).get(SUBSCRIPTION)
         key = (params or {}).get("progressToken") if method == PROGRESS else subscription
         whose = self._told.get(key) if isinstance(key, str | int) else None
