@@ -52,6 +52,13 @@ _CHANGES = (
         "test_policy_order.py::test_a_call_waits_for_one_of_its_response_that_another_replica_was_asked_about",
     ),
     (
+        "who does not require slots is not told of",
+        "bus/toolgate_bus/commands/doctor/roster.py",
+        "if name not in required)",
+        "if name in required)",
+        "../doctor/test_doctor_judges.py::test_who_gives_what_is_scarce_and_is_not_required_is_told_with_who_does_not_require_it",
+    ),
+    (
         "who waits for a moment is held at once",
         _KEEPER,
         "self._soon >= MAX_SOON",

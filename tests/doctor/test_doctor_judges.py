@@ -256,6 +256,24 @@ def test_agents_that_share_no_version_of_the_wire_with_a_scheduler_are_named():
     assert "o2" not in found.change
 
 
+def test_who_gives_what_is_scarce_and_is_not_required_is_told_with_who_does_not_require_it():
+    slots, policy = member("slots", phases=("admit",)), member("policy")
+    reads = {"o1": frozenset({"slots"}), "o2": frozenset({"slots"}), "o3": frozenset({"slots"})}
+    required = {"o1": frozenset({"slots"}), "o2": frozenset({"policy"})}  # o3 is older, and does not tell
+    view = RosterView((slots, policy), reads, required=required)
+    (found,) = [one for one in roster_findings(view) if one.name == "roster-not-required"]
+    assert found.level == "warning"
+    assert "slots" in found.what
+    assert "1 of 3 orchestrators (o2)" in found.what
+    assert "required: [slots]" in found.change
+    for silent in (
+        RosterView((slots,), reads, required={"o1": frozenset({"slots"})}),
+        RosterView((replace(slots, shadow=True),), reads, required=required),
+        RosterView((policy,), reads, required=required),
+    ):
+        assert not [one for one in roster_findings(silent) if one.name == "roster-not-required"]
+
+
 def test_one_replica_nobody_and_no_readers_are_told():
     alone = roster_findings(RosterView((member(),)))
     assert level(alone, "roster-one-replica") == "notice"

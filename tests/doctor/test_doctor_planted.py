@@ -240,6 +240,23 @@ async def test_replicas_that_disagree_on_their_priority_are_named(own_durable_se
     assert f"pid {old.pid} on" in wrong["change"]
 
 
+async def test_slots_that_agents_do_not_require_are_named_and_those_that_they_require_are_not(
+    own_durable_server, scheduler
+):
+    running = await scheduler("slots", {"pools": [{"name": "one", "tools": "calculate"}]})
+    async with Gate.open(redis=own_durable_server.url, agent="free", patience_ms=3000) as gate:
+        assert (await decide(gate)).allowed
+        told = (await diagnosed(own_durable_server.url)).one("roster-not-required", "warning")
+        assert told["what"].startswith("slots gives what is scarce, and 1 of 1 orchestrator")
+        assert "required: [slots]" in told["change"]
+        running.signal(signal.SIGKILL)  # what is warned of: nobody counts any more
+        assert all([(await decide(gate)).allowed for _ in range(3)])
+    await scheduler("slots", {"pools": [{"name": "one", "tools": "calculate", "wait_s": 0}]})
+    async with gate_on(own_durable_server, required=["slots"]) as gate:
+        await decide(gate)
+        assert "roster-not-required" not in (await diagnosed(own_durable_server.url)).of("warning")
+
+
 async def test_a_stopped_replica_and_the_questions_it_leaves_are_named(
     own_durable_server, scheduler, client, wait_until
 ):

@@ -164,6 +164,24 @@ async def test_an_orchestrators_heartbeat_says_whom_it_asks(commands, namespace,
     assert (await roster.read()).orchestrators["0123abcd"] == reading
 
 
+@pytest.mark.parametrize(
+    ("raw", "required"),
+    [
+        (encode_reading(["cost", "router"], (1, 2), ["cost"]), {"cost"}),
+        (encode_reading(["cost"], (1, 2), []), set()),
+        (encode_reading(["cost"], (1, 2)), None),  # an older version, or a client of somebody else's
+        (encode_reading([], (), [f"scheduler-{number}-" + "x" * 50 for number in range(400)]), None),
+        (msgpack.packb({"required": ["cost", 7, None]}), {"cost"}),
+        (msgpack.packb({"required": "cost"}), None),
+        (b"\xc1", None),
+    ],
+)
+async def test_an_orchestrators_heartbeat_says_whom_it_requires(commands, namespace, raw, required):
+    roster = Roster(commands, namespace)
+    await beat(commands, roster, "o:0123abcd", raw)
+    assert (await roster.read()).required.get("0123abcd") == required
+
+
 async def test_who_leaves_is_gone_at_once(commands, namespace):
     roster = Roster(commands, namespace)
     await beat(commands, roster, "s:cost:r1")

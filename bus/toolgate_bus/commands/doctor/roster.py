@@ -121,6 +121,24 @@ def _orchestrators(view: RosterView, alive: Mapping[str, object]) -> list[Diagno
         what = f"agents wait for verdicts of {names}, and no replica of that is alive"
         change = f"toolgate scheduler run {missed[0]}; or take it out of `required` in their plans"
         found.append(warning(SUBJECT, "roster-missed", what, change))
+    return [*found, *_unrequired(view)]
+
+
+def _unrequired(view: RosterView) -> list[Diagnostic]:
+    """Who gives what is scarce, and is not required: while it is away, everybody takes."""
+    rules = {one.name: one for one in sorted(view.members, key=lambda one: one.started)}
+    found = []
+    for name in sorted(name for name, one in rules.items() if "admit" in one.phases and not one.shadow):
+        open_ = sorted(agents for agents, required in view.required.items() if name not in required)
+        if open_:
+            many = f"{len(open_)} of {how_many(len(view.orchestrators), 'orchestrator')}"
+            what = (
+                f"{name} gives what is scarce, and {many} ({_first(open_)}) does not require it: while no "
+                "replica of it answers, calls from there run without any limit of its"
+            )
+            plan = f"orchestrator: {{config: {{toolgate: {{required: [{name}]}}}}}}"
+            change = f"name it in their plans ({plan}), or in Gate.open(required=[{name!r}])"
+            found.append(warning(SUBJECT, "roster-not-required", what, change))
     return found
 
 

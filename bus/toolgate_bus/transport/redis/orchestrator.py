@@ -89,6 +89,7 @@ class RedisOrchestratorBus(OrchestratorBus):
             self._reader,
             self._outbox,
             self._agents,
+            self._schedulers.watched,
         )
         self._was_up = False
         self._failure: ConfigError | None = None

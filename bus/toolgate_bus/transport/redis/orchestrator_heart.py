@@ -5,7 +5,7 @@ it found, is `orchestrator`'s affair.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from typing import Final
 
 from toolgate_bus.errors import ConfigError
@@ -44,9 +44,12 @@ class OrchestratorHeart:
         reader: VerdictReader,
         outbox: Outbox,
         agents: AgentReport,
+        required: Set[str],
     ) -> None:
+        """`required` are those whom a session requires, by now; it is looked at with each heartbeat."""
         self._commands, self._keys, self._orchestrator = commands, keys, orchestrator
         self._roster, self._reader, self._outbox, self._agents = roster, reader, outbox, agents
+        self._required = required
         self.view = RosterView()
         """Who was alive at the last look."""
         self._hurry = True
@@ -95,9 +98,8 @@ class OrchestratorHeart:
         hurry, self._hurry = self._hurry, False
         await self._roster.learn_minute()
         look = self._roster.asks(everything=hurry)
-        told = self._roster.beat(
-            f"o:{self._orchestrator}", encode_reading(self._reader.reading, packing.VERSIONS)
-        )
+        reads = encode_reading(self._reader.reading, packing.VERSIONS, self._required)
+        told = self._roster.beat(f"o:{self._orchestrator}", reads)
         if hurry and TIME not in told:
             told.append(TIME)
         keeps_facts = hurry or time.monotonic() >= self._facts_due

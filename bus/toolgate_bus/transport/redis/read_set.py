@@ -18,13 +18,14 @@ class ReadSet:
     def __init__(self) -> None:
         self.present: tuple[Member, ...] = ()
         """Those on the roster, and those that vanished from it without leaving."""
-        self._watched: set[str] = set()
+        self.watched: set[str] = set()
+        """Those that it must hear, alive or not: a session requires them."""
         self._leaving: dict[str, float] = {}
         """Schedulers that left, by when: they finish what they have in hand, and are still heard."""
 
     def watch(self, schedulers: Iterable[str]) -> None:
         """Read these as well, alive or not."""
-        self._watched.update(schedulers)
+        self.watched.update(schedulers)
 
     def adopt(self, present: tuple[Member, ...], now: float) -> bool:
         """These are there now; whether an orchestrator must be told of that."""
@@ -42,7 +43,7 @@ class ReadSet:
     @property
     def names(self) -> frozenset[str]:
         """All of them."""
-        return frozenset(self._watched.union(self._leaving, (member.name for member in self.present)))
+        return frozenset(self.watched.union(self._leaving, (member.name for member in self.present)))
 
 
 def _summarize(members: Sequence[Member]) -> list[tuple[Member, bool]]:

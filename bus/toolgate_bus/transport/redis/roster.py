@@ -64,6 +64,8 @@ class RosterView:
     """Replicas that vanished without leaving, and are remembered."""
     wires: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     """The versions of the wire that each of the living orchestrators speaks."""
+    required: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """The schedulers that a session of each requires; orchestrators that do not tell are not in it."""
     hooks: frozenset[str] = frozenset()
     """The living owners of ledgers that hooks keep."""
 
@@ -72,9 +74,18 @@ class RosterView:
         return {**dict.fromkeys(READER_ROLES, 0), **Counter(self.roles.values())}
 
 
-def encode_reading(schedulers: Iterable[str], wire: Sequence[int] = ()) -> bytes:
-    """An orchestrator's heartbeat: whose verdicts it reads, and the versions of the wire that it speaks."""
-    return pack({"reading": sorted(schedulers), **({"wire": list(wire)} if wire else {})})
+def encode_reading(
+    schedulers: Iterable[str], wire: Sequence[int] = (), required: Iterable[str] | None = None
+) -> bytes:
+    """An orchestrator's heartbeat: whose verdicts it reads, the versions of the wire that it speaks, and
+    whom it requires, unless that is None.
+    """
+    told = {"reading": sorted(schedulers), **({"wire": list(wire)} if wire else {})}
+    beat = pack(told)
+    if required is None:
+        return beat
+    longer = pack({**told, "required": sorted(required)})
+    return longer if len(longer) <= MAX_MEMBER else beat
 
 
 def decode_wire(raw: bytes) -> tuple[int, ...]:
@@ -87,6 +98,12 @@ def decode_reading(raw: bytes) -> frozenset[str]:
     """The schedulers in an orchestrator's heartbeat; none in anything that is not one."""
     told = _field(raw, "reading")
     return frozenset(one for one in (told if isinstance(told, list) else ()) if isinstance(one, str))
+
+
+def decode_required(raw: bytes) -> frozenset[str] | None:
+    """The schedulers that an orchestrator's heartbeat names as required; None where it does not tell."""
+    told = _field(raw, "required")
+    return frozenset(one for one in told if isinstance(one, str)) if isinstance(told, list) else None
 
 
 def encode_role(role: ReaderRole) -> bytes:
@@ -244,6 +261,11 @@ class Roster:
             members=await self._with_ages(members) if ages else members,
             orchestrators={name[2:]: decode_reading(beat) for name, beat in found.items() if name[0] == "o"},
             wires={name[2:]: decode_wire(beat) for name, beat in found.items() if name[0] == "o"},
+            required={
+                name[2:]: required
+                for name, beat in found.items()
+                if name[0] == "o" and (required := decode_required(beat)) is not None
+            },
             readers=len(roles),
             roles=roles,
             gone=gone,
