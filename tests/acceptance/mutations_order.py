@@ -52,6 +52,20 @@ _CHANGES = (
         "test_policy_order.py::test_a_call_waits_for_one_of_its_response_that_another_replica_was_asked_about",
     ),
     (
+        "what another replica decides does not count",
+        f"{SCHEDULERS}/shipped/policy_claims.py",
+        "{who for who, _ in before})",
+        "set())",
+        f"{_TRIAL}::test_of_many_that_two_replicas_are_asked_at_once_no_more_run_than_may",
+    ),
+    (
+        "who comes first counts who comes later",
+        "bus/toolgate_bus/state/lua/claim_place.lua",
+        "if one[1] < own then",
+        "if one[1] > own then",
+        "../bus/state/test_claims.py::test_the_script_and_the_rules_say_the_same",
+    ),
+    (
         "who does not require slots is not told of",
         "bus/toolgate_bus/commands/doctor/roster.py",
         "if name not in required)",

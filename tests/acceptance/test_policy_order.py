@@ -145,6 +145,33 @@ async def test_what_was_denied_counts_for_nothing_and_what_runs_counts(policy_wi
     assert sum(decision.allowed for decision in many) == 1
 
 
+async def test_of_many_that_replicas_are_asked_at_once_no_more_run_than_may(
+    policy_with: Any, schedulers: Any, tmp_path: Path
+) -> None:
+    rules = [{"name": "few", "tools": "pay", "at_most": {"n": 3, "scope": "label:team"}}]
+    gate = await policy_with(rules, replicas=2)
+    asked = {"patience_ms": 20_000, "required": ["policy"]}
+    where = {"redis": schedulers.url, "namespace": schedulers.namespace, **asked}
+
+    async def ask(team: str, number: int) -> bool:
+        one = Agent(gate, f"s{number}", labels={"team": team})
+        await asyncio.sleep(number / 1000)  # a frame of its own: whichever replica is free takes it
+        return bool((await one.ask("pay")).allowed)
+
+    async def ask_many(team: str) -> int:
+        return sum(await asyncio.gather(*(ask(team, number) for number in range(10))))
+
+    assert await asyncio.gather(*map(ask_many, "abcdefgh")) == 8 * [3]
+    for replica in schedulers.started:
+        replica.kill()
+    file = tmp_path / "policy.yaml"
+    await schedulers.start("policy", "--config", file)  # it has forgotten nothing
+    async with Gate.open(**where) as later:
+        for team in "abcdefgh":
+            words = (await Agent(later, "later", labels={"team": team}).ask("pay")).reason
+            assert "pay may run 3 times for the same team, and has" in words
+
+
 async def test_a_call_waits_for_one_that_is_under_way_and_is_denied_when_that_fails(policy_with: Any) -> None:
     gate = await policy_with(WAIT, replicas=2)
     one = Agent(gate, "s")

@@ -35,7 +35,13 @@ CONFIGS = {
     "policy": {
         "rules": [
             {"name": "keep", "tools": "delete_file", "action": "deny", "reason": "files are kept"},
-            {"name": "late", "tools": "calculate", "after": {"tool": "write_file"}, "wait_s": 30},
+            {
+                "name": "late",
+                "tools": "calculate",
+                "after": {"tool": "write_file"},
+                "wait_s": 30,
+                "at_most": {"n": 9},
+            },
         ]
     },
     "approval": {"rules": [{"name": "wide", "tools": "write_file", "when": {"path": "*public*"}}]},

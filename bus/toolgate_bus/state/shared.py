@@ -11,6 +11,7 @@ from toolgate_bus.budgets.ledger_redis import RedisLedger
 from toolgate_bus.facts.reader import FactsReader
 from toolgate_bus.queues.queue_redis import MemoryQueues, RedisQueues
 from toolgate_bus.state.call_counts import MemoryCallCounter, RedisCallCounter
+from toolgate_bus.state.claims import MemoryClaims, RedisClaims
 from toolgate_bus.state.counters import MemoryCounter, RedisCounter
 from toolgate_bus.state.notifications import MemoryNotices, RedisNotices
 from toolgate_bus.state.shared_state import SharedState
@@ -44,6 +45,7 @@ def connect_shared_state(
         RedisCallCounter(commands, namespace, f"tally{apart}"),
         RedisNotices(commands, waiting, namespace),
         RedisQueues(commands, namespace, f"slots{apart}"),
+        RedisClaims(commands, namespace, apart),
         aclose,
     )
 
@@ -64,6 +66,7 @@ def make_shared_state() -> SharedState:
         MemoryCallCounter(),
         MemoryNotices(),
         MemoryQueues(),
+        MemoryClaims(),
         _nothing,
     )
 

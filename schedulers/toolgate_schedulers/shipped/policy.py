@@ -28,6 +28,7 @@ from toolgate_bus.ruling.conditions.matching import Unknown, check_unique, descr
 from toolgate_bus.ruling.merge import ORDER
 
 from toolgate_schedulers.author.scheduler import SchedulerContext
+from toolgate_schedulers.shipped.policy_claims import CountedPlaces
 from toolgate_schedulers.shipped.policy_keeper import OrderKeeper
 from toolgate_schedulers.shipped.policy_needs import OrderMatcher
 from toolgate_schedulers.shipped.policy_order import new_history
@@ -252,7 +253,8 @@ class Policy:
         history = new_history(ordered)
         longest = max(rule.wait_s or 0.0 for rule in ordered)
         notes = PeerNotes(context.store, context.name, ordered)
-        self._keeper = OrderKeeper(context, history, self._rule, longest, notes)
+        places = CountedPlaces(context.shared.claims, context.name, ordered, history)
+        self._keeper = OrderKeeper(context, history, self._rule, longest, notes, places)
         await self._keeper.start()
 
     async def stop(self) -> None:

@@ -18,6 +18,7 @@ from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_bus.transport.redis.tasks import keep
 
 from toolgate_schedulers.author.scheduler import SchedulerContext, asking
+from toolgate_schedulers.shipped.policy_claims import CountedPlaces
 from toolgate_schedulers.shipped.policy_needs import MAX_WINDOW_S
 from toolgate_schedulers.shipped.policy_order import CallHistory, Scope
 from toolgate_schedulers.shipped.policy_peers import PeerNotes
@@ -80,9 +81,11 @@ class OrderKeeper:
         rule: Rule,
         longest_wait_s: float,
         notes: PeerNotes,
+        places: CountedPlaces,
     ) -> None:
         self._context, self._facts = context, context.shared.facts
         self._history, self._rule, self._longest, self._notes = history, rule, longest_wait_s, notes
+        self._places = places
         self._ahead = 0.0
         """Of our own clock, the server's, in seconds."""
         self._new: dict[str, asyncio.Event] = {}
@@ -105,6 +108,8 @@ class OrderKeeper:
         self._begin(keep(self._read))
         if self._longest:
             self._begin(keep(self._mend_often))
+        if self._places.has_rules:
+            self._begin(keep(self._renew_often))
         await self._ready.wait()
 
     async def stop(self) -> None:
@@ -121,9 +126,12 @@ class OrderKeeper:
         self.note(call)
         verdict = self._judge(call, 0.0) if is_first_look_enough else None
         if verdict is None or isinstance(verdict, Deny):
+            claims = asyncio.ensure_future(self._places.claim(call, asking.get(), self._now()))
             is_known = await self._settle(asking.get())
+            is_counted = await claims
             verdict = self._judge(call, 0.0)
-            if not is_known and not isinstance(verdict, Deny | Hold):
+            lets_pass = not isinstance(verdict, Deny) and not (is_counted and isinstance(verdict, Hold))
+            if not (is_known and is_counted) and lets_pass:
                 verdict = Deny(reason="What came before this call is not known yet: try again in a moment.")
         if isinstance(verdict, Hold):
             if len(self._waiting) >= MAX_WAITING:
@@ -143,7 +151,9 @@ class OrderKeeper:
 
     def note_denied(self, call: ToolSelecting) -> None:
         """The call will not run: this policy denies it."""
-        self._look_again(self._history.forget(call.id))
+        self._look_again(self._history.deny(call.id))
+        if self._places.has_rules:
+            self._begin(self._places.give_back((call.id,)))
 
     def withdraw(self, decision: str, phase: Phase) -> None:
         """Nobody waits any longer."""
@@ -360,6 +370,12 @@ class OrderKeeper:
                         await self._context.holds.answer(key[0], verdict, key[1])
             except TransportError as error:
                 _log.info("those who wait cannot be looked after", error=str(error))
+
+    async def _renew_often(self) -> None:
+        """Keep the places of calls that are still being decided."""
+        while True:
+            await asyncio.sleep(TICK_S)
+            await self._places.renew(self._now())
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)

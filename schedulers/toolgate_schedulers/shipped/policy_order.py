@@ -89,6 +89,8 @@ class CallHistory:
         """By decision: where the calls are that run."""
         self._over: dict[str, None] = {}
         """The last calls that were denied, or have ended: who hears late of their questions knows."""
+        self._before: dict[str, Set[str]] = {}
+        """By decision: those being decided that count before it, by what all replicas share."""
         self._asked = 0
 
     # ------------------------------------------------------------------ what comes in
@@ -121,6 +123,16 @@ class CallHistory:
             self._start(call.id, place, PastCall(call.id, now, self._needed(call.tool_input), None, number))
         return is_watched
 
+    def note_before(self, id_: str, others: Set[str]) -> None:
+        """Of what is being decided exactly these count before a call, whichever was asked here first."""
+        if id_ in self._places:
+            self._before[id_] = others
+
+    def describe(self, call: ToolSelecting) -> tuple[dict[str, str], Mapping[str, Any]]:
+        """What is kept of a call beside its sessions: labels, and arguments."""
+        labels = {name: call.labels[name] for name in self._labels if name in call.labels}
+        return labels, self._needed(call.tool_input)
+
     def is_asked(self, id_: str) -> bool:
         """Whether a call is being decided, as far as is known here."""
         return id_ in self._places and self._places[id_].number > 0
@@ -128,6 +140,12 @@ class CallHistory:
     def forget(self, id_: str) -> tuple[Scope, ...]:
         """A call that does not run, and did not; the scopes that it was in."""
         return self._stop(id_)[0].scopes if id_ in self._places else ()
+
+    def deny(self, id_: str) -> tuple[Scope, ...]:
+        """A call that does not run, and about which nobody else need be heard; the scopes that it was in."""
+        touched = self.forget(id_)
+        self._note_over(id_)
+        return touched
 
     def forget_old(self, dead: Set[str], now: float) -> set[Scope]:
         """Forget calls of dead orchestrators, those that none decided in an hour, and what is over since.
@@ -158,7 +176,8 @@ class CallHistory:
         if before is not None and before.number == 0:
             return ()
         touched = self.forget(id_)
-        if not isinstance(tool, str):
+        replaced = isinstance(tool, str) and self._watches(str(fact.get("tool_name")))
+        if not isinstance(tool, str) or (replaced and not self._watches(tool)):
             self._note_over(id_)
         if not isinstance(tool, str) or not self._watches(tool):
             return touched
@@ -216,6 +235,7 @@ class CallHistory:
 
     def _stop(self, id_: str) -> tuple[_CallPlace, PastCall | None]:
         place, run = self._places.pop(id_), None
+        self._before.pop(id_, None)
         for scope in place.scopes:
             if (kept := self._scopes.get(scope)) and (running := kept.running.get(place.tool)):
                 run = running.pop(id_, None) or run
@@ -282,12 +302,16 @@ class CallHistory:
         kept = self._scopes.get(scope_of(most.scope, call))
         if kept is None:
             return "met"
-        own = self._places.get(call.id)
+        own, first = self._places.get(call.id), self._before.get(call.id)
         ended = [run for run in _of(kept.ended, tools) if now - run.at <= most.within_s]
         running = [run for runs in _of_running(kept, tools) for run in runs.values() if run.id != call.id]
         counted = [run for run in (*ended, *running) if holds(when, run.arguments) is not False]
         sure = sum(run.number == 0 for run in counted)
-        before = sum(own is None or 0 < run.number < own.number for run in counted if run.number)
+        before = sum(
+            run.id in first if first is not None else own is None or run.number < own.number
+            for run in counted
+            if run.number
+        )
         if sure >= most.n:
             return "unmet"
         return "met" if sure + before < most.n else "under way"

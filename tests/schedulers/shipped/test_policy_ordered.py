@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 from toolgate_bus.config.check import check
-from toolgate_bus.errors import ConfigError
+from toolgate_bus.errors import ConfigError, TransportError
 from toolgate_bus.protocol.events import Deny, Hold
+from toolgate_bus.state.claims import MemoryClaims
 from toolgate_bus.state.shared import MemoryFacts, make_shared_state
 from toolgate_schedulers.shipped.policy import Policy, PolicyConfig, rule_on
 from toolgate_schedulers.shipped.policy_verdicts import GRACE_S, Past
@@ -121,6 +122,60 @@ async def test_calls_of_an_orchestrator_that_died_are_waited_for_no_longer(monke
         assert isinstance(await asked.next(), Hold)
         here.shared.facts.living.clear()
         assert isinstance(await asked.final(), Deny)
+
+
+@pytest.mark.parametrize("scope", ["session", "label:team"])
+async def test_of_many_that_two_replicas_are_asked_at_once_no_more_run_than_may(scope):
+    config = {
+        "rules": [
+            {"tools": "pay", "when": {"amount": {"gt": 9}}, "at_most": {"n": 3, "scope": scope}},
+            {"tools": "pay", "when": {"amount": 13}, "action": "deny"},
+        ]
+    }
+    one = make_shared_state()
+    other = replace(one, facts=MemoryFacts(), store=make_shared_state().store)
+    async with trial(Policy, config=config, shared=one) as a, trial(Policy, config=config, shared=other) as b:
+        for team in ("red", "blue"):
+            who = {"session": f"s-{team}", "labels": {"team": team}}
+            denied = a.pose("pay", {"amount": 13}, timeout_s=20, **who)
+            assert (await denied.next(20)).action == "deny"  # and counts for nothing, decided or not
+            asked = [
+                (a, b)[number % 2].pose("pay", {"amount": 10}, timeout_s=20, **who) for number in range(10)
+            ]
+            small = [
+                (a, b)[number % 2].pose("pay", {"amount": 1}, timeout_s=20, **who) for number in range(4)
+            ]
+            said = [(await one.next(20)).action for one in asked]
+            assert (said.count("continue"), said.count("deny")) == (3, 7)
+            assert [(await one.next(20)).action for one in small] == 4 * ["continue"]
+
+
+async def test_a_call_that_waits_for_room_goes_on_when_one_before_it_on_another_replica_does_not_run():
+    config = {"rules": [{"tools": "pay", "at_most": {"n": 1}, "wait_s": 60}]}
+    one = make_shared_state()
+    other = replace(one, facts=MemoryFacts(), store=make_shared_state().store)
+    async with trial(Policy, config=config, shared=one) as a, trial(Policy, config=config, shared=other) as b:
+        first = a.pose("pay", timeout_s=20)
+        assert (await first.next(20)).action == "continue"  # and somebody else thinks about it
+        second = b.pose("pay", timeout_s=20)
+        assert isinstance(await second.next(20), Hold)
+        for replica in (a, b):
+            replica.tell(
+                "decision", id=first.id, outcome="deny", tool_name="pay", final_tool=None, session=""
+            )
+        assert (await second.final()).action == "continue"
+
+
+async def test_where_it_cannot_be_told_who_else_is_decided_a_call_that_counts_is_denied():
+    class Away(MemoryClaims):
+        async def claim(self, keys, who, words):
+            raise TransportError("away")
+
+    shared = replace(make_shared_state(), claims=Away())
+    rules = [{"tools": "pay", "at_most": {"n": 1}}, {"tools": "mail", "unless_after": {"tool": "read"}}]
+    async with trial(Policy, config={"rules": rules}, shared=shared) as here:
+        assert "is not known yet: try again" in (await here.ask("pay", timeout_s=20)).reason
+        assert (await here.ask("mail", timeout_s=20)).action == "continue"
 
 
 async def test_nobody_waits_for_what_was_withdrawn():
