@@ -66,8 +66,15 @@ _log = get_logger("toolgate.facts")
 class FactsReader(FactStream):
     """Facts of one namespace; `role` is what its heartbeat on the roster says that it reads for."""
 
-    def __init__(self, commands: Commands, namespace: str, role: ReaderRole = "follower") -> None:
-        self._commands = commands
+    def __init__(
+        self,
+        commands: Commands,
+        namespace: str,
+        role: ReaderRole = "follower",
+        beside: Commands | None = None,
+    ) -> None:
+        """`beside` are other connections, for what is read while `next` waits."""
+        self._commands, self._beside = commands, beside or commands
         self._keys = Keys(namespace)
         self._roster = Roster(commands, namespace, ("orchestrators", "orchestrators", "orchestrators", OLD))
         self._alive: frozenset[str] = frozenset()
@@ -213,6 +220,15 @@ class FactsReader(FactStream):
         return await self._next(alive, self._block_ms if wait_ms is None else wait_ms)
 
     @override
+    async def glance(self, orchestrator: str) -> list[Fact]:
+        after = {self._keys.facts(orchestrator): self._last.get(orchestrator, FIRST_ID)}
+        return [
+            fact
+            for _, entries in await read_next(self._beside, after, PAGE, 0)
+            for fact in self._take(orchestrator, entries)
+        ]
+
+    @override
     def expect(self, orchestrator: str) -> bool:
         is_new = orchestrator not in self._last
         self._last.setdefault(orchestrator, FIRST_ID)
@@ -296,8 +312,7 @@ class FactsReader(FactStream):
         for key, entries in reply:
             name = by_key[key]
             told.add(name)
-            self._last[name] = entries[-1][0]
-            found += [fact for entry, fields in entries for fact in self._fresh(name, entry, fields)]
+            found += self._take(name, entries)
         now = time.monotonic()
         self._missed = {name: self._missed.get(name, now) for name in self._last if name not in alive}
         self._drained.update(
@@ -353,6 +368,13 @@ class FactsReader(FactStream):
             )
         self._barred |= barred
         return bool(barred)
+
+    def _take(self, orchestrator: str, entries: Sequence[Any]) -> list[Fact]:
+        """The facts of these entries that were not read before; from behind them is read on."""
+        last, end = self._last.get(orchestrator, FIRST_ID), entries[-1][0]
+        if entry_order(end.decode()) > entry_order(last.decode()):  # else `glance` was further already
+            self._last[orchestrator] = end
+        return [fact for entry, fields in entries for fact in self._fresh(orchestrator, entry, fields)]
 
     def _fresh(self, orchestrator: str, entry: bytes, fields: Sequence[bytes]) -> list[Fact]:
         """The facts of one entry that were not read before."""

@@ -39,7 +39,7 @@ def connect_shared_state(
         RedisStore(commands, namespace),
         RedisLedger(commands, namespace, book, find_epoch_file(url, namespace, book)),
         book,
-        FactsReader(reading, namespace),
+        FactsReader(reading, namespace, beside=commands),
         RedisCounter(commands, namespace),
         RedisBuckets(commands, namespace, f"buckets{apart}"),
         RedisCallCounter(commands, namespace, f"tally{apart}"),
@@ -93,6 +93,10 @@ class MemoryFacts(FactStream):
         await asyncio.sleep(0)
         read, self._read = self._read, len(self._facts)
         return self._facts[read:]
+
+    async def glance(self, orchestrator: str) -> list[dict[str, Any]]:
+        """Nothing: `next` waits for nobody."""
+        return []
 
     async def read_stored(self, since_ms: int | None = None) -> AsyncIterator[dict[str, Any]]:
         """Those told up to now; `next` goes on from there."""

@@ -343,6 +343,9 @@ class FactStream(Protocol):
     async def next(self, wait_ms: int | None = None) -> list[dict[str, Any]]:
         """The facts that came since the last call, each with its `orchestrator`; waits a moment, or this."""
 
+    async def glance(self, orchestrator: str) -> list[dict[str, Any]]:
+        """What came of one while `next` waits for others; what both read is given once. Does not wait."""
+
     def read_stored(self, since_ms: int | None = None) -> AsyncIterator[dict[str, Any]]:
         """The facts that are still kept, oldest first; `next` goes on from there.
 

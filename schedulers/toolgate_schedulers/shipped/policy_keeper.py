@@ -41,6 +41,8 @@ MEET_S: Final = 0.4
 BUSY_S: Final = 5.0
 BUSY_WAIT_MS: Final = 10
 """A read lasts so long where questions came lately: it does not hear of an orchestrator that is new."""
+GLANCE_S: Final = 0.002
+"""So often such an orchestrator's facts are looked at by themselves, until a read has begun with them."""
 REST_S: Final = 0.001
 """A read in vain takes no less."""
 FULL_PAGE: Final = 500
@@ -90,6 +92,8 @@ class OrderKeeper:
         """Of our own clock, the server's, in seconds."""
         self._new: dict[str, asyncio.Event] = {}
         """Orchestrators whose facts are not read yet."""
+        self._joined: set[str] = set()
+        """Those of them that the present read reads."""
         self._asked = float("-inf")
         """When a question came last."""
         self._missed: dict[str, float] = {}
@@ -146,6 +150,7 @@ class OrderKeeper:
         orchestrator, self._asked = asking.get(), time.monotonic()
         if self._facts.expect(orchestrator):
             self._new[orchestrator] = asyncio.Event()
+            self._begin(self._meet(orchestrator))
         if self._history.note_question(call, orchestrator, self._now()) and self._notes.concerns(call):
             self._begin(self._tell_peers(call, orchestrator))
 
@@ -297,6 +302,14 @@ class OrderKeeper:
 
     # ------------------------------------------------------------------ knowing
 
+    async def _meet(self, orchestrator: str) -> None:
+        """Read the facts of one that is new here, until the read that waits for others is over."""
+        with contextlib.suppress(TransportError):
+            while (met := self._new.get(orchestrator)) is not None and orchestrator not in self._joined:
+                self._take(await self._facts.glance(orchestrator))
+                met.set()
+                await asyncio.sleep(GLANCE_S)
+
     async def _read(self) -> None:
         """Read what is kept, then what comes; a server that is away is waited for."""
         ticked = float("-inf")
@@ -308,7 +321,7 @@ class OrderKeeper:
                     async for fact in self._facts.read_stored(max(0, since)):
                         self._history.read(fact)
                     self._ready.set()
-                new = list(self._new)
+                new = self._joined = set(self._new)
                 is_busy = time.monotonic() - self._asked < BUSY_S
                 began = time.monotonic()
                 facts = await self._facts.next(BUSY_WAIT_MS if is_busy else None)
