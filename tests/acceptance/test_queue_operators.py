@@ -169,6 +169,24 @@ async def test_what_cannot_be_done_is_said_in_words(toolgate, words, told):
     assert told in " ".join(err.split())
 
 
-async def test_an_idle_bus_says_so(toolgate):
-    assert await toolgate("queue") == (0, "", "Nobody has a slot or waits for one.\n")
+async def test_an_idle_bus_says_so_and_that_nobody_would_give_slots(toolgate):
+    code, out, err = await toolgate("queue")
+    assert (code, out) == (0, "")
+    told = " ".join(err.split())
+    assert told.startswith("Nobody has a slot or waits for one. No scheduler slots is alive on this bus")
+    assert "toolgate scheduler run slots" in told
     assert await toolgate.json("queue") == []
+
+
+async def test_a_limit_of_a_pool_that_nobody_has_used_or_of_a_queue_that_nobody_keeps_says_so(
+    fleet, toolgate
+):
+    await fleet.want("a")
+    for words in (("drain", "sites"), ("limit", "sites/a.org", "1")):
+        assert (await toolgate("queue", *words))[::2] == (0, "")
+    code, out, err = await toolgate("queue", "drain", "site")
+    assert (code, out) == (0, "site: nothing more is given, until `toolgate queue limit site`\n")
+    assert "Nobody has needed a slot of site yet" in err
+    code, _, err = await toolgate("queue", "limit", "sites", "1", "--name", "slotz")
+    assert code == 0
+    assert "No scheduler slotz is alive on this bus" in err

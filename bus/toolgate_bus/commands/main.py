@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable
 from functools import cache, partial
 from importlib import import_module
+from math import isfinite
 from operator import attrgetter
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, NamedTuple
@@ -195,8 +196,17 @@ class _OptionConverter(NamedTuple):
     def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
         """The value as the command is given it; raises what typer raises."""
         if value is None or (self.plain and type(value) is str):
+            if (
+                value is not None
+                and not value.isascii()
+                and any("\ud800" <= letter <= "\udfff" for letter in value)
+            ):
+                raise typer.BadParameter(f"{value!r} is not valid UTF-8.", ctx=ctx, param=param)
             return value
-        return self.make().coerce(value, param=param, ctx=ctx)
+        found = self.make().coerce(value, param=param, ctx=ctx)
+        if isinstance(found, float) and not isfinite(found):  # it would be within no bounds, or wait for ever
+            raise typer.BadParameter(f"{value!r} is not a finite number.", ctx=ctx, param=param)
+        return found
 
 
 class _Commands(TyperGroup):

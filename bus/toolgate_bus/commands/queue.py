@@ -25,10 +25,11 @@ from toolgate_bus.commands.options import (
 )
 from toolgate_bus.commands.terminal import new_table, print_json
 from toolgate_bus.errors import ConfigError
-from toolgate_bus.queues.queue import MAX_ABOUT, MAX_LEVEL
+from toolgate_bus.queues.queue import MAX_ABOUT, MAX_LEVEL, as_configured
 from toolgate_bus.queues.queue_redis import QueueOperator
 from toolgate_bus.queues.queue_view import QueuedCall, QueuedPool, read_queue
 from toolgate_bus.transport.redis.connection import RedisCommands
+from toolgate_bus.transport.redis.roster import Roster
 
 OVERVIEW = """
 See who has the slots that a scheduler `slots` gives, and who waits for them.
@@ -94,6 +95,7 @@ def queue(
         console.print(_show(found))
     else:
         err_console.print(_IDLE)
+        _on_bus(redis, namespace, lambda commands, where: _note_absent(commands, where, name))
 
 
 @app.command()
@@ -212,7 +214,18 @@ def _set_limit(
         raise ConfigError("which pool? `toolgate queue` lists them")
 
     async def change(commands: RedisCommands, where: str) -> None:
+        known = {
+            part
+            for one in await read_queue(commands, where, name)
+            for part in (one.name, as_configured(one.name))
+        }
         await QueueOperator(commands, where, name).limit(pool, most)
+        if pool not in known:
+            err_console.print(
+                f"[yellow]Nobody has needed a slot of {escape(pool)} yet:[/] it holds for a pool that is "
+                "called so. `toolgate queue` lists those that are used."
+            )
+        await _note_absent(commands, where, name)
 
     _on_bus(redis, namespace, change)
     if as_json:
@@ -256,6 +269,16 @@ def _on_bus(
                 return await act(commands, settings.namespace)
 
         return run_async(run)
+
+
+async def _note_absent(commands: RedisCommands, where: str, name: str) -> None:
+    """Say where nobody alive keeps this queue; raises TransportError."""
+    if name not in {one.name for one in (await Roster(commands, where).read()).members}:
+        err_console.print(
+            f"[yellow]No scheduler {escape(name)} is alive on this bus[/] (namespace {escape(where)}): "
+            "nobody gives slots. `toolgate scheduler list` shows who is; --name tells another one, and "
+            "`toolgate scheduler run slots --config FILE` starts it."
+        )
 
 
 def _find(pools: Sequence[QueuedPool], call: str) -> QueuedCall:

@@ -81,8 +81,14 @@ class StandingPauses(NamedTuple):
 
 
 def encode_pause(pause: Pause) -> bytes:
-    """The value of a field."""
-    return pack({name: value for name, value in pause.as_json().items() if name != "id"})
+    """The value of a field; raises ConfigError for a pause that would not be read as it is meant."""
+    raw = pack({name: value for name, value in pause.as_json().items() if name != "id"})
+    if _pause(pause.id, raw) != pause:
+        raise ConfigError(
+            f"a pause can name {MAX_NAMES} sessions and {MAX_LABELS} labels, in {MAX_PAUSE // 1024} KiB: "
+            "make several, or name a label that all of them bear"
+        )
+    return raw
 
 
 def decode_pauses(fields: Mapping[str, bytes], now_ms: int) -> StandingPauses:

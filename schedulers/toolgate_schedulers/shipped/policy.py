@@ -30,7 +30,7 @@ from toolgate_bus.ruling.merge import ORDER
 from toolgate_schedulers.author.scheduler import SchedulerContext
 from toolgate_schedulers.shipped.policy_claims import CountedPlaces
 from toolgate_schedulers.shipped.policy_keeper import OrderKeeper
-from toolgate_schedulers.shipped.policy_needs import OrderMatcher
+from toolgate_schedulers.shipped.policy_needs import OrderMatcher, find_circle
 from toolgate_schedulers.shipped.policy_order import new_history
 from toolgate_schedulers.shipped.policy_peers import PeerNotes
 from toolgate_schedulers.shipped.policy_verdicts import UNKNOWN, Past, check_order
@@ -44,6 +44,7 @@ _ALLOWED = Continue()
 _DEFAULT = "default"
 _WOULD = {"deny": "denied", "ask": "asked a person"}
 _STRICTNESS: Final[Mapping[str, float]] = MappingProxyType({**ORDER, "hold": 0.5})
+MAX_TOLD: Final = 8
 MAX_NAMES: Final = 4096
 """Names of tools for which it is remembered which rules may be about them."""
 
@@ -110,6 +111,12 @@ class PolicyConfig(StrictModel):
     def _says_something(self) -> "PolicyConfig":
         if not self.model_fields_set:
             raise ValueError("says nothing: give rules, or a default (allow, deny or ask)")
+        if circle := sorted(find_circle([rule for rule in self.rules if rule.mode == "enforce"])):
+            names = ", ".join(circle[:MAX_TOLD])
+            raise ValueError(
+                f"rules: after: {names} could never run: each may run only after one of them. Let one "
+                "begin: by a rule above without `after`, or by conditions (`when`, `agents` …) at its own"
+            )
         return self
 
     @cached_property

@@ -4,7 +4,7 @@ What is judged by it is in `policy_order`, and in which words in `policy_verdict
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, Final
 
 from pydantic import BeforeValidator, Field, model_validator
@@ -14,6 +14,7 @@ from toolgate_bus.ruling.conditions.matching import CallMatcher
 
 MAX_WINDOW_S: Final = 3600.0
 LABEL: Final = "label:"
+_WILD: Final = frozenset("*?[")
 _SCOPE: Final = re.compile(r"session|tree|label:.{1,128}", re.DOTALL)
 _PATH: Final = re.compile(r"\$\.(.{1,1022})", re.DOTALL)
 
@@ -108,8 +109,35 @@ class OrderMatcher(CallMatcher):
             yield from need.list_paths() if need is not None else ()
         yield from self.when if self.at_most is not None else ()
 
+    @property
+    def is_for_all(self) -> bool:
+        """Whether it is about every call of its tools, whoever makes it and with what arguments."""
+        told = (self.when, self.schema_, self.agents, self.labels, self.sessions, self.agent_targets)
+        return not any(told)
+
     def list_labels(self) -> Iterator[str]:
         """The labels by which it tells calls apart."""
         for need in (self.after, self.unless_after, self.at_most):
             if need is not None and need.scope.startswith(LABEL):
                 yield need.scope.removeprefix(LABEL)
+
+
+def find_circle(rules: Sequence[OrderMatcher]) -> set[str]:
+    """Tools of which no call can ever run, as each may run only after one of them; only what is certain."""
+    needs: dict[str, Globs] = {}
+    for rule in rules:
+        for tool in rule.tools:
+            if not _WILD.isdisjoint(tool):
+                return _close(needs)  # of the rules below it is not certain what they are about
+            if tool not in needs:
+                firm = rule.is_for_all and rule.after is not None
+                needs[tool] = rule.after.tool if firm and rule.after is not None else ()
+    return _close(needs)
+
+
+def _close(needs: Mapping[str, Globs]) -> set[str]:
+    """The largest set of tools whose every need is in the set."""
+    closed = {tool for tool, after in needs.items() if after and all(_WILD.isdisjoint(one) for one in after)}
+    while open_ := {tool for tool in closed if not closed.issuperset(needs[tool])}:
+        closed -= open_
+    return closed

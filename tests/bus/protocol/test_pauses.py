@@ -49,6 +49,19 @@ def test_a_pause_is_read_as_it_was_written_until_it_is_over(pause):
         assert decode_pauses(fields, pause.until_ms).pauses == ()
 
 
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"sessions": tuple(f"s{number}" for number in range(1025))},
+        {"labels": tuple((f"l{number:02}", "x") for number in range(17))},
+        {"labels": (("team", "x" * 70_000),)},
+    ],
+)
+def test_a_pause_that_agents_would_not_read_as_it_is_meant_is_refused(fields):
+    with pytest.raises(ConfigError, match="a pause can name 1024 sessions and 16 labels, in 64 KiB"):
+        encode_pause(Pause("p", **fields))
+
+
 @given(st.dictionaries(st.text(), st.binary() | anything.map(pack)), st.binary() | anything.map(pack))
 def test_nothing_that_is_written_there_raises(fields, mark):
     found = decode_pauses({**fields, MARK: mark}, 0)

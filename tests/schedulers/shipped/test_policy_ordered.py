@@ -265,6 +265,31 @@ def test_a_call_touches_only_the_rules_that_name_its_tool():
     assert cost(1000) < 2 * cost(10)
 
 
+def after(tools, tool, **more):
+    return {"tools": tools, "after": {"tool": tool}, **more}
+
+
+@pytest.mark.parametrize(
+    ("rules", "named"),
+    [
+        ([after("a", "a")], "a"),
+        ([after("a", "b"), after("b", "c", wait_s=5), after("c", ["a", "b"]), after("d", "e")], "a, b, c"),
+        ([after("a", "b"), after("b", ["a", "c"])], ""),  # c can run
+        ([after("a", "a", when={"x": 1})], ""),  # another a can begin
+        ([{"tools": "a", "agents": "boss", "action": "allow"}, after("a", "a")], ""),
+        ([after("a", "a*")], ""),
+        ([{"tools": "*", "when": {"x": 1}, "action": "allow"}, after("a", "a")], ""),
+        ([after("a", "b", mode="observe", action="ask"), after("b", "a")], ""),
+    ],
+)
+def test_tools_that_could_never_run_as_each_waits_for_the_other_are_refused_by_name(rules, named):
+    if not named:
+        check(PolicyConfig, {"rules": rules}, "policy.yaml")
+        return
+    with pytest.raises(ConfigError, match=f"after: {named} could never run: each may run only after one"):
+        check(PolicyConfig, {"rules": rules}, "policy.yaml")
+
+
 @pytest.mark.parametrize(
     ("rule", "said"),
     [

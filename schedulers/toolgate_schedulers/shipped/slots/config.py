@@ -32,11 +32,12 @@ _HOST: Final = "#host"
 _UNSEEN: Final = "?"
 
 Name = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_.-]+$")]
-Weight = Annotated[float, Field(ge=MIN_WEIGHT, le=MAX_WEIGHT)]
-Level = Annotated[int, Field(ge=-MAX_LEVEL, le=MAX_LEVEL)]
+Weight = Annotated[float, Field(ge=MIN_WEIGHT, le=MAX_WEIGHT, strict=True)]
+Level = Annotated[int, Field(ge=-MAX_LEVEL, le=MAX_LEVEL, strict=True)]
+Limit = Annotated[int, Field(ge=1, le=MAX_LIMIT, strict=True)]
 By = Annotated[str, Field(max_length=300)]
 Signal = (
-    Annotated[int, Field(ge=100, le=599)]
+    Annotated[int, Field(ge=100, le=599, strict=True)]
     | Annotated[str, Field(min_length=1, max_length=MAX_SIGNAL, pattern=rf"^{SIGNAL.pattern}$")]
 )
 
@@ -69,7 +70,7 @@ class Priority(StrictModel):
     """The higher goes first"""
     default: Level = 0
     """The class of whoever is not named"""
-    ageing_s: Annotated[float, Field(ge=0.001, le=86_400)] = 30.0
+    ageing_s: Annotated[float, Field(ge=0.001, le=86_400, strict=True)] = 30.0
     """Seconds of waiting that count as one step of a class: nobody waits for ever."""
 
     _checked = field_validator("by")(_check_by)
@@ -85,14 +86,14 @@ class Together(StrictModel):
 class Adaptive(StrictModel):
     """How far a tool's own errors let its pool go."""
 
-    min: Annotated[int, Field(ge=1, le=MAX_LIMIT)] = 1
+    min: Limit = 1
     """Never fewer at a time"""
     signals: Annotated[tuple[Signal, ...], Field(max_length=100)] = (429, "timeout")
     """What says that it was too much: a status of HTTP, `timeout`, a code or the type of the tool's error.
     A Retry-After always does"""
-    climb_s: Annotated[float, Field(ge=0, le=86_400)] = 5.0
+    climb_s: Annotated[float, Field(ge=0, le=86_400, strict=True)] = 5.0
     """So long after a change it is raised by one, if as many calls as it allows ended well meanwhile"""
-    pause_s: Annotated[float, Field(ge=0, le=3600)] = 30.0
+    pause_s: Annotated[float, Field(ge=0, le=3600, strict=True)] = 30.0
     """So long at most nothing is given after a Retry-After"""
 
     @property
@@ -108,13 +109,13 @@ class PoolConfig(CallMatcher):
     """Told to who waits or is denied, and to operators"""
     tools: Globs
     """The calls that need a slot: one glob or several."""
-    limit: Annotated[int, Field(ge=1, le=MAX_LIMIT)] | None = None
+    limit: Limit | None = None
     """So many calls at a time; without it one, or as many as like where they are `shared`."""
     key: Annotated[str, Field(min_length=3, max_length=256, pattern=r"^\$\.")] | None = None
     """An argument (`$.path`, `$.url#host`): each of its values is a pool of its own."""
     shared: Together | None = None
     """Readers and writers: calls to its `tools` are in the pool together, every other call is in it alone"""
-    wait_s: Annotated[float, Field(ge=0, le=86_300)] = 120.0
+    wait_s: Annotated[float, Field(ge=0, le=86_300, strict=True)] = 120.0
     """So long a call waits for its turn; then it is denied. 0: it never waits."""
     share: Share = Share()
     """Whose turn it is within a class: see below"""
@@ -122,6 +123,12 @@ class PoolConfig(CallMatcher):
     """Who goes first: see below"""
     adaptive: Adaptive | None = None
     """The tool's own errors halve the limit, and it climbs again: see below"""
+
+    @field_validator("key")
+    def _check_key(cls, key: str | None) -> str | None:  # noqa: N805 - pydantic's own form
+        if key is not None and "#" in key.removesuffix(_HOST):
+            raise ValueError(f"behind the path only {_HOST} may follow: the host of an address")
+        return key
 
     @model_validator(mode="after")
     def _check_bounds(self) -> "PoolConfig":
