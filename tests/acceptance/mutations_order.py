@@ -66,6 +66,13 @@ _CHANGES = (
         "../bus/state/test_claims.py::test_the_script_and_the_rules_say_the_same",
     ),
     (
+        "the first facts of a new agent wait for the read of the others",
+        _KEEPER,
+        "            self._begin(self._meet(orchestrator))\n",
+        "",
+        f"{_TRIAL}::test_the_first_facts_of_an_agent_that_is_new_are_heard_while_others_are_waited_for",
+    ),
+    (
         "who does not require slots is not told of",
         "bus/toolgate_bus/commands/doctor/roster.py",
         "if name not in required)",

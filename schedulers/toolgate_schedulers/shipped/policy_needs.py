@@ -138,6 +138,13 @@ def find_circle(rules: Sequence[OrderMatcher]) -> set[str]:
 def _close(needs: Mapping[str, Globs]) -> set[str]:
     """The largest set of tools whose every need is in the set."""
     closed = {tool for tool, after in needs.items() if after and all(_WILD.isdisjoint(one) for one in after)}
-    while open_ := {tool for tool in closed if not closed.issuperset(needs[tool])}:
-        closed -= open_
+    users: dict[str, list[str]] = {}
+    for tool in closed:
+        for one in needs[tool]:
+            users.setdefault(one, []).append(tool)
+    open_ = [one for one in users if one not in closed]
+    while open_:
+        opened = [tool for tool in users.get(open_.pop(), ()) if tool in closed]
+        closed.difference_update(opened)
+        open_ += opened
     return closed

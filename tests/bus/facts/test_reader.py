@@ -1,5 +1,6 @@
 """Facts are read in the server's order, a page at a time, none twice and none left out."""
 
+import asyncio
 import time
 
 import pytest
@@ -66,6 +67,28 @@ async def test_pages_that_hold_nothing_new_end_nothing(commands, namespace, writ
     await write("b", 1)
     found = numbers(await FactsReader(commands, namespace).read_all())
     assert found == [("a", 1), ("a", 2), ("a", 3), ("b", 1)]
+
+
+async def test_what_was_glanced_at_while_a_read_waited_for_others_is_given_once(
+    commands, namespace, write, server_url
+):
+    waiting = RedisCommands(server_url, "test-facts", connections=1)
+    reader = FactsReader(waiting, namespace, beside=commands)
+    await write("a", 1)
+    assert numbers(await reader.next()) == [("a", 1)]
+    reader._look_s = 3600.0  # else it may hear of b by itself
+    read = asyncio.create_task(reader.next(20_000))
+    await asyncio.sleep(0)
+    assert [reader.expect(name) for name in "ab"] == [False, True]
+    await write("b", 1, 2)
+    assert numbers(await reader.glance("b")) == [("b", 1), ("b", 2)]
+    assert await reader.glance("b") == []
+    assert not read.done()
+    await write("a", 2)
+    assert numbers(await asyncio.wait_for(read, 20)) == [("a", 2)]
+    await write("b", 3)
+    assert numbers(await reader.next()) == [("b", 3)]
+    await waiting.aclose()
 
 
 async def test_who_reads_from_a_time_on_is_not_told_the_older_facts_later(commands, namespace, write):

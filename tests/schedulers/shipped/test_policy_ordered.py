@@ -190,6 +190,36 @@ async def test_nobody_waits_for_what_was_withdrawn():
             await asked.final(0.2)
 
 
+class DeafFacts(MemoryFacts):
+    """A read that waits for others, and does not hear of who is new."""
+
+    def __init__(self):
+        super().__init__()
+        self.known = set()
+
+    def expect(self, orchestrator):
+        is_new = orchestrator not in self.known
+        self.known.add(orchestrator)
+        return is_new
+
+    async def next(self, wait_ms=None):
+        await asyncio.sleep(3600)
+
+    async def glance(self, orchestrator):
+        return await super().next()
+
+
+async def test_the_first_facts_of_an_agent_that_is_new_are_heard_while_others_are_waited_for():
+    shared = replace(make_shared_state(), facts=DeafFacts())
+    async with trial(Policy, config={"rules": [AFTER]}, shared=shared) as here:
+        test = here.pose("test", parallel_group_id="g", timeout_s=20)
+        deploy = here.pose("deploy", parallel_group_id="g", timeout_s=20)
+        assert (await test.next(20)).action == "continue"
+        decided(here, "test", test.id)
+        here.tell("tool:post", decision_id=test.id, success=True)
+        assert (await deploy.final(20)).action == "continue"
+
+
 class SlowFacts(MemoryFacts):
     """What is read comes late: a reader that lags."""
 
