@@ -23,18 +23,18 @@ _CLAIM: Final = Script(__package__, "claim_place.lua", by_text=True)
 _FULL: Final = f"so many are being decided already: {MAX_ROW}"
 
 
-class Claim(NamedTuple):
-    """One who stands in a row."""
+class Predecessor(NamedTuple):
+    """One who stands in a row before another."""
 
     who: str
     words: bytes
     """What it says of itself."""
 
 
-class Claims(Protocol):
+class ClaimBoard(Protocol):
     """Rows by key; atomic, and may be repeated."""
 
-    async def claim(self, keys: Sequence[str], who: str, words: bytes) -> Sequence[Claim]:
+    async def claim(self, keys: Sequence[str], who: str, words: bytes) -> Sequence[Predecessor]:
         """Stand in these rows, and hear who stands there before; asked again, the place is the same.
 
         Raises TransportError, also where a row is full.
@@ -55,9 +55,9 @@ class ClaimRules:
     rows: dict[str, dict[str, tuple[int, int, bytes]]] = field(default_factory=dict)
     """By key and who: its number, until when it is kept, what it says."""
 
-    def claim(self, keys: Sequence[str], who: str, words: bytes, now_ms: int) -> Sequence[Claim]:
-        """As `Claims.claim`."""
-        found: list[Claim] = []
+    def claim(self, keys: Sequence[str], who: str, words: bytes, now_ms: int) -> Sequence[Predecessor]:
+        """As `ClaimBoard.claim`."""
+        found: list[Predecessor] = []
         for key in keys:
             row = {one: place for one, place in self.rows.get(key, {}).items() if place[1] >= now_ms}
             if who not in row and len(row) >= MAX_ROW:
@@ -66,28 +66,29 @@ class ClaimRules:
             number = row[who][0] if who in row else last + 1
             self.rows[key] = {**row, who: (number, now_ms + KEPT_MS, words)}
             before = sorted((place[0], one, place[2]) for one, place in row.items() if place[0] < number)
-            found += [Claim(one, told) for _, one, told in before]
+            found += [Predecessor(one, told) for _, one, told in before]
         return found
 
     def give_back(self, keys: Sequence[str], who: str) -> None:
-        """As `Claims.give_back`."""
+        """As `ClaimBoard.give_back`."""
         for key in keys:
             self.rows.get(key, {}).pop(who, None)
 
 
-class RedisClaims(Claims):
-    """`Claims` on a server; `apart` keeps several apart, such as those of shadows."""
+class RedisClaims(ClaimBoard):
+    """`ClaimBoard` on a server; `apart` keeps several apart, such as those of shadows."""
 
     def __init__(self, commands: Commands, namespace: str, apart: str = "") -> None:
         self._commands, self._keys, self._apart = commands, Keys(namespace), apart
 
     @override
-    async def claim(self, keys: Sequence[str], who: str, words: bytes) -> Sequence[Claim]:
+    async def claim(self, keys: Sequence[str], who: str, words: bytes) -> Sequence[Predecessor]:
         said = await self._run(keys, who, words, MAX_ROW)
         if not isinstance(said, list):
             raise TransportError(_FULL)
         return [
-            Claim(one.decode("ascii", "replace"), told) for one, told in zip(*2 * [iter(said)], strict=True)
+            Predecessor(one.decode("ascii", "replace"), told)
+            for one, told in zip(*2 * [iter(said)], strict=True)
         ]
 
     @override
@@ -108,13 +109,13 @@ class RedisClaims(Claims):
 
 
 @dataclass(slots=True)
-class MemoryClaims(Claims):
-    """`Claims` in this process; for tests of schedulers."""
+class MemoryClaims(ClaimBoard):
+    """`ClaimBoard` in this process; for tests of schedulers."""
 
     rules: ClaimRules = field(default_factory=ClaimRules)
 
     @override
-    async def claim(self, keys: Sequence[str], who: str, words: bytes) -> Sequence[Claim]:
+    async def claim(self, keys: Sequence[str], who: str, words: bytes) -> Sequence[Predecessor]:
         return self.rules.claim(keys, who, words, time.time_ns() // 1_000_000)
 
     @override

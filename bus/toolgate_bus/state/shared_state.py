@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from toolgate_bus.budgets.ledger import Ledger
 from toolgate_bus.queues.queue_redis import SlotQueues
 from toolgate_bus.state.call_counts import CallCounter
-from toolgate_bus.state.claims import Claims
+from toolgate_bus.state.claims import ClaimBoard
 from toolgate_bus.state.counters import SharedCounter
 from toolgate_bus.state.notifications import Notices
 from toolgate_bus.state.token_buckets import Buckets
@@ -27,5 +27,5 @@ class SharedState:
     tally: CallCounter
     notices: Notices
     slots: SlotQueues
-    claims: Claims
+    claims: ClaimBoard
     aclose: Callable[[], Awaitable[None]]

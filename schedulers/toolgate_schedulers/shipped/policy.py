@@ -28,7 +28,7 @@ from toolgate_bus.ruling.conditions.matching import Unknown, check_unique, descr
 from toolgate_bus.ruling.merge import ORDER
 
 from toolgate_schedulers.author.scheduler import SchedulerContext
-from toolgate_schedulers.shipped.policy_claims import CountedPlaces
+from toolgate_schedulers.shipped.policy_claims import PlaceKeeper
 from toolgate_schedulers.shipped.policy_keeper import OrderKeeper
 from toolgate_schedulers.shipped.policy_needs import OrderMatcher, find_circle
 from toolgate_schedulers.shipped.policy_order import new_history
@@ -260,7 +260,7 @@ class Policy:
         history = new_history(ordered)
         longest = max(rule.wait_s or 0.0 for rule in ordered)
         notes = PeerNotes(context.store, context.name, ordered)
-        places = CountedPlaces(context.shared.claims, context.name, ordered, history)
+        places = PlaceKeeper(context.shared.claims, context.name, ordered, history)
         self._keeper = OrderKeeper(context, history, self._rule, longest, notes, places)
         await self._keeper.start()
 

@@ -14,7 +14,7 @@ from toolgate_bus.errors import CodecError, ToolgateError
 from toolgate_bus.protocol import packing, placeholders
 from toolgate_bus.protocol.events import ToolSelecting
 from toolgate_bus.ruling.conditions.conditions import any_glob, holds
-from toolgate_bus.state.claims import KEPT_MS, MAX_WORDS, Claims
+from toolgate_bus.state.claims import KEPT_MS, MAX_WORDS, ClaimBoard
 from toolgate_bus.telemetry.loggers import get_logger
 
 from toolgate_schedulers.shipped.policy_needs import OrderMatcher
@@ -28,17 +28,17 @@ _log = get_logger("toolgate.policy")
 
 
 @dataclass(slots=True)
-class _Place:
+class _RowPlace:
     keys: tuple[str, ...]
     words: bytes
     renewed: float
 
 
-class CountedPlaces:
+class PlaceKeeper:
     """Those of one replica; `rules` are all rules on order, of which those with `at_most` count."""
 
     def __init__(
-        self, claims: Claims, name: str, rules: Iterable[OrderMatcher], history: CallHistory
+        self, claims: ClaimBoard, name: str, rules: Iterable[OrderMatcher], history: CallHistory
     ) -> None:
         self._claims, self._prefix, self._history = claims, f"order:{name}:most:", history
         self._rules = tuple(
@@ -46,7 +46,7 @@ class CountedPlaces:
             for rule in rules
             if rule.at_most is not None
         )
-        self._places: dict[str, _Place] = {}
+        self._places: dict[str, _RowPlace] = {}
         """By decision."""
 
     @property
@@ -63,7 +63,7 @@ class CountedPlaces:
         if not keys:
             return True
         words = _describe(call, orchestrator, self._history)
-        self._places[call.id] = _Place(keys, words, now)
+        self._places[call.id] = _RowPlace(keys, words, now)
         try:
             before = await self._claims.claim(keys, call.id, words)
         except ToolgateError as error:

@@ -18,7 +18,7 @@ from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_bus.transport.redis.tasks import keep
 
 from toolgate_schedulers.author.scheduler import SchedulerContext, asking
-from toolgate_schedulers.shipped.policy_claims import CountedPlaces
+from toolgate_schedulers.shipped.policy_claims import PlaceKeeper
 from toolgate_schedulers.shipped.policy_needs import MAX_WINDOW_S
 from toolgate_schedulers.shipped.policy_order import CallHistory, Scope
 from toolgate_schedulers.shipped.policy_peers import PeerNotes
@@ -83,7 +83,7 @@ class OrderKeeper:
         rule: Rule,
         longest_wait_s: float,
         notes: PeerNotes,
-        places: CountedPlaces,
+        places: PlaceKeeper,
     ) -> None:
         self._context, self._facts = context, context.shared.facts
         self._history, self._rule, self._longest, self._notes = history, rule, longest_wait_s, notes
