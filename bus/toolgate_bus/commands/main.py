@@ -11,7 +11,6 @@ import sys
 from collections.abc import Callable
 from functools import cache, partial
 from importlib import import_module
-from math import isfinite
 from operator import attrgetter
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, NamedTuple
@@ -203,10 +202,7 @@ class _OptionConverter(NamedTuple):
             ):
                 raise typer.BadParameter(f"{value!r} is not valid UTF-8.", ctx=ctx, param=param)
             return value
-        found = self.make().coerce(value, param=param, ctx=ctx)
-        if isinstance(found, float) and not isfinite(found):  # it would be within no bounds, or wait for ever
-            raise typer.BadParameter(f"{value!r} is not a finite number.", ctx=ctx, param=param)
-        return found
+        return self.make().coerce(value, param=param, ctx=ctx)
 
 
 class _Commands(TyperGroup):

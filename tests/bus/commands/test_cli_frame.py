@@ -124,16 +124,6 @@ def test_every_command_of_this_distribution_has_its_line_in_the_help():
     assert ours <= SUMMARIES.keys()
 
 
-@pytest.mark.parametrize(
-    "words", [("agents", "pause", "--all", "--wait", "nan"), ("shards", "2", "--wait", "inf")]
-)
-def test_a_number_that_would_be_within_no_bounds_is_refused(toolgate, words):
-    ended = toolgate(*words)
-    assert code(ended) == 2
-    assert f"{words[-1]!r} is not a finite number" in ended.stderr
-    assert "--wait" in ended.stderr
-
-
 def test_a_text_that_is_none_is_refused_before_anything_is_asked_of_a_server(toolgate):
     for words in (("queue", "limit", "\udcff", "1"), ("queue", "drop", "a", "--reason", "\udcff")):
         ended = toolgate(*words)
