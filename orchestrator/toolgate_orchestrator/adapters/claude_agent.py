@@ -30,7 +30,7 @@ Fields = Any  # what the CLI tells a callback, read by `coding_agents.claude`
 
 
 def gate(options: Options, guard: Guard, *, timeout_s: float = 3600.0) -> Options:
-    """The same options, gated, for `query` or `ClaudeSDKClient`.
+    """The same options, gated, for a query, or for a client of the SDK.
 
     A call that is not ruled on in `timeout_s` is denied; where a callback fails the CLI blocks the call.
     """
