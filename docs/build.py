@@ -17,6 +17,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGES = ROOT / "build" / "pages"
 _GLOBS = ("*.md", "docs/**/*.md", "[a-z]*/README.md", "schedulers/examples/*/README.md")
 _LINK = re.compile(r"\]\(([^)#\s]+)[^)]*\)")
+_CODE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 
 
 def documents() -> list[Path]:
@@ -30,7 +31,7 @@ def linked_files(pages: list[Path]) -> set[Path]:
     """The files that documents link to; raises FileNotFoundError for one that is not there."""
     found = set()
     for page in pages:
-        for target in _LINK.findall(page.read_text(encoding="utf-8")):
+        for target in _LINK.findall(_CODE.sub("", page.read_text(encoding="utf-8"))):
             if "://" not in target:
                 found.add((page.parent / target).resolve(strict=True))
     return found
