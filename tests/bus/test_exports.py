@@ -12,12 +12,15 @@ import toolgate_schedulers
 pytestmark = pytest.mark.pure
 
 PACKAGES = (toolgate_bus, toolgate_orchestrator, toolgate_schedulers)
+ELSEWHERE = ("toolgate_orchestrator.adapters.", "toolgate_orchestrator.commands.bench.agentdojo_worker")
+"""Modules that run where a framework is, or AgentDojo: in environments of their own."""
 MODULES = sorted(
     [package.__name__ for package in PACKAGES]
     + [
         found.name
         for package in PACKAGES
         for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")
+        if not found.name.startswith(ELSEWHERE)
     ]
 )
 

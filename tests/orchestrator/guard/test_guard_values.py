@@ -2,6 +2,7 @@
 
 import inspect
 from decimal import Decimal
+from types import SimpleNamespace
 
 import pytest
 from toolgate_bus.errors import ConfigError
@@ -37,7 +38,7 @@ def test_a_turn_that_began_within_a_tool_is_the_place_of_who_asks_there():
     guard = Guard(agent="boss")
     with enter_tool(guard.at("s")):
         helper = guard.at("s-1", "helper")
-        with enter_turn(helper, None):
+        with enter_turn(helper, SimpleNamespace(request="")):
             assert guard.at("s-1", "helper") == helper
             assert guard.at("s-2", "scout").lineage == ("boss", "helper", "scout")
             guard.hand_over(helper, "closer")

@@ -11,10 +11,12 @@ from toolgate_orchestrator.adapters.checks.gap import Gap
 
 CHECKS: Final[Mapping[str, str]] = {
     "agent_framework": "agent_framework",
+    "agents": "openai_agents",
     "claude_agent_sdk": "claude_agent",
     "google.adk": "google_adk",
     "langchain": "langchain",
     "langgraph": "langchain",
+    "pydantic_ai": "pydantic_ai",
     "strands": "strands",
 }
 """By the package that an object's class, or one above it, is from: the module in `adapters/checks`."""
@@ -23,6 +25,8 @@ TITLES: Final = {
     "claude_agent": "Claude Agent SDK",
     "google_adk": "Google ADK",
     "langchain": "LangChain, LangGraph",
+    "openai_agents": "OpenAI Agents SDK",
+    "pydantic_ai": "pydantic-ai",
     "strands": "Strands Agents",
 }
 
