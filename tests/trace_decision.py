@@ -2,7 +2,7 @@
 
 Two scheduler processes on a real server answer a plain continue, or the first a modify, which the second
 verifies; the gate and both schedulers count each call into the three packages while five decisions are made.
-Told are the files that every decision enters, how many of them are leaves (they call no other file), and the
+Told are the files that every decision enters, how many of them are leaves (in one of the five they call no other file), and the
 calls and changes from file to file of the shortest. It runs on other versions, too, by PYTHONPATH.
 """
 
@@ -72,7 +72,7 @@ def is_ours(file: str) -> bool:
 def figures(found: list[list[tuple[str, str]]]) -> dict[str, Any]:
     """Of several decisions of one process."""
     files = set.intersection(*({file for _, file in one} for one in found))
-    calling = {caller for one in found for caller, file in one if caller != file}
+    calling = set.intersection(*({caller for caller, file in one if caller != file} for one in found))
     shortest = min(found, key=len)
     changes = sum(one != other for (_, one), (_, other) in pairwise(shortest))
     return {

@@ -240,6 +240,7 @@ async def test_replicas_that_disagree_on_their_priority_are_named(own_durable_se
     assert f"pid {old.pid} on" in wrong["change"]
 
 
+@pytest.mark.system
 async def test_slots_that_agents_do_not_require_are_named_and_those_that_they_require_are_not(
     own_durable_server, scheduler
 ):

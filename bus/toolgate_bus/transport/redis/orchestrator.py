@@ -181,8 +181,11 @@ class RedisOrchestratorBus(OrchestratorBus):
 
     @override
     def watch(self, schedulers: Iterable[str]) -> None:
+        known = len(self._schedulers.watched)
         self._schedulers.watch(schedulers)
         self._reread()
+        if len(self._schedulers.watched) > known:
+            self._poll.set()  # the heartbeat tells who is required
 
     def tell_agents(self) -> None:
         """Tell at once which sessions are alive here: by a heartbeat before its time."""
