@@ -2,8 +2,9 @@
 
 Two scheduler processes on a real server answer a plain continue, or the first a modify, which the second
 verifies; the gate and both schedulers count each call into the three packages while five decisions are made.
-Told are the files that every decision enters, how many of them are leaves (in one of the five they call no other file), and the
-calls and changes from file to file of the shortest. It runs on other versions, too, by PYTHONPATH.
+Told are the files that every decision enters, how many of them are leaves (some decision calls no other file
+from there), and the calls and changes from file to file of the shortest. It runs on other versions, too, by
+PYTHONPATH.
 """
 
 import argparse

@@ -184,7 +184,7 @@ class RedisOrchestratorBus(OrchestratorBus):
         known = len(self._schedulers.watched)
         self._schedulers.watch(schedulers)
         self._reread()
-        if len(self._schedulers.watched) > known:
+        if self._started and len(self._schedulers.watched) > known:
             self._poll.set()  # the heartbeat tells who is required
 
     def tell_agents(self) -> None:
