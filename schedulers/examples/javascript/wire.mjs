@@ -146,14 +146,17 @@ const QUESTION = {
   agent_target: [orNil(isText), () => null],
   ttl_ms: [isInteger, () => 500],
   truncated: [(value) => typeof value === "boolean", () => false],
+  request: [isText, () => ""],
 };
+/** Fields that version 1 does not know. */
+const NEWER = new Set(["request"]);
 
 /** The question in an item, with its `id`; throws Refused. Fields that nobody knows mean nothing in version 2. */
 export function question({ version, id, phase, body }) {
   const fields = unpack(body, MAX_QUESTION);
   if (!isMap(fields)) throw new Refused("malformed", "a question is a map");
   for (const [name, value] of Object.entries(fields)) {
-    if (!Object.hasOwn(QUESTION, name)) {
+    if (!Object.hasOwn(QUESTION, name) || (version === 1 && NEWER.has(name))) {
       if (version === 1) throw new Refused("malformed", `${name}: unknown field`);
       if (!isBounded([value])) throw new Refused("malformed", `${name}: beyond the bounds`);
     } else if (!QUESTION[name][0](value)) throw new Refused("malformed", `${name}: not what it must be`);
