@@ -43,7 +43,7 @@ shell: $(ALL) ## a shell in which `toolgate` is found
 
 test: $(DEV) ## run the tests, on an embedded server
 	@$(BIN)/python -m pytest -q -m "pure and not system" -n auto
-	@$(BIN)/python -m pytest -q -m "not pure and not system" -n 5 $(BY_FILE)
+	@$(BIN)/python -m pytest -q -m "not pure and not system" -n 4 $(BY_FILE)
 
 test-system: $(DEV) ## those with Prometheus, a browser, own environments
 	@$(BIN)/python -m pytest -q -m system -n 4 $(BY_FILE)

@@ -6,12 +6,10 @@ import pytest
 
 pytestmark = [pytest.mark.system, pytest.mark.acceptance, pytest.mark.timeout(1200)]
 IN_CI = (
-    "agent_framework",
     "langchain",
     "langchain__pydantic_ai",
     "openai_agents",
     "pydantic_ai",
-    "strands",
 )
 INSTALL_S = 300.0
 """To install one; the others take longer: `make test-adapters`."""

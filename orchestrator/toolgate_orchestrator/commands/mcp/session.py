@@ -84,7 +84,8 @@ class ProxySession:
         """When the whole list of a server was read, by the loop's clock."""
         self._unlisted: set[str] = set()
         """Servers that could not list their tools when they were last asked."""
-        self._listing = asyncio.Lock()
+        self._listing: dict[str, asyncio.Lock] = {}
+        """By server: held while its list is read."""
         self._end = asyncio.Event()
         self._running: set[asyncio.Task[Any]] = set()
         self._crowd = Crowd()
@@ -228,9 +229,12 @@ class ProxySession:
         backends = await self.backends()
         whose = backends.server_of(params.get("name"))
         for server in backends.servers:
-            if server.closed.is_set() or not self._is_due(server, whose, params):
+            listing = self._listing.setdefault(server.name, asyncio.Lock())
+            # Whose list is on its way is waited for: else nobody knew which tool is called.
+            is_read = server is whose and listing.locked()
+            if server.closed.is_set() or not (is_read or self._is_due(server, whose, params)):
                 continue
-            async with self._listing:
+            async with listing:
                 if self._is_due(server, whose, params):
                     await self._read_whole(server, whose, params, backends)
         return self._catalog
