@@ -25,8 +25,9 @@ COMPOSE := docker compose -f deploy/compose.yaml $(OVER) --env-file deploy/made/
 HAVE_COMPOSE := docker compose version >/dev/null 2>&1 || { \
   echo "This needs Docker with its compose plugin (docs.docker.com/get-started)." >&2; exit 1; }
 
-# Compiled modules stay out of the source folders.
+# Compiled modules are kept, or each process compiles them again, and stay out of the source folders.
 export PYTHONPYCACHEPREFIX := $(CURDIR)/$(VENV)/pycache
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help demo shell test test-system test-adapters test-fast lint docs check soak soak-llm soak-attacks soak-ha soak-slots simulate simulate-mutants mutants cost up down clean
