@@ -106,6 +106,13 @@ def _short_directory() -> Iterator[Path]:
 
 
 @pytest.fixture(scope="session")
+def shared_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory that all workers of a run have in common."""
+    own = tmp_path_factory.getbasetemp()
+    return own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+
+
+@pytest.fixture(scope="session")
 def server() -> Iterator[Server]:
     """The server that all tests share; use `namespace` to be alone on it."""
     with private_server() as started:

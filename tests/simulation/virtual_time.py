@@ -133,7 +133,12 @@ class VirtualLoop(asyncio.BaseEventLoop):
         for _ in range(len(ready)):
             handle = ready.popleft()
             if not handle._cancelled:
-                handle._run()
+                try:
+                    handle._context.run(handle._callback, *handle._args)
+                except (SystemExit, KeyboardInterrupt):
+                    raise
+                except BaseException as error:  # noqa: BLE001 - as in asyncio: the world is told
+                    self.call_exception_handler({"message": "a callback failed", "exception": error})
 
     def _hand_over(self) -> None:
         at, _, wire, cuts, act, args = heappop(self._mail)
