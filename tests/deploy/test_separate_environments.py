@@ -49,7 +49,9 @@ def plan(directory: Path, calls: int) -> Path:
     return directory / "plan.yaml"
 
 
-async def test_nothing_is_lost_when_each_part_is_restarted_in_mid_run(process, wait_until, tmp_path, shared_directory):
+async def test_nothing_is_lost_when_each_part_is_restarted_in_mid_run(
+    process, wait_until, tmp_path, shared_directory
+):
     tls = make_certificates(tmp_path / "tls", "localhost")
     scheduler, agent = environments(shared_directory)
     assert missing(scheduler, "amplifier_core")
