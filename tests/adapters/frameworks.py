@@ -63,9 +63,12 @@ def environment_of(name, install_s=INSTALL_S):
     return python
 
 
-def hold(name, *, keep=False, quiet=False, install_s=INSTALL_S):
-    """Run the kit on one, as this checkout has it; its exit code. Raises NoPackages."""
-    python = environment_of(name, install_s)
+def hold(name, *, where=None, keep=False, quiet=False, install_s=INSTALL_S):
+    """Run the kit on one, as this checkout has it; its exit code. Raises NoPackages.
+
+    `where` is whose environment it runs in, where that has what this one needs as well.
+    """
+    python = environment_of(where or name, install_s)
     env = {key: value for key, value in os.environ.items() if not key.startswith(("TOOLGATE_", "PYTEST_"))}
     env["PYTHONPATH"] = os.pathsep.join(str(ROOT / one) for one in PACKAGES)  # whose ever the environment is
     if keep:
