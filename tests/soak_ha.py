@@ -25,7 +25,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 from sentinel_world import SentinelWorld, sentinel_world
 
 AGENTS, SESSIONS = 4, 8
-FAILOVERS_SHARE = 0.25
+FAILOVERS_SHARE = 0.2
 ON_S = 30.0
 """Longer than any agent may be ruled nothing."""
 AUDIT_S = 60.0
