@@ -60,7 +60,7 @@ MUTANTS = (
         "serve",
         "who names no tools is taken to have any",
         f"{_SERVE}/service.py",
-        'can if asked.tools is not None else can - {"tool"}',
+        'can if has_tools else can - {"tool"}',
         "can",
         f"{_TESTS}/test_serve_service.py::test_what_its_caller_cannot_do_is_a_denial_and_never_the_call_unchanged",
     ),

@@ -14,7 +14,7 @@ TWO_AGENTS: Final = "it has both `agent` and `agent_name`; name the agent once, 
 
 def target_of(arguments: Mapping[str, Any], agents: Collection[str] | None) -> str | None:
     """The agent that a call names, if it is one of those that there are."""
-    key = _key(arguments, agents or ())
+    key = _key(arguments, agents) if agents else None
     return str(arguments[key]) if key else None
 
 

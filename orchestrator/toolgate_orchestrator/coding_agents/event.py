@@ -78,7 +78,7 @@ def read_object(body: bytes) -> dict[str, Any]:
 def parse_json(text: bytes | str) -> Any:
     """A value of JSON as all programs read it; raises MalformedEvent."""
     try:
-        return json.loads(text, object_pairs_hook=_as_object, parse_constant=_refuse_constant)
+        return _DECODER.decode(text if isinstance(text, str) else _decode(text))
     except RecursionError:
         raise MalformedEvent("the event is nested too deep") from None
     except ValueError:
@@ -98,10 +98,20 @@ def _refuse_constant(name: str) -> Any:
     raise MalformedEvent(f"{name} is no value of JSON")
 
 
+def _decode(text: bytes) -> str:
+    return text.decode(json.detect_encoding(text), "surrogatepass")
+
+
+_DECODER: Final = json.JSONDecoder(object_pairs_hook=_as_object, parse_constant=_refuse_constant)
+"""Made once: `json.loads` makes one for each text."""
+
+
 def text_of(fields: Mapping[str, Any], *names: str, limit: int = MAX_NAME, needed: bool = False) -> str:
     """The first of these fields that is there, as a text; raises MalformedEvent for others and long ones."""
     for name in names:
         value = fields.get(name)
+        if type(value) is str and value and len(value) <= limit:
+            return value
         if value is None:
             continue
         if not isinstance(value, str):

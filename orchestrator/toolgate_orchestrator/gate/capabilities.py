@@ -16,6 +16,8 @@ ALL: Final[frozenset[Ability]] = frozenset(get_args(Ability))
 
 def check_abilities(can: Collection[str]) -> frozenset[Ability]:
     """The abilities of these names; raises ConfigError for one that there is not."""
+    if type(can) is frozenset and can <= ALL:
+        return can
     unknown = sorted(frozenset(can) - ALL)
     if unknown:
         raise ConfigError(f"can: {', '.join(map(repr, unknown))}: there are {', '.join(sorted(ALL))}")

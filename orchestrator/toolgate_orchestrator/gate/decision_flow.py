@@ -38,6 +38,7 @@ from toolgate_orchestrator.gate.question import (
     TOO_DEEP,
     UnreadableQuestion,
     arguments_of,
+    is_plain,
     make_plain,
     name_of,
     names_of,
@@ -175,8 +176,7 @@ class DecisionFlow:
             request=bound_request(request) if request else "",
         )
         if (
-            labels
-            or lineage
+            ((labels or lineage) and not is_plain(asking.labels, asking.lineage))
             or not (type(session) is type(root_session) is type(agent) is type(tool_call_id) is str)
             or not (type(parallel_group_id) is str and type(iteration) is int)
             or (parent is not None and type(parent) is not str)

@@ -56,6 +56,12 @@ def names_of(names: Iterable[Any]) -> list[str]:
     return found if _TEXTS.issuperset(map(type, found)) else [_text(one) for one in found]
 
 
+def is_plain(labels: Mapping[Any, Any], lineage: Iterable[Any]) -> bool:
+    """Whether these are texts, and nothing that passes for one."""
+    plain = _TEXTS.issuperset
+    return plain(map(type, labels)) and plain(map(type, labels.values())) and plain(map(type, lineage))
+
+
 def make_plain(question: ToolQuestion) -> ToolQuestion:
     """The same question, each field of its type: what should be a text and is none is told as its text."""
     iteration = question.iteration

@@ -19,7 +19,7 @@ from toolgate_bus.telemetry.logging import where
 from toolgate_orchestrator.coding_agents.translation import CLIENTS
 from toolgate_orchestrator.commands.serve.access import AccessTokens
 from toolgate_orchestrator.commands.serve.hook_desk import MAX_EVENT, HookDesk, timeout_of
-from toolgate_orchestrator.commands.serve.patience import Abandonment
+from toolgate_orchestrator.commands.serve.patience import Abandonment, wait_at_most
 from toolgate_orchestrator.commands.serve.problems import (
     PLAIN_TYPE,
     PROBLEM_TYPE,
@@ -235,21 +235,27 @@ async def _read_body(headers: Mapping[bytes, bytes], receive: Receive, limit: in
     if told.isdigit() and (len(told) > 9 or int(told) > limit):
         raise _too_large(limit)
     try:
-        async with asyncio.timeout(BODY_S):
-            message = await receive()
-            body = bytearray(message.get("body", b""))
-            while message.get("more_body"):
-                if len(body) > limit:
-                    break
-                message = await receive()
-                body += message.get("body", b"")
-            if message["type"] == "http.disconnect":
-                raise Abandonment("gone")
+        body = await wait_at_most(_join_parts(receive, limit), BODY_S)
     except TimeoutError:
         raise Problem(408, f"the body did not come within {BODY_S:g} s: send it in one piece") from None
     if len(body) > limit:
         raise _too_large(limit)
-    return bytes(body)
+    return body
+
+
+async def _join_parts(receive: Receive, limit: int) -> bytes:
+    """A body, or the begin of one that is too large; raises Abandonment where its caller left."""
+    message = await receive()
+    body: bytes = message.get("body", b"")
+    if message.get("more_body"):
+        parts = bytearray(body)
+        while message.get("more_body") and len(parts) <= limit:
+            message = await receive()
+            parts += message.get("body", b"")
+        body = bytes(parts)
+    if message["type"] == "http.disconnect":
+        raise Abandonment("gone")
+    return body
 
 
 def _too_large(limit: int) -> Problem:

@@ -39,6 +39,8 @@ MAX_EVENT: Final = 32 * 1024 * 1024
 MAX_KEPT: Final = 20_000
 """Calls that were let through, and of which nothing was heard yet; the oldest are forgotten."""
 MAX_TIMEOUT_S: Final = 3600.0
+UNTOLD_S: Final = 58.0
+"""Where a client does not say when it gives up: two seconds before the 60 of most."""
 TURN_S: Final = 120.0
 """A session of which nothing is heard for so long is not shown any longer."""
 RUNS_S: Final = 3600.0
@@ -136,6 +138,8 @@ class HookDesk:
         return ruling
 
     def _is_stopped(self, session: str) -> bool:
+        if not self._stopped:
+            return False
         now = self._clock()
         self._stopped = {name: at for name, at in self._stopped.items() if now - at < QUIET_S}
         if session not in self._stopped:
@@ -221,6 +225,8 @@ def timeout_of(header: bytes | None, query: bytes) -> float:
 
     Who asks over HTTP is answered two seconds before it gives up.
     """
+    if header is None and not query:
+        return UNTOLD_S
     try:
         if header is not None:
             return min(MAX_TIMEOUT_S, max(0.05, float(header)))

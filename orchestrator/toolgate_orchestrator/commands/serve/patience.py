@@ -21,6 +21,30 @@ class Abandonment(Exception):  # noqa: N818 - control flow of this package
         self.why = why
 
 
+async def wait_at_most(work: Awaitable[Result], seconds: float) -> Result:
+    """What the work comes to; raises TimeoutError where it takes longer. A cancelled caller cancels it.
+
+    As `asyncio.timeout` does, at a fifth of its price: nearly always the work is done already.
+    """
+    task, is_late = asyncio.current_task(), False
+
+    def give_up() -> None:
+        nonlocal is_late
+        if task is not None:
+            is_late = True
+            task.cancel()
+
+    timer = asyncio.get_running_loop().call_later(seconds, give_up)
+    try:
+        return await work
+    except asyncio.CancelledError:
+        if not is_late or task is None or task.uncancel() > 0:
+            raise
+        raise TimeoutError from None
+    finally:
+        timer.cancel()
+
+
 class Patience:
     """How long one request waits; `end` ends it from elsewhere."""
 

@@ -10,7 +10,8 @@ HTTP is `app`'s affair. Nothing here raises for what a caller did but `Problem`.
 
 import asyncio
 import contextlib
-import secrets
+import functools
+import itertools
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -74,6 +75,7 @@ class SidecarService:
         self.reports = ReportDesk(gate, self.calls, self.turns, self.name_agent, clock)
         self._agents: set[str] = set()
         self._tools: set[str] = set()
+        self._numbers = itertools.count()
 
     @property
     def is_ready(self) -> bool:
@@ -95,7 +97,7 @@ class SidecarService:
         if turn is not None and turn.stop is not None:
             return {**denial_body(asked.tool, asked.arguments, "cancelled", STOPPED), "stop": turn.stop}
         holder: list[str] = []
-        key = f"{asked.call_id}#{secrets.token_hex(4)}" if turn is not None else ""
+        key = f"{asked.call_id}#{next(self._numbers)}" if turn is not None else ""
         if turn is not None:
             turn.presence.start_decision(key, asked.tool)
         work = self._ask_gate(asked, agent, holder)
@@ -343,5 +345,10 @@ class SidecarService:
 
 def abilities_of(asked: DecideRequest) -> frozenset[Ability]:
     """What the gate is told that a caller can do: who names no tools has no other to run."""
-    can = {one for one in ALL if one in asked.can}
-    return frozenset(can if asked.tools is not None else can - {"tool"})
+    return _abilities_of(asked.can, has_tools=asked.tools is not None)
+
+
+@functools.lru_cache(maxsize=256)
+def _abilities_of(words: tuple[str, ...], *, has_tools: bool) -> frozenset[Ability]:
+    can = {one for one in ALL if one in words}
+    return frozenset(can if has_tools else can - {"tool"})

@@ -104,8 +104,12 @@ class OpenTurns:
 
     def find_request(self, *sessions: str | None) -> str:
         """What the user asked for, by the first of these sessions whose turn says so: give the root first."""
-        turns = (self._turns.get(session) for session in sessions if session)
-        return next((turn.request for turn in turns if turn is not None and turn.request), "")
+        if self._turns:
+            for session in sessions:
+                turn = self._turns.get(session) if session else None
+                if turn is not None and turn.request:
+                    return turn.request
+        return ""
 
     def end(self, session: str) -> OpenTurn | None:
         """End a turn; None where none ran."""
