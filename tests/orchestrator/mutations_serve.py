@@ -66,6 +66,14 @@ MUTANTS = (
     ),
     Mutant(
         "serve",
+        "who is cancelled while its body is read is told that it is late",
+        f"{_SERVE}/patience.py",
+        "        if not is_late or task is None",
+        "        if task is None",
+        f"{_TESTS}/test_serve_patience.py::test_who_is_cancelled_while_it_waits_is_not_taken_to_be_late",
+    ),
+    Mutant(
+        "serve",
         "a caller that has gone is decided for",
         f"{_SERVE}/patience.py",
         '            self.end("gone")\n',
