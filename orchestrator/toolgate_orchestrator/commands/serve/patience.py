@@ -24,7 +24,7 @@ class Abandonment(Exception):  # noqa: N818 - control flow of this package
 async def wait_at_most(work: Awaitable[Result], seconds: float) -> Result:
     """What the work comes to; raises TimeoutError where it takes longer. A cancelled caller cancels it.
 
-    As `asyncio.timeout` does, at a fifth of its price: nearly always the work is done already.
+    As `asyncio.timeout` does, at half of its price: nearly always the work is done already.
     """
     task, is_late = asyncio.current_task(), False
 
