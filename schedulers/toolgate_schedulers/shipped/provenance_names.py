@@ -30,6 +30,11 @@ _AMBIGUOUS: Final = re.compile(r"""[\s<>"'`\\\x00-\x1f]|@.*@|@.*/|/.*@""", re.DO
 _ANGLE: Final = re.compile(r"[^<>]{0,200}<([^<>\s]+)>")
 _SCHEME: Final = re.compile(r"(?<!\w)(?:(?:https?|ftp)://|mailto:)")
 _PLAIN_WORD: Final = re.compile(r"[\w ]+")
+_HANDLE: Final = re.compile(r"[@#]\w[\w.-]*")
+_BEFORE_HANDLE: Final = "([{<\"'“‘,:;"
+_NUMBER: Final = re.compile(r"\+?[a-z0-9]+(?:[ -][a-z0-9]+)*")
+_DIGITS: Final = range(10, 41)
+"""So many letters and digits may be written in groups: fewer are a date, more no account."""
 
 
 def plain(text: str) -> str:
@@ -76,7 +81,9 @@ def _of_text(value: str) -> Iterator[str]:
 
 
 def canonicalize(address: str) -> str:
-    """An address without its scheme, and without a last slash."""
+    """An address without its scheme, and without a last slash; a handle or channel without its sign."""
+    if _HANDLE.fullmatch(address):
+        return address[1:]
     found = _SCHEME.match(address)
     rest = address[found.end() :] if found else address
     return rest.removesuffix("/") or address
@@ -108,12 +115,28 @@ def is_named(request: str, addressee: str, *, by_name: bool = False) -> bool:
     """
     if addressee == UNSEEN or not addressee:
         return False
-    if stands_in(request, addressee):
+    if stands_in(request, addressee) or _is_spelled_otherwise(request, addressee):
         return True
     if not by_name or addressee.count("@") != 1:
         return False
     words = [word for word in re.split(r"[^\w]|_", addressee.partition("@")[0]) if word]
     return bool(words) and all(len(word) > 1 and stands_in(request, word) for word in words)
+
+
+def _is_spelled_otherwise(request: str, addressee: str) -> bool:
+    """Whether it stands there with or without `www.`, or is a number that is written in other groups."""
+    host = addressee.removeprefix("www.")
+    if "." in host and "@" not in host:
+        return any(stands_in(request, one) for one in (host, f"www.{host}"))
+    if len(addressee) > 2 * len(_DIGITS) or not _NUMBER.fullmatch(addressee):
+        return False
+    bare = re.sub("[ -]", "", addressee)
+    if len(bare) not in _DIGITS or sum(letter.isdigit() for letter in bare) < len(bare) // 2:
+        return False
+    return (
+        re.search(rf"(?<![\w@.+/-]){'[ -]?'.join(map(re.escape, bare))}(?![\w@]|[-./+]\w)", request)
+        is not None
+    )
 
 
 def stands_in(request: str, words: str) -> bool:
@@ -127,12 +150,17 @@ def stands_in(request: str, words: str) -> bool:
             request[end : end + 1],
             request[end + 1 : end + 2],
         )
-        joined = before.isalnum() or (before != "" and before in apart)
+        joined = before.isalnum() or (before != "" and before in apart and not _is_sign(request, at - 1))
         goes_on = after.isalnum() or after == "_" or (after != "" and after in _JOINED and then.isalnum())
         if not joined and not goes_on:
             return True
         at = request.find(words, at + 1)
     return False
+
+
+def _is_sign(request: str, at: int) -> bool:
+    """Whether an `@` is that of a handle: nothing that could be the name of a mail address is before it."""
+    return request[at] == "@" and (at == 0 or request[at - 1].isspace() or request[at - 1] in _BEFORE_HANDLE)
 
 
 def asks_for(request: str, words: Iterable[str]) -> bool:

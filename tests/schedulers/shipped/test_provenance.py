@@ -37,6 +37,13 @@ def said(rules, request, tool="send", **arguments):
         ("send it to Alice", "alice"),
         ("book the 'Riverside View Hotel'", "riverside view hotel"),
         ("delete file 13", "13"),
+        ("ask @alice, please", "alice"),
+        ("post it in #general", "general"),
+        ("open example.org/a", "www.example.org/a"),
+        ("open www.example.org", "example.org"),
+        ("pay GB29 NWBK 6016 1331 9268 19.", "gb29nwbk60161331926819"),
+        ("pay GB29NWBK60161331926819", "gb29-nwbk-6016-1331-9268-19"),
+        ("call +44 20 7946 0958", "+442079460958"),
         ("Ｍａｉｌ ａｎｎ＠ｏｕｔ．ｅｘａｍｐｌｅ", "ann@out.example"),
     ],
 )
@@ -59,6 +66,14 @@ def test_an_addressee_that_stands_in_the_request_is_named(request_, addressee):
         ("mail ann", "ann@evil.example"),
         ("mail ann@out.example", ""),
         ("something that could not be seen", names.UNSEEN),
+        ("mail ann@alice", "alice"),
+        (f"mail {HIDDEN}@out.example", "out.example"),
+        ("open www.example.org.evil.example", "example.org"),
+        ("open example.org", "www.example.org/a"),
+        ("pay GB29 NWBK 6016 1331 9268 190", "gb29nwbk60161331926819"),
+        ("pay 1GB29 NWBK 6016 1331 9268 19", "gb29nwbk60161331926819"),
+        ("on 2024-05-19", "20240519"),
+        ("pay 11 of 22", "1122"),
     ],
 )
 def test_a_part_of_something_longer_is_not(request_, addressee):
@@ -124,6 +139,8 @@ def test_named_and_trusted_may_be_together_and_nobody_is_nobody():
         said(MAIL, "Mail ann@out.example", to="Ann <ann@out.example>, b@house.example").action == "continue"
     )
     assert said(MAIL, "", to=[], cc=None).action == "continue"
+    assert said(MAIL, "Tell Alice", to="@alice").action == "continue"
+    assert said(MAIL, "Tell Alice", to="@alice@evil.example").action == "deny"
     assert said(MAIL, "", "other", to="eve@evil.example").action == "continue"
     assert said(PAGE, "", "fetch", url="HTTPS://docs.house.example/a/").action == "continue"
 

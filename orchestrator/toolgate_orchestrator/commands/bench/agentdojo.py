@@ -8,7 +8,6 @@ nobody finds another way after a denial.
 
 import asyncio
 import json
-import os
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -26,7 +25,7 @@ from toolgate_orchestrator.commands.bench.agentdojo_tally import (
     Tally,
     choose_tasks,
 )
-from toolgate_orchestrator.commands.bench.processes import read_line, start_processes
+from toolgate_orchestrator.commands.bench.processes import outer_environment, read_line, start_processes
 from toolgate_orchestrator.commands.host.scheduler_processes import SchedulerSpec, scheduler_processes
 from toolgate_orchestrator.guard.call import Call
 from toolgate_orchestrator.guard.guard import Guard
@@ -34,7 +33,7 @@ from toolgate_orchestrator.guard.guard import Guard
 WORKER: Final = Path(__file__).with_name("agentdojo_worker.py")
 RULES: Final = Path(__file__).with_name("agentdojo_rules.yaml")
 START_S: Final = 600.0
-"""Seconds that AgentDojo has to load: it brings the clients of several LLMs."""
+"""Seconds that AgentDojo has to load, which brings the clients of several LLMs; and a scheduler, to start."""
 STEP_S: Final = 300.0
 PATIENCE_MS: Final = 10_000
 """Nobody may be passed over here because the machine is busy."""
@@ -57,9 +56,8 @@ class DojoProcess:
 @asynccontextmanager
 async def open_dojo(python: Path) -> AsyncIterator[DojoProcess]:
     """AgentDojo by the Python of an environment that has it. Raises ToolgateError."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("TOOLGATE_", "PYTHON"))}
     command = (str(python), "-P", str(WORKER))
-    async with start_processes([command], "AgentDojo", wait=False, env=kept) as (process,):
+    async with start_processes([command], "AgentDojo", wait=False, env=outer_environment()) as (process,):
         yield DojoProcess(process, json.loads(await read_line(process, "AgentDojo", START_S)))
 
 
@@ -123,7 +121,7 @@ async def run_row(
     users, injections = choose_tasks(list(about["users"]), half), about["injections"]
     bus = BusSettings(redis=server.url, namespace=f"dojo-{suite}-{list(SETUPS).index(setup)}")
     tally = Tally()
-    async with scheduler_processes(_lay_out(server.directory, suite, setup), bus):
+    async with scheduler_processes(_lay_out(server.directory, suite, setup), bus, START_S):
         guard = Guard(
             agent=suite,
             redis=bus.redis,
@@ -146,6 +144,12 @@ def _lay_out(directory: Path, suite: str, setup: str) -> list[SchedulerSpec]:
     specs = []
     for name, part in SETUPS[setup].items():
         path = directory / f"{suite}-{part}.yaml"
-        path.write_text(yaml.safe_dump(LOOP_GUARD if part == "loop-guard" else rules[part]))
+        path.write_text(yaml.safe_dump(_find_rules(rules, part)))
         specs.append(SchedulerSpec(name, path, name))
     return specs
+
+
+def _find_rules(rules: Mapping[str, Any], part: str) -> Mapping[str, Any]:
+    if part == "loop-guard":
+        return LOOP_GUARD
+    return {**rules["provenance"], "action": "ask"} if part == "asks" else rules[part]

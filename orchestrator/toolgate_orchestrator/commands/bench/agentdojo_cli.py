@@ -4,6 +4,7 @@ import os
 import statistics
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
@@ -18,9 +19,9 @@ from toolgate_bus.errors import ConfigError
 from toolgate_bus.server.embedded import Server, private_server
 
 from toolgate_orchestrator.commands.bench.agentdojo_tally import SETUPS, Tally, choose_tasks
+from toolgate_orchestrator.commands.bench.processes import outer_environment
 
 AGENTDOJO: Final = "agentdojo==0.1.35"
-_HERE: Final = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "toolgate" / "agentdojo"
 
 
 class Suite(StrEnum):
@@ -58,16 +59,17 @@ def agentdojo(
         typer.Option("--row", metavar="NAME", help=f"Repeat it: {', '.join(SETUPS)}.", show_default="all"),
     ] = None,
     venv: Annotated[
-        Path,
+        Path | None,
         typer.Option(
             "--venv",
             metavar="DIR",
             help="A virtual environment that has AgentDojo.",
             show_default="~/.cache/toolgate/agentdojo",
         ),
-    ] = _HERE,
+    ] = None,
     install: Annotated[
-        bool, typer.Option("--install", help=f"Make that environment first, with {AGENTDOJO}.")
+        bool,
+        typer.Option("--install", help=f"Make that environment first, with {AGENTDOJO}, if it is not there."),
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -77,90 +79,113 @@ def agentdojo(
       no rules             nobody is asked
       loop-guard           the same call again and again ends
       policy               rules on tools and arguments
-      provenance           what leaves goes where the user's request says
+      provenance           what leaves goes where the user's request says; else it is denied
+      provenance asks      else a person is asked
       policy + provenance
 
     For each pair of a user task and an injection the agent makes the calls that solve the task, is then
     taken to be hijacked, and makes the injection's; AgentDojo's own tools run what may run, its own checks
     judge. No LLM: none resists, and none finds another way after a denial. A person who is asked allows the
     user's calls and refuses the others. `--json` tells each honest call that was denied or asked about.
+    All of it takes some minutes. Ctrl-C ends it, with nothing left behind; 1 if it cannot be run.
     """
     rows = row or list(SETUPS)
     if unknown := [name for name in rows if name not in SETUPS]:
         raise ConfigError(f"--row {unknown[0]}: one of {', '.join(SETUPS)}")
     suites = list(dict.fromkeys(one.value for one in suite or list(Suite)))
-    python = find_python(venv, install=install)
+    python = find_python(venv or _usual_venv(), install=install)
     with private_server() as server:
-        found, about = run_async(lambda: _measure(server, python, suites, rows, half.value, quiet=as_json))
+        found, about = run_async(lambda: _measure(server, python, suites, rows, half.value))
     if as_json:
         told = {"python": sys.version.split()[0], "cpus": os.cpu_count(), **about, "half": half.value}
         print_json({**told, "rows": [_figures(name, each) for name, each in found.items()]})
         return
     console.print(_table_of({name: _figures(name, each) for name, each in found.items()}))
     console.print(
-        f"{about['agentdojo']}, {about['benchmark']}; user tasks: {half.value}. What it does not model: "
-        "docs/agentdojo.md",
+        f"{about['agentdojo']}, {about['benchmark']}; user tasks: {half.value}; {about['seconds']:.0f} s, "
+        f"load {about['load']:g} on {os.cpu_count()} CPUs. What it does not model: docs/agentdojo.md",
         soft_wrap=True,
     )
 
 
+def _usual_venv() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "toolgate" / "agentdojo"
+
+
 def find_python(venv: Path, *, install: bool) -> Path:
     """The Python of an environment that has AgentDojo; raises ConfigError that says how to make one."""
-    python = venv / "bin" / "python"
-    if install and not python.exists():
-        _run([sys.executable, "-m", "venv", str(venv)])
-    if install:
-        _run([str(python), "-m", "pip", "install", "--quiet", AGENTDOJO])
-    ask = "import importlib.metadata as m; m.version('agentdojo')"
-    if (
-        not python.exists()
-        or subprocess.run([python, "-c", ask], capture_output=True, check=False).returncode
-    ):
-        raise ConfigError(
-            f"AgentDojo is not installed in {venv}: add --install, or run\n"
-            f"  python3 -m venv {venv} && {venv}/bin/pip install {AGENTDOJO}"
-        )
+    python = venv.absolute() / "bin" / "python"
+    if not _has_agentdojo(python):
+        if not install:
+            raise ConfigError(
+                f"AgentDojo is not installed in {venv}: add --install, or run\n"
+                f"  python3 -m venv {venv} && {venv}/bin/pip install {AGENTDOJO}"
+            )
+        _install(venv, python)
     return python
 
 
-def _run(command: Sequence[str]) -> None:
-    err_console.print(" ".join(command), style="dim", soft_wrap=True)
-    if subprocess.run(command, stdout=sys.stderr, check=False).returncode:
-        raise ConfigError(f"{command[0]} failed; its words stand above")
+def _has_agentdojo(python: Path) -> bool:
+    ask = (str(python), "-P", "-c", "import importlib.metadata as m; m.version('agentdojo')")
+    try:
+        return not subprocess.run(ask, env=outer_environment(), capture_output=True, check=False).returncode
+    except OSError:
+        return False
+
+
+def _install(venv: Path, python: Path) -> None:
+    if not _run([sys.executable, "-m", "venv", str(venv)]):
+        raise ConfigError(
+            f"--venv {venv}: no virtual environment could be made there; Python's words stand above. "
+            "Name a directory that can be written to"
+        )
+    if not _run([str(python), "-m", "pip", "install", "--quiet", "--retries", "2", AGENTDOJO]):
+        raise ConfigError(
+            f"{AGENTDOJO} could not be installed in {venv}: pip's words stand above. If no package index can "
+            "be reached, tell pip of yours (PIP_INDEX_URL, PIP_PROXY, PIP_FIND_LINKS, or its configuration), "
+            "and call this again"
+        )
+
+
+def _run(command: Sequence[str]) -> bool:
+    err_console.print(" ".join(command), style="dim", soft_wrap=True, highlight=False)
+    try:
+        done = subprocess.run(command, env=outer_environment(), stdout=sys.stderr, check=False)
+    except OSError as error:
+        err_console.print(str(error), markup=False)
+        return False
+    return not done.returncode
 
 
 async def _measure(
-    server: Server, python: Path, suites: Sequence[str], rows: Sequence[str], half: Any, *, quiet: bool
+    server: Server, python: Path, suites: Sequence[str], rows: Sequence[str], half: Any
 ) -> tuple[dict[str, dict[str, Tally]], dict[str, Any]]:
     """The tally of each suite by row, and what AgentDojo said of itself."""
     from toolgate_orchestrator.commands.bench.agentdojo import open_dojo, run_row
 
     found: dict[str, dict[str, Tally]] = {name: {} for name in rows}
+    started = time.monotonic()
     async with open_dojo(python) as dojo:
-        about = dojo.about["suites"]
+        told = dojo.about["suites"]
         pairs = sum(
-            len(choose_tasks(list(about[suite]["users"]), half)) * len(about[suite]["injections"])
+            len(choose_tasks(list(told[suite]["users"]), half)) * len(told[suite]["injections"])
             for suite in suites
         )
-        with _progress(pairs * len(rows), quiet=quiet) as tell:
+        with _progress(pairs * len(rows)) as tell:
             for name in rows:
                 for suite in suites:
                     step = tell(f"{name}, {suite}")
                     found[name][suite] = await run_row(server, dojo, suite, name, half, step)
-        versions = {"agentdojo": f"agentdojo {dojo.about['agentdojo']}", "benchmark": dojo.about["benchmark"]}
-    return found, versions
+                    err_console.print(f"{name}, {suite}: {_sum_up(found[name][suite])}", highlight=False)
+        about = {"agentdojo": f"agentdojo {dojo.about['agentdojo']}", "benchmark": dojo.about["benchmark"]}
+    took = {"seconds": round(time.monotonic() - started, 1), "load": round(os.getloadavg()[2], 1)}
+    return found, about | took
 
 
 @contextmanager
-def _progress(pairs: int, *, quiet: bool) -> Iterator[Callable[[str], Callable[[], None]]]:
-    if quiet or not err_console.is_terminal:
-
-        def say(what: str) -> Callable[[], None]:
-            if not quiet:
-                err_console.print(f"{what} …", style="dim")
-            return lambda: None
-
-        yield say
+def _progress(pairs: int) -> Iterator[Callable[[str], Callable[[], None]]]:
+    if not err_console.is_terminal:
+        yield lambda _what: lambda: None
         return
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=err_console, transient=True) as bar:
@@ -171,6 +196,16 @@ def _progress(pairs: int, *, quiet: bool) -> Iterator[Callable[[str], Callable[[
             return lambda: bar.advance(task)
 
         yield begin
+
+
+def _sum_up(tally: Tally) -> str:
+    told = _counts(tally)
+    return (
+        "{attacks_succeeded} of {attacks} attacks succeed ({attacks_by_words_alone} by words alone), "
+        "{honest_denied} + {honest_asked} of {honest_calls} honest calls denied + asked about, "
+        "{tasks_done} of {tasks} tasks done, under attack {done_under_attack} of {pairs}, "
+        "{questions} questions, {median_us} µs"
+    ).format(**told)
 
 
 def _figures(name: str, by_suite: dict[str, Tally]) -> dict[str, Any]:

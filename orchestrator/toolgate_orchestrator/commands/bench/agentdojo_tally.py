@@ -10,6 +10,7 @@ SETUPS: Final[Mapping[str, Mapping[str, str]]] = {
     "loop-guard": {"loop-guard": "loop-guard"},
     "policy": {"policy": "policy"},
     "provenance": {"provenance": "provenance"},
+    "provenance asks": {"provenance": "asks"},
     "policy + provenance": {"policy": "beside", "provenance": "provenance"},
 }
 """The rows: which scheduler goes by which part of the rules."""

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import gc
+import os
 import signal
 import subprocess
 from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
@@ -75,6 +76,15 @@ async def _end(running: Sequence[asyncio.subprocess.Process]) -> None:
                     process.send_signal(number)
         with anyio.move_on_after(GRACE_S):
             await asyncio.gather(*(process.wait() for process in running))
+
+
+def outer_environment() -> dict[str, str]:
+    """What processes of another virtual environment are given: nothing that is meant for this one's."""
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("TOOLGATE_", "PYTHON")) and name != "VIRTUAL_ENV"
+    }
 
 
 def run_answering(main: Coroutine[Any, Any, None]) -> None:

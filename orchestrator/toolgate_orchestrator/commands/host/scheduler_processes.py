@@ -70,9 +70,9 @@ class RunningScheduler:
 
 @asynccontextmanager
 async def scheduler_processes(
-    specs: Sequence[SchedulerSpec], bus: BusSettings
+    specs: Sequence[SchedulerSpec], bus: BusSettings, ready_s: float = READY_S
 ) -> AsyncIterator[list[RunningScheduler]]:
-    """Start these schedulers, wait until all are ready, and end them at the end.
+    """Start these schedulers, wait until all are ready, each for `ready_s`, and end them at the end.
 
     Raises ConfigError with a scheduler's own words when its call or config is wrong, ToolgateError
     when it ends or does not become ready.
@@ -82,7 +82,7 @@ async def scheduler_processes(
         for spec in specs:
             await _start(spec, bus, running)
         for one in running:
-            await _ready(one)
+            await _ready(one, ready_s)
         yield running
     finally:
         with anyio.CancelScope(shield=True):
@@ -120,10 +120,10 @@ async def _start(spec: SchedulerSpec, bus: BusSettings, running: list[RunningSch
     running.append(RunningScheduler(spec.name or spec.spec, process, stderr, process.pid))
 
 
-async def _ready(one: RunningScheduler) -> None:
+async def _ready(one: RunningScheduler, ready_s: float) -> None:
     """Wait for the line that says so; from then on what it prints is read and dropped."""
     lines = _lines(one.process)
-    with anyio.move_on_after(READY_S):
+    with anyio.move_on_after(ready_s):
         async for line in lines:
             if line.startswith("{") and (fields := json.loads(line)).get("event") == "ready":
                 one.name, one.pid = str(fields["name"]), int(fields["pid"])
@@ -134,7 +134,7 @@ async def _ready(one: RunningScheduler) -> None:
         said = one.words() or f"it ended with exit code {code} and said nothing"
         error = ConfigError if code == 2 else ToolgateError
         raise error(f"scheduler {one.name} did not start: {said.removeprefix('Error: ')}")
-    raise ToolgateError(f"scheduler {one.name} was not ready within {READY_S:g} s; is the machine busy?")
+    raise ToolgateError(f"scheduler {one.name} was not ready within {ready_s:g} s; is the machine busy?")
 
 
 async def _lines(process: Process) -> AsyncIterator[str]:
