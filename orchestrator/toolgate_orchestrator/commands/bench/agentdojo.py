@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import yaml
+from toolgate_bus.errors import ToolgateError
 from toolgate_bus.server.embedded import Server
 from toolgate_bus.server.settings import BusSettings
 
@@ -35,8 +36,10 @@ RULES: Final = Path(__file__).with_name("agentdojo_rules.yaml")
 START_S: Final = 600.0
 """Seconds that AgentDojo has to load, which brings the clients of several LLMs; and a scheduler, to start."""
 STEP_S: Final = 300.0
-PATIENCE_MS: Final = 10_000
+PATIENCE_MS: Final = 60_000
 """Nobody may be passed over here because the machine is busy."""
+RULED: Final = frozenset(("agreed", "unasked", "denied", "refused"))
+"""Why a decision came about that says something of the rules: verdicts, a person's word, or nobody there."""
 LOOP_GUARD: Final = {"same_call": {"times": 3}, "calls_per_turn": 40}
 
 
@@ -103,6 +106,11 @@ class DojoRun:
         started = time.perf_counter()
         ruling = await self._guard.rule(Call(call["tool"], call["arguments"], self._tools), ask=answer)
         self._seconds.append(time.perf_counter() - started)
+        if ruling.decision is not None and ruling.decision.why not in RULED:
+            raise ToolgateError(
+                f"{call['tool']}: no scheduler ruled on it ({ruling.decision.why}: {ruling.reason}). Nothing "
+                "of this run counts; is the machine too busy?"
+            )
         if not ruling.allowed:
             return ruling.reason or ""
         error = await self._dojo.ask({"execute": {"tool": ruling.tool, "arguments": ruling.arguments}})
