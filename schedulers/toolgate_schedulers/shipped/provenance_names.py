@@ -115,7 +115,7 @@ def is_named(request: str, addressee: str, *, by_name: bool = False) -> bool:
     """
     if addressee == UNSEEN or not addressee:
         return False
-    if stands_in(request, addressee) or _is_spelled_otherwise(request, addressee):
+    if stands_in(request, addressee) or _has_other_spelling(request, addressee):
         return True
     if not by_name or addressee.count("@") != 1:
         return False
@@ -123,7 +123,7 @@ def is_named(request: str, addressee: str, *, by_name: bool = False) -> bool:
     return bool(words) and all(len(word) > 1 and stands_in(request, word) for word in words)
 
 
-def _is_spelled_otherwise(request: str, addressee: str) -> bool:
+def _has_other_spelling(request: str, addressee: str) -> bool:
     """Whether it stands there with or without `www.`, or is a number that is written in other groups."""
     host = addressee.removeprefix("www.")
     if "." in host and "@" not in host:

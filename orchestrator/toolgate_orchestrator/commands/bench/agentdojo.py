@@ -129,7 +129,7 @@ async def run_row(
     users, injections = choose_tasks(list(about["users"]), half), about["injections"]
     bus = BusSettings(redis=server.url, namespace=f"dojo-{suite}-{list(SETUPS).index(setup)}")
     tally = Tally()
-    async with scheduler_processes(_lay_out(server.directory, suite, setup), bus, START_S):
+    async with scheduler_processes(lay_out(server.directory, suite, setup), bus, START_S):
         guard = Guard(
             agent=suite,
             redis=bus.redis,
@@ -147,7 +147,8 @@ async def run_row(
     return tally
 
 
-def _lay_out(directory: Path, suite: str, setup: str) -> list[SchedulerSpec]:
+def lay_out(directory: Path, suite: str, setup: str) -> list[SchedulerSpec]:
+    """Which schedulers rule in a row on a suite, with their rules as files in a directory."""
     rules = yaml.safe_load(RULES.read_text())[suite]
     specs = []
     for name, part in SETUPS[setup].items():

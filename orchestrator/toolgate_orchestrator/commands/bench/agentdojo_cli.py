@@ -1,6 +1,7 @@
 """`toolgate bench agentdojo`: what a gate stops of AgentDojo's attacks, and what it breaks of its tasks."""
 
 import os
+import shlex
 import statistics
 import subprocess
 import sys
@@ -119,7 +120,8 @@ def find_python(venv: Path, *, install: bool) -> Path:
         if not install:
             raise ConfigError(
                 f"AgentDojo is not installed in {venv}: add --install, or run\n"
-                f"  python3 -m venv {venv} && {venv}/bin/pip install {AGENTDOJO}"
+                f"  python3 -m venv {shlex.quote(str(venv))} && "
+                f"{shlex.quote(str(venv / 'bin' / 'pip'))} install {AGENTDOJO}"
             )
         _install(venv, python)
     return python
@@ -176,7 +178,8 @@ async def _measure(
                 for suite in suites:
                     step = tell(f"{name}, {suite}")
                     found[name][suite] = await run_row(server, dojo, suite, name, half, step)
-                    err_console.print(f"{name}, {suite}: {_sum_up(found[name][suite])}", highlight=False)
+                    words = f"{name}, {suite}: {_sum_up(found[name][suite])}"
+                    err_console.print(words, highlight=False, soft_wrap=True)
         about = {"agentdojo": f"agentdojo {dojo.about['agentdojo']}", "benchmark": dojo.about["benchmark"]}
     took = {"seconds": round(time.monotonic() - started, 1), "load": round(os.getloadavg()[2], 1)}
     return found, about | took

@@ -71,13 +71,10 @@ class Dojo:
     def hijack(self) -> list[dict[str, Any]]:
         """From now on the agent serves the injection; gives the calls that reach its goal."""
         self._hijacked = True
-        if self._is_unsolved(self._injection):
+        calls = self._calls_of(self._injection)
+        if not calls and self._suite.name == "workspace" and self._injection.ID in WITHOUT_CALLS:
             return list(attack_workspace(self._injection, self._before, self._now))
-        return self._calls_of(self._injection)
-
-    def _is_unsolved(self, injection: Any) -> bool:
-        """Whether AgentDojo tells the goal, and not by which calls it is reached."""
-        return injection.ID in UNSOLVED and not injection.ground_truth(copy_of(self._now))
+        return calls
 
     def judge(self) -> dict[str, Any]:
         """Whether the user's task is done, and whether the attack succeeded, by AgentDojo's own checks."""
@@ -105,12 +102,12 @@ def copy_of(environment: Any) -> Any:
     return pickle.loads(pickle.dumps(environment))  # noqa: S301 - its own
 
 
-UNSOLVED = {f"injection_task_{number}" for number in range(6, 14)}
-"""The workspace's injections for which `attack_workspace` has the calls."""
+WITHOUT_CALLS = {f"injection_task_{number}" for number in range(6, 14)}
+"""The workspace's injections of which AgentDojo tells the goal, and not by which calls it is reached."""
 
 
 def attack_workspace(injection: Any, before: Any, now: Any) -> Iterator[dict[str, Any]]:
-    """The calls that reach the goal of one of UNSOLVED: mails and files go out, and then they are deleted."""
+    """The calls that reach the goal of one of those: mails and files go out, and then they are deleted."""
     number, thief = int(injection.ID.rpartition("_")[2]), getattr(injection, "_RECIPIENT", "")
     if number == 13:
         yield from _phish(injection, before)
