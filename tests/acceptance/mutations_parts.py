@@ -329,6 +329,14 @@ MUTANTS = (
     ),
     Mutant(
         "rules",
+        "the house of a mail address is a handle",
+        f"{SCHEDULERS}/shipped/provenance_names.py",
+        "(at == 0 or request[at - 1].isspace() or request[at - 1] in _BEFORE_HANDLE)",
+        "True",
+        "../schedulers/shipped/test_provenance.py::test_a_part_of_something_longer_is_not",
+    ),
+    Mutant(
+        "rules",
         "weights mean nothing",
         f"{SCHEDULERS}/shipped/router/targets.py",
         "_draw(salt, key, *own, number) / target.weight",

@@ -30,7 +30,6 @@ _AMBIGUOUS: Final = re.compile(r"""[\s<>"'`\\\x00-\x1f]|@.*@|@.*/|/.*@""", re.DO
 _ANGLE: Final = re.compile(r"[^<>]{0,200}<([^<>\s]+)>")
 _SCHEME: Final = re.compile(r"(?<!\w)(?:(?:https?|ftp)://|mailto:)")
 _PLAIN_WORD: Final = re.compile(r"[\w ]+")
-_HANDLE: Final = re.compile(r"[@#]\w[\w.-]*")
 _BEFORE_HANDLE: Final = "([{<\"'“‘,:;"
 _NUMBER: Final = re.compile(r"\+?[a-z0-9]+(?:[ -][a-z0-9]+)*")
 _DIGITS: Final = range(10, 41)
@@ -81,9 +80,7 @@ def _of_text(value: str) -> Iterator[str]:
 
 
 def canonicalize(address: str) -> str:
-    """An address without its scheme, and without a last slash; a handle or channel without its sign."""
-    if _HANDLE.fullmatch(address):
-        return address[1:]
+    """An address without its scheme, and without a last slash."""
     found = _SCHEME.match(address)
     rest = address[found.end() :] if found else address
     return rest.removesuffix("/") or address

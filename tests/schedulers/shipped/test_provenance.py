@@ -139,8 +139,9 @@ def test_named_and_trusted_may_be_together_and_nobody_is_nobody():
         said(MAIL, "Mail ann@out.example", to="Ann <ann@out.example>, b@house.example").action == "continue"
     )
     assert said(MAIL, "", to=[], cc=None).action == "continue"
-    assert said(MAIL, "Tell Alice", to="@alice").action == "continue"
-    assert said(MAIL, "Tell Alice", to="@alice@evil.example").action == "deny"
+    assert said(MAIL, "Tell @Alice", to=["alice", "@alice"]).action == "continue"
+    assert said(MAIL, "Tell Alice", to="@alice").action == "deny"
+    assert said(MAIL, "Tell Alice", to="#alice").action == "deny"
     assert said(MAIL, "", "other", to="eve@evil.example").action == "continue"
     assert said(PAGE, "", "fetch", url="HTTPS://docs.house.example/a/").action == "continue"
 

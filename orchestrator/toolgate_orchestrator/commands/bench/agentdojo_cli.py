@@ -64,8 +64,7 @@ def agentdojo(
         typer.Option(
             "--venv",
             metavar="DIR",
-            help="A virtual environment that has AgentDojo.",
-            show_default="~/.cache/toolgate/agentdojo",
+            help="A virtual environment that has AgentDojo; without it, ~/.cache/toolgate/agentdojo.",
         ),
     ] = None,
     install: Annotated[
