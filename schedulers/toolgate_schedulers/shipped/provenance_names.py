@@ -30,7 +30,7 @@ _AMBIGUOUS: Final = re.compile(r"""[\s<>"'`\\\x00-\x1f]|@.*@|@.*/|/.*@""", re.DO
 _ANGLE: Final = re.compile(r"[^<>]{0,200}<([^<>\s]+)>")
 _SCHEME: Final = re.compile(r"(?<!\w)(?:(?:https?|ftp)://|mailto:)")
 _PLAIN_WORD: Final = re.compile(r"[\w ]+")
-_BEFORE_HANDLE: Final = "([{<\"'“‘,:;"
+_BEFORE_HANDLE: Final = "([{<“‘,:;"
 _NUMBER: Final = re.compile(r"\+?[a-z0-9]+(?:[ -][a-z0-9]+)*")
 _DIGITS: Final = range(10, 41)
 """So many letters and digits may be written in groups: fewer are a date, more no account."""

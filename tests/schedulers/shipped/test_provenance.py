@@ -67,6 +67,7 @@ def test_an_addressee_that_stands_in_the_request_is_named(request_, addressee):
         ("mail ann@out.example", ""),
         ("something that could not be seen", names.UNSEEN),
         ("mail ann@alice", "alice"),
+        ('mail "ann lee"@alice', "alice"),
         (f"mail {HIDDEN}@out.example", "out.example"),
         ("open www.example.org.evil.example", "example.org"),
         ("open example.org", "www.example.org/a"),
