@@ -23,7 +23,8 @@ ROUNDS: Final = 15
 async def measure(harness: Harness, world: World, rounds: int = ROUNDS) -> dict[str, Any]:
     """Microseconds of CPU for one call: what the gate adds, and what a guard's ruling and report take."""
     stage = Stage(harness, world)
-    script = tuple(calls(Use("search", {"query": "tea"}, f"c-{number}")) for number in range(CALLS))
+    each = ({"query": f"tea {number}"} for number in range(CALLS))  # some end an agent that repeats itself
+    script = tuple(calls(Use("search", query, f"c-{number}")) for number, query in enumerate(each))
     lead = Actor("lead", (*script, LAST_WORDS), ("search", "cheap_search"))
     gated, free, alone = [], [], []
     with stage.guard() as guard:

@@ -13,6 +13,7 @@ CHECKS: Final[Mapping[str, str]] = {
     "agent_framework": "agent_framework",
     "agents": "openai_agents",
     "claude_agent_sdk": "claude_agent",
+    "crewai": "crewai",
     "google.adk": "google_adk",
     "langchain": "langchain",
     "langgraph": "langchain",
@@ -23,6 +24,7 @@ CHECKS: Final[Mapping[str, str]] = {
 TITLES: Final = {
     "agent_framework": "Microsoft Agent Framework",
     "claude_agent": "Claude Agent SDK",
+    "crewai": "CrewAI",
     "google_adk": "Google ADK",
     "langchain": "LangChain, LangGraph",
     "openai_agents": "OpenAI Agents SDK",

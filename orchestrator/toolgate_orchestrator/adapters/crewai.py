@@ -1,0 +1,150 @@
+"""CrewAI: one gate for all crews, agents and flows of the process has their tool calls ruled on.
+
+    gate(guard)
+
+CrewAI's hooks around tools belong to the process, and what a hook raises CrewAI swallows. So the gate is no
+hook: it stands behind them, where CrewAI sends a call through its hooks, before it looks into its cache.
+Whoever changes a call there comes first, agents and tools that are added later pass it, and a fault runs
+nothing. It blocks the thread that the call runs in; a person is asked there too (`approval`, or the guard's
+`ask`). Agents that another framework or another machine runs, and tools of the model's provider, never pass.
+"""
+
+from collections.abc import Callable
+from contextlib import suppress
+from types import TracebackType
+from typing import Any, Final, Self
+
+from crewai.agents import agent_executor
+from crewai.agents.cache.cache_handler import CacheHandler
+from crewai.events.event_bus import crewai_event_bus
+from crewai.events.types.llm_events import LLMCallCompletedEvent
+from crewai.hooks import tool_hooks
+from crewai.hooks.dispatch import HookAborted, InterceptionPoint
+from crewai.tools.base_tool import BaseTool, Tool
+from crewai.tools.structured_tool import CrewStructuredTool
+from crewai.utilities import agent_utils
+from crewai.utilities.crew.crew_context import get_crew_context
+from toolgate_bus.errors import ConfigError, TurnStop
+
+from toolgate_orchestrator.adapters.crewai_step import STEP, ToolStep
+from toolgate_orchestrator.adapters.crewai_watch import note_cache, note_call, tokens_of, watch_run
+from toolgate_orchestrator.guard.context import turn_place
+from toolgate_orchestrator.guard.guard import Guard
+from toolgate_orchestrator.guard.place import At
+
+FLUSH_S: Final = 5.0
+"""Seconds for what CrewAI's events still have to tell when a gate is closed."""
+_in_force: list["ProcessGate"] = []
+
+
+class CrewStop(TurnStop, HookAborted):  # type: ignore[misc] # Any where CrewAI is not installed
+    """An operator ends the turn: CrewAI ends a run by its own exception, and by no other."""
+
+
+def gate(guard: Guard) -> "ProcessGate":
+    """Has every tool call of this process's agents ruled on, until it is closed.
+
+    Raises ConfigError where there is a gate already, or for a release that it does not know.
+    """
+    if _in_force:
+        raise ConfigError("this process has its gate: CrewAI's hooks are one for all; close that one first")
+    made = ProcessGate(guard)
+    _in_force.append(made)
+    return made
+
+
+def is_gated() -> bool:
+    """Whether a gate is in force in this process."""
+    return bool(_in_force)
+
+
+class ProcessGate:
+    """Rules on tool calls by a guard, and tells it of requests to the LLM; `gate` makes it.
+
+    The session is that of the turn around, else the crew's id, else the agent's; an agent's name is its role.
+    """
+
+    def __init__(self, guard: Guard) -> None:
+        self.guard = guard
+        self._replaced: list[tuple[Any, str, Any]] = []
+        try:
+            self._replace(tool_hooks, "dispatch", self._send)
+            self._replace(agent_executor, "extract_tool_call_info", note_call)
+            self._replace(agent_utils, "extract_tool_call_info", note_call)
+            self._replace(CacheHandler, "read", note_cache)
+            for kind, name in ((BaseTool, "run"), (Tool, "run"), (CrewStructuredTool, "invoke")):
+                self._replace(kind, name, watch_run)
+        except AttributeError as error:
+            self._restore()
+            raise ConfigError(
+                f"this release of CrewAI runs tools in a way that the adapter does not know: {error}"
+            ) from None
+        crewai_event_bus.register_handler(LLMCallCompletedEvent, self._tell_usage)
+
+    def close(self) -> None:
+        """From now on nothing is ruled on."""
+        crewai_event_bus.flush(FLUSH_S)
+        crewai_event_bus.off(LLMCallCompletedEvent, self._tell_usage)
+        self._restore()
+        with suppress(ValueError):
+            _in_force.remove(self)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _replace(self, owner: Any, name: str, wrap: Callable[[Any], Any]) -> None:
+        found = getattr(owner, name)
+        self._replaced.append((owner, name, found))
+        setattr(owner, name, wrap(found))
+
+    def _restore(self) -> None:
+        while self._replaced:
+            setattr(*self._replaced.pop())
+
+    def _send(self, dispatch: Callable[..., Any]) -> Callable[..., Any]:
+        def send_gated(point: InterceptionPoint, context: Any, **how: Any) -> Any:
+            if point is InterceptionPoint.PRE_TOOL_CALL:
+                return self._begin(context, lambda: dispatch(point, context, **how))
+            step = ToolStep.find(context.tool_input)
+            if step is not None and (stop := step.end(context)) is not None:
+                raise CrewStop(str(stop), "toolgate") from stop
+            return dispatch(point, context, **how)
+
+        return send_gated
+
+    def _begin(self, context: Any, run_hooks: Callable[[], Any]) -> Any:
+        step = ToolStep(self.guard, context)
+        try:
+            ran = run_hooks()  # one that blocks the call ends it, and CrewAI says so at the other end
+            step.rule(self._place(context.agent))
+        except HookAborted:
+            raise
+        except TurnStop as error:
+            step.stop = error
+        except BaseException:
+            STEP.set(step.outer)
+            raise
+        if step.said is not None or step.stop is not None:
+            raise HookAborted(step.said or str(step.stop), "toolgate")
+        return ran
+
+    def _place(self, agent: Any, role: str = "", id_: str = "") -> At:
+        name = " ".join((role or str(getattr(agent, "role", ""))).split()) or self.guard.config.agent
+        if (here := turn_place()) is not None:
+            return self.guard.at(here.session, name)
+        crew = get_crew_context()
+        session = getattr(crew, "id", None) or id_ or getattr(agent, "id", None) or "process"
+        return self.guard.at(f"crewai-{session}", name)
+
+    def _tell_usage(self, source: Any, event: LLMCallCompletedEvent) -> None:
+        at = self._place(None, event.agent_role or "", event.agent_id or "")
+        provider = str(getattr(source, "provider", "") or "crewai")
+        used, said = tokens_of(event.usage or {})
+        self.guard.usage(
+            at, provider=provider, model=event.model or "", input_tokens=used, output_tokens=said
+        )

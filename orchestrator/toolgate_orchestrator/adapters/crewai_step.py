@@ -1,0 +1,139 @@
+"""One call of a tool in CrewAI, from the hooks before it to those after it: its ruling, and its end."""
+
+import secrets
+from contextvars import ContextVar
+from typing import Any, ClassVar, Final
+
+from crewai.tools.tool_failure import ToolFailure
+from crewai.utilities.string_utils import sanitize_tool_name
+from toolgate_bus.errors import TurnStop
+
+from toolgate_orchestrator.guard.call import Call
+from toolgate_orchestrator.guard.context import enter_tool
+from toolgate_orchestrator.guard.guard import Guard
+from toolgate_orchestrator.guard.place import At
+from toolgate_orchestrator.guard.ruling import Ruling
+
+STEP: Final[ContextVar["ToolStep | None"]] = ContextVar("toolgate_crewai_step", default=None)
+"""The call that runs here; CrewAI copies the context for its threads."""
+
+
+class ToolStep:
+    """A call between two points, which are one function of CrewAI's: they share context and arguments."""
+
+    named: ClassVar[ContextVar[tuple[str, str, Any] | None]] = ContextVar("toolgate_crewai_id", default=None)
+    """Id, name and arguments of the call that CrewAI read last."""
+
+    def __init__(self, guard: Guard, context: Any) -> None:
+        self.guard, self.tool, self.agent = guard, context.tool, context.agent
+        self.name: str = context.tool_name
+        self.given: dict[str, Any] = context.tool_input
+        """What runs, whatever a hook puts into the context in its place."""
+        self.outer = STEP.get()
+        self.ruling: Ruling | None = None
+        self.said: str | None = None
+        """What the model is told without CrewAI running the tool."""
+        self.stop: TurnStop | None = None
+        self.error: BaseException | None = None
+        self.is_cached = False
+        self._inside: Any = None
+        named = ToolStep.named.get()
+        ToolStep.named.set(None)
+        own = named is not None and named[1] == self.name
+        self.id: str = str(named[0]) if own and named else f"crewai-{secrets.token_hex(8)}"
+        STEP.set(self)
+
+    @staticmethod
+    def find(given: Any) -> "ToolStep | None":
+        """That of the call with these arguments, which ends now; those within it were broken off."""
+        chain, step = list[ToolStep](), STEP.get()
+        while step is not None and step.given is not given:
+            chain.append(step)
+            step = step.outer
+        for one in chain if step is not None else ():
+            one.leave()
+            if one.ruling is not None:
+                one.ruling.fail("it was broken off")
+        return step
+
+    def rule(self, at: At) -> None:
+        """May it run? Where not, or as another, `said` is what the model is told."""
+        ruling = self.ruling = self._ask(at)
+        if not ruling.allowed:
+            self.said = ruling.refusal
+        elif ruling.tool != self.name or (ruling.arguments and not self.given):
+            self.said = self._run_other(ruling)
+        else:
+            if ruling.replaced:
+                self.given.clear()
+                self.given.update(ruling.arguments)
+            self._inside = enter_tool(ruling.at)
+            self._inside.__enter__()
+
+    def rule_again(self, at: At) -> str | None:
+        """CrewAI runs a tool that failed once more by itself: what the model is told, if it may not."""
+        try:
+            ruling = self.ruling = self._ask(at)
+        except TurnStop as error:
+            self.stop = error
+            return str(error)
+        if ruling.allowed and (ruling.tool, ruling.arguments) != (self.name, self.given):
+            ruling.release()
+            return "Another call was chosen in its place: make it anew."
+        self.error = None
+        return ruling.refusal or None
+
+    def end(self, context: Any) -> TurnStop | None:
+        """Report what came of it, and put into the context what the model is to be told."""
+        self.leave()
+        if self.said is not None:
+            context.tool_result = self.said
+        elif self.ruling is not None:
+            raw = context.raw_tool_result
+            if self.is_cached:
+                self.ruling.release()
+            elif isinstance(raw, ToolFailure):
+                self.ruling.fail(raw.as_agent_message())
+            self.ruling.succeed(raw)
+            context.tool_result = self.ruling.with_notice(context.tool_result)
+        return self.stop
+
+    def leave(self) -> None:
+        """The tool does not run here any more."""
+        STEP.set(self.outer)
+        if self._inside is not None:
+            self._inside.__exit__(None, None, None)
+            self._inside = None
+
+    def _ask(self, at: At) -> Ruling:
+        tools = self._tools()
+        schemas = {name: _schema_of(tool) for name, tool in tools.items()}
+        can = ("arguments", "tool", *(("ask",) if self.guard.asks else ()))
+        return self.guard.rule_sync(Call(self.name, dict(self.given), schemas, at, self.id, can=can))
+
+    def _tools(self) -> dict[str, Any]:
+        """Those that the agent has now, by the names that the model is given."""
+        executor = getattr(self.agent, "agent_executor", None) or self.agent
+        found = getattr(executor, "tools", None) or getattr(executor, "_parsed_tools", None) or ()
+        return {**{sanitize_tool_name(one.name): one for one in found}, self.name: self.tool}
+
+    def _run_other(self, ruling: Ruling) -> str:
+        chosen = self._tools()[ruling.tool]
+        tool = chosen if hasattr(chosen, "invoke") else chosen.to_structured_tool()
+        try:
+            with enter_tool(ruling.at):
+                raw = tool.invoke(ruling.arguments)
+        except BaseException as error:
+            ruling.fail(error)
+            if not isinstance(error, Exception):
+                raise
+            return f"Error executing tool: {error}"
+        if isinstance(raw, ToolFailure):
+            ruling.fail(raw.as_agent_message())
+        ruling.succeed(raw)
+        return str(ruling.with_notice(tool.format_output_for_agent(raw)))
+
+
+def _schema_of(tool: Any) -> dict[str, Any] | None:
+    schema = getattr(tool, "args_schema", None)
+    return schema.model_json_schema() if schema is not None else None

@@ -1,0 +1,60 @@
+"""What the gate sees of CrewAI beside its hooks: ids of calls, tools that raise, answers of the cache."""
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from crewai.utilities.string_utils import sanitize_tool_name
+
+from toolgate_orchestrator.adapters.crewai_step import STEP, ToolStep
+
+
+def note_call(extract: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """What CrewAI reads a call's id by, in its thread, just before it sends the call through the hooks."""
+
+    @functools.wraps(extract)
+    def extract_and_note(tool_call: Any) -> Any:
+        found = extract(tool_call)
+        ToolStep.named.set(found)
+        return found
+
+    return extract_and_note
+
+
+def watch_run(run: Callable[..., Any]) -> Callable[..., Any]:
+    """What a tool runs by: CrewAI makes a text of an error before anybody is told of it."""
+
+    @functools.wraps(run)
+    def run_watched(tool: Any, *args: Any, **kwargs: Any) -> Any:
+        step = STEP.get()
+        if step is None or step.ruling is None or sanitize_tool_name(tool.name) != step.name:
+            return run(tool, *args, **kwargs)  # a tool that another one runs is a part of that
+        if step.error is not None and (refusal := step.rule_again(step.ruling.at)):
+            return refusal
+        try:
+            return run(tool, *args, **kwargs)
+        except BaseException as error:
+            step.error = error
+            step.ruling.fail(error)
+            raise
+
+    return run_watched
+
+
+def note_cache(read: Callable[..., Any]) -> Callable[..., Any]:
+    """CrewAI's cache of results: a call that it answers was ruled on, and has not run."""
+
+    @functools.wraps(read)
+    def read_and_note(cache: Any, *args: Any, **kwargs: Any) -> Any:
+        found, step = read(cache, *args, **kwargs), STEP.get()
+        if step is not None and found is not None:
+            step.is_cached = True
+        return found
+
+    return read_and_note
+
+
+def tokens_of(used: Mapping[str, Any]) -> tuple[int, int]:
+    """Of a request and of its answer, by the names that one provider or another gives them."""
+    asked = used.get("prompt_tokens") or used.get("input_tokens") or 0
+    return int(asked), int(used.get("completion_tokens") or used.get("output_tokens") or 0)
