@@ -4,6 +4,7 @@ from mutation import SCHEDULERS, Mutant
 
 _HISTORY = f"{SCHEDULERS}/shipped/policy_order.py"
 _KEEPER, _VERDICTS = f"{SCHEDULERS}/shipped/policy_keeper.py", f"{SCHEDULERS}/shipped/policy_verdicts.py"
+_PROGRESS = f"{SCHEDULERS}/shipped/policy_progress.py"
 _PURE = "../schedulers/shipped/test_policy_order.py"
 _TRIAL = "../schedulers/shipped/test_policy_ordered.py"
 _GATE = "../orchestrator/gate/test_gate.py"
@@ -38,10 +39,24 @@ _CHANGES = (
     ),
     (
         "a reader that lags is not waited for",
-        _KEEPER,
+        _PROGRESS,
         "        return self._caught_up >= written\n",
         "        return True\n",
         "../schedulers/shipped/test_policy_ordered.py",
+    ),
+    (
+        "who comes after a rest waits for a read that takes its time",
+        _PROGRESS,
+        "if self.is_long and",
+        "if False and",
+        f"{_TRIAL}::test_who_comes_after_a_rest_does_not_wait_for_a_read_that_takes_its_time",
+    ),
+    (
+        "a part of what is written by now is taken for all of it",
+        _PROGRESS,
+        "if many < FULL_PAGE and self._facts.is_whole:",
+        "if True:",
+        f"{_TRIAL}::test_while_the_facts_of_a_shard_cannot_be_read_nothing_passes_that_may_not_follow",
     ),
     ("who waits is not told", _KEEPER, "        if touched:\n", "        if not touched:\n", _ENDS),
     (

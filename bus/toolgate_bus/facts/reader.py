@@ -14,7 +14,7 @@ import secrets
 import socket
 import time
 from collections import defaultdict, deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence, Set
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence, Set
 from functools import partial
 from typing import Any, Final
 
@@ -220,13 +220,11 @@ class FactsReader(FactStream):
         return await self._next(alive, self._block_ms if wait_ms is None else wait_ms)
 
     @override
-    async def glance(self, orchestrator: str) -> list[Fact]:
-        after = {self._keys.facts(orchestrator): self._last.get(orchestrator, FIRST_ID)}
-        return [
-            fact
-            for _, entries in await read_next(self._beside, after, PAGE, 0)
-            for fact in self._take(orchestrator, entries)
-        ]
+    async def glance(self, *orchestrators: str) -> list[Fact]:
+        names, self.is_whole = orchestrators or sorted(self._last.keys() - self._drained - self._barred), True
+        read, reply = await self._read(names, 0, self._beside) if names else ((), ())
+        by_key = {self._keys.facts(name).encode(): name for name in read}
+        return self._sort(fact for key, entries in reply for fact in self._take(by_key[key], entries))
 
     @override
     def expect(self, orchestrator: str) -> bool:
@@ -305,7 +303,7 @@ class FactsReader(FactStream):
         if not names:
             await anyio.sleep(block_ms / 1000)
             return []
-        read, reply = await self._read(names, block_ms)
+        read, reply = await self._read(names, block_ms, self._commands)
         by_key = {self._keys.facts(name).encode(): name for name in read}
         found: list[Fact] = []
         told: set[str] = set()
@@ -318,19 +316,26 @@ class FactsReader(FactStream):
         self._drained.update(
             name for name in read if name not in told and now - self._missed.get(name, now) >= LINGER_S
         )
-        return sorted(found, key=lambda fact: entry_order(fact["entry"]))
+        return self._sort(found)
 
-    async def _read(self, names: Sequence[str], block_ms: int) -> tuple[Sequence[str], Sequence[Any]]:
+    @staticmethod
+    def _sort(facts: Iterable[Fact]) -> list[Fact]:
+        return sorted(facts, key=lambda fact: entry_order(fact["entry"]))
+
+    async def _read(
+        self, names: Sequence[str], block_ms: int, commands: Commands
+    ) -> tuple[Sequence[str], Sequence[Any]]:
         """What comes of these; gives of whom it could be read, and the entries by stream."""
         shards = {shard_of(name) for name in names}
         if len(shards) > 1 and (spread := self._spread or self._find_spread()) is not None:
             return await self._read_spread(spread, sorted(shards), names, block_ms)
-        after = {self._keys.facts(name): self._last[name] for name in names}
+        after = {self._keys.facts(name): self._last.get(name, FIRST_ID) for name in names}
         try:
-            return names, await read_next(self._commands, after, PAGE, block_ms)
+            return names, await read_next(commands, after, PAGE, block_ms)
         except ConfigError:
             if not await self._bar(names):
                 raise
+            self.is_whole = False
             return (), ()
 
     def _find_spread(self) -> SpreadReads | None:

@@ -94,9 +94,10 @@ class MemoryFacts(FactStream):
         read, self._read = self._read, len(self._facts)
         return self._facts[read:]
 
-    async def glance(self, orchestrator: str) -> list[dict[str, Any]]:
-        """Nothing: `next` waits for nobody."""
-        return []
+    async def glance(self, *orchestrators: str) -> list[dict[str, Any]]:
+        """What `next` has not given yet, of whomever."""
+        read, self._read = self._read, len(self._facts)
+        return self._facts[read:]
 
     async def read_stored(self, since_ms: int | None = None) -> AsyncIterator[dict[str, Any]]:
         """Those told up to now; `next` goes on from there."""

@@ -338,13 +338,13 @@ class FactStream(Protocol):
     """What happened in all orchestrators of a namespace, in order, from each one's first kept fact."""
 
     is_whole: bool
-    """Whether the last `next` looked at all of them; else the server of some of them is away."""
+    """Whether the last `next` or `glance` looked at all it should; else the server of some is away."""
 
     async def next(self, wait_ms: int | None = None) -> list[dict[str, Any]]:
         """The facts that came since the last call, each with its `orchestrator`; waits a moment, or this."""
 
-    async def glance(self, orchestrator: str) -> list[dict[str, Any]]:
-        """What came of one while `next` waits for others; what both read is given once. Does not wait."""
+    async def glance(self, *orchestrators: str) -> list[dict[str, Any]]:
+        """What came of these, or of all, while `next` waits; what both read is given once. Does not wait."""
 
     def read_stored(self, since_ms: int | None = None) -> AsyncIterator[dict[str, Any]]:
         """The facts that are still kept, oldest first; `next` goes on from there.

@@ -22,6 +22,7 @@ from toolgate_schedulers.shipped.policy_claims import PlaceKeeper
 from toolgate_schedulers.shipped.policy_needs import MAX_WINDOW_S
 from toolgate_schedulers.shipped.policy_order import CallHistory, Scope
 from toolgate_schedulers.shipped.policy_peers import PeerNotes
+from toolgate_schedulers.shipped.policy_progress import ReadProgress
 from toolgate_schedulers.shipped.policy_verdicts import GRACE_S, SLACK_S, Past
 
 SOON_S: Final = 0.05
@@ -34,8 +35,6 @@ TELL_S: Final = 0.02
 """Peers are told of a question that is not decided after that: of others the facts tell them."""
 SETTLE_S: Final = 0.025
 """So long after a question all that happened before it is written: facts are within 15 ms."""
-MAX_LAG_S: Final = 2.0
-"""So long it may take to read it; then a call that may not follow something is denied."""
 MEET_S: Final = 0.4
 """So long the facts of an orchestrator that is new here may take to be read."""
 BUSY_S: Final = 5.0
@@ -45,8 +44,6 @@ GLANCE_S: Final = 0.002
 """So often such an orchestrator's facts are looked at by themselves, until a read has begun with them."""
 REST_S: Final = 0.001
 """A read in vain takes no less."""
-FULL_PAGE: Final = 500
-"""Facts of one read; where there are as many, there may be more."""
 TICK_S: Final = 1.0
 LINGER_S: Final = 15.0
 """Who was not alive for so long is dead: what it ran is not waited for."""
@@ -103,9 +100,7 @@ class OrderKeeper:
         self._by_scope: dict[Scope, set[Key]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._ready = asyncio.Event()
-        self._caught_up = float("-inf")
-        """All that stood on the server at that time (`time.monotonic`) is known."""
-        self._has_read = asyncio.Event()
+        self._progress = ReadProgress(self._facts, self._take)
 
     async def start(self) -> None:
         """Begin to read; returns when all is known that was told before."""
@@ -120,6 +115,7 @@ class OrderKeeper:
         """End; those who wait are answered by others, or when this one is back."""
         for waiting in list(self._waiting):
             self._drop(waiting)
+        self._progress.stop()
         for task in (tasks := list(self._tasks)):
             task.cancel()
         if tasks:
@@ -170,16 +166,7 @@ class OrderKeeper:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(known.wait(), MEET_S)
         await asyncio.sleep(SETTLE_S)
-        return await self._catch_up()
-
-    async def _catch_up(self) -> bool:
-        """Wait until all is read that is written by now; False where that takes too long."""
-        written = time.monotonic()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(MAX_LAG_S):
-                while self._caught_up < written:
-                    await self._has_read.wait()
-        return self._caught_up >= written
+        return await self._progress.catch_up()
 
     # ------------------------------------------------------------------ ruling
 
@@ -297,7 +284,7 @@ class OrderKeeper:
                 self._history.note_question(other, orchestrator, self._now())
         except TransportError as error:
             _log.info("peers could not be asked what they decide", error=str(error))
-        await self._catch_up()
+        await self._progress.catch_up()
         self._look_at(key)
 
     # ------------------------------------------------------------------ knowing
@@ -323,13 +310,17 @@ class OrderKeeper:
                     self._ready.set()
                 new = self._joined = set(self._new)
                 is_busy = time.monotonic() - self._asked < BUSY_S
+                self._progress.is_long = not is_busy
                 began = time.monotonic()
                 facts = await self._facts.next(BUSY_WAIT_MS if is_busy else None)
+                self._progress.is_long = False
                 waited = time.monotonic() - began
                 self._take(facts)
+                # Who waited in vain knows that there was nothing meanwhile.
+                self._progress.note(
+                    len(facts), began if facts or not is_busy else began + BUSY_WAIT_MS / 1000
+                )
                 if self._facts.is_whole:
-                    if len(facts) < FULL_PAGE:  # who waited in vain knows that there was nothing meanwhile
-                        self._note_read(began if facts or not is_busy else began + BUSY_WAIT_MS / 1000)
                     for name in new:
                         self._new.pop(name).set()
                 if time.monotonic() - ticked >= TICK_S:
@@ -345,11 +336,6 @@ class OrderKeeper:
         touched = {scope for fact in facts for scope in self._history.read(fact)}
         if touched:
             self._look_again(touched)
-
-    def _note_read(self, caught_up: float) -> None:
-        self._caught_up = max(self._caught_up, caught_up)
-        waiters, self._has_read = self._has_read, asyncio.Event()
-        waiters.set()
 
     async def _set_clock(self) -> None:
         self._ahead = await self._facts.now_ms() / 1000 - time.monotonic()

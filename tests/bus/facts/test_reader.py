@@ -91,6 +91,23 @@ async def test_what_was_glanced_at_while_a_read_waited_for_others_is_given_once(
     await waiting.aclose()
 
 
+async def test_a_glance_at_all_gives_what_is_written_by_then_and_says_where_that_is_not_all(
+    commands, namespace, write
+):
+    reader = FactsReader(commands, namespace)
+    for name in "ab":
+        await write(name, 1)
+    assert numbers(await reader.next()) == [("a", 1), ("b", 1)]
+    for name in "ba":
+        await write(name, 2)
+    assert numbers(await reader.glance()) == [("b", 2), ("a", 2)]
+    assert await reader.next(10) == []
+    await commands.execute("SET", Keys(namespace).facts("a"), "of another type")
+    await write("b", 3)
+    assert (await reader.glance(), reader.is_whole) == ([], False)
+    assert (numbers(await reader.glance()), reader.is_whole) == ([("b", 3)], True)
+
+
 async def test_who_reads_from_a_time_on_is_not_told_the_older_facts_later(commands, namespace, write):
     await write("a", 1, at="1000-0")
     await write("b", 1, at="1500-0")

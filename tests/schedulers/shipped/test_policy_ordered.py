@@ -15,6 +15,7 @@ from toolgate_schedulers.shipped.policy_verdicts import GRACE_S, Past
 from toolgate_schedulers.testing import question, trial
 
 KEEPER = "toolgate_schedulers.shipped.policy_keeper"
+PROGRESS = "toolgate_schedulers.shipped.policy_progress"
 AFTER = {"tools": "deploy", "after": {"tool": "test"}, "wait_s": 60}
 
 
@@ -205,7 +206,7 @@ class DeafFacts(MemoryFacts):
     async def next(self, wait_ms=None):
         await asyncio.sleep(3600)
 
-    async def glance(self, orchestrator):
+    async def glance(self, *orchestrators):
         return await super().next()
 
 
@@ -220,6 +221,25 @@ async def test_the_first_facts_of_an_agent_that_is_new_are_heard_while_others_ar
         assert (await deploy.final(20)).action == "continue"
 
 
+class RestingFacts(MemoryFacts):
+    """A read for which nobody waits takes its time."""
+
+    async def next(self, wait_ms=None):
+        if wait_ms is None:
+            await asyncio.sleep(3600)
+        return await super().next(wait_ms)
+
+
+async def test_who_comes_after_a_rest_does_not_wait_for_a_read_that_takes_its_time():
+    rule = {"tools": "mail", "unless_after": {"tool": "read"}}
+    shared = replace(make_shared_state(), facts=RestingFacts())
+    async with trial(Policy, config={"rules": [rule]}, shared=shared) as here:
+        assert not isinstance(await here.ask("mail"), Deny)
+        decided(here, "read", "r")
+        here.tell("tool:post", decision_id="r", success=True)
+        assert "after read has ended well" in (await here.ask("mail")).reason
+
+
 class SlowFacts(MemoryFacts):
     """What is read comes late: a reader that lags."""
 
@@ -230,10 +250,14 @@ class SlowFacts(MemoryFacts):
         await asyncio.sleep(self.late_s)
         return facts
 
+    async def glance(self, *orchestrators):
+        await asyncio.sleep(self.late_s)
+        return await super().glance()
+
 
 @pytest.mark.parametrize(("late_s", "told"), [(0.1, "rule 1"), (60.0, "is not known yet: try again")])
 async def test_a_reader_that_lags_lets_nothing_pass_that_may_not_follow(monkeypatch, late_s, told):
-    monkeypatch.setattr("toolgate_schedulers.shipped.policy_keeper.MAX_LAG_S", 0.4)
+    monkeypatch.setattr(f"{PROGRESS}.MAX_LAG_S", 0.4)
     monkeypatch.setattr(SlowFacts, "late_s", late_s)
     rule = {"tools": "mail", "unless_after": {"tool": "read"}}
     shared = replace(make_shared_state(), facts=SlowFacts())
@@ -246,7 +270,7 @@ async def test_a_reader_that_lags_lets_nothing_pass_that_may_not_follow(monkeypa
 
 
 async def test_while_the_facts_of_a_shard_cannot_be_read_nothing_passes_that_may_not_follow(monkeypatch):
-    monkeypatch.setattr("toolgate_schedulers.shipped.policy_keeper.MAX_LAG_S", 0.4)
+    monkeypatch.setattr(f"{PROGRESS}.MAX_LAG_S", 0.4)
     rule = {"tools": "mail", "unless_after": {"tool": "read"}}
     facts = MemoryFacts()
     async with trial(
