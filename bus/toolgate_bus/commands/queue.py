@@ -25,7 +25,7 @@ from toolgate_bus.commands.options import (
 )
 from toolgate_bus.commands.terminal import new_table, print_json
 from toolgate_bus.errors import ConfigError
-from toolgate_bus.queues.queue import MAX_ABOUT, MAX_LEVEL, as_configured
+from toolgate_bus.queues.queue import MAX_ABOUT, MAX_LEVEL, MAX_LIMIT, as_configured
 from toolgate_bus.queues.queue_redis import QueueOperator
 from toolgate_bus.queues.queue_view import QueuedCall, QueuedPool, read_queue
 from toolgate_bus.transport.redis.connection import RedisCommands
@@ -192,7 +192,10 @@ def drain(
 def limit(
     pool: PoolArgument,
     most: Annotated[
-        int | None, typer.Argument(metavar="[N]", min=0, help="So many at a time; without it as configured.")
+        int | None,
+        typer.Argument(
+            metavar="[N]", min=0, max=MAX_LIMIT, help="So many at a time; without it as configured."
+        ),
     ] = None,
     name: SlotsOption = "slots",
     redis: RedisOption = None,

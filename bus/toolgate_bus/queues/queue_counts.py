@@ -4,10 +4,12 @@ It reads; what is counted is counted by `queue_sums.lua`. Pools are those of the
 `key` is the sum of its keys. Nothing is exact between two reads of one look.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from toolgate_bus.errors import Refusal
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.queues.queue import MAX_LIMIT, as_configured
 from toolgate_bus.telemetry.definitions import SLOW
@@ -55,7 +57,12 @@ class PoolSums:
 
 async def read_pools(commands: Commands, namespace: str, scheduler: str) -> dict[str, PoolState]:
     """How the pools of a scheduler stand, by name; raises TransportError."""
-    prefix = _prefix(namespace, scheduler)
+    prefix = queue_prefix(namespace, scheduler)
+    with refuse_foreign(prefix):
+        return await _read_pools(commands, prefix)
+
+
+async def _read_pools(commands: Commands, prefix: str) -> dict[str, PoolState]:
     every = await read_set(commands, f"{prefix}:pools")
     names = [name.decode("utf-8", "replace") for name in every[:MAX_POOLS]]
     limits = await read_rows(commands, [f"{prefix}:p:{name}" for name in names], "limit", "ruled", "adapted")
@@ -74,7 +81,7 @@ async def read_pools(commands: Commands, namespace: str, scheduler: str) -> dict
 
 async def read_sums(commands: Commands, namespace: str, scheduler: str) -> PoolSums:
     """What became of the requests to a scheduler; raises TransportError."""
-    return sort_sums(await read_hash(commands, f"{_prefix(namespace, scheduler)}:sums"))
+    return sort_sums(await read_hash(commands, f"{queue_prefix(namespace, scheduler)}:sums"))
 
 
 def add_pools(pools: Iterable[tuple[str, PoolState]]) -> dict[str, PoolState]:
@@ -129,5 +136,18 @@ def _limit(row: Sequence[bytes | None]) -> int:
     return min(configured or 0, *(MAX_LIMIT if other is None else other for other in others))
 
 
-def _prefix(namespace: str, scheduler: str) -> str:
+def queue_prefix(namespace: str, scheduler: str) -> str:
+    """With what the keys of a scheduler's queue begin."""
     return f"{Keys(namespace).store_key('slots')}:{scheduler}"
+
+
+@contextmanager
+def refuse_foreign(prefix: str) -> Iterator[None]:
+    """Raise Refusal where what stands there cannot be read as a queue."""
+    try:
+        yield
+    except (LookupError, OverflowError, ValueError) as error:
+        raise Refusal(
+            f"{prefix}: what stands there was not written by a scheduler `slots` ({error!r}): look at "
+            "those keys, and delete them, or use another name or namespace"
+        ) from error

@@ -8,9 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.queues.queue import MAX_NEEDS, SEPARATOR, Need, Request, as_configured
-from toolgate_bus.queues.queue_counts import MAX_POOLS
+from toolgate_bus.queues.queue_counts import MAX_POOLS, queue_prefix, refuse_foreign
 from toolgate_bus.queues.queue_lines import Waiter
 from toolgate_bus.queues.queue_rules import QueueRules
 from toolgate_bus.transport.ports import Commands
@@ -75,7 +74,12 @@ class QueuedPool:
 
 async def read_queue(commands: Commands, namespace: str, scheduler: str) -> list[QueuedPool]:
     """All pools of a scheduler in which anything happens, by name; raises TransportError."""
-    prefix = f"{Keys(namespace).store_key('slots')}:{scheduler}"
+    prefix = queue_prefix(namespace, scheduler)
+    with refuse_foreign(prefix):
+        return await _read_queue(commands, prefix)
+
+
+async def _read_queue(commands: Commands, prefix: str) -> list[QueuedPool]:
     every = await read_set(commands, f"{prefix}:pools")
     names = [name.decode("utf-8", "replace") for name in every[:MAX_POOLS]]
     rows = await read_rows(

@@ -6,10 +6,12 @@ Whoever is on the roster is looked up; a process that is gone has its key expire
 from collections.abc import Collection
 from typing import NamedTuple
 
-from toolgate_bus.errors import TransportError
+from toolgate_bus.errors import Refusal
 from toolgate_bus.protocol.agents import LiveAgent, Stop, decode_agents, encode_stop
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.transport.ports import Commands
+from toolgate_bus.transport.redis.connection import refusal_of
+from toolgate_bus.transport.redis.reads import ask_all, is_other_type
 from toolgate_bus.transport.redis.roster import Roster
 from toolgate_bus.transport.redis.roster_sets import OLD
 from toolgate_bus.transport.redis.stop_orders import decode_obeyed
@@ -45,9 +47,13 @@ class Fleet:
         names = sorted({*living, *told})  # who was told may have left since
         if not names:
             return FleetSnapshot([], {})
-        values = await self._commands.pipeline([("GET", self._keys.agents(one)) for one in names])
+        asks = [("GET", self._keys.agents(one)) for one in names]
         look = FleetSnapshot([], {})
-        for name, raw in zip(names, values, strict=True):
+        for name, ask, raw in zip(names, asks, await self._commands.pipeline(asks), strict=True):
+            if isinstance(raw, Exception) and not is_other_type(raw):
+                wrong = refusal_of(ask, raw)
+                if isinstance(wrong, Refusal):  # else all agents would be taken to be gone
+                    raise wrong
             if not isinstance(raw, bytes):
                 continue
             if name in living:
@@ -65,8 +71,5 @@ class Fleet:
             key = self._keys.control(one)
             commands += [("XADD", key, "*", "event", "stop", "frame", frame)]
             commands += [("PEXPIRE", key, ORDERS_KEPT_MS)]
-        replies = await self._commands.pipeline(commands) if commands else []
-        refused = next((reply for reply in replies if isinstance(reply, Exception)), None)
-        if refused is not None:
-            raise TransportError(f"the server refused the order: {refused}")
+        await ask_all(self._commands, commands)
         return frozenset(orchestrators)

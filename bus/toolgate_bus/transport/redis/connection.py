@@ -23,6 +23,7 @@ from toolgate_bus.errors import (
 )
 from toolgate_bus.protocol.keys import MAX_SHARDS
 from toolgate_bus.transport.ports import Arg, Commands, override
+from toolgate_bus.transport.redis.cluster_routes import key_of
 from toolgate_bus.transport.redis.diagnosis import diagnose
 from toolgate_bus.transport.redis.driver import (
     CONNECT_SECONDS,
@@ -155,7 +156,7 @@ class RedisCommands(Commands):
         try:
             return await self._run_shielded(self._client.execute_command(*command))
         except _RefusedError as error:
-            raise refusal(str(command[1]) if len(command) > 1 else str(command[0]), error.reply) from None
+            raise refusal_of(command, error.reply) from None
 
     async def pipeline(self, commands: Sequence[Sequence[Arg]]) -> list[Any]:
         """Run several in one round trip, not atomically; an error reply stands among the replies."""
@@ -233,6 +234,12 @@ class _RefusedError(TransportError):
     def __init__(self, reply: ResponseError) -> None:
         super().__init__(_error_text(reply))
         self.reply = reply
+
+
+def refusal_of(command: Sequence[Arg], error: Exception) -> TransportError:
+    """The same of an error reply to this command: it names its key, or else the command."""
+    key = key_of(command) or str(command[0])
+    return refusal(key.encode("utf-8", "backslashreplace").decode(), error)
 
 
 def refusal(key: str, error: Exception) -> TransportError:

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 from toolgate_bus.errors import OutcomeUnknown, Refusal, TooFewReplicas, TransportError
 from toolgate_bus.telemetry import metrics
 from toolgate_bus.transport.ports import Arg, Commands, Durability
-from toolgate_bus.transport.redis.connection import refusal
+from toolgate_bus.transport.redis.connection import refusal_of
 from toolgate_bus.transport.redis.scripts import ATTEMPTS, is_not_loaded
 
 MAX_TOGETHER: Final = 256
@@ -63,7 +63,7 @@ class DurableWriter:
         if isinstance(reply, TransportError):
             raise reply
         if isinstance(reply, Exception):
-            refused = refusal(str(command[0]), reply)
+            refused = refusal_of(command, reply)
             if isinstance(refused, TooFewReplicas):
                 metrics.count(metrics.SHORT_WRITES, self._what)
             raise refused
@@ -80,7 +80,7 @@ class DurableWriter:
 
     def _find_short(self, marked: Any, waited: Any) -> TransportError | None:
         if isinstance(marked, Exception):
-            return refusal(str(self._end[0][1]), marked)
+            return refusal_of(self._end[0], marked)
         return explain_wait(waited, self._durability)
 
     async def _write_all(self) -> None:

@@ -15,7 +15,7 @@ from typing import Any, Final
 from toolgate_bus.errors import ToolgateError, TransportError
 from toolgate_bus.telemetry import loggers
 from toolgate_bus.transport.redis.clock import ServerClock
-from toolgate_bus.transport.redis.connection import RedisCommands, refusal
+from toolgate_bus.transport.redis.connection import RedisCommands, refusal_of
 from toolgate_bus.transport.redis.roster import BEAT_SECONDS, Roster
 from toolgate_bus.transport.redis.roster_sets import TIME, Command
 from toolgate_bus.transport.redis.shards import ShardWatch
@@ -187,7 +187,7 @@ class Heart:
             for first in firsts:
                 command, reply = commands[first], replies[first]
                 if isinstance(reply, Exception):
-                    raise refusal(str(command[min(1, len(command) - 1)]), reply)
+                    raise refusal_of(command, reply)
 
     def _take_shards(self, replies: Sequence[Any]) -> None:
         found = self._shards.take(replies, self._roster.seconds)

@@ -13,7 +13,7 @@ from toolgate_bus.protocol import packing
 from toolgate_bus.protocol.keys import Keys, shard_of
 from toolgate_bus.transport.ports import Arg
 from toolgate_bus.transport.redis.agent_report import AgentReport
-from toolgate_bus.transport.redis.connection import RedisCommands, refusal
+from toolgate_bus.transport.redis.connection import RedisCommands, refusal_of
 from toolgate_bus.transport.redis.fact_buffer import FACTS_RETENTION_MS, keep_commands
 from toolgate_bus.transport.redis.publisher import Outbox
 from toolgate_bus.transport.redis.roster import Roster, RosterView, encode_reading
@@ -117,7 +117,7 @@ class OrchestratorHeart:
         wrong = None
         for command, reply in zip(commands[:at], replies, strict=False):
             if isinstance(reply, Exception):
-                error = refusal(str(command[1]), reply)
+                error = refusal_of(command, reply)
                 if isinstance(error, ConfigError):
                     wrong = wrong or error
                 elif look.commands and command is commands[0]:

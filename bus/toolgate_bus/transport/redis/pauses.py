@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Final
 
-from toolgate_bus.errors import ConfigError, TransportError
+from toolgate_bus.errors import ConfigError
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.protocol.pauses import (
     MARK,
@@ -21,7 +21,7 @@ from toolgate_bus.protocol.pauses import (
 )
 from toolgate_bus.transport.ports import Arg, Commands
 from toolgate_bus.transport.redis.agents import ORDERS_KEPT_MS
-from toolgate_bus.transport.redis.reads import read_hash, read_time
+from toolgate_bus.transport.redis.reads import ask_all, read_hash, read_time
 from toolgate_bus.transport.redis.roster import Roster
 from toolgate_bus.transport.redis.roster_sets import OLD
 from toolgate_bus.transport.redis.scripts import Script
@@ -76,10 +76,7 @@ class PauseBoard:
                 ("XADD", key, "*", "event", "pauses", "frame", frame),
                 ("PEXPIRE", key, ORDERS_KEPT_MS),
             ]
-        replies = await self._commands.pipeline(commands) if commands else []
-        refused = next((reply for reply in replies if isinstance(reply, Exception)), None)
-        if refused is not None:
-            raise TransportError(f"the server refused the order: {refused}")
+        await ask_all(self._commands, commands)
         return frozenset(orchestrators)
 
     async def _change(self, gone: Collection[str], made: Pause | None = None) -> int:

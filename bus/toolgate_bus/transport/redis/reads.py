@@ -7,10 +7,10 @@ something else must not cost the others.
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, cast
 
-from toolgate_bus.errors import TransportError
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.transport.ports import Arg, Commands
 from toolgate_bus.transport.redis.clock import entry_order
+from toolgate_bus.transport.redis.connection import refusal_of
 from toolgate_bus.transport.redis.consumer_group import SHARED_GROUP
 
 PAGE: Final = 1000
@@ -108,8 +108,8 @@ async def read_fields(commands: Commands, key: str, *names: str) -> list[bytes |
 
 
 async def read_rows(commands: Commands, keys: Sequence[Arg], *names: str) -> list[list[bytes | None]]:
-    """These fields of each hash."""
-    return await commands.pipeline([("HMGET", key, *names) for key in keys]) if keys else []
+    """These fields of each hash; raises TransportError."""
+    return await ask_all(commands, [("HMGET", key, *names) for key in keys])
 
 
 async def read_hashes(commands: Commands, keys: Sequence[str]) -> list[dict[str, str]]:
@@ -137,18 +137,12 @@ async def remove_fields(commands: Commands, key: str, names: Sequence[str]) -> N
 async def add_counts(commands: Commands, key: str, counts: Mapping[str, int], kept_ms: int) -> None:
     """Add to these fields of a hash, which goes so long after the last time; raises TransportError."""
     adds = [("HINCRBY", key, name, count) for name, count in counts.items() if count]
-    for reply in await commands.pipeline([*adds, ("PEXPIRE", key, kept_ms)]) if adds else []:
-        if isinstance(reply, Exception):
-            raise TransportError(str(reply))
+    await ask_all(commands, [*adds, ("PEXPIRE", key, kept_ms)] if adds else [])
 
 
 async def read_values(commands: Commands, *keys: str) -> list[bytes | None]:
     """These values in one round trip; raises TransportError."""
-    replies = await commands.pipeline([("GET", key) for key in keys])
-    for reply in replies:
-        if isinstance(reply, Exception):
-            raise TransportError(str(reply))
-    return replies
+    return await ask_all(commands, [("GET", key) for key in keys])
 
 
 async def read_scores(commands: Commands, key: str) -> list[tuple[str, float]]:
@@ -159,33 +153,34 @@ async def read_scores(commands: Commands, key: str) -> list[tuple[str, float]]:
 
 async def read_places(commands: Commands, keys: Sequence[str], most: int) -> list[list[tuple[str, float]]]:
     """Of each sorted set the first members with their scores; raises TransportError."""
-    replies = await _all(commands, [("ZRANGE", key, 0, most - 1, "WITHSCORES") for key in keys])
+    replies = await ask_all(commands, [("ZRANGE", key, 0, most - 1, "WITHSCORES") for key in keys])
     return [[(_text(name), float(score)) for name, score in _pairs(reply)] for reply in replies]
 
 
 async def read_lines(commands: Commands, keys: Sequence[str]) -> list[tuple[int, float | None]]:
     """Of each sorted set how many are in it, and the lowest score; raises TransportError."""
     asks = [ask for key in keys for ask in (("ZCARD", key), ("ZRANGE", key, 0, 0, "WITHSCORES"))]
-    replies = iter(await _all(commands, asks))
+    replies = iter(await ask_all(commands, asks))
     return [(size, _score(first)) for size, first in zip(replies, replies, strict=True)]
 
 
 async def read_sets(commands: Commands, keys: Sequence[str]) -> list[list[str]]:
     """The members of each set; raises TransportError."""
-    replies = await _all(commands, [("SMEMBERS", key) for key in keys])
+    replies = await ask_all(commands, [("SMEMBERS", key) for key in keys])
     return [sorted(map(_text, reply)) for reply in replies]
 
 
 async def count_sets(commands: Commands, keys: Sequence[str]) -> list[int]:
     """How many are in each set; raises TransportError."""
-    return await _all(commands, [("SCARD", key) for key in keys])
+    return await ask_all(commands, [("SCARD", key) for key in keys])
 
 
-async def _all(commands: Commands, asks: Sequence[tuple[Arg, ...]]) -> list[Any]:
+async def ask_all(commands: Commands, asks: Sequence[Sequence[Arg]]) -> list[Any]:
+    """The replies to all of these, in one round trip; raises TransportError where one is an error."""
     replies = await commands.pipeline(asks) if asks else []
-    for reply in replies:
+    for ask, reply in zip(asks, replies, strict=True):
         if isinstance(reply, Exception):
-            raise TransportError(str(reply)) from reply
+            raise refusal_of(ask, reply) from reply
     return list(replies)
 
 

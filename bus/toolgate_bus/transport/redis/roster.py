@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, get_args
 
-from toolgate_bus.errors import CodecError, TransportError
+from toolgate_bus.errors import CodecError
 from toolgate_bus.protocol.keys import Keys, shard_of
 from toolgate_bus.protocol.names import RESERVED_NAMES
 from toolgate_bus.protocol.packing import VERSION, pack, unpack
@@ -24,6 +24,7 @@ from toolgate_bus.transport.attendance import GONE_SECONDS, Attendance
 from toolgate_bus.transport.heartbeats import MAX_MEMBER, decode_member, read_versions
 from toolgate_bus.transport.ports import Commands, Member
 from toolgate_bus.transport.redis.clock import ServerClock
+from toolgate_bus.transport.redis.connection import refusal_of
 from toolgate_bus.transport.redis.roster_sets import (
     MAX_COUNT,
     OLD,
@@ -190,7 +191,7 @@ class Roster:
         if commands[-1] == TIME:
             self.set_time(replies[-1])
         if isinstance(replies[0], Exception):
-            raise TransportError(str(replies[0]))
+            raise refusal_of(commands[0], replies[0])
 
     async def leave(self, member: str, mark: bytes | None = None) -> None:
         """Take oneself off the roster; with a mark of one's own that says so, for who would remember."""

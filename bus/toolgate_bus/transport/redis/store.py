@@ -6,9 +6,8 @@ from typing import Any, cast
 
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.transport.ports import Arg, Commands, Durability, Store, checked_value, override
-from toolgate_bus.transport.redis.connection import refusal
 from toolgate_bus.transport.redis.durable_writes import DurableWriter
-from toolgate_bus.transport.redis.reads import find_keys, literal
+from toolgate_bus.transport.redis.reads import ask_all, find_keys, literal
 
 
 class RedisStore(Store):
@@ -62,17 +61,15 @@ class RedisStore(Store):
     @override
     async def lease(self, key: str, mark: str, mine: bytes, ttl_s: float) -> tuple[bool, bytes | None]:
         place = self._keys.store_key(mark)
-        replies = await self._commands.pipeline(
+        _, holder, value = await ask_all(
+            self._commands,
             [
                 ("SET", place, checked_value(mine), "NX", *_expiry(ttl_s)),
                 ("GET", place),
                 ("GET", self._keys.store_key(key)),
-            ]
+            ],
         )
-        for reply in replies:
-            if isinstance(reply, Exception):
-                raise refusal(place, reply)
-        return replies[1] == mine, replies[2]
+        return holder == mine, value
 
     @override
     async def keys(self, prefix: str) -> list[str]:
