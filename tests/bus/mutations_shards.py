@@ -40,17 +40,17 @@ MUTANTS = (
         "shards",
         "what one look found is told though another shard was not looked at",
         f"{BUS}/facts/reader.py",
-        "self.is_whole = not failed",
-        "self.is_whole = True",
+        "for name in of[shard]], rows, not failed",
+        "for name in of[shard]], rows, True",
         f"{TESTS}"
         "::test_facts_of_others_come_while_a_shard_cannot_be_read_and_it_is_said_that_some_are_missing",
     ),
     Mutant(
         "shards",
         "order is ruled on by the facts of some shards",
-        f"{SCHEDULERS}/shipped/policy_keeper.py",
-        "if self._facts.is_whole:",
-        "if True:",
+        f"{SCHEDULERS}/shipped/policy_progress.py",
+        "if many < FULL_PAGE and self._facts.is_whole:",
+        "if many < FULL_PAGE:",
         "../schedulers/shipped/test_policy_ordered.py"
         "::test_while_the_facts_of_a_shard_cannot_be_read_nothing_passes_that_may_not_follow",
     ),

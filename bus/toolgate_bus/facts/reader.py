@@ -221,9 +221,10 @@ class FactsReader(FactStream):
 
     @override
     async def glance(self, *orchestrators: str) -> list[Fact]:
-        names, self.is_whole = orchestrators or sorted(self._last.keys() - self._drained - self._barred), True
-        read, reply = await self._read(names, 0, self._beside) if names else ((), ())
+        names = orchestrators or sorted(self._last.keys() - self._drained - self._barred)
+        read, reply, is_whole = await self._read(names, 0, self._beside) if names else ((), (), True)
         by_key = {self._keys.facts(name).encode(): name for name in read}
+        self.is_whole = is_whole  # last: others read meanwhile
         return self._sort(fact for key, entries in reply for fact in self._take(by_key[key], entries))
 
     @override
@@ -299,11 +300,12 @@ class FactsReader(FactStream):
             self._barred.clear()
             self._swept = time.monotonic()
         names = sorted(self._last.keys() - self._drained - self._barred)
-        self.is_whole = True
         if not names:
             await anyio.sleep(block_ms / 1000)
+            self.is_whole = True
             return []
-        read, reply = await self._read(names, block_ms, self._commands)
+        read, reply, is_whole = await self._read(names, block_ms, self._commands)
+        self.is_whole = is_whole
         by_key = {self._keys.facts(name).encode(): name for name in read}
         found: list[Fact] = []
         told: set[str] = set()
@@ -324,19 +326,18 @@ class FactsReader(FactStream):
 
     async def _read(
         self, names: Sequence[str], block_ms: int, commands: Commands
-    ) -> tuple[Sequence[str], Sequence[Any]]:
-        """What comes of these; gives of whom it could be read, and the entries by stream."""
+    ) -> tuple[Sequence[str], Sequence[Any], bool]:
+        """What comes of these; gives of whom it could be read, the entries by stream, and if that is all."""
         shards = {shard_of(name) for name in names}
         if len(shards) > 1 and (spread := self._spread or self._find_spread()) is not None:
             return await self._read_spread(spread, sorted(shards), names, block_ms)
         after = {self._keys.facts(name): self._last.get(name, FIRST_ID) for name in names}
         try:
-            return names, await read_next(commands, after, PAGE, block_ms)
+            return names, await read_next(commands, after, PAGE, block_ms), True
         except ConfigError:
             if not await self._bar(names):
                 raise
-            self.is_whole = False
-            return (), ()
+            return (), (), False
 
     def _find_spread(self) -> SpreadReads | None:
         """What reads shards that lie on several servers; nothing for one, where one command reads all."""
@@ -346,7 +347,7 @@ class FactsReader(FactStream):
 
     async def _read_spread(
         self, spread: SpreadReads, shards: Sequence[int], names: Sequence[str], block_ms: int
-    ) -> tuple[Sequence[str], Sequence[Any]]:
+    ) -> tuple[Sequence[str], Sequence[Any], bool]:
         of = {shard: [name for name in names if shard_of(name) == shard] for shard in shards}
         groups: Groups = {
             shard: {self._keys.facts(name): self._last[name] for name in some} for shard, some in of.items()
@@ -357,10 +358,9 @@ class FactsReader(FactStream):
             for shard, error in failed.items()
             if isinstance(error, ConfigError) and await self._bar(of[shard])
         ]
-        self.is_whole = not failed
         if (others := failed.keys() - barred) and not rows:
             raise failed[min(others)]
-        return [name for shard in of.keys() - failed.keys() for name in of[shard]], rows
+        return [name for shard in of.keys() - failed.keys() for name in of[shard]], rows, not failed
 
     async def _bar(self, names: Sequence[str]) -> bool:
         """Pass over the keys that are no streams, until the next sweep; whether there are any."""
