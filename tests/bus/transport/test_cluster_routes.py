@@ -4,12 +4,12 @@ import pytest
 from toolgate_bus.protocol.keys import Keys, streams_near
 from toolgate_bus.transport.redis.cluster_routes import (
     absent_key,
-    key_of,
     near_of,
     slot_of,
     slot_of_pattern,
     split,
 )
+from toolgate_bus.transport.redis.command_keys import key_of
 
 pytestmark = pytest.mark.pure
 

@@ -10,8 +10,8 @@ from toolgate_bus.errors import Refusal
 from toolgate_bus.protocol.agents import LiveAgent, Stop, decode_agents, encode_stop
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.transport.ports import Commands
-from toolgate_bus.transport.redis.connection import refusal_of
 from toolgate_bus.transport.redis.reads import ask_all, is_other_type
+from toolgate_bus.transport.redis.refusals import refusal_of
 from toolgate_bus.transport.redis.roster import Roster
 from toolgate_bus.transport.redis.roster_sets import OLD
 from toolgate_bus.transport.redis.stop_orders import decode_obeyed

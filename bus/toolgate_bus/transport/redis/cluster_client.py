@@ -18,12 +18,12 @@ from toolgate_bus.transport.ports import Arg
 from toolgate_bus.transport.redis.cluster import ClusterWatch, make_owner_pool, watch_of
 from toolgate_bus.transport.redis.cluster_routes import (
     absent_key,
-    is_script,
     near_of,
     pattern_of,
     slot_of_pattern,
     split,
 )
+from toolgate_bus.transport.redis.command_keys import is_script
 from toolgate_bus.transport.redis.driver import (
     AskError,
     BlockingConnectionPool,

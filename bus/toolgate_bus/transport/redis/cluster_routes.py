@@ -9,24 +9,13 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from toolgate_bus.protocol.keys import streams_near
-from toolgate_bus.transport.ports import Arg
+from toolgate_bus.transport.redis.command_keys import Words, key_of, text_of
 from toolgate_bus.transport.redis.driver import key_slot
 
-_THIRD: Final = frozenset({"XGROUP", "XINFO", "MEMORY", "OBJECT"})
-_AFTER_STREAMS: Final = frozenset({"XREAD", "XREADGROUP"})
-_SCRIPTS: Final = frozenset({"EVAL", "EVALSHA"})
-_KEYLESS: Final = frozenset(
-    {
-        *("ACL", "CLIENT", "CLUSTER", "CONFIG", "DISCARD", "EXEC", "HELLO", "INFO", "LATENCY", "MULTI"),
-        *("PING", "ROLE", "SCAN", "SCRIPT", "TIME", "WAIT", "WAITAOF"),
-    }
-)
 _WHOLE_TAG: Final = re.compile(r"[^*?\[\]\\{}]*\{[^*?\[\]\\{}]+\}")
 """The begin of a pattern that fits keys of one slot only."""
 
 _WILD: Final = re.compile(r"[*?\[\\]")
-
-Words = Sequence[Arg]
 
 
 class Part(NamedTuple):
@@ -35,27 +24,6 @@ class Part(NamedTuple):
     slot: int
     units: list[list[int]]
     """A command with a key, by its number, and those without that follow it."""
-
-
-def key_of(command: Words) -> str | None:
-    """The key that decides where a command goes; None where there is none."""
-    name = _text(command[0]).upper()
-    if name in _KEYLESS:
-        return None
-    if name in _SCRIPTS:
-        return _text(command[3]) if len(command) > 3 and int(command[2]) else None
-    if name in _THIRD:
-        return _text(command[2]) if len(command) > 2 else None
-    if name in _AFTER_STREAMS:
-        words = [_text(word).upper() for word in command]
-        names = 4 if name == "XREADGROUP" else 1  # a group or its reader may be called so as well
-        return _text(command[words.index("STREAMS", names) + 1])
-    return _text(command[1]) if len(command) > 1 else None
-
-
-def is_script(command: Words) -> bool:
-    """Whether it runs a script, which may work on more keys than those that it is given."""
-    return _text(command[0]).upper() in _SCRIPTS
 
 
 def slot_of(key: str) -> int:
@@ -70,7 +38,7 @@ def slot_of_pattern(pattern: str) -> int | None:
 
 def pattern_of(command: Words) -> str:
     """What the keys must fit that a SCAN asks for."""
-    words = [_text(word) for word in command]
+    words = [text_of(word) for word in command]
     return words[words.index("MATCH") + 1] if "MATCH" in words else "*"
 
 
@@ -96,7 +64,7 @@ def split(commands: Sequence[Words], near: int) -> list[Part]:
     last: list[int] | None = None
     for number, command in enumerate(commands):
         key = key_of(command)
-        timed = _text(command[0]).upper() == "TIME"
+        timed = text_of(command[0]).upper() == "TIME"
         if key is None and not timed and last is not None:
             last.append(number)
             continue
@@ -105,7 +73,3 @@ def split(commands: Sequence[Words], near: int) -> list[Part]:
         parts.setdefault(slot, Part(slot, [])).units.append(unit)
         last = last if timed else unit
     return list(parts.values())
-
-
-def _text(word: Arg) -> str:
-    return word.decode("utf-8", "surrogateescape") if isinstance(word, bytes) else str(word)

@@ -17,32 +17,24 @@ from toolgate_bus.errors import (
     ConfigError,
     OutcomeUnknown,
     Refusal,
-    TooFewReplicas,
     ToolgateError,
     TransportError,
 )
 from toolgate_bus.protocol.keys import MAX_SHARDS
 from toolgate_bus.transport.ports import Arg, Commands, override
-from toolgate_bus.transport.redis.cluster_routes import key_of
 from toolgate_bus.transport.redis.diagnosis import diagnose
 from toolgate_bus.transport.redis.driver import (
     CONNECT_SECONDS,
-    AskError,
     AuthenticationError,
-    BusyLoadingError,
-    ClusterDownError,
-    MasterDownError,
-    MovedError,
     NoPermissionError,
-    ReadOnlyError,
     RedisConnectionError,
     RedisError,
     RedisTimeoutError,
     ResponseError,
-    TryAgainError,
     read_hello,
 )
 from toolgate_bus.transport.redis.link import MAX_BYTES, NOT_HERE, Link
+from toolgate_bus.transport.redis.refusals import error_text, refusal_of
 from toolgate_bus.transport.redis.topology import Topology, topology_of
 
 COMMAND_SECONDS: Final = 5.0
@@ -219,7 +211,7 @@ class RedisCommands(Commands):
 
     async def _elsewhere(self, error: RedisError) -> TransportError | None:
         """Our word for it where the server is not the one to talk to; connections are made anew then."""
-        said = _error_text(error)
+        said = error_text(error)
         code = said.split(" ", 1)[0]
         if code not in NOT_HERE:
             return None
@@ -232,47 +224,8 @@ class _RefusedError(TransportError):
     """An error reply, until it is known what it was about."""
 
     def __init__(self, reply: ResponseError) -> None:
-        super().__init__(_error_text(reply))
+        super().__init__(error_text(reply))
         self.reply = reply
-
-
-def refusal_of(command: Sequence[Arg], error: Exception) -> TransportError:
-    """The same of an error reply to this command: it names its key, or else the command."""
-    key = key_of(command) or str(command[0])
-    return refusal(key.encode("utf-8", "backslashreplace").decode(), error)
-
-
-def refusal(key: str, error: Exception) -> TransportError:
-    """What an error reply to a command on that key means: what a person must do, or try again."""
-    if isinstance(error, NoPermissionError):
-        return Refusal(f"{key}: the server gives this user no right to it ({error}): see deploy/redis/roles")
-    if "WRONGTYPE" in str(error):
-        return Refusal(
-            f"{key}: it holds something of another type, which is not Toolgate's: "
-            f"look at it (TYPE {key}), and delete it (DEL {key}) or use another namespace"
-        )
-    if "NOREPLICAS" in str(error):
-        return TooFewReplicas(
-            f"{error}: the server takes writes only while min-replicas-to-write replicas follow it"
-        )
-    return TransportError(_error_text(error) if isinstance(error, RedisError) else str(error))
-
-
-_CODES: Final = {
-    ReadOnlyError: "READONLY",
-    BusyLoadingError: "LOADING",
-    MovedError: "MOVED",
-    AskError: "ASK",
-    TryAgainError: "TRYAGAIN",
-    ClusterDownError: "CLUSTERDOWN",
-    MasterDownError: "MASTERDOWN",
-}
-
-
-def _error_text(error: RedisError) -> str:
-    """An error reply as the server said it: the client takes some of the first words away."""
-    code = _CODES.get(type(error))
-    return f"{code} {error}" if code is not None else str(error)
 
 
 def _connection_error(error: RedisConnectionError) -> type[TransportError]:

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 from toolgate_bus.errors import OutcomeUnknown, Refusal, TooFewReplicas, TransportError
 from toolgate_bus.telemetry import metrics
 from toolgate_bus.transport.ports import Arg, Commands, Durability
-from toolgate_bus.transport.redis.connection import refusal_of
+from toolgate_bus.transport.redis.refusals import refusal_of
 from toolgate_bus.transport.redis.scripts import ATTEMPTS, is_not_loaded
 
 MAX_TOGETHER: Final = 256

@@ -15,7 +15,8 @@ from typing import Any, Final
 from toolgate_bus.errors import ToolgateError, TransportError
 from toolgate_bus.telemetry import loggers
 from toolgate_bus.transport.redis.clock import ServerClock
-from toolgate_bus.transport.redis.connection import RedisCommands, refusal_of
+from toolgate_bus.transport.redis.connection import RedisCommands
+from toolgate_bus.transport.redis.refusals import refusal_of
 from toolgate_bus.transport.redis.roster import BEAT_SECONDS, Roster
 from toolgate_bus.transport.redis.roster_sets import TIME, Command
 from toolgate_bus.transport.redis.shards import ShardWatch

@@ -13,9 +13,10 @@ from toolgate_bus.protocol import packing
 from toolgate_bus.protocol.keys import Keys, shard_of
 from toolgate_bus.transport.ports import Arg
 from toolgate_bus.transport.redis.agent_report import AgentReport
-from toolgate_bus.transport.redis.connection import RedisCommands, refusal_of
+from toolgate_bus.transport.redis.connection import RedisCommands
 from toolgate_bus.transport.redis.fact_buffer import FACTS_RETENTION_MS, keep_commands
 from toolgate_bus.transport.redis.publisher import Outbox
+from toolgate_bus.transport.redis.refusals import refusal_of
 from toolgate_bus.transport.redis.roster import Roster, RosterView, encode_reading
 from toolgate_bus.transport.redis.roster_sets import TIME
 from toolgate_bus.transport.redis.shards import use_commands

@@ -10,8 +10,8 @@ from typing import Any, Final, NamedTuple, cast
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.transport.ports import Arg, Commands
 from toolgate_bus.transport.redis.clock import entry_order
-from toolgate_bus.transport.redis.connection import refusal_of
 from toolgate_bus.transport.redis.consumer_group import SHARED_GROUP
+from toolgate_bus.transport.redis.refusals import refusal_of
 
 PAGE: Final = 1000
 COUNTED: Final = 1000

@@ -24,7 +24,7 @@ from toolgate_bus.transport.attendance import GONE_SECONDS, Attendance
 from toolgate_bus.transport.heartbeats import MAX_MEMBER, decode_member, read_versions
 from toolgate_bus.transport.ports import Commands, Member
 from toolgate_bus.transport.redis.clock import ServerClock
-from toolgate_bus.transport.redis.connection import refusal_of
+from toolgate_bus.transport.redis.refusals import refusal_of
 from toolgate_bus.transport.redis.roster_sets import (
     MAX_COUNT,
     OLD,

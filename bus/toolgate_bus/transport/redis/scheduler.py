@@ -20,7 +20,8 @@ from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_bus.transport.heartbeats import encode_leave, encode_member
 from toolgate_bus.transport.ports import Member, SchedulerBus, SchedulerListener, override
 from toolgate_bus.transport.redis.answer_buffer import IDLE_VERDICTS_MS
-from toolgate_bus.transport.redis.connection import RedisCommands, refusal
+from toolgate_bus.transport.redis.connection import RedisCommands
+from toolgate_bus.transport.redis.refusals import refusal
 from toolgate_bus.transport.redis.scheduler_host import OPEN_S, SchedulerHost
 from toolgate_bus.transport.redis.seat import Seat
 

@@ -1,0 +1,44 @@
+"""Which key a command of the server is about. It connects to nothing, and loads no client."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from toolgate_bus.transport.ports import Arg
+
+_THIRD: Final = frozenset({"XGROUP", "XINFO", "MEMORY", "OBJECT"})
+_AFTER_STREAMS: Final = frozenset({"XREAD", "XREADGROUP"})
+_SCRIPTS: Final = frozenset({"EVAL", "EVALSHA"})
+_KEYLESS: Final = frozenset(
+    {
+        *("ACL", "CLIENT", "CLUSTER", "CONFIG", "DISCARD", "EXEC", "HELLO", "INFO", "LATENCY", "MULTI"),
+        *("PING", "ROLE", "SCAN", "SCRIPT", "TIME", "WAIT", "WAITAOF"),
+    }
+)
+
+Words = Sequence[Arg]
+
+
+def key_of(command: Words) -> str | None:
+    """The key that decides where a command goes; None where there is none."""
+    name = text_of(command[0]).upper()
+    if name in _KEYLESS:
+        return None
+    if name in _SCRIPTS:
+        return text_of(command[3]) if len(command) > 3 and int(command[2]) else None
+    if name in _THIRD:
+        return text_of(command[2]) if len(command) > 2 else None
+    if name in _AFTER_STREAMS:
+        words = [text_of(word).upper() for word in command]
+        names = 4 if name == "XREADGROUP" else 1  # a group or its reader may be called so as well
+        return text_of(command[words.index("STREAMS", names) + 1])
+    return text_of(command[1]) if len(command) > 1 else None
+
+
+def is_script(command: Words) -> bool:
+    """Whether it runs a script, which may work on more keys than those that it is given."""
+    return text_of(command[0]).upper() in _SCRIPTS
+
+
+def text_of(word: Arg) -> str:
+    """A word of a command; what is no UTF-8 keeps its bytes."""
+    return word.decode("utf-8", "surrogateescape") if isinstance(word, bytes) else str(word)
