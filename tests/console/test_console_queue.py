@@ -151,14 +151,22 @@ async def test_what_the_page_orders_happens(console, line):
 
 
 @pytest.mark.system
-async def test_an_operator_moves_drops_drains_and_limits_on_the_page_after_a_question(page, line, console):
+async def test_an_operator_moves_drops_drains_and_limits_on_the_page_after_a_question(
+    page, line, console, wait_until
+):
     await page.go("queue")
     shown, dialog = page.page, page.page.get_by_role("dialog")
     row = shown.get_by_role("row", name="dora")
     await row.get_by_role("button", name="Move").focus()
     focused = "document.activeElement.getAttribute('aria-label')"
     held = await shown.evaluate(focused)
-    await shown.get_by_role("row", name="has it").get_by_text("2 s").wait_for()  # it was drawn anew meanwhile
+    has = shown.get_by_role("row", name="has it")
+    drawn = await has.inner_text()
+
+    async def is_drawn_anew():
+        return await has.inner_text() != drawn
+
+    await wait_until(is_drawn_anew, timeout=20)
     assert await shown.evaluate(focused) == held
     await shown.keyboard.press("Enter")
     await dialog.get_by_role("radio", name="Right before").check()
