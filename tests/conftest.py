@@ -68,6 +68,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.flaky(reruns=1))
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Tell why the first try of each repeated test failed: of the tries, pytest shows the last one only."""
+    for report in terminalreporter.getreports("rerun"):
+        terminalreporter.section(f"first try of {report.nodeid}")
+        terminalreporter.write_line(report.longreprtext[-6000:])
+
+
 TOLD_TO_REPEAT = bool(os.environ.get("TOOLGATE_REPEAT"))
 """Whether what fails with processes and servers has a second try, which the summary tells: in CI."""
 TERMINALS = {"FORCE_COLOR", "TERM"}

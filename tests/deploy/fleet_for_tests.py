@@ -51,7 +51,7 @@ Process = subprocess.Popen[bytes]
 
 
 def until(
-    true: Callable[[], Any], what: str, timeout: float = 40.0, otherwise: Callable[[], Any] = str
+    true: Callable[[], Any], what: str, timeout: float = 100.0, otherwise: Callable[[], Any] = str
 ) -> Any:
     """The first true value; fails when there is none in time, saying what did not come."""
     deadline = time.monotonic() + timeout

@@ -19,7 +19,7 @@ from prometheus_for_tests import Prometheus
 from promql_for_tests import panel_expressions, program, rules
 from toolgate_bus.telemetry import definitions
 
-pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(400)]
 
 RECORDED = [rule["record"] for rule in rules() if "record" in rule]
 CHOSEN = {
@@ -292,7 +292,7 @@ def lost_facts(fleet: Fleet) -> str:
 
 def test_an_alert_fires_where_facts_were_lost(in_trouble):
     fleet, quick = in_trouble.fleet, in_trouble.quick
-    assert not quick.has_fired("ToolgateFactsMissing")
+    assert not quick.has_fired("ToolgateFactsMissing"), lost_facts(fleet)
     fleet.kill("exporter")
     fleet.lose_facts()
     until(fleet.kept_facts, "facts are written while no exporter is there")

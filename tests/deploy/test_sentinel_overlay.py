@@ -45,9 +45,15 @@ def fleet(overlay, process, wait_until):
             config = DEPLOY / "fleet" / f"{name}.yaml"
             words = ("scheduler", "run", name, "--config", config, "--json", "--redis")
             running = process("toolgate", *words, overlay.url(f"scheduler-{name}"), cwd=overlay.directory)
-            await wait_until(lambda one=running: '"ready"' in one.stdout, timeout=60)
+            await wait_until(lambda one=running: '"ready"' in one.stdout or has_ended(one), timeout=60)
 
     return start
+
+
+def has_ended(running):
+    """Raises where it is over, with what it said."""
+    assert running.alive, running.stderr
+    return False
 
 
 async def ruled(gate, seconds=GOES_ON_S):

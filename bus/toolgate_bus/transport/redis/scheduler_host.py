@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 OPEN_S: Final = 2.0
 """So long a start waits for the lanes beside the first, whose servers may be away."""
+JOIN_S: Final = 30.0
+"""So long a start waits for the first lane, whose server has taken a command: it is there, if not at leisure."""
 LEAVE_S: Final = 1.5
 """Between the last word that a shard is read and the end of that: who draws it now is heard of meanwhile."""
 _log = get_logger("toolgate.bus")
@@ -96,10 +98,10 @@ class SchedulerHost:
         self.heart.add(bus.roster_name, bus.tell)
         if first:
             self._task = asyncio.create_task(self._run(), name=f"toolgate-{bus.name}")
-        with anyio.move_on_after(5):
+        with anyio.move_on_after(JOIN_S):
             await self.first.up.wait()
         if not self.first.up.is_set():
-            raise BusDown("the server took the first command and then no connection")
+            raise BusDown(f"the server took the first command and then no connection in {JOIN_S:.0f} s")
         self.first.soon()
         if first:
             self._wanted = await self.shards.read(self.commands)
