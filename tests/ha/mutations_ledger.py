@@ -4,6 +4,7 @@ from mutation import BUS, Mutant
 
 EPOCH = f"{BUS}/budgets/epoch.py"
 TAKING = f"{BUS}/budgets/lua/ledger_taking.lua"
+EMPTIED = "test_a_ledger_that_is_emptied_while_it_is_written_again_gets_nothing_more_of_that"
 TESTS = "../bus/budgets/test_epoch.py::"
 MUTANTS = (
     Mutant(
@@ -61,6 +62,22 @@ MUTANTS = (
         "needed <= room or op == 'restore'",
         "needed <= room",
         f"{TESTS}test_what_was_restored_may_exceed_a_limit_that_others_have_used_up_meanwhile",
+    ),
+    Mutant(
+        "ledger-lost",
+        "what was forgotten is reserved in another ledger",
+        TAKING,
+        "op == 'restore' and (redis.call('HGET', ekey, 'id') or '') ~= remembered",
+        "false",
+        f"{TESTS}{EMPTIED}",
+    ),
+    Mutant(
+        "ledger-lost",
+        "who writes again does not notice that the ledger was emptied",
+        f"{BUS}/budgets/epoch_watch.py",
+        "if not await self._port.declare(memory.writer, one.number, memory.id):",
+        "await self._port.declare(memory.writer, one.number, memory.id)\n            if False:",
+        f"{TESTS}{EMPTIED}",
     ),
     Mutant(
         "ledger-lost",

@@ -106,9 +106,11 @@ class SimulatedLedger:
         """Several steps, each by itself."""
         return [self.take(step, writer) for step in steps]
 
-    def take_again(self, step: Any) -> None:
+    def take_again(self, step: Any, epoch: str) -> None:
         """What was forgotten, once more; nobody counts it."""
         match step:
+            case ("restore", _) if epoch != self.book.epoch.id:
+                pass
             case Step():
                 self.take(step, "")
             case ("restore", asked):
@@ -276,10 +278,10 @@ class SimulatedLedgerClient:
         """As `EpochPort.find`."""
         await self._remote.on_epoch("find", by)
 
-    async def declare(self, by: str, number: int) -> None:
+    async def declare(self, by: str, number: int, epoch: str) -> bool:
         """As `EpochPort.declare`."""
-        await self._remote.on_epoch("declare", by, number)
+        return bool(await self._remote.on_epoch("declare", by, number, epoch))
 
-    async def take_again(self, step: Any) -> None:
+    async def take_again(self, step: Any, epoch: str) -> None:
         """As `EpochPort.take_again`."""
-        await self._remote.take_again(step)
+        await self._remote.take_again(step, epoch)

@@ -60,9 +60,12 @@ class EpochRules:
         if self.loss is not None and self.loss.why == "behind" and self.lost_by == by:
             self.loss = None
 
-    def declare(self, by: str, number: int) -> None:
+    def declare(self, by: str, number: int, epoch: str) -> bool:
         """As `EpochPort.declare`."""
+        if epoch != self.id:
+            return False
         self.counts[by] = max(self.counts.get(by, 0), number)
+        return True
 
     def decide(self, kind: str) -> bool:
         """As `Ledger.decide`."""

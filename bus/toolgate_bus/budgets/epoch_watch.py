@@ -35,11 +35,11 @@ class EpochPort(Protocol):
     async def find(self, by: str) -> None:
         """What `by` had missed is there again."""
 
-    async def declare(self, by: str, number: int) -> None:
-        """So many changes `by` has made."""
+    async def declare(self, by: str, number: int, epoch: str) -> bool:
+        """So many changes `by` has made; False, and nothing written, where the ledger is another by now."""
 
-    async def take_again(self, step: Any) -> None:
-        """Take a step that was forgotten, whatever the limits say."""
+    async def take_again(self, step: Any, epoch: str) -> None:
+        """Take a step that was forgotten, whatever the limits say; another ledger reserves nothing."""
 
 
 class EpochWatch:
@@ -95,16 +95,22 @@ class EpochWatch:
         return seen.loss
 
     async def _write_again(self) -> None:
-        """Write what the ledger forgot; who fails in the middle begins anew, which changes nothing."""
-        forgotten = self.memory.list_forgotten()
+        """Write what the ledger forgot; who fails in the middle begins anew, which changes nothing.
+
+        One that is emptied meanwhile gets no more of it: what settles that was read long ago.
+        """
+        memory = self.memory
+        forgotten = memory.list_forgotten()
         for one in forgotten:
             try:
-                await self._port.take_again(one.step)
+                await self._port.take_again(one.step, memory.id)
             except ConfigError as error:  # somebody wrote over its key: this step fails for ever
                 _log.error("a change of the ledger cannot be written again", error=str(error))
-            await self._port.declare(self.memory.writer, one.number)
-        await self._port.declare(self.memory.writer, self.memory.confirmed)
-        self.memory.fallen = None
+            if not await self._port.declare(memory.writer, one.number, memory.id):
+                return
+        if not await self._port.declare(memory.writer, memory.confirmed, memory.id):
+            return
+        memory.fallen = None
         _log.warning(
             "a failover forgot changes of the ledger: they were written again", changes=len(forgotten)
         )

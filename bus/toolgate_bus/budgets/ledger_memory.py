@@ -174,13 +174,14 @@ class MemoryLedger(Ledger):
         """As `EpochPort.find`."""
         self.book.epoch.find(by)
 
-    async def declare(self, by: str, number: int) -> None:
+    async def declare(self, by: str, number: int, epoch: str) -> bool:
         """As `EpochPort.declare`."""
-        self.book.epoch.declare(by, number)
+        return self.book.epoch.declare(by, number, epoch)
 
-    async def take_again(self, step: Any) -> None:
+    async def take_again(self, step: Any, epoch: str) -> None:
         """As `EpochPort.take_again`."""
-        step()
+        if epoch == self.book.epoch.id:
+            step()
 
     @contextmanager
     def _count(self) -> Iterator[list[Callable[[], Any]]]:

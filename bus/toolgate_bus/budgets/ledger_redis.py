@@ -300,15 +300,15 @@ class RedisLedger(Ledger):
         """As `EpochPort.find`."""
         await self._run(EPOCH, "find", "", writer=by)
 
-    async def declare(self, by: str, number: int) -> None:
+    async def declare(self, by: str, number: int, epoch: str) -> bool:
         """As `EpochPort.declare`."""
-        await self._run(EPOCH, "declare", "", number, writer=by)
+        return bool(await self._run(EPOCH, "declare", epoch, number, writer=by))
 
-    async def take_again(self, step: Any) -> None:
+    async def take_again(self, step: Any, epoch: str) -> None:
         """As `EpochPort.take_again`: not counted, since its number is declared."""
         match step:
             case Restoration():
-                await self._run(TAKING, *step.words(), writer="")
+                await self._run(TAKING, *step.words(epoch), writer="")
             case Charge():
                 await self._run(TAKING, *step.words(), writer="")
             case Step():

@@ -209,6 +209,32 @@ async def test_what_was_restored_may_exceed_a_limit_that_others_have_used_up_mea
     assert await spend(two, "c", 1) == "denied"
 
 
+async def test_a_ledger_that_is_emptied_while_it_is_written_again_gets_nothing_more_of_that(
+    world, monkeypatch
+):
+    one = await world.join()
+    await spend(one, "a")
+    kept = await world.copy()
+    await one.reserve("b", 0, [Offer("tool", 5)], [FLEET], "o")
+    await one.reserve("c", 0, [Offer("tool", 7)], [FLEET], "o")
+    await one.charge("usage-1", 3, [FLEET])
+    await world.put_back(kept)
+    declare = one.declare
+
+    async def declare_before_the_end(*words):
+        monkeypatch.setattr(one, "declare", declare)
+        done = await declare(*words)
+        await world.empty()
+        return done
+
+    monkeypatch.setattr(one, "declare", declare_before_the_end)
+    assert (await one.look()).why == "missing"
+    assert await one.open() == []  # what would settle it was read before
+    assert await one.balances() == []
+    assert await one.decide("accept-loss", "anna")
+    assert await spend(one, "d") == "reserved"
+
+
 async def test_what_a_replica_that_is_gone_had_confirmed_is_waited_for_and_then_a_person_decides(
     world, monkeypatch
 ):

@@ -21,7 +21,8 @@ if op == 'find' then
 end
 
 if op == 'declare' then
-  -- how many changes this writer has made, now that they were made again
+  -- the epoch that is remembered; how many changes this writer has made, now that they were made again
+  if (redis.call('HGET', ekey, 'id') or '') ~= id then return 0 end
   local has = number(redis.call('HGET', ekey, 'w:' .. writer))
   if has < number(ARGV[3]) then redis.call('HSET', ekey, 'w:' .. writer, ARGV[3]) end
   return 1

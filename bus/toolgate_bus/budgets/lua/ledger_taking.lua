@@ -19,6 +19,9 @@ end
 -- decisions of a person are known, the epoch that is remembered (`*`: any will do), one for a ledger that has none, how many
 -- changes this writer knows of, the writer
 local remembered, told, have, decided = ARGV[#ARGV - 3], '', '', '0'
+if op == 'restore' and (redis.call('HGET', ekey, 'id') or '') ~= remembered then
+  return {'another', '', '0', '', '0', '', '', '0'}
+end
 if op ~= 'restore' and remembered ~= '*' then
   local epoch = redis.call('HMGET', ekey, 'id', 'lost', 'w:' .. writer, 'decided')
   local trouble = epoch[2] and 'lost' or remembered ~= '' and epoch[1] ~= remembered and 'another'

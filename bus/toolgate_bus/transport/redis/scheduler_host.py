@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 OPEN_S: Final = 2.0
 """So long a start waits for the lanes beside the first, whose servers may be away."""
 JOIN_S: Final = 30.0
-"""So long a start waits for the first lane: its server has taken a command, so it is there, if not at leisure."""
+"""So long a start waits for the first lane, whose server has taken a command: it is there, if slow."""
 LEAVE_S: Final = 1.5
 """Between the last word that a shard is read and the end of that: who draws it now is heard of meanwhile."""
 _log = get_logger("toolgate.bus")
