@@ -145,8 +145,8 @@ _CHANGES = (
     (
         "what a failover forgot is not written again",
         f"{BUS}/budgets/epoch_watch.py",
-        "forgotten = self.memory.list_forgotten()",
-        "forgotten = self.memory.list_forgotten()[:0]",
+        "forgotten = memory.list_forgotten()",
+        "forgotten = memory.list_forgotten()[:0]",
     ),
     (
         "facts under way are lost with a connection",
