@@ -24,8 +24,8 @@ from toolgate_orchestrator.gate.gate import Gate
 pytestmark = pytest.mark.timeout(300)
 OVERLAYS = {"compose": compose_parts, "kubernetes": kubernetes_parts}
 GOES_ON_S = 40.0
-"""Three seconds until a primary is called down, an election, a failover, and new connections: nine to fourteen seconds
-where five times as many processes want to run as there are cores."""
+"""Three seconds until a primary is called down, an election, a failover, and new connections: nine to
+fourteen seconds where five times as many processes want to run as there are cores."""
 WHOLE_S = 60.0
 """Sentinels look at replicas every ten seconds, and hold back from a demoted one."""
 
