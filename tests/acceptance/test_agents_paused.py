@@ -96,6 +96,7 @@ async def test_a_fleet_of_three_loops_halts_within_a_second_over_every_fault_and
         return found == dict.fromkeys([*LOOPS, "dee"], ("deciding wait", pause["id"]))
 
     await fleet.until(all_wait, timeout=BOUND_S)
+    assert "'nobody' is no pause that stands" in await fleet.order("resume", pause["id"], "nobody", code=2)
     assert fleet.began() == halted
     resumed = time.time()
     assert "resumed everyone" in await fleet.order("resume", "--all")

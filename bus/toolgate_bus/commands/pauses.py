@@ -126,8 +126,8 @@ def resume(
 
     Ends pauses as they were made: one of everybody is ended by its id or by --all, not for one agent alone.
 
-    Exit codes: 0 every agent knows, or nothing was paused, 1 some have not said so, or the bus is away, 2 an
-    id means several pauses, or no server was found.
+    Exit codes: 0 every agent knows, or no pause was meant, 1 some have not said so, or the bus is away, 2 an
+    id means no pause or several, and none was ended, or no server was found.
     """
     labels = _labels(label)
     if sum((everything, bool(ids), bool(labels))) != 1:
@@ -229,6 +229,7 @@ def _choose_ended(
             if wider:
                 which = ", ".join(f"{one.id} of {one.target}" for one in wider)
                 raise ConfigError(f"{id_!r} is not paused by itself, but by {which}: resume that")
+            raise ConfigError(f"{id_!r} is no pause that stands; `toolgate agents pauses` lists them")
     return list(ended.values())
 
 
