@@ -30,6 +30,10 @@ from toolgate_bus.server.guard import ServerProcess
 
 look_once()
 
+# Where tests are run in the background of a script, SIGINT is ignored, and in all that they start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 # A shared machine is sometimes slow: a slow example is no failure (each test has its own timeout).
 settings.register_profile(
     "toolgate", deadline=None, max_examples=int(os.environ.get("TOOLGATE_EXAMPLES", "60"))
