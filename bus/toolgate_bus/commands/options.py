@@ -217,7 +217,16 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
         import uvloop
     except ImportError:
         return asyncio.new_event_loop()
-    return uvloop.new_event_loop()
+    loop = uvloop.new_event_loop()
+    loop.set_exception_handler(tell_loop_error)
+    return loop
+
+
+def tell_loop_error(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Tell what nobody has caught; but of a TLS connection given up half way, who gave it up knows."""
+    error = context.get("exception")
+    if not (isinstance(error, RuntimeError) and "the handler is closed" in str(error)):
+        loop.default_exception_handler(context)
 
 
 def run_async(main: Callable[[], Coroutine[Any, Any, Result]]) -> Result:

@@ -7,6 +7,7 @@ from itertools import pairwise
 
 import pytest
 from toolgate_bus.commands.main import GROUP, SUMMARIES
+from toolgate_bus.commands.options import new_event_loop
 
 pytestmark = pytest.mark.acceptance
 
@@ -315,3 +316,13 @@ def test_the_paragraphs_of_help_are_parted_where_the_terminal_ends_and_nowhere_b
         assert len(line) <= 80
         if line and following and "   " not in line + following:  # no example
             assert len(f"{line} {following.split()[0]}") > 79, line
+
+
+def test_of_faults_that_nobody_catches_those_of_a_tls_given_up_half_way_are_not_told(caplog):
+    loop = new_event_loop()
+    try:
+        for words in ("unable to perform operation; the handler is closed", "something else"):
+            loop.call_exception_handler({"message": "nobody caught", "exception": RuntimeError(words)})
+    finally:
+        loop.close()
+    assert [record.exc_info[1].args for record in caplog.records] == [("something else",)]

@@ -29,8 +29,9 @@ from toolgate_bus.transport.redis.driver import (
 )
 from toolgate_bus.transport.redis.handover import Move, PrimaryHandover
 
-ASK_SECONDS: Final = 1.0
-"""Longest that a sentinel may take to say who is the primary."""
+ASK_SECONDS: Final = 3.0
+"""Longest that a sentinel may take to say who is the primary; with TLS a busy machine takes more than one.
+Where most of them say the same, nobody waits for the others."""
 AWAY_SECONDS: Final = 3.0
 """So long nobody goes to a server that a sentinel has taken its service from, whatever others still say."""
 MOVE_SECONDS: Final = 1.5
