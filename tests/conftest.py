@@ -76,7 +76,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Tell why the first try of each repeated test failed: of the tries, pytest shows the last one only."""
     for report in terminalreporter.getreports("rerun"):
         terminalreporter.section(f"first try of {report.nodeid}")
-        terminalreporter.write_line(report.longreprtext[-6000:])
+        for text in (report.longreprtext, report.capstdout, report.caplog):
+            terminalreporter.write_line(text[-6000:])
 
 
 TOLD_TO_REPEAT = bool(os.environ.get("TOOLGATE_REPEAT"))

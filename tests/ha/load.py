@@ -2,11 +2,16 @@
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
 
+from toolgate_bus.facts.reader import FactsReader
+from toolgate_bus.server.settings import check_url
+from toolgate_bus.transport.redis.connection import RedisCommands
+from toolgate_bus.transport.redis.fact_spill import FactSpill
 from toolgate_orchestrator.gate.gate import Gate
 
 DENY = {"action": "deny", "reason": "never"}
@@ -94,3 +99,17 @@ async def load_on(url: str, required: Sequence[str] = RULERS, askers: int = 4) -
         finally:
             load._over = True
             await asyncio.gather(*tasks)
+
+
+async def recorded(url: str) -> Counter[str]:
+    """How often each decision stands in the record, as readers see it, once the next process has begun.
+
+    It writes what a server that was slow had not taken when the process before it ended.
+    """
+    commands = RedisCommands(url, "test")
+    try:
+        await FactSpill(check_url(url), "default").write(commands, int(time.time() * 1000))
+        facts = await FactsReader(commands, "default").read_all()
+    finally:
+        await commands.aclose()
+    return Counter(fact["id"] for fact in facts if fact["event"] == "decision")

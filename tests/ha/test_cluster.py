@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from cluster_world import NODE_TIMEOUT_MS, cluster_world
-from load import load_on
+from load import load_on, recorded
 from redis.crc import key_slot
 from sentinel_world import Node, free_ports
 from toolgate_bus.budgets.ledger import Account, Offer
@@ -23,7 +23,6 @@ from toolgate_bus.budgets.ledger_redis import RedisLedger
 from toolgate_bus.commands.doctor.check import Context
 from toolgate_bus.commands.doctor.runner import run_checks
 from toolgate_bus.errors import BusDown, ConfigError, Refusal, TransportError
-from toolgate_bus.facts.reader import FactsReader
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.server.guard import die_with_parent
 from toolgate_bus.server.settings import check_url
@@ -69,16 +68,6 @@ async def fail(load, world, fault):
     assert load.wrong == []
     assert load.stuck == []
     return round(outage, 2)
-
-
-async def recorded(url):
-    """How often each decision stands in the record, as readers see it."""
-    commands = RedisCommands(url, "test")
-    try:
-        facts = await FactsReader(commands, "default").read_all()
-    finally:
-        await commands.aclose()
-    return Counter(fact["id"] for fact in facts if fact["event"] == "decision")
 
 
 async def test_a_master_that_hands_over_is_followed_and_the_record_is_whole(cluster, schedulers_on):

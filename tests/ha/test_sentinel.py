@@ -6,15 +6,13 @@ Real servers and sentinels, real schedulers in processes of their own, a real ga
 import asyncio
 import os
 import time
-from collections import Counter
 
 import pytest
-from load import load_on
+from load import load_on, recorded
 from sentinel_world import SERVICE, sentinel_world, until
 from toolgate_bus.commands.doctor.check import Context
 from toolgate_bus.commands.doctor.runner import run_checks
 from toolgate_bus.errors import BusDown, ConfigError, TransportError
-from toolgate_bus.facts.reader import FactsReader
 from toolgate_bus.server.settings import check_url
 from toolgate_bus.transport.redis.connection import RedisCommands, open_link
 
@@ -118,16 +116,6 @@ async def test_agents_go_on_after_every_failover(sentinels, schedulers_on, fault
             await asyncio.to_thread(sentinels.mend)
         print(fault, times, {"decisions": len(load.rows)})
     assert await recorded(sentinels.url) == {row.id: 1 for row in load.rows}
-
-
-async def recorded(url):
-    """How often each decision stands in the record, as readers see it."""
-    commands = RedisCommands(url, "test")
-    try:
-        facts = await FactsReader(commands, "default").read_all()
-    finally:
-        await commands.aclose()
-    return Counter(fact["id"] for fact in facts if fact["event"] == "decision")
 
 
 async def test_what_a_new_primary_had_not_taken_yet_stands_in_the_record_all_the_same(

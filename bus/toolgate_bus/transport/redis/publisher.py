@@ -31,6 +31,9 @@ FACTS_AGAIN_S: Final = 1.0
 """Seconds until facts that the server refused are tried again."""
 ASK_AGAIN_S: Final = 2.0
 """A question that the server did not take, as it was not the one to ask, is of no use after that."""
+DRAIN_S: Final = 3.0
+"""Longest that the end waits for the server to take what is queued, where there is a connection. What it has
+not taken by then waits for the next process."""
 _log = get_logger("toolgate.bus")
 
 OnRefusal = Callable[[str, Sequence[bytes], str], None]
@@ -154,7 +157,7 @@ class Outbox:
             self._again += [(until, tag) for tag in link.owed if type(tag) is _QuestionFrame]
 
     async def drain(self) -> None:
-        """Write what is queued, and wait at most a second for the server to take it; nothing comes after."""
+        """Write what is queued, and wait for the server to take it, but not for ever; nothing comes after."""
         self._flush()
         self._is_last = True
         if self._link is not None and (self._facts_refused or self._is_trial or self._kept_timer is not None):
@@ -167,7 +170,7 @@ class Outbox:
         if self._link is not None:
             self._drained = asyncio.Event()
             self._link.write(pack_command(("PING",)), (DRAIN,))
-            with anyio.move_on_after(1.0):
+            with anyio.move_on_after(DRAIN_S):
                 await self._drained.wait()
         self._facts.frames()  # what is counted with those that could not be written is counted
         left = self._facts.list_unconfirmed()
