@@ -83,7 +83,8 @@ class SimulatedSchedulerBus:
             self.process.server.hand_out(self.name)
 
     def push(self, entry: InboxEntry) -> None:
-        """The server gives an entry."""
+        """The server gives an entry, perhaps once more: it has to arrive again."""
+        self._arrived.discard(entry.id)
         self.process.down.send(self._take, entry)
 
     def _take(self, entry: InboxEntry) -> None:

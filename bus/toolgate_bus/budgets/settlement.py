@@ -90,6 +90,22 @@ def step_of(
     return None if what is None else Step(what, decision, by=who)
 
 
+def read_progress(raw: bytes | None) -> tuple[dict[str, str], dict[str, int]]:
+    """How far a book's keeper has read the facts of each orchestrator: ids of entries, and numbers of facts.
+
+    An orchestrator writes its latest facts again after it lost its connection. To a ledger that was lost and
+    rebuilt meanwhile the calls in them are new: it is their numbers that say that they were settled.
+    """
+    try:
+        noted = unpack(raw) if raw else None
+        positions, numbers = noted if isinstance(noted, list) else ({}, {})
+        return {str(name): str(last) for name, last in positions.items()}, {
+            str(name): int(last) for name, last in numbers.items()
+        }
+    except (CodecError, AttributeError, TypeError, ValueError):
+        return {}, {}
+
+
 class SettlementWorker:
     """One replica's keeper of one book."""
 
@@ -142,14 +158,7 @@ class SettlementWorker:
             if await self._is_behind():
                 await asyncio.sleep(LOOK_S)
                 return True
-            raw = await self._store.get(f"{self._book}:read")
-            try:
-                noted = unpack(raw) if raw else {}
-            except CodecError:
-                noted = {}
-            self._facts.resume(
-                {str(name): str(last) for name, last in noted.items()} if isinstance(noted, dict) else {}
-            )
+            self._facts.resume(*read_progress(await self._store.get(f"{self._book}:read")))
             self._resumed = True
         facts = await self._facts.next()
         for at in range(0, len(facts), AT_ONCE):
@@ -157,7 +166,7 @@ class SettlementWorker:
                 await self._leads()  # a long backlog outlasts the lease
             await self._apply(facts[at : at + AT_ONCE])
         if facts:
-            await self._store.put(f"{self._book}:read", pack(self._facts.positions))
+            await self._store.put(f"{self._book}:read", pack([self._facts.positions, self._facts.numbers]))
         if not facts or self._clock() - self._looked >= TICK_S:
             await self._look_for_orphans({str(fact.get("orchestrator")) for fact in facts})
             self._looked = self._clock()

@@ -17,6 +17,7 @@ from toolgate_bus.budgets.ledger import Addition
 from toolgate_bus.budgets.ledger_redis import MAX_ADDITIONS, RedisLedger
 from toolgate_bus.budgets.limits import BudgetDescription, read_budgets
 from toolgate_bus.budgets.rebuild import JournalSums
+from toolgate_bus.budgets.settlement import read_progress
 from toolgate_bus.commands.decisions.archive_progress import GAP, words_of_gap
 from toolgate_bus.commands.decisions.archive_reader import open_archive
 from toolgate_bus.commands.markup import escape
@@ -30,10 +31,9 @@ from toolgate_bus.commands.options import (
     run_async,
 )
 from toolgate_bus.commands.terminal import new_table, print_json
-from toolgate_bus.errors import CodecError, ConfigError, TransportError
+from toolgate_bus.errors import ConfigError, TransportError
 from toolgate_bus.facts.reader import FactsReader
 from toolgate_bus.protocol.money import format_amount
-from toolgate_bus.protocol.packing import unpack
 from toolgate_bus.server.settings import BusSettings
 from toolgate_bus.telemetry.printable import visible
 from toolgate_bus.transport.redis.clock import entry_order
@@ -283,13 +283,8 @@ async def _look_at_record(book: _Loss) -> tuple[dict[str, str], int]:
 
 
 def _has_read(raw: bytes | None, newest: dict[str, str]) -> bool:
-    try:
-        read = unpack(raw) if raw else None
-    except CodecError:
-        return False
-    if not isinstance(read, dict):
-        return not newest
-    return all(entry_order(str(read.get(name, "0-0"))) >= entry_order(last) for name, last in newest.items())
+    read, _ = read_progress(raw)
+    return all(entry_order(read.get(name, "0-0")) >= entry_order(last) for name, last in newest.items())
 
 
 # ---------------------------------------------------------------------- both

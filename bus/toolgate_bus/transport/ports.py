@@ -362,8 +362,12 @@ class FactStream(Protocol):
     def positions(self) -> dict[str, str]:
         """How far each orchestrator's facts were read."""
 
-    def resume(self, positions: Mapping[str, str]) -> None:
-        """Go on from where somebody had read to."""
+    @property
+    def numbers(self) -> dict[str, int]:
+        """The number of the fact that was read last of each orchestrator."""
+
+    def resume(self, positions: Mapping[str, str], numbers: Mapping[str, int] | None = None) -> None:
+        """Go on from where somebody had read to; with `numbers`, what is written once more is passed over."""
 
     async def alive(self) -> frozenset[str]:
         """The orchestrators that are alive."""
