@@ -79,7 +79,8 @@ from toolgate_bus.transport.redis import publisher
 publisher.LATEST_S = 60.0  # by itself nothing is written before the end
 from toolgate_orchestrator import Call, Guard
 
-guard = Guard(redis=sys.argv[1], namespace=sys.argv[2], agent=sys.argv[3], required=["alpha"], patience_ms=20_000)
+where = {"redis": sys.argv[1], "namespace": sys.argv[2]}
+guard = Guard(**where, agent=sys.argv[3], required=["alpha"], patience_ms=20_000)
 guard.run_sync(Call("t", {}, ["t"]), lambda *_: "done", denied=lambda ruling: ruling.refusal)
 """
 
