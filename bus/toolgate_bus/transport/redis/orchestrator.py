@@ -340,8 +340,8 @@ class RedisOrchestratorBus(OrchestratorBus):
 
     def _reread(self) -> None:
         if self._reader.want(self._schedulers.names):
-            self._outbox.send("XADD", self._keys.wake(self.orchestrator), "*", "event", "reread")
-            self._outbox.send("PEXPIRE", self._keys.wake(self.orchestrator), IDLE_INBOX_MS)
+            wake = self._keys.wake(self.orchestrator)
+            self._outbox.send(("XADD", wake, "*", "event", "reread"), ("PEXPIRE", wake, IDLE_INBOX_MS))
 
     def _poll_now(self) -> None:
         self._heart.hurry()

@@ -212,10 +212,10 @@ class Outbox:
         """Whether facts wait, or are not yet confirmed."""
         return self._facts.has_waiting or self._facts.is_begun
 
-    def send(self, *command: Arg) -> None:
-        """Write one command whose reply does not matter; nothing without a connection."""
+    def send(self, *commands: Sequence[Arg]) -> None:
+        """Write commands whose replies do not matter, all or none of them; nothing without a connection."""
         if self._link is not None:
-            self._link.write(pack_command(command))
+            self._link.write(b"".join(map(pack_command, commands)), (None,) * len(commands))
 
     # ------------------------------------------------------------------ writing
 
@@ -245,12 +245,11 @@ class Outbox:
                 pairs = waiting[at : at + len(part)]
                 tags += [_QuestionFrame(scheduler, event, pairs) for scheduler in schedulers]
                 at += len(part)
-        if self._facts.due:
-            facts = self._commands_of_facts(link)
-            packed += facts
-            tags += (self._facts_tag,) * len(facts)
+        if self._facts.due and (facts := self._commands_of_facts(link)):
+            also, their_tags = self._with_expiry(facts)
+            packed += also
+            tags += their_tags
         link.write(b"".join(packed), tags)
-        self._let_expire()
 
     def _write_facts(self) -> None:
         self._hurries = False
@@ -263,14 +262,21 @@ class Outbox:
             commands = self._commands_of_facts(self._link)
             self._is_overdue = not commands
             if commands:
-                self._link.write(b"".join(commands), (self._facts_tag,) * len(commands))
-                self._let_expire()
+                packed, tags = self._with_expiry(commands)
+                self._link.write(b"".join(packed), tags)
 
-    def _let_expire(self) -> None:
-        """Say once when our facts expire: who is killed before its next heartbeat says nothing any more."""
-        if not self._is_kept and self._facts.is_begun:
-            self._is_kept = True
-            self.send("PEXPIRE", self._keys.facts(self._orchestrator), FACTS_RETENTION_MS)
+    def _with_expiry(self, facts: list[bytes]) -> tuple[list[bytes], tuple[Any, ...]]:
+        """The commands that write facts, with what each reply is waited for.
+
+        The first of a connection say in the same write when they expire: who is killed right after it says
+        nothing any more.
+        """
+        tags = (self._facts_tag,) * len(facts)
+        if self._is_kept:
+            return facts, tags
+        self._is_kept = True
+        expiry = ("PEXPIRE", self._keys.facts(self._orchestrator), FACTS_RETENTION_MS)
+        return [*facts, pack_command(expiry)], (*tags, None)
 
     def _commands_of_facts(self, link: Link) -> list[bytes]:
         """The commands that write all facts that wait, to be sent next; none while they cannot be taken."""
@@ -294,8 +300,8 @@ class Outbox:
         self._facts_tag = _Facts(self._facts_tag.tried + 1)
         commands = [self._command_of(frame) for frame in self._facts.list_unconfirmed()[:most]]
         if self._link is not None and commands:
-            self._link.write(b"".join(commands), (self._facts_tag,) * len(commands))
-            self._let_expire()
+            packed, tags = self._with_expiry(commands)
+            self._link.write(b"".join(packed), tags)
 
     def _try_facts(self) -> None:
         """See with the oldest frame whether the server takes facts; then come the others, in their order."""
@@ -327,6 +333,7 @@ class Outbox:
                 self._write_facts()
             return
         metrics.count(metrics.REFUSED_WRITES, "facts")
+        self._is_kept = False  # perhaps there is no stream yet that could expire
         self._facts_tag = _Facts(self._facts_tag.tried + 1)  # what else is under way says nothing any more
         if not self._facts_refused:
             self._facts_refused = True
@@ -334,7 +341,7 @@ class Outbox:
                 "the server refuses facts: they wait, and are tried again each second", error=str(reply)
             )
         if reply.code == "WRONGTYPE":  # a key that is ours alone, and what is there holds no fact
-            self.send("DEL", self._keys.facts(self._orchestrator))
+            self.send(("DEL", self._keys.facts(self._orchestrator)))
         self._stop_timer()
         self._fact_timer = asyncio.get_running_loop().call_later(FACTS_AGAIN_S, self._try_facts)
 
