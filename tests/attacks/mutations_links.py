@@ -87,8 +87,8 @@ MUTANTS = (
         "keys",
         "facts of who dies before its first heartbeat stay for ever",
         f"{BUS}/transport/redis/publisher.py",
-        "if not self._is_kept and self._facts.is_begun:",
-        "if False:",
+        "if self._is_kept:",
+        "if True:",
         "../bus/transport/test_redis_faults.py::"
         "test_facts_of_one_who_is_killed_before_its_next_heartbeat_expire",
     ),
