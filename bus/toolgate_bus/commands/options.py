@@ -218,14 +218,14 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
     except ImportError:
         return asyncio.new_event_loop()
     loop = uvloop.new_event_loop()
-    loop.set_exception_handler(tell_loop_error)
+    loop.set_exception_handler(_tell_loop_error)
     return loop
 
 
-def tell_loop_error(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+def _tell_loop_error(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     """Tell what nobody has caught; but of a TLS connection given up half way, who gave it up knows."""
-    error = context.get("exception")
-    if not (isinstance(error, RuntimeError) and "the handler is closed" in str(error)):
+    is_of_tls = str(context.get("message")).startswith("Fatal error on SSL protocol")
+    if not (is_of_tls and "the handler is closed" in str(context.get("exception"))):
         loop.default_exception_handler(context)
 
 

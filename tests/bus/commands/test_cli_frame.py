@@ -319,10 +319,10 @@ def test_the_paragraphs_of_help_are_parted_where_the_terminal_ends_and_nowhere_b
 
 
 def test_of_faults_that_nobody_catches_those_of_a_tls_given_up_half_way_are_not_told(caplog):
-    loop = new_event_loop()
+    loop, of_tls, closed = new_event_loop(), "Fatal error on SSL protocol", "it failed; the handler is closed"
     try:
-        for words in ("unable to perform operation; the handler is closed", "something else"):
-            loop.call_exception_handler({"message": "nobody caught", "exception": RuntimeError(words)})
+        for message, words in ((of_tls, closed), (of_tls, "a bad record"), ("a task failed", closed)):
+            loop.call_exception_handler({"message": message, "exception": RuntimeError(words)})
     finally:
         loop.close()
-    assert [record.exc_info[1].args for record in caplog.records] == [("something else",)]
+    assert [record.exc_info[1].args for record in caplog.records] == [("a bad record",), (closed,)]
