@@ -13,8 +13,8 @@ pytestmark = pytest.mark.acceptance
 RULES = "rules: [{tools: transfer}]"
 EVE = {"to": "eve", "amount": 900}
 SECONDS = 12.0
-THOUGHT = 3.0
-"""Seconds: longer than it takes to see that a hold is gone."""
+THOUGHT = 6.0
+"""Seconds: twice what it takes at most to see that a hold is gone (two looks, 2 s and a heartbeat apart)."""
 
 
 async def empty_it(server, commands):

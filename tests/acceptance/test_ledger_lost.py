@@ -171,6 +171,25 @@ async def test_flushall_denies_until_an_archive_has_given_the_exact_sum_back(fle
     assert "is not lost" in nothing.stderr
 
 
+async def test_books_rebuilt_while_no_scheduler_ran_are_charged_nothing_that_agents_write_again(fleet):
+    """An agent whose server came back writes its latest facts once more; who knows how far they were read?"""
+    child = await fleet.begin()
+    await fleet.pay(10)
+    await fleet.settled()
+    before = await fleet.books()
+    await keep(fleet)
+    await stop(child)
+    await asyncio.to_thread(fleet.server.restart)
+    await fleet.toolgate("budget", "rebuild", "--from", fleet.archive, "--by", "anna")
+    assert await fleet.books() == before
+    await fleet.begin()
+    assert LOST in (await until_ruled(fleet)).reason
+    await fleet.toolgate("budget", "rebuild", "--from", fleet.archive, "--by", "anna")
+    await fleet.pay(1, cost=100)
+    await fleet.settled()
+    assert (await fleet.books())["all/fleet"] == before["all/fleet"] + 100
+
+
 @pytest.mark.system
 @pytest.mark.parametrize("fault", ["restart", "empty"])
 async def test_a_server_without_its_data_denies_until_somebody_accepts_the_loss(fleet, fault):

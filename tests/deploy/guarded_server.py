@@ -23,6 +23,19 @@ from prometheus_client.parser import text_string_to_metric_families
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 START_S = 20.0
+SCHEDULERS = (
+    "policy",
+    "approval",
+    "cost-aware",
+    "router",
+    "heuristic",
+    "rate-limit",
+    "loop-guard",
+    "provenance",
+    "slots",
+    "archivist",
+)
+"""Whom the rules are made for: those that are shipped, and one of an author's."""
 
 
 def required(what: str) -> None:

@@ -26,6 +26,15 @@ MUTANTS = (
     ),
     Mutant(
         "ledger-lost",
+        "a rebuilt ledger does not know which calls it has",
+        f"{BUS}/budgets/lua/ledger_epoch.lua",
+        "redis.call('HSET', key, 'state', 'settled')",
+        "redis.call('HSET', key, 'state', 'denied')",
+        "../bus/budgets/test_settlement_again.py::"
+        "test_nor_are_they_where_nobody_knows_how_far_facts_were_read",
+    ),
+    Mutant(
+        "ledger-lost",
         "who has not heard that a person decided reserves, and forgets it",
         TAKING,
         "number(epoch[4]) > number(ARGV[#ARGV - 4])",

@@ -145,10 +145,12 @@ class SimulatedLedger:
 
     def decide(self, kind: str) -> None:
         """A person ends a quarantine: what the journal shows is added, or accepted as lost."""
-        beyond = self.archive.add_up().beyond(self.book.balances(), {})
+        sums = self.archive.add_up()
+        beyond = sums.beyond(self.book.balances(), {})
         missing = sum(one.amount for one in beyond)
         self.journal.note(f"a person decides: {kind}, {missing} are missing")
         if kind == "rebuild":
+            self.book.mark_settled(sums.settled(), time.time())
             for one in beyond:
                 self.book.add(one)
         else:

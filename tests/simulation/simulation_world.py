@@ -20,6 +20,7 @@ from simulation_end import check_end, forgotten_decisions
 from simulation_journal import BrokenInvariant, Journal
 from simulation_plan import FORGETS, MAX_HOLD, PATIENCE, PERSON_S, TOOLS, Plan, SchedulerPlan, draw, tool_of
 from simulation_watch import KEY, keys_file, watch_gate, without_logs
+from toolgate_bus.budgets.epoch import LedgerLoss
 from toolgate_bus.protocol.events import Decision
 from toolgate_bus.protocol.signing import Keyring
 from toolgate_bus.state.shared import make_shared_state
@@ -138,7 +139,7 @@ class World:
         for fault in self.plan.faults:
             self.loop.call_at(1000.0 + fault.at, self.faults.strike, fault)
         if any(fault.kind in FORGETS for fault in self.plan.faults):
-            self.loop.call_later(1.0, self._look_at_ledger)
+            self.loop.call_later(PERSON_S, self._look_at_ledger, None)
         for at in range(self.plan.agents):
             name = f"agent{at}"
             self._left[name] = list(range(self.plan.calls))
@@ -155,13 +156,14 @@ class World:
         self._raise()
         await check_end(self.plan, self.server, self.journal)
 
-    def _look_at_ledger(self) -> None:
-        """A person looks every second, and decides about a ledger that was lost a while ago."""
-        ledger, now = self.server.ledger, self.loop.now
+    def _look_at_ledger(self, seen: LedgerLoss | None) -> None:
+        """A person looks now and then, and decides about a ledger that was lost when they looked last."""
+        ledger = self.server.ledger
         loss = ledger.book.epoch.loss
-        if loss is not None and self.loop.wall + now - loss.since >= PERSON_S:
-            ledger.decide("rebuild" if draw(self.plan.seed, int(now), "decides") < 0.5 else "accept-loss")
-        self.loop.call_later(1.0, self._look_at_ledger)
+        if loss is not None and loss == seen:
+            draws = draw(self.plan.seed, int(self.loop.now), "decides")
+            ledger.decide("rebuild" if draws < 0.5 else "accept-loss")
+        self.loop.call_later(PERSON_S, self._look_at_ledger, loss)
 
     def _raise(self) -> None:
         if self.error is not None:

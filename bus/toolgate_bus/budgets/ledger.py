@@ -237,6 +237,12 @@ class Ledger(Protocol):
     async def loss(self) -> LedgerLoss | None:
         """Why it waits for a person; None where it does not."""
 
+    async def mark_settled(self, decisions: Sequence[str]) -> None:
+        """Remember decisions and events whose cost a rebuilt ledger has: told again, they change nothing.
+
+        What this ledger knows of one already stays.
+        """
+
     async def rebuild(self, additions: Sequence[Addition], newest: str) -> bool:
         """Add to what was spent; False, and nothing, where the journal has a newer entry than `newest`."""
 

@@ -149,6 +149,10 @@ class MemoryLedger(Ledger):
         return self.book.epoch.loss
 
     @override
+    async def mark_settled(self, decisions: Sequence[str]) -> None:
+        self.book.mark_settled(decisions, time.time())
+
+    @override
     async def rebuild(self, additions: Sequence[Addition], newest: str) -> bool:
         for one in additions:
             self.book.add(one)

@@ -62,7 +62,7 @@ GIVING: Final = Script(__package__, "ledger.lua", "ledger_giving.lua", header="#
 RESET: Final = Script(__package__, "ledger.lua", "ledger_reset.lua", header="#!lua flags=allow-oom\n")
 EPOCH: Final = Script(__package__, "ledger.lua", "ledger_epoch.lua", header="#!lua flags=allow-oom\n")
 MAX_ADDITIONS: Final = 500
-"""Accounts that one script adds to."""
+"""Accounts that one script adds to, and decisions that it marks."""
 _log = get_logger("toolgate.ledger")
 
 
@@ -276,6 +276,11 @@ class RedisLedger(Ledger):
         """Its epoch; nothing where nobody has reserved in it."""
         (found,) = await read_fields(self._commands, self._epoch_key, "id")
         return read_epoch({"id": found}).id if found else ""
+
+    @override
+    async def mark_settled(self, decisions: Sequence[str]) -> None:
+        for at in range(0, len(decisions), MAX_ADDITIONS):
+            await self._run(EPOCH, "settled", KEPT_MS, *decisions[at : at + MAX_ADDITIONS])
 
     @override
     async def rebuild(self, additions: Sequence[Addition], newest: str) -> bool:

@@ -292,6 +292,12 @@ class LedgerRules:
         self.totals.setdefault(place, _AccountTotals())
         self._change(place, spent=addition.amount)
 
+    def mark_settled(self, decisions: Sequence[str], now: float) -> None:
+        """As `Ledger.mark_settled`."""
+        for one in decisions:
+            self.records.setdefault(one, _ReservationRecord("settled", since=now))
+        self.charges.update(decisions)
+
     def open(self, now: float) -> list[OpenReservation]:
         """As `Ledger.open`."""
         held = [(one.since, name, one) for name, one in self.records.items() if one.state == "reserved"]

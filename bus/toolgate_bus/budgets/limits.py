@@ -139,6 +139,11 @@ async def describe(store: Store, book: str, budgets: Iterable[BudgetDescription]
         await store.put(f"{book}:described:{budget.name}", pack(told))
 
 
+async def is_described(store: Store, book: str, name: str) -> bool:
+    """Whether this budget is written down; a server that forgets one forgets all."""
+    return await store.get(f"{book}:described:{name}") is not None
+
+
 async def read_budgets(store: Store, book: str) -> dict[str, BudgetDescription]:
     """The budgets that were written down, by name."""
     prefix = f"{book}:described:"

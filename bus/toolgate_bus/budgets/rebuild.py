@@ -16,6 +16,8 @@ from toolgate_bus.protocol.money import MAX_AMOUNT
 
 REMEMBERED: Final = 100_000
 """Entries among which one that is told twice is found."""
+TOLD_AGAIN_S: Final = 600.0
+"""So old may facts be that are written again after a lost connection: writers keep far younger ones only."""
 DAY_S: Final = 86_400
 WORK_S: Final = 30 * DAY_S
 """How long accounts of sessions, trees and slices are kept."""
@@ -97,6 +99,11 @@ class JournalSums:
             self.spent.clear()
             for entry in self._seen.since(float(began)):
                 self._add(entry)
+
+    def settled(self) -> list[str]:
+        """Decisions and events whose costs are in this sum, and whose facts may be told again: the latest."""
+        since = self.last_at - TOLD_AGAIN_S
+        return [str(one["id"]) for one in self._seen.since(since) if one.get("kind") in _ENDS]
 
     def beyond(self, balances: Iterable[Balance], budgets: Mapping[str, BudgetDescription]) -> list[Addition]:
         """What is to be added to the books, so that they say what the journal does; by account."""

@@ -174,6 +174,8 @@ async def _rebuild(
         if dry_run:
             added = missing
             break
+        if missing or book.loss is not None:
+            await book.ledger.mark_settled(sums.settled())  # first: their facts may come at any time
         while missing and await book.ledger.rebuild(missing[:MAX_ADDITIONS], newest):
             added, missing = [*added, *missing[:MAX_ADDITIONS]], missing[MAX_ADDITIONS:]
         if not missing:

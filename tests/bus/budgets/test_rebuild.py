@@ -5,7 +5,7 @@ from itertools import count
 import pytest
 from toolgate_bus.budgets.ledger import Addition, Balance
 from toolgate_bus.budgets.limits import BudgetDescription
-from toolgate_bus.budgets.rebuild import DAY_S, JournalSums, keep_of
+from toolgate_bus.budgets.rebuild import DAY_S, TOLD_AGAIN_S, JournalSums, keep_of
 
 pytestmark = pytest.mark.pure
 NUMBERS = count(1)
@@ -52,6 +52,17 @@ def test_a_part_goes_with_the_entry_before_it():
     assert summed(*told).spent == {("all/fleet", 0): 7, ("each/session/s", 0): 2}
     again = [entry("settle", "a", 7), entry("part", "a", 2, part)]
     assert summed(*told, *again).spent == {("all/fleet", 0): 7, ("each/session/s", 0): 2}
+
+
+def test_what_ended_lately_is_known_with_what_it_cost():
+    told = [
+        entry("settle", "old", 1, at=100.0),
+        entry("settle", "a", 7, at=100.0 + TOLD_AGAIN_S),
+        entry("part", "a", 2, at=100.1 + TOLD_AGAIN_S),
+        entry("orphan", "b", 3, at=100.2 + TOLD_AGAIN_S),
+        entry("charge", "usage-1", 3, at=100.2 + TOLD_AGAIN_S),
+    ]
+    assert summed(*told).settled() == ["a", "usage-1"]
 
 
 def test_an_account_that_was_set_to_zero_begins_there():

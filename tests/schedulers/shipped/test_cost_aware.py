@@ -411,6 +411,14 @@ async def test_once_started_it_settles_from_the_facts_until_it_is_stopped(wait_u
     assert not [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
 
 
+async def test_budgets_that_a_server_forgot_are_written_down_again():
+    world = World(**FORTY, **FIFTY)
+    for _ in range(2):
+        await world.one.look()
+        assert "b" in await read_budgets(world.shared.store, "budget")
+        await world.shared.store.delete("budget:described:b")
+
+
 async def test_a_fault_while_keeping_does_not_end_the_keeping(wait_until):
     world = World(**FORTY, **FIFTY)
     add, faults = world.shared.store.add, [ValueError("a fault")]

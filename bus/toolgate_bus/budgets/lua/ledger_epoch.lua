@@ -1,5 +1,5 @@
 
--- `lose`, `find`, `declare`, `decide` and `rebuild`: a ledger that was lost, and what ends that
+-- `lose`, `find`, `declare`, `decide`, `settled` and `rebuild`: a ledger that was lost, and what ends that
 if op == 'lose' then
   -- the epoch that is remembered; why, one for a ledger that has none, what that one had replaced…, who writes
   local epoch = redis.call('HMGET', ekey, 'id', 'lost', 'was:' .. id)
@@ -43,6 +43,20 @@ if op == 'decide' then
   -- who; what was decided, why, how much was added
   if not redis.call('HGET', ekey, 'lost') and ARGV[3] == 'accept-loss' then return 0 end
   return decide(ARGV[3], id, ARGV[4], number(ARGV[5]))
+end
+
+if op == 'settled' then
+  -- how long that is remembered (ms); what a record shows to be settled, whose facts may be told again
+  for i = 3, #ARGV - 1 do
+    for _, kind in ipairs({'r', 'u'}) do
+      local key = p .. ':' .. kind .. ':' .. ARGV[i]
+      if not redis.call('HGET', key, 'state') then
+        redis.call('HSET', key, 'state', 'settled')
+        redis.call('PEXPIRE', key, id)
+      end
+    end
+  end
+  return 1
 end
 
 if op == 'rebuild' then

@@ -26,7 +26,7 @@ from typing import Any, ClassVar, Final
 
 from pydantic import BaseModel
 from toolgate_bus.budgets.ledger import Offer, Otherwise
-from toolgate_bus.budgets.limits import BudgetDescription, Limits, Overrides, describe
+from toolgate_bus.budgets.limits import BudgetDescription, Limits, Overrides, describe, is_described
 from toolgate_bus.budgets.reprieve import Reprieve
 from toolgate_bus.budgets.settlement import SettlementWorker
 from toolgate_bus.errors import TooFewReplicas, TransportError
@@ -142,7 +142,6 @@ class CostAware:
         self.overrides: Overrides = {}
         self._news = False
         """Whether something was learned that the store does not have yet."""
-        self._is_lost = False
         self._tasks: list[asyncio.Task[None]] = []
 
     async def decide(self, call: ToolSelecting) -> Verdict:
@@ -210,8 +209,8 @@ class CostAware:
             await tell_replicas(context.name, context.shared.ledger)
         if self.config.budgets and self.config.on_ledger_lost == "deny":
             await context.shared.ledger.watch()
-        await self.look()
         await self._describe()
+        await self.look()
         keeper = SettlementWorker(
             context.shared.ledger,
             context.shared.facts,
@@ -255,12 +254,12 @@ class CostAware:
     async def look(self) -> None:
         """Read the limits that were set, and what was learned; or write down what this one learned.
 
-        Where the ledger was lost, what stood beside it may be, too.
+        Where the ledger was lost, what stood beside it may be, too, however soon a person decided.
         """
-        loss = await self._shared.ledger.look()
-        if loss is not None and not self._is_lost:
+        await self._shared.ledger.look()
+        budgets, shared = self.config.budgets, self._shared
+        if budgets and not await is_described(shared.store, shared.book, budgets[0].name):
             await self._describe()
-        self._is_lost = loss is not None
         self.overrides = await self._limits.read()
         if self._news:
             await self._write_down()
