@@ -16,6 +16,7 @@ from toolgate_schedulers import Continue, Deny, Modify, ToolSelecting
 from toolgate_schedulers.author.forms import as_scheduler
 from toolgate_schedulers.author.scheduler import asking
 from toolgate_schedulers.shipped.cost_aware.config import CostAwareConfig
+from toolgate_schedulers.shipped.cost_aware.estimates import CostHistory
 from toolgate_schedulers.shipped.cost_aware.scheduler import CostAware
 
 pytestmark = pytest.mark.pure
@@ -417,6 +418,20 @@ async def test_budgets_that_a_server_forgot_are_written_down_again():
         await world.one.look()
         assert "b" in await read_budgets(world.shared.store, "budget")
         await world.shared.store.delete("budget:described:b")
+
+
+async def test_what_was_learned_and_a_server_forgot_is_written_down_again():
+    world = World(**FORTY, **FIFTY)
+    await world.one.hear({"event": "tool:post", "tool": "dear", "cost": 25 * UNIT, "seconds": 0.1})
+    await world.one.look()
+    await world.other.look()
+    assert world.other.learned == world.one.learned != CostHistory()
+    await world.shared.store.delete("budget:learned")
+    for _ in range(2):
+        await world.other.look()
+    newcomer = world.replica()
+    await newcomer.look()
+    assert newcomer.learned == world.one.learned
 
 
 async def test_a_fault_while_keeping_does_not_end_the_keeping(wait_until):

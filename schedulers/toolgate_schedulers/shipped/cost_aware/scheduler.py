@@ -264,9 +264,11 @@ class CostAware:
         if self._news:
             await self._write_down()
         else:
-            learned = CostHistory.from_bytes(await self._shared.store.get(self._learned_key))
-            if not self._news:  # nothing was heard meanwhile
-                self.learned = learned
+            learned = await self._shared.store.get(self._learned_key)
+            if learned is None:
+                self._news = self._news or self.learned != CostHistory()
+            elif not self._news:  # nothing was heard meanwhile
+                self.learned = CostHistory.from_bytes(learned)
 
     async def _look_often(self) -> None:
         while True:
