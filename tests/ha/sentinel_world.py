@@ -19,6 +19,8 @@ import redis
 from toolgate_bus.server.guard import die_with_parent
 
 SERVICE = "fleet"
+LOOK_S = 0.2
+"""So often all servers are asked, each over a connection of its own, whether they are whole."""
 START_S = 15.0
 FAILOVER_S = 15.0
 DOWN_AFTER_MS = 1000
@@ -268,20 +270,20 @@ class SentinelWorld:
             if not node.runs:
                 node.start()
         try:
-            until(self.is_whole, START_S * 2)
+            until(self.is_whole, START_S * 2, LOOK_S)
         except AssertionError:  # a sentinel may lose count of who follows whom: what an operator does then
             for sentinel in self.sentinels.values():
                 sentinel.answer("SENTINEL", "RESET", SERVICE)
-            until(self.is_whole, START_S * 4)
+            until(self.is_whole, START_S * 4, LOOK_S)
 
 
-def until(true: Callable[[], Any], seconds: float) -> None:
-    """Wait for something that a process brings about."""
+def until(true: Callable[[], Any], seconds: float, every: float = 0.02) -> None:
+    """Wait for something that a process brings about; look so often, in seconds."""
     deadline = time.monotonic() + seconds
     while not true():
         if time.monotonic() > deadline:
             raise AssertionError(f"not within {seconds} s: {true}")
-        time.sleep(0.02)
+        time.sleep(every)
 
 
 @contextlib.contextmanager

@@ -333,6 +333,10 @@ class Store(Protocol):
     async def seconds_left(self, key: str) -> float | None:
         """Until the value vanishes; None if there is none, infinity if it stays."""
 
+    async def read_many(self, keys: Sequence[str]) -> list[tuple[bytes | None, float | None]]:
+        """Of each key what `get` and `seconds_left` say, in few round trips."""
+        return [(await self.get(key), await self.seconds_left(key)) for key in keys]
+
 
 class FactStream(Protocol):
     """What happened in all orchestrators of a namespace, in order, from each one's first kept fact."""

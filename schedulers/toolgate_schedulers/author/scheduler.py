@@ -51,8 +51,11 @@ class HeldQuestion:
 class Holds(Protocol):
     """The stored holds of this scheduler; whichever replica is told the outcome may answer."""
 
-    async def open(self) -> list[HeldQuestion]:
-        """Those that wait right now, oldest first."""
+    async def open(self, decision_id: str | None = None) -> list[HeldQuestion]:
+        """Those that wait right now, the soonest to run out first; of one decision, if it is given.
+
+        Without one the whole database is looked through.
+        """
         ...
 
     async def answer(self, decision_id: str, verdict: Verdict, phase: Phase | None = None) -> bool:

@@ -77,12 +77,15 @@ class StoredHolds:
         """Nobody waits any longer; a store that is away forgets it when its time runs out."""
         await self._forget(self._key(asked.item.id, asked.item.phase))
 
-    async def open(self) -> list[HeldQuestion]:
-        """Those that wait right now, the soonest to run out first."""
+    async def open(self, decision_id: str | None = None) -> list[HeldQuestion]:
+        """As `Holds.open`."""
+        if decision_id is None:
+            keys = await self._store.keys(self._prefix)
+        else:
+            keys = [f"{self._prefix}{decision_id}:{phase}" for phase in range(len(packing.PHASES))]
         held = []
-        for key in await self._store.keys(self._prefix):
-            asked = _decode_reply_to(await self._store.get(key))
-            left = await self._store.seconds_left(key)
+        for raw, left in await self._store.read_many(keys):
+            asked = _decode_reply_to(raw)
             if asked is None or left is None:
                 continue
             try:

@@ -71,6 +71,16 @@ async def test_the_time_left_is_told(store):
     assert 49 < await store.seconds_left("short") <= 50
 
 
+async def test_many_are_read_with_the_time_that_is_left(store, monkeypatch):
+    monkeypatch.setattr("toolgate_bus.transport.redis.store.AT_ONCE", 2)
+    await store.put("short", b"v", 50)
+    await store.put("stays", b"w")
+    assert await store.read_many([]) == []
+    none, (value, left), stays = await store.read_many(["none", "short", "stays"])
+    assert (none, value, stays) == ((None, None), b"v", (b"w", math.inf))
+    assert 49 < left <= 50
+
+
 async def test_adding_writes_only_where_nothing_is(store):
     assert await store.add("k", b"first", 50) is True
     assert await store.add("k", b"second") is False

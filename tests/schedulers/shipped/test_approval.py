@@ -92,6 +92,18 @@ async def test_of_two_replicas_one_gives_the_answer():
     assert await other.give(approval.id) is None
 
 
+async def test_an_answer_is_given_without_looking_through_all_that_wait(monkeypatch):
+    fleet = Fleet()
+    one = fleet.replica()
+    await fleet.asked(one, call(amount=50))
+    approval = await fleet.only()
+    await fleet.answer(approval)
+    monkeypatch.delattr(type(fleet.shared.store), "keys")
+    for _ in range(2):
+        assert await one.give(approval.id) is None
+    assert fleet.verdicts == [Continue(reason="approved by anna")]
+
+
 async def test_the_first_answer_counts():
     fleet = Fleet()
     await fleet.asked(fleet.replica(), call(amount=50))

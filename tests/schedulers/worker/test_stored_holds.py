@@ -30,7 +30,7 @@ class World:
     def __init__(self):
         self.sent, self.faults, inner = [], {}, MemoryStore()
         done = {name: self.troubled(name, getattr(inner, name)) for name in ("put", "lease", "get", "delete")}
-        self.store = SimpleNamespace(keys=inner.keys, seconds_left=inner.seconds_left, **done)
+        self.store = SimpleNamespace(keys=inner.keys, read_many=inner.read_many, **done)
         self.send = self.troubled("send", self.sends)
 
     def troubled(self, name, act):
@@ -148,6 +148,13 @@ async def test_an_answer_goes_to_the_phase_that_it_names_or_else_to_the_replacem
     assert await world.replica().answer(ID, YES)
     assert [phase for phase, _ in world.sent] == [0, 1]
     assert await world.held() == ["select"]
+
+
+async def test_those_of_one_decision_are_found_without_looking_through_all(world):
+    await world.replica().keep(asked(1), Hold(seconds=30))
+    del world.store.keys
+    assert [one.question.phase for one in await world.replica().open(ID)] == ["select", "verify"]
+    assert await world.replica().open("f" * 32) == []
 
 
 # ---------------------------------------------------------------------- keeping

@@ -2,12 +2,16 @@
 
 import copy
 import math
-from typing import Any, cast
+from collections.abc import Sequence
+from typing import Any, Final, cast
 
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.transport.ports import Arg, Commands, Durability, Store, checked_value, override
 from toolgate_bus.transport.redis.durable_writes import DurableWriter
 from toolgate_bus.transport.redis.reads import ask_all, find_keys, literal
+
+AT_ONCE: Final = 200
+"""Keys that one round trip of `read_many` reads."""
 
 
 class RedisStore(Store):
@@ -79,8 +83,21 @@ class RedisStore(Store):
 
     @override
     async def seconds_left(self, key: str) -> float | None:
-        left = int(await self._commands.execute("PTTL", self._keys.store_key(key)))
-        return None if left == -2 else math.inf if left == -1 else left / 1000
+        return _seconds(await self._commands.execute("PTTL", self._keys.store_key(key)))
+
+    @override
+    async def read_many(self, keys: Sequence[str]) -> list[tuple[bytes | None, float | None]]:
+        found: list[tuple[bytes | None, float | None]] = []
+        for at in range(0, len(keys), AT_ONCE):
+            places = [self._keys.store_key(key) for key in keys[at : at + AT_ONCE]]
+            asks = [(word, place) for place in places for word in ("GET", "PTTL")]
+            said = iter(await ask_all(self._commands, asks))
+            found += [(value, _seconds(left)) for value, left in zip(said, said, strict=True)]
+        return found
+
+
+def _seconds(left: Any) -> float | None:
+    return None if left == -2 else math.inf if left == -1 else int(left) / 1000
 
 
 def _expiry(ttl_s: float | None) -> tuple[str | int, ...]:

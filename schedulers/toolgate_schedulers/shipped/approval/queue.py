@@ -120,9 +120,11 @@ class Desk:
         found: list[WaitingCall] = []
         for key in await self._store.keys("approval:at:"):
             scheduler = key.removeprefix("approval:at:")
-            for held in await StoredHolds(self._store, scheduler, _never).open():
-                bare = approval_of(scheduler, held)
-                approval = await self.approval(bare.id) or bare
+            waiting = await StoredHolds(self._store, scheduler, _never).open()
+            bare = [approval_of(scheduler, held) for held in waiting]
+            asked = await self._store.read_many([f"approval:asked:{one.id}" for one in bare])
+            for held, one, (raw, _) in zip(waiting, bare, asked, strict=True):
+                approval = unpack_record(Approval, raw) or one
                 found.append(WaitingCall(approval, held.seconds_left, held.orchestrator))
         gone = await self.find_gone({one.orchestrator for one in found})
         marked = [one._replace(gone=one.orchestrator in gone) for one in found]

@@ -194,22 +194,24 @@ class ApprovalScheduler:
     async def give(self, id_: str) -> float | None:
         """Give one answer; seconds until somebody should look again, None when there is nothing to do."""
         # A failover may have kept that it was given, and forgotten the verdict: then the call is held again.
-        if await self._desk.get_status(id_) is not None and id_ not in await self._read_held():
+        approval = await self._desk.approval(id_)
+        if approval is not None and approval.scheduler != self._context.name:
+            return None
+        decision = approval.question.id if approval is not None else None
+        if await self._desk.get_status(id_) is not None and id_ not in await self._read_held(decision):
             return None
         try:
-            answer, approval = await self._desk.kept_answer(id_), await self._desk.approval(id_)
+            answer = await self._desk.kept_answer(id_)
         except TooFewReplicas as error:
             _log.warning("an answer waits for replicas", approval=id_, error=str(error))
             return AGAIN_S
-        if approval is not None and approval.scheduler != self._context.name:
-            return None
         if answer is None:
             waits = approval is not None and await self._desk.is_held(approval)
             return max(UNTOLD_S, len(self._due) * UNTOLD_EACH_S) if waits else None
         claimed = await self._desk.claim(id_, self._context.replica)
         if claimed is None:
             return LEASE_S
-        held = await self._read_held()
+        held = await self._read_held(decision or answer.decision)
         question = held.get(id_)
         if question is None:
             changed = any(one.id == answer.decision for one in held.values())
@@ -222,7 +224,7 @@ class ApprovalScheduler:
         await self._desk.close(id_, "given" if given else "gone")
         return None
 
-    async def _read_held(self) -> dict[str, ToolSelecting]:
-        """The calls that wait, by the ids of their approvals."""
+    async def _read_held(self, decision: str | None = None) -> dict[str, ToolSelecting]:
+        """The calls that wait, or those of one decision, by the ids of their approvals."""
         name = self._context.name
-        return {approval_of(name, one).id: one.question for one in await self._context.holds.open()}
+        return {approval_of(name, one).id: one.question for one in await self._context.holds.open(decision)}
