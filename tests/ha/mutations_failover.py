@@ -212,7 +212,7 @@ MUTANTS = (
         "failover",
         "an answer that was given once is never given again",
         APPROVAL,
-        " and id_ not in await self._read_held():",
+        " and id_ not in await self._read_held(decision):",
         ":",
         "../schedulers/shipped/test_approval.py"
         "::test_a_call_that_is_asked_about_again_is_answered_again_though_its_answer_was_given_before",
