@@ -8,7 +8,7 @@ by a lock that expires.
 
 import asyncio
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from math import inf
 from typing import Any, Final, NamedTuple
@@ -131,25 +131,40 @@ class BudgetDescription(NamedTuple):
         return _LENGTHS.get(self.window_s, f"{self.window_s} s")
 
 
-async def describe(store: Store, book: str, budgets: Iterable[BudgetDescription]) -> None:
-    """Write down what budgets there are."""
+async def describe(store: Store, book: str, budgets: Collection[BudgetDescription]) -> None:
+    """Write down what budgets there are, each by itself, and all their names.
+
+    Of several who do so at once one may leave out another's names: `is_described` says so to that one.
+    """
     for budget in budgets:
         told: list[Any] = [budget.level, budget.limit, budget.window_s, budget.currency]
         told += budget.calendar or ()
         await store.put(f"{book}:described:{budget.name}", pack(told))
+    if budgets:
+        names = dict.fromkeys([*(one.name for one in budgets), *await _read_names(store, book)])
+        await store.put(f"{book}:described", pack(list(names)[:MAX_COUNT]))
 
 
-async def is_described(store: Store, book: str, name: str) -> bool:
-    """Whether this budget is written down; a server that forgets one forgets all."""
-    return await store.get(f"{book}:described:{name}") is not None
+async def is_described(store: Store, book: str, names: Sequence[str]) -> bool:
+    """Whether these budgets are written down; a server that forgets one forgets all."""
+    return not names or set(names[:MAX_COUNT]) <= set(await _read_names(store, book))
+
+
+async def _read_names(store: Store, book: str) -> list[str]:
+    """The names that are written down: to look for them among all keys of a server would take it long."""
+    raw = await store.get(f"{book}:described")
+    with suppress(CodecError):
+        found = unpack(raw) if raw else None
+        if isinstance(found, list):
+            return [name for name in found[:MAX_COUNT] if isinstance(name, str)]
+    return []
 
 
 async def read_budgets(store: Store, book: str) -> dict[str, BudgetDescription]:
     """The budgets that were written down, by name."""
-    prefix = f"{book}:described:"
-    found = {}
-    for key in await store.keys(prefix):
-        name, raw = key.removeprefix(prefix), await store.get(key)
+    names, found = await _read_names(store, book), {}
+    values = await store.read_many([f"{book}:described:{name}" for name in names])
+    for name, (raw, _) in zip(names, values, strict=True):
         with suppress(CodecError):
             match unpack(raw) if raw else None:
                 case [str(level), limit, int(window), str(currency)] if _is_limit(limit) and window >= 0:

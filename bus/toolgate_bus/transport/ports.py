@@ -289,6 +289,10 @@ def checked_value(value: bytes) -> bytes:
     return value
 
 
+SEARCH_SHARE: Final = 0.1
+MAX_REST_S: Final = 10.0
+
+
 class Store(Protocol):
     """State that schedulers share, atomic by key, kept in the namespace's one ledger slot.
 
@@ -336,6 +340,14 @@ class Store(Protocol):
     async def read_many(self, keys: Sequence[str]) -> list[tuple[bytes | None, float | None]]:
         """Of each key what `get` and `seconds_left` say, in few round trips."""
         return [(await self.get(key), await self.seconds_left(key)) for key in keys]
+
+
+def rest_after_search(seconds: float) -> float:
+    """How many seconds to rest for who looks for keys (`Store.keys`) again and again, and took so long.
+
+    A server reads all that it has to find them: nobody may keep it busy with that.
+    """
+    return min(MAX_REST_S, seconds / SEARCH_SHARE)
 
 
 class FactStream(Protocol):

@@ -15,6 +15,7 @@ from typing import Any, Final
 from toolgate_bus.errors import TransportError
 from toolgate_bus.protocol.events import Deny, Hold, Phase, ToolSelecting, Verdict
 from toolgate_bus.telemetry.loggers import get_logger
+from toolgate_bus.transport.ports import rest_after_search
 from toolgate_bus.transport.redis.tasks import keep
 
 from toolgate_schedulers.author.scheduler import SchedulerContext, asking
@@ -355,8 +356,10 @@ class OrderKeeper:
 
         What it knew of calls that were still being decided is lost: a denial waits until the time is over.
         """
+        rest = TICK_S
         while True:
-            await asyncio.sleep(TICK_S)
+            await asyncio.sleep(rest)
+            began, rest = time.monotonic(), TICK_S
             try:
                 for held in await self._context.holds.open():
                     key: Key = (held.decision_id, held.question.phase)
@@ -367,6 +370,7 @@ class OrderKeeper:
                     is_over = waited >= self._longest + TICK_S
                     if not isinstance(verdict, Hold) and (is_over or not isinstance(verdict, Deny)):
                         await self._context.holds.answer(key[0], verdict, key[1])
+                rest = max(TICK_S, rest_after_search(time.monotonic() - began))
             except TransportError as error:
                 _log.info("those who wait cannot be looked after", error=str(error))
 

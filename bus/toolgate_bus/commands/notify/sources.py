@@ -17,7 +17,7 @@ from toolgate_bus.commands.notify.memory import NotifyMemory
 from toolgate_bus.errors import ConfigError
 from toolgate_bus.state.changes import read_changes
 from toolgate_bus.state.notifications import RedisNotices
-from toolgate_bus.transport.ports import Commands
+from toolgate_bus.transport.ports import Commands, rest_after_search
 from toolgate_bus.transport.redis.reads import read_time
 from toolgate_bus.transport.redis.roster import Roster
 from toolgate_bus.transport.redis.store import RedisStore
@@ -49,7 +49,8 @@ class FleetSources:
         self._ledgers = {book: RedisLedger(commands, namespace, book) for book in BOOKS if book != REHEARSAL}
         self._notices = RedisNotices(commands, commands, namespace)
         self._held = [_open(point, commands, namespace) for point in entry_points(group=GROUP)]
-        self._budgets_at = float("-inf")
+        self._budgets_at = self._held_due = float("-inf")
+        self._found: Sequence[CallOnHold] = ()
 
     async def now(self) -> float:
         """The server's time, in seconds since the epoch."""
@@ -57,7 +58,7 @@ class FleetSources:
 
     async def read(self, memory: NotifyMemory) -> FleetState:
         """All of it; raises TransportError."""
-        held = [one for reader in self._held for one in await reader.list_waiting()]
+        held = await self._read_held()
         gone = memory.held.keys() - {one.id for one in held}
         ends: dict[str, str] = {}
         for reader in self._held if gone else ():
@@ -65,6 +66,15 @@ class FleetSources:
         roster, books = await self._read_roster(), await self._read_books()
         changes = await read_changes(self._notices, memory.changes, 0.0)
         return FleetState(await self.now(), held, ends, roster, books, changes)
+
+    async def _read_held(self) -> Sequence[CallOnHold]:
+        """The calls that wait; as they were where it is too soon to look again, since that reads all keys."""
+        began = time.monotonic()
+        if began >= self._held_due:
+            self._found = [one for reader in self._held for one in await reader.list_waiting()]
+            ended = time.monotonic()
+            self._held_due = ended + rest_after_search(ended - began)
+        return self._found
 
     async def _read_books(self) -> list[BookBalances] | None:
         """All budgets; None where it is too soon to look again."""

@@ -15,6 +15,7 @@ from typing import Any, Final, Literal
 from pydantic import BaseModel, ConfigDict, Field
 from toolgate_bus.errors import ConfigError, ToolgateError, TransportError
 from toolgate_bus.telemetry.printable import visible_json
+from toolgate_bus.transport.ports import rest_after_search
 
 from toolgate_schedulers.commands.approvals import correction as edits
 from toolgate_schedulers.commands.approvals.answer import (
@@ -100,7 +101,7 @@ class ApprovalInbox:
                 busy = self._waiting or now - self._told < QUIET_S
                 if came or now - self._looked >= (LOOK_S if busy else QUIET_S):
                     await self._look(tell)
-                    await asyncio.sleep(PAUSE_S)
+                    await asyncio.sleep(max(PAUSE_S, rest_after_search(time.monotonic() - now)))
                 after = came[-1].id if came else after
                 self._heard = time.monotonic()
             except TransportError:

@@ -257,8 +257,8 @@ class CostAware:
         Where the ledger was lost, what stood beside it may be, too, however soon a person decided.
         """
         await self._shared.ledger.look()
-        budgets, shared = self.config.budgets, self._shared
-        if budgets and not await is_described(shared.store, shared.book, budgets[0].name):
+        names = [one.name for one in self.config.budgets]
+        if not await is_described(self._shared.store, self._shared.book, names):
             await self._describe()
         self.overrides = await self._limits.read()
         if self._news:
