@@ -3,9 +3,17 @@
 import asyncio
 
 import pytest
-from toolgate_bus.budgets.limits import Limits, limit_of
+from toolgate_bus.budgets.limits import (
+    BudgetDescription,
+    Limits,
+    describe,
+    is_described,
+    limit_of,
+    read_budgets,
+)
 from toolgate_bus.protocol.packing import pack
 from toolgate_bus.transport.memory import MemoryStore
+from toolgate_bus.transport.ports import rest_after_search
 
 pytestmark = pytest.mark.pure
 
@@ -53,3 +61,27 @@ async def test_of_many_writers_at_once_none_is_lost(store):
 async def test_what_is_no_limit_is_passed_over(store, raw):
     await store.put("budget:limits", raw)
     assert await Limits(store, "budget").read() == {}
+
+
+async def test_budgets_are_written_down_by_several_and_read_without_looking_for_keys(store, monkeypatch):
+    one, other = (BudgetDescription(name, "fleet", 5, 0, "USD") for name in ("one", "other"))
+    await describe(store, "budget", [one])
+    await store.delete("budget:described")  # as if `other` had read the names before `one` wrote its own
+    await describe(store, "budget", [other])
+    assert not await is_described(store, "budget", ["one"])
+    await describe(store, "budget", [one])
+    assert await is_described(store, "budget", ["one", "other"])
+    assert await is_described(store, "budget", [])
+    monkeypatch.delattr(MemoryStore, "keys")
+    assert await read_budgets(store, "budget") == {"one": one, "other": other}
+
+
+@pytest.mark.parametrize("names", [b"\xc1", pack({"one": 1}), pack([1, None, "none"]), pack("one")])
+async def test_names_of_budgets_that_are_none_are_passed_over(store, names):
+    await describe(store, "budget", [BudgetDescription("one", "fleet", 5, 0, "USD")])
+    await store.put("budget:described", names)
+    assert await read_budgets(store, "budget") == {}
+
+
+def test_who_looks_for_keys_rests_ten_times_as_long_as_it_took_and_not_for_ever():
+    assert [rest_after_search(took) for took in (0.0, 0.25, 60.0)] == [0.0, 2.5, 10.0]
