@@ -87,8 +87,8 @@ class Plan:
         return [*told, *(f"  {fault}" for fault in self.faults)]
 
 
-def make_plan(seed: int, calls: int = 40) -> Plan:
-    """The world of a seed."""
+def make_plan(seed: int, calls: int = 80) -> Plan:
+    """The world of a seed; faults are as many as there are calls for."""
     chance = random.Random(f"{seed}:plan")
     schedulers = [
         SchedulerPlan("cost-aware", "cost", 20, chance.randint(1, 2), required=chance.random() < 0.8)
@@ -114,7 +114,7 @@ def make_plan(seed: int, calls: int = 40) -> Plan:
     agents = chance.randint(1, 4)
     together = chance.choice((1, 4, 12))
     lasting = 0.5 + calls / together * 0.15
-    count = chance.choice((0, 1, 2, 4, 8))
+    count = chance.choice((0, 1, 2, 4, 8)) * max(1, calls // 40)
     faults = sorted(
         (
             Fault(
