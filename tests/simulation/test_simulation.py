@@ -21,7 +21,7 @@ from virtual_time import StuckWorld, VirtualLoop
 pytestmark = pytest.mark.pure
 
 SIMULATE = Path(__file__).parent / "simulate.py"
-FEW, MORE, MANY = 12, 24, 150
+FEW, MORE, MANY = 6, 24, 75
 """Worlds."""
 
 
@@ -117,7 +117,7 @@ def verify_nothing(patch):
         (let_denied_run, 0),
         (keep_what_is_released, 0),
         (hold_for_ever, 0),
-        (forget_facts_on_reconnect, 70),  # few worlds lose what was written and not confirmed
+        (forget_facts_on_reconnect, 20),  # few worlds lose what was written and not confirmed
         (verify_nothing, 0),
     ],
 )
