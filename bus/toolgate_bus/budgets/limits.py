@@ -162,9 +162,9 @@ async def _read_names(store: Store, book: str) -> list[str]:
 
 async def read_budgets(store: Store, book: str) -> dict[str, BudgetDescription]:
     """The budgets that were written down, by name."""
-    names, found = await _read_names(store, book), {}
-    values = await store.read_many([f"{book}:described:{name}" for name in names])
-    for name, (raw, _) in zip(names, values, strict=True):
+    found = {}
+    for name in await _read_names(store, book):
+        raw = await store.get(f"{book}:described:{name}")
         with suppress(CodecError):
             match unpack(raw) if raw else None:
                 case [str(level), limit, int(window), str(currency)] if _is_limit(limit) and window >= 0:
