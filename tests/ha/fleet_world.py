@@ -28,10 +28,12 @@ from toolgate_bus.errors import ToolgateError
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.server.guard import die_with_parent
 from toolgate_bus.state.shared import connect_shared_state
+from toolgate_bus.transport.ports import rest_after_search
 from toolgate_bus.transport.redis.connection import RedisCommands
 from toolgate_bus.transport.redis.shards import write_count
 from toolgate_schedulers.commands.approvals.answer import Person, answer
 from toolgate_schedulers.shipped.approval.queue import Desk
+from toolgate_schedulers.shipped.approval.queue import news as read_news
 
 HERE = Path(__file__).parent
 OBEDIENT = HERE.parent / "acceptance" / "schedulers_for_tests"
@@ -228,26 +230,38 @@ class Fleet:
 
     async def _answer(self, stop: asyncio.Event) -> None:
         shared = connect_shared_state(self.url, self.commands, NS)
-        desk, after, looked = Desk(shared.store, shared.notices), "0-0", 0.0
+        desk, after, look_at = Desk(shared.store, shared.notices), "0-0", 0.0
+        asked: dict[str, float] = {}
         while not stop.is_set():
             try:
-                news = await desk.news(after, 0.2)
-                after = news[-1].id if news else after
-                if news or time.monotonic() - looked > LOOK_S:
-                    looked = time.monotonic()
-                    await self._answer_all(desk)
+                notices = await desk.news(after, 0.02 if asked else 0.2)
+                after = notices[-1].id if notices else after
+                now = time.monotonic()
+                if now >= look_at:
+                    asked.update((one.approval.id, now) for one in await desk.list_waiting())
+                    look_at = time.monotonic() + max(LOOK_S, rest_after_search(time.monotonic() - now))
+                said = [one for one in map(read_news, notices) if one is not None]
+                asked.update((one.approval, now) for one in said if one.kind == "asked")
+                for id_ in list(asked):
+                    if await self._answer_one(desk, id_) or now - asked[id_] > LOOK_S:
+                        del asked[id_]
             except ToolgateError:
-                after = "0-0"  # a new primary may have forgotten the newest
+                after, look_at = "0-0", 0.0  # a new primary may have forgotten the newest
                 await asyncio.sleep(0.05)
         await shared.aclose()
 
-    async def _answer_all(self, desk: Desk) -> None:
-        for one in await desk.list_waiting():
-            number = one.approval.question.tool_input["n"]
-            if await desk.answer_to(one.approval.id) is None:  # what is answered, others give
-                who = Person("anna", "here")
-                await answer(desk, one.approval, who, "deny" if is_refused(number) else "approve")
-                self.answered += 1
+    async def _answer_one(self, desk: Desk, id_: str) -> bool:
+        """Whether it is answered; a call that is not held yet is not, nor one whose agent is gone."""
+        approval = await desk.approval(id_)
+        if approval is None or await desk.answer_to(id_) is not None:
+            return True  # what is answered, others give
+        if not await desk.is_held(approval):
+            return False
+        number = approval.question.tool_input["n"]
+        who = Person("anna", "here")
+        await answer(desk, approval, who, "deny" if is_refused(number) else "approve")
+        self.answered += 1
+        return True
 
     # ------------------------------------------------------------------ books and record
 
