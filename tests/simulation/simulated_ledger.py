@@ -19,7 +19,11 @@ from toolgate_bus.budgets.rebuild import JournalSums
 
 BOOK = "budget"
 Known = list[tuple[str, int]]
-"""Decisions whose changes were confirmed to a writer, and how often a person had decided by then."""
+"""Decisions whose changes were confirmed to a writer, and how often a person had decided, as far as it knew.
+
+What it changed before it heard of a person's decision is no part of what it watches from then on: it settles
+and releases by facts, which are read again from where the ledger stands. It reserves nothing in that time.
+"""
 
 
 class LedgerArchive:
@@ -189,6 +193,9 @@ class SimulatedLedgerClient:
         self._remote, self._archive = remote, archive
         self._watch: EpochWatch | None = None
         self._written = 0.0
+        self._heard = 0
+        """How often a person had decided when this one heard of it last."""
+        self._heard_of: Any = None
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._remote, name)
@@ -218,9 +225,10 @@ class SimulatedLedgerClient:
             if isinstance(answer, Reservation):
                 memory.meet(id_, decided)
                 held = [Offer(answer.name, answer.amount)]
-                self._keep(number, before, decision, ("restore", (decision, phase, held, accounts, owner)))
+                step = ("restore", (decision, phase, held, accounts, owner))
+                self._keep(number, before, decision, step, holds=answer.status == "reserved")
                 return answer
-            if answer == "lost" or await self._watch.look() is not None:
+            if answer == "lost" or await self.look() is not None:
                 break
         return LOST
 
@@ -239,11 +247,14 @@ class SimulatedLedgerClient:
         self._keep(number, before, decision, ("orphan", decision))
         return bool(done)
 
-    def _keep(self, number: int | None, before: int, decision: str, step: Any) -> None:
+    def _keep(self, number: int | None, before: int, decision: str, step: Any, *, holds: bool = True) -> None:
+        """Remember a change; one that was denied once more holds nothing that could be forgotten."""
         if number and self._watch is not None:
             memory = self._watch.memory
             memory.keep(number, before, step, time.monotonic())
-            self._archive.known.setdefault(memory.writer, []).append((decision, self._archive.decided))
+            if not holds:
+                return
+            self._archive.known.setdefault(memory.writer, []).append((decision, self._heard))
 
     # ------------------------------------------------------------------ the epoch
 
@@ -252,15 +263,23 @@ class SimulatedLedgerClient:
         self._watch = EpochWatch(self)
         self._watch.memory.recall(self._archive.file)
         await self._watch.begin()
+        self._hear()
 
     async def look(self) -> LedgerLoss | None:
         """As `RedisLedger.look`."""
         if self._watch is None:
             return None
         loss = await self._watch.look()
+        self._hear()
         if self._watch.memory.id:
             self._archive.file = self._watch.memory.as_json()
         return loss
+
+    def _hear(self) -> None:
+        assert self._watch is not None
+        memory = self._watch.memory
+        if self._heard_of != (memory.id, memory.decided):
+            self._heard_of, self._heard = (memory.id, memory.decided), self._archive.decided
 
     async def leave(self) -> None:
         """What it knows is written down at each look."""
