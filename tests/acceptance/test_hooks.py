@@ -139,9 +139,11 @@ def test_a_sub_agent_is_shown_below_its_conversation(world, process):
     event = event_of("claude", {"command": "ls"}, session="talk")
     world.ask("claude", event, *REQUIRED)
     world.ask("claude", {**event, "agent_id": "a1", "agent_type": "Explore"}, *REQUIRED, "--agent", "claude")
-    told = process("toolgate", "agents", "--json", env=world.env)
-    assert told.wait() == 0, told.stderr
-    rows = {row["session"]: row for row in map(json.loads, told.stdout.splitlines())}
+    rows, ends = {}, time.monotonic() + 10
+    while not {"talk", "talk/a1"} <= rows.keys() and time.monotonic() < ends:  # told half a second late
+        told = process("toolgate", "agents", "--json", env=world.env)
+        assert told.wait() == 0, told.stderr
+        rows = {row["session"]: row for row in map(json.loads, told.stdout.splitlines())}
     assert rows["talk"]["agent"] == "claude"
     below = rows["talk/a1"]
     assert (below["agent"], below["parent"], below["lineage"]) == ("Explore", "talk", ["claude"])

@@ -176,7 +176,9 @@ async def test_while_shards_are_added_and_taken_no_call_passes_unasked(
         assert (await set_shards(3))["not_read_by"] == []
         for _ in range(8):
             drawn.add(await start_one())
-        assert len(drawn) > 1
+        async with asyncio.timeout(30):
+            while len(drawn) == 1:  # by chance
+                drawn.add(await start_one())
         await asyncio.sleep(0.5)
         assert (await set_shards(1))["shards"] == 1
         assert await start_one() == 0
