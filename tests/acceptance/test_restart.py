@@ -72,24 +72,17 @@ async def test_open_decisions_end_by_their_rules_and_the_next_are_ruled_on_again
 
 async def test_in_a_run_over_a_restart_each_call_is_decided_once_and_never_hangs(server, alpha):
     """Sixteen at a time, while the server is restarted: each ends, by verdict or rule, exactly once."""
-    decisions, lags, stop = [], [], asyncio.Event()
+    decisions, stop = [], asyncio.Event()
 
     async def run(gate):
         while not stop.is_set():
             decisions.append(await gate.decide("search", DENY, TOOLS))
             await asyncio.sleep(0.002)
 
-    async def watch_lag():
-        """What the machine takes from this process is none of the gate's time."""
-        while not stop.is_set():
-            due = time.monotonic() + 0.01
-            await asyncio.sleep(0.01)
-            lags.append(time.monotonic() - due)
-
     async with Gate.open(redis=server.url, patience_ms=400) as gate:
         told = []
         gate.subscribe(told.append)
-        runners = [asyncio.create_task(one) for one in (watch_lag(), *(run(gate) for _ in range(16)))]
+        runners = [asyncio.create_task(run(gate)) for _ in range(16)]
         while len(decisions) < 100:
             await asyncio.sleep(0.01)
         await asyncio.to_thread(server.restart)
@@ -105,7 +98,7 @@ async def test_in_a_run_over_a_restart_each_call_is_decided_once_and_never_hangs
         await asyncio.wait_for(asyncio.gather(*runners), 5)
     assert [one.id for one in told] == [one.id for one in decisions]
     assert len({one.id for one in decisions}) == len(decisions)
-    assert max(one.seconds for one in decisions) < 0.4 + SLACK + 2 * max(lags)
+    assert max(one.seconds for one in decisions) < 0.4 + 2 * SLACK
     asked = Counter((line.decision, line.phase) for line in alpha.lines("asked"))
     assert {key: number for key, number in asked.items() if number > 1} == {}
     # None of those that were ruled on came out otherwise than ruled.

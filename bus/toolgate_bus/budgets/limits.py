@@ -1,9 +1,9 @@
 """What budgets there are, and the limits that an operator has set, which win over the configured ones.
 
-Schedulers write down their budgets when they start, for people to read. Limits stand in the shared store
-under the ledger's book, all in one value, so that who applies them reads one key. An override is for a
-budget (`daily`) or for one of its accounts (`daily/session/s-1`); the account's wins. Writers take turns
-by a lock that expires.
+Schedulers write down their budgets when they start, and again where a server forgot them, for people to
+read. Limits stand in the shared store under the ledger's book, all in one value, so that who applies them
+reads one key. An override is for a budget (`daily`) or for one of its accounts (`daily/session/s-1`); the
+account's wins. Writers take turns by a lock that expires.
 """
 
 import asyncio

@@ -290,6 +290,7 @@ def checked_value(value: bytes) -> bytes:
 
 
 SEARCH_SHARE: Final = 0.1
+"""Of its time that somebody looks for keys again and again (`rest_after_search`)."""
 MAX_REST_S: Final = 10.0
 
 

@@ -193,11 +193,11 @@ class ApprovalScheduler:
 
     async def give(self, id_: str) -> float | None:
         """Give one answer; seconds until somebody should look again, None when there is nothing to do."""
-        # A failover may have kept that it was given, and forgotten the verdict: then the call is held again.
         approval = await self._desk.approval(id_)
         if approval is not None and approval.scheduler != self._context.name:
             return None
         decision = approval.question.id if approval is not None else None
+        # A failover may have kept that it was given, and forgotten the verdict: then the call is held again.
         if await self._desk.get_status(id_) is not None and id_ not in await self._read_held(decision):
             return None
         try:
