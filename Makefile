@@ -30,7 +30,7 @@ export PYTHONPYCACHEPREFIX := $(CURDIR)/$(VENV)/pycache
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo shell test test-system test-adapters test-fast lint docs check soak soak-llm soak-attacks soak-ha soak-slots simulate simulate-mutants mutants cost up down clean
+.PHONY: help demo shell test test-system test-adapters test-clients test-fast lint docs check soak soak-llm soak-attacks soak-ha soak-slots simulate simulate-mutants mutants cost up down clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | while IFS="$$(printf '\t')" read -r name line; \
@@ -66,6 +66,9 @@ soak-slots: $(DEV) ## histories of who has slots, against a model
 
 soak-ha: $(DEV) ## a fleet on sentinels that fail over for half an hour
 	@$(BIN)/python tests/soak_ha.py
+
+test-clients: $(DEV) ## hooks in coding agents' own programs, newest releases
+	@$(BIN)/python tests/clients/programs.py $(CLIENTS)
 
 test-fast: $(DEV) ## run the pure part of the tests: no server, a few seconds
 	@$(BIN)/python -m pytest -q -m "pure and not session and not system" -n auto

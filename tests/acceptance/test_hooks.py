@@ -135,18 +135,36 @@ def test_one_sidecar_answers_for_all_and_only_its_user_can_ask(world):
     assert {path.stat().st_mode & 0o777 for path in folder.iterdir()} == {0o600}
 
 
+def agents(world, process, wanted):
+    """The rows of those sessions, which are told half a second late."""
+    rows, ends = {}, time.monotonic() + 10
+    while not wanted <= rows.keys() and time.monotonic() < ends:
+        told = process("toolgate", "agents", "--json", env=world.env)
+        assert told.wait() == 0, told.stderr
+        rows = {row["session"]: row for row in map(json.loads, told.stdout.splitlines())}
+    return {name: (rows[name]["agent"], rows[name]["parent"], rows[name]["lineage"]) for name in wanted}
+
+
 def test_a_sub_agent_is_shown_below_its_conversation(world, process):
     event = event_of("claude", {"command": "ls"}, session="talk")
     world.ask("claude", event, *REQUIRED)
     world.ask("claude", {**event, "agent_id": "a1", "agent_type": "Explore"}, *REQUIRED, "--agent", "claude")
-    rows, ends = {}, time.monotonic() + 10
-    while not {"talk", "talk/a1"} <= rows.keys() and time.monotonic() < ends:  # told half a second late
-        told = process("toolgate", "agents", "--json", env=world.env)
-        assert told.wait() == 0, told.stderr
-        rows = {row["session"]: row for row in map(json.loads, told.stdout.splitlines())}
-    assert rows["talk"]["agent"] == "claude"
-    below = rows["talk/a1"]
-    assert (below["agent"], below["parent"], below["lineage"]) == ("Explore", "talk", ["claude"])
+    assert agents(world, process, {"talk", "talk/a1"}) == {
+        "talk": ("claude", None, []),
+        "talk/a1": ("Explore", "talk", ["claude"]),
+    }
+
+
+def test_a_sub_agent_with_a_session_of_its_own_is_below_whoever_started_it(world, process):
+    for session, above in (("own", None), ("a1", "own"), ("a2", "a1")):
+        event = event_of("copilot", {"command": "ls"}, session=session)
+        below = {"agentId": session, "agentType": f"type-{session}", "parentAgentId": above} if above else {}
+        world.ask("copilot", {**event, **below}, *REQUIRED)
+    assert agents(world, process, {"own", "own/a1", "own/a2"}) == {
+        "own": ("copilot", None, []),
+        "own/a1": ("type-a1", "own", ["copilot"]),
+        "own/a2": ("type-a2", "own/a1", ["copilot", "type-a1"]),
+    }
 
 
 def test_an_operator_stops_an_agent_and_it_may_begin_anew_once_it_was_quiet(world, process):

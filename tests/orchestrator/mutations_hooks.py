@@ -27,6 +27,13 @@ _CHANGES = (
         f"{_ASKED}::test_arguments_that_rules_cannot_see_as_the_client_does_are_denied_if_anybody_might_object",
     ),
     (
+        "a sub-agent's sub-agent stands below the conversation",
+        f"{_AGENTS}/agent_tree.py",
+        "        self._note(event)\n",
+        "",
+        "../orchestrator/coding_agents/test_agent_tree.py::test_each_stands_below_those_that_were_told_before_it",
+    ),
+    (
         "no number in an answer",
         f"{_AGENTS}/translation.py",
         "allow_nan=False",

@@ -1,8 +1,9 @@
 """GitHub Copilot CLI, and its cloud agent: `preToolUse`, `postToolUse`, `postToolUseFailure`. Pure.
 
-After GitHub's hooks reference (autumn 2026). Events named in camelCase do not say which they are: their
-fields do. There is no id of a call: it is known again by its arguments. The cloud agent takes `ask` for a
-denial.
+After GitHub's hooks reference (autumn 2026), and the behaviour of 1.0.102. Events named in camelCase do not
+say which they are: their fields do. There is no id of a call: it is known again by its arguments. The cloud
+agent takes `ask` for a denial. A sub-agent's events bear a session of its own, and the id of the agent that
+started it.
 """
 
 from collections.abc import Mapping
@@ -29,15 +30,20 @@ def read(fields: Mapping[str, Any]) -> HookEvent:
         return HookEvent("copilot", name, "other")
     arguments, whole = arguments_of(fields, "tool_input", "toolArgs")
     failed = plain == "postToolUseFailure"
+    session = text_of(fields, "session_id", "sessionId", needed=True)
+    above = text_of(fields, "parent_agent_id", "parentAgentId")
     return HookEvent(
         "copilot",
         name,
         "before" if plain == "preToolUse" else "after",
         text_of(fields, *_TOOLS, needed=True),
         arguments,
-        text_of(fields, "session_id", "sessionId", needed=True),
+        session,
         text_of(fields, "tool_use_id", "toolCallId"),
         cwd=text_of(fields, "cwd", limit=MAX_PATH),
+        agent_id=(text_of(fields, "agent_id", "agentId") or session) if above else "",
+        agent_type=text_of(fields, "agent_type", "agentType") if above else "",
+        above=above,
         can=CAN if whole else CAN - {"arguments"},
         outcome="fail" if failed else "succeed",
         error="tool_failed" if failed else "",

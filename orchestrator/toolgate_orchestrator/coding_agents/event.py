@@ -51,6 +51,9 @@ class HookEvent(NamedTuple):
     """Of one that failed: the kind, in a word."""
     pair: Mapping[str, Any] | None = None
     """By what a call without an id is known again, where that is not all its arguments."""
+    above: str = ""
+    """Id of the agent that started a sub-agent, where the client tells it and gives the sub-agent a session
+    of its own."""
 
 
 class HookDecision(NamedTuple):

@@ -108,7 +108,7 @@ CLIENTS: Final[Mapping[str, ClientFiles]] = {
         root={"version": 1},
         notes=(
             "A hook that crashes denies; one that is late lets the call run.",
-            "Sub-agents did not fire it in 1.0.12 and 1.0.31: deny the tool task where that matters.",
+            "Sub-agents fire it, and are shown as agents below; in 1.0.12 and 1.0.31 they did not.",
         ),
     ),
 }

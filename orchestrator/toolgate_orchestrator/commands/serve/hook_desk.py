@@ -22,6 +22,7 @@ from toolgate_bus.errors import ToolgateError
 from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_bus.telemetry.logging import where
 
+from toolgate_orchestrator.coding_agents.agent_tree import AgentPlace, AgentTree
 from toolgate_orchestrator.coding_agents.event import PROBE, HookDecision, HookEvent, MalformedEvent
 from toolgate_orchestrator.coding_agents.translation import read_event, write_answer, write_fault
 from toolgate_orchestrator.commands.serve.patience import Abandonment, Gone
@@ -83,6 +84,7 @@ class HookDesk:
         self._keys: dict[str, deque[int]] = {}
         self._number = 0
         self._stopped: dict[str, float] = {}
+        self._tree = AgentTree()
 
     async def answer(self, client: str, body: bytes, timeout_s: float, gone: Gone, agent: str = "") -> bytes:
         """What the client is to read. Raises ConfigError for an unknown one, Abandonment where it left."""
@@ -119,7 +121,7 @@ class HookDesk:
     # ------------------------------------------------------------------ before
 
     async def _rule(self, event: HookEvent, timeout_s: float, gone: Gone, agent: str) -> HookDecision:
-        asked = request_of(event, timeout_s, agent)
+        asked = request_of(event, self._tree.place(event), timeout_s, agent)
         if self._is_stopped(asked.session):
             return HookDecision("deny", reason=STOPPED)
         service = self._service
@@ -194,15 +196,15 @@ class HookDesk:
         self._service.reports.report(told)
 
 
-def request_of(event: HookEvent, timeout_s: float, agent: str) -> DecideRequest:
+def request_of(event: HookEvent, place: AgentPlace, timeout_s: float, agent: str) -> DecideRequest:
     """The call of an event. A sub-agent has a session of its own below that of the conversation."""
     below = event.agent_id or event.agent_type
-    session = f"{event.session}/{below}" if below else event.session
+    over = [f"{place.root}/{id_}" for id_, _ in place.above] or [place.root]
     return DecideRequest(
-        session=session,
-        root_session=event.session,
-        parent=event.session if below else None,
-        lineage=(agent,) if below else (),
+        session=f"{place.root}/{below}" if below else place.root,
+        root_session=place.root,
+        parent=over[-1] if below else None,
+        lineage=(agent, *(kind or id_ for id_, kind in place.above)) if below else (),
         agent=(event.agent_type or agent) if below else agent,
         labels={"client": event.client, **({"cwd": event.cwd[:256]} if event.cwd else {})},
         tool=event.tool,

@@ -1,0 +1,252 @@
+"""Coding agents' own programs ask by the hooks that we install: what they do, not what we take them to do.
+
+`programs.py` runs it. Their LLM follows a script; what ran is seen by the files that calls leave.
+"""
+
+import json
+import os
+import re
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+from by_word import PROMPT, REASON
+from client_world import CLIENTS, HERE, WAIT, ClientWorld
+from hook_world import hook_world
+from scripted_llm import LAST, Script, Use, scripted_llm
+
+pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(600)]
+
+NAMES = [name for name in os.environ.get("TOOLGATE_CLIENTS", "").split(",") if name]
+ASK_THEIR_USER = ("claude", "copilot")
+every_client = pytest.mark.parametrize("client", [CLIENTS[name] for name in NAMES], ids=NAMES)
+only_claude = pytest.mark.skipif("claude" not in NAMES, reason="Claude Code is not asked for")
+
+
+@pytest.fixture
+def world(own_server):
+    """A user, with a server of their own."""
+    with (
+        tempfile.TemporaryDirectory(prefix="tg-") as base,
+        tempfile.TemporaryDirectory(prefix="tg-") as runtime,
+        hook_world(Path(runtime), own_server.url, "clients") as hooks,
+    ):
+        yield ClientWorld(hooks, Path(base))
+
+
+@pytest.fixture
+def scheduler(process, world):
+    """Starts a scheduler process, and waits until it rules."""
+
+    def start(*words):
+        env = {**world.env, "PYTHONPATH": f"{HERE}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
+        running = process("toolgate", "scheduler", "run", *words, "--json", env=env)
+        wait(lambda: '"ready"' in running.stdout or not running.alive)
+        assert running.alive, running.stderr
+        return running
+
+    return start
+
+
+@pytest.fixture
+def by_word(scheduler):
+    """It is required by whoever asks."""
+    return scheduler("by_word:by_word")
+
+
+def wait(look, seconds=60):
+    """Until it is so; gives it."""
+    ends = time.monotonic() + seconds
+    while not (found := look()) and time.monotonic() < ends:
+        time.sleep(0.02)
+    assert found
+    return found
+
+
+def install(world, client, *words):
+    done = world.toolgate("hook", "install", client.name, *words)
+    assert done.returncode == 0, done.stderr
+
+
+def touches(client, *names):
+    """Responses with a call each, which leaves a file of that name."""
+    return [[client.use(f"touch {name}")] for name in names]
+
+
+def files(world):
+    """What the calls that ran have left."""
+    return {path.name for path in world.folder.iterdir() if not path.name.startswith(".")}
+
+
+def converse(world, client, *scripts, more=(), env=None, ready=lambda: None):
+    """A conversation that follows the first script, to its end. `ready` is called before it begins."""
+    with scripted_llm(*scripts) as url:
+        needed = client.prepare(world.home, url)
+        ready()
+        done = world.run(client, url, scripts[0].prompt, *more, env={**needed, **(env or {})})
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert LAST in done.stdout, done.stdout + done.stderr
+    return done
+
+
+def gated(world, client, *required):
+    return lambda: install(world, client, *(word for name in required for word in ("--required", name)))
+
+
+@every_client
+def test_each_ruling_is_what_the_program_does_and_its_llm_is_told(client, world, by_word):
+    at_once = [client.use(f"touch {name}") for name in ("one", "two-forbidden", "three")]
+    names = ("ran", "forbidden", "instead", "elsewhere", "question")
+    script = Script("rulings", [*touches(client, *names), at_once])
+    converse(world, client, script, ready=gated(world, client, "by_word"))
+    assert files(world) == {"ran", "replaced", "one", "three"}
+    assert len(script.results) == 8
+    assert [number for number, result in enumerate(script.results) if REASON in result] == [1, 6]
+    assert "another_tool" in script.results[3]
+    if client.name not in ASK_THEIR_USER:
+        assert PROMPT in script.results[4]
+
+
+@every_client
+def test_the_ends_of_calls_are_told_and_what_they_cost_is_settled(client, world, scheduler, tmp_path):
+    config = tmp_path / "cost.yaml"
+    tool = client.seen_as or client.tool
+    budget = "{name: all, level: fleet, limit: 1.0}"
+    config.write_text(f"tools: {{{tool}: {{cost: 0.5}}}}\nbudgets: [{budget}]\n")
+    scheduler("cost-aware", "--config", config)
+    script = Script("costs", touches(client, "one", "two", "three"))
+    converse(world, client, script, ready=gated(world, client, "cost-aware"))
+    assert files(world) == {"one", "two"}
+
+    def settled():
+        (row,) = world.rows("budget", "list")
+        return row if row["reserved"] == 0 else None
+
+    assert wait(settled)["spent"] == 1_000_000
+
+
+@every_client
+def test_what_nobody_can_rule_on_does_not_run(client, world, by_word, own_server):
+    script = Script("silence", touches(client, "forever"))
+    converse(world, client, script, ready=gated(world, client, "by_word"))
+    assert "by_word gave no valid answer" in script.results[0]
+    by_word.end()
+    script = Script("nobody", touches(client, "nobody"))
+    converse(world, client, script, ready=gated(world, client, "by_word"))
+    assert "by_word is not alive" in script.results[0]
+    own_server.kill()
+    script = Script("away", touches(client, "away"))
+    converse(world, client, script, ready=gated(world, client, "by_word"))
+    assert files(world) == set()
+
+
+@every_client
+def test_a_hook_that_cannot_run_denies_where_anybody_is_required(client, world, by_word):
+    script = Script("unable", touches(client, "unable"))
+
+    def ready():
+        install(world, client, "--required", "by_word", "--portable")
+        paths = world.env["PATH"].split(os.pathsep)
+        world.env["PATH"] = os.pathsep.join(
+            one for one in paths if not (Path(one) / "toolgate-hook").exists()
+        )
+
+    converse(world, client, script, ready=ready)
+    assert files(world) == set()
+
+
+@every_client
+def test_what_was_installed_is_taken_out_and_the_program_asks_nobody(client, world, by_word):
+    before = None
+    path = world.home / client.settings
+
+    def ready():
+        nonlocal before
+        before = path.read_bytes() if path.exists() else None
+        install(world, client, "--required", "by_word")
+        done = world.toolgate("hook", "uninstall", client.name)
+        assert done.returncode == 0, done.stderr
+        assert (path.read_bytes() if path.exists() else None) == before
+
+    converse(world, client, Script("free", touches(client, "forbidden")), ready=ready)
+    assert files(world) == {"forbidden"}
+    assert world.rows("decisions") == []
+
+
+@every_client
+def test_a_person_answers_while_the_program_waits(client, world, scheduler, process, tmp_path):
+    config = tmp_path / "approval.yaml"
+    config.write_text("rules: [{tools: '*'}]\n")
+    scheduler("approval", "--config", config)
+    person = process("python", HERE / "person.py", env=world.env)
+    script = Script("person", touches(client, "one", "two"))
+    converse(world, client, script, ready=gated(world, client, "approval"))
+    person.end()
+    assert files(world) == {"one"}
+    assert "not today" in script.results[1]
+
+
+@every_client
+def test_a_sub_agent_asks_too(client, world, by_word):
+    below = Script("below", touches(client, "below", "forbidden"))
+    above = Script("above", client.delegate(below.prompt))
+    converse(world, client, above, below, ready=gated(world, client, "by_word"))
+    assert files(world) == {"below"}
+    assert REASON in below.results[1]
+    first, *others = world.rows("decisions")
+    assert first["parent"] is None
+    if client.name != "gemini":  # it tells of the conversation alone
+        lower = [row for row in others if row["tool_input"].get("command") != WAIT]
+        assert {row["parent"] for row in lower} == {first["session"]}
+        assert {tuple(row["lineage"]) for row in lower} == {(client.name,)}
+
+
+@only_claude
+def test_claude_code_asks_over_http_and_has_its_token_from_its_environment(world, by_word, process):
+    client = CLIENTS["claude"]
+    token = world.home / "token"
+    token.write_text("t" * 40)
+    token.chmod(0o600)
+    serving = process(
+        "toolgate",
+        "serve",
+        "--http",
+        "127.0.0.1:0",
+        "--token-file",
+        token,
+        "--required",
+        "by_word",
+        env=world.env,
+    )
+    wait(lambda: "http://" in serving.stdout + serving.stderr)
+    address = re.search(r"http://[0-9.:]+", serving.stdout + serving.stderr)[0]
+    script = Script("http", touches(client, "ran", "forbidden"))
+    converse(
+        world,
+        client,
+        script,
+        env={"SIDECAR_TOKEN": "t" * 40},
+        ready=lambda: install(
+            world, client, "--http", address, "--token-env", "SIDECAR_TOKEN", "--required", "by_word"
+        ),
+    )
+    assert files(world) == {"ran"}
+    assert REASON in script.results[1]
+    serving.end()
+    script = Script("gone", touches(client, "gone"))
+    converse(world, client, script, env={"SIDECAR_TOKEN": "t" * 40})
+    assert files(world) == {"ran"}
+
+
+@only_claude
+def test_tools_of_an_mcp_server_of_claude_code_are_ruled_on_by_their_long_names(world, by_word):
+    client = CLIENTS["claude"]
+    servers = {"mcpServers": {"here": {"command": "python", "args": [str(HERE / "mcp_tool.py")]}}}
+    path = world.home / "mcp.json"
+    path.write_text(json.dumps(servers))
+    uses = [[Use("mcp__here__touch", {"name": name})] for name in ("ran", "forbidden")]
+    script = Script("mcp", uses)
+    converse(world, client, script, more=("--mcp-config", str(path)), ready=gated(world, client, "by_word"))
+    assert files(world) == {"ran"}
+    assert REASON in script.results[1]
