@@ -25,7 +25,8 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 from sentinel_world import SentinelWorld, sentinel_world
 
 AGENTS, SESSIONS = 4, 8
-FAILOVERS_SHARE = 0.2
+FAILOVERS_SHARE = 0.5
+"""Of the faults while all servers are whole."""
 ON_S = 30.0
 """Longer than any agent may be ruled nothing."""
 AUDIT_S = 60.0
@@ -47,6 +48,7 @@ class Soak:
         self.outages: dict[str, list[float]] = {}
         self.violations: list[str] = []
         self._since: set[str] = set()
+        self._mending: asyncio.Task[None] | None = None
         self.quarantines = 0
 
     async def run(self, kinds: list[str]) -> None:
@@ -58,6 +60,7 @@ class Soak:
                 await self._audit()
                 audited = time.monotonic()
             self._progress.update(self._bar, completed=now - began, description=self._describe())
+        await self._be_whole()
         await self._audit()
 
     def _describe(self) -> str:
@@ -67,10 +70,20 @@ class Soak:
     def _choose(self, kinds: list[str]) -> str:
         failovers = [one.__name__ for one in faults.FAILOVERS if one.__name__ in kinds]
         lesser = [one for one in kinds if one not in failovers]
+        if lesser and self._mending is not None and not self._mending.done():
+            return random.choice(lesser)
         some = failovers if failovers and (not lesser or random.random() < FAILOVERS_SHARE) else lesser
         return random.choice(some)
 
+    async def _be_whole(self) -> None:
+        if self._mending is not None:
+            await self._mending
+
     async def _fail(self, kind: str) -> None:
+        """One fault, until all agents go on; after a failover lesser ones come while the servers heal."""
+        is_failover = kind in {one.__name__ for one in faults.FAILOVERS}
+        if is_failover:
+            await self._be_whole()
         self.fleet.journals.forget_times()
         moment = time.monotonic()
         if kind == "kill_scheduler":
@@ -85,8 +98,8 @@ class Soak:
             self.violations.append(f"after {kind}: {error}")
         outage = self.fleet.journals.outage(moment)
         self.outages.setdefault(kind, []).append(outage if outage is not None else ON_S)
-        if kind in {one.__name__ for one in faults.FAILOVERS}:
-            await asyncio.to_thread(self.world.mend)
+        if is_failover:
+            self._mending = asyncio.create_task(asyncio.to_thread(self.world.mend))
 
     async def _audit(self) -> None:
         await self.fleet.rest()

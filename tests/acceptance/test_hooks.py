@@ -151,7 +151,7 @@ def test_a_sub_agent_is_shown_below_its_conversation(world, process):
     world.ask("claude", {**event, "agent_id": "a1", "agent_type": "Explore"}, *REQUIRED, "--agent", "claude")
     assert agents(world, process, {"talk", "talk/a1"}) == {
         "talk": ("claude", None, []),
-        "talk/a1": ("Explore", "talk", ["claude"]),
+        "talk/a1": ("Explore", "talk", ["claude", "Explore"]),
     }
 
 
@@ -162,8 +162,8 @@ def test_a_sub_agent_with_a_session_of_its_own_is_below_whoever_started_it(world
         world.ask("copilot", {**event, **below}, *REQUIRED)
     assert agents(world, process, {"own", "own/a1", "own/a2"}) == {
         "own": ("copilot", None, []),
-        "own/a1": ("type-a1", "own", ["copilot"]),
-        "own/a2": ("type-a2", "own/a1", ["copilot", "type-a1"]),
+        "own/a1": ("type-a1", "own", ["copilot", "type-a1"]),
+        "own/a2": ("type-a2", "own/a1", ["copilot", "type-a1", "type-a2"]),
     }
 
 

@@ -4,7 +4,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -153,7 +153,7 @@ class ClientWorld:
     def toolgate(self, *words: object) -> "subprocess.CompletedProcess[str]":
         """A command of ours, as the user."""
         command = [sys.executable, "-m", "toolgate_bus", *map(str, words)]
-        return self._run(command, self.env, 60)
+        return self.wait_for(command, self.env, 60)
 
     def rows(self, *words: object) -> list[dict[str, Any]]:
         """What a command prints with --json."""
@@ -166,9 +166,12 @@ class ClientWorld:
     ) -> "subprocess.CompletedProcess[str]":
         """The program from its beginning to its end; what it needs was prepared."""
         words = [word.replace("{prompt}", prompt) for word in client.words]
-        return self._run([str(path_of(client.name)), *words, *more], {**self.env, **env}, RUN_S)
+        return self.wait_for([str(path_of(client.name)), *words, *more], {**self.env, **env})
 
-    def _run(self, command, env, timeout_s):
+    def wait_for(
+        self, command: Sequence[str], env: Mapping[str, str], timeout_s: float = RUN_S
+    ) -> "subprocess.CompletedProcess[str]":
+        """A program, in the user's folder, to its end."""
         return subprocess.run(
             command,
             cwd=self.folder,

@@ -13,11 +13,14 @@ from pathlib import Path
 import pytest
 from by_word import PROMPT, REASON
 from client_world import CLIENTS, HERE, WAIT, ClientWorld
+from frameworks import NoPackages, environment_of
 from hook_world import hook_world
 from scripted_llm import LAST, Script, Use, scripted_llm
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(600)]
 
+PATHS = os.pathsep.join(str(HERE.parents[1] / name) for name in ("bus", "orchestrator", "schedulers"))
+"""The code of this checkout, in whose environment ever."""
 NAMES = [name for name in os.environ.get("TOOLGATE_CLIENTS", "").split(",") if name]
 ASK_THEIR_USER = ("claude", "copilot")
 every_client = pytest.mark.parametrize("client", [CLIENTS[name] for name in NAMES], ids=NAMES)
@@ -199,7 +202,9 @@ def test_a_sub_agent_asks_too(client, world, by_word):
     if client.name != "gemini":  # it tells of the conversation alone
         lower = [row for row in others if row["tool_input"].get("command") != WAIT]
         assert {row["parent"] for row in lower} == {first["session"]}
-        assert {tuple(row["lineage"]) for row in lower} == {(client.name,)}
+        assert {(row["lineage"][0], row["lineage"][-1]) for row in lower} == {
+            (client.name, lower[0]["agent"])
+        }
 
 
 @only_claude
@@ -250,3 +255,35 @@ def test_tools_of_an_mcp_server_of_claude_code_are_ruled_on_by_their_long_names(
     converse(world, client, script, more=("--mcp-config", str(path)), ready=gated(world, client, "by_word"))
     assert files(world) == {"ran"}
     assert REASON in script.results[1]
+
+
+@pytest.fixture(scope="module")
+def sdk_python():
+    """The Python of an environment with the Claude Agent SDK, which brings a CLI of its own."""
+    try:
+        return environment_of("claude_agent")
+    except NoPackages as error:
+        pytest.skip(f"the Claude Agent SDK cannot be had here: {error}")
+
+
+@only_claude
+def test_a_program_on_the_claude_agent_sdk_is_gated_with_its_own_cli(world, by_word, sdk_python):
+    client = CLIENTS["claude"]
+    below = Script("below", touches(client, "below", "forbidden-below"))
+    names = ("ran", "forbidden", "instead", "elsewhere", "question-maybe", "question-no")
+    at_once = [client.use(f"touch {name}") for name in ("one", "two-forbidden", "three")]
+    above = Script("above", [*touches(client, *names), at_once, *client.delegate(below.prompt)])
+    with scripted_llm(above, below) as url:
+        env = {**world.env, **client.prepare(world.home, url), "PYTHONPATH": PATHS}
+        done = world.wait_for([str(sdk_python), str(HERE / "claude_sdk_program.py"), above.prompt], env)
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout.splitlines()[-1])
+    assert said["answer"] == LAST
+    assert files(world) == {"ran", "replaced", "question-maybe", "one", "three", "below"}
+    assert [number for number, result in enumerate(above.results) if REASON in result] == [1, 7]
+    assert "another_tool" in above.results[3]
+    assert [one["command"] for one in said["asked"]] == ["touch question-maybe", "touch question-no"]
+    assert "The person says no." in above.results[5]
+    assert REASON in below.results[1]
+    lower = [row for row in world.rows("decisions") if row["parent"]]
+    assert {(*row["lineage"], row["tool_name"]) for row in lower} == {("clerk", "general-purpose", "Bash")}

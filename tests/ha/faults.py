@@ -98,8 +98,7 @@ def _switch(world: SentinelWorld, *how: str) -> None:
 
 
 def _primary(world: SentinelWorld) -> int:
-    primary = world.primary
-    assert primary is not None
+    primary: int = until(lambda: world.primary, FAILOVER_S)  # who was just started names none for a moment
     return primary
 
 

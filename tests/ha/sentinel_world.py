@@ -277,13 +277,14 @@ class SentinelWorld:
             until(self.is_whole, START_S * 4, LOOK_S)
 
 
-def until(true: Callable[[], Any], seconds: float, every: float = 0.02) -> None:
-    """Wait for something that a process brings about; look so often, in seconds."""
+def until(true: Callable[[], Any], seconds: float, every: float = 0.02) -> Any:
+    """Wait for something that a process brings about, and give it; look so often, in seconds."""
     deadline = time.monotonic() + seconds
-    while not true():
+    while not (found := true()):
         if time.monotonic() > deadline:
             raise AssertionError(f"not within {seconds} s: {true}")
         time.sleep(every)
+    return found
 
 
 @contextlib.contextmanager

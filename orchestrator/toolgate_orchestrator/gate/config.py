@@ -62,7 +62,7 @@ class ToolgateConfig(StrictModel):
     """URL of the bus: `redis://`, `rediss://`, `unix://`, `redis+sentinel://`, `redis+cluster://`; without
     it, `TOOLGATE_REDIS_URL`, else the user's running server."""
     namespace: Name = "default"
-    """Agents and schedulers meet within one."""
+    """Agents and schedulers meet within one; without it, `TOOLGATE_NAMESPACE`."""
     agent: str = ""
     """Name of this agent: schedulers and metrics see it."""
     root_session: str = Field(default="", max_length=256)
@@ -97,7 +97,7 @@ class ToolgateConfig(StrictModel):
     (counted, reason `gone`) or `deny`."""
     keys: Path | None = None
     """YAML file, scheduler name to hexadecimal key: verdicts, and what schedulers announce, must be
-    signed."""
+    signed; without it, `TOOLGATE_KEYS`."""
     redact: RedactConfig = RedactConfig()
     """What leaves the process as a placeholder only; see below. Rules that look at such values fit if they
     deny or ask."""

@@ -17,7 +17,7 @@ from typing import Any, Literal
 from toolgate_bus.protocol.events import IN_PROCESS, Decision, ReceivedVerdict
 from toolgate_bus.protocol.llm import LLM_REQUEST
 from toolgate_bus.server.embedded import find_running_server
-from toolgate_bus.server.settings import BusSettings, check_url, read_keys
+from toolgate_bus.server.settings import bus_settings, read_keys
 from toolgate_bus.telemetry import loggers
 
 from toolgate_orchestrator.gate.config import ToolgateConfig, parse
@@ -62,11 +62,14 @@ class Gate(DecisionFlow):
     async def start(cls, config: ToolgateConfig, *, ask: Ask | Literal["defer"] | None = None) -> "Gate":
         """A gate that `aclose` must end, in this task or another; raises ConfigError.
 
-        Without an address it uses TOOLGATE_REDIS_URL or the user's running server, and where there
-        is neither, in-process schedulers only.
+        What the configuration does not say of the bus comes from TOOLGATE_REDIS_URL, TOOLGATE_NAMESPACE and
+        TOOLGATE_KEYS. Without an address it uses the user's running server, and where there is none,
+        in-process schedulers only.
         """
-        url = config.redis or BusSettings().redis
-        url = check_url(url) if url else await asyncio.to_thread(find_running_server)
+        named = config.namespace if "namespace" in config.model_fields_set else None
+        bus = bus_settings(config.redis, named, config.keys)
+        config = config.model_copy(update={"namespace": bus.namespace, "keys": bus.keys})
+        url = bus.redis or await asyncio.to_thread(find_running_server)
         await asyncio.to_thread(loggers.load)  # a first warning must not stop all decisions for that long
         keys = read_keys(config.keys) if config.keys is not None else None
         client = await acquire(url, config.namespace, keys) if url else None
