@@ -47,7 +47,8 @@ class Soak:
         self.faults: Counter[str] = Counter()
         self.outages: dict[str, list[float]] = {}
         self.violations: list[str] = []
-        self._since: set[str] = set()
+        self._since: list[str] = []
+        """What failed since the books were looked at."""
         self._mending: asyncio.Task[None] | None = None
         self.quarantines = 0
 
@@ -60,7 +61,6 @@ class Soak:
                 await self._audit()
                 audited = time.monotonic()
             self._progress.update(self._bar, completed=now - began, description=self._describe())
-        await self._be_whole()
         await self._audit()
 
     def _describe(self) -> str:
@@ -91,7 +91,7 @@ class Soak:
         else:
             await asyncio.to_thread(getattr(faults, kind), self.world)
         self.faults[kind] += 1
-        self._since.add(kind)
+        self._since.append(kind)
         try:
             await self.fleet.until_all_go_on(time.monotonic(), ON_S)
         except AssertionError as error:
@@ -102,13 +102,15 @@ class Soak:
             self._mending = asyncio.create_task(asyncio.to_thread(self.world.mend))
 
     async def _audit(self) -> None:
+        """Look at the books, once the servers are whole: what a failover forgot is told some seconds later."""
+        await self._be_whole()
         await self.fleet.rest()
         journals = self.fleet.journals.read()
         self.violations += journals.stuck(time.monotonic())
         loss = await self.fleet.count_loss()
-        self.quarantines += loss.told
-        if loss.is_silent or (loss != Loss() and not self._since & FORGETFUL):
-            self.violations.append(f"{loss} after {sorted(self._since)}")
+        self.quarantines += bool(loss.told)
+        if loss.is_silent or (loss != Loss() and not FORGETFUL.intersection(self._since)):
+            self.violations.append(f"{loss} after {' '.join(self._since)}")
         self._since.clear()
         self.fleet.go()
 

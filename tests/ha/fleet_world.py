@@ -65,8 +65,8 @@ class Loss(NamedTuple):
 
     spent: int = 0
     open: int = 0
-    told: bool = False
-    """Whether the ledger says so itself, and denies until somebody decides."""
+    told: str = ""
+    """Why, where the ledger says so itself, and denies until somebody decides."""
 
     @property
     def is_silent(self) -> bool:
@@ -295,10 +295,10 @@ class Fleet:
         books = await self.settled_books(Books(self.journals.read().paid - known.spent, known.open))
         self.lost = Loss(self.journals.paid - books.spent, books.open)
         self.settled_s.append(time.monotonic() - began)
-        told = await self.ledger.loss() is not None
-        if told:
+        loss = await self.ledger.loss()
+        if loss is not None:
             await self.ledger.decide("accept-loss", "anna", "a test")
-        return Loss(self.lost.spent - known.spent, self.lost.open - known.open, told)
+        return Loss(self.lost.spent - known.spent, self.lost.open - known.open, loss.why if loss else "")
 
     @property
     def archive(self) -> Path:
