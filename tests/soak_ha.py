@@ -102,7 +102,7 @@ class Soak:
             self._mending = asyncio.create_task(asyncio.to_thread(self.world.mend))
 
     async def _audit(self) -> None:
-        """Look at the books, once the servers are whole: what a failover forgot is told some seconds later."""
+        """Look at the books, once the servers are whole: what a failover forgot is told seconds later."""
         await self._be_whole()
         await self.fleet.rest()
         journals = self.fleet.journals.read()
