@@ -167,7 +167,8 @@ async def test_cancelling_a_session_while_it_waits_for_verdicts_ends_it_at_once(
         await session.coordinator.request_cancel(immediate=True)
         assert await turn == ""
         assert time.monotonic() - began < 0.5
-        await wait_until(lambda: asyncio.all_tasks() == tasks, timeout=1)
+        # What began with the session may have ended meanwhile; of the turn nothing is left.
+        await wait_until(lambda: asyncio.all_tasks() <= tasks, timeout=1)
         assert tool.calls == 0
         messages = await session.coordinator.get("context").get_messages()
         # The history is whole: the call that was cancelled has its result, and the turn its end.
