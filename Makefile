@@ -47,7 +47,7 @@ test: $(DEV) ## run the tests, on an embedded server
 	@$(BIN)/python -m pytest -q -m "not pure and not system" -n 4 $(BY_FILE)
 
 test-system: $(DEV) ## those with Prometheus, a browser, own environments
-	@$(BIN)/python -m pytest -q -m system -n 4 $(BY_FILE)
+	@$(BIN)/python -m pytest -q -m system -n 3 $(BY_FILE)
 
 test-adapters: $(DEV) ## adapters on their frameworks' newest releases; KEEP=1
 	@$(BIN)/python tests/adapters/frameworks.py $(if $(KEEP),--keep) $(FRAMEWORKS)
