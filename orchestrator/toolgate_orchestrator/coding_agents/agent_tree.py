@@ -12,6 +12,7 @@ from toolgate_orchestrator.coding_agents.event import HookEvent
 MAX_AGENTS: Final = 20_000
 """Sub-agents that are known; the oldest are forgotten."""
 MAX_DEPTH: Final = 16
+"""Sub-agents above one another that are looked for."""
 
 
 class AgentPlace(NamedTuple):

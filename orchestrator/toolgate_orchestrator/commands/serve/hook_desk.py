@@ -200,11 +200,11 @@ def request_of(event: HookEvent, place: AgentPlace, timeout_s: float, agent: str
     """The call of an event. A sub-agent has a session of its own below that of the conversation."""
     below = event.agent_id or event.agent_type
     name = (event.agent_type or agent) if below else agent
-    over = [f"{place.root}/{id_}" for id_, _ in place.above] or [place.root]
+    parents = [f"{place.root}/{id_}" for id_, _ in place.above] or [place.root]
     return DecideRequest(
         session=f"{place.root}/{below}" if below else place.root,
         root_session=place.root,
-        parent=over[-1] if below else None,
+        parent=parents[-1] if below else None,
         lineage=(agent, *(kind or id_ for id_, kind in place.above), name) if below else (),
         agent=name,
         labels={"client": event.client, **({"cwd": event.cwd[:256]} if event.cwd else {})},
