@@ -70,10 +70,8 @@ class Soak:
     def _choose(self, kinds: list[str]) -> str:
         failovers = [one.__name__ for one in faults.FAILOVERS if one.__name__ in kinds]
         lesser = [one for one in kinds if one not in failovers]
-        # Who remembers what a failover forgot may not be killed before it is written again: docs/scale.md.
-        beside = [one for one in lesser if one != "kill_scheduler"]
-        if beside and self._mending is not None and not self._mending.done():
-            return random.choice(beside)
+        if lesser and self._mending is not None and not self._mending.done():
+            return random.choice(lesser)
         some = failovers if failovers and (not lesser or random.random() < FAILOVERS_SHARE) else lesser
         return random.choice(some)
 

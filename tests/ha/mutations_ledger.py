@@ -5,6 +5,7 @@ from mutation import BUS, Mutant
 EPOCH = f"{BUS}/budgets/epoch.py"
 TAKING = f"{BUS}/budgets/lua/ledger_taking.lua"
 EMPTIED = "test_a_ledger_that_is_emptied_while_it_is_written_again_gets_nothing_more_of_that"
+KILLED = "test_what_was_confirmed_to_a_process_that_was_killed_with_a_failover_is_missed_by_the_next"
 TESTS = "../bus/budgets/test_epoch.py::"
 MUTANTS = (
     Mutant(
@@ -107,6 +108,30 @@ MUTANTS = (
     ),
     Mutant(
         "ledger-lost",
+        "what was confirmed goes with the process to which it was",
+        f"{BUS}/budgets/epoch_watch.py",
+        "if self._file is not None and memory.id:",
+        "if False:",
+        f"{TESTS}{KILLED}",
+    ),
+    Mutant(
+        "ledger-lost",
+        "changes after a fall stand in for those that were forgotten",
+        EPOCH,
+        "max(self.confirmed + (self.fallen is not None), number)",
+        "max(self.confirmed, number)",
+        f"{TESTS}{KILLED}",
+    ),
+    Mutant(
+        "ledger-lost",
+        "numbers of a ledger that a person has decided about are missed for ever",
+        EPOCH,
+        "is_same = (one.epoch, one.decided) == (self.id, self.decided)",
+        "is_same = True",
+        f"{TESTS}test_numbers_of_another_ledger_are_nothing_to_this_one",
+    ),
+    Mutant(
+        "ledger-lost",
         "who does not keep enough believes that it does",
         EPOCH,
         "self.fallen is not None and self.dropped <= self.fallen",
@@ -141,7 +166,7 @@ MUTANTS = (
         "ledger-lost",
         "a process that begins after the loss knows nothing",
         f"{BUS}/budgets/epoch_watch.py",
-        "self.memory.recall(await to_thread.run_sync(self._file.read))",
+        "self.memory.recall(*await self._file.read(), time.monotonic())",
         "pass",
         f"{TESTS}test_a_process_that_begins_after_the_loss_knows_it_by_the_file_of_one_before",
     ),

@@ -149,6 +149,12 @@ _CHANGES = (
         "forgotten = memory.list_forgotten()[:0]",
     ),
     (
+        "what was confirmed goes with the process to which it was",
+        f"{BUS}/budgets/epoch_watch.py",
+        "if self._file is not None and memory.id:",
+        "if False:",
+    ),
+    (
         "facts under way are lost with a connection",
         _OUTBOX,
         "        self._write_unconfirmed(1)\n",

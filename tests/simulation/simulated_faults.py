@@ -107,6 +107,19 @@ class Faults:
 
         self.loop.call_later(min(0.3, fault.seconds), forget)
 
+    def _forget_and_kill_who_remembers(self, fault: Fault) -> None:
+        """A failover that forgets, and kill -9 of all of `cost-aware` just before it or soon after."""
+        self._fail_over_and_forget(fault)
+        forgets_in = min(0.3, fault.seconds)
+
+        def kill() -> None:
+            for replica in self.replicas:
+                if replica.plan.kind == "cost" and not replica.dead:
+                    replica.kill()
+                    self.loop.call_later(fault.seconds + 0.1, self.restart_replica, replica.plan)
+
+        self.loop.call_later(max(0.0, forgets_in + (fault.which - 1) * 0.1), kill)
+
     def _empty_the_ledger(self, _fault: Fault) -> None:
         """As FLUSHALL does, or a restart without data."""
         ledger = self.server.ledger

@@ -2,7 +2,7 @@
 
 What `lua/ledger*.lua` do around the rules is done here in memory: the epoch is compared, changes are counted
 by writer, and what is spent is written into a journal, whose archive no failover forgets. Each replica has
-the product's `EpochWatch`, whose memory outlasts the replica, as its file does.
+the product's `EpochWatch`, with a file that is as old as the product's at its end.
 """
 
 import time
@@ -11,7 +11,7 @@ from typing import Any
 
 from simulated_server import Remote
 from simulation_journal import Journal
-from toolgate_bus.budgets.epoch import LedgerLoss
+from toolgate_bus.budgets.epoch import KeptNumber, LedgerLoss
 from toolgate_bus.budgets.epoch_watch import EpochWatch
 from toolgate_bus.budgets.ledger import LOST, Account, Offer, Reservation, SettlementResult, Step
 from toolgate_bus.budgets.ledger_rules import LedgerRules
@@ -43,6 +43,8 @@ class LedgerArchive:
         self.emptied: list[float] = []
         self.file: Any = None
         """What the last process wrote down for the next."""
+        self.numbers: dict[str, tuple[KeptNumber, float]] = {}
+        """How many changes each process had seen confirmed, and when."""
 
     def add_up(self) -> JournalSums:
         """What all books together have spent."""
@@ -50,6 +52,30 @@ class LedgerArchive:
         for entry in self.entries:
             sums.take(entry)
         return sums
+
+
+class SimulatedFile:
+    """As `EpochFile`: one for all processes."""
+
+    def __init__(self, archive: LedgerArchive) -> None:
+        self._archive = archive
+
+    async def read(self) -> tuple[Any, list[KeptNumber]]:
+        """As `EpochFile.read`."""
+        now = time.monotonic()
+        numbers = [one._replace(age_s=now - at) for one, at in self._archive.numbers.values()]
+        return self._archive.file, numbers
+
+    async def write(self, kept: Any) -> None:
+        """As `EpochFile.write`."""
+        self._archive.file = kept
+
+    def count(self, writer: str, epoch: str, decided: int, number: int) -> None:
+        """As `EpochFile.count`."""
+        self._archive.numbers[writer] = (KeptNumber(writer, epoch, decided, number, 0.0), time.monotonic())
+
+    def close(self) -> None:
+        """As `EpochFile.close`."""
 
 
 class SimulatedLedger:
@@ -185,6 +211,19 @@ class SimulatedLedger:
             if decided == archive.decided and decision not in self.book.records:
                 self.journal.fail(f"the ledger forgot {decision[:8]}, and reserves for who knows of it")
 
+    def check_inherited(self, inherited: dict[str, int], losses: int) -> None:
+        """Who looked, and found nothing missing, has all that was confirmed to who was gone when it began."""
+        archive = self.archive
+        if archive.losses != losses or self.book.epoch.loss is not None:
+            return
+        for writer, known in inherited.items():
+            entries = archive.known[writer]
+            if len(entries) != known:  # it goes on, and writes again what is its own
+                continue
+            for decision, decided in entries:
+                if decided == archive.decided and decision not in self.book.records:
+                    self.journal.fail(f"the ledger forgot {decision[:8]}, and who began later misses nothing")
+
 
 class SimulatedLedgerClient:
     """A replica's side, as `RedisLedger`: it compares, remembers, and writes again."""
@@ -196,6 +235,8 @@ class SimulatedLedgerClient:
         self._heard = 0
         """How often a person had decided when this one heard of it last."""
         self._heard_of: Any = None
+        self._inherited: dict[str, int] = {}
+        """How many changes had been confirmed to each writer when this one began."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._remote, name)
@@ -250,18 +291,16 @@ class SimulatedLedgerClient:
     def _keep(self, number: int | None, before: int, decision: str, step: Any, *, holds: bool = True) -> None:
         """Remember a change; one that was denied once more holds nothing that could be forgotten."""
         if number and self._watch is not None:
-            memory = self._watch.memory
-            memory.keep(number, before, step, time.monotonic())
-            if not holds:
-                return
-            self._archive.known.setdefault(memory.writer, []).append((decision, self._heard))
+            self._watch.keep(number, before, step)
+            if holds:
+                self._archive.known.setdefault(self._writer, []).append((decision, self._heard))
 
     # ------------------------------------------------------------------ the epoch
 
     async def watch(self) -> None:
         """As `RedisLedger.watch`."""
-        self._watch = EpochWatch(self)
-        self._watch.memory.recall(self._archive.file)
+        self._watch = EpochWatch(self, SimulatedFile(self._archive))
+        self._inherited = {writer: len(known) for writer, known in self._archive.known.items()}
         await self._watch.begin()
         self._hear()
 
@@ -269,10 +308,11 @@ class SimulatedLedgerClient:
         """As `RedisLedger.look`."""
         if self._watch is None:
             return None
+        losses = self._archive.losses
         loss = await self._watch.look()
         self._hear()
-        if self._watch.memory.id:
-            self._archive.file = self._watch.memory.as_json()
+        if loss is None and losses == self._archive.losses:
+            await self._remote.check_inherited(self._inherited, self._archive.losses)
         return loss
 
     def _hear(self) -> None:

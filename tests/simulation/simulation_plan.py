@@ -17,9 +17,9 @@ PERSON_S = 0.5
 KINDS = (
     *("cut agent", "cut replica", "slow replica", "slow agent", "kill replica", "kill agent"),
     *("restart server", "fail over", "fail over and forget", "trim", "repeat verdict", "repeat question"),
-    *("forge", "step clock", "stand still", "empty the ledger"),
+    *("forge", "step clock", "stand still", "empty the ledger", "forget and kill who remembers"),
 )
-FORGETS = frozenset(("fail over and forget", "empty the ledger"))
+FORGETS = frozenset(("fail over and forget", "empty the ledger", "forget and kill who remembers"))
 """Faults after which the ledger may not know what it knew."""
 
 

@@ -12,7 +12,7 @@ Pure.
 """
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NamedTuple
 
@@ -75,6 +75,17 @@ class KeptChange(NamedTuple):
     """What is taken again, should the ledger forget it."""
 
 
+class KeptNumber(NamedTuple):
+    """How many changes of its own a process had seen confirmed, which may have ended since."""
+
+    writer: str
+    epoch: str
+    decided: int
+    number: int
+    age_s: float
+    """Seconds since it changed."""
+
+
 @dataclass(slots=True)
 class EpochMemory:
     """What one replica remembers."""
@@ -90,7 +101,7 @@ class EpochMemory:
     """When each was seen to change; `NEVER`, where it was there before."""
     decided: int = 0
     confirmed: int = 0
-    """The highest number of an own change that the ledger told."""
+    """How many own changes were confirmed: the highest number of one, and those that came after a fall."""
     kept: deque[KeptChange] = field(default_factory=deque)
     dropped: int = 0
     """The highest number of those that are not kept any more."""
@@ -112,7 +123,8 @@ class EpochMemory:
             self._begin_anew()
         elif number <= known:
             self.fallen = number - 1 if self.fallen is None else min(self.fallen, number - 1)
-        self.confirmed, self.last = max(self.confirmed, number), now
+        # What comes after a fall has the numbers of what was forgotten, and must not stand in for it.
+        self.confirmed, self.last = max(self.confirmed + (self.fallen is not None), number), now
         kept = self.kept
         kept.append(KeptChange(number, now, step))
         while kept and (kept[0].at < now - KEPT_S or len(kept) > MAX_KEPT):
@@ -188,8 +200,8 @@ class EpochMemory:
         counts = {**self.counts, **({self.writer: self.confirmed} if self.confirmed else {})}
         return {"id": self.id, "replaced": list(self.replaced), "counts": counts, "decided": self.decided}
 
-    def recall(self, kept: Any) -> None:
-        """Take what an earlier process kept; what is none is passed over."""
+    def recall(self, kept: Any, numbers: Iterable[KeptNumber] = (), now: float = 0.0) -> None:
+        """Take what earlier processes kept, and their numbers; what is none is passed over."""
         match kept:
             case {"id": str(id_), "replaced": [*replaced], "counts": dict(counts), "decided": int(decided)}:
                 self.id, self.decided = id_[:64], decided
@@ -197,6 +209,13 @@ class EpochMemory:
                 for writer, number in counts.items():
                     if isinstance(writer, str) and type(number) is int and number > 0:
                         self.counts[writer], self.moved[writer] = number, NEVER
+        for one in sorted(numbers, key=lambda each: each.age_s):
+            self.meet(one.epoch, one.decided)  # nobody kept more of it
+            is_same = (one.epoch, one.decided) == (self.id, self.decided)
+            if is_same and one.number >= self.counts.get(one.writer, 1):
+                is_recent = 0 <= one.age_s <= IDLE_S
+                self.counts[one.writer] = one.number
+                self.moved[one.writer] = now - one.age_s if is_recent else NEVER
 
 
 def read_epoch(fields: Mapping[str, bytes]) -> LedgerEpoch:

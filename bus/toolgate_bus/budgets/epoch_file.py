@@ -1,18 +1,25 @@
-"""What a replica remembers of a ledger, for the next process of the same user: a small file (0600).
+"""What a replica remembers of a ledger, for the next process of the same user: small files (0600).
 
-A server that was emptied cannot say so, and neither can a process that begins after it. Not here: what is
-remembered (`epoch`), and when it is written.
+A server that was emptied cannot say so, and neither can a process that begins after it. One file for each
+ledger has what was known of it; one for each process, which is written over in place, how many changes were
+confirmed to that. Not here: what is remembered (`epoch`), and when it is written.
 """
 
 import hashlib
 import os
 import secrets
 import stat
+import struct
+import time
 from contextlib import suppress
+from io import FileIO
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
+from anyio import to_thread
+
+from toolgate_bus.budgets.epoch import IDLE_S, KeptNumber
 from toolgate_bus.errors import CodecError
 from toolgate_bus.protocol.packing import pack, unpack
 from toolgate_bus.server.guard import GUARD_SOCKET
@@ -22,6 +29,12 @@ from toolgate_bus.transport.redis.fact_spill import check_private, find_state, m
 MAX_BYTES: Final = 256 * 1024
 MAX_FILES: Final = 64
 """Ledgers of one user that are remembered: those that were seen last."""
+MAX_NUMBERS: Final = 256
+"""Processes of one user whose numbers are kept: those that changed something last."""
+AGAIN_S: Final = 10.0
+"""Seconds until a number that could not be kept is tried again."""
+NUMBER: Final = struct.Struct("<64sQQ")
+"""The epoch, how often a person had decided, and the number."""
 _log = get_logger("toolgate.ledger")
 
 
@@ -34,35 +47,108 @@ def find_epoch_file(url: str, namespace: str, book: str) -> "EpochFile | None":
 
 
 class EpochFile:
-    """The file of one ledger; its name tells neither address nor namespace."""
+    """The files of one ledger, and of one process; their names tell neither address nor namespace."""
 
     def __init__(self, url: str, namespace: str, book: str) -> None:
         self._name = hashlib.sha256(f"{url}\0{namespace}\0{book}".encode()).hexdigest()[:24]
+        self._number: FileIO | None = None
+        self._counted_at = 0.0
+        self._again_at = 0.0
 
-    def read(self) -> Any:
-        """What was kept; None where there is nothing that can be trusted."""
+    async def read(self) -> tuple[Any, list[KeptNumber]]:
+        """What was kept, None where there is nothing that can be trusted, and the numbers of each process."""
+        return await to_thread.run_sync(lambda: (self._read_kept(), self._read_numbers()))
+
+    def _read_kept(self) -> Any:
         try:
-            place = find_state().parent / "ledgers" / self._name
-            check_private(place.parent.lstat(), stat.S_ISDIR)
-            flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-            with os.fdopen(os.open(place, flags), "rb") as file:
-                check_private(os.fstat(file.fileno()), stat.S_ISREG)
-                return unpack(file.read(MAX_BYTES), MAX_BYTES)
+            return unpack(_read(_find_ledgers() / self._name, MAX_BYTES)[0], MAX_BYTES)
         except (OSError, RuntimeError, CodecError):
             return None
 
-    def write(self, kept: Any) -> None:
+    def _read_numbers(self) -> list[KeptNumber]:
+        found = []
+        with suppress(OSError, RuntimeError):
+            for place in sorted(_find_ledgers().glob(f"{self._name}-*"))[:MAX_NUMBERS]:
+                with suppress(OSError, struct.error, UnicodeDecodeError):
+                    packed, age_s = _read(place, NUMBER.size)
+                    epoch, decided, number = NUMBER.unpack(packed)
+                    writer = place.name.rpartition("-")[2][:64]
+                    epoch = epoch.rstrip(b"\0").decode("ascii")
+                    found.append(KeptNumber(writer, epoch, decided, number, age_s))
+        return found
+
+    async def write(self, kept: Any) -> None:
         """Keep this in the place of what was there; says so where that cannot be done."""
+        await to_thread.run_sync(self._write, kept)
+
+    def _write(self, kept: Any) -> None:
         try:
             packed = pack(kept)
-            directory = make_private(find_state().parent / "ledgers")
+            directory = make_private(_find_ledgers())
             beside = directory / f"{self._name}.{secrets.token_hex(4)}"
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
             with os.fdopen(os.open(beside, flags, 0o600), "wb") as file:
                 file.write(packed[: MAX_BYTES + 1])
             beside.rename(directory / self._name)
-            for old in sorted(directory.iterdir(), key=lambda one: one.stat().st_mtime)[:-MAX_FILES]:
-                with suppress(OSError):
-                    old.unlink()
+            _remove_oldest(directory)
         except (OSError, RuntimeError, CodecError) as error:
             _log.warning("what is known of the ledger cannot be kept for the next process", error=str(error))
+
+    def count(self, writer: str, epoch: str, decided: int, number: int) -> None:
+        """Keep how many changes of this process were confirmed: 88 bytes, without waiting for the disk.
+
+        Says where that cannot be done, and tries again later.
+        """
+        if (now := time.monotonic()) < self._again_at:
+            return
+        try:
+            if self._number is None or now - self._counted_at > IDLE_S:  # others remove what stood still
+                self.close()
+                self._number = _open(make_private(_find_ledgers()) / f"{self._name}-{writer}")
+            self._counted_at = now
+            packed = NUMBER.pack(epoch.encode("ascii", "replace"), decided, number)
+            os.pwrite(self._number.fileno(), packed, 0)
+        except (OSError, RuntimeError, struct.error) as error:
+            self._again_at = now + AGAIN_S
+            _log.warning("confirmed changes of the ledger cannot be counted in a file", error=str(error))
+
+    def close(self) -> None:
+        """The process ends; its number stays."""
+        if self._number is not None:
+            self._number.close()
+            self._number = None
+
+
+def _find_ledgers() -> Path:
+    return find_state().parent / "ledgers"
+
+
+def _open(place: Path) -> FileIO:
+    """The file, to be written over; raises OSError."""
+    file = FileIO(os.open(place, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600), "w")
+    check_private(os.fstat(file.fileno()), stat.S_ISREG)
+    return file
+
+
+def _read(place: Path, most: int) -> tuple[bytes, float]:
+    """What is in a file of this user alone, and its age in seconds; raises OSError and RuntimeError."""
+    check_private(place.parent.lstat(), stat.S_ISDIR)
+    with os.fdopen(os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+        found = os.fstat(file.fileno())
+        check_private(found, stat.S_ISREG)
+        return file.read(most), time.time() - found.st_mtime
+
+
+def _remove_oldest(directory: Path) -> None:
+    """Keep the ledgers that were seen last, and the numbers that ledgers may still have."""
+    changed = {}
+    for place in directory.iterdir():
+        with suppress(OSError):
+            changed[place] = place.stat().st_mtime
+    oldest = sorted(changed, key=changed.__getitem__)
+    numbers = [place for place in oldest if "-" in place.name]
+    stale = [place for place in numbers if time.time() - changed[place] > 2 * IDLE_S]
+    others = [place for place in oldest if "-" not in place.name]
+    for place in {*stale, *numbers[:-MAX_NUMBERS], *others[:-MAX_FILES]}:
+        with suppress(OSError):
+            place.unlink()

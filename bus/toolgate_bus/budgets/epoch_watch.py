@@ -1,7 +1,8 @@
 """Watches a ledger for one replica: whether it is the one that is remembered, and has all that was confirmed.
 
 What that means is in `epoch`; here it is done: writes that a failover forgot are written again, a ledger that
-was lost is marked, for all replicas, until a person decides. A file keeps the memory for the next process.
+was lost is marked, for all replicas, until a person decides. A file keeps the memory for the next process:
+how many changes were confirmed at once, so that kill -9 takes none of it along, and the rest now and then.
 """
 
 import asyncio
@@ -11,10 +12,8 @@ from collections.abc import Sequence
 from typing import Any, Final, Protocol
 
 import anyio
-from anyio import to_thread
 
-from toolgate_bus.budgets.epoch import EpochMemory, LedgerEpoch, LedgerLoss, Why
-from toolgate_bus.budgets.epoch_file import EpochFile
+from toolgate_bus.budgets.epoch import EpochMemory, KeptNumber, LedgerEpoch, LedgerLoss, Why
 from toolgate_bus.errors import ConfigError
 from toolgate_bus.telemetry.loggers import get_logger
 
@@ -42,10 +41,26 @@ class EpochPort(Protocol):
         """Take a step that was forgotten, whatever the limits say; another ledger reserves nothing."""
 
 
+class EpochStore(Protocol):
+    """What outlasts a process; what cannot be kept is logged, and raises nothing."""
+
+    async def read(self) -> tuple[Any, list[KeptNumber]]:
+        """What an earlier process wrote, None where none did, and the numbers of each."""
+
+    async def write(self, kept: Any) -> None:
+        """Keep this in the place of what was there."""
+
+    def count(self, writer: str, epoch: str, decided: int, number: int) -> None:
+        """Keep how many changes of this process were confirmed; kill -9 right after this loses nothing."""
+
+    def close(self) -> None:
+        """The process ends."""
+
+
 class EpochWatch:
     """One replica's."""
 
-    def __init__(self, port: EpochPort, file: EpochFile | None = None) -> None:
+    def __init__(self, port: EpochPort, file: EpochStore | None = None) -> None:
         self._port, self._file = port, file
         self.memory = EpochMemory(secrets.token_hex(6), secrets.token_hex(8))
         self.waits = False
@@ -57,13 +72,22 @@ class EpochWatch:
     async def begin(self) -> None:
         """Recall what an earlier process knew, and look."""
         if self._file is not None:
-            self.memory.recall(await to_thread.run_sync(self._file.read))
+            self.memory.recall(*await self._file.read(), time.monotonic())
         await self.look()
 
     async def end(self) -> None:
         """Keep what is known for the next process."""
         with anyio.CancelScope(shield=True):
             await self._write(at_once=True)
+        if self._file is not None:
+            self._file.close()
+
+    def keep(self, number: int, known: int, step: Any) -> None:
+        """An own change was confirmed under this number; `known` were when it was sent."""
+        memory = self.memory
+        memory.keep(number, known, step, time.monotonic())
+        if self._file is not None and memory.id:
+            self._file.count(memory.writer, memory.id, memory.decided, memory.confirmed)
 
     async def look(self) -> LedgerLoss | None:
         """Compare, and do what that asks for; why the ledger is lost, None where it is not."""
@@ -119,7 +143,7 @@ class EpochWatch:
         if self._file is None or not self.memory.id:
             return
         kept, now = self.memory.as_json(), time.monotonic()
-        is_new = self._written is None or kept["id"] != self._written["id"]
+        is_new = self._written is None or any(kept[name] != self._written[name] for name in ("id", "decided"))
         if kept != self._written and (at_once or is_new or now - self._written_at >= WRITE_S):
-            await to_thread.run_sync(self._file.write, kept)
+            await self._file.write(kept)
             self._written, self._written_at = kept, now

@@ -195,4 +195,4 @@ class MemoryLedger(Ledger):
         yield kept
         if watch is not None and self.book.changes != before:
             known, writer = watch.memory.confirmed, watch.memory.writer
-            watch.memory.keep(self.book.epoch.count(writer), known, kept[0], time.monotonic())
+            watch.keep(self.book.epoch.count(writer), known, kept[0])

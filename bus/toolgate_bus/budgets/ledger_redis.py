@@ -3,7 +3,6 @@
 Every step is one script run by the server (`lua/`), and may be repeated.
 """
 
-import time
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, Final, Literal, cast
@@ -337,7 +336,7 @@ class RedisLedger(Ledger):
     def _keep(self, number: bytes, known: int, step: Any) -> None:
         """An own change was confirmed under this number; none, where nothing was changed."""
         if number and self._watch is not None:
-            self._watch.memory.keep(read_number(number), known, step, time.monotonic())
+            self._watch.keep(read_number(number), known, step)
 
     def _read(self, step: Step, reply: Any, known: int) -> SettlementResult:
         outcome, amount, over, number = reply

@@ -177,10 +177,10 @@ async def test_its_last_facts_are_read_before_it_is_given_up(world):
 
 
 async def test_a_reservation_of_which_nothing_is_ever_heard_does_not_stay(world, monkeypatch):
-    monkeypatch.setattr("toolgate_bus.budgets.ledger_redis.time.time", lambda: 1000.0)
+    monkeypatch.setattr("toolgate_bus.budgets.ledger_memory.time.time", lambda: 1000.0)
     await world.reserve("a", owner="here")
     world.shared.facts.living = {"here"}
-    monkeypatch.setattr("toolgate_bus.budgets.ledger_redis.time.time", lambda: 1000.0 + MAX_SECONDS)
+    monkeypatch.setattr("toolgate_bus.budgets.ledger_memory.time.time", lambda: 1000.0 + MAX_SECONDS)
     await world.keeper().step()
     assert world.money == (40, 0, 1)
 
@@ -191,12 +191,12 @@ async def test_a_call_that_says_it_still_waits_keeps_what_is_reserved_and_no_lon
 
     async def look_at(seconds):
         world.now = seconds
-        monkeypatch.setattr("toolgate_bus.budgets.ledger_redis.time.time", lambda: 1000.0 + seconds)
+        monkeypatch.setattr("toolgate_bus.budgets.ledger_memory.time.time", lambda: 1000.0 + seconds)
         await keeper.step()
         await keeper.step()
         return world.money
 
-    monkeypatch.setattr("toolgate_bus.budgets.ledger_redis.time.time", lambda: 1000.0)
+    monkeypatch.setattr("toolgate_bus.budgets.ledger_memory.time.time", lambda: 1000.0)
     await world.reserve("a", owner="here")
     for seconds in range(1, 5):
         world.shared.facts.tell("tool:waits", orchestrator="here", decision_id="a")
