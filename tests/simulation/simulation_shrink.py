@@ -1,9 +1,10 @@
 """Makes a world in which something breaks as small as it can be: fewer faults, agents, calls, schedulers.
 
 Delta debugging over the faults first (halves, then ever smaller parts), then over everything else. What stays
-is a plan in which something still breaks, though perhaps something else.
+is a plan in which the same still breaks, though perhaps of another decision.
 """
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
@@ -22,12 +23,17 @@ def shrink(broken: WorldResult, run: Callable[[Plan], WorldResult] = simulate) -
         for plan in _smaller(best.plan):
             runs += 1
             tried = run(plan)
-            if tried.broken is not None:
+            if _kind_of(tried) == _kind_of(broken):
                 best, smaller = tried, True
                 break
             if runs >= MOST_RUNS:
                 break
     return best
+
+
+def _kind_of(result: WorldResult) -> str | None:
+    """What broke, whichever decision it was and whatever amounts."""
+    return result.broken and re.sub(r"\b[0-9a-f]{8}\b|[0-9.]+", "…", result.broken.partition(":")[0])
 
 
 def _smaller(plan: Plan) -> Iterator[Plan]:
