@@ -132,9 +132,11 @@ def test_a_broken_world_is_made_small_enough_to_be_read(monkeypatch):
     let_denied_run(monkeypatch)
     found = first_broken(range(MORE))
     small = shrink(found)
-    assert small.broken is not None
+    assert found.broken.endswith("was not verified")
+    assert small.broken.endswith("was not verified")
     assert simulate(small.plan).digest == small.digest
-    assert (small.plan.agents, small.plan.faults) == (1, ())
+    assert small.plan.agents <= 2
+    assert small.plan.faults == ()
     assert len(small.plan.schedulers) <= 2
     assert len(simulate(small.plan, readable=True).lines) < 60
 
