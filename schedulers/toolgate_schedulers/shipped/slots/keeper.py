@@ -19,7 +19,8 @@ from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_schedulers.author.scheduler import SchedulerContext
 from toolgate_schedulers.shipped.slots.cap_keeper import CapKeeper
 
-LEASE_S: Final = 3.0
+LEASE_S: Final = 1.5
+"""A peer takes over that soon after the keeper is gone; two at once would do no harm."""
 TICK_S: Final = 0.5
 RENEW_S: Final = 2.0
 MEND_S: Final = 2.0
