@@ -141,9 +141,10 @@ class ClusterWorld:
         return new
 
     def kill_owner(self, key: str) -> Node:
-        """kill -9 of the owner."""
+        """kill -9 of the owner; the others have another when this returns."""
         old = self.owner(key)
         old.kill()
+        until(lambda: self.owner(key) is not old, MOVE_S)
         return old
 
     def move_slot(self, key: str) -> Node:

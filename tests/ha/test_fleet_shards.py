@@ -54,7 +54,8 @@ async def test_who_lies_in_other_shards_goes_on_while_a_master_is_gone(short_dir
         assert owners[ALONE].port not in others
         async with fleet_on(world.url, short_directory, agents=6, shards=SHARDS) as fleet:
             fleet.journals.forget_times()
-            killed = await asyncio.to_thread(world.kill_owner, INBOXES[ALONE])
+            killed = owners[ALONE]
+            await asyncio.to_thread(killed.kill)
             moment = time.monotonic()
             await asyncio.sleep(WATCHED_S)
             elsewhere = of_shard(fleet, 0, 2).read().outage(moment)
