@@ -20,7 +20,7 @@ from dataclasses import replace
 from typing import ClassVar
 
 import pytest
-from crewai import Agent, Crew, Task
+from crewai import Agent, Crew, Process, Task
 from crewai.flow import Flow, start
 from crewai.hooks.dispatch import InterceptionPoint, clear_all, register, unregister
 from crewai.llms.base_llm import BaseLLM, llm_call_context
@@ -304,6 +304,35 @@ class TestCrewAI(AdapterSuite):
                     assert Crew(agents=[agent], tasks=[task], tracing=False).kickoff().raw == "Done."
         assert scene.toolbox.ran == []
         assert SECRETS in scene.voices["lead"].answer("c-1").text
+
+    def test_whom_the_manager_of_a_crew_sends_to_work_is_gated_below_it(self, world):
+        tries = calls(Use("delete", {"path": "secret.txt"}, "h-1"), Use("search", {"query": "tea"}, "h-2"))
+        helper = Actor("helper", (tries, says("Done.")), ("delete", "search"))
+        script = (calls(Delegation("helper", id="m-1")), says("All done."))
+        with world.guard() as guard:
+            stage = Stage(self.harness, world)
+            scene = stage.scene(Actor("lead", script, helpers=(helper,)), guard)
+            manager, worker = (
+                self.harness._agent(scene, one, is_async=False) for one in (scene.lead, helper)
+            )
+            task = Task(description=scene.prompt, expected_output="Words.")
+            crew = Crew(
+                agents=[worker],
+                tasks=[task],
+                manager_agent=manager,
+                process=Process.hierarchical,
+                tracing=False,
+            )
+            with _gated(scene):
+                assert crew.kickoff().raw == "All done."
+            ran = {
+                one["tool_call_id"]: one
+                for one in run_to_end(stage.facts(scene, "tool:post", at_least=2), 60)
+            }
+        assert SECRETS in scene.voices["helper"].answer("h-1").text
+        assert scene.toolbox.ran == [("search", {"query": "tea"})]
+        assert ran["h-2"]["agent"] == "helper"
+        assert ran["m-1"]["agent"] == "lead"
 
     def test_there_is_one_gate_and_crews_have_sessions_of_their_own(self, world):
         script = (calls(Use("search", {"query": "tea"}, "c-1")), says("Done."))
