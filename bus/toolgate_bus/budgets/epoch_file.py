@@ -124,14 +124,18 @@ def _find_ledgers() -> Path:
 
 
 def _open(place: Path) -> FileIO:
-    """The file, to be written over; raises OSError."""
+    """The file, to be written over; raises OSError, also where it is not this user's alone."""
     file = FileIO(os.open(place, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600), "w")
-    check_private(os.fstat(file.fileno()), stat.S_ISREG)
+    try:
+        check_private(os.fstat(file.fileno()), stat.S_ISREG)
+    except OSError:
+        file.close()
+        raise
     return file
 
 
 def _read(place: Path, most: int) -> tuple[bytes, float]:
-    """What is in a file of this user alone, and its age in seconds; raises OSError and RuntimeError."""
+    """What is in a file of this user alone, and its age in seconds; raises OSError."""
     check_private(place.parent.lstat(), stat.S_ISDIR)
     with os.fdopen(os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
         found = os.fstat(file.fileno())
