@@ -100,6 +100,14 @@ def _own_world() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(autouse=True)
+def _own_logs() -> Iterator[None]:
+    """Lines go where they went before: a test that captures structlog's leaves it configured."""
+    yield
+    if (structlog := sys.modules.get("structlog")) is not None and structlog.is_configured():
+        structlog.reset_defaults()
+
+
 @contextlib.contextmanager
 def short_directory() -> Iterator[Path]:
     """A temporary directory (0700) whose path leaves room for a socket's name; `tmp_path` may not."""

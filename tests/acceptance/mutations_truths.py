@@ -237,9 +237,9 @@ MUTANTS = (
     Mutant(
         9,
         "a cancelled caller cancels the command",
-        f"{BUS}/transport/redis/connection.py",
-        "reply = await asyncio.shield(task)",
-        "reply = await task",
+        f"{BUS}/transport/redis/command_queue.py",
+        "return await done",
+        "return await asyncio.gather(*self._tasks) and done.result()",
         "../bus/transport/test_redis_connections.py::test_a_cancelled_caller_does_not_cancel_the_command",
     ),
     Mutant(

@@ -1,11 +1,12 @@
 """Connections that are made and watched, ordinary commands, errors in our own words.
 
 redis-py connects (TLS, AUTH, SELECT, client name), then a `Link`, the hot path, takes the transport over.
-`RedisCommands` is everything else: the ordinary client, with its retries off (DESIGN §5).
+`RedisCommands` is everything else: the ordinary client, with its retries off (DESIGN §5), behind a queue.
 """
 
 import asyncio
 import contextlib
+import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, cast
@@ -22,6 +23,7 @@ from toolgate_bus.errors import (
 )
 from toolgate_bus.protocol.keys import MAX_SHARDS
 from toolgate_bus.transport.ports import Arg, Commands, override
+from toolgate_bus.transport.redis.command_queue import CommandQueue, NoConnectionError
 from toolgate_bus.transport.redis.diagnosis import diagnose
 from toolgate_bus.transport.redis.driver import (
     CONNECT_SECONDS,
@@ -131,7 +133,7 @@ async def _answers(url: str, near: str) -> bool:
 
 
 class RedisCommands(Commands):
-    """Ordinary commands: awaited one at a time, never retried, never cancelled in flight."""
+    """Ordinary commands: never retried, never cancelled in flight; those that wait are sent together."""
 
     def __init__(self, url: str, name: str, connections: int = 2, seconds: float = COMMAND_SECONDS) -> None:
         """A command may take that many seconds, and wait as long for a connection."""
@@ -139,27 +141,29 @@ class RedisCommands(Commands):
         self._wide: RedisCommands | None = None
         self._topology = topology_of(url)
         self._client = self._topology.make_client(name, connections, seconds)
-        self._running: set[asyncio.Task[Any]] = set()
+        # of a cluster each command is alone: the client has connections of its own to each node
+        most = sys.maxsize if self._topology.has_slots else connections
+        self._queue = CommandQueue(self._send, most, seconds)
         self._answered = False
         """Whether the server is one, and has let us in."""
 
     async def execute(self, *command: Arg) -> Any:
         """Run one command; raises BusDown, OutcomeUnknown, Refusal or another TransportError."""
         try:
-            return await self._run_shielded(self._client.execute_command(*command))
+            (reply,) = await self._ask([command])
         except _RefusedError as error:
             raise refusal_of(command, error.reply) from None
+        if not isinstance(reply, RedisError):
+            return reply
+        if not isinstance(reply, ResponseError):
+            raise OutcomeUnknown(self._words(reply)) from reply
+        if _is_refusal(reply) and not isinstance(reply, NoPermissionError):
+            raise Refusal(_first_words(self._topology, reply, refused=True)) from reply
+        raise refusal_of(command, reply)
 
     async def pipeline(self, commands: Sequence[Sequence[Arg]]) -> list[Any]:
         """Run several in one round trip, not atomically; an error reply stands among the replies."""
-        pipe = self._client.pipeline(transaction=False)
-        for command in commands:
-            pipe.execute_command(*command)
-        replies = cast("list[Any]", await self._run_shielded(pipe.execute(raise_on_error=False)))
-        for reply in replies:
-            if isinstance(reply, RedisError) and (elsewhere := await self._elsewhere(reply)) is not None:
-                raise elsewhere
-        return replies
+        return await self._ask(commands) if commands else []
 
     @override
     def widen(self) -> "RedisCommands | None":
@@ -171,23 +175,28 @@ class RedisCommands(Commands):
         """Wait for what is in flight, then close every connection."""
         if self._wide is not None:
             await self._wide.aclose()
-        if self._running:
-            await asyncio.wait(self._running, timeout=self._seconds)
+        await self._queue.drain(self._seconds)
         with contextlib.suppress(RedisError, OSError):
             await self._client.aclose()
             await self._client.connection_pool.disconnect()
 
-    async def _run_shielded(self, running: Any) -> Any:
-        # A cancelled caller must not cancel the command: that would cost the connection (and could
-        # leave half a command on the wire). The task ends by the client's own time limit.
-        task = asyncio.ensure_future(running)
-        self._running.add(task)
-        task.add_done_callback(self._running.discard)
+    async def _send(self, commands: Sequence[Sequence[Arg]]) -> list[Any]:
+        """In one round trip; raises as redis-py does, where it is not about one command alone."""
+        if len(commands) == 1:
+            try:
+                return [await self._client.execute_command(*commands[0])]
+            except ResponseError as error:
+                return [error]
+        pipe = self._client.pipeline(transaction=False)
+        for command in commands:
+            pipe.execute_command(*command)
+        return cast("list[Any]", await pipe.execute(raise_on_error=False))
+
+    async def _ask(self, commands: Sequence[Sequence[Arg]]) -> list[Any]:
         try:
-            reply = await asyncio.shield(task)
-        except asyncio.CancelledError:
-            task.add_done_callback(_forget)
-            raise
+            replies = await self._queue.ask(commands)
+        except NoConnectionError as error:
+            raise BusDown(str(error)) from error
         except RedisConnectionError as error:
             if (found := _found_by_topology(error)) is not None:
                 raise found from error
@@ -202,8 +211,11 @@ class RedisCommands(Commands):
             raise await self._elsewhere(error) or _RefusedError(error) from None
         except (RedisError, OSError) as error:
             raise OutcomeUnknown(self._words(error)) from error
+        for reply in replies:
+            if isinstance(reply, RedisError) and (elsewhere := await self._elsewhere(reply)) is not None:
+                raise elsewhere
         self._answered = True
-        return reply
+        return replies
 
     def _words(self, error: Exception) -> str:
         """What went wrong; of a server that never answered, what it may be instead."""
@@ -260,8 +272,3 @@ def _is_refusal(error: Exception) -> bool:
     return any(
         sign in words for sign in ("noauth", "wrongpass", "authentication required", "username-password")
     )
-
-
-def _forget(task: asyncio.Task[Any]) -> None:
-    if not task.cancelled():
-        task.exception()

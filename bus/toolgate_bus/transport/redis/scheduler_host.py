@@ -34,8 +34,6 @@ JOIN_S: Final = 30.0
 """So long a start waits for the first lane, whose server has taken a command: it is there, if slow."""
 LEAVE_S: Final = 1.5
 """Between the last word that a shard is read and the end of that: who draws it now is heard of meanwhile."""
-CONNECTIONS: Final = 8
-"""For ordinary commands, made as they are needed: each carries one at a time, so many hundreds a second."""
 _log = get_logger("toolgate.bus")
 
 
@@ -45,7 +43,7 @@ class SchedulerHost:
     def __init__(self, url: str, namespace: str, commands: RedisCommands | None = None) -> None:
         metrics.use_namespace(namespace)
         self.url, self.namespace, self.keys = url, namespace, Keys(namespace)
-        self.commands = commands or RedisCommands(url, "toolgate-sched-cmd", CONNECTIONS)
+        self.commands = commands or RedisCommands(url, "toolgate-sched-cmd")
         self.roster = Roster(self.commands, namespace, ("orchestrators", OLD))
         self.clock = ServerClock()
         self.shards = ShardWatch(self.keys)

@@ -5,7 +5,7 @@ by its connections being closed: what connects again is led to the new primary.
 """
 
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 from toolgate_bus.errors import BusDown, ConfigError, Refusal, TransportError
@@ -23,6 +23,9 @@ from toolgate_bus.transport.redis.driver import (
     make_pool,
 )
 from toolgate_bus.transport.redis.sentinels import make_primary_pool
+
+ALONE: Final = 4
+"""So many times the connections, made as they are needed, where each carries one command at a time."""
 
 
 class Topology(ABC):
@@ -121,7 +124,7 @@ class ClusterTopology(Topology):
 
     def make_client(self, name: str, connections: int, seconds: float) -> Any:
         """A client that routes each command by its key."""
-        return ClusterClient(self._at, name, **_pool_options(connections, seconds))
+        return ClusterClient(self._at, name, **_pool_options(ALONE * connections, seconds))
 
     def note_refusal(self, connection: Connection, said: str) -> None:
         """Look for the owner anew; where the node says who it is, that is believed."""
