@@ -36,6 +36,8 @@ from toolgate_schedulers.worker.process import (
 from toolgate_schedulers.worker.reload_signal import hangups
 from toolgate_schedulers.worker.supervisor import Reloads, die_with_parent, supervise
 
+SWITCH_S: Final = 0.0005
+"""So long a heartbeat, whose thread is another, holds up the loop that decides: a tenth of the default."""
 THREAD_SECONDS: Final = 1.0
 MAX_PORT: Final = 65535
 KEEP_BOOKS: Final = ("cost-aware", "rate-limit")
@@ -181,6 +183,7 @@ def launch(
     ]
     if bus_settings(redis, namespace, keys).redis is None:
         _tell_what_ends(asked.specs)
+    sys.setswitchinterval(SWITCH_S)
     with tracing.configure("toolgate-scheduler"), start_bus(redis, namespace, keys) as settings:
         if replicas > 1:
             options = asdict(asked)

@@ -106,6 +106,7 @@ class OrderKeeper:
     async def start(self) -> None:
         """Begin to read; returns when all is known that was told before."""
         self._begin(keep(self._read))
+        self._begin(keep(self._forget_often))
         if self._longest:
             self._begin(keep(self._mend_often))
         if self._places.has_rules:
@@ -300,7 +301,6 @@ class OrderKeeper:
 
     async def _read(self) -> None:
         """Read what is kept, then what comes; a server that is away is waited for."""
-        ticked = float("-inf")
         while True:
             try:
                 if not self._ready.is_set():
@@ -324,9 +324,6 @@ class OrderKeeper:
                 if self._facts.is_whole:
                     for name in new:
                         self._new.pop(name).set()
-                if time.monotonic() - ticked >= TICK_S:
-                    ticked = time.monotonic()
-                    await self._tick()
             except TransportError as error:
                 _log.info("the facts wait for the bus", error=str(error))
                 await asyncio.sleep(TICK_S)
@@ -341,8 +338,18 @@ class OrderKeeper:
     async def _set_clock(self) -> None:
         self._ahead = await self._facts.now_ms() / 1000 - time.monotonic()
 
-    async def _tick(self) -> None:
-        """Know the time, and forget what is over, or whose orchestrator is gone."""
+    async def _forget_often(self) -> None:
+        """Know the time, and forget what is over: beside the read, which nothing is to hold up."""
+        await self._ready.wait()
+        while True:
+            try:
+                await self._forget_once()
+            except TransportError as error:
+                _log.info("what is over waits for the bus", error=str(error))
+            await asyncio.sleep(TICK_S)
+
+    async def _forget_once(self) -> None:
+        """Forget what is over, or whose orchestrator is gone."""
         await self._set_clock()
         alive, now = await self._facts.alive(), time.monotonic()
         self._missed = {
