@@ -23,6 +23,22 @@ MUTANTS = (
     ),
     Mutant(
         "commands",
+        "commands for several nodes of a cluster go together",
+        QUEUE,
+        "size + len(unit.commands) > self._most_together",
+        "size + len(unit.commands) > MAX_TOGETHER",
+        f"{TESTS}::test_where_each_caller_is_to_be_alone_nothing_is_sent_together",
+    ),
+    Mutant(
+        "commands",
+        "replies that are too few are handed on",
+        QUEUE,
+        "if len(replies) != len(commands):",
+        "if False:",
+        f"{TESTS}::test_replies_that_are_too_few_are_nobodys",
+    ),
+    Mutant(
+        "commands",
         "who has waited too long is sent all the same",
         QUEUE,
         "if unit.since < late:",

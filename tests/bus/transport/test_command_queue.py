@@ -13,9 +13,9 @@ from toolgate_bus.transport.redis.connection import RedisCommands
 class Line:
     """Connections that send when they are let: each round trip waits for `go`."""
 
-    def __init__(self, connections=1, seconds=5.0):
+    def __init__(self, connections=1, seconds=5.0, **options):
         self.sent, self.go, self.error = [], asyncio.Event(), None
-        self.queue = CommandQueue(self.send, connections, seconds)
+        self.queue = CommandQueue(self.send, connections, seconds, **options)
 
     async def send(self, commands):
         self.sent.append([" ".join(words) for words in commands])
@@ -108,6 +108,23 @@ async def test_so_many_go_at_a_time_as_there_are_connections():
     line.go.set()
     await line.queue.drain(5)
     assert await line.queue.ask([("GET", "d")]) == ["d"]
+
+
+async def test_where_each_caller_is_to_be_alone_nothing_is_sent_together():
+    line = Line(connections=99, most_together=1)
+    asks = [asyncio.create_task(line.queue.ask([("GET", name), ("GET", "x")])) for name in "abc"]
+    line.go.set()
+    assert [await ask for ask in asks] == [["a", "x"], ["b", "x"], ["c", "x"]]
+    assert line.sent == [["GET a", "GET x"], ["GET b", "GET x"], ["GET c", "GET x"]]
+
+
+async def test_replies_that_are_too_few_are_nobodys():
+    async def send(commands):
+        return [b"one"]
+
+    queue = CommandQueue(send, 1, 5.0)
+    told = await asyncio.gather(*(queue.ask([("GET", "a")]) for _ in range(2)), return_exceptions=True)
+    assert [str(one) for one in told] == ["1 replies to 2 commands"] * 2
 
 
 async def test_each_caller_of_a_server_is_told_its_own_error(server_url, namespace):

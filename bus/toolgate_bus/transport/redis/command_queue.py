@@ -36,9 +36,12 @@ class _Unit(NamedTuple):
 class CommandQueue:
     """What waits for a connection; of one event loop."""
 
-    def __init__(self, send: Send, connections: int, seconds: float) -> None:
+    def __init__(
+        self, send: Send, connections: int, seconds: float, most_together: int = MAX_TOGETHER
+    ) -> None:
         """`send` runs commands in one round trip; a command waits so many seconds to be sent."""
         self._send, self._most, self._seconds = send, connections, seconds
+        self._most_together = most_together
         self._waiting: deque[_Unit] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
         self._busy = 0
@@ -73,8 +76,11 @@ class CommandQueue:
             self._busy -= 1
 
     async def _send_all(self, units: Sequence[_Unit]) -> None:
+        commands = [words for unit in units for words in unit.commands]
         try:
-            replies = await self._send([words for unit in units for words in unit.commands])
+            replies = await self._send(commands)
+            if len(replies) != len(commands):  # whose each is cannot be told
+                raise RuntimeError(f"{len(replies)} replies to {len(commands)} commands")
         except Exception as error:  # noqa: BLE001 - whoever waits is told, whatever it is
             for unit in units:
                 _tell(unit, error)
@@ -98,7 +104,7 @@ class CommandQueue:
             if unit.since < late:
                 _tell(waiting.popleft(), NoConnectionError("No connection available."))
                 continue
-            if units and (unit.alone or size + len(unit.commands) > MAX_TOGETHER):
+            if units and (unit.alone or size + len(unit.commands) > self._most_together):
                 break
             units.append(waiting.popleft())
             size += len(unit.commands)

@@ -141,9 +141,12 @@ class RedisCommands(Commands):
         self._wide: RedisCommands | None = None
         self._topology = topology_of(url)
         self._client = self._topology.make_client(name, connections, seconds)
-        # of a cluster each command is alone: the client has connections of its own to each node
-        most = sys.maxsize if self._topology.has_slots else connections
-        self._queue = CommandQueue(self._send, most, seconds)
+        if (
+            self._topology.has_slots
+        ):  # the client has connections to each node, and looks at what a command is
+            self._queue = CommandQueue(self._send, sys.maxsize, seconds, most_together=1)
+        else:
+            self._queue = CommandQueue(self._send, connections, seconds)
         self._answered = False
         """Whether the server is one, and has let us in."""
 
