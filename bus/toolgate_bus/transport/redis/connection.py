@@ -141,9 +141,7 @@ class RedisCommands(Commands):
         self._wide: RedisCommands | None = None
         self._topology = topology_of(url)
         self._client = self._topology.make_client(name, connections, seconds)
-        if (
-            self._topology.has_slots
-        ):  # the client has connections to each node, and looks at what a command is
+        if self._topology.has_slots:  # its client has connections to each node, and looks at each command
             self._queue = CommandQueue(self._send, sys.maxsize, seconds, most_together=1)
         else:
             self._queue = CommandQueue(self._send, connections, seconds)
@@ -156,10 +154,8 @@ class RedisCommands(Commands):
             (reply,) = await self._ask([command])
         except _RefusedError as error:
             raise refusal_of(command, error.reply) from None
-        if not isinstance(reply, RedisError):
-            return reply
         if not isinstance(reply, ResponseError):
-            raise OutcomeUnknown(self._words(reply)) from reply
+            return reply
         if _is_refusal(reply) and not isinstance(reply, NoPermissionError):
             raise Refusal(_first_words(self._topology, reply, refused=True)) from reply
         raise refusal_of(command, reply)
