@@ -1,8 +1,10 @@
 """Facts that a server did not take before their process ended: in a file, and written once it is back."""
 
 import os
+import time
 
 import pytest
+from toolgate_bus.errors import BusDown
 from toolgate_bus.facts.reader import FactsReader
 from toolgate_bus.protocol import packing
 from toolgate_bus.protocol.packing import pack
@@ -11,6 +13,7 @@ from toolgate_bus.transport.redis.fact_spill import MAX_BYTES, MAX_FILES, FactSp
 from toolgate_bus.transport.redis.orchestrator import RedisOrchestratorBus
 
 ZERO = bytes(packing.ID_BYTES)
+NOW_MS = int(time.time() * 1000)
 
 
 class Ignore:
@@ -87,6 +90,19 @@ async def test_facts_of_a_process_that_ends_in_an_outage_are_written_by_the_next
     await wait_until(lambda: files() == [], timeout=10)
     assert await told(commands, bus.orchestrator) == list(range(1, 500))
     await after.aclose()
+    await commands.aclose()
+
+
+async def test_what_a_server_that_is_away_does_not_take_is_written_once_it_is_back(own_server, commands):
+    left = FactSpill(own_server.url, "default")
+    assert left.keep("0a", [frame(1, 2)])
+    own_server.kill()
+    with pytest.raises(BusDown):
+        await left.write(commands, NOW_MS)
+    assert len(files()) == 1
+    own_server.start()
+    await left.write(commands, NOW_MS)
+    assert (files(), await told(commands, "0a")) == ([], [1, 2])
     await commands.aclose()
 
 

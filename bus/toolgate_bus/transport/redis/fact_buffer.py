@@ -1,6 +1,6 @@
 """The facts of an orchestrator on their way to the server: those that wait, and those not confirmed.
 
-What was confirmed last is kept a little longer: a server that fails over may forget what it has confirmed.
+What was confirmed last is kept: a server that fails over may forget what it has confirmed.
 A fact's bytes are made here, off every decision's path; one that cannot be made holds up no other.
 Writing, and hearing of what was written, is the bus's affair.
 """
@@ -25,7 +25,8 @@ would cost more than they do."""
 LATEST_S: Final = 0.015
 """Seconds after which they go by themselves."""
 KEPT_S: Final = 10.0
-"""Seconds that a frame is kept after the server has confirmed it: more than replicas are ever behind."""
+"""Seconds between a frame's confirmation and the last one for which it is kept: more than replicas are ever
+behind."""
 MAX_KEPT_BYTES: Final = 4 * 1024 * 1024
 _log = get_logger("toolgate.bus")
 
@@ -89,11 +90,13 @@ class FactsOut:
         while self._kept and (self._kept_bytes > MAX_KEPT_BYTES or self._kept[0][0] < now - KEPT_S):
             self._kept_bytes -= len(self._kept.popleft()[1])
 
-    def take_back(self, since: float) -> None:
-        """Count what was confirmed since that moment (`time.monotonic`) as not: a failover may forget it."""
-        for confirmed, frame in reversed(self._kept):
-            if confirmed >= since:
-                self._unconfirmed.appendleft((frame, 0))  # if it is given up now, it was told before
+    def take_back(self) -> None:
+        """Count what is still kept as not confirmed: a failover may forget it.
+
+        However late its loss is noticed: a process that did not run meanwhile has confirmed nothing else.
+        """
+        for _, frame in reversed(self._kept):
+            self._unconfirmed.appendleft((frame, 0))  # if it is given up now, it was told before
         self._kept.clear()
         self._kept_bytes = 0
 

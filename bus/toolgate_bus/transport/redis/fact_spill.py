@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
-from toolgate_bus.errors import CodecError, ToolgateError
+from toolgate_bus.errors import CodecError, Refusal
 from toolgate_bus.protocol import packing
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.telemetry.loggers import get_logger
@@ -64,14 +64,17 @@ class FactSpill:
         return True
 
     async def write(self, commands: Commands, server_ms: int) -> None:
-        """Write what others left, once for each time that this is made; what the server refuses stays."""
+        """Write what others left, once for each time that this is made; what the server refuses stays.
+
+        Raises BusDown or OutcomeUnknown where the server does not answer: what is left is for the next call.
+        """
         if not self._due:
             return
-        self._due = False
         for place in self._list():
-            with contextlib.suppress(OSError, ToolgateError), _open(place) as file:
+            with contextlib.suppress(OSError, Refusal), _open(place) as file:
                 if await self._write_one(commands, server_ms, place, file):
                     place.unlink()
+        self._due = False
 
     async def _write_one(self, commands: Commands, server_ms: int, place: Path, file: BinaryIO) -> bool:
         """Whether the server has all of it now."""

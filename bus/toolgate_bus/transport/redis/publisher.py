@@ -18,7 +18,7 @@ from toolgate_bus.telemetry import metrics
 from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_bus.transport.ports import Arg, FactPayload
 from toolgate_bus.transport.redis.connection import open_link
-from toolgate_bus.transport.redis.fact_buffer import FACTS_RETENTION_MS, KEPT_S, LATEST_S, FactsOut
+from toolgate_bus.transport.redis.fact_buffer import FACTS_RETENTION_MS, LATEST_S, FactsOut
 from toolgate_bus.transport.redis.link import Link, ServerError, pack_command
 from toolgate_bus.transport.redis.roster import BEAT_SECONDS
 
@@ -76,7 +76,7 @@ class Outbox:
         """Whether nothing comes after what is queued now."""
         self._is_kept = False
         """Whether this connection was told when the stream of our facts expires."""
-        self._lost_at = self._kept_written = float("-inf")
+        self._kept_written = float("-inf")
         self._kept_timer: asyncio.TimerHandle | None = None
         self._flushing = False
         self._fact_timer: asyncio.TimerHandle | None = None
@@ -137,7 +137,7 @@ class Outbox:
             self._stop_timer()
             self._kept_timer = asyncio.get_running_loop().call_later(early, self._write_kept_late)
             return
-        self._facts.take_back(self._lost_at - KEPT_S)
+        self._facts.take_back()
         self._try_facts()
 
     def _write_kept_late(self) -> None:
@@ -151,7 +151,6 @@ class Outbox:
             return
         link.drop()
         self._stop_kept_timer()
-        self._lost_at = time.monotonic()
         if link.refusal is not None:
             until = time.monotonic() + ASK_AGAIN_S
             self._again += [(until, tag) for tag in link.owed if type(tag) is _QuestionFrame]
@@ -163,7 +162,7 @@ class Outbox:
         if self._link is not None and (self._facts_refused or self._is_trial or self._kept_timer is not None):
             self._stop_kept_timer()
             self._facts_refused = self._is_trial = False
-            self._facts.take_back(self._lost_at - KEPT_S)
+            self._facts.take_back()
             self._write_unconfirmed()
         self._write_facts()
         self._stop_timer()
