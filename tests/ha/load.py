@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -113,3 +113,9 @@ async def recorded(url: str) -> Counter[str]:
     finally:
         await commands.aclose()
     return Counter(fact["id"] for fact in facts if fact["event"] == "decision")
+
+
+async def misrecorded(url: str, rows: Iterable[Ruled]) -> dict[str, int]:
+    """How often each decision stands in the record that does not stand there once, or that nobody made."""
+    found, made = await recorded(url), {row.id for row in rows}
+    return {id_: found[id_] for id_ in made.union(found) if found[id_] != 1 or id_ not in made}
