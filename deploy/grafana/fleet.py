@@ -411,7 +411,7 @@ def _processes() -> Panels:
             [
                 Query(
                     "histogram_quantile(0.99, sum by (side, le) "
-                    f"(rate(toolgate_event_loop_lag_seconds_bucket{{{PROCESS}}}[$__rate_interval])))",
+                    f"(rate(toolgate_event_loop_lag_seconds_bucket{{{PROCESS}}}[$__rate_interval]))) >= 0",
                     "{{side}} lag",
                 ),
                 Query(

@@ -91,9 +91,9 @@ def ruled_share(metric: str, only: str, of: str = "", window: str = "5m") -> str
 
 
 def quantile(of: float, metric: str, by: str = "", only: str = "", window: str = "5m") -> str:
-    """A quantile of a histogram, by these labels."""
+    """A quantile of a histogram, by these labels; of what did not happen in the window there is none."""
     each = f"{by}, le" if by else "le"
-    return f"histogram_quantile({of}, {rate(f'{metric}_bucket', each, only, window)})"
+    return f"histogram_quantile({of}, {rate(f'{metric}_bucket', each, only, window)}) >= 0"
 
 
 def line(

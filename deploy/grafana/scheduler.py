@@ -153,15 +153,17 @@ def _rulings() -> Panels:
 
 
 def _keeping_up() -> Panels:
-    bucket = f"rate(toolgate_verdict_seconds_bucket{{{FLEET}, {ONE}}}[$__rate_interval])"
+    def took(share_of: float) -> str:
+        return quantile(share_of, "toolgate_verdict_seconds", only=ONE, window="$__rate_interval")
+
     return (
         line(
             "Verdicts: how long they took",
             "From the question to its verdict; holds left out. Points are traces. "
             "Dashed: near the default patience.",
             [
-                Query(f"histogram_quantile(0.5, sum by (le) ({bucket}))", "p50"),
-                Query(f"histogram_quantile(0.99, sum by (le) ({bucket}))", "p99", exemplars=True),
+                Query(took(0.5), "p50"),
+                Query(took(0.99), "p99", exemplars=True),
             ],
             "s",
             limits=LATENCY,

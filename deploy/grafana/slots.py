@@ -22,11 +22,6 @@ def _gauge(metric: str, by: str = POOL) -> str:
     return f"max by ({by}) ({metric}{{{FLEET}}})"
 
 
-def _quantile(of: float, metric: str) -> str:
-    """Of each pool in which anything happened: of none it is no number."""
-    return f"{quantile(of, metric, POOL)} >= 0"
-
-
 def _now() -> Panels:
     in_use = _gauge("toolgate_slots_in_use")
     used = f"{in_use} / ({_gauge('toolgate_slots_limit')} > 0)"
@@ -63,8 +58,8 @@ def _times() -> Panels:
             "Waited, p50 and p99",
             "By calls that were given a slot.",
             [
-                Query(_quantile(0.5, "toolgate_slots_wait_seconds"), f"p50 {LEGEND}"),
-                Query(_quantile(0.99, "toolgate_slots_wait_seconds"), f"p99 {LEGEND}"),
+                Query(quantile(0.5, "toolgate_slots_wait_seconds", POOL), f"p50 {LEGEND}"),
+                Query(quantile(0.99, "toolgate_slots_wait_seconds", POOL), f"p99 {LEGEND}"),
             ],
             "s",
             span=HALF,
@@ -72,7 +67,7 @@ def _times() -> Panels:
         line(
             "Had a slot, p99",
             "From the grant to the end of the call.",
-            [Query(_quantile(0.99, "toolgate_slots_held_seconds"), LEGEND)],
+            [Query(quantile(0.99, "toolgate_slots_held_seconds", POOL), LEGEND)],
             "s",
             span=HALF,
         ),

@@ -153,19 +153,23 @@ async def idle(agent: Agent) -> None:
 
 
 async def pay(gate: Gate, kind: str, seed: int, cost_usd: float = 0.0) -> None:
-    """A paid call and a request, five times a second, each in a session of its own."""
+    """A paid call, one that is always free, and a request, five times a second, in sessions of their own."""
     stop = watch_for_the_end()
     for number in itertools.count():
         if stop.is_set():
             return
         agent = Agent(gate, f"{kind}-0", f"{kind}-{seed}-{number}", f"{kind}-{seed}-{number}")
         await agent.call("pay")
+        await agent.call("notes")
         agent.turn(cost_usd=cost_usd)
         await asyncio.sleep(0.2)
 
 
 async def troubled(gate: Gate, seed: int) -> None:
-    """Twelve sessions that mostly call what is denied; now and then alpha fails them."""
+    """Twelve sessions that mostly call what is denied; now and then alpha fails them.
+
+    They pause between turns: this goes on for minutes, and the server's memory is bounded.
+    """
     stop = watch_for_the_end()
 
     async def session(number: int) -> None:
@@ -177,7 +181,7 @@ async def troubled(gate: Gate, seed: int) -> None:
                 await agent.call("delete")
             await agent.call("notes", {"alpha": FREE_MISHAPS[(turn + number) % len(FREE_MISHAPS)]})
             agent.turn("incomplete")
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(1)
 
     await asyncio.gather(*(session(number) for number in range(12)))
 
