@@ -48,7 +48,7 @@ class Floor:
         self._write.drop()
         self._read.drop()
 
-    async def ask(self, _call: MixedCall) -> None:
+    async def ask(self, _call: MixedCall | None = None) -> None:
         """One round to all streams."""
         self._seq += 1
         id_ = self._seq.to_bytes(_ID_BYTES, "big")

@@ -1,7 +1,8 @@
 """Runs the bench of rules on order: LLMs that ask in one response for what depends on each other.
 
 Real sessions under a loop, a policy with replicas of its own, a server. Each response has two calls that
-produce and two that depend on one of them each, in any order. What is counted is when the tools ran.
+produce and two that depend on one of them each, in any order. What is counted is when the tools ran. Between
+sessions a bare message goes to a process and back, on the same server: so much of it is the machine's.
 """
 
 import asyncio
@@ -16,10 +17,11 @@ from pathlib import Path
 from typing import Any, ClassVar, Final
 
 from amplifier_core import AmplifierSession, ChatResponse, ProviderInfo, TextBlock, ToolCall, ToolResult
-from toolgate_bus.server.embedded import find_binary
+from toolgate_bus.server.embedded import Server, find_binary
 from toolgate_bus.server.guard import ServerProcess
 from toolgate_bus.server.settings import BusSettings
 
+from toolgate_orchestrator.commands.bench.floor import Floor, open_floor
 from toolgate_orchestrator.commands.bench.measure import cpu_seconds, quantile
 from toolgate_orchestrator.commands.host.scheduler_processes import SchedulerSpec, scheduler_processes
 
@@ -51,6 +53,8 @@ class OrderRun:
     load: OrderLoad
     ended: dict[str, float] = field(default_factory=dict)
     began: dict[str, float] = field(default_factory=dict)
+    bare: list[float] = field(default_factory=list)
+    """How long bare messages took there and back, in seconds."""
     seconds: float = 0.0
     policy_cpu_s: float = 0.0
 
@@ -60,7 +64,6 @@ class OrderRun:
             self.began[pair] - self.ended.get(pair, float("inf")) for pair in self.began if pair in self.ended
         )
         calls = self.load.responses * PAIRS
-        late = [max(0.0, gap) * 1000 for gap in gaps] or [0.0]
         return {
             "loop": self.load.loop,
             "rules": self.load.rules,
@@ -68,14 +71,20 @@ class OrderRun:
             "ran_early": sum(gap < 0 for gap in gaps) + len(self.began.keys() - self.ended.keys()),
             "denied": calls - len(self.began),
             "not_produced": calls - len(self.ended),
-            "gap_ms": {
-                "median": round(quantile(late, 0.5), 2),
-                "p99": round(quantile(late, 0.99), 2),
-                "max": round(late[-1], 2),
-            },
+            "gap_ms": _figures([max(0.0, gap) for gap in gaps]),
+            "bare_ms": _figures(sorted(self.bare)),
             "seconds": round(self.seconds, 2),
             "policy_cpu_us": round(self.policy_cpu_s / (2 * calls) * 1e6, 1),
         }
+
+
+def _figures(ordered_s: Sequence[float]) -> dict[str, float]:
+    late = [one * 1000 for one in ordered_s] or [0.0]
+    return {
+        "median": round(quantile(late, 0.5), 2),
+        "p99": round(quantile(late, 0.99), 2),
+        "max": round(late[-1], 2),
+    }
 
 
 def write_rules(count: int) -> dict[str, Any]:
@@ -163,14 +172,15 @@ async def run_order(load: OrderLoad, tell: Tell) -> OrderRun:
             config.write_text(json.dumps(write_rules(load.rules)))
             bus = BusSettings(redis=server.url, namespace=NAMESPACE)
             specs = [SchedulerSpec("policy", config)] * load.replicas
-            async with scheduler_processes(specs, bus) as running:
+            at = Server(server.url, Path(directory), server.pid)
+            async with scheduler_processes(specs, bus) as running, open_floor(at, ["order"]) as (floor, _):
                 pids = [one.pid for one in running]
-                return await _measure(load, server.url, pids, tell)
+                return await _measure(load, server.url, pids, floor, tell)
         finally:
             server.kill()
 
 
-async def _measure(load: OrderLoad, url: str, pids: Sequence[int], tell: Tell) -> OrderRun:
+async def _measure(load: OrderLoad, url: str, pids: Sequence[int], floor: Floor, tell: Tell) -> OrderRun:
     run, before = OrderRun(load), cpu_seconds(pids) or 0.0
     began = time.perf_counter()
     parts = list(_parts(load.responses))
@@ -181,6 +191,7 @@ async def _measure(load: OrderLoad, url: str, pids: Sequence[int], tell: Tell) -
         nonlocal over
         for session, responses in waiting:
             await _live(load, url, run, session, responses)
+            await _ask_barely(floor, run, session, responses)
             over += responses
             tell(over)
 
@@ -190,6 +201,16 @@ async def _measure(load: OrderLoad, url: str, pids: Sequence[int], tell: Tell) -
     run.seconds = time.perf_counter() - began
     run.policy_cpu_s = (cpu_seconds(pids) or before) - before
     return run
+
+
+async def _ask_barely(floor: Floor, run: OrderRun, session: int, times: int) -> None:
+    """Bare messages, after pauses as long as those of the tools."""
+    rest = random.Random(session)
+    for _ in range(times):
+        await asyncio.sleep(rest.random() * MAX_TAKEN_S)
+        began = time.perf_counter()
+        await floor.ask()
+        run.bare.append(time.perf_counter() - began)
 
 
 def _parts(responses: int) -> Iterator[int]:

@@ -22,8 +22,11 @@ def order(
         int, typer.Option("--responses", "-n", min=4, max=1_000_000, help="Responses of LLMs, each loop.")
     ] = 10_000,
     sessions: Annotated[
-        int, typer.Option("--sessions", "-c", min=1, max=1000, help="Sessions at a time.")
-    ] = 4,
+        int,
+        typer.Option(
+            "--sessions", "-c", min=1, max=1000, help="Sessions at a time; many take turns at the processor."
+        ),
+    ] = 1,
     replicas: Annotated[int, typer.Option("--replicas", "-r", min=1, max=16, help="Replicas of policy.")] = 1,
     as_json: JsonOption = False,
 ) -> None:
@@ -36,7 +39,8 @@ def order(
 
     A response has two calls that take up to 20 ms, and two that may run only after one of these each, in
     any order. "Began after" is the time from the end of the one to the beginning of the other, through
-    policy and the bus. It ends with 1 where a call ran early, or was denied that could have run.
+    policy and the bus; "a bare message" what one takes to another process and back on the same server, in
+    the same run. It ends with 1 where a call ran early, or was denied that could have run.
     """
     loads = [
         OrderLoad("loop-streaming", responses, FEW, sessions, replicas),
@@ -86,5 +90,8 @@ _LINES: Final[dict[str, Callable[[dict[str, Any]], object]]] = {
     "began after, median": lambda row: f"{row['gap_ms']['median']:g} ms",
     "began after, p99": lambda row: f"{row['gap_ms']['p99']:g} ms",
     "began after, longest": lambda row: f"{row['gap_ms']['max']:g} ms",
+    "a bare message, median": lambda row: f"{row['bare_ms']['median']:g} ms",
+    "a bare message, p99": lambda row: f"{row['bare_ms']['p99']:g} ms",
+    "a bare message, longest": lambda row: f"{row['bare_ms']['max']:g} ms",
     "CPU of policy, a call": lambda row: f"{row['policy_cpu_us']:g} µs",
 }
