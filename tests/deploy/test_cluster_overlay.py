@@ -10,7 +10,6 @@ import re
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -27,6 +26,10 @@ from toolgate_orchestrator.gate.gate import Gate
 pytestmark = pytest.mark.timeout(300)
 COMPOSE = DEPLOY / "compose.cluster.yaml"
 WHOLE_S = 60.0
+REPLICA_AT = 3
+"""Where the first replica stands in a row of `CLUSTER SLOTS`: behind the first slot, the last, the master."""
+LOST_S = 40.0
+"""As with sentinels: a replica is elected, and all connect anew, on a machine that may be busy."""
 FILES = {"ssl_ca_certs": "ca.crt", "ssl_certfile": "client.crt", "ssl_keyfile": "client.key"}
 
 
@@ -153,11 +156,16 @@ class Overlay:
                 return None
 
     def is_whole(self) -> bool:
-        """Whether all nodes see all slots, and each master has its replica."""
+        """Whether all nodes see all slots, and each master has its replica, of which all nodes know."""
         roles = [self.answer(name, "ROLE") for name in self.ports]
         infos = [self.answer(name, "CLUSTER INFO") for name in self.ports]
         followed = [role for role in roles if role and (role[0] != "master" or role[2])]
-        return len(followed) == len(roles) and all(info and info["cluster_state"] == "ok" for info in infos)
+        known = [self.answer(name, "CLUSTER SLOTS") for name in self.ports]
+        return (
+            len(followed) == len(roles)
+            and all(info and info["cluster_state"] == "ok" for info in infos)
+            and all(rows and all(len(row) > REPLICA_AT for row in rows) for rows in known)
+        )
 
     def master_of(self, key: str) -> str:
         """Who owns a key."""
@@ -217,10 +225,8 @@ async def test_the_fleet_rules_under_its_users_and_goes_on_after_a_master_is_los
         outages = {"begin": await ruled(gate)}
         for key in (Keys("default").inbox("policy"), Keys("default").store_key("budget")):
             lost = overlay.master_of(key)
-            began = time.monotonic()
             overlay.kill(lost)
-            outages[key] = await ruled(gate, 20.0)
-            assert time.monotonic() - began < 20
+            outages[key] = await ruled(gate, LOST_S)
             overlay.start(lost)  # it comes back as it was started the first time, and follows
             wait_for(overlay.is_whole, WHOLE_S)
             assert overlay.master_of(key) != lost
