@@ -21,7 +21,8 @@ def test_who_began_before_the_other_ended_ran_early_and_who_never_began_was_deni
 @pytest.mark.system
 @pytest.mark.timeout(180)
 def test_none_runs_early_and_none_is_denied_under_either_loop(process: Any) -> None:
-    bench = process("toolgate", "bench", "order", "--responses", "100", "--replicas", "2", "--json")
+    load = ("--responses", "100", "--sessions", "4", "--replicas", "2")
+    bench = process("toolgate", "bench", "order", *load, "--json")
     assert bench.wait(150) == 0, bench.stderr
     runs = json.loads(bench.stdout)["runs"]
     assert [(run["loop"], run["rules"]) for run in runs] == [
