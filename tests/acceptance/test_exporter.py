@@ -137,7 +137,7 @@ async def exported(url, expected):
 
 async def is_read(gate, wait_until):
     """Wait until the gate knows that somebody reads its facts."""
-    await wait_until(lambda: gate._client.bus.readers >= 1, timeout=10)
+    await wait_until(lambda: gate._client.bus.is_read, timeout=10)
 
 
 async def decide(gate, rules=None, tool="search", tools=TOOLS, **fields):

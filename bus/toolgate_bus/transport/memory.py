@@ -46,7 +46,7 @@ class MemoryHub:
     def __init__(self) -> None:
         self.store = MemoryStore()
         self.facts: list[bytes] = []
-        self.readers = 0
+        self.is_read = False
         self._ids = itertools.count(1)
         self._starts = itertools.count(1)
         self._inboxes: dict[str, deque[_StreamEntry]] = {}
@@ -119,8 +119,8 @@ class MemoryOrchestratorBus(OrchestratorBus):
 
     @property
     @override
-    def readers(self) -> int:
-        return self._hub.readers
+    def is_read(self) -> bool:
+        return self._hub.is_read
 
     @override
     def listen(self, listener: OrchestratorListener) -> None:

@@ -173,8 +173,8 @@ class OrchestratorBus(Protocol):
         """Schedulers whose verdict streams are in the current read set."""
 
     @property
-    def readers(self) -> int:
-        """How many facts readers are alive (ledger, exporter, console, archiver)."""
+    def is_read(self) -> bool:
+        """Whether a reader of facts (ledger, exporter, console, archiver) is alive, or ever was."""
 
     def listen(self, listener: OrchestratorListener) -> None:
         """Say who is called; once, before `start`."""

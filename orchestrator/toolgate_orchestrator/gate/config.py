@@ -103,6 +103,11 @@ class ToolgateConfig(StrictModel):
     deny or ask."""
 
     @property
+    def is_strict(self) -> bool:
+        """Whether a call may be denied where nobody was ever met: somebody is required, or the bus is."""
+        return bool(self.required) or self.on_bus_down == "deny"
+
+    @property
     def denies_without_bus(self) -> bool:
         """Whether calls are denied while the server is away."""
         return (self.on_bus_down or ("deny" if self.required else "continue")) == "deny"

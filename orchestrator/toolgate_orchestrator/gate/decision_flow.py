@@ -85,7 +85,7 @@ class DecisionFlow:
         self._redactor = redactor or Redactor(config.redact)
         if self._redactor.configured:
             hide_in_logs(self._redactor)
-        self._recorder = DecisionRecorder(client, self._redactor, config.schedulers)
+        self._recorder = DecisionRecorder(client, self._redactor, config)
         self._audiences = Audiences(config, keyring)
         self._asking = Dispatcher(config, client, keyring, self._redactor, self._recorder.late, self.note)
         self._desk = DeferralDesk(config, client, self._redactor, self._recorder, self.note, self._asking.end)
@@ -100,14 +100,10 @@ class DecisionFlow:
     @property
     def ruled(self) -> bool:
         """Whether anybody might object to a call: somebody is required, or was ever on the roster."""
-        return (
-            bool(self.config.required)
-            or self.config.on_bus_down == "deny"
-            or (self._client is not None and self._client.ever_met)
-        )
+        return self.config.is_strict or (self._client is not None and self._client.ever_met)
 
     def note(self, event: str, data: Mapping[str, Any]) -> None:
-        """A fact after the event (tool:selected, tool:post, usage …); nothing if nobody reads."""
+        """A fact after the event (tool:selected, tool:post, usage …), where facts are kept."""
         self._recorder.note(event, data)
 
     async def decide(

@@ -128,7 +128,7 @@ class Gate(DecisionFlow):
         if local or not audience.is_empty or tool_name == LLM_REQUEST:
             return local or not audience.is_empty
         config = self.config
-        if config.required or config.on_bus_down == "deny" or self._recorder.is_recording:
+        if config.is_strict or self._recorder.is_recording:
             return True
         return self._client is not None and bool(self._client.pauses.standing)
 

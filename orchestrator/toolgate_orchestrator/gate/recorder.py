@@ -25,7 +25,7 @@ from toolgate_bus.telemetry.unanimous import Batch, Group
 from toolgate_bus.transport.ports import FactItem
 
 from toolgate_orchestrator.gate.client import GateClient
-from toolgate_orchestrator.gate.config import SchedulerLimits
+from toolgate_orchestrator.gate.config import ToolgateConfig
 from toolgate_orchestrator.gate.faults import call_guarded, note_fault
 from toolgate_orchestrator.gate.pending import count_remarks, count_rule, count_verdict
 from toolgate_orchestrator.gate.question import UnreadableQuestion, clip, write_question
@@ -54,10 +54,8 @@ _NO_ID: Final = bytes(packing.ID_BYTES)
 class DecisionRecorder:
     """Counts and keeps the decisions of one gate, and tells of them."""
 
-    def __init__(
-        self, client: GateClient | None, redactor: Redactor, limits: Mapping[str, SchedulerLimits]
-    ) -> None:
-        self._client, self._redactor, self._limits = client, redactor, limits
+    def __init__(self, client: GateClient | None, redactor: Redactor, config: ToolgateConfig) -> None:
+        self._client, self._redactor, self._config = client, redactor, config
         self.subscribers: list[Callable[[Decision], None]] = []
         self.late_subscribers: list[Callable[[str, ReceivedVerdict], None]] = []
         self._scarce: dict[str, None] = {}
@@ -65,8 +63,12 @@ class DecisionRecorder:
 
     @property
     def is_recording(self) -> bool:
-        """Whether anybody is there for whom facts are kept."""
-        return self._client is not None and bool(self._client.announced or self._client.bus.readers)
+        """Whether facts are kept: somebody reads them or rules on calls, once did, or is required to.
+
+        Whoever is away for a moment reads later what was decided meanwhile.
+        """
+        client = self._client
+        return client is not None and (self._config.is_strict or client.ever_met or client.bus.is_read)
 
     def record(self, call: DecisionState, ruling: RulingResult) -> Decision:
         """The decision of a ruling: counted, recorded, told; none of which can change it any more."""
@@ -197,7 +199,9 @@ class DecisionRecorder:
 
     def _compare(self, call: DecisionState) -> tuple[str, ...]:
         """The shadows now found to have changed what came of this call, counted."""
-        disagreeing = call.shadows.take_disagreeing(self._limits) if call.shadows is not None else ()
+        disagreeing = (
+            call.shadows.take_disagreeing(self._config.schedulers) if call.shadows is not None else ()
+        )
         for name in disagreeing:
             metrics.count(metrics.SHADOW_DISAGREEMENTS, name)
         return disagreeing

@@ -241,7 +241,7 @@ class Guard(GuardLife, LlmRequests):
         note_fault("rule", error)
         reports, config = self._now(), self.config
         gate = reports.home.gate
-        ruled = config.required or config.on_bus_down == "deny" or (gate is not None and gate.ruled)
+        ruled = config.is_strict or (gate is not None and gate.ruled)
         denies = self._on_fault == "deny" if self._on_fault else ruled
         return Ruling(call, at, reports, None, reason=FAULT if denies else "")
 

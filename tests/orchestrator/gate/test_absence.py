@@ -40,6 +40,12 @@ async def given_up(gate, client):
             return reason, seconds
 
 
+def recorded(hub):
+    """The ids of the decisions that stand in the record."""
+    facts = (record.read_facts(packing.items(packing.frame([raw]))[0])[0] for raw in hub.facts)
+    return [fact["id"] for fact in facts if fact["event"] == "decision"]
+
+
 async def test_the_first_call_waits_and_further_ones_are_denied_at_once_until_a_heartbeat():
     gate, client = await gate_on(MemoryHub(), required=["policy"])
     reason, seconds = await given_up(gate, client)
@@ -166,7 +172,35 @@ async def test_who_may_still_answer_is_told_the_end_though_nobody_was_there_to_h
     gate, _ = await gate_on(hub, required=["cost-aware"])
     decision = await gate.decide("pay", {}, ["pay"])
     assert (decision.outcome, decision.why) == ("deny", "silent")
-    told = [record.read_facts(packing.items(packing.frame([raw]))[0])[0] for raw in hub.facts]
-    assert [(fact["event"], fact["id"], fact["outcome"]) for fact in told] == [
-        ("decision", decision.id, "deny")
-    ]
+    assert recorded(hub) == [decision.id]
+
+
+async def test_what_is_denied_before_anybody_came_stands_in_the_record():
+    hub = MemoryHub()
+    gate, _ = await gate_on(hub, required=["policy"])
+    denied = [(await gate.decide("pay", {}, ["pay"])).id for _ in range(3)]
+    assert recorded(hub) == denied
+
+
+async def test_what_runs_unasked_after_all_have_left_stands_in_the_record():
+    hub = MemoryHub()
+    gate, _ = await gate_on(hub)
+    bus = hub.scheduler()
+
+    async def decide(call):
+        return Deny(reason="no")
+
+    await Worker(Scheduler(name="policy", decide=decide), bus, shared=make_shared_state()).start()
+    assert (await ruled(gate))[0] == "denied"
+    await bus.aclose()
+    decision = await gate.decide("pay", {}, ["pay"])
+    gate.note("usage", {"cost_usd": 1.0})
+    assert (decision.why, gate.wanted("pay")) == ("unasked", True)
+    assert recorded(hub)[1:] == [decision.id]
+    assert b"usage" in hub.facts[-1]
+
+
+async def test_what_runs_where_nobody_ever_was_is_not_kept():
+    hub = MemoryHub()
+    gate, _ = await gate_on(hub)
+    assert ((await ruled(gate))[0], gate.wanted("pay"), hub.facts) == ("unasked", False, [])

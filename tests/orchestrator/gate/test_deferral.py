@@ -39,7 +39,7 @@ def facts_of(world):
 
 
 async def test_it_comes_back_with_a_token_and_what_would_run_and_is_not_decided(world):
-    world.hub.readers = 1
+    world.hub.is_read = True
     await world.scheduler("police", lambda call: ASK if call.phase == "select" else Continue())
     await world.scheduler("router", Modify(tool="write", arguments={"n": 1}))
     decided = growth("toolgate_decisions_total")
@@ -239,7 +239,7 @@ async def test_it_may_be_denied_while_what_is_scarce_is_waited_for_after_the_ans
 
 
 async def test_the_record_is_one_from_pending_to_who_allowed_it(world):
-    world.hub.readers = 1
+    world.hub.is_read = True
     await world.scheduler("police", ASK)
     first = await put_off(world)
     (pending,) = join_decisions(facts_of(world))
@@ -258,7 +258,7 @@ class Interrupt(Exception):  # noqa: N818 - a framework's own name for it
 
 
 async def test_what_passes_is_raised_and_everything_withdrawn(world):
-    world.hub.readers = 1
+    world.hub.is_read = True
     await world.scheduler("police", ASK)
 
     async def leave(asked, question):

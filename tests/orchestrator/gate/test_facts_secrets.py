@@ -18,7 +18,7 @@ SECRET = "hunter2-canary"
 async def gate():
     """A gate that redacts passwords, on a hub where somebody reads facts."""
     hub = MemoryHub()
-    hub.readers = 1
+    hub.is_read = True
     client = GateClient(hub.orchestrator())
     await client.start()
     made = Gate(parse({"redact": {"fields": ["password"], "patterns": ["sk-[a-z0-9]+"]}}), client, None)
@@ -67,7 +67,7 @@ async def test_other_facts_are_kept_without_secrets(gate):
 )
 async def test_what_the_engine_itself_wrote_is_kept_whatever_is_secret(redact):
     hub = MemoryHub()
-    hub.readers = 1
+    hub.is_read = True
     client = GateClient(hub.orchestrator())
     await client.start()
     made = Gate(parse({"redact": redact}), client, None)

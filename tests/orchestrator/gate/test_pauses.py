@@ -230,7 +230,7 @@ async def test_a_call_that_nobody_would_rule_on_is_paused_all_the_same(world):
 
 
 async def test_the_record_tells_who_paused_whom_and_for_how_long(world, asked):
-    world.hub.readers = 1
+    world.hub.is_read = True
     gate = await world.gate()
     noted = []
     gate._recorder.note = lambda event, data: noted.append((event, dict(data)))

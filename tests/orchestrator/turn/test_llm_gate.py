@@ -35,7 +35,7 @@ class Bus:
 
     def __init__(self, stack: AsyncExitStack) -> None:
         self.hub, self._stack = MemoryHub(), stack
-        self.hub.readers = 1
+        self.hub.is_read = True
         self.seen: list[Any] = []
 
     async def scheduler(self, *answers: Any, tools: tuple[str, ...] = LLM_TOO, name: str = "judge") -> Any:

@@ -46,7 +46,7 @@ class Record:
 @pytest.fixture
 async def facts() -> AsyncIterator[Record]:
     hub = MemoryHub()
-    hub.readers = 1
+    hub.is_read = True
     client = GateClient(hub.orchestrator())
     await client.start()
     yield Record(hub, Gate(parse(ASKED), client))

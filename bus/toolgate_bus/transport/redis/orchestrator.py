@@ -91,7 +91,7 @@ class RedisOrchestratorBus(OrchestratorBus):
             self._agents,
             self._schedulers.watched,
         )
-        self._was_up = False
+        self._was_up = self._is_read = False
         self._failure: ConfigError | None = None
         self._started = False
         self._told = ""
@@ -111,8 +111,8 @@ class RedisOrchestratorBus(OrchestratorBus):
 
     @property
     @override
-    def readers(self) -> int:
-        return self._heart.view.readers
+    def is_read(self) -> bool:
+        return self._is_read
 
     @override
     def listen(self, listener: OrchestratorListener) -> None:
@@ -333,6 +333,7 @@ class RedisOrchestratorBus(OrchestratorBus):
             self._fail(ConfigError(f"{self._keys.verdicts(self.orchestrator, '*')}: {self._reader.refused}"))
 
     def _adopt(self, view: RosterView) -> None:
+        self._is_read = self._is_read or view.readers > 0
         present = (*view.members, *view.gone)
         if self._schedulers.adopt(present, time.monotonic()):
             self._listener.on_roster_change(present)

@@ -121,7 +121,7 @@ async def observe(
             sides[side] = side_of(side, gates[side], server, pids)
         plain = gates["without"]
         was = plain._recorder
-        plain._recorder = _NullRecorder(was._client, was._redactor, was._limits)
+        plain._recorder = _NullRecorder(was._client, was._redactor, was._config)
         gc.freeze()
         mix = Mix(names)
         for lanes in in_flight:
