@@ -7,6 +7,7 @@ TAKING = f"{BUS}/budgets/lua/ledger_taking.lua"
 EMPTIED = "test_a_ledger_that_is_emptied_while_it_is_written_again_gets_nothing_more_of_that"
 KILLED = "test_what_was_confirmed_to_a_process_that_was_killed_with_a_failover_is_missed_by_the_next"
 TESTS = "../bus/budgets/test_epoch.py::"
+OF_FILES = "../bus/budgets/test_epoch_file.py::"
 MUTANTS = (
     Mutant(
         "ledger-lost",
@@ -112,7 +113,7 @@ MUTANTS = (
         f"{BUS}/budgets/epoch_watch.py",
         "if self._file is not None and memory.id:",
         "if False:",
-        f"{TESTS}{KILLED}",
+        f"{OF_FILES}{KILLED}",
     ),
     Mutant(
         "ledger-lost",
@@ -120,7 +121,7 @@ MUTANTS = (
         EPOCH,
         "max(self.confirmed + (self.fallen is not None), number)",
         "max(self.confirmed, number)",
-        f"{TESTS}{KILLED}",
+        f"{OF_FILES}{KILLED}",
     ),
     Mutant(
         "ledger-lost",
@@ -128,7 +129,7 @@ MUTANTS = (
         EPOCH,
         "is_same = (one.epoch, one.decided) == (self.id, self.decided)",
         "is_same = True",
-        f"{TESTS}test_numbers_of_another_ledger_are_nothing_to_this_one",
+        f"{OF_FILES}test_numbers_of_another_ledger_are_nothing_to_this_one",
     ),
     Mutant(
         "ledger-lost",
@@ -168,6 +169,6 @@ MUTANTS = (
         f"{BUS}/budgets/epoch_watch.py",
         "self.memory.recall(*await self._file.read(), time.monotonic())",
         "pass",
-        f"{TESTS}test_a_process_that_begins_after_the_loss_knows_it_by_the_file_of_one_before",
+        f"{OF_FILES}test_a_process_that_begins_after_the_loss_knows_it_by_the_file_of_one_before",
     ),
 )
