@@ -223,6 +223,9 @@ class _Ears:
     def on_roster_change(self, members: Sequence[Member]) -> None:
         """Nothing to learn: there is but one scheduler."""
 
+    def on_unconfirmed(self, scheduler: str, ids: Sequence[bytes]) -> None:
+        """Memory takes each question."""
+
     def on_connection(self, up: bool) -> None:
         """The twin in memory is always there."""
 

@@ -19,6 +19,7 @@ class BadWire:
         self._server = server_socket
         self._swallow: set[bytes] = set()
         self._cut_after: bytes | None = None
+        self._cut_before: bytes | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._writers: set[asyncio.StreamWriter] = set()
 
@@ -35,6 +36,11 @@ class BadWire:
             with contextlib.suppress(OSError):
                 await writer.wait_closed()
 
+    @property
+    def is_cut(self) -> bool:
+        """Whether all was cut that was to be."""
+        return self._cut_before is None and self._cut_after is None
+
     def swallow(self, name: str) -> None:
         """From now on nothing passes on the connections whose client name holds this; new ones pass."""
         self._swallow.add(name.encode())
@@ -42,6 +48,10 @@ class BadWire:
     def cut_after(self, word: bytes) -> None:
         """The next bytes that hold this word reach the server; then the connection ends unanswered."""
         self._cut_after = word
+
+    def cut_before(self, word: bytes) -> None:
+        """The next bytes that hold this word reach nobody; the connection ends."""
+        self._cut_before = word
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         server_reader, server_writer = await asyncio.open_unix_connection(self._server)
@@ -71,6 +81,9 @@ class BadWire:
                 state["name"] += data
             if self._swallowed(state, already):
                 continue
+            if self._cut_before is not None and self._cut_before in data:
+                self._cut_before = None
+                break
             server.write(data)
             await server.drain()
             if self._cut_after is not None and self._cut_after in data:

@@ -37,6 +37,9 @@ class Ears:
     def on_refusal(self, scheduler: str, ids: Sequence[bytes], error: str) -> None:
         self.refusals.append((scheduler, tuple(ids), error))
 
+    def on_unconfirmed(self, scheduler: str, ids: Sequence[bytes]) -> None:
+        """Tests of the bus ask nothing again."""
+
     def on_roster_change(self, members: Sequence[Member]) -> None:
         self.members = tuple(members)
 

@@ -11,7 +11,42 @@ HANDED = (
 WORDS = "../ha/test_cluster.py::test_each_command_goes_to_its_keys_and_a_wrong_name_is_refused_in_words"
 DURABLE = "../ha/test_durability.py"
 APPROVAL = f"{SCHEDULERS}/shipped/approval/scheduler.py"
+LOST_QUESTIONS = "../acceptance/test_questions_lost.py"
 MUTANTS = (
+    Mutant(
+        "failover",
+        "what was lost on its way to a scheduler waits for a peer",
+        f"{BUS}/transport/redis/lane.py",
+        "            self._read_lost()\n",
+        "",
+        "../bus/transport/test_redis_faults.py"
+        "::test_what_was_lost_on_its_way_to_a_replica_is_decided_as_soon_as_that_is_back",
+    ),
+    Mutant(
+        "failover",
+        "what is being decided is given again with each connection",
+        f"{BUS}/transport/redis/lane.py",
+        "seat.inbox, seat.newest)",
+        "seat.inbox, 0)",
+        "../bus/transport/test_redis_faults.py"
+        "::test_what_is_being_decided_when_connections_are_lost_is_not_given_again",
+    ),
+    Mutant(
+        "failover",
+        "a question that was lost on its way is not asked again",
+        f"{BUS}/transport/redis/publisher.py",
+        "self._unconfirmed += owed",
+        "pass",
+        f"{LOST_QUESTIONS}::test_a_question_is_answered_though_its_connection_is_lost",
+    ),
+    Mutant(
+        "failover",
+        "a question may be asked twice where there is one server",
+        f"{BUS}/transport/redis/topology.py",
+        "    moves = False\n",
+        "",
+        "../acceptance/test_restart.py::test_in_a_run_over_a_restart_each_call_is_decided_once_and_never_hangs",
+    ),
     Mutant(
         "failover",
         "one sentinel names the primary",

@@ -20,12 +20,12 @@ class SimulatedOrchestratorBus:
         self.orchestrator = process.orchestrator
         self.process, self._heard = process, heard
         self.outbox = Outbox(KEYS, self.orchestrator, lambda orchestrator, frames: False)
-        self.outbox.listen(self._refuse, lambda: None)
+        self.outbox.listen(self._refuse, self._doubt, lambda: None)
         self.attendance = Attendance()
         self.watched: dict[str, None] = {}
         self.seen: dict[str, None] = {}
         """Whose verdict streams are read."""
-        self.readers = 1
+        self.is_read = True
         self._places: dict[str, int] = {}
         self._sent: dict[str, int] = {}
         self._streams: dict[str, Wire] = {}
@@ -75,6 +75,9 @@ class SimulatedOrchestratorBus:
     def _refuse(self, scheduler: str, decisions: Sequence[bytes], error: str) -> None:
         self.on_refused(scheduler, decisions)
         self.listener.on_refusal(scheduler, decisions, error)
+
+    def _doubt(self, scheduler: str, decisions: Sequence[bytes]) -> None:
+        self.listener.on_unconfirmed(scheduler, decisions)
 
     def look(self) -> None:
         """Read the roster."""

@@ -127,6 +127,9 @@ class OrchestratorListener(Protocol):
     def on_refusal(self, scheduler: str, ids: Sequence[bytes], error: str) -> None:
         """The bus would not write these questions (by decision id) into a scheduler's inbox."""
 
+    def on_unconfirmed(self, scheduler: str, ids: Sequence[bytes]) -> None:
+        """The bus is back, and may have lost these questions (by decision id) as its server was replaced."""
+
     def on_roster_change(self, members: Sequence[Member]) -> None:
         """The living replicas are now these."""
 

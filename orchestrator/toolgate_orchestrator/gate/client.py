@@ -146,6 +146,14 @@ class GateClient:
                 if question is not None:
                     question.on_refusal(scheduler)
 
+    def on_unconfirmed(self, scheduler: str, ids: Sequence[bytes]) -> None:
+        """The bus may not have taken these questions: those open are asked again, under their own ids."""
+        for id_ in ids:
+            for phase in range(len(packing.PHASES)):
+                question = self.table.open.get((id_, phase))
+                if question is not None:
+                    question.ask_again(scheduler, self._find_version(question, scheduler))
+
     def on_roster_change(self, members: Sequence[Member]) -> None:
         """Who is alive, by name; replicas that disagree are warned about once."""
         by_name = select_trusted(members)
@@ -261,9 +269,13 @@ class GateClient:
             question = self.table.open.get((decision, phase))
             if question is not None:
                 metrics.count(metrics.HOLDS_LOST, name)
-                announced = self.announced.get(name)
-                spoken = question.audience.versions.get(name, 0) if announced is None else announced.version
-                question.ask_holder_again(name, spoken or packing.VERSION)
+                question.ask_holder_again(name, self._find_version(question, name))
+
+    def _find_version(self, question: PendingDecision, name: str) -> int:
+        """In which version of the wire a scheduler is to be asked that once more."""
+        announced = self.announced.get(name)
+        spoken = question.audience.versions.get(name, 0) if announced is None else announced.version
+        return spoken or packing.VERSION
 
     # ------------------------------------------------------------------ what gates use
 

@@ -85,6 +85,8 @@ export class Worker {
 
   async readOn() {
     const { name } = this.scheduler;
+    let newest = ">";
+    let from = ">";
     while (!this.stopping) {
       const room = this.options.concurrency - this.held.size;
       if (room <= 0) {
@@ -93,9 +95,11 @@ export class Worker {
       }
       try {
         const read = ["XREADGROUP", "GROUP", name, this.replica, "COUNT", `${room}`, "BLOCK", `${BLOCK_MS}`];
-        const found = await this.reading.sendCommand([...read, "STREAMS", this.keys.inbox, ">"], BYTES);
-        for (const [id, fields] of found?.[0]?.[1] ?? []) this.take(id.toString(), fields, 1);
+        const found = await this.reading.sendCommand([...read, "STREAMS", this.keys.inbox, from], BYTES);
+        from = ">";
+        for (const [id, fields] of found?.[0]?.[1] ?? []) this.take((newest = id.toString()), fields, 1);
       } catch (error) {
+        from = newest; // what was given to the connection that broke, and never came
         if (/^(NOGROUP|UNBLOCKED)|consumer group/.test(error.message)) await attempt(() => this.makeGroup());
         await sleep(100); // the client connects again by itself
       }

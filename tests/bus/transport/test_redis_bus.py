@@ -269,6 +269,9 @@ class Ignore:
         return ()
 
     def on_lost_holds(self, lost): ...
+
+    def on_unconfirmed(self, scheduler, ids): ...
+
     def deliver(self, deliveries): ...
 
 

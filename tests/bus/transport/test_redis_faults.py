@@ -230,6 +230,37 @@ async def test_killed_connections_are_made_again(traffic, times):
     await traffic.flows()
 
 
+GIVE = """
+redis.call('XADD', KEYS[1], '*', 'event', 'tool:selecting', 'orch', ARGV[1], 'frame', ARGV[2])
+return redis.call('XREADGROUP', 'GROUP', 'cost', 'r1', 'COUNT', 1, 'STREAMS', KEYS[1], '>')
+"""
+"""What leaves a question as it is where it was given to the replica, and lost with its connection."""
+
+
+async def test_what_was_lost_on_its_way_to_a_replica_is_decided_as_soon_as_that_is_back(traffic):
+    """Not once it is old enough to be a dead replica's: whoever asked may wait no longer by then."""
+    traffic.redelivered = True
+    taken_over = metrics.value("toolgate_claimed_entries_total", scheduler="cost")
+    traffic.asked += 1
+    body = packing.pack({"phase": "select", "tool_name": "t", "tool_input": {}})
+    frame = packing.frame([packing.item(traffic.asked.to_bytes(16, "big"), 0, body)])
+    await traffic.commands.execute("EVAL", GIVE, 1, traffic.inbox, traffic.asker.bus.orchestrator, frame)
+    await traffic.commands.execute("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+    await traffic.wait_until(lambda number=traffic.asked: traffic.answered(number), timeout=HEALED)
+    assert metrics.value("toolgate_claimed_entries_total", scheduler="cost") == taken_over
+
+
+async def test_what_is_being_decided_when_connections_are_lost_is_not_given_again(traffic):
+    replica, traffic.redelivered = traffic.replica, True
+    replica.inbox.on_deliver = lambda found: replica.bus.hold([one.entry for one in found])
+    held = traffic.ask().to_bytes(16, "big").hex()
+    await traffic.wait_until(lambda: held in replica.inbox.ids())
+    replica.answers_everything()
+    await traffic.commands.execute("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+    await traffic.flows()
+    assert replica.inbox.ids().count(held) == 1
+
+
 @pytest.mark.parametrize(
     "frame",
     [

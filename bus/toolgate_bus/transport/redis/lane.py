@@ -44,6 +44,8 @@ POLL: Final = object()
 """The tag of a read that does not block."""
 GATHER: Final = object()
 """The tag of one that reads what came into the other inboxes meanwhile."""
+LOST: Final = object()
+"""The tag of one that reads what a connection was given before it was lost."""
 CLOCK: Final = object()
 """The tag of one that asks for the time."""
 _log = get_logger("toolgate.bus")
@@ -166,6 +168,14 @@ class Lane:
         tags.append(READ)
         return commands
 
+    def _read_lost(self) -> None:
+        """Read what was given to the connection before, and lost with it: else it waits for a peer."""
+        for seat in self.joined.values():
+            if self._hot is not None and seat.newest and seat.room > 0:
+                group = seat.group
+                words = ("XREADGROUP", "GROUP", group.name, group.replica, "COUNT", seat.room)
+                self._hot.write(pack_command((*words, "STREAMS", seat.inbox, seat.newest)), (LOST,))
+
     def _read_command(self, count: int, block_ms: int, inboxes: tuple[str, ...]) -> bytes:
         packed = self._reads.get((count, block_ms, inboxes))
         if packed is None:
@@ -197,6 +207,13 @@ class Lane:
                     self.clock.observe_id(reply, time.monotonic())
             elif type(reply) is ServerError and reply.code != "NOGROUP":
                 self._complain("the server refused a command", reply)
+        elif tag is LOST:
+            for inbox, entries in () if type(reply) is ServerError else reply or ():
+                seat = self.joined.get(inbox)
+                if seat is not None and (
+                    found := [one for one in entries if one[1]]
+                ):  # the others are trimmed
+                    seat.deliver(found)
         elif type(tag) is asyncio.Event:
             tag.set()
         elif tag is CLOCK:
@@ -317,6 +334,7 @@ class Lane:
             for seat in self.joined.values():
                 seat.is_paused = False
                 seat.out.write_again()
+            self._read_lost()
             self.host.record_connection()
             self.soon()
             await asyncio.wait((hot.lost, side.lost), return_when=asyncio.FIRST_COMPLETED)

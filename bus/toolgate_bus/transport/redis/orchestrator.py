@@ -44,6 +44,7 @@ from toolgate_bus.transport.redis.roster_sets import NOBODY, OLD
 from toolgate_bus.transport.redis.shards import draw_shard
 from toolgate_bus.transport.redis.store import RedisStore
 from toolgate_bus.transport.redis.tasks import Backoff, keep
+from toolgate_bus.transport.redis.topology import topology_of
 from toolgate_bus.transport.redis.verdicts import VerdictReader
 
 LOOKS: Final = ("schedulers", NOBODY, "schedulers", "readers", "schedulers", NOBODY, "schedulers", OLD)
@@ -117,7 +118,9 @@ class RedisOrchestratorBus(OrchestratorBus):
     @override
     def listen(self, listener: OrchestratorListener) -> None:
         self._listener = listener
-        self._outbox.listen(listener.on_refusal, self._on_fact_written)
+        moves = topology_of(self._url).moves  # else they are taken as a rule, and none is to be decided twice
+        unconfirmed = listener.on_unconfirmed if moves else None
+        self._outbox.listen(listener.on_refusal, unconfirmed, self._on_fact_written)
         self._heart.listen(self._adopt)
         self._reader.listen(listener.on_verdicts, self._poll_now, self._order)
 

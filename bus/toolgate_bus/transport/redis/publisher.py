@@ -37,6 +37,7 @@ not taken by then waits for the next process."""
 _log = get_logger("toolgate.bus")
 
 OnRefusal = Callable[[str, Sequence[bytes], str], None]
+OnUnconfirmed = Callable[[str, Sequence[bytes]], None] | None
 
 
 class _QuestionFrame(NamedTuple):
@@ -65,6 +66,8 @@ class Outbox:
         self._link: Link | None = None
         self._asks: dict[tuple[Sequence[str], str], list[tuple[bytes, bytes]]] = {}
         self._again: list[tuple[float, _QuestionFrame]] = []
+        self._unconfirmed: list[_QuestionFrame] = []
+        """Questions that were lost with a connection, or their confirmations were."""
         self._facts = FactsOut()
         self._facts_tag = _Facts(0)
         self._facts_refused = False
@@ -87,9 +90,12 @@ class Outbox:
         """Be another orchestrator, in the shard of these keys; before it connects."""
         self._keys, self._orchestrator = keys, orchestrator
 
-    def listen(self, refused: OnRefusal, fact_written: Callable[[], None]) -> None:
-        """Say who is told of questions that could not be written, and of facts that were; once."""
-        self._refused, self._fact_written = refused, fact_written
+    def listen(
+        self, refused: OnRefusal, unconfirmed: OnUnconfirmed, fact_written: Callable[[], None]
+    ) -> None:
+        """Say who is told of questions that could not be written, or may not have been (if anybody), and of
+        facts that were; once."""
+        self._refused, self._on_unconfirmed, self._fact_written = refused, unconfirmed, fact_written
 
     # ------------------------------------------------------------------ its connection
 
@@ -114,7 +120,8 @@ class Outbox:
         """After connecting: what may have been lost with the old connection or server; then what waits.
 
         What was not lost is there twice then; readers know a fact by its number. Questions are written
-        again only where the server said that it did not take them.
+        again where the server said that it did not take them; of those of which it said nothing, whoever
+        asked may want to be told, who knows whether anybody still waits for them.
         """
         now = time.monotonic()
         self._is_kept = False
@@ -124,6 +131,10 @@ class Outbox:
         for until, asked in again:
             if now < until:
                 self._asks.setdefault(((asked.scheduler,), asked.event), []).extend(asked.pairs)
+        unconfirmed, self._unconfirmed = self._unconfirmed, []
+        if (tell := self._on_unconfirmed) is not None:
+            for asked in unconfirmed:
+                tell(asked.scheduler, [decision for decision, _ in asked.pairs])
         self._write_asks()
 
     def _write_kept(self, now: float) -> None:
@@ -151,9 +162,12 @@ class Outbox:
             return
         link.drop()
         self._stop_kept_timer()
+        owed = [tag for tag in link.owed if type(tag) is _QuestionFrame]
         if link.refusal is not None:
             until = time.monotonic() + ASK_AGAIN_S
-            self._again += [(until, tag) for tag in link.owed if type(tag) is _QuestionFrame]
+            self._again += [(until, asked) for asked in owed]
+        else:
+            self._unconfirmed += owed
 
     async def drain(self) -> None:
         """Write what is queued, and wait for the server to take it, but not for ever; nothing comes after."""

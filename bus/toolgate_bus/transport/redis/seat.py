@@ -34,6 +34,8 @@ class Seat:
         """So many more entries are wanted."""
         self.is_paused = False
         """Whether the inbox cannot be read at the moment."""
+        self.newest = b""
+        """The last entry that was given here, as new: what is newer and given to us was lost on its way."""
         self.is_made = False
         """Whether the group that reads the inbox was made."""
         self.held: set[str] = set()
@@ -94,6 +96,8 @@ class Seat:
         """Hand on entries of the inbox, as the server gives them; `times` is how often they were given."""
         self.room = max(0, self.room - len(entries))
         self._has_activity = True
+        if times == 1:
+            self.newest = entries[-1][0]
         now = time.monotonic()
         deliveries: list[Delivery] = []
         for entry, fields in entries:

@@ -37,6 +37,8 @@ class Topology(ABC):
     """The URL of a server as it is reached, for a diagnosis."""
     has_slots = False
     """Whether one command can be about keys of one slot alone."""
+    moves = True
+    """Whether another server may take the writes by and by: what was under way to this one is lost then."""
 
     @abstractmethod
     def make_pool(
@@ -72,6 +74,8 @@ def _pool_options(connections: int, seconds: float) -> dict[str, Any]:
 
 class FixedTopology(Topology):
     """The server of a URL, whatever it is; its name is looked up with each new connection."""
+
+    moves = False
 
     def __init__(self, url: str) -> None:
         self.example = url

@@ -1,0 +1,32 @@
+"""Where the primary moves, a question whose connection is lost is asked again: nobody is silent for that."""
+
+from pathlib import Path
+
+import pytest
+from bad_wire import BadWire
+from toolgate_bus.transport.redis.topology import FixedTopology
+from toolgate_orchestrator.gate.gate import Gate
+
+pytestmark = pytest.mark.acceptance
+
+
+@pytest.fixture
+async def wire(own_server, short_directory):
+    async with BadWire(short_directory, Path(own_server.socket)) as made:
+        yield made
+
+
+@pytest.mark.parametrize("cut", ["cut_before", "cut_after"])
+async def test_a_question_is_answered_though_its_connection_is_lost(
+    own_server, schedulers_on, wire, cut, monkeypatch
+):
+    """Whether the server took it or not, the agent hears of one answer."""
+    monkeypatch.setattr(FixedTopology, "moves", True)
+    schedulers = schedulers_on(own_server.url)
+    await schedulers.start("obedient:alpha")
+    async with Gate.open(redis=wire.url, required=["alpha"], patience_ms=3000) as gate:
+        assert (await gate.decide("bash", {}, ["bash"])).why == "agreed"
+        getattr(wire, cut)(b"tool:selecting")
+        decisions = [await gate.decide("bash", {"n": number}, ["bash"]) for number in range(2)]
+        assert wire.is_cut
+    assert [(one.why, len(one.verdicts), one.silent) for one in decisions] == [("agreed", 1, ())] * 2
