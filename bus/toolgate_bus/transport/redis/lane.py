@@ -209,10 +209,8 @@ class Lane:
                 self._complain("the server refused a command", reply)
         elif tag is LOST:
             for inbox, entries in () if type(reply) is ServerError else reply or ():
-                seat = self.joined.get(inbox)
-                if seat is not None and (
-                    found := [one for one in entries if one[1]]
-                ):  # the others are trimmed
+                found = [one for one in entries if one[1]]  # the others are trimmed
+                if found and (seat := self.joined.get(inbox)) is not None:
                     seat.deliver(found)
         elif type(tag) is asyncio.Event:
             tag.set()
