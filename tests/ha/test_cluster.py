@@ -12,7 +12,6 @@ import sys
 import time
 from collections import Counter
 from pathlib import Path
-from statistics import median
 
 import pytest
 from cluster_world import NODE_TIMEOUT_MS, cluster_world
@@ -86,7 +85,7 @@ async def test_agents_go_on_after_every_fault_of_a_cluster(cluster, schedulers_o
         times = [await fail(load, cluster, FAULTS[fault]) for _ in range(ROUNDS)]
         print(fault, times, {"decisions": len(load.rows)})
     assert await misrecorded(cluster.url, load.rows) == {}
-    assert median(times) < GOES_ON_S
+    assert sorted(times)[len(times) // 2] < GOES_ON_S
 
 
 @pytest.mark.system
