@@ -93,8 +93,10 @@ class Seat:
     # ------------------------------------------------------------------ what its lane asks of it
 
     def deliver(self, entries: Sequence[Any], times: int = 1) -> None:
-        """Hand on entries of the inbox, as the server gives them; `times` is how often they were given, more than
-        once where they were a dead peer's."""
+        """Hand on entries of the inbox, as the server gives them.
+
+        `times` is how often they were given: more than once where they were a dead peer's.
+        """
         self.room = max(0, self.room - len(entries))
         self._has_activity = True
         if times == 1:
