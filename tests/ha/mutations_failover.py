@@ -288,4 +288,13 @@ MUTANTS = (
         "../schedulers/shipped/test_approval.py"
         "::test_what_is_held_and_answered_is_given_after_the_bus_was_away",
     ),
+    Mutant(
+        "failover",
+        "a call that is held, and that the desk has forgotten, is not kept again",
+        APPROVAL,
+        "for id_ in await self._desk.find_forgotten(held):",
+        "for id_ in ():",
+        "../schedulers/shipped/test_approval.py"
+        "::test_a_call_that_a_failover_let_be_held_but_not_kept_is_at_the_desk_again",
+    ),
 )

@@ -11,7 +11,7 @@ from toolgate_bus.state.shared import make_shared_state
 from toolgate_schedulers.author.scheduler import SchedulerContext
 from toolgate_schedulers.shipped.approval import scheduler as approval_scheduler
 from toolgate_schedulers.shipped.approval.messages import STORE_AWAY
-from toolgate_schedulers.shipped.approval.queue import LEASE_S, TOPIC, Desk
+from toolgate_schedulers.shipped.approval.queue import LEASE_S, TOPIC, Desk, news
 from toolgate_schedulers.shipped.approval.records import ApprovalAnswer, StandingApproval, always_id, digest
 from toolgate_schedulers.shipped.approval.scheduler import ApprovalScheduler
 from toolgate_schedulers.worker.holds import ReplyTo, StoredHolds
@@ -55,6 +55,19 @@ class Fleet:
             action=action, decision=approval.question.id, digest=approval.digest, by="anna", **fields
         )
         return await self.desk.answer(approval, mine)
+
+    async def start_in_an_outage(self, replica, monkeypatch):
+        """The server is away for a moment, and has no notices then."""
+        away = [BusDown("the server is away")]
+
+        async def read(*_):
+            await asyncio.sleep(0.01)
+            if away:
+                raise away.pop()
+            return []
+
+        monkeypatch.setattr(self.shared.notices, "read", read)
+        await replica.start(replica._context)
 
     async def only(self):
         """The one call that waits."""
@@ -159,22 +172,32 @@ async def test_what_is_held_and_answered_is_given_after_the_bus_was_away(wait_un
     fleet = Fleet()
     await fleet.asked(fleet.replica("dead"), call(amount=50))
     await fleet.answer(await fleet.only())
-    away = [BusDown("the server is away")]
-
-    async def read(*_):
-        await asyncio.sleep(0.01)
-        if away:
-            raise away.pop()
-        return []
-
-    monkeypatch.setattr(fleet.shared.notices, "read", read)
     one = fleet.replica()
-    await one.start(one._context)
+    await fleet.start_in_an_outage(one, monkeypatch)
     try:
         await wait_until(lambda: fleet.sent)
     finally:
         await one.stop()
     assert fleet.verdicts == [Continue(reason="approved by anna")]
+
+
+async def test_a_call_that_a_failover_let_be_held_but_not_kept_is_at_the_desk_again(wait_until, monkeypatch):
+    """It is kept before it is held: one before the failover, the other after it."""
+    fleet = Fleet()
+    one = fleet.replica()
+    await fleet.asked(one, call(amount=50))
+    kept = await fleet.only()
+    await fleet.shared.store.delete(f"approval:asked:{kept.id}")
+    assert (await fleet.only()).rule == ""
+    read = fleet.shared.notices.read
+    before = (await read(TOPIC, wait_s=0))[-1].id
+    await fleet.start_in_an_outage(one, monkeypatch)
+    try:
+        (said,) = await wait_until(lambda: read(TOPIC, before, 0))
+    finally:
+        await one.stop()
+    assert news(said) == ("asked", "approval", kept.id)
+    assert await fleet.only() == kept
 
 
 async def test_an_answer_of_which_nobody_was_told_is_given_all_the_same(wait_until, monkeypatch):

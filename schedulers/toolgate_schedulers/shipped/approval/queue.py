@@ -111,6 +111,11 @@ class Desk:
         """A call that waits or waited."""
         return unpack_record(Approval, await self._store.get(f"approval:asked:{id_}"))
 
+    async def find_forgotten(self, ids: Collection[str]) -> list[str]:
+        """Those of them that are not kept here."""
+        asked = await self._store.read_many([f"approval:asked:{id_}" for id_ in ids])
+        return [id_ for id_, (raw, _) in zip(ids, asked, strict=True) if raw is None]
+
     async def list_waiting(self) -> list[WaitingCall]:
         """The calls that wait now for somebody's answer, the soonest to expire first; each as it is held."""
         return [one for one in await self.list_held() if not one.gone]

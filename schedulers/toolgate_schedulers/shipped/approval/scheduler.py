@@ -44,7 +44,7 @@ AGAIN_S: Final = 0.5
 LOOK_AGAIN_S: Final = 2.0
 LOOK_LONG_S: Final = 30.0
 """After the bus was away it looks so often, and for so long, whether a call is held that is answered already:
-a failover may have forgotten the verdict, and who asked asks again some seconds later."""
+a failover may have forgotten the verdict, or the call; and who asked asks again some seconds later."""
 UNTOLD_S: Final = 10.0
 """So often it is looked whether a call that waits has an answer of which nobody was told."""
 UNTOLD_EACH_S: Final = 0.05
@@ -94,18 +94,7 @@ class ApprovalScheduler:
     async def _by_a_person(self, need: ApprovalNeed, call: ToolSelecting) -> Verdict:
         if self._context.shadow:
             return make_ask_user(need, call)  # nobody is kept from anything by a rehearsal
-        digest = digest_of(call)
-        approval = Approval(
-            id=approval_id(self._context.name, call.id, call.phase, digest),
-            scheduler=self._context.name,
-            digest=digest,
-            question=call,
-            rule=need.called,
-            rule_key=need.key,
-            prompt=need.rule.prompt,
-            expires_s=need.rule.expires_s,
-            always=need.rule.always,
-        )
+        approval = self._make_approval(need, call)
         answer = await self._desk.kept_answer(approval.id)
         if answer is not None:  # the question came twice: a replica died after it held
             return verdict_of(answer, call)
@@ -121,6 +110,20 @@ class ApprovalScheduler:
         how = f"toolgate approvals approve {approval.id[:_SHORT]} (or show, deny, edit)"
         reason = f"a person is asked ({need.called[:_CALLED]}): {how}"
         return Hold(seconds=need.rule.expires_s, reason=reason)
+
+    def _make_approval(self, need: ApprovalNeed, call: ToolSelecting) -> Approval:
+        digest = digest_of(call)
+        return Approval(
+            id=approval_id(self._context.name, call.id, call.phase, digest),
+            scheduler=self._context.name,
+            digest=digest,
+            question=call,
+            rule=need.called,
+            rule_key=need.key,
+            prompt=need.rule.prompt,
+            expires_s=need.rule.expires_s,
+            always=need.rule.always,
+        )
 
     async def _passes(self, approval: Approval) -> StandingApproval | None:
         if not (approval.always and approval.question.session):
@@ -156,7 +159,7 @@ class ApprovalScheduler:
                 now = asyncio.get_running_loop().time()
                 if self._look_at <= now < self._look_until:
                     self._look_at = now + LOOK_AGAIN_S
-                    self._due = dict.fromkeys(await self._read_held(), 0.0) | self._due
+                    await self._look_through_held()
                 wait = min([WAIT_S, *(max(0.0, due - now) for due in self._due.values())])
                 for notice in await self._desk.news(after, wait):
                     after = notice.id
@@ -167,6 +170,18 @@ class ApprovalScheduler:
                 _log.info("approvals wait for the bus", error=str(error))
                 self._look_until = asyncio.get_running_loop().time() + LOOK_LONG_S
                 await asyncio.sleep(AGAIN_S)
+
+    async def _look_through_held(self) -> None:
+        """Look for answers to all that is held; a call of which the desk has forgotten is kept there again.
+
+        It was kept before it was held: the server may have failed over between the two.
+        """
+        held = await self._read_held()
+        self._due = dict.fromkeys(held, 0.0) | self._due
+        for id_ in await self._desk.find_forgotten(held):
+            need = find_rule(self.config, held[id_])
+            if need is not None:
+                await self._desk.ask(self._make_approval(need, held[id_]))
 
     def _note(self, said: News) -> None:
         """Something happened at the desk."""
