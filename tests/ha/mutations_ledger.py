@@ -7,6 +7,7 @@ TAKING = f"{BUS}/budgets/lua/ledger_taking.lua"
 EMPTIED = "test_a_ledger_that_is_emptied_while_it_is_written_again_gets_nothing_more_of_that"
 KILLED = "test_what_was_confirmed_to_a_process_that_was_killed_with_a_failover_is_missed_by_the_next"
 TESTS = "../bus/budgets/test_epoch.py::"
+UNHEARD = "../bus/budgets/test_epoch_unheard.py::"
 OF_FILES = "../bus/budgets/test_epoch_file.py::"
 MUTANTS = (
     Mutant(
@@ -63,8 +64,8 @@ MUTANTS = (
         "ledger-lost",
         "what a failover forgot is not written again",
         f"{BUS}/budgets/epoch_watch.py",
-        "for one in forgotten:",
-        "for one in ():",
+        "[one.step for one in forgotten]",
+        "[]",
         f"{TESTS}test_an_older_copy_gets_back_what_was_confirmed_and_nothing_is_lost",
     ),
     Mutant(
@@ -85,19 +86,43 @@ MUTANTS = (
     ),
     Mutant(
         "ledger-lost",
-        "what was forgotten is reserved in another ledger",
-        TAKING,
-        "op == 'restore' and (redis.call('HGET', ekey, 'id') or '') ~= remembered",
+        "what was forgotten is taken by another ledger",
+        f"{BUS}/budgets/lua/ledger.lua",
+        "(redis.call('HGET', ekey, 'id') or '') ~= string.sub(writer, 2)",
         "false",
         f"{TESTS}{EMPTIED}",
     ),
     Mutant(
         "ledger-lost",
-        "who writes again does not notice that the ledger was emptied",
-        f"{BUS}/budgets/epoch_watch.py",
-        "if not await self._port.declare(memory.writer, one.number, memory.id):",
-        "await self._port.declare(memory.writer, one.number, memory.id)\n            if False:",
-        f"{TESTS}{EMPTIED}",
+        "what was done already is kept by nobody",
+        f"{BUS}/budgets/lua/ledger_giving.lua",
+        "{'duplicate', '0', '0', count()}",
+        "{'duplicate', '0', '0', ''}",
+        f"{UNHEARD}test_what_was_done_already_is_written_again_by_who_relied_on_it",
+    ),
+    Mutant(
+        "ledger-lost",
+        "changes of which nobody heard stand in for those that were forgotten",
+        EPOCH,
+        "if self.is_doubtful and self.kept:",
+        "if False:",
+        f"{UNHEARD}test_changes_that_nobody_heard_of_stand_in_for_none_that_were_forgotten",
+    ),
+    Mutant(
+        "ledger-lost",
+        "a script that is tried twice stands in for what was forgotten",
+        f"{BUS}/transport/redis/scripts.py",
+        "                    unknown()",
+        "                    pass",
+        f"{UNHEARD}test_a_script_that_is_tried_twice_stands_in_for_none_that_was_forgotten",
+    ),
+    Mutant(
+        "ledger-lost",
+        "what waited over a failover stands in for what that forgot",
+        EPOCH,
+        "number <= known or number in self.numbers",
+        "number <= known",
+        f"{UNHEARD}test_what_waited_to_be_sent_over_a_failover_stands_in_for_none_that_was_forgotten",
     ),
     Mutant(
         "ledger-lost",
@@ -145,7 +170,8 @@ MUTANTS = (
         f"{BUS}/budgets/settlement.py",
         "if await self._is_behind():",
         "if False:",
-        "../ha/test_ledger_failover.py::test_what_a_failover_forgets_of_the_books_is_written_again",
+        "../bus/budgets/test_settlement.py"
+        "::test_facts_wait_until_what_a_failover_forgot_of_others_is_written_again",
     ),
     Mutant(
         "ledger-lost",

@@ -6,7 +6,8 @@ the product's `EpochWatch`, with a file that is as old as the product's at its e
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from simulated_server import Remote
@@ -16,6 +17,7 @@ from toolgate_bus.budgets.epoch_watch import EpochWatch
 from toolgate_bus.budgets.ledger import LOST, Account, Offer, Reservation, SettlementResult, Step
 from toolgate_bus.budgets.ledger_rules import LedgerRules
 from toolgate_bus.budgets.rebuild import JournalSums
+from toolgate_bus.errors import TransportError
 
 BOOK = "budget"
 Known = list[tuple[str, int]]
@@ -118,8 +120,8 @@ class SimulatedLedger:
         self.journal.note(f"ledger: {answer.status} {answer.amount} for {decision[:8]} ({phase})")
         if not self.archive.losses:
             self.check()
-        if again and answer.status != "closed":
-            number = self.book.epoch.counts.get(writer)
+        if again and answer.status == "reserved" and number is None:
+            number = self.book.epoch.count(writer)
         return answer, number, id_, self.book.epoch.decided
 
     def take(self, step: Step, writer: str) -> tuple[SettlementResult, int | None]:
@@ -136,11 +138,16 @@ class SimulatedLedger:
         """Several steps, each by itself."""
         return [self.take(step, writer) for step in steps]
 
-    def take_again(self, step: Any, epoch: str) -> None:
-        """What was forgotten, once more; nobody counts it."""
+    def write_again(self, steps: Sequence[Any], by: str, number: int, epoch: str) -> int:
+        """As `EpochPort.write_again`."""
+        self.journal.note(f"ledger: {len(steps)} changes are written again")
+        if epoch == self.book.epoch.id:
+            for step in steps:
+                self._take_again(step)
+        return self.book.epoch.declare(by, number, epoch)
+
+    def _take_again(self, step: Any) -> None:
         match step:
-            case ("restore", _) if epoch != self.book.epoch.id:
-                pass
             case Step():
                 self.take(step, "")
             case ("restore", asked):
@@ -161,7 +168,9 @@ class SimulatedLedger:
         before, spent = self.book.changes, self._spent()
         found = act()
         if self.book.changes == before:
-            return found, None
+            record = self.book.records.get(id_)
+            is_over = record is not None and record.state in ("settled", "released", "orphaned")
+            return found, self.book.epoch.count(writer) if writer and is_over else None
         for place, amount in self._spent().items():
             if more := amount - spent.get(place, 0):
                 at = time.time()
@@ -257,12 +266,13 @@ class SimulatedLedgerClient:
         asked = (decision, phase, offers, accounts, owner)
         for _ in range(2):
             memory, before = self._watch.memory, self._confirmed
-            if self._watch.waits:
+            if self._watch.waits or (not memory.is_whole and await self.look() is not None):
                 break
             known = self._archive.known.setdefault(memory.writer, [])
-            answer, number, id_, decided = await self._remote.reserve(
-                asked, (memory.id, memory.decided), memory.fresh, before, memory.writer, len(known)
-            )
+            with self._doubt():
+                answer, number, id_, decided = await self._remote.reserve(
+                    asked, (memory.id, memory.decided), memory.fresh, before, memory.writer, len(known)
+                )
             if isinstance(answer, Reservation):
                 memory.meet(id_, decided)
                 held = [Offer(answer.name, answer.amount)]
@@ -276,7 +286,8 @@ class SimulatedLedgerClient:
     async def take(self, steps: Sequence[Step]) -> list[SettlementResult]:
         """As `RedisLedger.take`."""
         before, writer = self._confirmed, self._writer
-        replies = await self._remote.take_all(steps, writer)
+        with self._doubt():
+            replies = await self._remote.take_all(steps, writer)
         for step, (_, number) in zip(steps, replies, strict=True):
             self._keep(number, before, step.decision, step)
         return [one for one, _ in replies if one.outcome != "done"]
@@ -284,7 +295,8 @@ class SimulatedLedgerClient:
     async def orphan(self, decision: str) -> bool:
         """As `RedisLedger.orphan`."""
         before = self._confirmed
-        done, number = await self._remote.orphan(decision, self._writer)
+        with self._doubt():
+            done, number = await self._remote.orphan(decision, self._writer)
         self._keep(number, before, decision, ("orphan", decision))
         return bool(done)
 
@@ -294,6 +306,15 @@ class SimulatedLedgerClient:
             self._watch.keep(number, before, step)
             if holds:
                 self._archive.known.setdefault(self._writer, []).append((decision, self._heard))
+
+    @contextmanager
+    def _doubt(self) -> Iterator[None]:
+        try:
+            yield
+        except TransportError:
+            if self._watch is not None:
+                self._watch.memory.is_doubtful = True
+            raise
 
     # ------------------------------------------------------------------ the epoch
 
@@ -339,10 +360,7 @@ class SimulatedLedgerClient:
         """As `EpochPort.find`."""
         await self._remote.on_epoch("find", by)
 
-    async def declare(self, by: str, number: int, epoch: str) -> bool:
-        """As `EpochPort.declare`."""
-        return bool(await self._remote.on_epoch("declare", by, number, epoch))
-
-    async def take_again(self, step: Any, epoch: str) -> None:
-        """As `EpochPort.take_again`."""
-        await self._remote.take_again(step, epoch)
+    async def write_again(self, steps: Sequence[Any], by: str, number: int, epoch: str) -> int:
+        """As `EpochPort.write_again`."""
+        made: int = await self._remote.write_again(steps, by, number, epoch)
+        return made

@@ -5,6 +5,7 @@
 
     no id, or another  ─▶ lost: emptied, restarted without its data, another server: waits for a person
     own number lower   ─▶ a failover forgot writes: written again, in their order, and nothing is lost
+    an outcome unknown ─▶ what was done may count for what was forgotten: the newest are written again
     another's lower    ─▶ waited for: who is alive writes its own again; else lost, as a person has to know
     decided            ─▶ somebody accepted the loss, or rebuilt the books: remembered as it is now
 
@@ -14,11 +15,15 @@ Pure.
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any, Final, Literal, NamedTuple
 
 KEPT_S: Final = 30.0
 """Seconds for which own changes are kept, to be written again."""
 MAX_KEPT: Final = 10_000
+DOUBT_S: Final = 10.0
+"""Seconds before the newest own change, of which all are written again after an outcome that is unknown:
+more than replicas are ever behind."""
 GRACE_S: Final = 5.0
 """So long another replica has to write again what the ledger forgot of it."""
 IDLE_S: Final = 300.0
@@ -103,10 +108,14 @@ class EpochMemory:
     confirmed: int = 0
     """How many own changes were confirmed: the highest number of one, and those that came after a fall."""
     kept: deque[KeptChange] = field(default_factory=deque)
+    numbers: set[int] = field(default_factory=set)
+    """Those of kept changes: a server gives each once."""
     dropped: int = 0
     """The highest number of those that are not kept any more."""
     fallen: int | None = None
     """How many own changes the ledger has, where that is less than were confirmed."""
+    is_doubtful: bool = False
+    """Whether the ledger may have done what it did not confirm: its number may be high enough by that."""
     waits_since: float | None = None
     """Since when another's number is too low."""
     last: float = 0.0
@@ -121,14 +130,21 @@ class EpochMemory:
         """An own change was confirmed under this number; `known` were when it was sent."""
         if number <= known and now - self.last > IDLE_S:
             self._begin_anew()
-        elif number <= known:
+        elif number <= known or number in self.numbers:
+            # (the latter: it was sent before another was confirmed, which is forgotten)
             self.fallen = number - 1 if self.fallen is None else min(self.fallen, number - 1)
         # What comes after a fall has the numbers of what was forgotten, and must not stand in for it.
         self.confirmed, self.last = max(self.confirmed + (self.fallen is not None), number), now
+        self.numbers.add(number)
+        self._append(KeptChange(number, now, step))
+
+    def _append(self, change: KeptChange) -> None:
         kept = self.kept
-        kept.append(KeptChange(number, now, step))
-        while kept and (kept[0].at < now - KEPT_S or len(kept) > MAX_KEPT):
-            self.dropped = max(self.dropped, kept.popleft().number)
+        kept.append(change)
+        while kept and (kept[0].at < change.at - KEPT_S or len(kept) > MAX_KEPT):
+            oldest = kept.popleft().number
+            self.dropped = max(self.dropped, oldest)
+            self.numbers.discard(oldest)
 
     def judge(self, seen: LedgerEpoch, now: float) -> Judgement:
         """What is to be done about what the ledger says; others' numbers are remembered by it."""
@@ -138,6 +154,8 @@ class EpochMemory:
             return "lost" if seen.loss else "adopt"
         if self._find_missing(seen, now):
             return "rewrite" if self.fallen is not None and self.dropped <= self.fallen else "behind"
+        if self.is_doubtful and self.kept:
+            return "rewrite"
         if self._is_behind(seen, now):
             self.waits_since = now if self.waits_since is None else self.waits_since
             return "lost" if seen.loss else "wait" if now - self.waits_since < GRACE_S else "behind"
@@ -160,8 +178,12 @@ class EpochMemory:
     def _begin_anew(self) -> None:
         """The own number was taken off the ledger for its age: nothing of it is new."""
         self.dropped = self.confirmed = 0
-        self.fallen = None
+        self._forget_own()
+
+    def _forget_own(self) -> None:
+        self.fallen, self.is_doubtful = None, False
         self.kept.clear()
+        self.numbers.clear()
 
     def _is_behind(self, seen: LedgerEpoch, now: float) -> bool:
         """Whether changes of others are missing; who stood still for long may have been taken off."""
@@ -182,8 +204,8 @@ class EpochMemory:
     def adopt(self, seen: LedgerEpoch, now: float) -> None:
         """Remember this ledger, as it is, from now on."""
         if self.id:  # what it forgot is no gap any more
-            self.confirmed, self.dropped, self.fallen = seen.counts.get(self.writer, 0), 0, None
-            self.kept.clear()
+            self.confirmed, self.dropped = seen.counts.get(self.writer, 0), 0
+            self._forget_own()
             self.counts.clear()
             self.moved.clear()
         if self.id not in ("", seen.id):
@@ -191,9 +213,25 @@ class EpochMemory:
         self.id, self.decided, self.waits_since = seen.id, seen.decided, None
         self._remember(seen, NEVER)  # nobody knows for how long they have stood still
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether nothing is to be written again, as far as is known without looking."""
+        return self.fallen is None and not self.is_doubtful
+
     def list_forgotten(self) -> list[KeptChange]:
-        """Own changes that the ledger forgot, in their order."""
-        return [one for one in self.kept if self.fallen is not None and one.number > self.fallen]
+        """Own changes that the ledger forgot, or may have, in their order."""
+        lowest = inf if self.fallen is None else self.fallen
+        since = self.kept[-1].at - DOUBT_S if self.is_doubtful and self.kept else inf
+        return [one for one in self.kept if one.number > lowest or one.at >= since]
+
+    def remember_written(self, written: Iterable[KeptChange], number: int, now: float) -> None:
+        """They are there again, since the change of that number; an older copy forgets them once more."""
+        again = {id(one): one for one in written}
+        self.kept = deque(one for one in self.kept if id(one) not in again)
+        self.numbers.difference_update(one.number for one in again.values())
+        for one in again.values():
+            self._append(KeptChange(number, now, one.step))
+        self.confirmed, self.last, self.fallen = max(self.confirmed, number), now, None
 
     def as_json(self) -> dict[str, Any]:
         """What outlasts this process."""

@@ -60,12 +60,12 @@ class EpochRules:
         if self.loss is not None and self.loss.why == "behind" and self.lost_by == by:
             self.loss = None
 
-    def declare(self, by: str, number: int, epoch: str) -> bool:
-        """As `EpochPort.declare`."""
+    def declare(self, by: str, number: int, epoch: str) -> int:
+        """As `EpochPort.write_again`, where everything is written."""
         if epoch != self.id:
-            return False
-        self.counts[by] = max(self.counts.get(by, 0), number)
-        return True
+            return 0
+        self.counts[by] = max(self.counts.get(by, 0), number) + 1
+        return self.counts[by]
 
     def decide(self, kind: str) -> bool:
         """As `Ledger.decide`."""

@@ -14,7 +14,6 @@ from typing import Any, Final, Protocol
 import anyio
 
 from toolgate_bus.budgets.epoch import EpochMemory, KeptNumber, LedgerEpoch, LedgerLoss, Why
-from toolgate_bus.errors import ConfigError
 from toolgate_bus.telemetry.loggers import get_logger
 
 WRITE_S: Final = 10.0
@@ -34,11 +33,12 @@ class EpochPort(Protocol):
     async def find(self, by: str) -> None:
         """What `by` had missed is there again."""
 
-    async def declare(self, by: str, number: int, epoch: str) -> bool:
-        """So many changes `by` has made; False, and nothing written, where the ledger is another by now."""
+    async def write_again(self, steps: Sequence[Any], by: str, number: int, epoch: str) -> int:
+        """Take steps that were forgotten, whatever the limits say, all on one server.
 
-    async def take_again(self, step: Any, epoch: str) -> None:
-        """Take a step that was forgotten, whatever the limits say; another ledger reserves nothing."""
+        `by` has made so many changes then, at least, and one more: how many; 0 where the ledger is another by
+        now, which takes nothing.
+        """
 
 
 class EpochStore(Protocol):
@@ -119,25 +119,23 @@ class EpochWatch:
         return seen.loss
 
     async def _write_again(self) -> None:
-        """Write what the ledger forgot; who fails in the middle begins anew, which changes nothing.
-
-        One that is emptied meanwhile gets no more of it: what settles that was read long ago.
-        """
+        """Write what the ledger forgot, or may have; one that fails begins anew, which changes nothing."""
         memory = self.memory
-        forgotten = memory.list_forgotten()
-        for one in forgotten:
-            try:
-                await self._port.take_again(one.step, memory.id)
-            except ConfigError as error:  # somebody wrote over its key: this step fails for ever
-                _log.error("a change of the ledger cannot be written again", error=str(error))
-            if not await self._port.declare(memory.writer, one.number, memory.id):
-                return
-        if not await self._port.declare(memory.writer, memory.confirmed, memory.id):
+        forgotten, fell = memory.list_forgotten(), memory.fallen is not None
+        memory.is_doubtful, number = False, 0
+        try:
+            number = await self._port.write_again(
+                [one.step for one in forgotten], memory.writer, memory.confirmed, memory.id
+            )
+        finally:
+            memory.is_doubtful = memory.is_doubtful or not number
+        if not number:
             return
-        memory.fallen = None
-        _log.warning(
-            "a failover forgot changes of the ledger: they were written again", changes=len(forgotten)
-        )
+        memory.remember_written(forgotten, number, time.monotonic())
+        if fell:
+            _log.warning(
+                "a failover forgot changes of the ledger: they were written again", changes=len(forgotten)
+            )
 
     async def _write(self, *, at_once: bool) -> None:
         if self._file is None or not self.memory.id:

@@ -42,7 +42,7 @@ class MemoryLedger(Ledger):
             return self.book.reserve(decision, phase, offers, accounts, owner, time.time())
         for _ in range(2):
             memory = watch.memory
-            if memory.fallen is not None and await watch.look() is not None:
+            if not memory.is_whole and await watch.look() is not None:
                 break
             trouble = self.book.epoch.check(memory.id, memory.decided, memory.confirmed, memory.writer)
             if watch.waits or trouble == "lost":
@@ -178,14 +178,12 @@ class MemoryLedger(Ledger):
         """As `EpochPort.find`."""
         self.book.epoch.find(by)
 
-    async def declare(self, by: str, number: int, epoch: str) -> bool:
-        """As `EpochPort.declare`."""
-        return self.book.epoch.declare(by, number, epoch)
-
-    async def take_again(self, step: Any, epoch: str) -> None:
-        """As `EpochPort.take_again`."""
+    async def write_again(self, steps: Sequence[Any], by: str, number: int, epoch: str) -> int:
+        """As `EpochPort.write_again`."""
         if epoch == self.book.epoch.id:
-            step()
+            for step in steps:
+                step()
+        return self.book.epoch.declare(by, number, epoch)
 
     @contextmanager
     def _count(self) -> Iterator[list[Callable[[], Any]]]:

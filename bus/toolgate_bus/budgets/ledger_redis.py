@@ -42,7 +42,7 @@ from toolgate_bus.budgets.ledger_words import (
 from toolgate_bus.errors import ConfigError, TransportError
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.telemetry.loggers import get_logger
-from toolgate_bus.transport.ports import Commands, Durability, override
+from toolgate_bus.transport.ports import Arg, Commands, Durability, override
 from toolgate_bus.transport.redis.durable_writes import DurableReply, DurableWriter
 from toolgate_bus.transport.redis.reads import (
     read_fields,
@@ -54,9 +54,12 @@ from toolgate_bus.transport.redis.reads import (
     remove_fields,
     remove_from_set,
 )
-from toolgate_bus.transport.redis.scripts import Script
+from toolgate_bus.transport.redis.refusals import refusal_of
+from toolgate_bus.transport.redis.scripts import ATTEMPTS, Script, is_not_loaded
 
 TAKING: Final = Script(__package__, "ledger.lua", "ledger_taking.lua", header="#!lua\n")
+RESTORING: Final = Script(__package__, "ledger.lua", "ledger_taking.lua", header="#!lua flags=allow-oom\n")
+"""What was reserved before is reserved again, however full the server is."""
 GIVING: Final = Script(__package__, "ledger.lua", "ledger_giving.lua", header="#!lua flags=allow-oom\n")
 RESET: Final = Script(__package__, "ledger.lua", "ledger_reset.lua", header="#!lua flags=allow-oom\n")
 EPOCH: Final = Script(__package__, "ledger.lua", "ledger_epoch.lua", header="#!lua flags=allow-oom\n")
@@ -82,7 +85,8 @@ class RedisLedger(Ledger):
 
     @override
     def require_replicas(self, durability: Durability) -> None:
-        self._durable = DurableWriter(self._commands, durability, "ledger", f"{self._prefix}:durable")
+        mark = f"{self._prefix}:durable"
+        self._durable = DurableWriter(self._commands, durability, "ledger", mark, self._doubt)
 
     @override
     async def check_replicas(self) -> None:
@@ -116,7 +120,7 @@ class RedisLedger(Ledger):
             return await self._unless(short, decision, read_reservation(reply))
         for _ in range(2):
             memory, known = self._watch.memory, self._confirmations
-            if self._watch.waits or (memory.fallen is not None and await self._watch.look() is not None):
+            if self._watch.waits or (not memory.is_whole and await self._watch.look() is not None):
                 break
             reply, short = await self._hold(
                 op, decision, *words, memory.decided, memory.id, memory.fresh, known
@@ -125,8 +129,9 @@ class RedisLedger(Ledger):
                 memory.meet(reply[6].decode("ascii", "replace"), int(reply[7]))
                 answer = read_reservation(reply)
                 held = Offer(answer.name, answer.amount)
-                if op == "reserve":
-                    self._keep(reply[5], known, Restoration(decision, phase, held, tuple(accounts), owner))
+                if op == "reserve" and answer.status == "reserved":
+                    step = Restoration(decision, phase, held, tuple(accounts), owner)
+                    self._keep(reply[5], known, step)
                 return await self._unless(short, decision, answer)
             if reply[0] == b"lost" or await self._watch.look() is not None:
                 break
@@ -136,9 +141,12 @@ class RedisLedger(Ledger):
         """Take, and wait for replicas where it is asked for."""
         if self._durable is None or op == "preview":
             return DurableReply(await self._run(TAKING, op, *words), None)
-        return await self._durable.run(
-            TAKING.command(self._prefix, words=(op, *words, self._writer)), TAKING.text
-        )
+        command = TAKING.command(self._prefix, words=(op, *words, self._writer))
+        try:
+            return await self._durable.run(command, TAKING.text)
+        except TransportError:
+            self._doubt()
+            raise
 
     async def _unless(self, short: TransportError | None, decision: str, answer: Reservation) -> Reservation:
         """The answer, unless too few replicas have it: then it is released, and that is raised."""
@@ -169,7 +177,11 @@ class RedisLedger(Ledger):
             return []
         known = self._confirmations
         asked = [GIVING.command(self._prefix, words=(*step_words(step), self._writer)) for step in steps]
-        replies = await self._commands.pipeline(asked)
+        try:
+            replies = await self._commands.pipeline(asked)
+        except TransportError:
+            self._doubt()  # some may be done
+            raise
         settled = [
             await self._again(step) if isinstance(reply, Exception) else self._read(step, reply, known)
             for step, reply in zip(steps, replies, strict=True)
@@ -304,21 +316,40 @@ class RedisLedger(Ledger):
         """As `EpochPort.find`."""
         await self._run(EPOCH, "find", "", writer=by)
 
-    async def declare(self, by: str, number: int, epoch: str) -> bool:
-        """As `EpochPort.declare`."""
-        return bool(await self._run(EPOCH, "declare", epoch, number, writer=by))
+    async def write_again(self, steps: Sequence[Any], by: str, number: int, epoch: str) -> int:
+        """As `EpochPort.write_again`: over one connection, so that none of it is on another server."""
+        asked = [self._command_again(step, epoch) for step in steps]
+        asked.append(EPOCH.command(self._prefix, words=("declare", epoch, number, by)))
+        for _ in range(ATTEMPTS):
+            for script in (RESTORING, GIVING, EPOCH):
+                await self._commands.execute("SCRIPT", "LOAD", script.text)
+            replies = await self._commands.pipeline(asked)
+            if not any(map(is_not_loaded, replies)):
+                break
+        else:
+            raise TransportError("the script does not stay loaded")
+        errors = [
+            refusal_of(command, reply)
+            for command, reply in zip(asked, replies, strict=True)
+            if isinstance(reply, Exception)
+        ]
+        for error in errors:
+            if not isinstance(error, ConfigError):
+                raise error
+        if errors:  # somebody wrote over their keys: they fail for ever
+            said = str(errors[0])
+            _log.error("changes of the ledger cannot be written again", changes=len(errors), error=said)
+        return 0 if isinstance(replies[-1], Exception) else int(replies[-1])
 
-    async def take_again(self, step: Any, epoch: str) -> None:
-        """As `EpochPort.take_again`: not counted, since its number is declared."""
+    def _command_again(self, step: Any, epoch: str) -> tuple[Arg, ...]:
         match step:
-            case Restoration():
-                await self._run(TAKING, *step.words(epoch), writer="")
-            case Charge():
-                await self._run(TAKING, *step.words(), writer="")
+            case Restoration() | Charge():
+                script, words = RESTORING, step.words()
             case Step():
-                await self._run(GIVING, *step_words(step), writer="")
-            case str():
-                await self._run(GIVING, *orphan_words(step), writer="")
+                script, words = GIVING, step_words(step)
+            case _:
+                script, words = GIVING, orphan_words(step)
+        return script.command(self._prefix, words=(*words, f"@{epoch}"))
 
     @override
     async def sweep(self) -> None:
@@ -338,6 +369,11 @@ class RedisLedger(Ledger):
         if number and self._watch is not None:
             self._watch.keep(read_number(number), known, step)
 
+    def _doubt(self) -> None:
+        """What was sent may have been done, or not."""
+        if self._watch is not None:
+            self._watch.memory.is_doubtful = True
+
     def _read(self, step: Step, reply: Any, known: int) -> SettlementResult:
         outcome, amount, over, number = reply
         self._keep(number, known, step)
@@ -345,4 +381,4 @@ class RedisLedger(Ledger):
 
     async def _run(self, script: Script, *words: str | int, writer: str | None = None) -> Any:
         by = self._writer if writer is None else writer
-        return await script.run(self._commands, self._prefix, words=(*words, by))
+        return await script.run(self._commands, self._prefix, words=(*words, by), unknown=self._doubt)

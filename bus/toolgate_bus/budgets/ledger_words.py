@@ -6,6 +6,7 @@ Not here: who runs them (`ledger_redis`), and what they do (`lua/`).
 from collections.abc import Sequence
 from typing import Final, NamedTuple, cast
 
+from toolgate_bus.budgets.epoch import ANY
 from toolgate_bus.budgets.ledger import Account, Offer, Reservation, Status, Step, check_amount
 
 DENIED_MS: Final = 600_000
@@ -34,10 +35,10 @@ class Restoration(NamedTuple):
     accounts: tuple[Account, ...]
     owner: str
 
-    def words(self, epoch: str) -> list[str | int]:
-        """For the script; another ledger than this does nothing."""
+    def words(self) -> list[str | int]:
+        """For the script."""
         head = ("restore", self.decision, self.phase, self.owner, DENIED_MS)
-        return [*head, *account_words(self.accounts), *offer_words([self.held]), 0, epoch, "", 0]
+        return [*head, *account_words(self.accounts), *offer_words([self.held]), 0, ANY, "", 0]
 
 
 class Charge(NamedTuple):

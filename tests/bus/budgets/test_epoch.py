@@ -146,15 +146,15 @@ async def test_a_ledger_that_is_emptied_while_it_is_written_again_gets_nothing_m
     await one.reserve("c", 0, [Offer("tool", 7)], [FLEET], "o")
     await one.charge("usage-1", 3, [FLEET])
     await world.put_back(kept)
-    declare = one.declare
+    read = one.read_epoch
 
-    async def declare_before_the_end(*words):
-        monkeypatch.setattr(one, "declare", declare)
-        done = await declare(*words)
+    async def read_before_the_end():
+        monkeypatch.setattr(one, "read_epoch", read)
+        seen = await read()
         await world.empty()
-        return done
+        return seen
 
-    monkeypatch.setattr(one, "declare", declare_before_the_end)
+    monkeypatch.setattr(one, "read_epoch", read_before_the_end)
     assert (await one.look()).why == "missing"
     assert await one.open() == []  # what would settle it was read before
     assert await one.balances() == []

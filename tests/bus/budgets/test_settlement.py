@@ -1,6 +1,7 @@
 """The keeper: what really happened reaches the ledger, whoever dies in between."""
 
 import pytest
+from epoch_world import MemoryWorld
 from hypothesis import given
 from hypothesis import strategies as st
 from toolgate_bus.budgets.ledger import Account, Offer, Otherwise, Step
@@ -19,10 +20,10 @@ class World:
     def __init__(self):
         self.shared, self.now = make_shared_state(), 0.0
 
-    def keeper(self, replica="r1", **options):
+    def keeper(self, replica="r1", ledger=None, **options):
         shared = self.shared
         return SettlementWorker(
-            shared.ledger,
+            ledger or shared.ledger,
             shared.facts,
             shared.store,
             book="budget",
@@ -66,6 +67,25 @@ async def test_each_fact_moves_the_money_that_it_should(world, event, fields, mo
     world.shared.facts.tell(event, **fields)
     assert await world.keeper().step()
     assert world.money == money
+
+
+async def test_facts_wait_until_what_a_failover_forgot_of_others_is_written_again(world):
+    book = MemoryWorld()
+    mine, theirs = await book.join(), await book.join()
+    await mine.reserve("first", 0, [Offer("t", 1)], [FLEET], "o")
+    kept = await book.copy()
+    await theirs.reserve("d", 0, [Offer("t", 40)], [FLEET], "o")
+    await mine.look()
+    await book.put_back(kept)
+    world.shared.facts.tell("tool:post", decision_id="d", cost=25)
+    keeper = world.keeper(ledger=mine, otherwise=lambda _: Otherwise(0, (FLEET,)))
+    assert await keeper.step()
+    assert mine.book.balances()[0].spent == 0
+    await theirs.look()
+    assert await keeper.step()
+    (account,) = mine.book.balances()
+    assert (account.spent, account.reserved) == (25, 1)
+    assert await mine.astray() == {}
 
 
 @pytest.mark.parametrize(

@@ -15,13 +15,18 @@
 --     p:journal              stream: each change of what was spent, written with it; the newest 100,000
 --     p:astray               hash: how often money was told of that was not reserved, by outcome
 --     p:epoch                hash: which ledger this is, and how much each writer has changed (`epoch.py`)
--- The last argument is who writes (nobody: it is not counted).
+-- The last argument is who writes (nobody: it is not counted), or `@` and an epoch: what a ledger has forgotten is
+-- taken again, without being counted, by that one alone.
 local p, op, id = KEYS[1], ARGV[1], ARGV[2]
 local t = redis.call('TIME')
 local now = t[1] * 1000 + math.floor(t[2] / 1000)
 local rkey, open, ekey = p .. ':r:' .. id, p .. ':open', p .. ':epoch'
 local writer, counted = ARGV[#ARGV], ''
 local most = 9007199254740991
+if string.sub(writer, 1, 1) == '@' then
+  if (redis.call('HGET', ekey, 'id') or '') ~= string.sub(writer, 2) then return {'another'} end
+  writer = ''
+end
 
 local function fields(key)
   local flat, map = redis.call('HGETALL', key), {}
@@ -56,12 +61,15 @@ local function add(where, name, amount)
     end
   end
 end
+-- One more change of who writes, and its number. Who is told that something is done already counts it as well: it
+-- relies on that, and may be who did it, and never heard of it.
+local function count()
+  local found = writer ~= '' and redis.pcall('HINCRBY', ekey, 'w:' .. writer, 1)
+  return type(found) == 'number' and whole(found) or ''
+end
 local function commit()
   for _, one in ipairs(changes) do redis.call('HSET', one[1], one[2], whole(one[3][one[2]])) end
-  if #changes > 0 and writer ~= '' then
-    local found = redis.pcall('HINCRBY', ekey, 'w:' .. writer, 1)
-    if type(found) == 'number' then counted = whole(found) end
-  end
+  if #changes > 0 then counted = count() end
 end
 
 -- An entry of the journal, after all else is written. Where it cannot be (an older user's rights, a key of another

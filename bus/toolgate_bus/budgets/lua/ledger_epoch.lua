@@ -22,10 +22,11 @@ end
 
 if op == 'declare' then
   -- the epoch that is remembered; how many changes this writer has made, now that they were made again
-  if (redis.call('HGET', ekey, 'id') or '') ~= id then return 0 end
+  if (redis.call('HGET', ekey, 'id') or '') ~= id then return '0' end
   local has = number(redis.call('HGET', ekey, 'w:' .. writer))
-  if has < number(ARGV[3]) then redis.call('HSET', ekey, 'w:' .. writer, ARGV[3]) end
-  return 1
+  local new = whole(math.max(has, number(ARGV[3])) + 1)
+  redis.call('HSET', ekey, 'w:' .. writer, new)
+  return new
 end
 
 local function decide(kind, by, reason, amount)

@@ -48,11 +48,11 @@ if op == 'release' then
   end
   commit()
   if r.state == 'orphaned' then journal('release', amount, where, r.name) end
-  return {'done', '0', '0', counted}
+  return {'done', '0', '0', r.state == 'released' and count() or counted}
 end
 
 if op == 'orphan' then
-  if r.state ~= 'reserved' then return {0, ''} end
+  if r.state ~= 'reserved' then return {0, r.state and count() or ''} end
   add(where, 'reserved', -amount)
   add(where, 'spent', amount)
   add(where, 'orphans', 1)
@@ -63,7 +63,7 @@ if op == 'orphan' then
 end
 
 -- settle: actual (-1: as reserved), and where nothing is: amount (-1: is not counted), accounts that pay
-if r.state == 'settled' then return {'duplicate', '0', '0', ''} end
+if r.state == 'settled' then return {'duplicate', '0', '0', count()} end
 local cost = number(ARGV[6])
 if r.state == nil or #where == 0 then
   local keep = r.state == nil and ARGV[3] or ARGV[4]

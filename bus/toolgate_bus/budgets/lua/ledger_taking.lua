@@ -4,7 +4,7 @@
 if op == 'charge' then
   rkey = p .. ':u:' .. id
   local amount, list = number(ARGV[3]), accounts(5)
-  if redis.call('EXISTS', rkey) == 1 then return {0, ''} end
+  if redis.call('EXISTS', rkey) == 1 then return {0, count()} end
   add(keys_of(list), 'spent', amount)
   list_them(list)
   touch(list)
@@ -18,10 +18,7 @@ end
 -- reserve: decision, phase, owner, memo_ms, accounts…, then offers: name, amount, what is needed, …, then how many
 -- decisions of a person are known, the epoch that is remembered (`*`: any will do), one for a ledger that has none, how many
 -- changes this writer knows of, the writer
-local remembered, told, have, decided = ARGV[#ARGV - 3], '', '', '0'
-if op == 'restore' and (redis.call('HGET', ekey, 'id') or '') ~= remembered then
-  return {'another', '', '0', '', '0', '', '', '0'}
-end
+local remembered, told, decided = ARGV[#ARGV - 3], '', '0'
 if op ~= 'restore' and remembered ~= '*' then
   local epoch = redis.call('HMGET', ekey, 'id', 'lost', 'w:' .. writer, 'decided')
   local trouble = epoch[2] and 'lost' or remembered ~= '' and epoch[1] ~= remembered and 'another'
@@ -29,8 +26,6 @@ if op ~= 'restore' and remembered ~= '*' then
     or remembered ~= '' and number(epoch[4]) > number(ARGV[#ARGV - 4]) and 'another'
     or number(epoch[3]) < number(ARGV[#ARGV - 1]) and 'behind'
   if trouble then return {trouble, '', '0', '', '0', '', '', '0'} end
-  -- An answer that is given again brings news only to who never heard of it.
-  if number(epoch[3]) > number(ARGV[#ARGV - 1]) then have = epoch[3] end
   local fresh = op == 'reserve' and ARGV[#ARGV - 2] or ''
   if not epoch[1] and fresh ~= '' then redis.call('HSET', ekey, 'id', fresh, 'since', whole(now)) end
   if remembered == '' then told, decided = epoch[1] or fresh, epoch[4] or '0' end
@@ -41,7 +36,8 @@ if r.state and (over or is_foreign(r, ARGV[4]) or phase < number(r.phase)) then
   return {'closed', '', '0', '', '0', '', told, decided}
 end
 if r.state and phase == number(r.phase) then
-  return {r.status, r.name, r.answered, r.short, r.left, have, told, decided}
+  if op == 'reserve' and r.status == 'reserved' then counted = count() end
+  return {r.status, r.name, r.answered, r.short, r.left, counted, told, decided}
 end
 local list = accounts(6)
 local offers = 6 + 1 + 4 * #list

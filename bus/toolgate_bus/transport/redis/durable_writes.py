@@ -7,7 +7,7 @@ have it does.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 from toolgate_bus.errors import OutcomeUnknown, Refusal, TooFewReplicas, TransportError
@@ -39,9 +39,20 @@ class _Write(NamedTuple):
 class DurableWriter:
     """Writes of one event loop, all for the same replicas."""
 
-    def __init__(self, commands: Commands, durability: Durability, what: str, mark: str) -> None:
-        """`what` is written, for the metric: `ledger` or `approvals`; `mark` is a key in the same slot."""
+    def __init__(
+        self,
+        commands: Commands,
+        durability: Durability,
+        what: str,
+        mark: str,
+        unknown: Callable[[], None] | None = None,
+    ) -> None:
+        """`what` is written, for the metric: `ledger` or `approvals`; `mark` is a key in the same slot.
+
+        `unknown` is called each time that writes may have been done, and nobody knows.
+        """
         self._commands, self._durability, self._what = commands, durability, what
+        self._unknown = unknown
         self._end: tuple[Words, Words] = (
             ("SET", mark, "", "PX", MARK_MS),
             ("WAIT", durability.replicas, durability.timeout_ms),
@@ -103,6 +114,8 @@ class DurableWriter:
                     [*(one.command for one in batch), *self._end]
                 )
             except OutcomeUnknown:
+                if self._unknown is not None:
+                    self._unknown()
                 if attempt == ATTEMPTS - 1:
                     raise
                 continue

@@ -5,6 +5,7 @@ All of them may be repeated: one whose outcome is unknown is simply sent again.
 
 import hashlib
 import pkgutil
+from collections.abc import Callable
 from functools import cached_property
 from typing import Any, Final
 
@@ -42,12 +43,23 @@ class Script:
         how = ("EVAL", self.text) if self._by_text else ("EVALSHA", self.sha)
         return (*how, len(keys), *keys, *words)
 
-    async def run(self, commands: Commands, *keys: str, words: tuple[Arg, ...] = ()) -> Any:
-        """What it replies; raises TransportError where it does not run."""
+    async def run(
+        self,
+        commands: Commands,
+        *keys: str,
+        words: tuple[Arg, ...] = (),
+        unknown: Callable[[], None] | None = None,
+    ) -> Any:
+        """What it replies; raises TransportError where it does not run.
+
+        `unknown` is called each time that it may have run, and nobody knows.
+        """
         for attempt in range(ATTEMPTS):
             try:
                 return await commands.execute(*self.command(*keys, words=words))
             except OutcomeUnknown:
+                if unknown is not None:
+                    unknown()
                 if attempt == ATTEMPTS - 1:
                     raise
             except TransportError as error:
