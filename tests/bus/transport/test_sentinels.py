@@ -2,7 +2,13 @@
 
 import pytest
 from toolgate_bus.errors import BusDown, ConfigError
-from toolgate_bus.transport.redis.sentinels import agree, explain_disagreement, read_move
+from toolgate_bus.protocol.sentinel_url import read_sentinel_url
+from toolgate_bus.transport.redis.sentinels import (
+    SentinelWatch,
+    agree,
+    explain_disagreement,
+    read_move,
+)
 
 pytestmark = pytest.mark.pure
 
@@ -68,3 +74,39 @@ def test_what_waiting_would_not_mend_is_an_error_of_the_configuration(answers, w
 )
 def test_a_move_is_read_off_what_sentinels_publish(channel, text, move):
     assert read_move(channel, text, "fleet") == move
+
+
+class Transport:
+    """A connection, as far as a watch knows of it."""
+
+    def __init__(self):
+        self.closed = False
+
+    def abort(self):
+        self.closed = True
+
+    def is_closing(self):
+        return self.closed
+
+
+async def test_connections_lead_to_the_primary_that_was_found_last_and_to_no_other(monkeypatch):
+    """Sentinels may agree on another before any of them is heard saying so."""
+    watch = SentinelWatch(read_sentinel_url("redis+sentinel://s1,s2,s3/fleet"))
+    found = [A, B]
+
+    async def search():
+        return found.pop(0)
+
+    async def listen():
+        pass
+
+    monkeypatch.setattr(watch, "_search_once", search)
+    monkeypatch.setattr(watch, "_watch", listen)
+    one, other, late = Transport(), Transport(), Transport()
+    watch.keep(one, await watch.find())
+    assert await watch.find() == B
+    watch.keep(other, B)
+    assert (one.closed, other.closed) == (True, False)
+    with pytest.raises(BusDown, match="a:6379 was the primary of fleet until a moment ago"):
+        watch.keep(late, A)
+    assert (late.closed, other.closed) == (True, False)

@@ -174,11 +174,19 @@ class SentinelWatch:
             raise BusDown(f"the sentinels are moving {self._at.service} away from {_name(address)}")
 
     def keep(self, transport: asyncio.Transport, address: Address) -> None:
-        """A connection is there: it is closed when the primary moves."""
+        """A connection is there: it is closed when the primary moves.
+
+        All lead to the primary that was found last: what one has confirmed, another must not have forgotten.
+        Raises BusDown where this one leads elsewhere by now.
+        """
         self._prune()
         self._open[transport] = address
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._watch(), name="toolgate-sentinels")
+        self._close_all_but(self._primary or address)
+        if transport not in self._open:
+            raise BusDown(f"{_name(address)} was the primary of {self._at.service} until a moment ago")
+        self.check(address)  # it may have moved meanwhile
 
     # ------------------------------------------------------------------ asking
 
@@ -224,6 +232,7 @@ class SentinelWatch:
                 await asyncio.sleep(SILENCE_SECONDS)
                 self._prune()
         finally:
+            self._task = None  # who connects now has others listen
             while listening:  # a client that connects may lose a cancellation
                 for one in listening:
                     one.cancel()
@@ -346,9 +355,8 @@ class _PrimaryMixin:
         address = await watch.find()
         self.host, self.port = reach(address, self.toolgate_at.address_map)
         await super()._connect()  # type: ignore[misc]  # redis-py's own, of the class that is mixed in
-        watch.keep(self._writer.transport, address)
         try:
-            watch.check(address)  # it may have moved meanwhile
+            watch.keep(self._writer.transport, address)
         except BusDown:
             self._writer.transport.abort()
             raise
