@@ -113,7 +113,7 @@ MUTANTS = (
         "budgets",
         "settling twice spends twice",
         f"{BUS}/budgets/lua/ledger_giving.lua",
-        "if r.state == 'settled' then return {'duplicate', '0', '0', ''} end",
+        "if r.state == 'settled' then return {'duplicate', '0', '0', count()} end",
         "",
         "../bus/budgets/test_ledger.py",
     ),
