@@ -216,7 +216,7 @@ class EpochMemory:
     @property
     def is_whole(self) -> bool:
         """Whether nothing is to be written again, as far as is known without looking."""
-        return self.fallen is None and not self.is_doubtful
+        return self.fallen is None and not (self.is_doubtful and self.kept)
 
     def list_forgotten(self) -> list[KeptChange]:
         """Own changes that the ledger forgot, or may have, in their order."""

@@ -1,6 +1,8 @@
 """Changes whose confirmation nobody heard hide nothing that was forgotten, and are not lost themselves."""
 
 import asyncio
+from contextlib import suppress
+from functools import partial
 
 import pytest
 from epoch_world import FLEET, ServerWorld, spend, spent
@@ -17,6 +19,9 @@ class PoorLine(Commands):
     def __init__(self, commands):
         self.commands, self.unheard, self.sends = commands, 0, asyncio.Event()
         self.sends.set()
+        self.then = None
+        """What happens with the last that is not heard."""
+        self.hears_before = 0
 
     async def execute(self, *command):
         return await self._hear(self.commands.execute(*command))
@@ -27,8 +32,12 @@ class PoorLine(Commands):
 
     async def _hear(self, running):
         replies = await running
-        if self.unheard:
+        if self.hears_before:
+            self.hears_before -= 1
+        elif self.unheard:
             self.unheard -= 1
+            if not self.unheard and self.then is not None:
+                await self.then()
             raise OutcomeUnknown("Connection closed by server.")
         return replies
 
@@ -123,6 +132,20 @@ async def test_what_waited_to_be_sent_over_a_failover_stands_in_for_none_that_wa
     await late
     assert await ledger.look() is None
     assert await spent(ledger) == 30
+
+
+@pytest.mark.parametrize("heard", range(8))
+async def test_a_second_failover_while_it_is_written_again_hides_nothing(world, line, ledger, heard):
+    await hold(ledger, "a", "b", "c")
+    kept = await world.copy()
+    await ledger.take(settle("a", "b", "c"))
+    await world.put_back(kept)
+    line.hears_before, line.unheard, line.then = heard, 1, partial(world.put_back, kept)
+    with suppress(OutcomeUnknown):
+        await ledger.look()
+    line.unheard = 0
+    assert await ledger.look() is None
+    assert await spent(ledger) == 40
 
 
 async def test_what_was_in_doubt_and_was_there_is_not_written_twice(world, line, ledger):
