@@ -334,12 +334,12 @@ class RedisLedger(Ledger):
             if isinstance(reply, Exception)
         ]
         for error in errors:
-            if not isinstance(error, ConfigError):
+            if not isinstance(error, ConfigError) or isinstance(replies[-1], Exception):
                 raise error
         if errors:  # somebody wrote over their keys: they fail for ever
             said = str(errors[0])
             _log.error("changes of the ledger cannot be written again", changes=len(errors), error=said)
-        return 0 if isinstance(replies[-1], Exception) else int(replies[-1])
+        return int(replies[-1])
 
     def _command_again(self, step: Any, epoch: str) -> tuple[Arg, ...]:
         match step:

@@ -266,6 +266,25 @@ async def test_books_that_have_moved_are_reckoned_anew(own_server):
         await commands.aclose()
 
 
+async def test_a_change_that_cannot_be_written_again_holds_up_no_other(own_server, caplog):
+    commands = RedisCommands(own_server.url, "test")
+    try:
+        world = ServerWorld(own_server.url, commands)
+        ledger = await world.join()
+        await spend(ledger, "a")
+        kept = await world.copy()
+        await spend(ledger, "b")
+        await spend(ledger, "c")
+        await world.put_back(kept)
+        await commands.execute("SET", "tg:{default:ledger}:budget:r:b", "somebody's")
+        assert await ledger.look() is None
+        assert await spent(ledger) == 20
+        assert "cannot be written again" in caplog.text
+        assert await spend(ledger, "d") == "reserved"
+    finally:
+        await commands.aclose()
+
+
 def test_what_strangers_write_into_the_epoch_is_bounded_and_read_as_nothing():
     told = {"id": b"\xff" * 1000, "lost": b"why not", "w:x": b"-3", "decided": b"9" * 99, "since": b"x"}
     assert rules.read_epoch(told) == LedgerEpoch(id="\ufffd" * 64, counts={"x": 0})

@@ -9,7 +9,7 @@ from epoch_world import FLEET, ServerWorld, spend, spent
 from toolgate_bus.budgets.ledger import Offer, Step
 from toolgate_bus.budgets.ledger_redis import RedisLedger
 from toolgate_bus.errors import OutcomeUnknown
-from toolgate_bus.transport.ports import Commands
+from toolgate_bus.transport.ports import Commands, Durability
 from toolgate_bus.transport.redis.connection import RedisCommands
 
 
@@ -146,6 +146,24 @@ async def test_a_second_failover_while_it_is_written_again_hides_nothing(world, 
     line.unheard = 0
     assert await ledger.look() is None
     assert await spent(ledger) == 40
+
+
+async def test_a_durable_reservation_that_waited_and_was_not_heard_stands_in_for_none_either(
+    world, line, ledger
+):
+    ledger.require_replicas(Durability(0, 100))
+    await hold(ledger, "a")
+    kept = await world.copy()
+    line.sends.clear()
+    late = asyncio.create_task(ledger.reserve("b", 0, [Offer("tool", 10)], [FLEET], "o"))
+    await asyncio.sleep(0)
+    await ledger.settle("a", 10)
+    await world.put_back(kept)
+    line.unheard = 1
+    line.sends.set()
+    assert (await late).status == "reserved"
+    assert await ledger.look() is None
+    assert await spent(ledger) == 20
 
 
 async def test_what_was_in_doubt_and_was_there_is_not_written_twice(world, line, ledger):
