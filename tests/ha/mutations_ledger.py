@@ -118,6 +118,14 @@ MUTANTS = (
     ),
     Mutant(
         "ledger-lost",
+        "what was written again to another server counts on this one",
+        f"{BUS}/budgets/lua/ledger_epoch.lua",
+        "if ARGV[4] ~= '' and redis.call('HGET', ekey, mark) ~= ARGV[4] then return '0' end",
+        "",
+        f"{UNHEARD}test_a_second_failover_while_it_is_written_again_hides_nothing",
+    ),
+    Mutant(
+        "ledger-lost",
         "what waited over a failover stands in for what that forgot",
         EPOCH,
         "number <= known or number in self.numbers",

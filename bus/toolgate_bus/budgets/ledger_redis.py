@@ -3,6 +3,7 @@
 Every step is one script run by the server (`lua/`), and may be repeated.
 """
 
+import secrets
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, Final, Literal, cast
@@ -55,7 +56,7 @@ from toolgate_bus.transport.redis.reads import (
     remove_from_set,
 )
 from toolgate_bus.transport.redis.refusals import refusal_of
-from toolgate_bus.transport.redis.scripts import ATTEMPTS, Script, is_not_loaded
+from toolgate_bus.transport.redis.scripts import Script
 
 TAKING: Final = Script(__package__, "ledger.lua", "ledger_taking.lua", header="#!lua\n")
 RESTORING: Final = Script(__package__, "ledger.lua", "ledger_taking.lua", header="#!lua flags=allow-oom\n")
@@ -63,6 +64,8 @@ RESTORING: Final = Script(__package__, "ledger.lua", "ledger_taking.lua", header
 GIVING: Final = Script(__package__, "ledger.lua", "ledger_giving.lua", header="#!lua flags=allow-oom\n")
 RESET: Final = Script(__package__, "ledger.lua", "ledger_reset.lua", header="#!lua flags=allow-oom\n")
 EPOCH: Final = Script(__package__, "ledger.lua", "ledger_epoch.lua", header="#!lua flags=allow-oom\n")
+PART: Final = 100
+"""Changes that are written again at once."""
 MAX_ADDITIONS: Final = 500
 """Accounts that one script adds to, and decisions that it marks."""
 _log = get_logger("toolgate.ledger")
@@ -317,17 +320,26 @@ class RedisLedger(Ledger):
         await self._run(EPOCH, "find", "", writer=by)
 
     async def write_again(self, steps: Sequence[Any], by: str, number: int, epoch: str) -> int:
-        """As `EpochPort.write_again`: over one connection, so that none of it is on another server."""
-        asked = [self._command_again(step, epoch) for step in steps]
-        asked.append(EPOCH.command(self._prefix, words=("declare", epoch, number, by)))
-        for _ in range(ATTEMPTS):
-            for script in (RESTORING, GIVING, EPOCH):
-                await self._commands.execute("SCRIPT", "LOAD", script.text)
-            replies = await self._commands.pipeline(asked)
-            if not any(map(is_not_loaded, replies)):
+        """As `EpochPort.write_again`: in parts, between which others have their turn.
+
+        Behind each part a mark is left, without which the next one does not count: all are on one server, or on a
+        copy that has followed it.
+        """
+        for script in (RESTORING, GIVING, EPOCH):
+            await self._commands.execute("SCRIPT", "LOAD", script.text)
+        before, made = "", 0
+        for at in range(0, max(1, len(steps)), PART):
+            mark, is_last = secrets.token_hex(8), at + PART >= len(steps)
+            asked = [self._command_again(step, epoch) for step in steps[at : at + PART]]
+            words = ("declare", epoch, number if is_last else "", before, mark, by)
+            made = await self._write_part([*asked, EPOCH.command(self._prefix, words=words)])
+            if not made:
                 break
-        else:
-            raise TransportError("the script does not stay loaded")
+            before = mark
+        return made
+
+    async def _write_part(self, asked: Sequence[tuple[Arg, ...]]) -> int:
+        replies = await self._commands.pipeline(asked)
         errors = [
             refusal_of(command, reply)
             for command, reply in zip(asked, replies, strict=True)
@@ -358,7 +370,9 @@ class RedisLedger(Ledger):
         self._idle = dict(counts)
         own = f"w:{self._writer}"
         with suppress(ConfigError):  # a user of older rules may not
-            await remove_fields(self._commands, self._epoch_key, [one for one in idle if one != own])
+            gone = [one for one in idle if one != own]
+            marks = [f"a:{one.removeprefix('w:')}" for one in gone]
+            await remove_fields(self._commands, self._epoch_key, [*gone, *marks])
 
     @property
     def _confirmations(self) -> int:

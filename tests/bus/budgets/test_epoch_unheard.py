@@ -6,6 +6,7 @@ from functools import partial
 
 import pytest
 from epoch_world import FLEET, ServerWorld, spend, spent
+from toolgate_bus.budgets import ledger_redis
 from toolgate_bus.budgets.ledger import Offer, Step
 from toolgate_bus.budgets.ledger_redis import RedisLedger
 from toolgate_bus.errors import OutcomeUnknown
@@ -19,9 +20,8 @@ class PoorLine(Commands):
     def __init__(self, commands):
         self.commands, self.unheard, self.sends = commands, 0, asyncio.Event()
         self.sends.set()
-        self.then = None
-        """What happens with the last that is not heard."""
-        self.hears_before = 0
+        self.then, self.before_then = None, 0
+        """What happens behind a command, and how many run before that."""
 
     async def execute(self, *command):
         return await self._hear(self.commands.execute(*command))
@@ -32,12 +32,13 @@ class PoorLine(Commands):
 
     async def _hear(self, running):
         replies = await running
-        if self.hears_before:
-            self.hears_before -= 1
-        elif self.unheard:
+        if self.then is not None:
+            self.before_then -= 1
+            if self.before_then < 0:
+                then, self.then = self.then, None
+                await then()
+        if self.unheard and self.then is None:
             self.unheard -= 1
-            if not self.unheard and self.then is not None:
-                await self.then()
             raise OutcomeUnknown("Connection closed by server.")
         return replies
 
@@ -134,16 +135,21 @@ async def test_what_waited_to_be_sent_over_a_failover_stands_in_for_none_that_wa
     assert await spent(ledger) == 30
 
 
-@pytest.mark.parametrize("heard", range(8))
-async def test_a_second_failover_while_it_is_written_again_hides_nothing(world, line, ledger, heard):
+@pytest.mark.parametrize("unheard", [0, 1])
+@pytest.mark.parametrize("before", range(8))
+async def test_a_second_failover_while_it_is_written_again_hides_nothing(
+    world, line, ledger, monkeypatch, before, unheard
+):
+    """Whether a command is lost with it, or the connection is made anew between two of them."""
+    monkeypatch.setattr(ledger_redis, "PART", 1)
     await hold(ledger, "a", "b", "c")
     kept = await world.copy()
     await ledger.take(settle("a", "b", "c"))
     await world.put_back(kept)
-    line.hears_before, line.unheard, line.then = heard, 1, partial(world.put_back, kept)
+    line.before_then, line.unheard, line.then = before, unheard, partial(world.put_back, kept)
     with suppress(OutcomeUnknown):
         await ledger.look()
-    line.unheard = 0
+    line.unheard, line.then = 0, None
     assert await ledger.look() is None
     assert await spent(ledger) == 40
 

@@ -21,8 +21,16 @@ if op == 'find' then
 end
 
 if op == 'declare' then
-  -- the epoch that is remembered; how many changes this writer has made, now that they were made again
+  -- the epoch that is remembered; how many changes this writer has made, now that they were made again (none: more of
+  -- them come); what stands behind those before these, and behind these. Who has no such mark lacks those before.
+  local mark = 'a:' .. writer
   if (redis.call('HGET', ekey, 'id') or '') ~= id then return '0' end
+  if ARGV[4] ~= '' and redis.call('HGET', ekey, mark) ~= ARGV[4] then return '0' end
+  if ARGV[3] == '' then
+    redis.call('HSET', ekey, mark, ARGV[5])
+    return '1'
+  end
+  redis.call('HDEL', ekey, mark)
   local has = number(redis.call('HGET', ekey, 'w:' .. writer))
   local new = whole(math.max(has, number(ARGV[3])) + 1)
   redis.call('HSET', ekey, 'w:' .. writer, new)
