@@ -322,8 +322,8 @@ class RedisLedger(Ledger):
     async def write_again(self, steps: Sequence[Any], by: str, number: int, epoch: str) -> int:
         """As `EpochPort.write_again`: in parts, between which others have their turn.
 
-        Behind each part a mark is left, without which the next one does not count: all are on one server, or on a
-        copy that has followed it.
+        Behind each part a mark is left, without which the next one does not count: all are on one server, or
+        on a copy that has followed it.
         """
         for script in (RESTORING, GIVING, EPOCH):
             await self._commands.execute("SCRIPT", "LOAD", script.text)
