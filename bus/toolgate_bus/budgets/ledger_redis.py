@@ -326,7 +326,7 @@ class RedisLedger(Ledger):
         on a copy that has followed it.
         """
         for script in (RESTORING, GIVING, EPOCH):
-            await self._commands.execute("SCRIPT", "LOAD", script.text)
+            await script.load(self._commands)
         before, made = "", 0
         for at in range(0, max(1, len(steps)), PART):
             mark, is_last = secrets.token_hex(8), at + PART >= len(steps)

@@ -43,6 +43,10 @@ class Script:
         how = ("EVAL", self.text) if self._by_text else ("EVALSHA", self.sha)
         return (*how, len(keys), *keys, *words)
 
+    async def load(self, commands: Commands) -> None:
+        """Have the server know it; raises TransportError."""
+        await commands.execute("SCRIPT", "LOAD", self.text)
+
     async def run(
         self,
         commands: Commands,
@@ -65,5 +69,5 @@ class Script:
             except TransportError as error:
                 if not is_not_loaded(error):
                     raise
-                await commands.execute("SCRIPT", "LOAD", self.text)
+                await self.load(commands)
         raise TransportError("the script does not stay loaded")
