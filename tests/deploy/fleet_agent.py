@@ -134,12 +134,16 @@ def watch_for_the_end() -> asyncio.Event:
 
 
 async def clerk(agent: Agent) -> None:
-    """Five times a second a slot that is had, and meanwhile one that is not given."""
+    """Five times a second a slot that is had, and meanwhile one that is not given.
+
+    Where the first is ruled too late, the second has the slot: whoever has it gives it back.
+    """
     stop = watch_for_the_end()
     while not stop.is_set():
-        decision = await agent.gate.decide("till", {}, TOOLS, **agent.who)
-        await agent.gate.decide("till", {}, TOOLS, **agent.who)
-        agent.gate.note("tool:post", {**agent.who, "decision_id": decision.id, "tool": "till"})
+        had = [await agent.gate.decide("till", {}, TOOLS, **agent.who) for _ in range(2)]
+        for decision in had:
+            if decision.allowed:
+                agent.gate.note("tool:post", {**agent.who, "decision_id": decision.id, "tool": "till"})
         await asyncio.sleep(0.2)
 
 
