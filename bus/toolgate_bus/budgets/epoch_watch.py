@@ -36,8 +36,9 @@ class EpochPort(Protocol):
     async def write_again(self, steps: Sequence[Any], by: str, number: int, epoch: str) -> int:
         """Take steps that were forgotten, whatever the limits say, all on one server.
 
-        `by` has made so many changes then, at least, and one more: how many; 0 where the ledger is another by
-        now, which takes nothing.
+        `by` has made so many changes then, at least, and one more: how many. 0 where the ledger is another by
+        now, which takes nothing, or where the server changed meanwhile: then all are to be taken once more.
+        Raises TransportError, and then, too, it is as if nothing had been taken.
         """
 
 

@@ -172,7 +172,7 @@ class ApprovalScheduler:
                 await asyncio.sleep(AGAIN_S)
 
     async def _look_through_held(self) -> None:
-        """Look for answers to all that is held; a call of which the desk has forgotten is kept there again.
+        """Look for answers to all that is held; a call that the desk has forgotten is kept there again.
 
         It was kept before it was held: the server may have failed over between the two.
         """
