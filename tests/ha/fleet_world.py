@@ -49,6 +49,8 @@ BEGIN_S = 60.0
 SETTLED_S = 40.0
 CALM_S = 10.0
 """Books that have not changed for so long are what they are: longer than a settler's lease."""
+SHOWN_S = 10.0
+"""The exporter shows what it has kept, and keeps once a second."""
 LOOK_S = 3.0
 """So often the person looks through all that waits, whatever there is news of."""
 
@@ -329,8 +331,16 @@ class Fleet:
             await asyncio.sleep(0.2)
         return []
 
-    def counted(self) -> int:
-        """How many decisions the exporter has counted."""
+    async def find_count_faults(self, seconds: float = SHOWN_S) -> list[str]:
+        """By how much the exporter counts wrong, once it has had time to show what it kept."""
+        deadline = time.monotonic() + seconds
+        while (found := await asyncio.to_thread(self._read_count)) != self.journals.decisions:
+            if time.monotonic() > deadline:
+                return [f"the exporter counted {found} of {self.journals.decisions} decisions"]
+            await asyncio.sleep(0.2)
+        return []
+
+    def _read_count(self) -> int:
         said = [json.loads(line) for line in (self.directory / "exporter.out").read_text().splitlines()]
         with urllib.request.urlopen(said[0]["url"], timeout=10) as got:
             page = got.read().decode()
