@@ -240,6 +240,10 @@ class SentinelWorld:
         said = sentinel.answer("SENTINEL", "GET-MASTER-ADDR-BY-NAME", SERVICE)
         return int(said[1]) if said else None
 
+    def count_failovers(self) -> int:
+        """How often another server became the primary, by the sentinel that saw most of it."""
+        return max(node.log.count(f"+switch-master {SERVICE} ") for node in self.sentinels.values())
+
     def kill_primary(self) -> int:
         """kill -9; its port."""
         primary = self.primary
