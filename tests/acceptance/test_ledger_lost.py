@@ -14,6 +14,7 @@ from types import SimpleNamespace
 
 import pytest
 import yaml
+from toolgate_bus.budgets.ledger import Account, Offer, Otherwise, Step
 from toolgate_bus.budgets.ledger_redis import RedisLedger
 from toolgate_bus.transport.redis.connection import RedisCommands
 from toolgate_orchestrator.gate.gate import Gate
@@ -169,6 +170,29 @@ async def test_flushall_denies_until_an_archive_has_given_the_exact_sum_back(fle
     assert not any("the ledger says" in words for words in row["unknown"])
     nothing = await fleet.toolgate("budget", "accept-loss", "--by", "anna", code=2)
     assert "is not lost" in nothing.stderr
+
+
+async def test_books_that_forgot_how_calls_ended_are_rebuilt_to_the_unit_and_hold_nothing_for_them(fleet):
+    account, offer = Account("all/fleet", 1000), [Offer("search", 40)]
+    for decision in ("settled", "lost", "open"):
+        await fleet.ledger.reserve(decision, 0, offer, [account], "agent")
+    await fleet.ledger.take([Step("settle", "before", 7, otherwise=Otherwise(0, (account,)))])
+    keys = await fleet.commands.execute("KEYS", "*")
+    taken = [(key, await fleet.commands.execute("DUMP", key)) for key in keys]
+    ends = [Step("settle", "settled", 30), Step("release", "open", 0)]
+    await fleet.ledger.take(ends[:1])
+    assert await fleet.ledger.orphan("lost")
+    await keep(fleet)
+    await fleet.commands.execute("FLUSHALL")
+    for key, value in taken:
+        await fleet.commands.execute("RESTORE", key, 0, value)
+    await fleet.ledger.lose(await fleet.ledger.name(), "behind", "fresh", (), "who remembers")
+    await fleet.toolgate("budget", "rebuild", "--from", fleet.archive, "--by", "anna")
+    assert [one.decision for one in await fleet.ledger.open()] == ["open"]
+    assert await fleet.books() == {"all/fleet": 7 + 30 + 40}
+    await fleet.ledger.take([*ends, Step("settle", "lost", 35)])
+    assert await fleet.books() == {"all/fleet": 7 + 30 + 35}
+    assert [one.reserved for one in await fleet.ledger.balances()] == [0]
 
 
 async def test_books_rebuilt_while_no_scheduler_ran_are_charged_nothing_that_agents_write_again(fleet):

@@ -4,6 +4,7 @@ from mutation import BUS, Mutant
 
 EPOCH = f"{BUS}/budgets/epoch.py"
 TAKING = f"{BUS}/budgets/lua/ledger_taking.lua"
+ENDED = "test_books_that_forgot_how_calls_ended_are_rebuilt_to_the_unit_and_hold_nothing_for_them"
 EMPTIED = "test_a_ledger_that_is_emptied_while_it_is_written_again_gets_nothing_more_of_that"
 KILLED = "test_what_was_confirmed_to_a_process_that_was_killed_with_a_failover_is_missed_by_the_next"
 TESTS = "../bus/budgets/test_epoch.py::"
@@ -31,10 +32,43 @@ MUTANTS = (
         "ledger-lost",
         "a rebuilt ledger does not know which calls it has",
         f"{BUS}/budgets/lua/ledger_epoch.lua",
-        "redis.call('HSET', key, 'state', 'settled')",
+        "redis.call('HSET', key, 'state', one[3])",
         "redis.call('HSET', key, 'state', 'denied')",
         "../bus/budgets/test_settlement_again.py::"
         "test_nor_are_they_where_nobody_knows_how_far_facts_were_read",
+    ),
+    Mutant(
+        "ledger-lost",
+        "a rebuilt ledger holds money for calls whose cost it has",
+        f"{BUS}/budgets/lua/ledger_epoch.lua",
+        "if state and r.state == 'reserved' then add(where, 'reserved', -amount) end",
+        "",
+        f"../acceptance/test_ledger_lost.py::{ENDED}",
+    ),
+    Mutant(
+        "ledger-lost",
+        "a call that a rebuilt ledger has is charged once more when its end is told again",
+        f"{BUS}/budgets/lua/ledger_epoch.lua",
+        "if r.state and ending ~= 'charged' then",
+        "if false then",
+        f"../acceptance/test_ledger_lost.py::{ENDED}",
+    ),
+    Mutant(
+        "ledger-lost",
+        "calls that ended before a clock was put forward are charged once more by a rebuilt ledger",
+        f"{BUS}/budgets/rebuild.py",
+        "place < 0 and ",
+        "",
+        "../bus/budgets/test_rebuild.py::"
+        "test_what_ended_lately_is_known_and_what_ended_before_where_it_is_open_or_was_an_orphan",
+    ),
+    Mutant(
+        "ledger-lost",
+        "what was confirmed in another ledger is nothing to a process that begins in this one",
+        EPOCH,
+        "if one not in (seen.id, *seen.replaced, *self.replaced)",
+        "if not seen",
+        f"{OF_FILES}test_who_had_something_confirmed_in_another_ledger_misses_that_in_this_one",
     ),
     Mutant(
         "ledger-lost",
@@ -160,9 +194,9 @@ MUTANTS = (
         "ledger-lost",
         "numbers of a ledger that a person has decided about are missed for ever",
         EPOCH,
-        "is_same = (one.epoch, one.decided) == (self.id, self.decided)",
-        "is_same = True",
-        f"{OF_FILES}test_numbers_of_another_ledger_are_nothing_to_this_one",
+        "if one.decided == self.decided and one.number",
+        "if one.number",
+        f"{OF_FILES}test_numbers_of_before_a_persons_decision_or_of_long_ago_are_nothing_to_this_ledger",
     ),
     Mutant(
         "ledger-lost",

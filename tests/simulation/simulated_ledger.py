@@ -189,8 +189,9 @@ class SimulatedLedger:
         missing = sum(one.amount for one in beyond)
         self.journal.note(f"a person decides: {kind}, {missing} are missing")
         if kind == "rebuild":
-            self.book.mark_settled(sums.settled(), time.time())
-            for one in beyond:
+            opened = [one.decision for one in self.book.open(time.time())]
+            self.book.mark_ended(sums.endings(opened), time.time())
+            for one in sums.beyond(self.book.balances(), {}):
                 self.book.add(one)
         else:
             self.archive.accepted += missing

@@ -120,6 +120,8 @@ class EpochMemory:
     """Since when another's number is too low."""
     last: float = 0.0
     """When the last own change was confirmed."""
+    others: list[KeptNumber] = field(default_factory=list)
+    """Of ledgers that earlier processes knew lately beside this one; until the first look."""
 
     def meet(self, id_: str, decided: int) -> None:
         """A ledger that was reserved in told its epoch, and how often a person decided; the first counts."""
@@ -148,6 +150,7 @@ class EpochMemory:
 
     def judge(self, seen: LedgerEpoch, now: float) -> Judgement:
         """What is to be done about what the ledger says; others' numbers are remembered by it."""
+        self._choose_epoch(seen, now)
         if self.id and seen.id != self.id and self.id not in seen.replaced:
             return "another" if seen.id else "missing"
         if seen.id != self.id or seen.decided > self.decided:
@@ -208,10 +211,27 @@ class EpochMemory:
             self._forget_own()
             self.counts.clear()
             self.moved.clear()
-        if self.id not in ("", seen.id):
-            self.replaced = (*self.replaced, self.id)[-MAX_REPLACED:]
-        self.id, self.decided, self.waits_since = seen.id, seen.decided, None
+        before, self.id, self.decided, self.waits_since = self.id, seen.id, seen.decided, None
+        self._note_replaced((*sorted(seen.replaced), before))
         self._remember(seen, NEVER)  # nobody knows for how long they have stood still
+
+    def _choose_epoch(self, seen: LedgerEpoch, now: float) -> None:
+        """Of several that earlier processes knew, remember one that this is not, nor stands in the place of.
+
+        There something was confirmed that this one lacks. Where there is none, remember this one.
+        """
+        others, self.others = self.others, []
+        known = dict.fromkeys((self.id, *(one.epoch for one in others))) if others else ()
+        strange = [one for one in known if one not in (seen.id, *seen.replaced, *self.replaced)]
+        chosen = strange[0] if strange else seen.id
+        if chosen != self.id and chosen in known:
+            self.id, self.decided = chosen, 0
+            self._take_numbers(others, now)
+        self._note_replaced(strange[1:])
+
+    def _note_replaced(self, epochs: Iterable[str]) -> None:
+        known = dict.fromkeys((*self.replaced, *epochs))
+        self.replaced = tuple(one for one in known if one not in ("", self.id))[-MAX_REPLACED:]
 
     @property
     def is_whole(self) -> bool:
@@ -247,10 +267,22 @@ class EpochMemory:
                 for writer, number in counts.items():
                     if isinstance(writer, str) and type(number) is int and number > 0:
                         self.counts[writer], self.moved[writer] = number, NEVER
-        for one in sorted(numbers, key=lambda each: each.age_s):
+        youngest = sorted(numbers, key=lambda each: each.age_s)
+        for one in youngest:
             self.meet(one.epoch, one.decided)  # nobody kept more of it
-            is_same = (one.epoch, one.decided) == (self.id, self.decided)
-            if is_same and one.number >= self.counts.get(one.writer, 1):
+        self._take_numbers(youngest, now)
+        self.others = [one for one in youngest if one.epoch != self.id and one.age_s <= 2 * IDLE_S]
+
+    def _take_numbers(self, numbers: Iterable[KeptNumber], now: float) -> None:
+        """Take those of the ledger that is remembered, since a person decided last."""
+        same = [one for one in numbers if one.epoch == self.id]
+        decided = max((one.decided for one in same), default=0)
+        if decided > self.decided:
+            self.decided = decided
+            self.counts.clear()
+            self.moved.clear()
+        for one in same:
+            if one.decided == self.decided and one.number >= self.counts.get(one.writer, 1):
                 is_recent = 0 <= one.age_s <= IDLE_S
                 self.counts[one.writer] = one.number
                 self.moved[one.writer] = now - one.age_s if is_recent else NEVER

@@ -22,7 +22,7 @@ asked) is paid by the accounts that the step names for that case, else counted (
 `ledger_rules` is all of that without a server; `ledger_redis` does it in one script (source: DESIGN §7).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, Literal, NamedTuple, Protocol
 
 from toolgate_bus.budgets.epoch import LedgerLoss
@@ -35,6 +35,8 @@ MAX_SUM: Final = 2**53 - 1
 
 Status = Literal["reserved", "denied", "closed", "lost"]
 DecisionKind = Literal["rebuild", "accept-loss"]
+Ending = Literal["settled", "charged", "orphaned", "released"]
+"""What a record shows to have become of a decision; `charged` also of an event."""
 Outcome = Literal[
     "settled", "corrected", "late", "duplicate", "unreserved", "charged", "unplaced", "foreign", "done"
 ]
@@ -237,10 +239,11 @@ class Ledger(Protocol):
     async def loss(self) -> LedgerLoss | None:
         """Why it waits for a person; None where it does not."""
 
-    async def mark_settled(self, decisions: Sequence[str]) -> None:
-        """Remember decisions and events whose cost a rebuilt ledger has: told again, they change nothing.
+    async def mark_ended(self, endings: Mapping[str, Ending]) -> None:
+        """Remember what became of decisions and events, for a ledger that is then given what they cost.
 
-        What this ledger knows of one already stays.
+        Told again they change nothing. What this ledger has reserved or spent for one whose end it forgot is
+        given back; what only has the id of an event that was charged keeps what it has.
         """
 
     async def rebuild(self, additions: Sequence[Addition], newest: str) -> bool:

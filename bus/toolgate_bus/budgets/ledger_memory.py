@@ -1,7 +1,7 @@
 """The ledger in this process, by the pure rules: for tests of schedulers, and simulated worlds."""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -15,6 +15,7 @@ from toolgate_bus.budgets.ledger import (
     Addition,
     Balance,
     DecisionKind,
+    Ending,
     Ledger,
     Offer,
     OpenReservation,
@@ -149,8 +150,8 @@ class MemoryLedger(Ledger):
         return self.book.epoch.loss
 
     @override
-    async def mark_settled(self, decisions: Sequence[str]) -> None:
-        self.book.mark_settled(decisions, time.time())
+    async def mark_ended(self, endings: Mapping[str, Ending]) -> None:
+        self.book.mark_ended(endings, time.time())
 
     @override
     async def rebuild(self, additions: Sequence[Addition], newest: str) -> bool:

@@ -4,7 +4,7 @@ Every step is one script run by the server (`lua/`), and may be repeated.
 """
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final, Literal, cast
 
@@ -18,6 +18,7 @@ from toolgate_bus.budgets.ledger import (
     Addition,
     Balance,
     DecisionKind,
+    Ending,
     Ledger,
     Offer,
     OpenReservation,
@@ -292,9 +293,10 @@ class RedisLedger(Ledger):
         return read_epoch({"id": found}).id if found else ""
 
     @override
-    async def mark_settled(self, decisions: Sequence[str]) -> None:
-        for at in range(0, len(decisions), MAX_ADDITIONS):
-            await self._run(EPOCH, "settled", KEPT_MS, *decisions[at : at + MAX_ADDITIONS])
+    async def mark_ended(self, endings: Mapping[str, Ending]) -> None:
+        words = [word for each in endings.items() for word in each]
+        for at in range(0, len(words), 2 * MAX_ADDITIONS):
+            await self._run(EPOCH, "ended", KEPT_MS, *words[at : at + 2 * MAX_ADDITIONS])
 
     @override
     async def rebuild(self, additions: Sequence[Addition], newest: str) -> bool:

@@ -10,6 +10,7 @@ from toolgate_bus.budgets.ledger import (
     Account,
     Addition,
     Balance,
+    Ending,
     Offer,
     OpenReservation,
     Otherwise,
@@ -21,11 +22,12 @@ from toolgate_bus.budgets.ledger import (
 )
 
 _CLOSED: Final = Reservation("closed")
+_State = Literal["reserved", "denied", "settled", "released", "orphaned"]
 
 
 @dataclass(slots=True)
 class _ReservationRecord:
-    state: Literal["reserved", "denied", "settled", "released", "orphaned"]
+    state: _State
     phase: int = -1
     amount: int = 0
     accounts: tuple[tuple[str, int], ...] = ()
@@ -292,11 +294,29 @@ class LedgerRules:
         self.totals.setdefault(place, _AccountTotals())
         self._change(place, spent=addition.amount)
 
-    def mark_settled(self, decisions: Sequence[str], now: float) -> None:
-        """As `Ledger.mark_settled`."""
-        for one in decisions:
-            self.records.setdefault(one, _ReservationRecord("settled", since=now))
-        self.charges.update(decisions)
+    def mark_ended(self, endings: Mapping[str, Ending], now: float) -> None:
+        """As `Ledger.mark_ended`."""
+        for id_, ending in endings.items():
+            record = self.records.get(id_)
+            if record is None:
+                state: _State = "released" if ending == "released" else "settled"
+                self.records[id_] = _ReservationRecord(state, since=now)
+            elif ending != "charged":
+                self._end(record, ending)
+            if ending == "charged":
+                self.charges.add(id_)
+
+    def _end(self, record: _ReservationRecord, ending: Literal["settled", "orphaned", "released"]) -> None:
+        if record.state in ("settled", ending) or (record.state, ending) == ("released", "orphaned"):
+            return
+        for place in record.accounts:
+            self._change(
+                place,
+                reserved=-record.amount if record.state == "reserved" else 0,
+                spent=-record.amount if record.state == "orphaned" else 0,
+                orphans=(ending == "orphaned") - (record.state == "orphaned"),
+            )
+        record.state = ending
 
     def open(self, now: float) -> list[OpenReservation]:
         """As `Ledger.open`."""

@@ -6,11 +6,11 @@ accepted as lost is spent no more.
 """
 
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from toolgate_bus.budgets.ledger import Addition, Balance
+from toolgate_bus.budgets.ledger import Addition, Balance, Ending
 from toolgate_bus.budgets.limits import BudgetDescription
 from toolgate_bus.protocol.money import MAX_AMOUNT
 
@@ -18,12 +18,22 @@ REMEMBERED: Final = 100_000
 """Entries among which one that is told twice is found."""
 TOLD_AGAIN_S: Final = 600.0
 """So old may facts be that are written again after a lost connection: writers keep far younger ones only."""
+LATEST: Final = 10_000
+"""Entries whose facts may be told again, whatever the clock said when they were written."""
 DAY_S: Final = 86_400
 WORK_S: Final = 30 * DAY_S
 """How long accounts of sessions, trees and slices are kept."""
 MAX_KEPT_S: Final = 368 * DAY_S
 PART: Final = "part"
 _ENDS: Final = ("settle", "charge")
+_ENDINGS: Final[Mapping[str, Ending]] = {
+    "settle": "settled",
+    "charge": "charged",
+    "orphan": "orphaned",
+    "release": "released",
+}
+_ORDER: Final[tuple[Ending, ...]] = ("settled", "charged", "released", "orphaned")
+"""Of two, the former is the later."""
 _ONCE: Final = ("orphan", "release")
 _WORK: Final = ("session", "tree")
 
@@ -56,9 +66,13 @@ class SeenEntries:
                 self._seen.popitem(last=False)
         return is_new
 
-    def since(self, at: float) -> Iterable[Entry]:
+    def since(self, at: float) -> list[Entry]:
         """Those that are remembered and not older."""
         return [one for one in self._seen.values() if float(one["at"]) >= at]
+
+    def orphans(self) -> set[str]:
+        """Decisions of which nobody had told, when they were taken for lost."""
+        return {id_ for kind, id_ in self._seen if kind == "orphan"}
 
 
 @dataclass(slots=True)
@@ -100,10 +114,20 @@ class JournalSums:
             for entry in self._seen.since(float(began)):
                 self._add(entry)
 
-    def settled(self) -> list[str]:
-        """Decisions and events whose costs are in this sum, and whose facts may be told again: the latest."""
-        since = self.last_at - TOLD_AGAIN_S
-        return [str(one["id"]) for one in self._seen.since(since) if one.get("kind") in _ENDS]
+    def endings(self, open_: Collection[str] = ()) -> dict[str, Ending]:
+        """What became of decisions and events in this sum: of the latest, whose facts may be told again, of
+        those that were orphans, and of those that a book has `open_`, since it forgot their end.
+        """
+        since, known = self.last_at - TOLD_AGAIN_S, {*open_, *self._seen.orphans()}
+        entries = self._seen.since(float("-inf"))
+        found: dict[str, Ending] = {}
+        for place, one in enumerate(entries, LATEST - len(entries)):
+            ending, id_ = _ENDINGS.get(str(one.get("kind"))), str(one["id"])
+            if ending is None or (place < 0 and float(one["at"]) < since and id_ not in known):
+                continue
+            if id_ not in found or _ORDER.index(ending) < _ORDER.index(found[id_]):
+                found[id_] = ending
+        return found
 
     def beyond(self, balances: Iterable[Balance], budgets: Mapping[str, BudgetDescription]) -> list[Addition]:
         """What is to be added to the books, so that they say what the journal does; by account."""

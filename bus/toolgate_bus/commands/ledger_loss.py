@@ -174,8 +174,9 @@ async def _rebuild(
         if dry_run:
             added = missing
             break
-        if missing or book.loss is not None:
-            await book.ledger.mark_settled(sums.settled())  # first: their facts may come at any time
+        if missing or book.loss is not None:  # first: their facts may come at any time
+            await book.ledger.mark_ended(sums.endings([one.decision for one in await book.ledger.open()]))
+            missing = sums.beyond(await book.ledger.balances(), book.budgets)
         while missing and await book.ledger.rebuild(missing[:MAX_ADDITIONS], newest):
             added, missing = [*added, *missing[:MAX_ADDITIONS]], missing[MAX_ADDITIONS:]
         if not missing:

@@ -107,11 +107,46 @@ async def test_numbers_that_no_ledger_has_any_more_are_removed(state):
     assert [one.writer for one in (await file.read())[1]] == ["new"]
 
 
-def test_numbers_of_another_ledger_are_nothing_to_this_one():
+def recall(kept, *numbers):
     memory = EpochMemory("w", "fresh")
-    numbers = [rules.KeptNumber("x", "other", 0, 9, 1.0), rules.KeptNumber("y", "e", 0, 9, 1.0)]
-    memory.recall({"id": "e", "replaced": [], "counts": {"z": 3}, "decided": 1}, numbers)
+    memory.recall(kept, [rules.KeptNumber(*one) for one in numbers])
+    return memory
+
+
+KEPT = {"id": "e", "replaced": [], "counts": {"z": 3}, "decided": 1}
+AS_KEPT = rules.LedgerEpoch("e", counts={"z": 3}, decided=1)
+
+
+def test_numbers_of_before_a_persons_decision_or_of_long_ago_are_nothing_to_this_ledger():
+    memory = recall(KEPT, ("x", "long ago", 0, 9, 2 * rules.IDLE_S + 1), ("y", "e", 0, 9, 1.0))
     assert memory.counts == {"z": 3}
+    assert memory.judge(AS_KEPT, 1.0) == "fine"
+
+
+def test_who_had_something_confirmed_in_another_ledger_misses_that_in_this_one():
+    memory = recall(KEPT, ("x", "other", 0, 9, 1.0), ("y", "e", 1, 9, 0.5))
+    assert memory.judge(AS_KEPT, 1.0) == "another"
+    assert memory.id == "other"
+    decided = AS_KEPT._replace(replaced=frozenset({"other"}), decided=2)
+    assert memory.judge(decided, 2.0) == "adopt"
+    memory.adopt(decided, 2.0)
+    assert (memory.judge(decided, 3.0), memory.replaced) == ("fine", ("other",))
+
+
+def test_an_empty_ledger_stands_in_the_place_of_all_that_were_known():
+    memory = recall(None, ("x", "other", 0, 9, 1.0), ("y", "e", 1, 9, 0.5))
+    assert memory.judge(rules.LedgerEpoch(), 1.0) == "missing"
+    assert (memory.id, memory.replaced) == ("e", ("other",))
+
+
+@pytest.mark.parametrize("kept", [KEPT, {**KEPT, "id": "old"}])
+def test_numbers_count_of_the_ledger_that_this_is_since_the_last_decision(kept):
+    seen = rules.LedgerEpoch("e", counts={"y": 8}, replaced=frozenset({"old"}), decided=2)
+    numbers = ("y", "e", 2, 9, 1.0), ("x", "e", 1, 7, 0.5), ("x", "old", 0, 7, 0.5)
+    memory = recall(kept, *numbers)
+    assert memory.judge(seen, 1.0) == "wait"
+    assert memory.counts == {"y": 9}
+    assert recall(kept, *numbers).judge(seen._replace(counts={"y": 9}), 1.0) == "fine"
 
 
 JUNK = [b"", b"\xc1", b"\x93\x01\x02\x03", json.dumps({"id": 3}).encode(), b"\x81\xa2id\xa1x", b"\xff" * 99]

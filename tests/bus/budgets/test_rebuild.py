@@ -3,6 +3,7 @@
 from itertools import count
 
 import pytest
+from toolgate_bus.budgets import rebuild
 from toolgate_bus.budgets.ledger import Addition, Balance
 from toolgate_bus.budgets.limits import BudgetDescription
 from toolgate_bus.budgets.rebuild import DAY_S, TOLD_AGAIN_S, JournalSums, keep_of
@@ -54,15 +55,24 @@ def test_a_part_goes_with_the_entry_before_it():
     assert summed(*told, *again).spent == {("all/fleet", 0): 7, ("each/session/s", 0): 2}
 
 
-def test_what_ended_lately_is_known_with_what_it_cost():
+def test_what_ended_lately_is_known_and_what_ended_before_where_it_is_open_or_was_an_orphan(monkeypatch):
+    monkeypatch.setattr(rebuild, "LATEST", 4)
     told = [
         entry("settle", "old", 1, at=100.0),
+        entry("settle", "open", 1, at=100.0),
+        entry("orphan", "late", 3, at=100.0),
+        entry("settle", "late", 1, at=100.0),
         entry("settle", "a", 7, at=100.0 + TOLD_AGAIN_S),
         entry("part", "a", 2, at=100.1 + TOLD_AGAIN_S),
         entry("orphan", "b", 3, at=100.2 + TOLD_AGAIN_S),
+        entry("orphan", "c", 3, at=100.2 + TOLD_AGAIN_S),
+        entry("release", "c", -3, at=100.2 + TOLD_AGAIN_S),
         entry("charge", "usage-1", 3, at=100.2 + TOLD_AGAIN_S),
     ]
-    assert summed(*told).settled() == ["a", "usage-1"]
+    lately = {"a": "settled", "b": "orphaned", "c": "released", "usage-1": "charged"}
+    assert summed(*told).endings() == {"late": "settled", **lately}
+    assert summed(*told).endings(["open"]) == {"open": "settled", "late": "settled", **lately}
+    assert list(summed(*told[:1], entry("settle", "ahead", 1, at=9000.0)).endings()) == ["old", "ahead"]
 
 
 def test_an_account_that_was_set_to_zero_begins_there():

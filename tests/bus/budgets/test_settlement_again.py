@@ -3,7 +3,8 @@
 import time
 
 import pytest
-from toolgate_bus.budgets.ledger import Account, Addition, Offer, Otherwise
+from toolgate_bus.budgets.ledger import Account, Addition, Balance, Offer, Otherwise, Step
+from toolgate_bus.budgets.ledger_memory import MemoryLedger
 from toolgate_bus.budgets.ledger_redis import RedisLedger
 from toolgate_bus.budgets.ledger_words import KEPT_MS
 from toolgate_bus.budgets.settlement import SettlementWorker
@@ -80,19 +81,52 @@ async def test_nor_are_they_where_nobody_knows_how_far_facts_were_read(commands,
     await write(commands, 1, 2)
     assert await settle() == 2 * COST
     await commands.execute("FLUSHALL")
-    await ledger.mark_settled(["d-1", "d-2"])
+    await ledger.mark_ended({"d-1": "settled", "d-2": "settled"})
     assert await ledger.rebuild([Addition(FLEET.key, 0, 2 * COST)], "0-0")
     await write(commands, 1, 2, 3)
     assert await settle() == 3 * COST
 
 
-async def test_a_request_that_a_rebuilt_ledger_has_is_not_charged_again_and_what_it_holds_stays(
+async def test_a_request_that_a_rebuilt_ledger_has_is_not_charged_again_and_frees_no_call_of_that_name(
     commands, ledger
 ):
     await ledger.reserve("d-1", 0, [Offer("t", COST)], [FLEET], WRITER)
-    await ledger.mark_settled(["d-1", "usage-1"])
+    await ledger.mark_ended({"d-1": "charged", "usage-1": "charged"})
     assert [one.decision for one in await ledger.open()] == ["d-1"]
     assert not await ledger.charge("usage-1", COST, [FLEET])
     assert await ledger.charge("usage-2", COST, [FLEET])
     for kind in "ru":
         assert 0 < await commands.execute("PTTL", f"{KEYS.store_key('budget')}:{kind}:usage-1") <= KEPT_MS
+
+
+async def do(ledger, what):
+    """What happened to a call before it is known how it ended."""
+    if what != "unknown":
+        limit = 0 if what == "denied" else 100
+        await ledger.reserve("d", 0, [Offer("t", COST)], [FLEET._replace(limit=limit)], WRITER)
+    if what == "orphaned":
+        assert await ledger.orphan("d")
+    if what in ("settled", "released"):
+        await ledger.take([Step("settle" if what == "settled" else "release", "d", COST - 1)])
+
+
+@pytest.mark.parametrize("ending", ["settled", "orphaned", "released"])
+@pytest.mark.parametrize("before", ["unknown", "reserved", "denied", "orphaned", "released", "settled"])
+async def test_what_a_record_shows_of_a_calls_end_is_in_force_whatever_a_failover_left_of_it(
+    before, ending, ledger
+):
+    kept = {"settled": COST - 1, "orphaned": COST if ending == "orphaned" else 0}
+    orphans = ending == "orphaned" and before in ("reserved", "denied", "orphaned")
+    books = []
+    for one in (ledger, MemoryLedger()):
+        await do(one, before)
+        await one.mark_ended({"d": ending})
+        await one.mark_ended({"d": ending})
+        assert await one.open() == []
+        (balance,) = await one.balances() or (Balance("all/fleet", 0, None, 0, 0),)
+        assert (balance.spent, balance.reserved, balance.orphans) == (kept.get(before, 0), 0, orphans)
+        again = await one.take([Step("settle", "d", COST - 1, otherwise=Otherwise(0, (FLEET,)))])
+        if ending == "settled":
+            assert [each.outcome for each in again] == ["duplicate"]
+        books.append((again, await one.balances()))
+    assert books[0] == books[1]

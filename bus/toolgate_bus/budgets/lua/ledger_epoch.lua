@@ -1,5 +1,5 @@
 
--- `lose`, `find`, `declare`, `decide`, `settled` and `rebuild`: a ledger that was lost, and what ends that
+-- `lose`, `find`, `declare`, `decide`, `ended` and `rebuild`: a ledger that was lost, and what ends that
 if op == 'lose' then
   -- the epoch that is remembered; why, one for a ledger that has none, what that one had replaced…, who writes
   local epoch = redis.call('HMGET', ekey, 'id', 'lost', 'was:' .. id)
@@ -54,16 +54,37 @@ if op == 'decide' then
   return decide(ARGV[3], id, ARGV[4], number(ARGV[5]))
 end
 
-if op == 'settled' then
-  -- how long that is remembered (ms); what a record shows to be settled, whose facts may be told again
-  for i = 3, #ARGV - 1 do
-    for _, kind in ipairs({'r', 'u'}) do
-      local key = p .. ':' .. kind .. ':' .. ARGV[i]
-      if not redis.call('HGET', key, 'state') then
-        redis.call('HSET', key, 'state', 'settled')
-        redis.call('PEXPIRE', key, id)
+if op == 'ended' then
+  -- how long that is remembered (ms); of decisions and events, whose facts may be told again, what became of each
+  local closed = {}
+  for i = 3, #ARGV - 1, 2 do
+    local one, ending = ARGV[i], ARGV[i + 1]
+    local r = fields(p .. ':r:' .. one)
+    local state = ending == 'released' and ending or 'settled'
+    if r.state and ending ~= 'charged' then
+      state = ending
+      if r.state == 'settled' or r.state == ending or r.state == 'released' and ending == 'orphaned' then state = nil end
+      local where, amount = places(r), number(r.amount)
+      if state and r.state == 'reserved' then add(where, 'reserved', -amount) end
+      if state and r.state == 'orphaned' then
+        add(where, 'spent', -amount)
+        add(where, 'orphans', -1)
       end
+      if state == 'orphaned' then add(where, 'orphans', 1) end
+    elseif r.state then
+      state = nil
     end
+    if state then closed[#closed + 1] = {'r', one, state} end
+    if ending == 'charged' and not redis.call('HGET', p .. ':u:' .. one, 'state') then
+      closed[#closed + 1] = {'u', one, 'settled'}
+    end
+  end
+  commit()
+  for _, one in ipairs(closed) do
+    local key = p .. ':' .. one[1] .. ':' .. one[2]
+    if one[1] == 'r' then redis.call('ZREM', open, one[2]) end
+    redis.call('HSET', key, 'state', one[3])
+    redis.call('PEXPIRE', key, id)
   end
   return 1
 end
