@@ -188,6 +188,10 @@ class EpochMemory:
         self.kept.clear()
         self.numbers.clear()
 
+    def _forget_others(self) -> None:
+        self.counts.clear()
+        self.moved.clear()
+
     def _is_behind(self, seen: LedgerEpoch, now: float) -> bool:
         """Whether changes of others are missing; who stood still for long may have been taken off."""
         for writer, number in list(self.counts.items()):
@@ -209,8 +213,7 @@ class EpochMemory:
         if self.id:  # what it forgot is no gap any more
             self.confirmed, self.dropped = seen.counts.get(self.writer, 0), 0
             self._forget_own()
-            self.counts.clear()
-            self.moved.clear()
+            self._forget_others()
         before, self.id, self.decided, self.waits_since = self.id, seen.id, seen.decided, None
         self._note_replaced((*sorted(seen.replaced), before))
         self._remember(seen, NEVER)  # nobody knows for how long they have stood still
@@ -226,8 +229,9 @@ class EpochMemory:
         chosen = strange[0] if strange else seen.id
         if chosen != self.id and chosen in known:
             self.id, self.decided = chosen, 0
+            self._forget_others()
             self._take_numbers(others, now)
-        self._note_replaced(strange[1:])
+        self._note_replaced(one for one in known if one != seen.id)
 
     def _note_replaced(self, epochs: Iterable[str]) -> None:
         known = dict.fromkeys((*self.replaced, *epochs))
@@ -279,8 +283,7 @@ class EpochMemory:
         decided = max((one.decided for one in same), default=0)
         if decided > self.decided:
             self.decided = decided
-            self.counts.clear()
-            self.moved.clear()
+            self._forget_others()
         for one in same:
             if one.decided == self.decided and one.number >= self.counts.get(one.writer, 1):
                 is_recent = 0 <= one.age_s <= IDLE_S

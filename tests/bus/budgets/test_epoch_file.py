@@ -149,6 +149,13 @@ def test_numbers_count_of_the_ledger_that_this_is_since_the_last_decision(kept):
     assert recall(kept, *numbers).judge(seen._replace(counts={"y": 9}), 1.0) == "fine"
 
 
+def test_of_a_ledger_that_was_replaced_nothing_is_missed_in_the_one_that_stands_in_its_place():
+    memory = recall({**KEPT, "id": "old"}, ("y", "e", 0, 9, 1.0), ("x", "older", 0, 9, 0.5))
+    seen = rules.LedgerEpoch("e", counts={"y": 9}, replaced=frozenset({"old", "older"}))
+    assert memory.judge(seen, 1.0) == "fine"
+    assert (memory.id, memory.counts, memory.replaced) == ("e", {"y": 9}, ("old", "older"))
+
+
 JUNK = [b"", b"\xc1", b"\x93\x01\x02\x03", json.dumps({"id": 3}).encode(), b"\x81\xa2id\xa1x", b"\xff" * 99]
 
 
