@@ -72,6 +72,14 @@ MUTANTS = (
     ),
     Mutant(
         "ledger-lost",
+        "what was confirmed while the ledger was asked is taken for forgotten",
+        EPOCH,
+        "min(self.confirmed, known)",
+        "self.confirmed",
+        f"{TESTS}test_what_is_confirmed_while_the_ledger_is_asked_is_not_missing_in_what_it_told_before",
+    ),
+    Mutant(
+        "ledger-lost",
         "who has not heard that a person decided reserves, and forgets it",
         TAKING,
         "number(epoch[4]) > number(ARGV[#ARGV - 4])",

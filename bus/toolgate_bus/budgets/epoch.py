@@ -29,6 +29,7 @@ GRACE_S: Final = 5.0
 IDLE_S: Final = 300.0
 """A writer's number may be taken off the ledger once it has stood still for twice as long."""
 MAX_REPLACED: Final = 16
+MAX_CONFIRMED: Final = 2**63
 NEVER: Final = float("-inf")
 ANY: Final = "*"
 """What is told of the epoch by who does not mind a loss."""
@@ -148,14 +149,18 @@ class EpochMemory:
             self.dropped = max(self.dropped, oldest)
             self.numbers.discard(oldest)
 
-    def judge(self, seen: LedgerEpoch, now: float) -> Judgement:
-        """What is to be done about what the ledger says; others' numbers are remembered by it."""
+    def judge(self, seen: LedgerEpoch, now: float, known: int = MAX_CONFIRMED) -> Judgement:
+        """What is to be done about what the ledger says; others' numbers are remembered by it.
+
+        `known` were confirmed when it was asked: what was confirmed since, over another connection, it may
+        not have told yet.
+        """
         self._choose_epoch(seen, now)
         if self.id and seen.id != self.id and self.id not in seen.replaced:
             return "another" if seen.id else "missing"
         if seen.id != self.id or seen.decided > self.decided:
             return "lost" if seen.loss else "adopt"
-        if self._find_missing(seen, now):
+        if self._find_missing(seen, now, known):
             return "rewrite" if self.fallen is not None and self.dropped <= self.fallen else "behind"
         if self.is_doubtful and self.kept:
             return "rewrite"
@@ -169,12 +174,12 @@ class EpochMemory:
             return "find" if mine else "lost"
         return "fine"
 
-    def _find_missing(self, seen: LedgerEpoch, now: float) -> bool:
+    def _find_missing(self, seen: LedgerEpoch, now: float, known: int) -> bool:
         """Whether own changes are missing."""
         own = seen.counts.get(self.writer)
         if own is None and self.confirmed and now - self.last > IDLE_S:
             self._begin_anew()
-        elif (own or 0) < self.confirmed:
+        elif (own or 0) < min(self.confirmed, known):
             self.fallen = min(own or 0, self.confirmed if self.fallen is None else self.fallen)
         return self.fallen is not None
 

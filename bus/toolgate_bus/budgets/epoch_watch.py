@@ -98,8 +98,9 @@ class EpochWatch:
             return loss
 
     async def _look(self) -> LedgerLoss | None:
-        memory, seen, now = self.memory, await self._port.read_epoch(), time.monotonic()
-        judgement = memory.judge(seen, now)
+        memory, known = self.memory, self.memory.confirmed
+        seen, now = await self._port.read_epoch(), time.monotonic()
+        judgement = memory.judge(seen, now, known)
         self.waits = judgement == "wait"
         if judgement in ("missing", "another", "behind"):
             why: Why = judgement

@@ -316,3 +316,11 @@ def test_a_number_of_an_earlier_process_that_fell_is_a_gap_and_one_that_is_gone_
     assert memory.judge(LedgerEpoch("e", counts={"x": 7}), 1.0) == "fine"
     assert memory.judge(LedgerEpoch("e", counts={"x": 6}), 2.0) == "wait"
     assert memory.judge(LedgerEpoch("e", counts={"x": 6}), 7.0) == "behind"
+
+
+def test_what_is_confirmed_while_the_ledger_is_asked_is_not_missing_in_what_it_told_before():
+    memory = EpochMemory("w", "fresh")
+    memory.adopt(LedgerEpoch("e"), 0.0)
+    memory.keep(1, 0, "step", 0.0)
+    assert memory.judge(LedgerEpoch("e"), 1.0, known=0) == "fine"
+    assert memory.judge(LedgerEpoch("e"), 1.0, known=1) == "rewrite"
