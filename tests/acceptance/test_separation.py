@@ -4,11 +4,11 @@ The scheduler's has no extras and so no agent kernel; neither has a server, or t
 """
 
 import json
-import socket
 
 import pytest
 import redis
 import yaml
+from free_ports import find_free_port
 from own_environments import ROOT, environments, missing, run
 from toolgate_bus.server.embedded import find_binary
 
@@ -33,16 +33,10 @@ CALLS = [
 ]
 
 
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 @pytest.fixture
 async def tcp_server(process, wait_until, tmp_path, shared_directory):
     """URL of a server that was started by hand."""
-    port = free_port()
+    port = find_free_port()
     process(find_binary(), "--bind", "127.0.0.1", "--port", port, "--save", "", "--dir", tmp_path)
     with redis.Redis(port=port) as client:
 

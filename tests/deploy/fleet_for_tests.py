@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import redis
 import yaml
-from guarded_server import free_port
+from free_ports import find_free_ports
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.server.embedded import private_server
 
@@ -69,9 +69,8 @@ class Fleet:
         self.url, self.directory, self.namespace = url, directory, namespace
         self.server = redis.from_url(url)
         self.keys = Keys(namespace)
-        self.ports = {
-            name: free_port() for name in ("exporter", "notify", "alpha-1", "alpha-2", "cost-aware", "second")
-        }
+        names = ("exporter", "notify", "alpha-1", "alpha-2", "cost-aware", "second")
+        self.ports = dict(zip(names, find_free_ports(len(names)), strict=True))
         self.processes: dict[str, Process] = {}
         self._agents = 0
 

@@ -4,7 +4,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -19,6 +18,7 @@ from urllib.parse import quote
 
 import pytest
 import redis
+from free_ports import find_free_port
 from prometheus_client.parser import text_string_to_metric_families
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
@@ -64,14 +64,6 @@ def older(kind: str) -> list[str]:
     return ["--redis-7.0"] if (int(found[1]), int(found[2])) < (7, 2) else []
 
 
-def free_port() -> int:
-    """A port nobody listens at."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
 def make_acl(directory: Path, server: str, schedulers: Sequence[str], *options: str) -> str:
     """Run deploy/redis/make_acl.py; what it said."""
     words = [word for one in schedulers for word in ("--scheduler", one)]
@@ -105,7 +97,7 @@ class GuardedServer:
         self, directory: Path, kind: str, schedulers: Sequence[str], tls: Path | None = None, *options: str
     ) -> None:
         """`tls` is the directory of `make-certificates`; who connects then needs a certificate too."""
-        self.directory, self.kind, self.tls, self.port = directory, kind, tls, free_port()
+        self.directory, self.kind, self.tls, self.port = directory, kind, tls, find_free_port()
         scheme, query = ("redis", "") if tls is None else ("rediss", self._tls_query(tls))
         make_acl(
             directory / "acl",

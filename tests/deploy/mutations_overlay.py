@@ -1,6 +1,6 @@
 """Changes for the worse of the servers and sentinels that an overlay starts."""
 
-from mutation import Mutant
+from mutation import BUS, Mutant
 
 MAKE_ACL = "deploy/redis/make_acl.py"
 TRIED = (
@@ -8,7 +8,25 @@ TRIED = (
     "test_servers_and_sentinels_that_are_named_get_users_and_passwords_of_their_own"
 )
 PODS = "../deploy/test_kubernetes.py"
+SHARED = "../deploy/test_tls.py::test_connections_share_what_is_read_from_files_until_one_is_renewed"
+DRIVER = f"{BUS}/transport/redis/driver.py"
 MUTANTS = (
+    Mutant(
+        "overlay",
+        "each connection reads all authorities of the system",
+        DRIVER,
+        "        _contexts[key] = context\n",
+        "",
+        SHARED,
+    ),
+    Mutant(
+        "overlay",
+        "a certificate that is renewed is not seen",
+        DRIVER,
+        "key = (*said, *(_read_state(file) for file in files if file))",
+        "key = (*said, *(file for file in files if file))",
+        SHARED,
+    ),
     Mutant(
         "overlay",
         "the sentinels are asked as nobody",

@@ -17,9 +17,10 @@ from urllib.parse import quote, urlencode
 
 import redis
 import yaml
+from free_ports import find_free_ports
 from guarded_server import DEPLOY, binary, make_acl, make_certificates, older
 from kustomized import build, config_maps, containers, pod
-from sentinel_world import FAILOVER_S, START_S, free_ports, until
+from sentinel_world import FAILOVER_S, START_S, until
 from toolgate_bus.server.guard import die_with_parent
 
 SERVICE = "fleet"
@@ -110,7 +111,7 @@ class OverlayWorld:
 
     def __init__(self, directory: Path, parts: list[Part]) -> None:
         self.directory, self.parts = directory, {part.name: part for part in parts}
-        self.ports = dict(zip(self.parts, free_ports(len(parts)), strict=True))
+        self.ports = dict(zip(self.parts, find_free_ports(len(parts)), strict=True))
         self.tls = any(mount.endswith("/tls.conf") for part in parts for mount in part.mounts)
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         query = f"?{self._make_certificates()}" if self.tls else ""

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 from fleet_for_tests import running_fleet, until
-from guarded_server import free_port
+from free_ports import find_free_port
 from prometheus_for_tests import Prometheus
 from promql_for_tests import DEPLOY, program
 
@@ -49,7 +49,7 @@ def alertmanager(directory: Path, url: str) -> Iterator[str]:
     config = yaml.safe_load((DEPLOY / "prometheus" / "alertmanager.yml").read_text())
     (receiver,) = config["receivers"]
     receiver["webhook_configs"][0]["url"] = url
-    file, address = directory / "alertmanager.yml", f"127.0.0.1:{free_port()}"
+    file, address = directory / "alertmanager.yml", f"127.0.0.1:{find_free_port()}"
     file.write_text(yaml.safe_dump(config))
     words = (
         f"--config.file={file}",
@@ -85,7 +85,9 @@ def test_a_webhook_is_told_which_scheduler_was_killed(tmp_path):
             "toolgate-scheduler": list(port.values()),
             "toolgate-agent": [],
         }
-        prometheus = Prometheus(tmp_path / "watch", free_port(), targets, quick=True, alertmanager=address)
+        prometheus = Prometheus(
+            tmp_path / "watch", find_free_port(), targets, quick=True, alertmanager=address
+        )
         stack.callback(prometheus.end)
         prometheus.ready()
         seen = 'toolgate_scheduler_replicas{scheduler="guard"}'

@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 import redis
 import yaml
+from free_ports import LOWEST, find_free_ports, is_free
 from guarded_server import DEPLOY, binary, make_acl, make_certificates, older
 from overlay_world import wait_for
-from sentinel_world import free_ports
 from test_sentinel_overlay import diagnosed, ruled, spent
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.server.guard import die_with_parent
@@ -188,10 +188,8 @@ class Overlay:
 
 def _ports(count: int) -> list[int]:
     """Free ones whose cluster bus, ten thousand above, is free as well."""
-    found: list[int] = []
-    while len(found) < count:
-        found += [port - 10_000 for port in free_ports(count) if port > 30_000]
-    return found[:count]
+    buses = [port for port in find_free_ports(10 * count) if port > LOWEST + 10_000]
+    return [port - 10_000 for port in buses if is_free(port - 10_000)][:count]
 
 
 @pytest.fixture(params=["plain", "tls"])

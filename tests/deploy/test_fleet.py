@@ -17,7 +17,8 @@ from typing import Any
 
 import pytest
 import yaml
-from guarded_server import DEPLOY, free_port, guarded
+from free_ports import find_free_port
+from guarded_server import DEPLOY, guarded
 from kustomized import build, containers
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(240)]
@@ -83,7 +84,7 @@ async def test_a_program_without_credentials_is_ruled_on_through_the_sidecar(
             url = {"TOOLGATE_REDIS_URL": server.url(role)}
             words = SERVICES[name]["command"]
             return process(
-                "toolgate", *(here(word, free_port(), tmp_path / "fleet") for word in words), env=url
+                "toolgate", *(here(word, find_free_port(), tmp_path / "fleet") for word in words), env=url
             )
 
         health = SERVICES["sidecar"]["healthcheck"]["test"][1:]
@@ -119,7 +120,7 @@ async def test_the_services_of_the_compose_file_make_a_fleet(process, wait_until
 
         def start(name: str) -> None:
             service = SERVICES[name]
-            ports[name] = free_port()
+            ports[name] = find_free_port()
             (role,) = LINE.findall(service["environment"]["TOOLGATE_REDIS_URL"])
             url = {"TOOLGATE_REDIS_URL": server.url(role.lower().replace("_", "-"))}
             words = list(service.get("command", ()))

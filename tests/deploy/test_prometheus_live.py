@@ -14,7 +14,7 @@ from math import isfinite
 
 import pytest
 from fleet_for_tests import NAMESPACE, Fleet, running_beside, running_fleet, until
-from guarded_server import free_port
+from free_ports import find_free_port
 from prometheus_for_tests import Prometheus
 from promql_for_tests import panel_expressions, program, rules
 from toolgate_bus.telemetry import definitions
@@ -66,7 +66,7 @@ def world(tmp_path_factory) -> Iterator[World]:
             "toolgate-agent": [],
         }
         watching = [
-            Prometheus(directory / name, free_port(), targets, quick=name == "quick")
+            Prometheus(directory / name, find_free_port(), targets, quick=name == "quick")
             for name in ("shipped", "quick")
         ]
         for one in watching:

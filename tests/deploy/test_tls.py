@@ -1,5 +1,7 @@
 """TLS by the recipe in deploy/: certificates, a server that wants one of each client, our own clients."""
 
+import shutil
+import ssl
 import subprocess
 
 import pytest
@@ -83,3 +85,19 @@ def test_certificates_made_again_are_of_the_same_authority(tls):
     assert all(
         (tls / name).stat().st_mode & 0o777 == 0o600 for name in ("ca.key", "server.key", "client.key")
     )
+
+
+async def test_connections_share_what_is_read_from_files_until_one_is_renewed(
+    secured, tls, tmp_path, monkeypatch
+):
+    made = []
+    make = ssl.create_default_context
+    monkeypatch.setattr(ssl, "create_default_context", lambda: made.append(make()) or made[-1])
+    link = await open_link(secured.url("agent"), "test", lambda reply, tag: None)
+    link.drop()
+    commands = RedisCommands(secured.url("agent"), "test")
+    assert await commands.execute("PING")
+    await commands.aclose()
+    assert len(made) == 1
+    shutil.copytree(make_certificates(tmp_path / "other", "localhost"), tls, dirs_exist_ok=True)
+    assert "CERTIFICATE_VERIFY_FAILED" in await refusal(secured.url("agent"))

@@ -10,7 +10,8 @@ import pytest
 import redis.asyncio as redis
 import yaml
 from doctor_for_tests import diagnosed, plan_of, run_doctor, started
-from guarded_server import free_port, guarded, make_certificates
+from free_ports import find_free_port
+from guarded_server import guarded, make_certificates
 from toolgate_bus.protocol.keys import Keys
 from toolgate_orchestrator.gate.gate import Gate
 
@@ -85,7 +86,7 @@ async def test_budgets_on_a_server_that_keeps_nothing_are_a_warning(own_durable_
 
 
 async def test_a_server_that_can_only_be_read_is_an_error(own_durable_server, client):
-    await client.execute_command("REPLICAOF", "127.0.0.1", str(free_port()))
+    await client.execute_command("REPLICAOF", "127.0.0.1", str(find_free_port()))
     found = await diagnosed(own_durable_server.url)
     assert "127.0.0.1" in found.one("server-replica", "error")["change"]
 
@@ -108,7 +109,7 @@ async def test_a_server_that_hangs_is_one_finding_after_seconds(own_durable_serv
 
 
 async def test_a_wrong_address_is_named_and_a_malformed_one(tmp_path):
-    found = await diagnosed(f"redis://127.0.0.1:{free_port()}/0")
+    found = await diagnosed(f"redis://127.0.0.1:{find_free_port()}/0")
     assert "--redis" in found.one("server-unreachable", "error")["change"]
     found = await diagnosed("http://localhost:6379")
     assert "redis://host:6379/0" in found.one("server-settings", "error")["what"]
@@ -200,7 +201,7 @@ async def test_a_keys_file_without_a_key_and_an_unreachable_llm_are_errors(
 ):
     await scheduler("policy", POLICY)
     (tmp_path / "keys").write_text(f"other: {'ab' * 16}\n")
-    url = f"http://127.0.0.1:{free_port()}/v1"
+    url = f"http://127.0.0.1:{find_free_port()}/v1"
     provider = {"module": "provider-openai-compatible", "config": {"model": "m", "base_url": url}}
     file = plan(tmp_path, {"keys": str(tmp_path / "keys")}, providers=[provider])
     found = await diagnosed(own_durable_server.url, "--plan", file)

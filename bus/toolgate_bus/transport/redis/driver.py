@@ -5,8 +5,10 @@ decided where its meaning is known (`connection`). Which server a pool goes to i
 """
 
 import contextlib
+import ssl
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, Final, cast
 
 from toolgate_bus.errors import ConfigError
@@ -31,7 +33,12 @@ def _without_module(module: str) -> Iterator[None]:
 with _without_module("opentelemetry.sdk.metrics"):
     import redis.asyncio as redis
     from redis.asyncio.cluster import ClusterNode, NodesManager
-    from redis.asyncio.connection import Connection, SSLConnection, UnixDomainSocketConnection
+    from redis.asyncio.connection import (
+        Connection,
+        RedisSSLContext,
+        SSLConnection,
+        UnixDomainSocketConnection,
+    )
     from redis.asyncio.retry import Retry
     from redis.backoff import NoBackoff
     from redis.crc import key_slot
@@ -106,7 +113,37 @@ class TcpConnection(_ClosureMixin, Connection):
 
 
 class TlsConnection(_ClosureMixin, SSLConnection):
-    """By TLS."""
+    """By TLS, with a context that connections share: to make one takes longer than to connect."""
+
+    def _connection_arguments(self) -> Any:
+        self.ssl_context.context = _find_context(self.ssl_context)
+        return super()._connection_arguments()
+
+
+MAX_CONTEXTS: Final = 16
+"""So many are kept, most of which no file is behind any more, as it has been renewed."""
+_contexts: dict[tuple[str, ...], ssl.SSLContext] = {}
+
+
+def _find_context(wanted: RedisSSLContext) -> ssl.SSLContext:
+    """What is wanted, by the certificates and keys as they lie there now; raises OSError, ssl.SSLError."""
+    said = [str(getattr(wanted, name)) for name in wanted.__slots__ if name != "context"]
+    files = (wanted.keyfile, wanted.certfile, wanted.ca_certs, wanted.ca_path)
+    key = (*said, *(_read_state(file) for file in files if file))
+    context = _contexts.get(key)
+    if context is None:
+        wanted.context = None
+        context = wanted.get()
+        while len(_contexts) >= MAX_CONTEXTS:
+            del _contexts[next(iter(_contexts))]
+        _contexts[key] = context
+    return context
+
+
+def _read_state(file: str) -> str:
+    """What is another when a file has been renewed."""
+    state = Path(file).stat()
+    return f"{state.st_dev} {state.st_ino} {state.st_size} {state.st_mtime_ns}"
 
 
 class _SocketConnection(_ClosureMixin, UnixDomainSocketConnection):
