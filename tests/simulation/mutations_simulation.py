@@ -155,6 +155,12 @@ _CHANGES = (
         "if False:",
     ),
     (
+        "what is confirmed while the ledger is asked is taken for forgotten",
+        f"{BUS}/budgets/epoch_watch.py",
+        "judgement = memory.judge(seen, now, known)",
+        "judgement = memory.judge(seen, now)",
+    ),
+    (
         "facts under way are lost with a connection",
         _OUTBOX,
         "        self._write_unconfirmed(1)\n",

@@ -138,9 +138,11 @@ class SimulatedLedger:
         """Several steps, each by itself."""
         return [self.take(step, writer) for step in steps]
 
-    def write_again(self, steps: Sequence[Any], by: str, number: int, epoch: str) -> int:
-        """As `EpochPort.write_again`."""
+    def write_again(self, steps: Sequence[Any], by: str, number: int, epoch: str, *, fell: bool) -> int:
+        """As `EpochPort.write_again`, and whether it is known that they were forgotten."""
         self.journal.note(f"ledger: {len(steps)} changes are written again")
+        if fell and not self.archive.losses:
+            self.journal.fail("changes are taken for forgotten, and nothing has been")
         if epoch == self.book.epoch.id:
             for step in steps:
                 self._take_again(step)
@@ -159,6 +161,8 @@ class SimulatedLedger:
         """What is asked of the epoch."""
         if name != "tell":
             self.journal.note(f"ledger: {name} {args[:2]}")
+        if name == "lose" and not self.archive.losses:
+            self.journal.fail(f"the ledger is quarantined ({args[1]}), and has forgotten nothing")
         return getattr(self.book.epoch, name)(*args)
 
     def change(
@@ -363,5 +367,7 @@ class SimulatedLedgerClient:
 
     async def write_again(self, steps: Sequence[Any], by: str, number: int, epoch: str) -> int:
         """As `EpochPort.write_again`."""
-        made: int = await self._remote.write_again(steps, by, number, epoch)
+        assert self._watch is not None
+        fell = self._watch.memory.fallen is not None
+        made: int = await self._remote.write_again(steps, by, number, epoch, fell=fell)
         return made

@@ -30,7 +30,7 @@ class Process:
         self._chance = random.Random(f"{seed}:{name}")
         self.wires: list[Wire] = []
         self.up, self.down = self.wire(), self.wire()
-        self.calls = Calls(loop, self.wire(), self.wire())
+        self.calls = Calls(loop, self.wire)
 
     def wire(self) -> Wire:
         """One more direction, of this process."""

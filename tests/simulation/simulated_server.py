@@ -108,10 +108,11 @@ class Remote:
 
 
 class Calls:
-    """The ordinary commands of one process."""
+    """The ordinary commands of one process, over two connections in turn: each may overtake the one before."""
 
-    def __init__(self, loop: VirtualLoop, up: Wire, down: Wire) -> None:
-        self._loop, self._up, self._down = loop, up, down
+    def __init__(self, loop: VirtualLoop, wire: Callable[[], Wire]) -> None:
+        self._loop = loop
+        self._pair, self._other = ((wire(), wire()) for _ in range(2))
         self._waiting: dict[asyncio.Future[Any], None] = {}
         self.connected = False
         self.cuts = 0
@@ -124,13 +125,15 @@ class Calls:
             raise BusDown("there is no connection")
         future = self._loop.create_future()
         self._waiting[future] = None
-        self._up.send(self._serve, act, future)
+        self._pair, self._other = self._other, self._pair
+        up, down = self._pair
+        up.send(self._serve, act, future, down)
         try:
             return await future
         finally:
             self._waiting.pop(future, None)
 
-    def _serve(self, act: Callable[[], Any], future: "asyncio.Future[Any]") -> None:
+    def _serve(self, act: Callable[[], Any], future: "asyncio.Future[Any]", down: Wire) -> None:
         try:
             found = act()
             if asyncio.iscoroutine(found):
@@ -138,7 +141,7 @@ class Calls:
                 raise AssertionError("a twin in memory waited")
         except StopIteration as ended:
             found = ended.value
-        self._down.send(_give, future, found)
+        down.send(_give, future, found)
 
     def cut(self) -> None:
         """Nobody will hear what became of what is under way."""
