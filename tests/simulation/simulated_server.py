@@ -108,7 +108,7 @@ class Remote:
 
 
 class Calls:
-    """The ordinary commands of one process, over two connections in turn: each may overtake the one before."""
+    """The ordinary commands of one process, over two connections in turn, which overtake each other."""
 
     def __init__(self, loop: VirtualLoop, wire: Callable[[], Wire]) -> None:
         self._loop = loop
