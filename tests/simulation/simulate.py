@@ -39,7 +39,7 @@ LAST_LINES = 60
 
 
 def prepare() -> None:
-    """Have a process look for garbage after each part, and only among what they left."""
+    """Have a process look for garbage after each world, and only among what they left."""
     gc.collect()
     gc.freeze()
     gc.disable()
@@ -50,7 +50,7 @@ def run_part(first: int, count: int) -> WorldSum:
     told = WorldSum()
     for seed in range(first, first + count):
         told.take(simulate(make_plan(seed)))
-    gc.collect()
+        gc.collect()
     return told
 
 

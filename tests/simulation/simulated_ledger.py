@@ -338,7 +338,7 @@ class SimulatedLedgerClient:
         loss = await self._watch.look()
         self._hear()
         if loss is None and losses == self._archive.losses:
-            await self._remote.check_inherited(self._inherited, self._archive.losses)
+            self._remote.there.check_inherited(self._inherited, self._archive.losses)
         return loss
 
     def _hear(self) -> None:

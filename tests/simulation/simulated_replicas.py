@@ -15,6 +15,7 @@ from toolgate_bus.facts.reader import FactsReader
 from toolgate_bus.protocol import packing
 from toolgate_bus.transport.ports import Delivery, Member
 from toolgate_bus.transport.redis.answer_buffer import AnswersOut
+from toolgate_bus.transport.redis.consumer_group import RENEW_SECONDS
 from virtual_time import VirtualLoop
 
 
@@ -26,7 +27,7 @@ class SimulatedSchedulerBus:
         self.wanted = self._room = 0
         self.out = AnswersOut(KEYS, self.name, "group", self._write, lambda _: None)
         self._arrived: set[str] = set()
-        self._flushing = False
+        self._flushing = self._acks_wait = False
         self.started = False
 
     @property
@@ -138,8 +139,14 @@ class SimulatedSchedulerBus:
     def on_reply(self, reply: Any, tag: Any) -> None:
         """The server took something."""
         self.out.take_reply(tag, reply)
-        if self.out._acks:
-            self._soon()
+        if self.out._acks and not self._acks_wait:
+            self._acks_wait = True
+            self.process.loop.call_later(RENEW_SECONDS, self._write_acks)
+
+    def _write_acks(self) -> None:
+        """Nothing came for a while that they could have gone with."""
+        self._acks_wait = False
+        self.out.write_acks()
 
     def on_connect(self) -> None:
         """Write again what may have been lost, and take what never arrived."""

@@ -83,7 +83,7 @@ def simulate(plan: Plan, *, readable: bool = False) -> WorldResult:
 def _end(loop: VirtualLoop) -> None:
     loop.ends = loop.now + 100
     for _ in range(10):
-        left = [task for task in asyncio.all_tasks(loop) if not task.done()]
+        left = [task for task in loop.tasks if not task.done()]
         if not left:
             return
         for task in left:

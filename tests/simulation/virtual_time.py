@@ -72,6 +72,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self.ends = self.now + limit
         self.owner: Any = None
         """The process whose callback runs: tasks that it begins are its own."""
+        self.tasks: list[asyncio.Task[Any]] = []
+        """All that were ever begun."""
         self._mail: list[tuple[float, int, Any, int, Callable[..., None], Sequence[Any]]] = []
         self._timers: list[tuple[float, int, Timer]] = []
         self._count = count().__next__
@@ -112,7 +114,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return asyncio.Future(loop=self)
 
     def _run_once(self) -> None:
-        """Hand over mail until somebody is ready, and run who is."""
+        """Hand over mail, and run who is ready, until it is stopped."""
         ready, timers, mail = self._ready, self._timers, self._mail
         while True:
             while timers and timers[0][2]._cancelled:
@@ -128,17 +130,17 @@ class VirtualLoop(asyncio.BaseEventLoop):
                 raise StuckWorld("the world does not come to its end")
             while timers and timers[0][0] <= self.now:
                 ready.append(heappop(timers)[2])
-            if ready or self._stopping:
+            for _ in range(len(ready)):
+                handle = ready.popleft()
+                if not handle._cancelled:
+                    try:
+                        handle._context.run(handle._callback, *handle._args)
+                    except (SystemExit, KeyboardInterrupt):
+                        raise
+                    except BaseException as error:  # noqa: BLE001 - as in asyncio: the world is told
+                        self.call_exception_handler({"message": "a callback failed", "exception": error})
+            if self._stopping:
                 break
-        for _ in range(len(ready)):
-            handle = ready.popleft()
-            if not handle._cancelled:
-                try:
-                    handle._context.run(handle._callback, *handle._args)
-                except (SystemExit, KeyboardInterrupt):
-                    raise
-                except BaseException as error:  # noqa: BLE001 - as in asyncio: the world is told
-                    self.call_exception_handler({"message": "a callback failed", "exception": error})
 
     def _hand_over(self) -> None:
         at, _, wire, cuts, act, args = heappop(self._mail)
@@ -171,6 +173,7 @@ def _make_task(loop: VirtualLoop, coroutine: Any, **fields: Any) -> "asyncio.Tas
     current = asyncio.current_task(loop)
     owner = getattr(current, "owner", None) if current is not None else loop.owner
     task.owner = owner  # type: ignore[attr-defined]
+    loop.tasks.append(task)
     if owner is not None:
         owner.tasks.append(task)
     return task
