@@ -74,7 +74,7 @@ def test_nobody_runs_too_many_whoever_is_killed_and_tenants_have_their_shares(
     for part, seconds in (("exact", "20"), ("shares", "14")):
         command = ("toolgate", "bench", "slots", "--run", part, "--agents", "200", "--seconds", seconds)
         running = process(*command, "--json", env=env)
-        assert running.wait(120) == 0, running.stderr
+        assert running.wait(120) == 0, running.stdout + running.stderr
         (row,) = json.loads(running.stdout)["runs"]
         assert (row["over_given"], row["denied"], row["starved"]) == (0, {}, 0)
         assert row["grants"] > 300
