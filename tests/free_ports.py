@@ -10,8 +10,20 @@ from pathlib import Path
 from typing import Final
 
 LOWEST: Final = 12_000
+USUAL: Final = 32_768
+"""Where the system's own begin, unless it is told otherwise."""
+ENOUGH: Final = 28_000
+"""Where they begin below this, too few are left: the usual ones are taken all the same."""
 GIVEN: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")
-HIGHEST: Final = int(GIVEN.read_text().split()[0]) if GIVEN.exists() else 32_768
+
+
+def read_highest(given: str) -> int:
+    """Below which port servers lie, by the range that the system gives out of, its first and last port."""
+    first = int(given.split()[0])
+    return first if first >= ENOUGH else USUAL
+
+
+HIGHEST: Final = read_highest(GIVEN.read_text()) if GIVEN.exists() else USUAL
 
 
 def find_free_ports(number: int) -> list[int]:

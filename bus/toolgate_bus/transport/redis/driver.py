@@ -121,7 +121,7 @@ class TlsConnection(_ClosureMixin, SSLConnection):
 
 
 MAX_CONTEXTS: Final = 16
-"""So many are kept, most of which no file is behind any more, as it has been renewed."""
+"""So many are kept, the newest: one of files that have been renewed is of no use any more."""
 _contexts: dict[tuple[str, ...], ssl.SSLContext] = {}
 
 
