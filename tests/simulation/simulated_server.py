@@ -211,13 +211,13 @@ class SimulatedServer:
         verb = command[0]
         if verb == b"XADD":
             parts = _parts(command[1])
-            fields = dict(zip(command[3::2], command[4::2], strict=True))
             if parts[3] == "in":
-                self.ask(parts[4], fields[b"orch"].decode(), fields[b"event"].decode(), fields[b"frame"])
+                _, event, _, orchestrator, _, frame = command[3:]
+                self.ask(parts[4], orchestrator.decode(), event.decode(), frame)
             elif parts[3] == "out":
-                self.hear(parts[4], parts[5], fields[b"frame"])
+                self.hear(parts[4], parts[5], command[-1])
             else:
-                self.facts.setdefault(parts[4], []).append((self._entry_id(), fields[b"frame"]))
+                self.facts.setdefault(parts[4], []).append((self._entry_id(), command[-1]))
         elif verb == b"XACK":
             given = self.given.get(_parts(command[1])[4], {})
             for entry in command[3:]:

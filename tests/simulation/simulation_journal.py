@@ -7,9 +7,11 @@ trace is the same for the same seed, byte for byte.
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import combinations
 from typing import Any
 
+import msgpack
 from simulation_plan import MAX_HOLD, PATIENCE, PERSON_S, TOOLS, Plan
 from simulation_rules import Heard, Ruled, Said, rule
 from toolgate_bus.protocol import packing
@@ -50,6 +52,9 @@ class Journal:
 
     def __init__(self, plan: Plan, now: Any) -> None:
         self.plan, self._now = plan, now
+        self._plans = {one.name: one for one in plan.schedulers}
+        self._required = [one.name for one in plan.schedulers if one.required]
+        self._shadows = {one.name for one in plan.schedulers if one.shadow}
         self.lines: list[str] = []
         self.open: dict[bytes, DecisionLog] = {}
         self.decided: dict[str, tuple[str, Decision]] = {}
@@ -90,13 +95,14 @@ class Journal:
         """A question, or a withdrawal, is handed to an agent's bus."""
         if event != "tool:selecting":
             return
-        (read,) = packing.items(packing.frame([item]))
-        assert isinstance(read, packing.Item)
-        log = self.open.setdefault(id_, DecisionLog(agent))
-        asked = log.rounds.get(read.phase)
+        phase = msgpack.unpackb(item)[2]
+        log = self.open.get(id_)
+        if log is None:
+            log = self.open[id_] = DecisionLog(agent)
+        asked = log.rounds.get(phase)
         if asked is None:
-            asked = log.rounds[read.phase] = RoundLog(self._now(), alive=alive)
-            self.note(f"{agent} asks about {id_.hex()[:8]} ({PHASES[read.phase]})")
+            asked = log.rounds[phase] = RoundLog(self._now(), alive=alive)
+            self.note(f"{agent} asks about {id_.hex()[:8]} ({PHASES[phase]})")
         asked.asked.update(dict.fromkeys(names))
 
     def refuses(self, scheduler: str, ids: Sequence[bytes]) -> None:
@@ -113,7 +119,7 @@ class Journal:
             self.note(f"{agent} hears {scheduler} on {item.id.hex()[:8]}{' (forged)' if forged else ''}")
             if forged:
                 continue
-            body = packing.unpack(item.body)
+            body = _read_body(item.body)
             self._check_spoken(scheduler, item, body["action"])
             if (log := self.open.get(item.id)) is not None:
                 log.said.append((self._now(), scheduler, item, body))
@@ -155,7 +161,7 @@ class Journal:
             self._check(log, began, now, decision)
 
     def _check_unasked(self, agent: str, began: float, decision: Decision) -> None:
-        required = [one.name for one in self.plan.schedulers if one.required]
+        required = self._required
         if decision.allowed and (required or (self.plan.denies_without_bus and not decision.passed_over)):
             self.fail(f"{decision.id[:8]} may run though {required} were not asked")
         away = (*self.down.get(agent, ()), *self.disturbed)  # it may have come back while all stood still
@@ -210,9 +216,11 @@ class Journal:
 
     def _is_objected(self, log: DecisionLog, until: float) -> bool:
         """Whether anybody who was asked denied, in its round or after it."""
-        shadows = {one.name for one in self.plan.schedulers if one.shadow}
         return any(
-            at < until and body["action"] == "deny" and scheduler not in shadows and scheduler in asked.asked
+            at < until
+            and body["action"] == "deny"
+            and scheduler not in self._shadows
+            and scheduler in asked.asked
             for at, scheduler, item, body in log.said
             if (asked := log.rounds.get(item.phase)) is not None
         )
@@ -252,9 +260,9 @@ class Journal:
             for _, scheduler, _, body in log.said
             if body["action"] in ("continue", "modify", "ask_user")
         }
-        for one in self.plan.schedulers:
-            if one.required and one.name not in given:
-                self.fail(f"{one.name} is required, said nothing on {decision.id[:8]}, and it may run")
+        for name in self._required:
+            if name not in given:
+                self.fail(f"{name} is required, said nothing on {decision.id[:8]}, and it may run")
 
     def _rule(self, log: DecisionLog, phase: int, patience: float, ends: float, decision: Decision) -> Ruled:
         """What must come of a round; of two, it is not told in which somebody was passed over."""
@@ -277,8 +285,7 @@ class Journal:
         ends: float,
         decision: Decision,
     ) -> Heard:
-        plan = {one.name: one for one in self.plan.schedulers}
-        shadows = {name for name, one in plan.items() if one.shadow}
+        plan, shadows = self._plans, self._shadows
         if over := [name for name in decision.passed_over if name in plan and plan[name].required]:
             self.fail(f"{over} are required, and were passed over in {decision.id[:8]}")
         passed = set(decision.passed_over)
@@ -287,11 +294,7 @@ class Journal:
             for name in asked.asked
             if name not in shadows and name not in passed
         }
-        if missing := [
-            one.name
-            for one in self.plan.schedulers
-            if one.required and one.name not in asked.asked and phase == 0
-        ]:
+        if phase == 0 and (missing := [name for name in self._required if name not in asked.asked]):
             self.fail(f"{missing} are required, and were not asked about {decision.id[:8]}")
         said = []
         for at, scheduler, item, body in log.said:
@@ -308,7 +311,7 @@ class Journal:
         if scheduler == "router" and self.plan.cap is not None:
             priority = min(priority, self.plan.cap)
         wrong = phase == 0 and body["action"] == "modify" and body["tool"] not in TOOLS
-        return Said(at, scheduler, body, hashlib.sha256(raw).digest(), priority, wrong)
+        return Said(at, scheduler, body, _digest(raw), priority, wrong)
 
     def _check_time(
         self, ruled: Ruled, asked: RoundLog, ends: float, decision: Decision, *, loose: bool
@@ -324,9 +327,7 @@ class Journal:
             )
 
     def _excused_round(self, asked: RoundLog, decision: Decision) -> bool:
-        return decision.why == "silent" and any(
-            one.required and one.name not in asked.alive for one in self.plan.schedulers
-        )
+        return decision.why == "silent" and any(name not in asked.alive for name in self._required)
 
     # ------------------------------------------------------------------ what runs
 
@@ -343,3 +344,15 @@ class Journal:
         """Seconds after which any decision is over."""
         standing = sum(last - first for first, last in self.disturbed)
         return 2 * (PATIENCE + 2 * MAX_HOLD) + PERSON_S + 2 + standing
+
+
+@lru_cache(1024)
+def _read_body(raw: bytes) -> Mapping[str, Any]:
+    """Many verdicts are the same bytes."""
+    body: Mapping[str, Any] = packing.unpack(raw)
+    return body
+
+
+@lru_cache(1024)
+def _digest(raw: bytes) -> bytes:
+    return hashlib.sha256(raw).digest()
