@@ -124,6 +124,10 @@ class SimulatedLedger:
             number = self.book.epoch.count(writer)
         return answer, number, id_, self.book.epoch.decided
 
+    def begin(self, fresh: str) -> tuple[str, int]:
+        """Its epoch, which is this one where it had none, and how often a person decided."""
+        return self.book.epoch.begin(fresh, time.time()), self.book.epoch.decided
+
     def take(self, step: Step, writer: str) -> tuple[SettlementResult, int | None]:
         """One step, and the number of its change."""
         self.journal.note(f"ledger: {step.what} {step.decision[:8]}")
@@ -290,7 +294,7 @@ class SimulatedLedgerClient:
 
     async def take(self, steps: Sequence[Step]) -> list[SettlementResult]:
         """As `RedisLedger.take`."""
-        before, writer = self._confirmed, self._writer
+        before, writer = await self._name(), self._writer
         with self._doubt():
             replies = await self._remote.take_all(steps, writer)
         for step, (_, number) in zip(steps, replies, strict=True):
@@ -299,11 +303,18 @@ class SimulatedLedgerClient:
 
     async def orphan(self, decision: str) -> bool:
         """As `RedisLedger.orphan`."""
-        before = self._confirmed
+        before = await self._name()
         with self._doubt():
             done, number = await self._remote.orphan(decision, self._writer)
         self._keep(number, before, decision, ("orphan", decision))
         return bool(done)
+
+    async def _name(self) -> int:
+        """As `RedisLedger`: give a ledger that has no epoch one."""
+        if self._watch is not None and not self._watch.memory.id:
+            memory = self._watch.memory
+            memory.meet(*await self._remote.begin(memory.fresh))
+        return self._confirmed
 
     def _keep(self, number: int | None, before: int, decision: str, step: Any, *, holds: bool = True) -> None:
         """Remember a change; one that was denied once more holds nothing that could be forgotten."""

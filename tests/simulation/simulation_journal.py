@@ -56,6 +56,8 @@ class Journal:
         self._required = [one.name for one in plan.schedulers if one.required]
         self._shadows = {one.name for one in plan.schedulers if one.shadow}
         self.lines: list[str] = []
+        self.broken: str | None = None
+        """The first thing that does not hold."""
         self.open: dict[bytes, DecisionLog] = {}
         self.decided: dict[str, tuple[str, Decision]] = {}
         self.ran: dict[str, tuple[str, str, int | None]] = {}
@@ -83,8 +85,9 @@ class Journal:
         self.lines.append(f"{self._now() - 1000:10.6f}  {text}")
 
     def fail(self, what: str) -> None:
-        """Say what is broken, and end this world."""
+        """Say what is broken, and end this world, though the product may survive what is raised."""
         self.note(f"BROKEN: {what}")
+        self.broken = self.broken or what
         raise BrokenInvariant(what)
 
     # ------------------------------------------------------------------ what is seen of a decision

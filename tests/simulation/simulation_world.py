@@ -75,7 +75,7 @@ def simulate(plan: Plan, *, readable: bool = False) -> WorldResult:
         len(journal.decided),
         len(journal.ran),
         journal.digest,
-        broken or world.error,
+        broken or world.error or journal.broken,
         journal.lines if readable else [],
     )
 
@@ -166,8 +166,8 @@ class World:
         self.loop.call_later(PERSON_S, self._look_at_ledger, loss)
 
     def _raise(self) -> None:
-        if self.error is not None:
-            raise BrokenInvariant(self.error)
+        if (error := self.error or self.journal.broken) is not None:
+            raise BrokenInvariant(error)
 
     async def _settle(self, forgotten: set[str]) -> None:
         """Until nothing is reserved or unread; what a failover forgot is settled once its agent left."""

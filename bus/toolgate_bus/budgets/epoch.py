@@ -1,6 +1,6 @@
 """The ledger's epoch: which ledger this is, what it has taken, and whether that is what a replica remembers.
 
-    the ledger      id (chance, at its first reserve) · how many changes of each writer · why it is lost
+    the ledger      id (chance, at its first change) · how many changes of each writer · why it is lost
     each replica    the id · how many own changes were confirmed, and the newest of them · others' numbers
 
     no id, or another  ─▶ lost: emptied, restarted without its data, another server: waits for a person
@@ -58,7 +58,7 @@ class LedgerEpoch(NamedTuple):
     """What a ledger says of itself."""
 
     id: str = ""
-    """Nobody has reserved in it yet where there is none."""
+    """Nobody has changed anything in it yet where there is none."""
     since: float = 0.0
     """When it began, in seconds since the epoch."""
     counts: Mapping[str, int] = {}

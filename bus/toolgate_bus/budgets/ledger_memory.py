@@ -191,6 +191,8 @@ class MemoryLedger(Ledger):
         """One step, which is counted where it changes anything; the block says how to take it again."""
         kept: list[Callable[[], Any]] = []
         before, watch = self.book.changes, self._watch
+        if watch is not None:
+            watch.memory.meet(self.book.epoch.begin(watch.memory.fresh, time.time()), self.book.epoch.decided)
         yield kept
         if watch is not None and self.book.changes != before:
             known, writer = watch.memory.confirmed, watch.memory.writer

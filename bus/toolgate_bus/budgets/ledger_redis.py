@@ -179,7 +179,7 @@ class RedisLedger(Ledger):
     async def take(self, steps: Sequence[Step]) -> list[SettlementResult]:
         if not steps:
             return []
-        known = self._confirmations
+        known = await self._name()
         asked = [GIVING.command(self._prefix, words=(*step_words(step), self._writer)) for step in steps]
         try:
             replies = await self._commands.pipeline(asked)
@@ -193,7 +193,7 @@ class RedisLedger(Ledger):
         return [one for one in settled if one.outcome != "done"]
 
     async def _take(self, step: Step) -> SettlementResult:
-        known = self._confirmations
+        known = await self._name()
         return self._read(step, await self._run(GIVING, *step_words(step)), known)
 
     async def _again(self, step: Step) -> SettlementResult:
@@ -218,14 +218,14 @@ class RedisLedger(Ledger):
 
     @override
     async def orphan(self, decision: str) -> bool:
-        known = self._confirmations
+        known = await self._name()
         done, number = await self._run(GIVING, *orphan_words(decision))
         self._keep(number, known, decision)
         return bool(done)
 
     @override
     async def charge(self, event: str, amount: int, accounts: Sequence[Account]) -> bool:
-        known, charged = self._confirmations, Charge(event, check_amount(amount), tuple(accounts))
+        known, charged = await self._name(), Charge(event, check_amount(amount), tuple(accounts))
         done, number = await self._run(TAKING, *charged.words())
         self._keep(number, known, charged)
         return bool(done)
@@ -288,7 +288,7 @@ class RedisLedger(Ledger):
         return read_epoch({name: raw for name, raw in zip(names, found, strict=True) if raw}).loss
 
     async def name(self) -> str:
-        """Its epoch; nothing where nobody has reserved in it."""
+        """Its epoch; nothing where nobody has changed anything in it."""
         (found,) = await read_fields(self._commands, self._epoch_key, "id")
         return read_epoch({"id": found}).id if found else ""
 
@@ -379,6 +379,14 @@ class RedisLedger(Ledger):
     @property
     def _confirmations(self) -> int:
         return 0 if self._watch is None else self._watch.memory.confirmed
+
+    async def _name(self) -> int:
+        """How many changes are confirmed; a ledger without an epoch is given one, to be missed."""
+        if self._watch is not None and not self._watch.memory.id:
+            memory = self._watch.memory
+            name, decided = await self._run(EPOCH, "begin", memory.fresh)
+            memory.meet(name.decode("ascii", "replace"), read_number(decided))
+        return self._confirmations
 
     def _keep(self, number: bytes, known: int, step: Any) -> None:
         """An own change was confirmed under this number; none, where nothing was changed."""

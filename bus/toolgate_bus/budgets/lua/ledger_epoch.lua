@@ -1,5 +1,12 @@
 
--- `lose`, `find`, `declare`, `decide`, `ended` and `rebuild`: a ledger that was lost, and what ends that
+-- `begin`, `lose`, `find`, `declare`, `decide`, `ended` and `rebuild`: which ledger this is, that it was lost, and what
+-- ends that
+if op == 'begin' then
+  -- an epoch for a ledger that has none
+  if redis.call('HSETNX', ekey, 'id', id) == 1 then redis.call('HSET', ekey, 'since', whole(now)) end
+  return {redis.call('HGET', ekey, 'id'), redis.call('HGET', ekey, 'decided') or '0'}
+end
+
 if op == 'lose' then
   -- the epoch that is remembered; why, one for a ledger that has none, what that one had replaced…, who writes
   local epoch = redis.call('HMGET', ekey, 'id', 'lost', 'was:' .. id)
