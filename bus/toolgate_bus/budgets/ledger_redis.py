@@ -381,7 +381,7 @@ class RedisLedger(Ledger):
         return 0 if self._watch is None else self._watch.memory.confirmed
 
     async def _name(self) -> int:
-        """How many changes are confirmed; a ledger without an epoch is given one, to be missed."""
+        """Give a ledger that has no epoch one, by which a loss is seen; how many changes are confirmed."""
         if self._watch is not None and not self._watch.memory.id:
             memory = self._watch.memory
             name, decided = await self._run(EPOCH, "begin", memory.fresh)
