@@ -67,7 +67,7 @@ MUTANTS = (
         f"{BUS}/transport/redis/publisher.py",
         "for frame in self._facts.list_unconfirmed()[:most]]",
         "for frame in ()]",
-        "../bus/transport/test_redis_faults.py::test_facts_that_were_lost_with_a_connection_are_written_again",
+        "../bus/transport/test_fact_faults.py::test_facts_that_were_lost_with_a_connection_are_written_again",
     ),
     Mutant(
         "bus",
@@ -113,8 +113,8 @@ MUTANTS = (
         "budgets",
         "settling twice spends twice",
         f"{BUS}/budgets/lua/ledger_giving.lua",
-        "if r.state == 'settled' then return {'duplicate', '0', '0', count()} end",
-        "",
+        "if r.state == 'settled' then\n",
+        "if false then\n",
         "../bus/budgets/test_ledger.py",
     ),
     Mutant(

@@ -89,7 +89,7 @@ MUTANTS = (
         f"{BUS}/transport/redis/publisher.py",
         "if self._is_kept:",
         "if True:",
-        "../bus/transport/test_redis_faults.py::"
+        "../bus/transport/test_fact_faults.py::"
         "test_facts_of_one_who_is_killed_before_its_next_heartbeat_expire",
     ),
     *(

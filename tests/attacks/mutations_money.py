@@ -22,7 +22,7 @@ MUTANTS = (
     Mutant(
         "law 4",
         "a server that is full keeps what was to be given back",
-        f"{BUS}/budgets/ledger_redis.py",
+        f"{BUS}/budgets/ledger_scripts.py",
         '"#!lua flags=allow-oom\\n"',
         '"#!lua\\n"',
         "../bus/budgets/test_ledger.py::test_a_server_without_memory_takes_back_and_settles_and_reserves_nothing",

@@ -232,7 +232,7 @@ MUTANTS = (
         f"{BUS}/transport/redis/publisher.py",
         "call_later(early, self._write_kept_late)",
         "call_later(3600, self._write_kept_late)",
-        "../bus/transport/test_redis_faults.py"
+        "../bus/transport/test_fact_faults.py"
         "::test_facts_that_two_failovers_in_a_row_forget_are_written_again",
     ),
     Mutant(
@@ -276,7 +276,7 @@ MUTANTS = (
         f"{BUS}/transport/redis/publisher.py",
         "if (self._facts.is_begun or self._kept_timer is not None) and not self._is_last:",
         "if self._facts.is_begun and not self._is_last:",
-        "../bus/transport/test_redis_faults.py"
+        "../bus/transport/test_fact_faults.py"
         "::test_what_a_second_failover_forgets_does_not_come_behind_what_is_written_after_it",
     ),
     Mutant(

@@ -21,6 +21,22 @@ MUTANTS = (
     ),
     Mutant(
         "ledger-lost",
+        "changes of a ledger in which nobody has reserved are confirmed of none",
+        f"{BUS}/budgets/ledger_redis.py",
+        "if self._watch is not None and not self._watch.memory.id:",
+        "if False:",
+        f"{TESTS}test_whoever_has_changed_a_ledger_in_any_way_sees_that_it_was_emptied",
+    ),
+    Mutant(
+        "ledger-lost",
+        "how another's reservation ended is written again without what was reserved",
+        f"{BUS}/budgets/ledger_scripts.py",
+        "if (reserved := change.restoration()) is not None:",
+        "if False:",
+        f"{TESTS}test_who_ended_anothers_reservation_writes_both_again",
+    ),
+    Mutant(
+        "ledger-lost",
         "what is written again is charged by a ledger that was rebuilt",
         f"{BUS}/budgets/settlement.py",
         "pack([self._facts.positions, self._facts.numbers])",
@@ -138,8 +154,8 @@ MUTANTS = (
         "ledger-lost",
         "what was done already is kept by nobody",
         f"{BUS}/budgets/lua/ledger_giving.lua",
-        "{'duplicate', '0', '0', count()}",
-        "{'duplicate', '0', '0', ''}",
+        "  counted = count()\n  return {'duplicate',",
+        "  return {'duplicate',",
         f"{UNHEARD}test_what_was_done_already_is_written_again_by_who_relied_on_it",
     ),
     Mutant(

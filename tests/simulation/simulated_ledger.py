@@ -128,17 +128,20 @@ class SimulatedLedger:
         """Its epoch, which is this one where it had none, and how often a person decided."""
         return self.book.epoch.begin(fresh, time.time()), self.book.epoch.decided
 
-    def take(self, step: Step, writer: str) -> tuple[SettlementResult, int | None]:
-        """One step, and the number of its change."""
+    def take(self, step: Step, writer: str) -> tuple[SettlementResult, int | None, Any]:
+        """One step, the number of its change, and what was reserved."""
         self.journal.note(f"ledger: {step.what} {step.decision[:8]}")
-        return self.change(writer, lambda: self.book.take(step, time.time()), step.what, step.decision)
+        id_ = step.decision
+        reserved = self.book.find_reservation(id_) if step.what == "settle" else None
+        return *self.change(writer, lambda: self.book.take(step, time.time()), step.what, id_), reserved
 
-    def orphan(self, decision: str, writer: str) -> tuple[bool, int | None]:
-        """As `Ledger.orphan`, and the number of the change."""
+    def orphan(self, decision: str, writer: str) -> tuple[bool, int | None, Any]:
+        """As `Ledger.orphan`, the number of the change, and what was reserved."""
         self.journal.note(f"ledger: orphan {decision[:8]}")
-        return self.change(writer, lambda: self.book.orphan(decision), "orphan", decision)
+        reserved = self.book.find_reservation(decision)
+        return *self.change(writer, lambda: self.book.orphan(decision), "orphan", decision), reserved
 
-    def take_all(self, steps: Sequence[Step], writer: str) -> list[tuple[SettlementResult, int | None]]:
+    def take_all(self, steps: Sequence[Step], writer: str) -> list[tuple[SettlementResult, int | None, Any]]:
         """Several steps, each by itself."""
         return [self.take(step, writer) for step in steps]
 
@@ -154,11 +157,14 @@ class SimulatedLedger:
 
     def _take_again(self, step: Any) -> None:
         match step:
-            case Step():
-                self.take(step, "")
             case ("restore", asked):
-                self.change("", lambda: self.book.reserve(*asked, time.time(), limited=False))
-            case ("orphan", decision):
+                if asked is not None:
+                    self.change("", lambda: self.book.reserve(*asked, time.time(), limited=False))
+            case ("end", reserved, Step() as ending):
+                self._take_again(("restore", reserved))
+                self.take(ending, "")
+            case ("end", reserved, decision):
+                self._take_again(("restore", reserved))
                 self.orphan(decision, "")
 
     def on_epoch(self, name: str, *args: Any) -> Any:
@@ -297,16 +303,16 @@ class SimulatedLedgerClient:
         before, writer = await self._name(), self._writer
         with self._doubt():
             replies = await self._remote.take_all(steps, writer)
-        for step, (_, number) in zip(steps, replies, strict=True):
-            self._keep(number, before, step.decision, step)
-        return [one for one, _ in replies if one.outcome != "done"]
+        for step, (_, number, reserved) in zip(steps, replies, strict=True):
+            self._keep(number, before, step.decision, ("end", reserved, step))
+        return [one for one, *_ in replies if one.outcome != "done"]
 
     async def orphan(self, decision: str) -> bool:
         """As `RedisLedger.orphan`."""
         before = await self._name()
         with self._doubt():
-            done, number = await self._remote.orphan(decision, self._writer)
-        self._keep(number, before, decision, ("orphan", decision))
+            done, number, reserved = await self._remote.orphan(decision, self._writer)
+        self._keep(number, before, decision, ("end", reserved, decision))
         return bool(done)
 
     async def _name(self) -> int:

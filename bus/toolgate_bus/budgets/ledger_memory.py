@@ -72,6 +72,17 @@ class MemoryLedger(Ledger):
     ) -> None:
         self.book.reserve(decision, phase, held, accounts, owner, time.time(), limited=False)
 
+    def _end_again(self, decision: str, act: Callable[[], Any]) -> Callable[[], Any]:
+        """Take this again, and before it the reservation that it ends, by whomever that was."""
+        reserved = self.book.find_reservation(decision)
+
+        def take_both() -> None:
+            if reserved is not None:
+                self._restore(*reserved)
+            act()
+
+        return take_both
+
     @override
     async def mark_executing(self, decision: str) -> None:
         self.book.mark_executing(decision)
@@ -79,7 +90,7 @@ class MemoryLedger(Ledger):
     @override
     async def settle(self, decision: str, actual: int | None) -> SettlementResult:
         with self._count() as kept:
-            kept.append(lambda: self.book.settle(decision, actual, time.time()))
+            kept.append(self._end_again(decision, lambda: self.book.settle(decision, actual, time.time())))
             return self.book.settle(decision, actual, time.time())
 
     @override
@@ -95,7 +106,7 @@ class MemoryLedger(Ledger):
 
     def _take(self, step: Step) -> SettlementResult:
         with self._count() as kept:
-            kept.append(lambda: self.book.take(step, time.time()))
+            kept.append(self._end_again(step.decision, lambda: self.book.take(step, time.time())))
             return self.book.take(step, time.time())
 
     @override
@@ -109,7 +120,7 @@ class MemoryLedger(Ledger):
     @override
     async def orphan(self, decision: str) -> bool:
         with self._count() as kept:
-            kept.append(lambda: self.book.orphan(decision))
+            kept.append(self._end_again(decision, lambda: self.book.orphan(decision)))
             return self.book.orphan(decision)
 
     @override

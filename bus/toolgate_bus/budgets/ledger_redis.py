@@ -28,11 +28,13 @@ from toolgate_bus.budgets.ledger import (
     Step,
     check_amount,
 )
+from toolgate_bus.budgets.ledger_scripts import EPOCH, GIVING, RESET, RESTORING, TAKING, commands_again
 from toolgate_bus.budgets.ledger_words import (
     DENIED_MS,
     KEPT_MS,
     TOMBSTONE_MS,
     Charge,
+    ReservationEnd,
     Restoration,
     account_words,
     offer_words,
@@ -59,12 +61,6 @@ from toolgate_bus.transport.redis.reads import (
 from toolgate_bus.transport.redis.refusals import refusal_of
 from toolgate_bus.transport.redis.scripts import Script
 
-TAKING: Final = Script(__package__, "ledger.lua", "ledger_taking.lua", header="#!lua\n")
-RESTORING: Final = Script(__package__, "ledger.lua", "ledger_taking.lua", header="#!lua flags=allow-oom\n")
-"""What was reserved before is reserved again, however full the server is."""
-GIVING: Final = Script(__package__, "ledger.lua", "ledger_giving.lua", header="#!lua flags=allow-oom\n")
-RESET: Final = Script(__package__, "ledger.lua", "ledger_reset.lua", header="#!lua flags=allow-oom\n")
-EPOCH: Final = Script(__package__, "ledger.lua", "ledger_epoch.lua", header="#!lua flags=allow-oom\n")
 PART: Final = 100
 """Changes that are written again at once."""
 MAX_ADDITIONS: Final = 500
@@ -219,8 +215,8 @@ class RedisLedger(Ledger):
     @override
     async def orphan(self, decision: str) -> bool:
         known = await self._name()
-        done, number = await self._run(GIVING, *orphan_words(decision))
-        self._keep(number, known, decision)
+        done, number, reserved = await self._run(GIVING, *orphan_words(decision))
+        self._keep(number, known, ReservationEnd(decision, reserved))
         return bool(done)
 
     @override
@@ -332,7 +328,8 @@ class RedisLedger(Ledger):
         before, made = "", 0
         for at in range(0, max(1, len(steps)), PART):
             mark, is_last = secrets.token_hex(8), at + PART >= len(steps)
-            asked = [self._command_again(step, epoch) for step in steps[at : at + PART]]
+            part = steps[at : at + PART]
+            asked = [command for step in part for command in commands_again(self._prefix, step, epoch)]
             words = ("declare", epoch, number if is_last else "", before, mark, by)
             made = await self._write_part([*asked, EPOCH.command(self._prefix, words=words)])
             if not made:
@@ -354,16 +351,6 @@ class RedisLedger(Ledger):
             said = str(errors[0])
             _log.error("changes of the ledger cannot be written again", changes=len(errors), error=said)
         return int(replies[-1])
-
-    def _command_again(self, step: Any, epoch: str) -> tuple[Arg, ...]:
-        match step:
-            case Restoration() | Charge():
-                script, words = RESTORING, step.words()
-            case Step():
-                script, words = GIVING, step_words(step)
-            case _:
-                script, words = GIVING, orphan_words(step)
-        return script.command(self._prefix, words=(*words, f"@{epoch}"))
 
     @override
     async def sweep(self) -> None:
@@ -399,8 +386,8 @@ class RedisLedger(Ledger):
             self._watch.memory.is_doubtful = True
 
     def _read(self, step: Step, reply: Any, known: int) -> SettlementResult:
-        outcome, amount, over, number = reply
-        self._keep(number, known, step)
+        outcome, amount, over, number, reserved = reply
+        self._keep(number, known, ReservationEnd(step, reserved))
         return SettlementResult(cast("Outcome", outcome.decode()), int(amount), int(over))
 
     async def _run(self, script: Script, *words: str | int, writer: str | None = None) -> Any:

@@ -113,6 +113,14 @@ class LedgerRules:
         record.phase, record.answer = phase, answer
         return answer
 
+    def find_reservation(self, decision: str) -> tuple[str, int, list[Offer], list[Account], str] | None:
+        """What was reserved for a decision, whatever became of it, for `reserve`; None where nothing was."""
+        record = self.records.get(decision)
+        if record is None or record.phase < 0 or not record.accounts:
+            return None
+        accounts = [Account(key, self.totals[key, window].limit, -window) for key, window in record.accounts]
+        return decision, record.phase, [Offer(record.answer.name, record.amount)], accounts, record.owner
+
     def preview(
         self,
         decision: str,

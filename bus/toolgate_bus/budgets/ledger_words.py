@@ -8,6 +8,8 @@ from typing import Final, NamedTuple, cast
 
 from toolgate_bus.budgets.epoch import ANY
 from toolgate_bus.budgets.ledger import Account, Offer, Reservation, Status, Step, check_amount
+from toolgate_bus.errors import CodecError
+from toolgate_bus.protocol.packing import MAX_VERDICT, unpack
 
 DENIED_MS: Final = 600_000
 """How long a denial is remembered: longer than a question may wait anywhere."""
@@ -39,6 +41,36 @@ class Restoration(NamedTuple):
         """For the script."""
         head = ("restore", self.decision, self.phase, self.owner, DENIED_MS)
         return [*head, *account_words(self.accounts), *offer_words([self.held]), 0, ANY, "", 0]
+
+
+class ReservationEnd(NamedTuple):
+    """What became of what was reserved, by whomever; both are taken again, should they be forgotten."""
+
+    step: Step | str
+    """A decision alone is an orphan."""
+    packed: bytes
+    """The reservation, as the script tells it; read where it is needed, which is hardly ever. None: empty."""
+
+    @property
+    def decision(self) -> str:
+        """Whose."""
+        return self.step if isinstance(self.step, str) else self.step.decision
+
+    def restoration(self) -> Restoration | None:
+        """The reservation; None where there was none, or where it cannot be read."""
+        try:
+            phase, name, amount, owner, *places = unpack(self.packed, MAX_VERDICT)
+            held = Offer(str(name), int(amount))
+            return Restoration(self.decision, int(phase), held, tuple(map(_read_account, places)), str(owner))
+        except (CodecError, ValueError, TypeError):
+            return None
+
+
+def _read_account(place: Sequence[str]) -> Account:
+    key, limit, kept_ms = place
+    account, _, window = key.rpartition(":")
+    most = int(limit)
+    return Account(account, None if most < 0 else most, -int(window), max(0, -(-int(kept_ms) // 1000)))
 
 
 class Charge(NamedTuple):

@@ -7,7 +7,7 @@ import pytest
 from epoch_world import FLEET, MemoryWorld, ServerWorld, spend, spent
 from toolgate_bus.budgets import epoch as rules
 from toolgate_bus.budgets.epoch import EpochMemory, LedgerEpoch
-from toolgate_bus.budgets.ledger import Account, Addition, Offer, Step
+from toolgate_bus.budgets.ledger import Account, Addition, Offer, Otherwise, Step
 from toolgate_bus.budgets.ledger_memory import MemoryLedger
 from toolgate_bus.budgets.ledger_redis import RedisLedger
 from toolgate_bus.transport.redis.connection import RedisCommands
@@ -50,6 +50,27 @@ async def test_an_emptied_ledger_reserves_nothing_for_anybody_until_somebody_dec
     ] * 3
     assert not await one.decide("accept-loss", "anna")
     assert [await ledger.look() for ledger in (one, two, newcomer)] == [None] * 3
+
+
+async def orphan_anothers(ledger, world):
+    await (await world.join()).reserve("call", 0, [Offer("tool", 5)], [FLEET], "o")
+    assert await ledger.orphan("call")
+
+
+FIRST_CHANGES = {
+    "charge": lambda ledger, _: ledger.charge("request", 5, [FLEET]),
+    "settle": lambda ledger, _: ledger.take([Step("settle", "call", 5, "o", Otherwise(5, (FLEET,)))]),
+    "release": lambda ledger, _: ledger.release("call"),
+    "orphan": orphan_anothers,
+}
+
+
+@pytest.mark.parametrize("change", FIRST_CHANGES.values(), ids=FIRST_CHANGES)
+async def test_whoever_has_changed_a_ledger_in_any_way_sees_that_it_was_emptied(world, change):
+    one = await world.join()
+    await change(one, world)
+    await world.empty()
+    assert await spend(one, "b") == "lost"
 
 
 async def test_who_begins_with_an_empty_ledger_is_stopped_by_the_first_who_remembers_another(world):
@@ -95,6 +116,34 @@ async def test_an_older_copy_gets_back_what_was_confirmed_and_nothing_is_lost(wo
     assert await two.look() is None
     assert [(one.key, one.spent, one.reserved) for one in await one.balances()] == before
     assert await one.loss() is None
+
+
+ENDS = {
+    "settle": lambda ledger: ledger.take([Step("settle", "call", 7, "o", Otherwise(3, (FLEET,)))]),
+    "settle as reserved": lambda ledger: ledger.take([Step("settle", "call", None, "o")]),
+    "orphan": lambda ledger: ledger.orphan("call"),
+}
+
+
+@pytest.mark.parametrize("end", ENDS.values(), ids=ENDS)
+@pytest.mark.parametrize("is_gone", [False, True])
+async def test_who_ended_anothers_reservation_writes_both_again(world, end, is_gone):
+    one, two, tree = await world.join(), await world.join(), Account("hour/tree/t", 500, 3600, 7200)
+    await spend(one, "a")
+    kept = await world.copy()
+    await two.reserve("call", 0, [Offer("tool", 10)], [FLEET, tree], "o")
+    await end(one)
+    before = await one.balances()
+    assert [place.spent > 0 for place in before] == [True, True]
+    await world.put_back(kept)
+    assert await one.look() is None
+    if not is_gone:
+        await spend(two, "b", 0, [])
+    assert await one.balances() == before
+    assert await one.open() == []
+    if isinstance(world, ServerWorld):
+        (place,) = await world.commands.execute("KEYS", "*:a:hour/tree/t:*")
+        assert 7000 < await world.commands.execute("TTL", place) <= 7200
 
 
 async def test_a_settlement_in_front_of_every_question_hides_no_gap(world):

@@ -181,11 +181,3 @@ async def test_what_was_in_doubt_and_was_there_is_not_written_twice(world, line,
         assert await ledger.look() is None
     assert await spent(ledger) == 20
     assert await ledger.astray() == {}
-
-
-async def test_a_ledger_in_which_nobody_reserved_has_its_epoch_with_its_first_charge(world):
-    ledger = RedisLedger(world.commands, "test")
-    await ledger.watch()
-    assert await ledger.name() == ""
-    assert await ledger.charge("request", 5, [FLEET])
-    assert await ledger.name() != ""

@@ -5,6 +5,17 @@ local by = ARGV[5]
 local r = known(by)
 local where = places(r)
 local amount = number(r.amount)
+-- What was reserved, for who keeps this change: should a failover forget both, that is reserved again first, by
+-- whomever it was.
+local function reserved()
+  if counted == '' or r.phase == nil or #where == 0 then return '' end
+  local found = {r.phase, r.name or '', r.amount or '0', r.owner or ''}
+  for i, key in ipairs(where) do
+    local kept = redis.pcall('PTTL', p .. ':a:' .. key) -- an older user may not
+    found[4 + i] = {key, account(key).limit or '-1', type(kept) == 'number' and kept or 0}
+  end
+  return cmsgpack.pack(found)
+end
 
 local function close(state, keep)
   redis.call('ZREM', open, id)
@@ -14,7 +25,7 @@ local function close(state, keep)
 end
 local function stray(outcome)
   redis.call('HINCRBY', p .. ':astray', outcome, 1)
-  return {outcome, '0', '0', counted}
+  return {outcome, '0', '0', counted, ''}
 end
 
 if op == 'claim' then
@@ -27,12 +38,12 @@ if is_foreign(r, by) then return stray('foreign') end
 
 if op == 'executing' then
   if r.state == 'reserved' then redis.call('HSET', rkey, 'exec', '1') end
-  return {'done', '0', '0', ''}
+  return {'done', '0', '0', '', ''}
 end
 
 if op == 'renew' then
   if r.state == 'reserved' then redis.call('ZADD', open, 'XX', whole(now), id) end
-  return {'done', '0', '0', ''}
+  return {'done', '0', '0', '', ''}
 end
 
 if op == 'release' then
@@ -48,22 +59,28 @@ if op == 'release' then
   end
   commit()
   if r.state == 'orphaned' then journal('release', amount, where, r.name) end
-  return {'done', '0', '0', r.state == 'released' and count() or counted}
+  return {'done', '0', '0', r.state == 'released' and count() or counted, ''}
 end
 
 if op == 'orphan' then
-  if r.state ~= 'reserved' then return {0, r.state and count() or ''} end
+  if r.state ~= 'reserved' then
+    counted = r.state and count() or ''
+    return {0, counted, reserved()}
+  end
   add(where, 'reserved', -amount)
   add(where, 'spent', amount)
   add(where, 'orphans', 1)
   close('orphaned', ARGV[4])
   commit()
   journal('orphan', amount, where, r.name)
-  return {1, counted}
+  return {1, counted, reserved()}
 end
 
 -- settle: actual (-1: as reserved), and where nothing is: amount (-1: is not counted), accounts that pay
-if r.state == 'settled' then return {'duplicate', '0', '0', count()} end
+if r.state == 'settled' then
+  counted = count()
+  return {'duplicate', '0', '0', counted, reserved()}
+end
 local cost = number(ARGV[6])
 if r.state == nil or #where == 0 then
   local keep = r.state == nil and ARGV[3] or ARGV[4]
@@ -71,7 +88,7 @@ if r.state == nil or #where == 0 then
   if cost < 0 then cost = otherwise end
   if otherwise < 0 or cost == 0 then
     close('settled', keep)
-    return {'unreserved', '0', '0', ''}
+    return {'unreserved', '0', '0', '', ''}
   end
   local list = accounts(8)
   add(keys_of(list), 'spent', cost)
@@ -102,4 +119,4 @@ if over > 0 then add(where, 'overruns', 1) end
 close('settled', ARGV[4])
 commit()
 journal('settle', amount, where, r.name)
-return {outcome, whole(amount), whole(over), counted}
+return {outcome, whole(amount), whole(over), counted, reserved()}
