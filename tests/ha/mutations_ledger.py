@@ -29,6 +29,14 @@ MUTANTS = (
     ),
     Mutant(
         "ledger-lost",
+        "what was read before the ledger had its epoch is taken for a loss",
+        f"{BUS}/budgets/epoch_watch.py",
+        "if memory.id != id_:",
+        "if False:",
+        f"{TESTS}test_what_was_read_before_the_ledger_had_its_epoch_is_no_loss",
+    ),
+    Mutant(
+        "ledger-lost",
         "how another's reservation ended is written again without what was reserved",
         f"{BUS}/budgets/ledger_scripts.py",
         "if (reserved := change.restoration()) is not None:",

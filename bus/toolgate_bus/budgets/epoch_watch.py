@@ -98,8 +98,10 @@ class EpochWatch:
             return loss
 
     async def _look(self) -> LedgerLoss | None:
-        memory, known = self.memory, self.memory.confirmed
+        memory, known, id_ = self.memory, self.memory.confirmed, self.memory.id
         seen, now = await self._port.read_epoch(), time.monotonic()
+        if memory.id != id_:  # given meanwhile, over another connection: what was read may be older
+            return await self._look()
         judgement = memory.judge(seen, now, known)
         self.waits = judgement == "wait"
         if judgement in ("missing", "another", "behind"):

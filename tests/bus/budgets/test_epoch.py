@@ -52,6 +52,20 @@ async def test_an_emptied_ledger_reserves_nothing_for_anybody_until_somebody_dec
     assert [await ledger.look() for ledger in (one, two, newcomer)] == [None] * 3
 
 
+async def test_what_was_read_before_the_ledger_had_its_epoch_is_no_loss(world, monkeypatch):
+    one = await world.join()
+    read = type(one).read_epoch
+
+    async def read_while_it_is_given(ledger):
+        seen = await read(ledger)
+        await ledger.charge("request", 5, [FLEET])
+        return seen
+
+    monkeypatch.setattr(type(one), "read_epoch", read_while_it_is_given)
+    assert await one.look() is None
+    assert await one.loss() is None
+
+
 async def orphan_anothers(ledger, world):
     await (await world.join()).reserve("call", 0, [Offer("tool", 5)], [FLEET], "o")
     assert await ledger.orphan("call")
