@@ -38,6 +38,9 @@ MOVE_SECONDS: Final = 1.5
 """So long who connects waits for the sentinels to agree who comes next."""
 WORD_SECONDS: Final = 0.25
 """They are asked again after that, and whenever one of them says something."""
+HEARD_SECONDS: Final = 1.0
+"""The same while all of them are listened to: every process of a fleet connects to each for that, while the
+primary moves and whoever is to go on needs the machine."""
 SILENCE_SECONDS: Final = 5.0
 """A sentinel that says nothing for so long is asked whether it is there."""
 CANCEL_SECONDS: Final = 0.1
@@ -120,6 +123,8 @@ class SentinelWatch:
         self._search: asyncio.Task[Address] | None = None
         self._open: dict[asyncio.Transport, Address] = {}
         self._away: dict[Address, float] = {}
+        self._heard: set[Address] = set()
+        """Sentinels that are listened to."""
         self._task: asyncio.Task[None] | None = None
         self._word = asyncio.Event()
         """Set, and replaced by another, when something was said that may change who is found."""
@@ -157,7 +162,8 @@ class SentinelWatch:
                 self._primary = found
                 return found
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(word.wait(), WORD_SECONDS)
+                are_heard = len(self._heard) == len(self._at.sentinels)
+                await asyncio.wait_for(word.wait(), HEARD_SECONDS if are_heard else WORD_SECONDS)
 
     async def _search_once(self) -> Address:
         if self._search is None or self._search.done():
@@ -244,11 +250,13 @@ class SentinelWatch:
             try:
                 await connection.connect()
                 await connection.send_command("SUBSCRIBE", *CHANNELS)
+                self._heard.add(sentinel)
                 await self._look()  # it may have moved before we listened
                 await self._hear(connection)
             except (RedisError, OSError, TimeoutError):
                 pass  # the others are there; and who connects is told
             finally:
+                self._heard.discard(sentinel)
                 await _close(connection)
             await asyncio.sleep(AGAIN_SECONDS)
 
