@@ -49,6 +49,15 @@ MUTANTS = (
     ),
     Mutant(
         "failover",
+        "sentinels that are listened to are asked all the time",
+        SENTINELS,
+        "HEARD_SECONDS if are_heard else WORD_SECONDS",
+        "WORD_SECONDS",
+        "../bus/transport/test_sentinels.py"
+        "::test_sentinels_are_asked_again_and_again_unless_all_of_them_are_listened_to",
+    ),
+    Mutant(
+        "failover",
         "one sentinel names the primary",
         SENTINELS,
         "if votes > sentinels // 2:",

@@ -1,8 +1,12 @@
 """What sentinels say, and what follows from it: no server, no sentinel."""
 
+import asyncio
+
 import pytest
 from toolgate_bus.errors import BusDown, ConfigError
 from toolgate_bus.protocol.sentinel_url import read_sentinel_url
+from toolgate_bus.transport.redis import sentinels
+from toolgate_bus.transport.redis.handover import Move
 from toolgate_bus.transport.redis.sentinels import (
     SentinelWatch,
     agree,
@@ -110,3 +114,26 @@ async def test_connections_lead_to_the_primary_that_was_found_last_and_to_no_oth
     with pytest.raises(BusDown, match="a:6379 was the primary of fleet until a moment ago"):
         watch.keep(late, A)
     assert (late.closed, other.closed) == (True, False)
+
+
+@pytest.mark.parametrize("heard", [{S1, S2}, {S1, S2, S3}])
+async def test_sentinels_are_asked_again_and_again_unless_all_of_them_are_listened_to(monkeypatch, heard):
+    """To ask each means to connect, for every process of a fleet."""
+    monkeypatch.setattr(sentinels, "WORD_SECONDS", 0.0)
+    watch = SentinelWatch(read_sentinel_url("redis+sentinel://s1,s2,s3/fleet"))
+    watch._heard, found = set(heard), [A, A, B]
+
+    async def search():
+        return found.pop(0)
+
+    monkeypatch.setattr(watch, "_search_once", search)
+    watch._follow(Move(A, B))
+    finding = asyncio.create_task(watch.find())
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert len(found) == (2 if heard == {S1, S2, S3} else 0)
+    for _ in range(len(found)):
+        watch._wake()
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+    assert await finding == B

@@ -250,8 +250,8 @@ class SentinelWatch:
             try:
                 await connection.connect()
                 await connection.send_command("SUBSCRIBE", *CHANNELS)
-                self._heard.add(sentinel)
                 await self._look()  # it may have moved before we listened
+                self._heard.add(sentinel)
                 await self._hear(connection)
             except (RedisError, OSError, TimeoutError):
                 pass  # the others are there; and who connects is told
