@@ -125,7 +125,7 @@ class EpochMemory:
     """Of ledgers that earlier processes knew lately beside this one; until the first look."""
 
     def meet(self, id_: str, decided: int) -> None:
-        """A ledger that was reserved in told its epoch, and how often a person decided; the first counts."""
+        """A ledger told its epoch, and how often a person decided; the first counts."""
         if not self.id:
             self.id, self.decided = id_, decided
 
