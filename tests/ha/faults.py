@@ -13,6 +13,8 @@ BESIDE_S = 0.5
 """How long an old primary lives on beside the new one."""
 LESSER_S = 0.5
 """How long a lesser fault lasts."""
+NAMED_S = 0.1
+"""So often all sentinels are asked who the primary is, each over a connection of its own."""
 Fault = Callable[[SentinelWorld], None]
 
 
@@ -103,4 +105,4 @@ def _primary(world: SentinelWorld) -> int:
 
 
 def _until_another(world: SentinelWorld, before: int) -> None:
-    until(lambda: world.primary not in (before, None), FAILOVER_S)
+    until(lambda: world.primary not in (before, None), FAILOVER_S, NAMED_S)

@@ -1,6 +1,6 @@
 """What stands in the entries of facts streams: decoded, and counted where it is nothing."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from toolgate_bus.errors import CodecError, TransportError
@@ -22,8 +22,10 @@ def read_page(reply: Any) -> Any:
     return reply
 
 
-def read_entry(fields: Sequence[bytes]) -> list[Fact]:
-    """The facts of one entry."""
+def read_entry(
+    fields: Sequence[bytes], has_all: Callable[[int, int], bool] = lambda first, last: False
+) -> list[Fact]:
+    """The facts of one entry, but those whose numbers a reader has already (`record.read_facts`)."""
     pairs = dict(zip(fields[::2], fields[1::2], strict=False))
     facts: list[Fact] = []
     try:
@@ -34,7 +36,7 @@ def read_entry(fields: Sequence[bytes]) -> list[Fact]:
         try:
             if isinstance(item, CodecError):
                 raise item
-            found = record.read_facts(item)
+            found = record.read_facts(item, has_all)
             if len(facts) + len(found) > packing.MAX_ITEMS:
                 raise CodecError("oversize", f"a frame holds at most {packing.MAX_ITEMS} facts")
             facts += found

@@ -383,11 +383,11 @@ class FactsReader(FactStream):
 
     def _fresh(self, orchestrator: str, entry: bytes, fields: Sequence[bytes]) -> list[Fact]:
         """The facts of one entry that were not read before."""
-        fresh = []
-        for fact in read_entry(fields):
+        fresh, seen = [], self._seen[orchestrator]
+        for fact in read_entry(fields, seen.has_all):
             number = fact.get("seq")
             try:
-                if number is not None and not self._seen[orchestrator].take(number):
+                if number is not None and not seen.take(number):
                     continue
             except CodecError as error:
                 metrics.count(metrics.BAD_MESSAGES, "orchestrator", error.reason)

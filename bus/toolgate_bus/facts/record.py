@@ -5,7 +5,7 @@ since the epoch by the orchestrator's clock, for display only). Arguments stand 
 the process: redacted. `docs/reference/wire.md` lists the facts.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from toolgate_bus.errors import CodecError
@@ -155,15 +155,22 @@ def _cut(verdict: dict[str, Any]) -> dict[str, Any]:
     return cut
 
 
-def read_facts(item: packing.Item) -> list[dict[str, Any]]:
+def read_facts(
+    item: packing.Item, has_all: Callable[[int, int], bool] = lambda first, last: False
+) -> list[dict[str, Any]]:
     """The facts of an item, nearly always one; the question of a decision is opened. Raises CodecError.
 
     `tool_name`, `tool_input`, `session`, `agent`, `labels` … of a decision are the question's;
-    `final_input` None means the arguments were left as they were.
+    `final_input` None means the arguments were left as they were. Those whose numbers, from the first to the
+    last, a reader has all of are left out, unread: most of what a writer writes once more is known.
     """
     fields = packing.unpack(item.body, packing.MAX_FRAME, packing.MAX_FRAME)
     if not isinstance(fields, dict) or not isinstance(fields.get("event"), str):
         raise CodecError("malformed", "a fact is a map with an event")
+    first, rest = fields.get("seq"), fields.get("rest")
+    more = len(rest) - 1 if fields["event"] == "agreed" and isinstance(rest, list) else 0
+    if type(first) is int and has_all(first, first + more):
+        return []
     if fields["event"] == "agreed":
         return [_open_question(one) for one in each_decision(fields)]
     return [_open_question(fields) if fields["event"] in TOLD_AS_DECISION else check_fact(fields)]

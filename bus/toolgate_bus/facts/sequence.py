@@ -33,6 +33,10 @@ class SeenNumbers:
         """The number that was taken last, or the end of the range that it filled up."""
         return self._ranges[-1][1] if self._ranges else 0
 
+    def has_all(self, first: int, last: int) -> bool:
+        """Whether all from the first to the last were read; they need not be looked at again."""
+        return any(start <= first and last <= end for start, end in self._ranges)
+
     def take(self, number: int) -> bool:
         """Whether a number is new; it is not from then on. Raises CodecError (jump) for one too far off."""
         ranges = self._ranges

@@ -33,7 +33,7 @@ from toolgate_bus.transport.redis.driver import (
     RedisError,
     RedisTimeoutError,
     ResponseError,
-    read_hello,
+    greet,
 )
 from toolgate_bus.transport.redis.link import MAX_BYTES, NOT_HERE, Link
 from toolgate_bus.transport.redis.refusals import error_text, refusal_of
@@ -50,9 +50,7 @@ LAGGED_SECONDS: Final = 0.05
 async def _greet(topology: Topology, connection: Any) -> None:
     """Connected, and the server answers and takes writes: a replica, or one that loads its data, does not."""
     await connection.connect()
-    told = await read_hello(connection)
-    await connection.send_command("PING")
-    await connection.read_response()
+    told = await greet(connection)
     if told.get(b"mode") == b"cluster":
         await topology.check_node(connection)
     if told.get(b"role") == b"replica":
@@ -93,6 +91,26 @@ async def open_link(
         lambda _: None if link.refusal is None else topology.note_refusal(connection, str(link.refusal))
     )
     return link
+
+
+async def open_links(
+    url: str, names: Sequence[str], on_reply: Callable[[Any, Any], None], near: str = ""
+) -> list[Link]:
+    """One of each name, all at once; where one cannot be made, there is none. Raises as `open_link`."""
+    tasks = [asyncio.create_task(open_link(url, name, on_reply, near=near)) for name in names]
+    try:
+        await asyncio.wait(tasks)
+        return [task.result() for task in tasks]
+    except BaseException:
+        for task in tasks:
+            task.cancel()
+            task.add_done_callback(_drop_link)
+        raise
+
+
+def _drop_link(task: "asyncio.Task[Link]") -> None:
+    if not task.cancelled() and task.exception() is None:
+        task.result().drop()
 
 
 async def watch_links(url: str, near: str, links: Callable[[], Iterable[Link | None]]) -> None:

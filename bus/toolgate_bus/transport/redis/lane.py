@@ -21,7 +21,7 @@ from toolgate_bus.telemetry import metrics
 from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_bus.transport.redis.answer_buffer import Acknowledgement, Verdicts
 from toolgate_bus.transport.redis.clock import ServerClock
-from toolgate_bus.transport.redis.connection import open_link, watch_links
+from toolgate_bus.transport.redis.connection import open_links, watch_links
 from toolgate_bus.transport.redis.link import BLOCK_MS, READ, Link, ServerError, pack_command
 from toolgate_bus.transport.redis.scheduler_upkeep import keep_healing, keep_renewing, keep_tidy
 from toolgate_bus.transport.redis.tasks import Backoff, keep
@@ -320,8 +320,8 @@ class Lane:
         name, near = f"toolgate-{first.name}" + (f"-{self.shard:x}" if self.shard else ""), first.inbox
         while True:
             try:
-                hot = await open_link(self.url, f"{name}-read", self._on_reply, near=near)
-                side = await open_link(self.url, f"{name}-write", self._on_reply, near=near)
+                names = (f"{name}-read", f"{name}-write")
+                hot, side = await open_links(self.url, names, self._on_reply, near)
             except (TransportError, ConfigError) as error:
                 backoff.note(_log, "no connection to the bus", error)
                 await (backoff.wait_long() if isinstance(error, ConfigError) else backoff.wait())
