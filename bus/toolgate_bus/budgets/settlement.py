@@ -17,6 +17,7 @@ out: not when a keeper dies, and not while there is none (as long as facts are k
 import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence, Set
+from contextlib import suppress
 from typing import Any, Final, Literal
 
 from toolgate_bus.budgets.ledger import ASTRAY, Ledger, Otherwise, Step
@@ -146,8 +147,17 @@ class SettlementWorker:
             except TransportError as error:
                 leads = self._resumed = False
                 _log.info("the ledger waits for the bus", error=str(error))
-            if not leads:
+                await self._wait_for_bus()
+            if not leads:  # or the server is back: those go first who rule on calls that wait
                 await asyncio.sleep(TICK_S)
+
+    async def _wait_for_bus(self) -> None:
+        """Until the server answers again."""
+        while True:
+            with suppress(TransportError):
+                await self._store.get(f"{self._book}:keeper")
+                return
+            await asyncio.sleep(TICK_S)
 
     async def step(self) -> bool:
         """One pass: read, apply, note how far, look for orphans; False where another keeps this book."""

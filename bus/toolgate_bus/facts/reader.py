@@ -58,6 +58,8 @@ LONG_BLOCK_MS: Final = 1000
 LONG_LOOK_S: Final = 2.0
 """So often those look for new writers."""
 _PATIENT: Final[Set[ReaderRole]] = frozenset({"exporter", "archiver"})
+GIVE_WAY_S: Final = 0.5
+"""So long after a server is back nothing is read by those whom no call waits for."""
 FIRST_ID: Final = b"0-0"
 
 _log = get_logger("toolgate.facts")
@@ -263,6 +265,14 @@ class FactsReader(FactStream):
             if entry_order(found[0][0].decode()) < entry_order(self._last[name].decode()):
                 self._last[name] = FIRST_ID
                 self._drained.discard(name)
+
+    async def give_way(self) -> None:
+        """Where the server was away: return a little after it is back. Raises TransportError while it is not.
+
+        Everybody connects again then, and writers write once more what it may have forgotten; calls wait.
+        """
+        await self.now_ms()
+        await anyio.sleep(GIVE_WAY_S)
 
     async def now_ms(self) -> int:
         """The server's own time, in milliseconds."""

@@ -97,6 +97,8 @@ class _Archiver:
         backoff, away = Backoff(), False
         while True:
             try:
+                if away:
+                    await self._reader.give_way()
                 await self.step()
                 if time.monotonic() - self._rewound >= REWIND_S:
                     await self._reader.rewind()

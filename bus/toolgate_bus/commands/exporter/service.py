@@ -92,15 +92,18 @@ class Exporter:
 
     async def run(self) -> None:
         """Work until cancelled; then keep what was counted, and let another lead."""
+        away = False
         try:
             while True:
                 try:
-                    leads = await self.step()
+                    if away:
+                        await self._facts.give_way()
+                    leads, away = await self.step(), False
                 except ConfigError:
                     raise
                 except TransportError as error:
                     self._on_disconnect(error)
-                    leads = False
+                    leads, away = False, True
                 if not leads:
                     await asyncio.sleep(STAND_BY_S)
         finally:

@@ -124,7 +124,8 @@ class VerdictReader:
         name = f"toolgate-orch-{self._orchestrator}-read"
         while True:
             try:
-                link = await open_link(self._url, name, self._reply, MAX_BYTES, near=self._wake.decode())
+                opening = open_link(self._url, name, self._reply, MAX_BYTES, near=self._wake.decode())
+                link, _ = await asyncio.gather(opening, self._reach_server())
                 if not self._one_by_one:
                     await self.rewind()
                     self._one_by_one = True  # at first only to see that all may be read
@@ -152,6 +153,11 @@ class VerdictReader:
                 backoff.reset()
             if link.flooded:
                 await self._on_flood(link)
+
+    async def _reach_server(self) -> None:
+        """Have a connection for ordinary commands as well: it is needed as soon as the other is there."""
+        with contextlib.suppress(ToolgateError):
+            await self._commands.execute("PING")
 
     def _readable(self) -> frozenset[str]:
         if not self._misbehaving.has_suspects:
