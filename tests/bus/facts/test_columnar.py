@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from toolgate_bus.errors import CodecError
 from toolgate_bus.facts import record
 from toolgate_bus.facts.columnar import MAX_QUESTION, MAX_RECIPIENTS, pack_batch
+from toolgate_bus.facts.sequence import SeenNumbers
 from toolgate_bus.protocol import codec, packing
 from toolgate_bus.protocol.events import Decision, ReceivedVerdict
 from toolgate_bus.telemetry.unanimous import AT_ONCE, Batch
@@ -160,3 +161,20 @@ def test_a_little_that_stands_for_very_much_is_refused():
     assert refused.value.reason == "oversize"
     with pytest.raises(CodecError):
         opened({**GOOD, "rest": [b""] * 65})
+
+
+def test_what_a_reader_has_all_of_is_left_out_unread():
+    seen = SeenNumbers()
+    item = packing.Item(bytes(16), 0, msgpack.packb(GOOD), None)
+    assert [fact["seq"] for fact in record.read_facts(item, seen.has_all)] == [1, 2]
+    seen.take(1)
+    assert [fact["seq"] for fact in record.read_facts(item, seen.has_all)] == [1, 2]
+    seen.take(2)
+    assert record.read_facts(item, seen.has_all) == []
+
+
+@pytest.mark.parametrize("wrong", [1.0, "1", None, [1]])
+def test_what_has_no_number_is_not_left_out(wrong):
+    item = packing.Item(bytes(16), 0, msgpack.packb({**GOOD, "seq": wrong}), None)
+    with pytest.raises(CodecError):
+        record.read_facts(item, lambda first, last: True)

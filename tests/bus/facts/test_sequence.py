@@ -49,6 +49,13 @@ def test_who_goes_on_for_another_passes_over_what_that_one_read():
     assert SeenNumbers().last == 0
 
 
+def test_all_of_several_were_read_only_where_none_is_missing():
+    seen = SeenNumbers()
+    taken(seen, [3, 4, 5, 9])
+    assert [seen.has_all(*both) for both in ((3, 5), (4, 4), (9, 9))] == [True, True, True]
+    assert [seen.has_all(*both) for both in ((2, 5), (3, 6), (3, 9), (6, 8))] == [False] * 4
+
+
 @given(st.lists(st.integers(1, 60)))
 def test_within_what_is_remembered_it_is_a_set(numbers):
     seen, known = SeenNumbers(), set()

@@ -1,0 +1,78 @@
+"""What is ours in redis-py's connections: how commands are packed, and how many round trips one costs."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from toolgate_bus.errors import BusDown
+from toolgate_bus.transport.redis import connection
+from toolgate_bus.transport.redis.connection import RedisCommands, open_link, open_links
+from toolgate_bus.transport.redis.driver import Connection, TcpConnection
+from toolgate_bus.transport.redis.link import Link
+
+words = st.one_of(st.binary(), st.text(st.characters(codec="utf-8")), st.integers(), st.floats())
+commands_ = st.lists(st.tuples(st.sampled_from(["GET", "CLIENT LIST", b"XADD"]), words, words), min_size=1)
+
+
+@given(commands_)
+def test_commands_are_packed_as_redis_py_packs_them(several: Sequence[tuple[Any, ...]]) -> None:
+    ours, theirs = TcpConnection(), Connection()
+    spelled = [(*(one[0].split() if isinstance(one[0], str) else one[:1]), *one[1:]) for one in several]
+    assert b"".join(ours.pack_commands(spelled)) == b"".join(theirs.pack_commands(several))
+    for command in several:
+        assert b"".join(ours.pack_command(*command)) == b"".join(theirs.pack_command(*command))
+
+
+async def test_no_round_trip_tells_the_server_which_client_this_is(
+    server_url: str, commands: RedisCommands, namespace: str
+) -> None:
+    name = f"test-{namespace}"
+    link = await open_link(server_url, name, lambda reply, tag: None)
+    listing = (await commands.execute("CLIENT", "LIST")).decode()
+    (line,) = [one for one in listing.splitlines() if f"name={name} " in one]
+    assert "lib-name=" not in line or "lib-name= " in line  # of an older server, and of a newer one
+    link.drop()
+
+
+@pytest.mark.parametrize("end", ["refused", "cancelled"])
+async def test_of_links_that_belong_together_none_stays_where_one_cannot_be_made(
+    server_url: str, monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    made: list[Link] = []
+    second = asyncio.Event()
+
+    async def open_first(url: str, name: str, *args: Any, **options: Any) -> Link:
+        if name == "first":
+            made.append(await open_link(url, name, *args, **options))
+            return made[0]
+        while not made:
+            await asyncio.sleep(0)
+        second.set()
+        if end == "refused":
+            raise BusDown("no more connections")
+        return await asyncio.get_running_loop().create_future()
+
+    monkeypatch.setattr(connection, "open_link", open_first)
+    opening = asyncio.create_task(open_links(server_url, ("first", "second"), lambda reply, tag: None))
+    await second.wait()
+    if end == "cancelled":
+        opening.cancel()
+    with pytest.raises(BusDown if end == "refused" else asyncio.CancelledError):
+        await opening
+    assert (await made[0].lost, made[0].up) == ("closed", False)
+
+
+async def test_links_that_belong_together_are_given_in_the_order_of_their_names(
+    server_url: str, commands: RedisCommands, namespace: str
+) -> None:
+    names = [f"{namespace}-{one}" for one in ("read", "write")]
+    links = await open_links(server_url, names, lambda reply, tag: None)
+    links[0].drop()
+    await links[0].lost
+    while names[0] in (listing := (await commands.execute("CLIENT", "LIST")).decode()):
+        await asyncio.sleep(0)
+    assert names[1] in listing
+    links[1].drop()
