@@ -306,4 +306,20 @@ MUTANTS = (
         "../schedulers/shipped/test_approval.py"
         "::test_a_call_that_a_failover_let_be_held_but_not_kept_is_at_the_desk_again",
     ),
+    Mutant(
+        "failover",
+        "what is written once more is taken for known where its first fact is",
+        f"{BUS}/facts/record.py",
+        "has_all(first, first + more)",
+        "has_all(first, first)",
+        "../bus/facts/test_columnar.py::test_what_a_reader_has_all_of_is_left_out_unread",
+    ),
+    Mutant(
+        "failover",
+        "books are kept on before calls that wait are ruled on",
+        f"{BUS}/budgets/settlement.py",
+        "                await self._wait_for_bus()\n",
+        "",
+        "../bus/facts/test_give_way.py::test_books_are_kept_on_behind_rulings",
+    ),
 )
