@@ -9,8 +9,10 @@ import signal
 import subprocess
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from importlib.util import find_spec
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from free_ports import find_free_ports
 from toolgate_bus.server.guard import die_with_parent
 
 SERVICE = "fleet"
+QUORUM = 2
 LOOK_S = 0.2
 """So often all servers are asked, each over a connection of its own, whether they are whole."""
 START_S = 15.0
@@ -152,17 +155,16 @@ class SentinelWorld:
         ports = find_free_ports(6)
         first = ports[0]
         conf = [f"{name} {value or chr(34) * 2}" for name, value in SERVER]
-        watch = [
-            f"sentinel monitor {SERVICE} 127.0.0.1 {first} 2",
-            f"sentinel down-after-milliseconds {SERVICE} {DOWN_AFTER_MS}",
-            f"sentinel failover-timeout {SERVICE} 6000",
-        ]
+        self._watched = {"down-after-milliseconds": str(DOWN_AFTER_MS), "failover-timeout": "6000"}
+        """What sentinels are told of the service."""
         conf += lines
         self._password = password
         if password:
             conf += [f"user {name} on >{password} ~* &* +@all" for name in PEERS]
             conf += [f"requirepass {password}", f"masterauth {password}", "masteruser replicas"]
-            watch += [f"sentinel auth-pass {SERVICE} {password}", f"sentinel auth-user {SERVICE} sentinels"]
+            self._watched |= {"auth-pass": password, "auth-user": "sentinels"}
+        watch = [f"sentinel monitor {SERVICE} 127.0.0.1 {first} {QUORUM}"]
+        watch += [f"sentinel {name} {SERVICE} {value}" for name, value in self._watched.items()]
         if sentinel_password:
             watch += [f"requirepass {sentinel_password}", f"sentinel sentinel-pass {sentinel_password}"]
         follow = [f"replicaof 127.0.0.1 {first}"]
@@ -267,10 +269,25 @@ class SentinelWorld:
                 node.start()
         try:
             until(self.is_whole, START_S * 2, LOOK_S)
-        except AssertionError:  # a sentinel may lose count of who follows whom: what an operator does then
-            for sentinel in self.sentinels.values():
-                sentinel.answer("SENTINEL", "RESET", SERVICE)
+        except AssertionError:
+            self._begin_anew()
             until(self.is_whole, START_S * 4, LOOK_S)
+
+    def _begin_anew(self) -> None:
+        """What an operator does with sentinels that are not whole after a failover, on a machine too busy.
+
+        They may lose count of who follows whom; and where two led a failover under the same epoch, one stays
+        apart for ever with a primary of its own.
+        """
+        named = {node: self._named(node) for node in self.sentinels.values()}
+        ((primary, _),) = Counter(named.values()).most_common(1)
+        for node, said in named.items():
+            if said == primary:
+                node.answer("SENTINEL", "RESET", SERVICE)
+            else:
+                node.answer("SENTINEL", "REMOVE", SERVICE)
+                node.answer("SENTINEL", "MONITOR", SERVICE, "127.0.0.1", primary, QUORUM)
+                node.answer("SENTINEL", "SET", SERVICE, *chain.from_iterable(self._watched.items()))
 
 
 def until(true: Callable[[], Any], seconds: float, every: float = 0.02) -> Any:
