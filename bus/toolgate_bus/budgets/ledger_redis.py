@@ -3,7 +3,6 @@
 Every step is one script run by the server (`lua/`), and may be repeated.
 """
 
-import secrets
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final, Literal, cast
@@ -28,7 +27,8 @@ from toolgate_bus.budgets.ledger import (
     Step,
     check_amount,
 )
-from toolgate_bus.budgets.ledger_scripts import EPOCH, GIVING, RESET, RESTORING, TAKING, commands_again
+from toolgate_bus.budgets.ledger_recovery import LedgerRecovery
+from toolgate_bus.budgets.ledger_scripts import EPOCH, GIVING, RESET, TAKING
 from toolgate_bus.budgets.ledger_words import (
     DENIED_MS,
     KEPT_MS,
@@ -46,7 +46,7 @@ from toolgate_bus.budgets.ledger_words import (
 from toolgate_bus.errors import ConfigError, TransportError
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.telemetry.loggers import get_logger
-from toolgate_bus.transport.ports import Arg, Commands, Durability, override
+from toolgate_bus.transport.ports import Commands, Durability, override
 from toolgate_bus.transport.redis.durable_writes import DurableReply, DurableWriter
 from toolgate_bus.transport.redis.reads import (
     read_fields,
@@ -58,11 +58,8 @@ from toolgate_bus.transport.redis.reads import (
     remove_fields,
     remove_from_set,
 )
-from toolgate_bus.transport.redis.refusals import refusal_of
 from toolgate_bus.transport.redis.scripts import Script
 
-PART: Final = 100
-"""Changes that are written again at once."""
 MAX_ADDITIONS: Final = 500
 """Accounts that one script adds to, and decisions that it marks."""
 _log = get_logger("toolgate.ledger")
@@ -318,39 +315,8 @@ class RedisLedger(Ledger):
         await self._run(EPOCH, "find", "", writer=by)
 
     async def write_again(self, steps: Sequence[Any], by: str, number: int, epoch: str) -> int:
-        """As `EpochPort.write_again`: in parts, between which others have their turn.
-
-        Behind each part a mark is left, without which the next one does not count: all are on one server, or
-        on a copy that has followed it.
-        """
-        for script in (RESTORING, GIVING, EPOCH):
-            await script.load(self._commands)
-        before, made = "", 0
-        for at in range(0, max(1, len(steps)), PART):
-            mark, is_last = secrets.token_hex(8), at + PART >= len(steps)
-            part = steps[at : at + PART]
-            asked = [command for step in part for command in commands_again(self._prefix, step, epoch)]
-            words = ("declare", epoch, number if is_last else "", before, mark, by)
-            made = await self._write_part([*asked, EPOCH.command(self._prefix, words=words)])
-            if not made:
-                break
-            before = mark
-        return made
-
-    async def _write_part(self, asked: Sequence[tuple[Arg, ...]]) -> int:
-        replies = await self._commands.pipeline(asked)
-        errors = [
-            refusal_of(command, reply)
-            for command, reply in zip(asked, replies, strict=True)
-            if isinstance(reply, Exception)
-        ]
-        for error in errors:
-            if not isinstance(error, ConfigError) or isinstance(replies[-1], Exception):
-                raise error
-        if errors:  # somebody wrote over their keys: they fail for ever
-            said = str(errors[0])
-            _log.error("changes of the ledger cannot be written again", changes=len(errors), error=said)
-        return int(replies[-1])
+        """As `EpochPort.write_again`."""
+        return await LedgerRecovery(self._commands, self._prefix, epoch, by).write_again(steps, number)
 
     @override
     async def sweep(self) -> None:

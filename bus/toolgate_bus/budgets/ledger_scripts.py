@@ -18,6 +18,16 @@ RESET: Final = Script(__package__, "ledger.lua", "ledger_reset.lua", header="#!l
 EPOCH: Final = Script(__package__, "ledger.lua", "ledger_epoch.lua", header="#!lua flags=allow-oom\n")
 
 
+def check_words(change: Restoration | Charge | ReservationEnd) -> tuple[str | int, ...]:
+    """A change, for the script that says which of them a ledger lacks: what, of what, by whom, its phase."""
+    if isinstance(change, Restoration):
+        return ("restore", change.decision, change.owner, change.phase)
+    if isinstance(change, Charge):
+        return ("charge", change.event, "", 0)
+    step = change.step
+    return ("orphan", step, "", 0) if isinstance(step, str) else (step.what, step.decision, step.by, 0)
+
+
 def commands_again(
     prefix: str, change: Restoration | Charge | ReservationEnd, epoch: str
 ) -> Iterator[tuple[Arg, ...]]:

@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 from epoch_world import FLEET, ServerWorld, spend, spent
-from toolgate_bus.budgets import ledger_redis
+from toolgate_bus.budgets import ledger_recovery
 from toolgate_bus.budgets.ledger import Offer, Step
 from toolgate_bus.budgets.ledger_redis import RedisLedger
 from toolgate_bus.errors import OutcomeUnknown
@@ -136,12 +136,13 @@ async def test_what_waited_to_be_sent_over_a_failover_stands_in_for_none_that_wa
 
 
 @pytest.mark.parametrize("unheard", [0, 1])
-@pytest.mark.parametrize("before", range(8))
+@pytest.mark.parametrize("before", range(11))
 async def test_a_second_failover_while_it_is_written_again_hides_nothing(
     world, line, ledger, monkeypatch, before, unheard
 ):
     """Whether a command is lost with it, or the connection is made anew between two of them."""
-    monkeypatch.setattr(ledger_redis, "PART", 1)
+    monkeypatch.setattr(ledger_recovery, "PART", 1)
+    monkeypatch.setattr(ledger_recovery, "CHECKED", 1)
     await hold(ledger, "a", "b", "c")
     kept = await world.copy()
     await ledger.take(settle("a", "b", "c"))

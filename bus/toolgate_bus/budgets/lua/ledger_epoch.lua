@@ -1,6 +1,6 @@
 
--- `begin`, `lose`, `find`, `declare`, `decide`, `ended` and `rebuild`: which ledger this is, that it was lost, and what
--- ends that
+-- `begin`, `lose`, `find`, `lacks`, `declare`, `decide`, `ended` and `rebuild`: which ledger this is, that it was lost, and
+-- what ends that
 if op == 'begin' then
   -- an epoch for a ledger that has none
   if redis.call('HSETNX', ekey, 'id', id) == 1 then redis.call('HSET', ekey, 'since', whole(now)) end
@@ -25,6 +25,32 @@ if op == 'find' then
   local epoch = redis.call('HMGET', ekey, 'lost', 'lost_by')
   if epoch[1] == 'behind' and epoch[2] == writer then redis.call('HDEL', ekey, 'lost', 'lost_at', 'lost_by') end
   return 1
+end
+
+if op == 'lacks' then
+  -- nothing; then of each change what it was, of what, by whom, in which phase. Gives the places, from 0, of those that
+  -- would change anything if they were made again, as the other scripts would find: what cannot be read is one of them
+  local found = {}
+  for i = 3, #ARGV - 1, 4 do
+    local kind, one, by, has = ARGV[i], ARGV[i + 1], ARGV[i + 2], false
+    if kind == 'charge' then
+      has = redis.pcall('EXISTS', p .. ':u:' .. one) == 1
+    else
+      local r = redis.pcall('HMGET', p .. ':r:' .. one, 'state', 'phase', 'owner')
+      local state, phase, foreign = r[1], r[2], is_foreign({owner = r[3] or ''}, by)
+      if state and (phase or not foreign) then
+        local over = state ~= 'reserved' and state ~= 'denied'
+        if kind == 'restore' then has = over or foreign or number(ARGV[i + 3]) <= number(phase)
+        elseif phase and not foreign then
+          -- of what was reserved, and would be reserved again first
+          has = kind == 'settle' and state == 'settled' or kind == 'orphan' and over
+            or kind == 'release' and (state == 'settled' or state == 'released')
+        end
+      end
+    end
+    if not has then found[#found + 1] = (i - 3) / 4 end
+  end
+  return found
 end
 
 if op == 'declare' then
