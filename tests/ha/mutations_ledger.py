@@ -271,4 +271,29 @@ MUTANTS = (
         "pass",
         f"{OF_FILES}test_a_process_that_begins_after_the_loss_knows_it_by_the_file_of_one_before",
     ),
+    Mutant(
+        "ledger-lost",
+        "a call that is denied is taken for one that has ended",
+        f"{BUS}/budgets/lua/ledger_epoch.lua",
+        "kind == 'orphan' and over",
+        "kind == 'orphan'",
+        "../bus/budgets/test_ledger_recovery.py::test_what_a_ledger_has_changes_nothing_when_it_is_made_again",
+    ),
+    Mutant(
+        "ledger-lost",
+        "what the ledger has is written again all the same",
+        f"{BUS}/budgets/lua/ledger_epoch.lua",
+        "if not has then found",
+        "if true then found",
+        "../bus/budgets/test_ledger_recovery.py::test_an_empty_ledger_lacks_all_and_one_that_has_them_none",
+    ),
+    Mutant(
+        "ledger-lost",
+        "what is written again lies on two servers",
+        f"{BUS}/budgets/ledger_recovery.py",
+        "before, self._mark = self._mark, secrets",
+        'before, self._mark = "", secrets',
+        "../bus/budgets/test_epoch_unheard.py"
+        "::test_a_second_failover_while_it_is_written_again_hides_nothing",
+    ),
 )
