@@ -7,10 +7,13 @@ from pathlib import Path
 import pytest
 import uvloop
 from bad_wire import BadWire
-from toolgate_bus.errors import OutcomeUnknown
+from toolgate_bus.errors import BusDown, OutcomeUnknown
+from toolgate_bus.protocol.keys import Keys
+from toolgate_bus.transport.ports import Commands
 from toolgate_bus.transport.redis.connection import RedisCommands
 from toolgate_bus.transport.redis.driver import RedisConnectionError
 from toolgate_bus.transport.redis.topology import topology_of
+from toolgate_bus.transport.redis.verdicts import VerdictReader
 
 pytestmark = pytest.mark.acceptance
 
@@ -113,3 +116,34 @@ def answers_a_little_later(replica):
 
     replica.inbox.on_deliver = answer_later
     replica.bus.want(64)
+
+
+async def test_a_connection_on_which_it_cannot_be_seen_what_was_made_anew_is_closed(
+    server_url, commands, namespace
+):
+    """Else each try would leave one behind."""
+
+    class Faulty(Commands):
+        faults = 2
+
+        async def execute(self, *command):
+            return await commands.execute(*command)
+
+        async def pipeline(self, several):
+            if self.faults:
+                self.faults -= 1
+                raise BusDown("away")
+            return await commands.pipeline(several)
+
+        async def aclose(self):
+            """The real ones are closed by who made them."""
+
+    faulty, up = Faulty(), asyncio.Event()
+    reader = VerdictReader(server_url, Keys(namespace), namespace, faulty)
+    reader._last = dict.fromkeys(reader._last, b"1-0")
+    running = asyncio.create_task(reader.run(up.set))
+    await up.wait()
+    listing = (await commands.execute("CLIENT", "LIST")).decode()
+    assert (faulty.faults, listing.count(f"name=toolgate-orch-{namespace}-read ")) == (0, 1)
+    running.cancel()
+    reader.drop()

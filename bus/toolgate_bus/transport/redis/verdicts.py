@@ -124,11 +124,7 @@ class VerdictReader:
         name = f"toolgate-orch-{self._orchestrator}-read"
         while True:
             try:
-                opening = open_link(self._url, name, self._reply, MAX_BYTES, near=self._wake.decode())
-                link, _ = await asyncio.gather(opening, self._reach_server())
-                if not self._one_by_one:
-                    await self.rewind()
-                    self._one_by_one = True  # at first only to see that all may be read
+                link = await self._open_link(name)
             except ConfigError:
                 await backoff.wait_long()  # the writer reports it
                 continue
@@ -153,6 +149,24 @@ class VerdictReader:
                 backoff.reset()
             if link.flooded:
                 await self._on_flood(link)
+
+    async def _open_link(self, name: str) -> Link:
+        """A connection, with which streams that were made anew are read from their beginnings."""
+        reach = asyncio.create_task(self._reach_server())
+        try:
+            link = await open_link(self._url, name, self._reply, MAX_BYTES, near=self._wake.decode())
+        except BaseException:
+            reach.cancel()
+            raise
+        try:
+            await reach
+            if not self._one_by_one:
+                await self.rewind()
+                self._one_by_one = True  # at first only to see that all may be read
+        except BaseException:
+            link.drop()
+            raise
+        return link
 
     async def _reach_server(self) -> None:
         """Have a connection for ordinary commands as well: it is needed as soon as the other is there."""
