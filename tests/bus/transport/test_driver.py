@@ -33,9 +33,10 @@ def test_no_round_trip_tells_the_server_which_client_this_is() -> None:
     assert getattr(made, "lib_name", None) is None
 
 
+@pytest.mark.parametrize("at_once", [True, False])
 @pytest.mark.parametrize("end", ["refused", "cancelled"])
 async def test_of_links_that_belong_together_none_stays_where_one_cannot_be_made(
-    server_url: str, monkeypatch: pytest.MonkeyPatch, end: str
+    server_url: str, monkeypatch: pytest.MonkeyPatch, end: str, at_once: bool
 ) -> None:
     made: list[Link] = []
     second = asyncio.Event()
@@ -52,7 +53,8 @@ async def test_of_links_that_belong_together_none_stays_where_one_cannot_be_made
         return await asyncio.get_running_loop().create_future()
 
     monkeypatch.setattr(connection, "open_link", open_first)
-    opening = asyncio.create_task(open_links(server_url, ("first", "second"), lambda reply, tag: None))
+    names = ("first", "second")
+    opening = asyncio.create_task(open_links(server_url, names, lambda reply, tag: None, at_once=at_once))
     await second.wait()
     if end == "cancelled":
         opening.cancel()
@@ -65,7 +67,7 @@ async def test_links_that_belong_together_are_given_in_the_order_of_their_names(
     server_url: str, commands: RedisCommands, namespace: str
 ) -> None:
     names = [f"{namespace}-{one}" for one in ("read", "write")]
-    links = await open_links(server_url, names, lambda reply, tag: None)
+    links = await open_links(server_url, names, lambda reply, tag: None, at_once=True)
     links[0].drop()
     await links[0].lost
     while names[0] in (listing := (await commands.execute("CLIENT", "LIST")).decode()):

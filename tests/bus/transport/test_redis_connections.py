@@ -140,10 +140,13 @@ async def test_a_connection_on_which_it_cannot_be_seen_what_was_made_anew_is_clo
 
     faulty, up = Faulty(), asyncio.Event()
     reader = VerdictReader(server_url, Keys(namespace), namespace, faulty)
+    reader.listen(lambda frames: None, lambda: None, lambda order: None)
     reader._last = dict.fromkeys(reader._last, b"1-0")
     running = asyncio.create_task(reader.run(up.set))
-    await up.wait()
-    listing = (await commands.execute("CLIENT", "LIST")).decode()
-    assert (faulty.faults, listing.count(f"name=toolgate-orch-{namespace}-read ")) == (0, 1)
-    running.cancel()
-    reader.drop()
+    try:
+        await up.wait()
+        listing = (await commands.execute("CLIENT", "LIST")).decode()
+        assert (faulty.faults, listing.count(f"name=toolgate-orch-{namespace}-read ")) == (0, 1)
+    finally:
+        running.cancel()
+        reader.drop()

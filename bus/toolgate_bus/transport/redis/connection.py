@@ -94,11 +94,18 @@ async def open_link(
 
 
 async def open_links(
-    url: str, names: Sequence[str], on_reply: Callable[[Any, Any], None], near: str = ""
+    url: str, names: Sequence[str], on_reply: Callable[[Any, Any], None], near: str = "", *, at_once: bool
 ) -> list[Link]:
-    """One of each name, all at once; where one cannot be made, there is none. Raises as `open_link`."""
-    tasks = [asyncio.create_task(open_link(url, name, on_reply, near=near)) for name in names]
+    """One of each name; where one cannot be made, there is none. Raises as `open_link`.
+
+    Made `at_once`, they are there sooner; one after the other, a server that refuses us is tried once only.
+    """
+    tasks: list[asyncio.Task[Link]] = []
     try:
+        for name in names:
+            tasks.append(asyncio.create_task(open_link(url, name, on_reply, near=near)))
+            if not at_once:
+                await tasks[-1]
         await asyncio.wait(tasks)
         return [task.result() for task in tasks]
     except BaseException:

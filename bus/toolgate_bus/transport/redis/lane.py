@@ -318,15 +318,16 @@ class Lane:
         backoff = Backoff()
         first = next(iter(self.joined.values()))
         name, near = f"toolgate-{first.name}" + (f"-{self.shard:x}" if self.shard else ""), first.inbox
+        names, was_up = (f"{name}-read", f"{name}-write"), False
         while True:
+            at_once, was_up = was_up, False
             try:
-                names = (f"{name}-read", f"{name}-write")
-                hot, side = await open_links(self.url, names, self._on_reply, near)
+                hot, side = await open_links(self.url, names, self._on_reply, near, at_once=at_once)
             except (TransportError, ConfigError) as error:
                 backoff.note(_log, "no connection to the bus", error)
                 await (backoff.wait_long() if isinstance(error, ConfigError) else backoff.wait())
                 continue
-            self._hot, self._side = hot, side
+            self._hot, self._side, was_up = hot, side, True
             self.up.set()
             self.ask_time()
             for seat in self.joined.values():

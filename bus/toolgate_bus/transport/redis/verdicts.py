@@ -122,16 +122,18 @@ class VerdictReader:
         """Keep the connection until cancelled; `changed` is told when it comes and goes."""
         backoff = Backoff()
         name = f"toolgate-orch-{self._orchestrator}-read"
+        was_up = False
         while True:
+            reach, was_up = was_up, False
             try:
-                link = await self._open_link(name)
+                link = await self._open_link(name, reach=reach)
             except ConfigError:
                 await backoff.wait_long()  # the writer reports it
                 continue
             except TransportError:
                 await backoff.wait()
                 continue
-            self._link = link
+            self._link, was_up = link, True
             self._read()
             changed()
             try:
@@ -150,16 +152,22 @@ class VerdictReader:
             if link.flooded:
                 await self._on_flood(link)
 
-    async def _open_link(self, name: str) -> Link:
-        """A connection, with which streams that were made anew are read from their beginnings."""
-        reach = asyncio.create_task(self._reach_server())
+    async def _open_link(self, name: str, *, reach: bool) -> Link:
+        """A connection, with which streams that were made anew are read from their beginnings.
+
+        With `reach` one for ordinary commands is made at the same time, as it is needed next: not for each
+        try where a server refuses us, or is away.
+        """
+        beside = asyncio.create_task(self._reach_server()) if reach else None
         try:
             link = await open_link(self._url, name, self._reply, MAX_BYTES, near=self._wake.decode())
         except BaseException:
-            reach.cancel()
+            if beside is not None:
+                beside.cancel()
             raise
         try:
-            await reach
+            if beside is not None:
+                await beside
             if not self._one_by_one:
                 await self.rewind()
                 self._one_by_one = True  # at first only to see that all may be read
@@ -169,7 +177,7 @@ class VerdictReader:
         return link
 
     async def _reach_server(self) -> None:
-        """Have a connection for ordinary commands as well: it is needed as soon as the other is there."""
+        """Have a connection for ordinary commands."""
         with contextlib.suppress(ToolgateError):
             await self._commands.execute("PING")
 
