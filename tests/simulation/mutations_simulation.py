@@ -145,8 +145,8 @@ _CHANGES = (
     (
         "what a failover forgot is not written again",
         f"{BUS}/budgets/epoch_watch.py",
-        "forgotten, fell = memory.list_forgotten(),",
-        "forgotten, fell = memory.list_forgotten()[:0],",
+        "forgotten = memory.list_forgotten()",
+        "forgotten = memory.list_forgotten()[:0]",
     ),
     (
         "what was confirmed goes with the process to which it was",

@@ -125,7 +125,7 @@ class EpochWatch:
     async def _write_again(self) -> None:
         """Write what the ledger forgot, or may have; one that fails begins anew, which changes nothing."""
         memory = self.memory
-        forgotten, fell = memory.list_forgotten(), memory.fallen is not None
+        forgotten = memory.list_forgotten()
         memory.is_doubtful, number = False, 0
         try:
             number = await self._port.write_again(
@@ -133,13 +133,8 @@ class EpochWatch:
             )
         finally:
             memory.is_doubtful = memory.is_doubtful or not number
-        if not number:
-            return
-        memory.remember_written(forgotten, number, time.monotonic())
-        if fell:
-            _log.warning(
-                "a failover forgot changes of the ledger: they were written again", changes=len(forgotten)
-            )
+        if number:
+            memory.remember_written(forgotten, number, time.monotonic())
 
     async def _write(self, *, at_once: bool) -> None:
         if self._file is None or not self.memory.id:

@@ -46,7 +46,10 @@ class LedgerRecovery:
             asked = [command for step in part for command in commands_again(self._prefix, step, self._epoch)]
             if not await self._write_part(asked):
                 return 0
-        return await self._write_part([], number)
+        declared = await self._write_part([], number)
+        if lacking and declared:
+            _log.warning("the ledger lacked changes: they were written again", changes=len(lacking))
+        return declared
 
     async def _find_lacking(self, part: Sequence[Any]) -> list[Any] | None:
         """Those that the ledger lacks; None where it is another by now, or lacks a part before these."""

@@ -65,13 +65,12 @@ class StoredHolds:
         key, seconds = self._key(asked.item.id, asked.item.phase), hold.seconds + SLACK_SECONDS
         await _again(lambda: self._store.put(key, value, seconds), until)
 
-    async def keep_again(self, asked: ReplyTo, until: float | None) -> None:
-        """Store anew what is held until then (`time.monotonic`): asked again, as the server forgot it."""
-        if until is not None and (left := until - time.monotonic()) > 0:
-            with contextlib.suppress(
-                ToolgateError
-            ):  # the asker sees that it is missing still, and asks again
-                await self.keep(asked, Hold(seconds=left))
+    async def keep_again(self, asked: ReplyTo, held_until: float | None, until: float) -> None:
+        """As `keep`, of what is held until then (`time.monotonic`): asked again, as the server forgot it."""
+        if held_until is not None and (left := held_until - time.monotonic()) > 0:
+            # Without it the asker sees that it is missing still, and asks again.
+            with contextlib.suppress(ToolgateError):
+                await self.keep(asked, Hold(seconds=left), until)
 
     async def forget(self, asked: ReplyTo) -> None:
         """Nobody waits any longer; a store that is away forgets it when its time runs out."""

@@ -319,8 +319,9 @@ class Worker:
     async def _decide_streaming(self, tenure: Tenure, job: Job, call: ToolSelecting) -> None:
         """A scheduler that holds and then answers: it may be withdrawn while it thinks."""
         key = (job.item.id, job.item.phase)
-        if key in self._working:
-            await self._holds.keep_again(job.asked, self._working[key].until)
+        if (held := self._working.get(key)) is not None:
+            async with held.turn:  # its answer waits for that, as it is given to a stored hold alone
+                await self._holds.keep_again(job.asked, held.until, _last_time(job, call))
             return
         lane = self._working[key] = HeldLane(cast("asyncio.Task[None]", asyncio.current_task()))
         until: float | None = None  # when its hold runs out, once it holds
@@ -332,7 +333,7 @@ class Worker:
                     if isinstance(verdict, Hold):
                         verdict = await self._keep(job, call, verdict, until)
                     if not isinstance(verdict, Hold):
-                        await self._conclude(tenure, job, verdict, until)
+                        await self._conclude(tenure, job, verdict, lane)
                         break
                     if (done := job.settle()) is not None:
                         self._bus.acknowledge(done)
@@ -348,9 +349,9 @@ class Worker:
             elif is_cancel_requested():
                 raise
             else:
-                await self._conclude(tenure, job, self._answers.report_exception(call, error), until)
+                await self._conclude(tenure, job, self._answers.report_exception(call, error), lane)
         except Exception as error:  # noqa: BLE001 - the author's code, as above
-            await self._conclude(tenure, job, self._answers.report_exception(call, error), until)
+            await self._conclude(tenure, job, self._answers.report_exception(call, error), lane)
         finally:
             del self._working[key]
             if until is not None:
@@ -362,8 +363,7 @@ class Worker:
     ) -> Hold | Deny:
         """The hold, once it is stored; a denial where it cannot be in time."""
         try:
-            # So that it, or a denial, is heard in time.
-            await self._holds.keep(job.asked, hold, until or job.written + call.ttl_ms / 1000 * KEEPING_SHARE)
+            await self._holds.keep(job.asked, hold, until or _last_time(job, call))
         except ToolgateError as error:
             metrics.count(metrics.SCHEDULER_ERRORS, self._name, "store")
             _log.error("a hold could not be kept: denied", scheduler=self._name, error=str(error))
@@ -373,18 +373,18 @@ class Worker:
         metrics.count(metrics.HOLDS, self._name)
         return hold
 
-    async def _conclude(
-        self, tenure: Tenure, job: Job, verdict: Verdict | Failure, until: float | None
-    ) -> None:
-        """Give the last answer; that of a hold (until then) once, and only while somebody waits for it."""
-        if until is None:
-            self._send(tenure, job, verdict)
-            return
-        try:
-            await self._holds.finish(job.asked, verdict, until)
-        except ToolgateError as error:
-            metrics.count(metrics.SCHEDULER_ERRORS, self._name, "store")
-            _log.error("a hold could not be answered", scheduler=self._name, error=str(error))
+    async def _conclude(self, tenure: Tenure, job: Job, verdict: Verdict | Failure, lane: HeldLane) -> None:
+        """Give the last answer; that of a hold once, and only while somebody waits for it."""
+        async with lane.turn:
+            until, lane.until = lane.until, None
+            if until is None:
+                self._send(tenure, job, verdict)
+                return
+            try:
+                await self._holds.finish(job.asked, verdict, until)
+            except ToolgateError as error:
+                metrics.count(metrics.SCHEDULER_ERRORS, self._name, "store")
+                _log.error("a hold could not be answered", scheduler=self._name, error=str(error))
 
     def _errand(self, work: Coroutine[Any, Any, None]) -> None:
         errand = self._loop.create_task(work)
@@ -417,3 +417,8 @@ class Worker:
             item = self._answers.item(asked, verdict, tenure.revision)
             await self._bus.answer_now(asked.orchestrator, item)
         metrics.count(metrics.WORKER_ANSWERS, self._name, verdict.action)
+
+
+def _last_time(job: Job, call: ToolSelecting) -> float:
+    """When a hold must be stored by (`time.monotonic`), so that it, or a denial, is heard in time."""
+    return job.written + call.ttl_ms / 1000 * KEEPING_SHARE

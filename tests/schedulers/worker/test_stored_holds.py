@@ -8,6 +8,7 @@ import pytest
 from toolgate_bus.errors import BusDown, ConfigError, OutcomeUnknown, TransportError
 from toolgate_bus.protocol import codec, packing
 from toolgate_bus.protocol.events import Continue, Deny, Hold, ToolSelecting
+from toolgate_bus.state.shared import make_shared_state
 from toolgate_bus.transport.memory import MemoryHub, MemoryStore
 from toolgate_schedulers.testing import trial
 from toolgate_schedulers.worker.holds import ReplyTo, StoredHolds
@@ -208,6 +209,64 @@ async def test_one_that_holds_and_thinks_is_heard_though_the_bus_is_away_for_a_m
     async with trial(think) as trying:
         assert await trying.pose("x").final() == Deny(reason="thought about it")
         assert len(said) == 3
+
+
+class ThinkingWorld:
+    """A scheduler that holds and thinks, and a store that writes keys of one kind late."""
+
+    def __init__(self, late):
+        self.shared, self.late = make_shared_state(), late
+        self.decided, self.writes, self.go_on = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self.shared.store.put = self.put
+
+    async def think(self, call):
+        yield Hold(seconds=30)
+        await self.decided.wait()
+        yield Deny(reason="thought about it")
+
+    async def put(self, key, *arguments):
+        if key.startswith(self.late):
+            self.writes.set()
+            await self.go_on.wait()
+        await MemoryStore.put(self.shared.store, key, *arguments)
+
+    async def pass_on(self):
+        for _ in range(20):  # what does not wait for the other is done by now
+            await asyncio.sleep(0)
+        self.go_on.set()
+
+
+async def test_an_answer_waits_for_its_hold_that_is_being_stored_anew():
+    """The server forgot it, and the question came again: one that nobody answers would last to its end."""
+    world = ThinkingWorld("hold:")
+    async with trial(world.think, shared=world.shared) as trying:
+        first = trying.pose("x", timeout_s=5)
+        world.go_on.set()
+        assert (await first.next()).action == "hold"
+        (kept,) = await world.shared.store.keys("hold:")
+        await world.shared.store.delete(kept)
+        world.writes.clear()
+        world.go_on.clear()
+        again = trying.pose("x", id=first.id, timeout_s=5)
+        await world.writes.wait()
+        world.decided.set()
+        await world.pass_on()
+        assert await again.final() == Deny(reason="thought about it")
+    assert await world.shared.store.keys("hold:") == []
+
+
+async def test_a_hold_whose_answer_is_being_given_is_not_stored_anew():
+    """It would be shown to people, and wait for nobody."""
+    world = ThinkingWorld("answering:")
+    async with trial(world.think, shared=world.shared) as trying:
+        first = trying.pose("x", timeout_s=5)
+        assert (await first.next()).action == "hold"
+        world.decided.set()
+        await world.writes.wait()
+        again = trying.pose("x", id=first.id, timeout_s=5)
+        await world.pass_on()
+        assert await again.final() == Deny(reason="thought about it")
+    assert await world.shared.store.keys("hold:") == []
 
 
 async def test_a_replica_that_holds_after_its_own_end_says_nothing_more():
