@@ -26,6 +26,8 @@ LOOK_S = 0.2
 """So often all servers are asked, each over a connection of its own, whether they are whole."""
 START_S = 15.0
 FAILOVER_S = 15.0
+TRIES = 4
+"""So often sentinels that are not whole in time begin anew."""
 DOWN_AFTER_MS = 1000
 EAGER = ("info-period", 1000, "publish-period", 500, "min-link-revalidate-period", 2000)
 """Sentinels put who follows whom right in 3 s rather than 20; a failover itself is as long as ever."""
@@ -77,6 +79,8 @@ class Node:
             )
         until(lambda: not self.runs or self.answer("PING"), START_S)
         assert self.runs, f"it has ended: {self.log[-1000:]}"
+        if self._sentinel:
+            self.answer("SENTINEL", "DEBUG", *EAGER)
 
     def kill(self) -> None:
         """End it at once, as a crash would."""
@@ -190,8 +194,6 @@ class SentinelWorld:
         """Start all, and wait until the sentinels know of each other and of both replicas."""
         for node in (*self.servers.values(), *self.sentinels.values()):
             node.start()
-        for node in self.sentinels.values():
-            node.answer("SENTINEL", "DEBUG", *EAGER)
         until(self.is_whole, START_S * 2)
 
     def end(self) -> None:
@@ -267,20 +269,25 @@ class SentinelWorld:
         for node in self.servers.values():
             if not node.runs:
                 node.start()
-        try:
-            until(self.is_whole, START_S * 2, LOOK_S)
-        except AssertionError:
+        for _ in range(TRIES):
+            with contextlib.suppress(AssertionError):
+                until(self.is_whole, START_S * 2, LOOK_S)
+                return
             self._begin_anew()
-            until(self.is_whole, START_S * 4, LOOK_S)
+        raise AssertionError(f"not whole again: {self._describe()}")
 
     def _begin_anew(self) -> None:
         """What an operator does with sentinels that are not whole after a failover, on a machine too busy.
 
-        They may lose count of who follows whom; and where two led a failover under the same epoch, one stays
-        apart for ever with a primary of its own.
+        They may lose count of who follows whom; where two led a failover under the same epoch, one stays
+        apart for ever with a primary of its own; and one that has begun anew knows of no server that follows
+        nobody.
         """
-        named = {node: self._named(node) for node in self.sentinels.values()}
+        named = {node: said for node in self.sentinels.values() if (said := self._named(node)) is not None}
         ((primary, _),) = Counter(named.values()).most_common(1)
+        for port, server in self.servers.items():
+            if port != primary:
+                server.answer("REPLICAOF", "127.0.0.1", primary)
         for node, said in named.items():
             if said == primary:
                 node.answer("SENTINEL", "RESET", SERVICE)
@@ -288,6 +295,16 @@ class SentinelWorld:
                 node.answer("SENTINEL", "REMOVE", SERVICE)
                 node.answer("SENTINEL", "MONITOR", SERVICE, "127.0.0.1", primary, QUORUM)
                 node.answer("SENTINEL", "SET", SERVICE, *chain.from_iterable(self._watched.items()))
+
+    def _describe(self) -> dict[str, Any]:
+        """Who follows whom, and what each sentinel says of it."""
+        roles = {f"server {port}": node.answer("ROLE") for port, node in self.servers.items()}
+        asked = (("MASTER", SERVICE), ("REPLICAS", SERVICE))
+        said = {
+            f"sentinel {port}": [node.answer("SENTINEL", *words) for words in asked]
+            for port, node in self.sentinels.items()
+        }
+        return roles | said
 
 
 def until(true: Callable[[], Any], seconds: float, every: float = 0.02) -> Any:
