@@ -30,6 +30,8 @@ FAILOVERS_SHARE = 0.5
 """Of the faults while all servers are whole."""
 ON_S = 30.0
 """Longer than any agent may be ruled nothing."""
+CALM_S = 1.0
+"""Between two faults, once all agents go on: they are to come to more than what fails them."""
 AUDIT_S = 60.0
 """So often all agents rest, and the books are looked at."""
 UNASKED = "unasked"
@@ -63,6 +65,7 @@ class Soak:
         began = audited = time.monotonic()
         while (now := time.monotonic()) - began < self._seconds:
             await self._fail(self._choose(kinds))
+            await asyncio.sleep(CALM_S)
             if now - audited > self._audit_s:
                 await self._audit()
                 audited = time.monotonic()
