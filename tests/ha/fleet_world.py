@@ -51,6 +51,8 @@ CALM_S = 10.0
 """Books that have not changed for so long are what they are: longer than a settler's lease."""
 SHOWN_S = 10.0
 """The exporter shows what it has kept, and keeps once a second."""
+REMEMBERED_S = 60.0
+"""An answer that was given so long ago no failover forgets any more: its call is not looked at again."""
 LOOK_S = 3.0
 """So often the person looks through all that waits, whatever there is news of."""
 
@@ -234,6 +236,7 @@ class Fleet:
         shared = connect_shared_state(self.url, self.commands, NS)
         desk, after, look_at = Desk(shared.store, shared.notices), "0-0", 0.0
         asked: dict[str, float] = {}
+        answered: dict[str, float] = {}
         while not stop.is_set():
             try:
                 notices = await desk.news(after, 0.02 if asked else 0.2)
@@ -245,7 +248,11 @@ class Fleet:
                 said = [one for one in map(read_news, notices) if one is not None]
                 asked.update((one.approval, now) for one in said if one.kind == "asked")
                 for id_ in list(asked):
-                    if await self._answer_one(desk, id_) or now - asked[id_] > LOOK_S:
+                    is_over = now - answered.get(id_, now) > REMEMBERED_S
+                    if not is_over and await self._answer_one(desk, id_):
+                        answered.setdefault(id_, now)
+                        is_over = True
+                    if is_over or now - asked[id_] > LOOK_S:
                         del asked[id_]
             except ToolgateError:
                 after, look_at = "0-0", 0.0  # a new primary may have forgotten the newest
