@@ -71,8 +71,8 @@ MUTANTS = (
         "law 3",
         "a hold is stored anew though its answer was given",
         f"{SCHEDULERS}/worker/worker.py",
-        "            until, lane.until = lane.until, None\n",
-        "            until = lane.until\n",
+        "            lane.is_over = True\n",
+        "",
         "../schedulers/worker/test_stored_holds.py",
     ),
     Mutant(

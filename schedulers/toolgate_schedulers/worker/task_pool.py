@@ -17,12 +17,14 @@ CONCURRENCY: Final = 64
 class HeldLane:
     """A lane that decides a question which may be withdrawn meanwhile."""
 
-    __slots__ = ("task", "turn", "until", "withdrawn")
+    __slots__ = ("is_over", "task", "turn", "until", "withdrawn")
 
     def __init__(self, task: asyncio.Task[None]) -> None:
         self.task = task
         self.until: float | None = None
-        """When its hold runs out, while it holds; seconds of a monotonic clock."""
+        """When its hold runs out, once it holds; seconds of a monotonic clock."""
+        self.is_over = False
+        """Whether its last answer is given, or being given: its hold is not stored any more."""
         self.turn = asyncio.Lock()
         """Of who stores its hold anew, or ends it."""
         self.withdrawn = False

@@ -321,7 +321,8 @@ class Worker:
         key = (job.item.id, job.item.phase)
         if (held := self._working.get(key)) is not None:
             async with held.turn:  # its answer waits for that, as it is given to a stored hold alone
-                await self._holds.keep_again(job.asked, held.until, _last_time(job, call))
+                if not held.is_over:
+                    await self._holds.keep_again(job.asked, held.until, _last_time(job, call))
             return
         lane = self._working[key] = HeldLane(cast("asyncio.Task[None]", asyncio.current_task()))
         until: float | None = None  # when its hold runs out, once it holds
@@ -376,12 +377,12 @@ class Worker:
     async def _conclude(self, tenure: Tenure, job: Job, verdict: Verdict | Failure, lane: HeldLane) -> None:
         """Give the last answer; that of a hold once, and only while somebody waits for it."""
         async with lane.turn:
-            until, lane.until = lane.until, None
-            if until is None:
+            lane.is_over = True
+            if lane.until is None:
                 self._send(tenure, job, verdict)
                 return
             try:
-                await self._holds.finish(job.asked, verdict, until)
+                await self._holds.finish(job.asked, verdict, lane.until)
             except ToolgateError as error:
                 metrics.count(metrics.SCHEDULER_ERRORS, self._name, "store")
                 _log.error("a hold could not be answered", scheduler=self._name, error=str(error))

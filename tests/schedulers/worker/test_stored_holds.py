@@ -269,6 +269,20 @@ async def test_a_hold_whose_answer_is_being_given_is_not_stored_anew():
     assert await world.shared.store.keys("hold:") == []
 
 
+async def test_what_fails_behind_the_answer_to_a_hold_is_told_to_nobody():
+    async def think(call):
+        try:
+            yield Hold(seconds=30)
+            yield Deny(reason="thought about it")
+        finally:
+            raise RuntimeError("cannot tidy up")
+
+    async with trial(think) as trying:
+        asked = trying.pose("x")
+        assert await asked.final() == Deny(reason="thought about it")
+    assert [one.action for one in asked.answers] == ["hold", "deny"]
+
+
 async def test_a_replica_that_holds_after_its_own_end_says_nothing_more():
     async with trial(Holding()) as trying:
         question = trying.pose("x")
