@@ -100,7 +100,7 @@ def _switch(world: SentinelWorld, *how: str) -> None:
 
 
 def _primary(world: SentinelWorld) -> int:
-    primary: int = until(lambda: world.primary, FAILOVER_S)  # who was just started names none for a moment
+    primary: int = until(lambda: world.primary, FAILOVER_S)  # while two of three name none, or others
     return primary
 
 

@@ -204,7 +204,7 @@ class SentinelWorld:
     def is_whole(self) -> bool:
         """Whether all servers follow one primary that all sentinels know, and it could fail over."""
         primary = self.primary
-        if primary is None:
+        if primary is None or any(self._named(node) != primary for node in self.sentinels.values()):
             return False
         roles = {port: node.answer("ROLE") for port, node in self.servers.items() if node.runs}
         follow = all(
@@ -227,9 +227,9 @@ class SentinelWorld:
 
     @property
     def primary(self) -> int | None:
-        """The port that all sentinels name, if they agree."""
-        said = {self._named(node) for node in self.sentinels.values()}
-        return said.pop() if len(said) == 1 else None
+        """The port that more than half of the sentinels name, as it is to those who follow it."""
+        said = Counter(self._named(node) for node in self.sentinels.values())
+        return next((port for port, named in said.items() if 2 * named > len(self.sentinels)), None)
 
     @staticmethod
     def _named(sentinel: Node) -> int | None:
