@@ -1,5 +1,6 @@
 """Where the primary moves, a question whose connection is lost is asked again: nobody is silent for that."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -33,3 +34,18 @@ async def test_a_question_is_answered_though_its_connection_is_lost(
         second = await gate.decide("bash", {"n": 1}, ["bash"])
     for one in (first, second):
         assert (one.why, len(one.verdicts), one.silent) == ("agreed", 1, ())
+
+
+async def test_a_question_is_answered_though_the_connection_was_lost_before_it_was_written(
+    own_server, schedulers_on, monkeypatch
+):
+    """Between the question and the end of its tick."""
+    monkeypatch.setattr(FixedTopology, "moves", True)
+    schedulers = schedulers_on(own_server.url)
+    await schedulers.start("obedient:alpha")
+    async with Gate.open(redis=own_server.url, required=["alpha"], patience_ms=3000) as gate:
+        assert (await gate.decide("bash", {}, ["bash"])).why == "agreed"
+        asked = asyncio.ensure_future(gate.decide("bash", {"n": 0}, ["bash"]))
+        asyncio.get_running_loop().call_soon(gate._client.bus._outbox.drop)
+        decision = await asked
+    assert (decision.why, len(decision.verdicts), decision.silent) == ("agreed", 1, ())

@@ -316,6 +316,22 @@ MUTANTS = (
     ),
     Mutant(
         "failover",
+        "a question whose connection is lost before it is written is refused",
+        f"{BUS}/transport/redis/publisher.py",
+        "if self._on_unconfirmed is not None:\n                        self._unconfirmed",
+        "if self._on_unconfirmed is None:\n                        self._unconfirmed",
+        LOST_QUESTIONS,
+    ),
+    Mutant(
+        "operators",
+        "who began since the last heartbeat is no live session",
+        f"{BUS}/transport/redis/agents.py",
+        "                if is_last:\n                    raise\n",
+        "                raise\n",
+        "../acceptance/test_agents_addressed.py",
+    ),
+    Mutant(
+        "failover",
         "books are kept on before calls that wait are ruled on",
         f"{BUS}/budgets/settlement.py",
         "                await self._wait_for_bus()\n",

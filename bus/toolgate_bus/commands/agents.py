@@ -155,7 +155,8 @@ async def _stop(
     """
     async with aclosing(RedisCommands(url, "toolgate-agents", connections=1)) as commands:
         fleet = Fleet(commands, namespace)
-        order = stop_of(await fleet.agents(), ids, now=now, by=getpass.getuser(), order=secrets.token_hex(8))
+        by, id_ = getpass.getuser(), secrets.token_hex(8)
+        order = await fleet.address(lambda living: stop_of(living, ids, now=now, by=by, order=id_))
         ran, running, told = set[str](), set[str](), set[str]()
         until, said, unseen = time.monotonic() + wait_s, float("-inf"), float("-inf")
         while True:

@@ -99,8 +99,10 @@ def pause(
         raise ConfigError(f"--for {for_}: more than nothing, and at most 366d")
 
     async def change(board: PauseBoard, fleet: Fleet) -> PauseChange:
-        living = await fleet.agents()
-        made = pause_of(living, ids or (), labels, exact=exact, id=secrets.token_hex(4), by=getpass.getuser())
+        by, id_ = getpass.getuser(), secrets.token_hex(4)
+        made = await fleet.address(
+            lambda living: pause_of(living, ids or (), labels, exact=exact, id=id_, by=by)
+        )
         stands, mark = await board.add(made, for_s)
         agents, deaf = await _until_known(board, fleet, mark, wait)
         return PauseChange((stands,), tuple(list_paused([stands], agents)), deaf)

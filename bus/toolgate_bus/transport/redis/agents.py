@@ -3,20 +3,25 @@
 Whoever is on the roster is looked up; a process that is gone has its key expire within seconds.
 """
 
-from collections.abc import Collection
-from typing import NamedTuple
+import time
+from collections.abc import Callable, Collection, Sequence
+from typing import Final, NamedTuple, TypeVar
 
-from toolgate_bus.errors import Refusal
+import anyio
+
+from toolgate_bus.errors import ConfigError, Refusal
 from toolgate_bus.protocol.agents import LiveAgent, Stop, decode_agents, encode_stop
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.transport.ports import Commands
 from toolgate_bus.transport.redis.reads import ask_all, is_other_type
 from toolgate_bus.transport.redis.refusals import refusal_of
-from toolgate_bus.transport.redis.roster import Roster
+from toolgate_bus.transport.redis.roster import EXPIRY_SECONDS, Roster
 from toolgate_bus.transport.redis.roster_sets import OLD
 from toolgate_bus.transport.redis.stop_orders import decode_obeyed
 
-ORDERS_KEPT_MS = 60_000
+ORDERS_KEPT_MS: Final = 60_000
+_LOOK_S: Final = 0.05
+Order = TypeVar("Order")
 
 
 class FleetSnapshot(NamedTuple):
@@ -37,6 +42,22 @@ class Fleet:
     async def agents(self) -> list[LiveAgent]:
         """Every live session of the fleet."""
         return (await self.look()).agents
+
+    async def address(self, make: Callable[[Sequence[LiveAgent]], Order]) -> Order:
+        """The order that `make` makes for those that are alive.
+
+        It is called again while it raises ConfigError, for as long as who began a moment ago may need to say
+        so: 1.5 s. Raises the last ConfigError, and TransportError.
+        """
+        until = time.monotonic() + EXPIRY_SECONDS
+        while True:
+            is_last, living = time.monotonic() >= until, await self.agents()
+            try:
+                return make(living)
+            except ConfigError:
+                if is_last:
+                    raise
+            await anyio.sleep(_LOOK_S)
 
     async def look(self, order: str = "", told: Collection[str] = ()) -> FleetSnapshot:
         """Every live session, and who of those that were told an order has carried it out.

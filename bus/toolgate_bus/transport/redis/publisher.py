@@ -241,10 +241,13 @@ class Outbox:
         if not asks:
             return
         link = self._link
-        if link is None:
-            for (schedulers, _), waiting in asks.items():
+        if link is None:  # it was lost in this very tick: whoever asks later is told by `up`
+            for (schedulers, event), waiting in asks.items():
                 for scheduler in schedulers:
-                    self._refused(scheduler, [decision for decision, _ in waiting], "bus_down")
+                    if self._on_unconfirmed is not None:
+                        self._unconfirmed.append(_QuestionFrame(scheduler, event, waiting))
+                    else:
+                        self._refused(scheduler, [decision for decision, _ in waiting], "bus_down")
             return
         packed: list[bytes] = []
         tags: list[Any] = []
