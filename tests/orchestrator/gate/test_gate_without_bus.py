@@ -79,8 +79,8 @@ async def test_who_asks_again_and_again_leaves_the_loop_to_what_connects(config)
         await gate.decide("search", {}, TOOLS)  # it waits for the bus, once
         others = asyncio.create_task(turn())
         await asyncio.sleep(0)
-        until = time.monotonic() + 0.5
-        while turns < 10 and time.monotonic() < until:
+        until = time.process_time() + 0.5  # of its own: the machine may be busy
+        while turns < 10 and time.process_time() < until:
             await gate.decide("search", {}, TOOLS)
         others.cancel()
     assert turns >= 10
