@@ -3,7 +3,7 @@
 -- what ends that
 if op == 'begin' then
   -- an epoch for a ledger that has none
-  if redis.call('HSETNX', ekey, 'id', id) == 1 then redis.call('HSET', ekey, 'since', whole(now)) end
+  if not redis.call('HGET', ekey, 'id') then redis.call('HSET', ekey, 'id', id, 'since', whole(now)) end
   return {redis.call('HGET', ekey, 'id'), redis.call('HGET', ekey, 'decided') or '0'}
 end
 
