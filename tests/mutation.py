@@ -22,13 +22,15 @@ class Mutant:
     """Changed wherever it stands in the file."""
     new: str
     tests: str
-    """As pytest names them. The folder may be left out: a file name is there once."""
+    """As pytest names them: acceptance tests by their file alone, others with the folder."""
 
 
 @cache
 def path_of(file: str) -> str:
     """Return the path of a test file, seen from the repository's root."""
-    found = sorted(TESTS.rglob(Path(file).name))
+    words = tuple(word for word in Path(file).parts if word != "..")
+    folder = TESTS / "acceptance" if len(words) == 1 else TESTS
+    found = [path for path in folder.rglob(words[-1]) if path.parts[-len(words) :] == words]
     if len(found) != 1:
         raise LookupError(f"{file}: there are {len(found)} such files")
     return str(found[0].relative_to(TESTS.parent))
