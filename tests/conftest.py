@@ -68,20 +68,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("session")
         if item.path.is_relative_to(DEPLOY) and item.get_closest_marker("pure") is None:
             item.add_marker("system")
-        if TOLD_TO_REPEAT and item.get_closest_marker("pure") is None:
-            item.add_marker(pytest.mark.flaky(reruns=1))
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Tell why the first try of each repeated test failed: of the tries, pytest shows the last one only."""
-    for report in terminalreporter.getreports("rerun"):
-        terminalreporter.section(f"first try of {report.nodeid}")
-        for text in (report.longreprtext, report.capstdout, report.caplog):
-            terminalreporter.write_line(text[-6000:])
-
-
-TOLD_TO_REPEAT = bool(os.environ.get("TOOLGATE_REPEAT"))
-"""Whether what fails with processes and servers has a second try, which the summary tells: in CI."""
 TERMINALS = {"FORCE_COLOR", "TERM"}
 """What a console looks at as it is made: who sets these has the command started by its interpreter."""
 KEPT = ("TOOLGATE_RUNS", "TOOLGATE_TOOLS", "TOOLGATE_ROLLS", "TOOLGATE_VERSION_ONE")

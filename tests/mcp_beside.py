@@ -26,7 +26,7 @@ from typing import Any
 from cost_beside import cpu_of
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "tests" / "acceptance"))
+sys.path.insert(0, str(ROOT / "tests" / "acceptance" / "mcp"))
 
 from mcp_world import PROXY, SERVER, client, parameters, proxy_over_http, server_over_http  # noqa: E402
 from toolgate_bus.server.embedded import private_server  # noqa: E402

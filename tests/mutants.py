@@ -19,10 +19,10 @@ import tempfile
 import time
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent / "acceptance"))
+sys.path.insert(0, str(Path(__file__).parent / "acceptance" / "shipped"))
 sys.path.insert(0, str(Path(__file__).parent))
 
-from mutation import ACCEPTANCE, BUS, Mutant
+from mutation import BUS, Mutant, path_of
 from options_tested import CONFIGS, shown_by
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -32,9 +32,9 @@ TIME_LIMIT = 40
 
 
 def read_mutations() -> tuple[Mutant, ...]:
-    """Those that stand beside the tests that notice: `*/mutations_*.py`, each with its MUTANTS."""
+    """Those that stand beside the tests that notice: `mutations_*.py`, each with its MUTANTS."""
     found: list[Mutant] = []
-    for file in sorted(Path(__file__).parent.glob("*/mutations_*.py")):
+    for file in sorted(Path(__file__).parent.rglob("mutations_*.py")):
         spec = importlib.util.spec_from_file_location(file.stem, file)
         if spec is not None and spec.loader is not None:
             module = importlib.util.module_from_spec(spec)
@@ -156,10 +156,11 @@ def write(file: Path, text: str) -> None:
 
 def run_tests(copy: Path, tests: list[str]) -> tuple[int, str]:
     """pytest's exit code, and the end of what it said."""
+    paths = [f"{path_of(file)}{at}{test}" for file, at, test in (one.partition("::") for one in tests)]
     options = ["-x", "-q", "--no-header", "-p", "no:cacheprovider", "-o", f"timeout={TIME_LIMIT}"]
     ended = subprocess.run(
-        [sys.executable, "-m", "pytest", *options, *tests],
-        cwd=copy / ACCEPTANCE,
+        [sys.executable, "-m", "pytest", *options, *paths],
+        cwd=copy,
         env=environment(copy),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,

@@ -1,11 +1,13 @@
-"""One change for the worse, as `mutants.py` makes it, and the names of the folders that it is made in."""
+"""One change for the worse, as `mutants.py` makes it, and where its tests are."""
 
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 
 BUS = "bus/toolgate_bus"
 ORCHESTRATOR = "orchestrator/toolgate_orchestrator"
 SCHEDULERS = "schedulers/toolgate_schedulers"
-ACCEPTANCE = "tests/acceptance"
+TESTS = Path(__file__).parent
 
 
 @dataclass(frozen=True)
@@ -20,4 +22,15 @@ class Mutant:
     """Changed wherever it stands in the file."""
     new: str
     tests: str
-    """As pytest names them, seen from tests/acceptance."""
+    """As pytest names them: acceptance tests by their file alone, others with the folder."""
+
+
+@cache
+def path_of(file: str) -> str:
+    """Return the path of a test file, seen from the repository's root."""
+    words = tuple(word for word in Path(file).parts if word != "..")
+    folder = TESTS / "acceptance" if len(words) == 1 else TESTS
+    found = [path for path in folder.rglob(words[-1]) if path.parts[-len(words) :] == words]
+    if len(found) != 1:
+        raise LookupError(f"{file}: there are {len(found)} such files")
+    return str(found[0].relative_to(TESTS.parent))

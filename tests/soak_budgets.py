@@ -1,4 +1,4 @@
-"""The long version of tests/acceptance/test_budgets.py: eight orchestrators, as many minutes as wanted.
+"""The long version of budgets/test_budgets.py: eight orchestrators, as many minutes as wanted.
 
 pytest tests/soak_budgets.py -s          TOOLGATE_SOAK_S=300 by default
 """

@@ -1,4 +1,4 @@
-"""acceptance/test_llm_budget.py in full: 100 USD, 200 agents in 4 processes, with tools or none.
+"""acceptance/llm/test_llm_budget.py in full: 100 USD, 200 agents in 4 processes, with tools or none.
 
 pytest tests/soak_llm.py -s          says every few seconds how far it is; some minutes in all
 """

@@ -3,7 +3,8 @@
 from pathlib import Path
 
 import pytest
-from mutants import ACCEPTANCE, MUTANTS, Mutant
+from mutants import MUTANTS, Mutant
+from mutation import path_of
 
 ROOT = Path(__file__).resolve().parents[1]
 pytestmark = pytest.mark.pure
@@ -13,5 +14,5 @@ pytestmark = pytest.mark.pure
 def test_a_mutation_finds_what_it_changes_and_names_tests_that_there_are(mutant: Mutant) -> None:
     assert mutant.old in (ROOT / mutant.file).read_text(encoding="utf-8")
     file, _, test = mutant.tests.partition("::")
-    tests = (ROOT / ACCEPTANCE / file).read_text(encoding="utf-8")
+    tests = (ROOT / path_of(file)).read_text(encoding="utf-8")
     assert f"def {test.partition('[')[0]}(" in tests or not test

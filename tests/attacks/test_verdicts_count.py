@@ -5,6 +5,7 @@ Schedulers and their neighbours are processes of their own, or plain clients of 
 
 import asyncio
 import time
+from pathlib import Path
 
 import pytest
 import uvloop
@@ -61,9 +62,10 @@ def test_a_denial_that_lies_unread_while_our_own_loop_stands_still_counts(crew, 
 # ------------------------------------------------------------------ words
 
 
-async def test_a_verdict_that_cannot_be_written_stops_the_call_all_the_same(schedulers):
+async def test_a_verdict_that_cannot_be_written_stops_the_call_all_the_same(schedulers, monkeypatch):
     await schedulers.start("unwritable:wordy")
-    from schedulers_for_tests.unwritable import ANSWERS
+    monkeypatch.syspath_prepend(Path(__file__).parents[1] / "acceptance" / "schedulers_for_tests")
+    from unwritable import ANSWERS
 
     asked = []
 

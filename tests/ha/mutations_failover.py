@@ -11,7 +11,7 @@ HANDED = (
 WORDS = "../ha/test_cluster.py::test_each_command_goes_to_its_keys_and_a_wrong_name_is_refused_in_words"
 DURABLE = "../ha/test_durability.py"
 APPROVAL = f"{SCHEDULERS}/shipped/approval/scheduler.py"
-LOST_QUESTIONS = "../acceptance/test_questions_lost.py"
+LOST_QUESTIONS = "test_questions_lost.py"
 MUTANTS = (
     Mutant(
         "failover",
@@ -45,7 +45,7 @@ MUTANTS = (
         f"{BUS}/transport/redis/topology.py",
         "    moves = False\n",
         "",
-        "../acceptance/test_restart.py::test_in_a_run_over_a_restart_each_call_is_decided_once_and_never_hangs",
+        "test_restart.py::test_in_a_run_over_a_restart_each_call_is_decided_once_and_never_hangs",
     ),
     Mutant(
         "failover",
@@ -328,7 +328,7 @@ MUTANTS = (
         f"{BUS}/transport/redis/agents.py",
         "                if is_last:\n                    raise\n",
         "                raise\n",
-        "../acceptance/test_agents_addressed.py",
+        "test_agents_addressed.py",
     ),
     Mutant(
         "failover",

@@ -67,7 +67,7 @@ MUTANTS = (
         f"{BUS}/budgets/lua/ledger_epoch.lua",
         "if state and r.state == 'reserved' then add(where, 'reserved', -amount) end",
         "",
-        f"../acceptance/test_ledger_lost.py::{ENDED}",
+        f"test_ledger_lost.py::{ENDED}",
     ),
     Mutant(
         "ledger-lost",
@@ -75,7 +75,7 @@ MUTANTS = (
         f"{BUS}/budgets/lua/ledger_epoch.lua",
         "if r.state and ending ~= 'charged' then",
         "if false then",
-        f"../acceptance/test_ledger_lost.py::{ENDED}",
+        f"test_ledger_lost.py::{ENDED}",
     ),
     Mutant(
         "ledger-lost",

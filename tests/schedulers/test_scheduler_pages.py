@@ -91,7 +91,7 @@ def test_what_a_trial_can_do_is_told():
 
 
 def test_the_way_to_a_deployed_scheduler_begins_as_the_written_package_says():
-    """Those three commands are run by tests/acceptance/test_new_scheduler.py."""
+    """Those three commands are run by tests/acceptance/commands/test_new_scheduler.py."""
     (way,) = (block for block in blocks("sh") if "scheduler new" in block)
     made = contents(names_of("my-guard"), "x")["README.md"]
     said = [

@@ -1,6 +1,6 @@
 """Seed loop-events, sentence by sentence: schedulers, what they are asked, and what comes of it.
 
-Here they are hooks in process. The same samples as processes: `tests/acceptance/test_seed_samples.py`.
+Here they are hooks in process. The same samples as processes: `tests/acceptance/ruling/test_seed_samples.py`.
 """
 
 from collections.abc import Sequence
@@ -94,7 +94,9 @@ async def test_the_sample_scheduler_vetoes_modifies_and_allows(agent: Any, tool:
 
 
 @pytest.mark.seed(
-    "loop-events", "Use case 2, `cost_scheduler`", "events; as a process: acceptance/test_seed_samples.py"
+    "loop-events",
+    "Use case 2, `cost_scheduler`",
+    "events; as a process: acceptance/ruling/test_seed_samples.py",
 )
 async def test_the_cost_scheduler_enforces_cost_constraints(agent: Any, tool: Any, calls: Any) -> None:
     async with agent(
@@ -107,7 +109,9 @@ async def test_the_cost_scheduler_enforces_cost_constraints(agent: Any, tool: An
 
 
 @pytest.mark.seed(
-    "loop-events", "Use case 3, `router_scheduler`", "events; as a process: acceptance/test_seed_samples.py"
+    "loop-events",
+    "Use case 3, `router_scheduler`",
+    "events; as a process: acceptance/ruling/test_seed_samples.py",
 )
 async def test_the_router_routes_a_tool_to_its_specialized_implementation(
     agent: Any, tool: Any, calls: Any

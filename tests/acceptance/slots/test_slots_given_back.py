@@ -13,7 +13,7 @@ from toolgate_orchestrator.gate.gate import Gate
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(120)]
 
-TAKER = Path(__file__).parent / "agents_for_tests" / "slot_taker.py"
+TAKER = Path(__file__).parents[1] / "agents_for_tests" / "slot_taker.py"
 LOOPS = ("loop-basic", "loop-streaming", "loop-events", "loop-reactive")
 TOOLS = ["work", "other"]
 POOLS = """

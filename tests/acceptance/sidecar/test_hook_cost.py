@@ -1,6 +1,6 @@
 """What asking costs a coding agent: CPU of the process beside an empty one, and time over HTTP, in one run.
 
-pytest -s tests/acceptance/test_hook_cost.py      prints the figures
+pytest -s tests/acceptance/sidecar/test_hook_cost.py prints the figures
 """
 
 import json

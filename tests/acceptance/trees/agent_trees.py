@@ -17,7 +17,7 @@ from toolgate_bus.transport.redis.connection import RedisCommands
 
 __all__ = ["MODULES", "Commands", "World", "delegate", "says", "wait_for"]
 
-MODULES = str(Path(__file__).parent / "agents_for_tests")
+MODULES = str(Path(__file__).parents[1] / "agents_for_tests")
 PATIENCE_MS = 20_000
 ENDED = ("tool:post", "tool:error", "tool:unused")
 

@@ -34,7 +34,7 @@ from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.server.guard import ServerProcess
 from toolgate_bus.transport.redis.connection import RedisCommands
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).parents[1]
 NAMESPACE = "storm"
 UNIT = 1_000_000
 TOOL_MOST = 20_000

@@ -9,7 +9,7 @@ import pytest
 
 pytestmark = pytest.mark.acceptance
 
-TRACE = Path(__file__).resolve().parents[1] / "trace_decision.py"
+TRACE = Path(__file__).resolve().parents[2] / "trace_decision.py"
 
 
 @pytest.mark.parametrize(("option", "most"), [((), 20), (("--modify",), 22)])

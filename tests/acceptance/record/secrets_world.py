@@ -22,7 +22,7 @@ from trace_collector import Collected
 
 __all__ = ["SCHEDULERS", "World"]
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).parents[1]
 TOOLS = [
     *("vault", "vault_b", "vault_fails", "transfer", "route_me", "pricey", "cheap", "limited", "forbidden"),
     *("gossip_denies", "gossip_raises", "hook_denies", "hook_raises", "again"),

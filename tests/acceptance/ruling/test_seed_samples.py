@@ -141,7 +141,7 @@ async def test_of_two_modifying_hooks_the_higher_priority_wins_in_process_and_ou
 
 def loaded():
     """The samples' module in this process."""
-    path = Path(__file__).parent / "schedulers_for_tests" / "seed_samples.py"
+    path = Path(__file__).parents[1] / "schedulers_for_tests" / "seed_samples.py"
     spec = importlib.util.spec_from_file_location("seed_samples", path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

@@ -19,7 +19,7 @@ from toolgate_schedulers.shipped.cost_aware.estimates import ENOUGH, WINDOW, Cos
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(300)]
 
-OWN = Path(__file__).parent.parent / "data" / "runs.jsonl"
+OWN = Path(__file__).parents[2] / "data" / "runs.jsonl"
 FILES = [OWN, *(Path(path) for path in os.environ.get("TOOLGATE_RUNS", "").split(":") if path)]
 CONFIG = {"default": {"cost": 0.01, "latency_s": 5}, "budgets": [{"name": "all", "limit": None}]}
 TIMES = 4

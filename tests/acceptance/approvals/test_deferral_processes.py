@@ -15,7 +15,7 @@ from toolgate_bus.transport.redis.connection import RedisCommands
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.system, pytest.mark.timeout(120)]
 
-LEAVER = Path(__file__).parent / "agents_for_tests" / "question_leaver.py"
+LEAVER = Path(__file__).parents[1] / "agents_for_tests" / "question_leaver.py"
 RULES = {"rules": [{"tools": "pay", "action": "ask", "prompt": "Pay?", "timeout_s": 60}]}
 MONEY = {"tools": {"pay": {"cost": 1}}, "budgets": [{"name": "b", "limit": 1000}], "learn": False}
 UNIT = 1_000_000

@@ -118,7 +118,7 @@ async def test_a_wrong_file_is_told_by_field_and_the_old_configuration_stays(
 def test_what_is_wrong_at_a_reload_is_refused_in_the_same_words_before_anything_is_joined(
     tmp_path, monkeypatch, written
 ):
-    monkeypatch.syspath_prepend(Path(__file__).parent / "schedulers_for_tests")
+    monkeypatch.syspath_prepend(Path(__file__).parents[1] / "schedulers_for_tests")
     config = tmp_path / "marked.yaml"
     config.write_text(written)
     with pytest.raises(ConfigError, match=re.escape(WRONG[written])):

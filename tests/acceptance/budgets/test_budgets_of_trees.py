@@ -17,7 +17,7 @@ from toolgate_orchestrator.commands.host.sub_agents import let_delegate
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(90)]
 
-MEMBER = Path(__file__).parent / "agents_for_tests" / "tree_member.py"
+MEMBER = Path(__file__).parents[1] / "agents_for_tests" / "tree_member.py"
 PRICE = 400_000
 LIMIT = 20 * UNIT
 SHARED = {

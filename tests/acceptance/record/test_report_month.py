@@ -28,7 +28,7 @@ from toolgate_bus.transport.redis.connection import RedisCommands
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.system, pytest.mark.timeout(180)]
 
-AGENT = Path(__file__).parent / "agents_for_tests" / "month_spender.py"
+AGENT = Path(__file__).parents[1] / "agents_for_tests" / "month_spender.py"
 CONFIG = {
     "tools": {"search": {"cost": 0.4}, "crawl": {"cost": 0.15}, "notes": {"cost": 0}},
     "llm": {"prices": {"here/small": {"input": 3, "output": 15}}},

@@ -21,7 +21,7 @@ from toolgate_bus.transport.redis.consumer_group import CLAIM_IDLE_MS
 from toolgate_bus.transport.redis.roster import Roster
 from toolgate_orchestrator.gate.gate import Gate
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 EXAMPLE = ROOT / "schedulers" / "examples" / "javascript"
 VECTORS = ROOT / "tests" / "vectors" / "wire.json"
 NAME = "my-rules-js"

@@ -17,7 +17,7 @@ from toolgate_orchestrator import Gate
 
 pytestmark = [pytest.mark.system, pytest.mark.acceptance, pytest.mark.timeout(300)]
 
-OWN = Path(__file__).parent.parent / "data" / "runs.jsonl"
+OWN = Path(__file__).parents[2] / "data" / "runs.jsonl"
 FILES = [OWN, *(Path(path) for path in os.environ.get("TOOLGATE_RUNS", "").split(":") if path)]
 over_files = pytest.mark.parametrize("file", FILES, ids=lambda path: path.name)
 

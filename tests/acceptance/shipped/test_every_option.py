@@ -8,10 +8,13 @@ from pathlib import Path
 from typing import Annotated, Any, Union, get_args, get_origin
 
 import pytest
+from mutation import path_of
 from options_tested import CONFIGS, options_of, shown_by
 from pydantic import BaseModel
 
 pytestmark = pytest.mark.pure
+
+ROOT = Path(__file__).parents[3]
 
 SHIPPED = {
     one.name: one.load()
@@ -55,9 +58,8 @@ def test_each_option_has_one_test(scheduler: str) -> None:
 
 
 def test_each_of_these_tests_is_there() -> None:
-    here = Path(__file__).parent
     for test in {test for _, _, test in shown_by()}:
         file, _, name = test.partition("::")
-        written = ast.parse((here / file).read_text()).body
+        written = ast.parse((ROOT / path_of(file)).read_text()).body
         found = [one.name for one in written if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef)]
         assert name in found, test

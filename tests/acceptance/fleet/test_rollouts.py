@@ -20,7 +20,7 @@ from toolgate_orchestrator.gate.gate import Gate
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(180)]
 
 TOOLS = ["bash", "search"]
-SCHEDULERS = Path(__file__).parent / "schedulers_for_tests"
+SCHEDULERS = Path(__file__).parents[1] / "schedulers_for_tests"
 ALLOW = "default: allow\n"
 DENY = "rules: [{name: none, tools: '*', action: deny, reason: by the new}]\n"
 

@@ -28,7 +28,7 @@ import yaml
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.server.guard import ServerProcess
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).parents[1]
 NAMESPACE = "storm"
 UNIT = 1_000_000
 PRICES = {"search": 400_000, "cheap_search": 90_000, "crawl": 150_000, "notes": 0}

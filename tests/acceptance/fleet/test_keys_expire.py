@@ -21,7 +21,7 @@ from toolgate_schedulers.worker.worker import Worker
 pytestmark = [pytest.mark.system, pytest.mark.acceptance]
 
 HERE = Path(__file__).parent
-WIRE = HERE.parents[1] / "docs/reference/wire.md"
+WIRE = HERE.parents[2] / "docs/reference/wire.md"
 HOUR_MS = 3_600_000
 NS = "short"
 AGENTS, SCHEDULERS = 240, 1000
