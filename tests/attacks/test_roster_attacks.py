@@ -121,21 +121,19 @@ async def test_no_reader_takes_a_policy_off_and_300000_names_stop_no_loop(world,
         for refused in (reader.sadd(key, "x"), reader.srem(key, "x"), reader.delete(key)):
             with pytest.raises(redis.ResponseError):
                 await refused
-    worst, strangers = 0.0, metrics.value("toolgate_roster_strangers_total", kind="old")
+    strangers = metrics.value("toolgate_roster_strangers_total", kind="old")
+    sent = (await attacker("admin").info("stats"))["total_net_output_bytes"]
 
     async def take_off():
-        nonlocal worst
         named = await reader.srandmember(KEYS.roster, 1)
         await reader.srem(KEYS.roster, *named, *(f"s:policy:{one}" for one in ("r1", world.replica)))
-        before = time.monotonic()
-        await asyncio.sleep(0.005)
-        worst = max(worst, time.monotonic() - before - 0.005)
 
     async with world.gate() as optional, world.gate(required=["policy"]) as requiring:
         await heartbeats(take_off)
         assert await ruled(optional) == await ruled(requiring) == {("deny", "denied")}
     assert metrics.value("toolgate_roster_strangers_total", kind="old") > strangers
-    assert worst < 0.25  # 300,000 names in one reply took longer, at each heartbeat, for every agent
+    # Not one reply held all the names, though both gates read the roster at each heartbeat.
+    assert (await attacker("admin").info("stats"))["total_net_output_bytes"] - sent < 10 * NAMES
     await attacker("admin").delete(KEYS.roster, readers)
 
 

@@ -3,7 +3,6 @@
 import asyncio
 import os
 import signal
-import time
 from contextlib import asynccontextmanager
 
 import pytest
@@ -92,20 +91,17 @@ async def test_a_server_that_can_only_be_read_is_an_error(own_durable_server, cl
 
 
 @pytest.mark.system
-async def test_a_server_that_hangs_is_one_finding_after_seconds(own_durable_server, tmp_path):
+async def test_a_server_that_hangs_is_one_finding_and_does_not_hang_the_doctor(own_durable_server, tmp_path):
     os.kill(own_durable_server.pid, signal.SIGSTOP)
     try:
-        before = time.monotonic()
         config = plan(tmp_path, {"required": ["policy"]})
         found = await diagnosed(own_durable_server.url, "--plan", config)
-        took = time.monotonic() - before
     finally:
         os.kill(own_durable_server.pid, signal.SIGCONT)
     assert found.one("server-hangs", "error")["change"]
     assert found.one("plan-read")  # what needs no server was looked at
     assert found.of("error") == ["server-hangs"]
     assert found.code == 1
-    assert took < 40
 
 
 async def test_a_wrong_address_is_named_and_a_malformed_one(tmp_path):

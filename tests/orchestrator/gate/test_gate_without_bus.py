@@ -1,10 +1,10 @@
 """The gate where there is no bus, or one that is away: `on_bus_down`, required schedulers, own hooks."""
 
 import asyncio
-import time
 from contextlib import asynccontextmanager
 
 import pytest
+from steps import without_waiting
 from toolgate_bus.errors import ConfigError
 from toolgate_bus.protocol.events import Deny
 from toolgate_bus.telemetry import metrics
@@ -14,6 +14,8 @@ from toolgate_orchestrator.gate.gate import Gate
 pytestmark = pytest.mark.pure
 
 TOOLS = ["bash", "search", "write"]
+MANY = 100_000
+"""Calls that take far longer than a gate goes on without a rest, on any machine."""
 NOWHERE = "unix:///nonexistent/toolgate.sock"
 
 
@@ -52,7 +54,6 @@ async def test_with_the_bus_away_the_config_says_what_happens(config, outcome):
     async with on_no_bus(**config) as gate:
         decision = await gate.decide("search", {}, TOOLS)
     assert decision.outcome == outcome
-    assert decision.seconds < 1
     if outcome == "deny":
         assert decision.why == "bus_down"
 
@@ -60,9 +61,9 @@ async def test_with_the_bus_away_the_config_says_what_happens(config, outcome):
 async def test_a_bus_that_is_away_is_waited_for_once_not_with_every_call():
     async with on_no_bus(patience_ms=100) as gate:
         first = await gate.decide("search", {}, TOOLS)
-        then = [await gate.decide("search", {}, TOOLS) for _ in range(10)]
-    assert first.seconds < 0.5
-    assert sum(one.seconds for one in then) < 0.1
+        assert first.seconds >= 0.1
+        for _ in range(10):
+            await without_waiting(gate.decide("search", {}, TOOLS))
 
 
 @pytest.mark.parametrize("config", [{}, {"required": ["cost"]}, {"on_bus_down": "deny"}])
@@ -79,9 +80,10 @@ async def test_who_asks_again_and_again_leaves_the_loop_to_what_connects(config)
         await gate.decide("search", {}, TOOLS)  # it waits for the bus, once
         others = asyncio.create_task(turn())
         await asyncio.sleep(0)
-        until = time.process_time() + 0.5  # of its own: the machine may be busy
-        while turns < 10 and time.process_time() < until:
+        for _ in range(MANY):
             await gate.decide("search", {}, TOOLS)
+            if turns >= 10:
+                break
         others.cancel()
     assert turns >= 10
 

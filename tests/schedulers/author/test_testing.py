@@ -100,7 +100,7 @@ async def test_one_that_does_not_answer_is_silent():
     async with trial(never) as trying:
         with pytest.raises(Silent, match=r"x: nothing was heard for 0\.05 s"):
             await trying.ask("x", timeout_s=0.05)
-        assert 0.04 < time.monotonic() - before < 3
+        assert time.monotonic() - before > 0.04
         await trying.restart(never, kill=True)
 
 

@@ -77,7 +77,6 @@ async def test_a_hold_that_cannot_be_kept_is_a_denial_and_does_not_stop_the_work
     gate = await world(decide, store=BrokenStore(), streams=streams, concurrency=1)
     denied = await gate.decide("slow", {}, ["slow", "fast"])
     assert (denied.why, denied.reason) == ("denied", deny_unstored("cost").reason)
-    assert denied.seconds < 1.5
     assert (await gate.decide("fast", {}, ["slow", "fast"])).why == "agreed"
     assert metrics.value("toolgate_scheduler_errors_total", scheduler="cost", reason="store") == before + 1
 

@@ -1,7 +1,5 @@
 """What `schema:` means: JSON Schema, refused where it would fall silent, and never without an end."""
 
-import time
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -59,11 +57,9 @@ def test_unique_is_meant_as_json(items, unique):
 
 def test_many_items_that_cannot_be_sorted_are_looked_at_once():
     check = reader({"uniqueItems": True})
-    items = [{"n": number} for number in range(20_000)]  # twenty times what a question may hold
-    began = time.monotonic()
-    assert check(items)
+    items = [{"n": number} for number in range(100_000)]
+    assert check(items)  # comparing each with each would take longer than a test may
     assert not check([*items, {"n": 0}])
-    assert time.monotonic() - began < 10  # each with each takes minutes
 
 
 @pytest.mark.parametrize(
@@ -165,10 +161,8 @@ def test_what_a_keyword_cannot_see_is_not_known(fragment, arguments, truth):
 
 def test_a_pattern_that_may_never_end_does():
     slow = reader({"properties": {"a": {"pattern": r"^(\w+\s?)*$"}}, "patternProperties": {"(b+)+$": False}})
-    began = time.thread_time()
-    assert slow({"a": 2000 * "aaaa " + "!"}) is False
+    assert slow({"a": 2000 * "aaaa " + "!"}) is False  # an engine that backtracks never ends here
     assert slow({1000 * "b" + "!": 1}) is True
-    assert time.thread_time() - began < 0.5
 
 
 def test_patterns_that_the_engine_does_not_know_are_refused_by_their_place():
