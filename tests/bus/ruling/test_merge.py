@@ -22,7 +22,7 @@ def valid(all_heard):
 
 
 def of_each(all_heard):
-    """The most restrictive action of every scheduler, by its name; written from docs/concepts.md, not from merge."""
+    """Return each scheduler's most restrictive action by name; by docs/concepts.md, not by merge."""
     said = {}
     for one in valid(all_heard):
         said.setdefault(one.scheduler, []).append(one.verdict.action)
