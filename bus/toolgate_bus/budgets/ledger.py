@@ -19,7 +19,7 @@ tells who has no name, and a decision without an owner, are not looked at for th
 versions knew no owners. A cost for which nothing is reserved (the server forgot it, or nobody had been
 asked) is paid by the accounts that the step names for that case, else counted (`unplaced`).
 
-`ledger_rules` is all of that without a server; `ledger_redis` does it in one script (source: DESIGN §7).
+`ledger_rules` is all of that without a server; `ledger_redis` does it in one script.
 """
 
 from collections.abc import Mapping, Sequence

@@ -2,7 +2,7 @@
 
 `ToolSelecting` is the question an orchestrator asks before a tool runs, as authors are given it;
 `ToolQuestion` is the same as a gate carries it. A scheduler answers with a `Verdict`. `Decision` is what came
-of all verdicts, and why. DESIGN's vocabulary, word for word; how the values look as bytes is `codec`'s
+of all verdicts, and why. The words are those of docs/concepts.md; how the values look as bytes is `codec`'s
 affair, how verdicts become a decision is `merge`'s.
 """
 
@@ -174,7 +174,7 @@ class Hold(_Event):
 class Failure(_Event):
     """The scheduler could not decide: it raised, or gave no verdict. A worker says so, no author does.
 
-    It counts exactly as silence does (DESIGN §4), only at once instead of at the end of patience.
+    It counts exactly as silence does, only at once instead of at the end of patience.
     """
 
     action: Literal["failed"] = "failed"
@@ -221,7 +221,7 @@ class ReceivedVerdict(NamedTuple):
     """Why a modify is invalid and was set aside; None for a valid verdict."""
     capped: bool = False
     digest: bytes = b""
-    """SHA-256 of the verdict's body: tells duplicates, and breaks ties (DESIGN §4.2)."""
+    """SHA-256 of the verdict's body. Finds duplicates, and breaks ties of priority and name."""
     revision: str = ""
     """Which configuration of the scheduler gave it, where it says so (`revision`)."""
     said: Verdict | None = None

@@ -1,4 +1,4 @@
-"""Names of the Redis keys (DESIGN §5): pure, so that both sides and the ACL files agree.
+"""Names of the Redis keys: pure, so that both sides and the ACL files agree.
 
 `{…}` is the Cluster hash tag. One writer a stream wherever possible: the key names the sender.
 Streams lie in shards. That of an orchestrator is told by its name, and what is written for it or by it lies

@@ -6,7 +6,7 @@ its body a msgpack map. `docs/reference/wire.md` documents every field, with gol
 is `codec`'s affair: no event is known here.
 
 Whatever is wrong with bytes from elsewhere becomes a CodecError; nothing else is ever raised here
-while decoding. Bounds (DESIGN §6): size, depth, nodes, string lengths, no extension types; containers
+while decoding. Bounds: size, depth, nodes, string lengths, no extension types; containers
 are counted as they are unpacked, so that no bytes cost more memory or time than their limit allows.
 """
 

@@ -1,4 +1,4 @@
-"""Optional signatures with shared keys: HMAC-SHA256, checked before a body is decoded (DESIGN §6).
+"""Optional signatures with shared keys: HMAC-SHA256, checked before a body is decoded.
 
 One key for each scheduler. Whatever is signed says first what kind of message it is, in which version,
 and between which orchestrator and scheduler. A question's signature covers the decision's id, the phase

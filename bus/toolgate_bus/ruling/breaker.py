@@ -1,4 +1,4 @@
-"""Who is passed over: an optional scheduler that was silent three times running (DESIGN §4).
+"""Who is passed over: an optional scheduler that was silent three times running.
 
 Silences are counted for each patience by itself: who is too slow for a gate that waits 20 ms may be in
 time for one that waits a second. Of all questions that were open in one stall the first alone counts,

@@ -1,6 +1,6 @@
 """What a decision would have come to, had other verdicts counted. Pure.
 
-The rules are those of DESIGN §4, by `merge`: deny, then the replacement and what was said of it in
+The rules are those of `merge`: deny, then the replacement and what was said of it in
 `verify`, then a person, then what was said in `admit` of the call that was about to run. What verdicts did
 not decide stands: a denial by silence, by expiry or by a bus that was away stays one, and a person who was
 asked about a call gives the same answer about the same call. What nobody can know is said: a replacement

@@ -1,4 +1,4 @@
-"""Many verdicts, one ruling: a pure function of the set (DESIGN §4).
+"""Many verdicts, one ruling: a pure function of the set.
 
 Order and duplicates do not matter. Late verdicts, shadow verdicts, holds and invalid modifies are
 set aside before anything is compared. From one scheduler the most restrictive answer counts:

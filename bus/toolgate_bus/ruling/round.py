@@ -15,7 +15,7 @@ a scheduler that was given up or is not waited for at all; its continue or modif
 
 The round is over when a deny counts, a hold ran out, a required scheduler is silent, or nobody is
 left to wait for. After `close` everything is late. `deadline` says when to call `tick`.
-Rules: DESIGN §4. Not here: clocks, timers, who to ask, what makes a modify valid.
+Not here: clocks, timers, who to ask, what makes a modify valid.
 """
 
 from collections.abc import Iterable, Mapping, Set

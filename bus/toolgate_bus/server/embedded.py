@@ -1,4 +1,4 @@
-"""The embedded server: real Streams, real processes, nothing to install (DESIGN §10).
+"""The embedded server: real Streams, real processes, nothing to install.
 
 `private_server` is one's own, `open_shared_server` the user's (started or joined), `join_server` only
 joins, `find_running_server` only looks. A `guard` process owns each server and ends it when the last

@@ -6,7 +6,7 @@
     EXPORTER  read from the server or known to the exporter only
     NOTIFY    counted by `toolgate notify` only
 
-Names follow the Prometheus guidelines and the vocabulary of Kubernetes admission (DESIGN §11).
+Names follow the Prometheus guidelines and the vocabulary of Kubernetes admission.
 Labels are bounded: tools are the mounted ones plus `other`, never ids of sessions or decisions.
 """
 

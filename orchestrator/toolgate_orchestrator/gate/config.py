@@ -56,7 +56,7 @@ class RedactConfig(StrictModel):
 
 
 class ToolgateConfig(StrictModel):
-    """Where the bus is, who must answer, and how long to wait (DESIGN §4, defaults included)."""
+    """Where the bus is, who must answer, and how long to wait."""
 
     redis: str | None = None
     """URL of the bus: `redis://`, `rediss://`, `unix://`, `redis+sentinel://`, `redis+cluster://`; without

@@ -2,7 +2,7 @@
 
     pause? ─▶ select ─▶ verify, where a modify won ─▶ a person, where somebody said so ─▶ admit ─▶ decided
 
-Here core, bus and clock meet (DESIGN §2). How a gate is opened and closed: `gate`.
+Here core, bus and clock meet. How a gate is opened and closed: `gate`.
 """
 
 import asyncio

@@ -5,8 +5,9 @@
 
 `decide` asks everyone who wants to see the call (`dispatch`), waits by the rules of
 `toolgate_bus.ruling.round`, has a replacement verified, asks a person where somebody said so, and says what
-is to run and why. Bad verdicts, dead schedulers and a missing server change the outcome by DESIGN §4;
-they never raise. For loops of Amplifier and any other asyncio program: no amplifier_core in here.
+is to run and why. Bad verdicts, dead schedulers and a missing server never raise: they change the outcome,
+by the rules of docs/concepts.md. For loops of Amplifier and any other asyncio program: no amplifier_core in
+here.
 """
 
 import asyncio

@@ -6,7 +6,7 @@ string; its token is a digest of what it hides by a key of this process, so that
 ones and nobody who did not receive one can name it. A text that has our mark in it never leaves as it
 is. What was secret once stays secret in a replacement of the call, under whatever name a scheduler or a
 hook put it. Nothing is dropped for its size: what does not fit travels as a placeholder, and the question is
-`truncated` (DESIGN §6). What is written of it is `question`'s affair.
+`truncated`. What is written of it is `question`'s affair.
 """
 
 import secrets

@@ -1,4 +1,4 @@
-"""Which modifies are valid: the tool, the scheduler's allow-list, the schema, the placeholders (DESIGN §4.2).
+"""Which modifies are valid: the tool, the scheduler's allow-list, the schema, the placeholders.
 
 An invalid modify is not an error: it is counted, set aside, and the next one wins."""
 

@@ -1,4 +1,4 @@
-"""In-process hooks on `tool:selecting`, as one scheduler named `in-process` (DESIGN §8).
+"""In-process hooks on `tool:selecting`, as one scheduler named `in-process`.
 
     emit              finds deny, ask_user and injections
     emit_and_collect  where data changed and several hooks are there: each hook's own modify, of
@@ -44,7 +44,7 @@ class HookScheduler:
     """What hooks are told beside the question."""
 
     async def __call__(self, question: ToolQuestion) -> Sequence[Verdict]:
-        """The most restrictive of all handlers' answers: deny, ask_user, modify, continue (DESIGN §4)."""
+        """Return the most restrictive of all handlers' answers: deny, ask_user, modify, continue."""
         payload = {**payload_of(question), **self._also}
         result = await self._hooks.emit(TOOL_SELECTING, payload)
         if result is None:

@@ -1,4 +1,4 @@
-"""Holds in the shared store: kept before they are acknowledged, answered by any replica (DESIGN §5).
+"""Holds in the shared store: kept before they are acknowledged, answered by any replica.
 
 A stored hold has the verdict stream it belongs to, the question and its digest, so that a replica
 that never saw the question can send (and sign) the final answer. The answer is written before the

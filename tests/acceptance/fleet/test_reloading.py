@@ -1,4 +1,4 @@
-"""SIGHUP: a running scheduler reads its configuration again, and no verdict is lost (DESIGN §7)."""
+"""SIGHUP: a running scheduler reads its configuration again, and no verdict is lost."""
 
 import asyncio
 import json

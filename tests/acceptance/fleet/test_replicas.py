@@ -1,4 +1,4 @@
-"""Replicas share one scheduler's questions, and take over from each other (DESIGN §5)."""
+"""Replicas share one scheduler's questions, and take over from each other."""
 
 import asyncio
 import time

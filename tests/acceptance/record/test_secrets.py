@@ -1,4 +1,4 @@
-"""What `redact` names reaches the tools, and is found nowhere else (DESIGN §6).
+"""What `redact` names reaches the tools, and is found nowhere else.
 
 Everything is switched on: schedulers of all kinds, one of which tells all it sees, a shadow, the exporter,
 the archiver, the console, webhooks, traces, logs at DEBUG. Then all that any of them wrote is searched.

@@ -1,4 +1,4 @@
-"""DESIGN §4, rule by rule: a gate over a real server, the verdicts by processes of their own."""
+"""The rules of docs/concepts.md, one by one, on a real server: each verdict comes from its own process."""
 
 import asyncio
 import os

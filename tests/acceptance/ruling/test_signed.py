@@ -1,4 +1,4 @@
-"""With `keys`, verdicts are believed only if they are signed for this very question (DESIGN §6)."""
+"""With `keys`, verdicts are believed only if they are signed for this very question."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""Who is passed over, and when it is asked again (DESIGN §4)."""
+"""Who is passed over, and when it is asked again."""
 
 import pytest
 from hypothesis import given

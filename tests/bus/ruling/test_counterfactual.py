@@ -1,4 +1,4 @@
-"""What a decision would have come to with other verdicts: the rules of DESIGN §4, case by case."""
+"""What a decision would have come to with other verdicts, case by case."""
 
 import pytest
 from toolgate_bus.protocol.events import AskUser, Continue, Deny, Failure, Hold, Modify, ReceivedVerdict

@@ -1,4 +1,4 @@
-"""Merging verdicts, as DESIGN §4 says it, over generated sets of verdicts."""
+"""Merging verdicts by the rules of docs/concepts.md, over generated sets of verdicts."""
 
 import pytest
 from bus_strategies import NAMES, heards
@@ -22,7 +22,7 @@ def valid(all_heard):
 
 
 def of_each(all_heard):
-    """The most restrictive action of every scheduler, by its name; written from DESIGN §4, not from merge."""
+    """Return each scheduler's most restrictive action by name; by docs/concepts.md, not by merge."""
     said = {}
     for one in valid(all_heard):
         said.setdefault(one.scheduler, []).append(one.verdict.action)

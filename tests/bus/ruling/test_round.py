@@ -1,4 +1,4 @@
-"""A round against DESIGN §4: a small model of its own, and the properties one by one.
+"""A round against a small model of its own, and the properties one by one.
 
 The model looks at each scheduler alone and at the whole of what came; the round goes event by event.
 Times are whole numbers, so that verdicts often come at the very moment at which a wait ends. Before some
@@ -95,7 +95,7 @@ class Told:
 
 
 def model(script, closing):
-    """Each scheduler by itself, from DESIGN §4: its wait ends by an answer, a failure, or time."""
+    """Each scheduler by itself: its wait ends by an answer, a failure, or time."""
     told = {name: one_scheduler(script, name, closing) for name in SPOKEN}
     silent = {n for n in script.required if told[n].state in ("silent", "failed")}
     expired = {name for name, each in told.items() if each.state == "expired" or each.hollow}

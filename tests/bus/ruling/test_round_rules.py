@@ -1,4 +1,4 @@
-"""The rules of a round one by one (DESIGN §4); `test_round` holds them together against a model."""
+"""The rules of a round one by one; `test_round` holds them together against a model."""
 
 import pytest
 from bus_strategies import NAMES

@@ -1,4 +1,4 @@
-"""What both buses promise, in memory and on a server: the ports, from the outside (DESIGN §5)."""
+"""What both buses promise, in memory and on a server: the ports, from the outside."""
 
 import asyncio
 from dataclasses import replace

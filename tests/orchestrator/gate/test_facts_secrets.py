@@ -1,4 +1,4 @@
-"""What a gate keeps as facts: no secret in it, whoever spoke it (DESIGN §6)."""
+"""What a gate keeps as facts: no secret in it, whoever spoke it."""
 
 import pytest
 from toolgate_bus.facts import record

@@ -1,4 +1,4 @@
-"""The gate's rules (DESIGN §4) on the in-memory bus, with real workers."""
+"""The gate's rules on the in-memory bus, with real workers."""
 
 import asyncio
 import gc

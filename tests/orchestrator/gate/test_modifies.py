@@ -1,4 +1,4 @@
-"""Which modifies are valid, and with which arguments they would run (DESIGN §4.2, §6)."""
+"""Which modifies are valid, and with which arguments they would run."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""The rules of ruling (DESIGN §4), as people read them: one for each `why`, and each invalid modify. Pure."""
+"""The rules of ruling, as people read them: one for each `why`, and each invalid modify. Pure."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final

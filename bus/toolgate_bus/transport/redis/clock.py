@@ -2,7 +2,7 @@
 
 Pure: local times are arguments, in seconds of any monotonic clock. Entry ids begin with the
 server's time in milliseconds, so an age compares the server with itself; no two machines' clocks
-are compared. The estimate only sheds work that nobody waits for any longer (DESIGN §5).
+are compared. The estimate only sheds work that nobody waits for any longer.
 """
 
 from typing import Any, Final

@@ -1,7 +1,8 @@
 """Connections that are made and watched, ordinary commands, errors in our own words.
 
 redis-py connects (TLS, AUTH, SELECT, client name), then a `Link`, the hot path, takes the transport over.
-`RedisCommands` is everything else: the ordinary client, with its retries off (DESIGN §5), behind a queue.
+`RedisCommands` is everything else: the ordinary client behind a queue, with its retries
+off, since it would repeat a write whose outcome is unknown.
 """
 
 import asyncio

@@ -5,7 +5,7 @@ their inboxes by one command, which names one group for all: theirs is `SHARED_G
 every question: whoever is there answers, in any mix; beside each other both do, and the gate takes one.
 Plain commands on the inbox stream; who reads and who answers is `scheduler`'s affair. A replica
 renews what it is deciding every 200 ms, so an entry that was not renewed for 800 ms is a dead
-replica's: a peer takes it over, at most 200 ms later (DESIGN §5). It looks when one may be due: what is
+replica's: a peer takes it over, at most 200 ms later. It looks when one may be due: what is
 delivered after a look in which nothing was cannot be due for 800 ms.
 """
 

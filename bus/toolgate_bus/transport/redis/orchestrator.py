@@ -1,4 +1,4 @@
-"""The orchestrator's side of the bus on Redis Streams (DESIGN §5).
+"""The orchestrator's side of the bus on Redis Streams.
 
 Three connections: one writes questions and facts (`publisher`), one reads verdicts (`verdicts`), one
 does ordinary commands: the roster. Only the tasks in here make them: a caller's cancellation never reaches

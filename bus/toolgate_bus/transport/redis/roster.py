@@ -1,4 +1,4 @@
-"""Who is alive: heartbeats that expire, on the server's clock (DESIGN §3, §5).
+"""Who is alive: heartbeats that expire, on the server's clock.
 
 Every replica, orchestrator and facts reader sets its own key every half second; the key expires
 after 1.5 s. Sets name who may be there (`roster_sets`), so that reading needs no scan; whoever was

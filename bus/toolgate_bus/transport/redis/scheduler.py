@@ -1,4 +1,4 @@
-"""A scheduler replica's side of the bus on Redis Streams (DESIGN §5).
+"""A scheduler replica's side of the bus on Redis Streams.
 
 What one scheduler is asked, answers and says of itself; connections are those of its process
 (`scheduler_host`), which it has alone or shares with others. It is itself its seat in the first shard, which

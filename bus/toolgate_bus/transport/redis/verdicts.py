@@ -1,4 +1,4 @@
-"""Reads every verdict stream of one orchestrator with one blocking read (DESIGN §5).
+"""Reads every verdict stream of one orchestrator with one blocking read.
 
 Explicit last ids, never `$`; new streams from `0-0`, so that no verdict is missed while the read
 set changes. The orchestrator's own wake stream is in the set: an entry there makes the read return.
