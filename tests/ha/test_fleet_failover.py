@@ -11,11 +11,10 @@ from collections import defaultdict
 import faults
 import pytest
 from fleet_world import Loss, fleet_on
+from promises import longest
 from sentinel_world import sentinel_world
 
 ROUNDS = int(os.environ.get("TOOLGATE_HA_ROUNDS", "2"))
-BUSY = 3
-"""By how much a busy machine may stretch a promised time; what a quiet one needs is printed, not asserted."""
 PROMISE_S = {"kill": 4.0, "hand_over": 1.5, "switch": 1.5, "split": 4.0, "stall": 4.0}
 """Until every agent goes on, at the longest."""
 TIMES = {
@@ -36,10 +35,10 @@ async def fail(fleet, world, kind):
     fleet.journals.forget_times()
     moment = time.monotonic()
     await asyncio.to_thread(getattr(faults, kind), world)
-    await fleet.until_all_go_on(time.monotonic(), BUSY * PROMISE_S[kind])
+    await fleet.until_all_go_on(time.monotonic(), longest(PROMISE_S[kind]))
     outage = fleet.journals.outage(moment)
     assert outage is not None
-    assert outage < BUSY * PROMISE_S[kind]
+    assert outage < longest(PROMISE_S[kind])
     await asyncio.to_thread(world.mend)
     await fleet.rest()
     journals = fleet.journals.read()
