@@ -173,6 +173,7 @@ async def test_ctrl_c_ends_the_demo_and_leaves_nothing(
     person.types(CTRL_C)
     assert person.ended() == 128 + signal.SIGINT
     assert "Traceback" not in person.shown
+    assert person.shown.endswith("\n"), "the shell's prompt begins a line"
     await wait_until(lambda: not world.processes() and not world.files(), timeout=15)
 
 

@@ -50,7 +50,10 @@ def demo(
         view = DemoView(out, keyboard, pace_s=PACE_S if shown and not step else 0.0, step=step)
         view.show_title()
         with tracing.configure("toolgate-demo"), private_server() as server:
-            run_async(lambda: _run(server, view, as_json=json_))
+            try:
+                run_async(lambda: _run(server, view, as_json=json_))
+            finally:
+                view.end_line()
     view.show_next_steps(activation())
 
 

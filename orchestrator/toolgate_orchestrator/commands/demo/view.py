@@ -42,6 +42,7 @@ class DemoView:
         self._console, self._keyboard, self._pace_s, self._step = console, keyboard, pace_s, step
         self._calls = self._spent = 0
         self._answer = ""
+        self._is_line_open = False
 
     def show_title(self) -> None:
         """Say what this is, before anything is started."""
@@ -119,14 +120,21 @@ class DemoView:
         for purpose, command in NEXT_STEPS:
             self._line(Text.assemble(f"  {purpose:<21} ", (command, "bold")))
 
+    def end_line(self) -> None:
+        """End the line that was begun, if the demo breaks off in it."""
+        if self._is_line_open:
+            self._line()
+
     async def _wait(self, paces: float) -> None:
         await asyncio.sleep(paces * self._pace_s)
 
     def _put(self, text: str | Text) -> None:
         self._console.print(text, markup=False, soft_wrap=True, end="")
+        self._is_line_open = True
 
     def _line(self, text: str | Text = "", style: str | None = None) -> None:
         self._console.print(text, style=style, markup=False)
+        self._is_line_open = False
 
 
 def _outcome(decision: Decision) -> tuple[Text, str]:
