@@ -36,7 +36,7 @@ help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | while IFS="$$(printf '\t')" read -r name line; \
 	do printf '  make %-12s %s\n' "$$name" "$$line"; done
 
-demo: $(ALL) ## watch three scheduler processes rule on a small agent
+demo: $(ALL) ## watch three schedulers rule on a small agent, on one screen
 	@$(BIN)/toolgate demo
 
 shell: $(ALL) ## a shell in which `toolgate` is found

@@ -40,10 +40,7 @@ from toolgate_bus.protocol.agents import LiveAgent
 from toolgate_bus.protocol.events import ReceivedVerdict
 from toolgate_bus.telemetry import definitions
 from toolgate_orchestrator.commands.bench.fleet_figures import Row
-from toolgate_orchestrator.commands.demo.queue_act import QueueStory
-from toolgate_orchestrator.commands.demo.session import DemoCall
-from toolgate_orchestrator.commands.demo.team_session import Story
-from toolgate_orchestrator.commands.demo.view import demo_record
+from toolgate_orchestrator.commands.demo.session import DemoResult, demo_record
 from toolgate_orchestrator.commands.hook.cli import HookRow
 from toolgate_orchestrator.commands.host.rulings import verdict_record
 from toolgate_orchestrator.commands.host.scheduler_processes import RunningScheduler
@@ -261,14 +258,7 @@ def _json(trees: Iterable[ast.Module]) -> dict[str, list[str]]:
         "decisions show, explained": _example(Explanation).as_json(),
         "decisions, disagreements": _example(Disagreement).as_json(),
         "decisions, totals": _example(ShadowTotals).as_json(),
-        "demo": demo_record(
-            "",
-            [_example(DemoCall)],
-            _example(Story),
-            _example(QueueStory),
-            [_example(RunningScheduler)],
-            {"key": True},
-        ),
+        "demo": demo_record(_example(DemoResult), [_example(RunningScheduler)]),
         "doctor": _example(Diagnostic).as_json(),
         "hook status": asdict(_example(HookRow)),
         "replay": _example(Report).as_json(),

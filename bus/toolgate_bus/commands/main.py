@@ -23,7 +23,7 @@ from toolgate_bus.errors import ToolgateError
 GROUP = "toolgate.commands"
 LogFormat = Literal["json", "text"]
 SUMMARIES = {
-    "demo": "Watch three schedulers rule on an agent and on a team. Start here.",
+    "demo": "Watch three schedulers rule on an agent, on one screen. Start here.",
     "init": "Write a mount plan and rules to begin with.",
     "run": "Run an agent from a mount plan, ruled on by schedulers.",
     "chat": "Talk with an agent, ruled on by schedulers.",

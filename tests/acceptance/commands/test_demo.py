@@ -1,26 +1,49 @@
-"""`toolgate demo` shows what it promises and leaves nothing behind, however it ends."""
+"""`toolgate demo` shows what it promises on one screen, and leaves nothing behind, however it ends."""
 
+import fcntl
 import json
 import os
 import pty
 import re
 import signal
-import subprocess
+import struct
 import sys
-import tempfile
+import termios
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
+from chat_person import AT_TERMINAL, CTRL_C, Person
 from marked_processes import World
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(120)]
 
 ESCAPE = "\x1b"
+COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+CALLS = 5
+LINES, COLUMNS = 24, 80
 linux_only = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc and parent-death signals")
+SCREEN = """\
+Toolgate demo: three schedulers decide on an agent's tool calls before they run
+  policy     pid N Rules: keep invoices; a person confirms each mail.
+  archivist  pid N Seven lines of Python: new files go into reports/.
+  cost-aware pid N A budget of 0.30 EUR; a credit check costs 0.20 EUR.
+  agent      pid N A scripted LLM. Task: remind Acme to pay, tidy up.
+
+1  write_file summary.txt          REPLACED by write_file reports/summary.txt
+   archivist: New files belong in reports/.
+2  credit_check Acme               RUNS: all three allow it
+   cost-aware: 0.20 of 0.30 EUR spent  ##########.....
+3  credit_check Borealis           DENIED
+   cost-aware: Over budget: credit_check would cost up to 0.20 EUR, and 0.10 EUR
+      is left of the budget clerk.
+4  delete_file invoices/acme.txt   DENIED
+   policy: Invoices must be kept for ten years.
+5  send_mail billing@acme.example  ASKS A PERSON
+   policy: Send this mail? (no terminal: the demo answers)
+   The demo says yes.              RUNS
+"""
 
 
 @pytest.fixture(name="world")
@@ -30,152 +53,93 @@ def _world(short_directory: Path) -> Iterator[World]:
     assert not world.processes()
 
 
-@dataclass(frozen=True)
-class Run:
-    """A demo that went to its end by itself, and left nothing."""
+@pytest.fixture(name="at_terminal")
+def _at_terminal(process: Callable[..., Any], world: World) -> Iterator[Callable[..., Person]]:
+    """`at_terminal("--step")`: the demo on a terminal of its own, of 24 lines of 80 columns."""
+    screens = []
 
-    pid: int
-    stdout: str
-    stderr: str
+    def start(*words: str, terminal: str = "xterm-256color") -> Person:
+        screen, inner = pty.openpty()
+        screens.append(screen)
+        fcntl.ioctl(inner, termios.TIOCSWINSZ, struct.pack("HHHH", LINES, COLUMNS, 0, 0))
+        running = process(
+            *("python", "-c", AT_TERMINAL, "demo", *words),
+            env=world.env | {"TERM": terminal},
+            start_new_session=True,
+            **dict.fromkeys(("stdin", "stdout", "stderr"), inner),
+        )
+        os.close(inner)
+        return Person(screen, running)
 
-
-@pytest.fixture(scope="module")
-def demo() -> Callable[..., Run]:
-    """`demo(*words)`: a run that several tests look at."""
-
-    @cache
-    def run(*words: str) -> Run:
-        with tempfile.TemporaryDirectory(prefix="tg-") as directory:
-            world = World(Path(directory))
-            child = subprocess.Popen(
-                [sys.executable, "-m", "toolgate_bus", "demo", *words],
-                env=os.environ | world.env,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-            )
-            out, err = (said.decode() for said in child.communicate(timeout=60))
-            assert child.returncode == 0, err
-            assert not world.files()
-            assert not world.processes()
-        return Run(child.pid, out, err)
-
-    return run
+    yield start
+    for screen in screens:
+        os.close(screen)
 
 
-def test_the_demo_keeps_its_promises(demo: Callable[..., Run]) -> None:
-    running = demo("--json")
-    told = json.loads(running.stdout)
+def test_a_pipe_gets_the_whole_screen_as_plain_lines(process: Callable[..., Any], world: World) -> None:
+    ended = process("toolgate", "demo", env=world.env | {"COLUMNS": "200"})
+    assert ended.wait(60) == 0, ended.stderr
+    shown, _, closing = ended.stdout.partition("\n\nThe demo has ended its processes")
+    assert re.sub(r"pid \d+ +", "pid N ", shown) == SCREEN.rstrip()
+    assert closing.count("\n  ") == 3
+    _fits(ended.stdout)
+    assert not ended.stderr
+    assert len({ended.popen.pid, *re.findall(r"pid (\d+)", shown)}) == 5
+    assert not world.files()
+    assert not world.processes()
+
+
+def test_scripts_get_every_call_with_its_decision(process: Callable[..., Any], world: World) -> None:
+    ended = process("toolgate", "demo", "--json", env=world.env)
+    assert ended.wait(60) == 0, ended.stderr
+    told = json.loads(ended.stdout)
     assert told["ok"] is True
-    pids = {one["pid"] for one in told["schedulers"]}
-    assert len(pids) == 3
-    assert running.pid not in pids
-    outcomes = [call["outcome"] for call in told["calls"]]
-    assert {"continue", "modify", "deny"} <= set(outcomes)
-    denied = next(call for call in told["calls"] if call["outcome"] == "deny")
-    assert denied["reason"] in denied["result"]
-    assert denied["ran_tool"] is None
-    assert any(
-        call["ran_tool"] not in (None, call["tool"]) and call["ran_arguments"] != call["arguments"]
-        for call in told["calls"]
-    )
-    assert all(len({heard["scheduler"] for heard in call["verdicts"]}) == 3 for call in told["calls"])
-    assert "450.40 EUR" in told["answer"]
-
-
-def test_the_second_act_routes_vetoes_and_stops_agents(demo: Callable[..., Run]) -> None:
-    running = demo("--json")
-    told = json.loads(running.stdout)
-    calls, stop = told["team"]["calls"], told["team"]["stop"]
-
-    first = calls[0]
-    assert (first["agents"], first["arguments"]["agent"]) == (["lead"], "senior")
-    assert (first["outcome"], first["scheduler"]) == ("modify", "router")
-    assert first["ran_arguments"]["agent"] == "junior"
-    assert ["lead", "junior"] in [call["agents"] for call in calls]
-
-    denied = [call for call in calls if call["outcome"] == "deny"]
-    assert [(call["agents"], call["scheduler"]) for call in denied] == [
-        (["lead", "senior", "cleaner"], "policy")
+    assert set(told["promised"].values()) == {True}
+    assert {one["name"] for one in told["schedulers"]} == {"policy", "archivist", "cost-aware"}
+    calls = told["calls"]
+    assert [(one["outcome"], one["scheduler"]) for one in calls] == [
+        ("modify", "archivist"),
+        ("continue", None),
+        ("deny", "cost-aware"),
+        ("deny", "policy"),
+        ("continue", None),
     ]
-    assert "as for lead, for whom cleaner works" in denied[0]["reason"]
-    assert denied[0]["reason"] in denied[0]["result"]
-
-    watched = [call for call in calls if call["agents"] == ["lead", "watcher"]]
-    assert 3 <= len(watched) < 500, "it was to be stopped long before its script ends"
-    assert all(call["result"] for call in watched), "every call has its result"
-    assert (stop["code"], stop["status"]) == (0, "cancelled")
-    assert stop["command"].startswith("toolgate agents stop ")
-    [asked] = [call for call in calls if call["arguments"].get("agent") == "watcher"]
-    assert "was stopped before it was done" in asked["result"]
-    assert "watcher was stopped" in told["team"]["answer"]
-    assert all(len({heard["scheduler"] for heard in call["verdicts"]}) == 3 for call in calls)
-    assert not running.stderr
+    assert calls[0]["result"] == "wrote 36 bytes to reports/summary.txt"
+    assert [one["asked_user"] for one in calls] == [False] * 4 + [True]
+    assert all(one["reason"] in one["result"] for one in calls if one["outcome"] == "deny")
+    assert told["budget"] == {"limit": 300_000, "spent": 200_000}
 
 
-def test_the_third_act_has_calls_wait_for_their_turn_and_the_urgent_one_go_first(
-    demo: Callable[..., Run],
+@pytest.mark.parametrize(("terminal", "coloured"), [("xterm-256color", True), ("dumb", False)])
+def test_step_waits_for_enter_and_one_screen_holds_it_all(
+    at_terminal: Callable[..., Person], terminal: str, coloured: bool
 ) -> None:
-    queue = json.loads(demo("--json").stdout)["queue"]
-    calls = queue["calls"]
-    assert (len(calls), queue["most_at_a_time"]) == (9, 2)
-    assert [one["turn"] for one in calls if not one["told"]] == [1, 2]
-    assert [one["turn"] for one in calls if one["urgent"]] == [3]
-    assert sorted(one["turn"] for one in calls) == list(range(1, 10))
-    assert "renderer: 2 of 2 in use, 7 wait" in queue["look"]["output"]
+    person = at_terminal("--step", terminal=terminal)
+    for number in range(1, CALLS + 1):
+        person.sees(f"{number}  ")
+        if number == CALLS:
+            person.sees("Press y or n: ")
+            person.types("n")
+        person.sees("[Enter]")
+        person.types("\n")
+    assert person.ended() == 0
+    assert "You say no.                     DENIED" in person.shown
+    assert (ESCAPE in person.raw) is coloured
+    assert ESCAPE not in COLOUR.sub("", person.raw), "nothing but colours: no cursor is moved"
+    _fits(person.shown)
 
 
-def test_the_demo_tells_a_person_what_happened_in_plain_words(demo: Callable[..., Run]) -> None:
-    shown = demo().stdout
-    for word in (
-        "continue",
-        "deny",
-        "modify",
-        "quick_search",
-        "The LLM's answer",
-        "What to try next",
-        "Summary",
-        "Act two",
-        "lead > junior chose quick_search",
-        "lead > senior > cleaner chose delete_file",
-        "as for lead, for whom cleaner works",
-        "$ toolgate agents stop ",
-        "The lead's answer",
-        "Act three",
-        "waits for renderer: place 1",
-        "$ toolgate queue",
-        "9 calls ran, never more than 2 at a time",
-    ):
-        assert word in shown
-    # Who is there, as the command shows it, then the order, then what the lead is told of it.
-    order = [
-        "delegating watcher",
-        "$ toolgate agents stop",
-        "\n     stopped ",
-        "lead is answered: the agent watcher",
-    ]
-    assert order == sorted(order, key=shown.index)
-    assert len(set(re.findall(r"(?:policy|router|archivist) +pid (\d+)", shown))) == 3
-    assert ESCAPE not in shown
+def _fits(shown: str) -> None:
+    """All lines fit on a screen, with the shell's prompt below them."""
+    lines = shown.splitlines()
+    assert len(lines) < LINES
+    assert max(map(len, lines)) <= COLUMNS
 
 
-def test_the_numbers_of_the_demo_agree_with_each_other(demo: Callable[..., Run]) -> None:
-    first, _, second = demo().stdout.partition("Act three")[0].partition("Act two")
-    numbers = [
-        [int(one) for one in re.findall(r"^ *(\d+)  .* chose ", act, re.MULTILINE)] for act in (first, second)
-    ]
-    assert numbers[0] == [1, 2, 3, 4, 5]
-    assert f"Summary: {len(numbers[0])} calls: " in first
-    assert f"{len(re.findall(r' ms(?:  .*)?$', first, re.MULTILINE))} verdicts" in first
-    assert "LLM is a script" in first
-    unseen = re.search(r"Calls (\d+) to (\d+) were watcher's meanwhile", second)
-    shown = numbers[1][-1]
-    last = int(unseen[2]) if unseen else shown
-    assert numbers[1] == list(range(1, shown + 1))
-    assert unseen is None or int(unseen[1]) == shown + 1
-    watched = second.count("lead > watcher chose ") + last - shown
-    assert f"Summary: {last} calls of 5 agents" in second
-    assert f"ended watcher after {watched} calls" in second
+def test_step_needs_a_terminal(process: Callable[..., Any], world: World) -> None:
+    ended = process("toolgate", "demo", "--step", env=world.env)
+    assert ended.wait() == 2
+    assert "--step waits for Enter: use it at a terminal" in ended.stderr
 
 
 @pytest.mark.system
@@ -184,111 +148,56 @@ async def test_the_commands_that_the_demo_closes_with_work_as_printed(
 ) -> None:
     runtime = world.directory / "runtime"
     runtime.mkdir(mode=0o700)
-    env = {"XDG_RUNTIME_DIR": str(runtime), "PATH": "/usr/bin:/bin"}
+    env = {"XDG_RUNTIME_DIR": str(runtime), "PATH": "/usr/bin:/bin", "COLUMNS": "400"}
     running = process("toolgate", "demo", env=env, cwd=tmp_path)
     assert running.wait(60) == 0, running.stderr
-    closing = running.stdout.partition("What to try next")[2].splitlines()[1:]
-    there = next(number for number, line in enumerate(closing) if not line.startswith("  "))
-    ours, theirs = closing[:there], closing[there + 1 :]
-    assert "activate" in ours[0]
-    rules = process(
-        "bash",
-        "-ec",
-        "\n".join(ours).replace("toolgate scheduler run", "exec toolgate scheduler run"),
-        cwd=tmp_path,
-        env=env,
-    )
-    await wait_until(lambda: "rules on *" in rules.stderr or not rules.alive, timeout=30)
-    assert "4 cases: 4 as expected" in rules.stdout, rules.stderr
-    agent = process("bash", "-ec", "\n".join(theirs), cwd=tmp_path, env=env)
-    assert agent.wait() == 0, agent.stderr
-    assert "The notes are still there. The tool call was denied: deleting is for people" in agent.stdout
-    assert "deny      delete_file" in agent.stdout
-    rules.end()
-
-
-@pytest.mark.system
-@pytest.mark.parametrize(("terminal", "coloured"), [("xterm-256color", True), ("dumb", False)])
-def test_colours_are_for_terminals_that_have_them(world: World, terminal: str, coloured: bool) -> None:
-    shown = _on_a_terminal(world, terminal)
-    assert "The LLM's answer" in shown
-    assert (ESCAPE in shown) is coloured
-
-
-def _on_a_terminal(world: World, terminal: str) -> str:
-    """Run the demo on a pseudo-terminal; what it wrote there."""
-    ours, theirs = pty.openpty()
-    env = {**os.environ, **world.env, "TERM": terminal}
-    del env["NO_COLOR"]
-    child = subprocess.Popen(
-        [sys.executable, "-m", "toolgate_bus", "demo"],
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
-        env=env,
-    )
-    os.close(theirs)
-    written = b""
-    while True:
-        try:
-            part = os.read(ours, 65_536)
-        except OSError:  # the other end is closed
-            break
-        if not part:
-            break
-        written += part
-    os.close(ours)
-    assert child.wait(60) == 0
-    return written.decode()
-
-
-# From before the server is there to the middle of the second act, where a command runs beside it.
-INT, TERM = (signal.SIGINT, 130), (signal.SIGTERM, 143)
-"""The two are heard by one function: each moment has one of them."""
-MOMENTS = [
-    (None, *INT),
-    ("archivist  pid", *TERM),
-    ("The LLM chose list_files", *INT),
-    ("The LLM chose write_file", *TERM),
-    ("lead > junior chose", *TERM),
-    ("somebody in another terminal", *INT),
-]
+    closing = running.stdout.partition("Try next, after  ")[2]
+    activate = closing.partition(":\n")[0].replace("\n", "").replace("  ", " ")
+    assert activate.endswith("/bin/activate")
+    init, rules, agent = re.findall(r"^  [a-z ]+: +(.*)$", closing, re.MULTILINE)
+    ruling = process("bash", "-ec", f"{activate}\n{init}\nexec {rules}", cwd=tmp_path, env=env)
+    await wait_until(lambda: "rules on *" in ruling.stderr or not ruling.alive, timeout=30)
+    ended = process("bash", "-ec", f"{activate}\n{agent}", cwd=tmp_path, env=env)
+    assert ended.wait() == 0, ended.stderr
+    assert "The notes are still there. The tool call was denied: deleting is for people" in ended.stdout
+    ruling.end()
 
 
 @pytest.mark.system
 @linux_only
-@pytest.mark.parametrize(("moment", "number", "code"), MOMENTS)
-async def test_a_demo_that_is_interrupted_leaves_nothing(
-    process: Callable[..., Any],
-    wait_until: Callable[..., Any],
-    world: World,
-    moment: str | None,
-    number: signal.Signals,
-    code: int,
+async def test_ctrl_c_ends_the_demo_and_leaves_nothing(
+    at_terminal: Callable[..., Person], wait_until: Callable[..., Any], world: World
 ) -> None:
-    running = process("toolgate", "demo", env=world.env | {"PYTHONUNBUFFERED": "1"}, start_new_session=True)
-    if moment is None:
-        await wait_until(lambda: world.files(), timeout=30)
-    else:
-        await wait_until(lambda: moment in running.stdout or not running.alive, timeout=30)
-    # As a terminal does it: to the whole foreground group.
-    os.killpg(running.pid, number)
-    ended = running.wait(30)
-    # -number: it had not come to handle signals yet. 0: the job was over by then.
-    assert ended in (code, 0, -number)
-    # Its guard cleans up behind it, within a moment.
+    person = at_terminal("--step")
+    person.sees("[Enter]")
+    person.types(CTRL_C)
+    assert person.ended() == 128 + signal.SIGINT
+    assert "Traceback" not in person.shown
+    assert person.shown.endswith("\n"), "the shell's prompt begins a line"
+    await wait_until(lambda: not world.processes() and not world.files(), timeout=15)
+
+
+@pytest.mark.system
+@linux_only
+async def test_a_demo_that_is_told_to_end_while_it_starts_leaves_nothing(
+    process: Callable[..., Any], wait_until: Callable[..., Any], world: World
+) -> None:
+    running = process("toolgate", "demo", env=world.env, start_new_session=True)
+    await wait_until(lambda: world.files(), timeout=30)
+    os.killpg(running.pid, signal.SIGTERM)
+    # -SIGTERM: it had not come to handle signals yet.
+    assert running.wait(30) in (128 + signal.SIGTERM, -signal.SIGTERM)
     await wait_until(lambda: not world.processes() and not world.files(), timeout=15)
     assert "Traceback" not in running.stderr
 
 
 @linux_only
 async def test_a_demo_that_is_killed_leaves_no_server_and_no_scheduler(
-    process: Callable[..., Any], wait_until: Callable[..., Any], world: World
+    at_terminal: Callable[..., Person], wait_until: Callable[..., Any], world: World
 ) -> None:
-    running = process("toolgate", "demo", env=world.env | {"PYTHONUNBUFFERED": "1"})
-    await wait_until(lambda: "The LLM chose list_files" in running.stdout or not running.alive, timeout=30)
-    assert running.alive, "it was over before it could be killed"
-    running.signal(signal.SIGKILL)
-    running.wait(10)
+    person = at_terminal("--step")
+    person.sees("[Enter]")
+    person.running.signal(signal.SIGKILL)
+    person.running.wait(10)
     await wait_until(lambda: not world.processes(), timeout=15)
     await wait_until(lambda: not world.files(), timeout=5)

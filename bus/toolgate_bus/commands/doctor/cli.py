@@ -139,8 +139,8 @@ def _on_bus(
     except NoServer:
         what = "no bus was looked at: none is named, and no embedded server runs for this user"
         change = (
-            "name one (--redis URL or TOOLGATE_REDIS_URL), or look again while a command runs (`toolgate "
-            "demo`)"
+            "name one (--redis URL or TOOLGATE_REDIS_URL), or look again while a command such as "
+            "`toolgate scheduler run` runs"
         )
         return context, [notice("server", "server-none", what, change)]
     except ConfigError as raised:

@@ -1,1 +1,1 @@
-"""`toolgate demo`: everything at once, on real parts."""
+"""`toolgate demo`: one agent, three schedulers, five calls, on real parts."""

@@ -1,69 +1,76 @@
-"""`toolgate demo`: everything at once, on real parts, and nothing left behind.
+"""`toolgate demo`: three schedulers rule on a small agent, on one screen.
 
-A private server, scheduler processes, sessions with scripted LLMs, files in a temporary
-workspace inside the server's own directory: whoever ends the server removes them too, also when
-this command is killed.
+A private server, three scheduler processes, a session with a scripted LLM, and files inside the server's
+own directory. The server's guard removes all of it, also when this command is killed.
 """
 
-from typing import Annotated
+import os
+import sys
+from typing import Annotated, Final, TextIO
 
 import typer
-from toolgate_bus.commands.options import console, run_async
+from toolgate_bus.commands.options import activation, console, run_async
 from toolgate_bus.commands.terminal import Terminal, print_json
+from toolgate_bus.errors import ConfigError, ToolgateError
 from toolgate_bus.server.embedded import Server, private_server
 from toolgate_bus.server.settings import BusSettings
 from toolgate_bus.telemetry import tracing
 
-from toolgate_orchestrator.commands.demo.job import ANSWER, lay_out
+from toolgate_orchestrator.commands.demo.job import AGENT, lay_out
+from toolgate_orchestrator.commands.demo.keyboard import Keyboard
+from toolgate_orchestrator.commands.demo.view import WIDTH, DemoView
 from toolgate_orchestrator.commands.host.scheduler_processes import scheduler_processes
+
+PACE_S: Final = 1.0
+"""Seconds that a reader at a terminal needs for a short line. Nobody waits where no terminal is."""
 
 
 def demo(
+    step: Annotated[bool, typer.Option("--step", help="Wait for Enter after each call.")] = False,
     json_: Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")] = False,
     color: Annotated[
         bool, typer.Option("--color/--no-color", help="Colours, where the terminal has them.")
     ] = True,
 ) -> None:
-    """Watch schedulers rule on a small agent's tool calls, on a team of agents, and on a queue of calls.
+    """Watch three schedulers rule on the tool calls of a small agent, on one screen.
 
-    Shows what the LLM chose, what each scheduler said and what came of it: calls that run, are replaced
-    or denied, work that goes to another agent, an agent that is stopped, and calls that wait for their
-    turn. Takes some seconds.
-    Needs nothing and leaves nothing behind.
+    One call runs, one is replaced, one exceeds a budget, one is denied, and one needs a person: you, or
+    the demo itself if you do not answer. At a terminal this takes about twenty seconds; in a pipe it
+    prints the same lines without waiting. It needs no LLM, no key and no server, and leaves nothing behind.
 
-    Exit codes: 0 all went as it should, 1 it did not, 130 Ctrl-C.
+    Exit codes: 0 all went as it should, 1 it did not, 2 --step without a terminal, 130 Ctrl-C.
     """
-    with tracing.configure("toolgate-demo"), private_server() as server:
-        good = run_async(lambda: _show(server, as_json=json_, color=color))
-    if not good:
-        raise typer.Exit(1)
+    shown = not json_ and _is_terminal(sys.stdout)
+    at_terminal = shown and _is_terminal(sys.stdin)
+    if step and not at_terminal:
+        raise ConfigError("--step waits for Enter: use it at a terminal, without --json")
+    out = Terminal(quiet=True) if json_ else console if color else Terminal(no_color=True)
+    out.width = min(out.width, WIDTH) if out.is_terminal else WIDTH
+    with Keyboard(sys.stdin.fileno() if at_terminal else None) as keyboard:
+        view = DemoView(out, keyboard, pace_s=PACE_S if shown and not step else 0.0, step=step)
+        view.show_title()
+        with tracing.configure("toolgate-demo"), private_server() as server:
+            try:
+                run_async(lambda: _run(server, view, as_json=json_))
+            finally:
+                view.end_line()
+    view.show_next_steps(activation())
 
 
-async def _show(server: Server, *, as_json: bool, color: bool) -> bool:
+async def _run(server: Server, view: DemoView, *, as_json: bool) -> None:
     # Late: amplifier_core takes a while to load, and --help should not.
-    from toolgate_orchestrator.commands.demo.queue_act import queue_promises, run_queue
-    from toolgate_orchestrator.commands.demo.session import run_demo
-    from toolgate_orchestrator.commands.demo.team_session import run_team
-    from toolgate_orchestrator.commands.demo.team_view import team_promises
-    from toolgate_orchestrator.commands.demo.view import DemoView, demo_record, promises
+    from toolgate_orchestrator.commands.demo.session import demo_record, run_demo
 
-    out = Terminal(quiet=True) if as_json else console if color else Terminal(no_color=True)
-    view = DemoView(out)
     bus = BusSettings(redis=server.url, namespace="demo")
     layout = lay_out(server.directory / "demo")
     async with scheduler_processes(layout.schedulers, bus) as running:
-        view.show_opening(layout, server, running)
-        names = [one.name for one in running]
-        answer, calls = await run_demo(layout, bus, names, view)
-        view.show_closing(answer, calls)
-        view.team.show_opening()
-        story = await run_team(layout, bus, names, view.team)
-        view.team.show_closing(story)
-        queue = await run_queue(server.directory, bus, view.line)
-    promised = promises(calls, answer, ANSWER) | team_promises(story) | queue_promises(queue)
-    view.farewell(running)
+        await view.show_opening([*((one.name, one.pid) for one in running), (AGENT, os.getpid())])
+        result = await run_demo(layout, bus, [one.name for one in running], view)
     if as_json:
-        print_json(demo_record(answer, calls, story, queue, running, promised))
-    if not all(promised.values()):
-        view.broken(promised)
-    return all(promised.values())
+        print_json(demo_record(result, running))
+    if missing := [name for name, kept in result.promises().items() if not kept]:
+        raise ToolgateError(f"the demo failed to show: {', '.join(missing)}")
+
+
+def _is_terminal(stream: TextIO | None) -> bool:
+    return stream is not None and stream.isatty()

@@ -1,6 +1,6 @@
-"""What the demo consists of: files to work on, the first act's script, three schedulers for both acts.
+"""The demo's job: files to work on, what the LLM says, and three schedulers that rule on it.
 
-Pure but for `lay_out`, which writes the files. The third scheduler is written here as its author
+Pure but for `lay_out`, which writes the files. The second scheduler is written here as its author
 would: a Python file in a folder, run by `toolgate scheduler run house_rules:archivist`.
 """
 
@@ -9,23 +9,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from toolgate_bus.protocol.events import Decision, ReceivedVerdict
-
 from toolgate_orchestrator.commands.host.scheduler_processes import SchedulerSpec
 
-PROMPT: Final = "Add up the unpaid invoices, write a summary, then clear the invoices folder."
+PROMPT: Final = "Remind Acme to pay, then tidy up."
+INVOICE: Final = "invoices/acme.txt"
+REPORT: Final = "reports/summary.txt"
+CURRENCY: Final = "EUR"
+LIMIT: Final = 300_000
+"""Millionths of the currency that the agent may spend: the limit in `BUDGET`."""
+AGENT: Final = "agent"
 
-INVOICES: Final = {
-    "2026-03-acme.txt": "Invoice 1017, Acme Ltd, 120.50 EUR, unpaid\n",
-    "2026-04-borealis.txt": "Invoice 1018, Borealis, 89.90 EUR, unpaid\n",
-    "2026-04-cedar.txt": "Invoice 1019, Cedar Inc, 310.00 EUR, paid on 2 May\n",
-    "2026-05-delta.txt": "Invoice 1020, Delta, 240.00 EUR, unpaid\n",
+ROLES: Final[Mapping[str, str]] = {
+    "policy": "Rules: keep invoices; a person confirms each mail.",
+    "archivist": "Seven lines of Python: new files go into reports/.",
+    "cost-aware": "A budget of 0.30 EUR; a credit check costs 0.20 EUR.",
+    AGENT: "A scripted LLM. Task: remind Acme to pay, tidy up.",
 }
-SUMMARY: Final = "Unpaid invoices: 1017, 1018, 1020. Total: 450.40 EUR."
-ANSWER: Final = (
-    "Three invoices are unpaid, 450.40 EUR in all: Acme 120.50, Borealis 89.90, Delta 240.00. "
-    "The summary is in reports/summary.txt. I did not clear the folder: originals must be kept."
-)
+"""The role of each process, by name, as the screen shows it."""
 
 POLICY: Final = """\
 rules:
@@ -33,29 +33,21 @@ rules:
     tools: delete_file
     when: {path: "invoices/*"}
     action: deny
-    reason: invoices must be kept for ten years
-  - name: reports stay
-    tools: delete_file
-    agents: lead
-    when: {path: "reports/*"}
-    action: deny
-    reason: the lead may not delete reports
+    reason: Invoices must be kept for ten years.
+  - name: mail leaves the house
+    tools: send_mail
+    action: ask
+    prompt: Send this mail?
 """
-ROUTES: Final = """\
-routes:
-  - from: search_files
-    to: quick_search
-    arguments: {words: $.pattern, within: $.folder}
-    reason: the index answers faster than reading every file
-  - from: delegate
-    agent_targets: senior
-    when: {instruction: "Count *"}
-    to: delegate
-    agent: junior
-    reason: counting is junior's work, at a tenth of the price
+BUDGET: Final = """\
+currency: EUR
+tools:
+  credit_check: {cost: 0.20}
+budgets:
+  - {name: clerk, level: session, limit: 0.30}
 """
 HOUSE_RULES: Final = '''\
-"""A scheduler of one's own: files that an agent writes belong in reports/."""
+"""A scheduler of your own: files that an agent writes belong in reports/."""
 
 from toolgate_schedulers import Continue, Modify, ToolSelecting, Verdict, scheduler
 
@@ -65,85 +57,49 @@ async def archivist(call: ToolSelecting) -> Verdict:
     path = call.tool_input.get("path", "")
     if call.tool_name == "write_file" and not path.startswith("reports/"):
         moved = {**call.tool_input, "path": f"reports/{path}"}
-        return Modify(tool="write_file", arguments=moved, reason="new files belong in reports/")
+        return Modify(tool="write_file", arguments=moved, reason="New files belong in reports/.")
     return Continue()
 '''
 
 
 @dataclass(frozen=True, slots=True)
-class DemoCall:
-    """One call of the demo, ruled on and done."""
-
-    decision: Decision
-    verdicts: tuple[ReceivedVerdict, ...]
-    result: str
-    """What the LLM was told."""
-    agents: tuple[str, ...] = ()
-    """Whose call it was: the agents from the root to its own; empty in the first act."""
-
-
-@dataclass(frozen=True, slots=True)
 class Layout:
-    """Where the demo's files are."""
+    """Places of the demo's files, and the schedulers to start."""
 
     workspace: Path
-    """What the agent's tools may touch."""
+    """Folder that the agent's tools may touch."""
     schedulers: tuple[SchedulerSpec, ...]
-    about: Mapping[str, str]
-    """What each scheduler is there for, by name."""
 
 
 def lay_out(directory: Path) -> Layout:
-    """Write the agent's files and the schedulers' into an empty directory."""
+    """Write the agent's files and the schedulers' into a new directory."""
     workspace, rules = directory / "workspace", directory / "schedulers"
-    (workspace / "invoices").mkdir(parents=True)
+    (workspace / INVOICE).parent.mkdir(parents=True)
     rules.mkdir()
-    for name, text in INVOICES.items():
-        (workspace / "invoices" / name).write_text(text)
-    policy, routes = rules / "policy.yaml", rules / "routes.yaml"
+    (workspace / INVOICE).write_text("Invoice 1017, Acme Ltd, 120.50 EUR, unpaid\n")
+    policy, budget = rules / "policy.yaml", rules / "budget.yaml"
     policy.write_text(POLICY)
-    routes.write_text(ROUTES)
+    budget.write_text(BUDGET)
     (rules / "house_rules.py").write_text(HOUSE_RULES)
     return Layout(
         workspace,
         (
-            SchedulerSpec("policy", policy),
-            # Of itself the router only looks at what its routes begin at; here it is to speak each time.
-            SchedulerSpec("router", routes, tools=("*",)),
-            SchedulerSpec("house_rules:archivist", directory=rules),
+            # Each is asked about every call, so that "all three" is true of each.
+            SchedulerSpec("policy", policy, tools=("*",)),
+            SchedulerSpec("house_rules:archivist", directory=rules, tools=("*",)),
+            SchedulerSpec("cost-aware", budget, tools=("*",)),
         ),
-        {
-            "policy": "shipped; keeps invoices, and the lead from reports",
-            "router": "shipped; sends calls to cheaper tools and agents",
-            "archivist": "your own, seven lines; moves new files into reports/",
-        },
     )
 
 
 def script() -> list[dict[str, Any]]:
-    """What the LLM says, request by request (config of `provider-scripted`)."""
-    steps = [
-        ("list_files", {"folder": "invoices"}),
-        ("search_files", {"pattern": "unpaid", "folder": "invoices"}),
-        ("calculate", {"expression": "120.50 + 89.90 + 240.00"}),
-        ("write_file", {"path": "summary.txt", "content": SUMMARY}),
-        ("delete_file", {"path": "invoices/2026-03-acme.txt"}),
+    """Return the LLM's answers, request by request (config of `provider-scripted`)."""
+    steps: list[tuple[str, dict[str, str]]] = [
+        ("write_file", {"path": "summary.txt", "content": "Acme owes 120.50 EUR (invoice 1017)."}),
+        ("credit_check", {"company": "Acme"}),
+        ("credit_check", {"company": "Borealis"}),
+        ("delete_file", {"path": INVOICE}),
+        ("send_mail", {"to": "billing@acme.example", "text": "Please pay invoice 1017, 120.50 EUR."}),
     ]
     calls = [{"tool_calls": [{"name": tool, "arguments": arguments}]} for tool, arguments in steps]
-    return [*calls, {"text": ANSWER}]
-
-
-def next_steps(activate: str) -> str:
-    """What to try after the demo; `activate` is the line that puts `toolgate` on PATH, if one is needed."""
-    first, again = (f"  {activate}\n", f"{activate} && ") if activate else ("", "")
-    return (
-        "What to try next, in this terminal:\n"
-        f"{first}"
-        "  toolgate init sandbox && cd sandbox\n"
-        "  toolgate policy test rules.yaml cases.yaml\n"
-        "  toolgate scheduler run policy --config rules.yaml\n"
-        "That stays, and rules. In another terminal, from this folder:\n"
-        f"  {again}cd sandbox\n"
-        '  toolgate run "Tidy up" --plan plan.yaml\n'
-        "  toolgate decisions"
-    )
+    return [*calls, {"text": f"The summary is in {REPORT}. The mail: ${{last_result}}"}]

@@ -1,106 +1,159 @@
-"""The demo's session: a real Amplifier session whose scripted LLM does the job, watched call by call."""
+"""The demo's session: a real Amplifier session whose scripted LLM does the job, shown call by call."""
 
 import secrets
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any, Final
 
-from amplifier_core import AmplifierSession, HookResult, ToolResult
+from amplifier_core import AmplifierSession, HookResult
+from toolgate_bus.budgets.ledger_redis import RedisLedger
 from toolgate_bus.errors import ToolgateError
+from toolgate_bus.protocol.events import Decision
 from toolgate_bus.server.settings import BusSettings
+from toolgate_bus.transport.redis.connection import RedisCommands
 
-from toolgate_orchestrator.commands.demo.job import PROMPT, DemoCall, Layout, script
+from toolgate_orchestrator.commands.demo.job import LIMIT, PROMPT, Layout, script
 from toolgate_orchestrator.commands.demo.view import DemoView
-from toolgate_orchestrator.commands.host.rulings import Rulings
+from toolgate_orchestrator.commands.host.rulings import Rulings, verdict_record
+from toolgate_orchestrator.commands.host.scheduler_processes import RunningScheduler
 from toolgate_orchestrator.commands.replay.provider_replay import tool_results
+from toolgate_orchestrator.modules.tool_base import FunctionTool, schema
 
-PATIENCE_MS = 5_000
-HEAR_OUT_S = 1.0
-"""A denial ends the wait for the others; to show what they said they are heard out, this long."""
+PATIENCE_MS: Final = 5_000
+"""Each scheduler is required: on a busy machine the demo waits for it rather than denying."""
 
 
-async def run_demo(
-    layout: Layout, bus: BusSettings, schedulers: Iterable[str], view: DemoView
-) -> tuple[str, list[DemoCall]]:
-    """Run the job, shown while it happens; gives the LLM's final answer and all calls.
+@dataclass(frozen=True, slots=True)
+class DemoResult:
+    """What the demo's agent did."""
 
-    Raises ToolgateError where the session cannot be made.
-    """
-    names = tuple(schedulers)
-    session = AmplifierSession(
-        plan(layout, bus, names, "demo", script()), session_id=f"demo-{secrets.token_hex(4)}"
-    )
-    try:
-        await initialize(session)
-        rulings = Rulings.of(session)
-        _listen(session.coordinator.hooks, rulings, names, view)
-        answer = await session.execute(PROMPT)
-        messages = await session.coordinator.get("context").get_messages()
-    finally:
-        await session.cleanup()
+    answer: str
+    calls: tuple[tuple[Decision, str], ...]
+    """Each call's decision, and what the LLM was told of it."""
+    spent: int
+    """Millionths of the currency, reserved ones included."""
+
+    def promises(self) -> dict[str, bool]:
+        """Return each promise of the demo, and whether it was kept."""
+        decisions = [decision for decision, _ in self.calls]
+        denials = {one.scheduler for one in decisions if not one.allowed}
+        return {
+            "run": any(one.outcome == "continue" for one in decisions),
+            "replacement": any(one.outcome == "modify" for one in decisions),
+            "budget": "cost-aware" in denials and 0 < self.spent <= LIMIT,
+            "denial": "policy" in denials,
+            "person": any(one.asked_user for one in decisions),
+        }
+
+
+async def run_demo(layout: Layout, bus: BusSettings, names: Sequence[str], view: DemoView) -> DemoResult:
+    """Run the job, shown while it happens; raises ToolgateError where the session cannot be made."""
+    plan, session_id = _plan(layout, bus, names), f"demo-{secrets.token_hex(4)}"
+    session = AmplifierSession(plan, session_id=session_id, approval_system=view)
+    async with aclosing(RedisCommands(str(bus.redis), "toolgate-demo", connections=1)) as commands:
+        ledger = RedisLedger(commands, bus.namespace)
+        try:
+            await _initialize(session)
+            rulings = Rulings.of(session)
+            _listen(session.coordinator.hooks, rulings, ledger, view)
+            answer = str(await session.execute(PROMPT))
+            messages = await session.coordinator.get("context").get_messages()
+        finally:
+            await session.cleanup()
+        spent = await _spent(ledger)
     results = [text for _, text in tool_results(messages)]
-    decisions = rulings.decisions.values()
-    calls = [
-        DemoCall(decision, rulings.list_verdicts(decision.id), result)
-        for decision, result in zip(decisions, results, strict=False)
-    ]
-    return str(answer), calls
+    calls = tuple(zip(rulings.decisions.values(), results, strict=False))
+    return DemoResult(answer, calls, spent)
 
 
-async def initialize(session: Any) -> None:
-    """Set a session up; raises ToolgateError where one of its modules did not mount."""
+async def _initialize(session: Any) -> None:
     try:
         await session.initialize()
     except RuntimeError as error:
         raise ToolgateError(f"the demo's session cannot be made: {error}") from error
-    # The kernel goes on without a module that does not mount; the demo could not.
-    mounted = {**(session.coordinator.get("providers") or {}), **(session.coordinator.get("tools") or {})}
-    turns = session.config["providers"][0]["config"]["turns"]
-    needed = {"scripted", *(call["name"] for turn in turns for call in turn.get("tool_calls", ()))}
-    if missing := needed - set(mounted):
-        raise ToolgateError(f"{', '.join(sorted(missing))} did not mount: is toolgate installed properly?")
+    # These two would reach the outside world; here they only say so.
+    for tool in (
+        _tool("credit_check", "{company} pays late, but it pays.", company="Its name"),
+        _tool("send_mail", "sent to {to}", to="The address", text="The text"),
+    ):
+        await session.coordinator.mount("tools", tool, name=tool.name)
 
 
-def _listen(hooks: Any, rulings: Rulings, names: tuple[str, ...], view: DemoView) -> None:
-    async def show_ruling(event: str, data: dict[str, Any]) -> HookResult:
+def _tool(name: str, result: str, **arguments: str) -> FunctionTool:
+    async def work(given: dict[str, Any]) -> str:
+        return result.format(**given)
+
+    return FunctionTool(name, name.replace("_", " "), schema(arguments), work)
+
+
+def _listen(hooks: Any, rulings: Rulings, ledger: RedisLedger, view: DemoView) -> None:
+    async def show_call(event: str, data: dict[str, Any]) -> HookResult:
+        block = data["block"]
+        if block["type"] == "tool_call":
+            await view.show_call(block["name"], block["input"])
+        return HookResult(action="continue")
+
+    async def show_decision(event: str, data: dict[str, Any]) -> HookResult:
         decision = rulings.decisions.get(str(data.get("decision_id")))
         if decision is not None:
-            await rulings.hear_out(decision.id, names, HEAR_OUT_S)
-            view.on_decision(decision, rulings.list_verdicts(decision.id))
+            await view.show_decision(decision, await _spent(ledger), LIMIT)
         return HookResult(action="continue")
 
-    async def show_result(event: str, data: dict[str, Any]) -> HookResult:
-        result = data.get("result")
-        if isinstance(result, dict):
-            view.on_result(ToolResult.model_validate(result).get_serialized_output())
-        return HookResult(action="continue")
-
+    hooks.register("content_block:end", show_call, name="toolgate-demo")
     for event in ("tool:selected", "policy:violation"):
-        hooks.register(event, show_ruling, name="toolgate-demo")
-    hooks.register("tool:post", show_result, name="toolgate-demo")
+        hooks.register(event, show_decision, name="toolgate-demo")
 
 
-def plan(
-    layout: Layout, bus: BusSettings, names: tuple[str, ...], agent: str, turns: list[dict[str, Any]]
-) -> dict[str, Any]:
-    """The mount plan of an agent of the demo, which every scheduler has to answer; `turns` is its LLM."""
+async def _spent(ledger: RedisLedger) -> int:
+    return sum(one.spent + one.reserved for one in await ledger.balances())
+
+
+def _plan(layout: Layout, bus: BusSettings, names: Sequence[str]) -> dict[str, Any]:
+    """Return the mount plan of the agent, on whose calls every scheduler has to answer."""
     toolgate = {
         "redis": bus.redis,
         "namespace": bus.namespace,
-        "agent": agent,
+        "agent": "clerk",
         "required": list(names),
         "patience_ms": PATIENCE_MS,
     }
-    root = {"root": str(layout.workspace)}
     return {
         "session": {
             "orchestrator": {"module": "loop-events", "config": {"max_iterations": -1, "toolgate": toolgate}},
             "context": "context-simple",
         },
-        "providers": [{"module": "provider-scripted", "config": {"turns": turns}}],
-        "tools": [
-            {"module": "tool-workspace", "config": root},
-            {"module": "tool-folder-search", "config": root},
-            {"module": "tool-calculator"},
-        ],
+        "providers": [{"module": "provider-scripted", "config": {"turns": script()}}],
+        "tools": [{"module": "tool-workspace", "config": {"root": str(layout.workspace)}}],
         "hooks": [],
+    }
+
+
+def demo_record(result: DemoResult, schedulers: Sequence[RunningScheduler]) -> dict[str, Any]:
+    """Return everything as one JSON object."""
+    promised = result.promises()
+    return {
+        "ok": all(promised.values()),
+        "promised": promised,
+        "schedulers": [{"name": one.name, "pid": one.pid} for one in schedulers],
+        "calls": [_call_record(decision, told) for decision, told in result.calls],
+        "budget": {"limit": LIMIT, "spent": result.spent},
+        "answer": result.answer,
+    }
+
+
+def _call_record(decision: Decision, told: str) -> dict[str, Any]:
+    return {
+        "tool": decision.original_tool,
+        "arguments": decision.original_input,
+        "outcome": decision.outcome,
+        "why": decision.why,
+        "reason": decision.reason,
+        "scheduler": decision.scheduler,
+        "asked_user": decision.asked_user,
+        "ran_tool": decision.tool_name if decision.allowed else None,
+        "ran_arguments": decision.tool_input if decision.allowed else None,
+        "result": told,
+        "decision_ms": round(decision.seconds * 1000, 3),
+        "verdicts": [verdict_record(heard) for heard in decision.verdicts],
     }

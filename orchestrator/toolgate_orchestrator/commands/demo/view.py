@@ -1,145 +1,162 @@
-"""What `toolgate demo` shows: who is there, each call as it happens, and a summary."""
+"""The screen of `toolgate demo`: at most 23 lines of 80 columns, written from top to bottom.
 
-import statistics
-from collections.abc import Sequence
+Nothing moves the cursor, so that a pipe, a dumb terminal and a screen get the same lines.
+"""
+
+import asyncio
+import textwrap
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from rich.text import Text
-from toolgate_bus.commands.options import activation
 from toolgate_bus.commands.terminal import Terminal
-from toolgate_bus.protocol.events import Decision, ReceivedVerdict
-from toolgate_bus.server.embedded import Server
+from toolgate_bus.protocol.events import Decision
+from toolgate_bus.protocol.money import format_amount
+from toolgate_bus.telemetry.printable import visible
 
-from toolgate_orchestrator.commands.demo.job import PROMPT, DemoCall, Layout, next_steps
-from toolgate_orchestrator.commands.demo.queue_act import QueueStory, queue_record
-from toolgate_orchestrator.commands.demo.team_view import Story, TeamView, team_record
-from toolgate_orchestrator.commands.host.rulings import (
-    call_text,
-    outcome_line,
-    result_line,
-    verdict_lines,
-    verdict_record,
+from toolgate_orchestrator.commands.demo.job import CURRENCY, ROLES
+from toolgate_orchestrator.commands.demo.keyboard import Keyboard
+
+WIDTH: Final = 80
+NEXT_STEPS: Final = (
+    ("write an agent:", "toolgate init sandbox && cd sandbox"),
+    ("start its rules:", "toolgate scheduler run policy --config rules.yaml"),
+    ("in another terminal:", 'cd sandbox && toolgate run "Tidy up" --plan plan.yaml'),
 )
-from toolgate_orchestrator.commands.host.scheduler_processes import RunningScheduler
-
-WIDTH: Final = 10
+"""Commands to try after the demo, each with its purpose."""
+_ANSWER_S: Final = 5.0
+"""Seconds that a person has to answer, before the demo answers for them."""
+_CALL: Final = 31
+"""Columns of a call; its outcome stands right of it."""
+_BAR: Final = 15
+"""Columns of the bar that shows money."""
+_MARGIN: Final = "   "
 
 
 class DemoView:
-    """Prints the demo while it runs."""
+    """Shows the demo while it runs, at the pace of a reader, or of Enter with `step`."""
 
-    def __init__(self, console: Terminal) -> None:
-        self._console = console
-        self._calls = 0
-        self.team = TeamView(self.line)
-        """Shows the second act."""
+    def __init__(
+        self, console: Terminal, keyboard: Keyboard, *, pace_s: float = 0.0, step: bool = False
+    ) -> None:
+        self._console, self._keyboard, self._pace_s, self._step = console, keyboard, pace_s, step
+        self._calls = self._spent = 0
+        self._answer = ""
+        self._is_line_open = False
 
-    def show_opening(self, layout: Layout, server: Server, schedulers: Sequence[RunningScheduler]) -> None:
-        """Who is there, and what is asked of the agent."""
-        self.line("Toolgate demo", style="bold")
-        self.line("Act one: an agent", style="bold")
-        self.line("Three scheduler processes rule on every tool call of a small agent, before it runs.")
-        self.line("Its LLM is a script: it needs no key. The processes, the rulings and the tools are real.")
-        self.line()
-        self.line(f"  {'server':<{WIDTH}} pid {server.pid:<8} private, on a unix socket; gone when this ends")
-        for one in schedulers:
-            self.line(f"  {one.name:<{WIDTH}} pid {one.pid:<8} {layout.about.get(one.name, '')}")
-        self.line()
-        self.line(f"The user: {PROMPT}")
+    def show_title(self) -> None:
+        """Say what this is, before anything is started."""
+        self._line("Toolgate demo: three schedulers decide on an agent's tool calls before they run", "bold")
 
-    def on_decision(self, decision: Decision, verdicts: tuple[ReceivedVerdict, ...]) -> None:
-        """One call, what each scheduler said of it, what came of that."""
+    async def show_opening(self, processes: Sequence[tuple[str, int]]) -> None:
+        """Show who takes part: name, process id, role."""
+        for name, pid in processes:
+            self._line(
+                Text.assemble((f"  {visible(name):<10} ", "cyan"), f"pid {pid:<7} {ROLES.get(name, '')}")
+            )
+        self._line()
+        await self._wait(1.5)
+
+    async def show_call(self, tool: str, arguments: Mapping[str, Any]) -> None:
+        """Show a call that the LLM chose."""
         self._calls += 1
-        call = call_text(decision.original_tool, decision.original_input)
-        self.line()
-        self.line(Text.assemble((f"{self._calls:>2}  ", "dim"), "The LLM chose ", call))
-        for line in verdict_lines(verdicts, WIDTH):
-            self.line(line)
-        self.line(outcome_line(decision))
+        self._put(Text.assemble(f"{self._calls}  ", (f"{_short_call(tool, arguments):<{_CALL}} ", "bold")))
+        await self._wait(1.0)
 
-    def on_result(self, result: str) -> None:
-        """What the tool returned."""
-        self.line(result_line(result))
+    async def request_approval(
+        self,
+        prompt: str,
+        options: Sequence[str],
+        timeout: float,  # noqa: ASYNC109 - the kernel's protocol
+        default: str,
+    ) -> str:
+        """Ask the person about the call on the screen; the demo says yes where nobody answers.
 
-    def show_closing(self, answer: str, calls: Sequence[DemoCall]) -> None:
-        """The first act's answer and summary."""
-        self.line()
-        self.line(Text.assemble(("The LLM's answer: ", "bold"), answer))
-        self.line()
-        outcomes = [call.decision.outcome for call in calls]
-        said = sum(len(call.verdicts) for call in calls)
-        median = statistics.median([call.decision.seconds for call in calls] or [0.0]) * 1000
-        counts = {word: outcomes.count(word) for word in ("continue", "modify", "deny")}
-        came = "{continue} ran as chosen, {modify} replaced, {deny} denied".format(**counts)
-        summary = f"{len(calls)} calls: {came}; {said} verdicts; decided in {median:.1f} ms (median)."
-        self.line(Text.assemble(("Summary: ", "bold"), summary))
+        This is the kernel's approval protocol: `options` are yes first, no last.
+        """
+        self._line("ASKS A PERSON", "bold magenta")
+        self._put(f"{_MARGIN}policy: {visible(prompt.partition(chr(10))[0])} ")
+        if not self._keyboard.is_there:
+            self._line("(no terminal: the demo answers)")
+            self._answer = "The demo says yes."
+            return options[0]
+        seconds = None if self._step else _ANSWER_S * self._pace_s
+        self._keyboard.forget_keys()
+        self._put("Press y or n" + (": " if seconds is None else f" (y after {seconds:g} s): "))
+        key = await self._keyboard.press("yn", seconds)
+        self._line(key or "y")
+        self._answer = {"y": "You say yes.", "n": "You say no."}.get(key, "No answer: the demo says yes.")
+        return options[-1] if key == "n" else options[0]
 
-    def farewell(self, schedulers: Sequence[RunningScheduler]) -> None:
-        """What goes with the command, and where to go from here."""
-        self.line()
-        pids = ", ".join(f"{one.name} {one.pid}" for one in schedulers)
-        self.line(f"Scheduler processes: {pids}. They, the server and the files go with this command.")
-        self.line()
-        for step in next_steps(activation()).splitlines():
-            self.line(step, style=None if step.startswith(" ") else "bold")
+    async def show_decision(self, decision: Decision, spent: int, limit: int) -> None:
+        """Show the outcome of a call, who decided it and why; `spent` and `limit` in millionths."""
+        outcome, why = _outcome(decision)
+        answer, self._answer = self._answer, ""
+        rows = [Text.assemble(f"{_MARGIN}{answer:<{_CALL}} ", outcome) if answer else outcome]
+        if why and not answer:
+            wrapped = textwrap.wrap(
+                visible(why), WIDTH, initial_indent=_MARGIN, subsequent_indent=_MARGIN * 2
+            )
+            rows += map(Text, wrapped)
+        if spent != self._spent:
+            self._spent = spent
+            rows.append(_money(spent, limit))
+        for row in rows[:-1]:
+            self._line(row)
+        if self._step:
+            self._keyboard.forget_keys()
+            self._put(rows[-1].append("  [Enter]", style="dim"))
+            await self._keyboard.press("\n", None)
+            self._line()
+        else:
+            self._line(rows[-1])
+            await self._wait(1.2)
 
-    def broken(self, promised: dict[str, bool]) -> None:
-        """What should have happened and did not."""
-        self.line()
-        missing = ", ".join(name for name, kept in promised.items() if not kept)
-        self.line(f"The demo did not go as it should: {missing}", style="bold red")
+    def show_next_steps(self, activate: str) -> None:
+        """Show commands to try; `activate` is the line that puts `toolgate` on PATH, if one is needed."""
+        self._line()
+        after = f", after  {activate}" if activate else ""
+        self._line(f"The demo has ended its processes. Try next{after}:", "bold")
+        for purpose, command in NEXT_STEPS:
+            self._line(Text.assemble(f"  {purpose:<21} ", (command, "bold")))
 
-    def line(self, line: str | Text = "", style: str | None = None) -> None:
-        """Show one line."""
-        self._console.print(line, style=style, markup=False)
+    def end_line(self) -> None:
+        """End the line that was begun, if the demo breaks off in it."""
+        if self._is_line_open:
+            self._line()
 
+    async def _wait(self, paces: float) -> None:
+        await asyncio.sleep(paces * self._pace_s)
 
-def promises(calls: Sequence[DemoCall], answer: str, expected: str) -> dict[str, bool]:
-    """What the demo promises to show, and whether it happened."""
-    decisions = [call.decision for call in calls]
-    return {
-        "one call denied": any(one.outcome == "deny" for one in decisions),
-        "one call whose tool and arguments were replaced": any(
-            one.allowed and one.tool_name != one.original_tool and one.tool_input != one.original_input
-            for one in decisions
-        ),
-        "one call that went through": any(one.outcome == "continue" for one in decisions),
-        "the LLM's final answer": answer == expected,
-    }
+    def _put(self, text: str | Text) -> None:
+        self._console.print(text, markup=False, soft_wrap=True, end="")
+        self._is_line_open = True
 
-
-def demo_record(
-    answer: str,
-    calls: Sequence[DemoCall],
-    story: Story,
-    queue: QueueStory,
-    schedulers: Sequence[RunningScheduler],
-    promised: dict[str, bool],
-) -> dict[str, Any]:
-    """Everything as one JSON object."""
-    return {
-        "ok": all(promised.values()),
-        "promised": promised,
-        "schedulers": [{"name": one.name, "pid": one.pid} for one in schedulers],
-        "calls": [_call(call) for call in calls],
-        "answer": answer,
-        "team": team_record(story, _call),
-        "queue": queue_record(queue),
-    }
+    def _line(self, text: str | Text = "", style: str | None = None) -> None:
+        self._console.print(text, style=style, markup=False)
+        self._is_line_open = False
 
 
-def _call(call: DemoCall) -> dict[str, Any]:
-    decision = call.decision
-    return {
-        "tool": decision.original_tool,
-        "arguments": decision.original_input,
-        "outcome": decision.outcome,
-        "why": decision.why,
-        "reason": decision.reason,
-        "scheduler": decision.scheduler,
-        "ran_tool": decision.tool_name if decision.allowed else None,
-        "ran_arguments": decision.tool_input if decision.allowed else None,
-        "result": call.result,
-        "decision_ms": round(decision.seconds * 1000, 3),
-        "verdicts": [verdict_record(heard) for heard in call.verdicts],
-    }
+def _outcome(decision: Decision) -> tuple[Text, str]:
+    """Return what became of the call, and who decided so for which reason."""
+    first, _, _ = (decision.reason or decision.why).partition(". ")
+    why = f"{decision.scheduler}: {first.rstrip('.')}."
+    if not decision.allowed:
+        return Text("DENIED", style="bold red"), why
+    if decision.outcome == "modify":
+        runs = _short_call(decision.tool_name, decision.tool_input)
+        return Text.assemble(("REPLACED", "bold yellow"), f" by {runs}"), why
+    return Text.assemble(("RUNS", "bold green"), "" if decision.asked_user else ": all three allow it"), ""
+
+
+def _money(spent: int, limit: int) -> Text:
+    filled = round(_BAR * spent / limit)
+    amounts = f"{format_amount(spent)} of {format_amount(limit, CURRENCY)}"
+    return Text.assemble(
+        f"{_MARGIN}cost-aware: {amounts} spent  ", ("#" * filled, "yellow"), "." * (_BAR - filled)
+    )
+
+
+def _short_call(tool: str, arguments: Mapping[str, Any]) -> str:
+    """Return the tool and its shortest argument: a path or an address rather than a text."""
+    return visible(f"{tool} {min(map(str, arguments.values()), key=len, default='')}")

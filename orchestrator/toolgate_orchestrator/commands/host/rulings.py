@@ -6,7 +6,7 @@ which tool call a decision was about. A loop without a gate is listened to in va
 
 import asyncio
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -20,18 +20,7 @@ from toolgate_orchestrator.gate.gate import Gate
 NAME = "toolgate-rulings"
 _MOMENT_S = 0.02
 
-STYLES: Final = {
-    "continue": "green",
-    "deny": "bold red",
-    "modify": "bold yellow",
-    "ask_user": "magenta",
-    "hold": "cyan",
-}
 MAX_VALUE: Final = 60
-MAX_RESULT: Final = 90
-INDENT: Final = "     "
-MIN_WAITED_S: Final = 0.05
-"""What was waited less is the way there and back."""
 
 
 @dataclass
@@ -64,13 +53,6 @@ class Rulings:
         """The last decision on a tool call (a hook that changes a call has it decided again)."""
         ids = [one for one in self._of_call.get(call_id, ()) if one in self.decisions]
         return self.decisions[ids[-1]] if ids else None
-
-    async def hear_out(self, decision_id: str, names: Iterable[str], seconds: float) -> None:
-        """Wait up to this long until all of these were heard on a decision, be it afterwards."""
-        expected = set(names)
-        await self._wait_until(
-            lambda: expected <= {heard.scheduler for heard in self.list_verdicts(decision_id)}, seconds
-        )
 
     def list_verdicts(self, decision_id: str) -> tuple[ReceivedVerdict, ...]:
         """Every verdict on a decision, those that came after it last."""
@@ -143,46 +125,6 @@ def call_text(tool: str, arguments: dict[str, Any]) -> Text:
         for name, value in arguments.items()
     )
     return text.append(f"({visible(inner)})", style="default not bold")
-
-
-def verdict_lines(verdicts: Sequence[ReceivedVerdict], width: int = 10) -> list[Text]:
-    """One line a verdict: who, what, how fast, why."""
-    lines = []
-    for heard in verdicts:
-        action = heard.verdict.action
-        line = Text.assemble(
-            f"{INDENT}{visible(heard.scheduler):<{width}} ", (f"{action:<8}", STYLES.get(action, "red"))
-        )
-        line.append(f" {heard.seconds * 1000:6.1f} ms", style="dim")
-        notes = [heard.verdict.reason] if heard.verdict.reason else []
-        notes += ["(about the replacement)"] if heard.phase == "verify" else []
-        notes += ["(last, before it runs)"] if heard.phase == "admit" else []
-        notes += [f"(set aside: {heard.problem})"] if heard.problem else []
-        notes += ["(shadow: not counted)"] if heard.shadow else []
-        notes += ["(after the decision)"] if heard.late else []
-        for note in notes:
-            line.append(f"  {visible(note)}", style="dim")
-        lines.append(line)
-    return lines
-
-
-def outcome_line(decision: Decision) -> Text:
-    """What came of all verdicts, and after how long."""
-    line = Text(f"{INDENT}=> ")
-    if not decision.allowed:
-        line.append("denied", style="bold red").append(f": {visible(decision.reason or decision.why)}")
-    elif decision.outcome == "modify":
-        line.append("replaced", style="bold yellow").append(" by ")
-        line.append_text(call_text(decision.tool_name, decision.tool_input))
-    else:
-        line.append("runs as chosen", style="green")
-    waited = f", waited {decision.waited:.1f} s" if decision.waited >= MIN_WAITED_S else ""
-    return line.append(f"  [{decision.latency * 1000:.1f} ms{waited}]", style="dim")
-
-
-def result_line(result: str) -> Text:
-    """What the LLM is told, shortened to a line."""
-    return Text(f"{INDENT}   {visible(_short(result, MAX_RESULT))}", style="dim")
 
 
 def _short(text: str, limit: int) -> str:

@@ -16,15 +16,9 @@ SECONDS: Final = 20.0
 class Command:
     """A `toolgate` command that was run as a process."""
 
-    words: tuple[str, ...]
     code: int
     output: str
     """What it printed, on either stream."""
-
-    @property
-    def line(self) -> str:
-        """As one types it."""
-        return " ".join(("toolgate", *self.words))
 
 
 async def run_toolgate(bus: BusSettings, *words: str) -> Command:
@@ -54,4 +48,4 @@ async def run_toolgate(bus: BusSettings, *words: str) -> Command:
             with suppress(ProcessLookupError):
                 process.kill()
             await process.wait()
-    return Command(words, process.returncode or 0, output.decode(errors="replace").rstrip())
+    return Command(process.returncode or 0, output.decode(errors="replace").rstrip())

@@ -22,7 +22,7 @@ function draw(data) {
   const all = data.all;
   if (!all.decisions) {
     show($("rates"), words, () => h("div", { class: "empty" }, h("h2", {}, "Nothing was decided"),
-      h("p", {}, `No decision in ${words}. Rates appear as soon as agents pick tools; \`toolgate demo\` shows some.`)));
+      h("p", {}, `No decision in ${words}. Rates appear as soon as agents pick tools.`)));
     return;
   }
   const width = Math.max(260, $("rates").clientWidth - 42);
