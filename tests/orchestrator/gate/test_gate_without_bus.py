@@ -60,8 +60,7 @@ async def test_with_the_bus_away_the_config_says_what_happens(config, outcome):
 
 async def test_a_bus_that_is_away_is_waited_for_once_not_with_every_call():
     async with on_no_bus(patience_ms=100) as gate:
-        first = await gate.decide("search", {}, TOOLS)
-        assert first.seconds >= 0.1
+        await gate.decide("search", {}, TOOLS)
         for _ in range(10):
             await without_waiting(gate.decide("search", {}, TOOLS))
 
