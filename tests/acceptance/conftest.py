@@ -237,7 +237,7 @@ async def rogue(server_url: str) -> AsyncIterator[Callable[..., Awaitable[Rogue]
     async with contextlib.AsyncExitStack() as stack:
 
         async def make(name: str, namespace: str, **fields: Any) -> Rogue:
-            client = redis.from_url(server_url)
+            client = redis.from_url(server_url, socket_timeout=None)
             stack.push_async_callback(client.aclose)
             commands = RedisCommands(server_url, "test-roster")
             stack.push_async_callback(commands.aclose)

@@ -20,7 +20,7 @@ CONTINUE = codec.verdict_body(Continue())
 
 
 def gate_on(bus, **config):
-    return Gate.open(redis=bus.url, namespace=bus.namespace, **{"patience_ms": 500} | config)
+    return Gate.open(redis=bus.url, namespace=bus.namespace, **{"patience_ms": 2000} | config)
 
 
 def failures(decision):
