@@ -89,11 +89,11 @@ async def open_version(
         config = {"redact": REDACT}
     elif beside == "shadows":
         config = {"required": names[:1], "shadow": names[1:]}
-    what = [("policy", "--config", str(folder / "rules.yaml"))] * count
+    what: list[tuple[str, ...]] = [("policy", "--config", str(folder / "rules.yaml"))] * count
     if beside == "slow":
         what[0] = ("slow_one:slow",)
     elif beside == "mix":
-        what = [(one.spec,) for one in lay_out(folder, names)]
+        what: list[tuple[str, ...]] = [(one.spec,) for one in lay_out(folder, names)]
     run = (*command_of(tree), "scheduler", "run")
     commands = [(*run, *one, *keys, "--name", name, "--json") for one, name in zip(what, names, strict=True)]
     env = {"PYTHONPATH": os.pathsep.join((path, str(folder)))}

@@ -239,7 +239,7 @@ async def open_gate_process(
     namespace = f"bench-{name}-{os.urandom(4).hex()}"
     outer = {key: value for key, value in os.environ.items() if not key.startswith("TOOLGATE_")}
     inner = {**outer, "TOOLGATE_REDIS_URL": server.url, "TOOLGATE_NAMESPACE": namespace, **(env or {})}
-    program = (str(GATE),)
+    program: tuple[str, ...] = (str(GATE),)
     if prelude:
         program = ("-c", f"{prelude}\nimport runpy\nrunpy.run_path({str(GATE)!r}, run_name='__main__')")
     told = json.dumps({"calls": calls, "schedulers": names, "mix": mix.__file__, "config": config or {}})

@@ -46,10 +46,7 @@ async def main(given: argparse.Namespace, report: Report) -> None:
                     ("with", TOOLGATE, ""),
                     ("without", BARE, NO_METRICS + NO_FACTS),
                 ):
-                    run = [
-                        (*program, "scheduler", "run", one.spec, "--name", one.name, "--json")
-                        for one in specs
-                    ]
+                    run = [(*program, "scheduler", "run", one.spec, "--json") for one in specs]
                     side = open_gate_process(name, server, run, prelude=prelude)
                     sides.append(await stack.enter_async_context(side))
                 for in_flight in given.in_flight:

@@ -76,7 +76,7 @@ class Sample:
         }
 
 
-class Side(Protocol):
+class BenchSide(Protocol):
     """One of the things that a benchmark compares."""
 
     @property
@@ -150,7 +150,7 @@ class Turns:
 
     async def run(
         self,
-        sides: Sequence[Side],
+        sides: Sequence[BenchSide],
         between: Callable[[], Awaitable[None]],
         tell: Callable[[str], None],
     ) -> dict[str, list[Sample]]:
