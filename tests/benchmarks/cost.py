@@ -93,7 +93,7 @@ async def open_version(
     if beside == "slow":
         what[0] = ("slow_one:slow",)
     elif beside == "mix":
-        what: list[tuple[str, ...]] = [(one.spec,) for one in lay_out(folder, names)]
+        what = [(one.spec,) for one in lay_out(folder, names)]
     run = (*command_of(tree), "scheduler", "run")
     commands = [(*run, *one, *keys, "--name", name, "--json") for one, name in zip(what, names, strict=True)]
     env = {"PYTHONPATH": os.pathsep.join((path, str(folder)))}
