@@ -94,7 +94,7 @@ mutants: $(DEV) ## break the code on purpose and see the tests go red
 	@$(BIN)/python tests/mutants.py
 
 cost: $(DEV) ## a decision beside another version: AGAINST=v0.1.0
-	@$(BIN)/python tests/cost_beside.py $(AGAINST)
+	@$(BIN)/python tests/benchmarks/cost.py $(AGAINST)
 
 up: ## run a fleet in containers (or SENTINEL=1, CLUSTER=1)
 	@$(HAVE_COMPOSE)

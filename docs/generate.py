@@ -1,6 +1,6 @@
 """Write the parts of the documents that are the code's: commands, metrics, keys, what tests show.
 
-And the tables of what `figures.py` measured.
+And the tables of what `tests/benchmarks/figures.py` measured.
 
     python docs/generate.py      rewrites them in place; a test says where one is out of date
 
@@ -299,8 +299,9 @@ def _seeds(node: Any) -> Iterator[tuple[str, str, str]]:
 
 
 def figure_parts() -> dict[str, Callable[[], str]]:
-    """The tables of what `figures.py` measured."""
-    return dict(runpy.run_path(str(Path(__file__).with_name("figures.py")))["PARTS"])
+    """Return the tables of what `tests/benchmarks/figures.py` measured."""
+    file = Path(__file__).parents[1] / "tests" / "benchmarks" / "figures.py"
+    return dict(runpy.run_path(str(file))["PARTS"])
 
 
 def framework_parts() -> dict[str, Callable[[], str]]:

@@ -7,7 +7,7 @@ and defaults; keys of `--json`; lines of the log; variables of the environment; 
 class, function or module, so that these may change.
 
 Left out, as they need a server or a whole session: keys of facts (the tests of the record have them), events
-of `run --stream --json`, figures of `bench` for one agent. Log lines that a variable holds stand as `…`.
+of `run --stream --json`, rows of `bench`. Log lines that a variable holds stand as `…`.
 """
 
 import ast
@@ -39,7 +39,6 @@ from toolgate_bus.facts.shadow_report import Disagreement, ShadowTotals
 from toolgate_bus.protocol.agents import LiveAgent
 from toolgate_bus.protocol.events import ReceivedVerdict
 from toolgate_bus.telemetry import definitions
-from toolgate_orchestrator.commands.bench.fleet_figures import Row
 from toolgate_orchestrator.commands.demo.session import DemoResult, demo_record
 from toolgate_orchestrator.commands.hook.cli import HookRow
 from toolgate_orchestrator.commands.host.rulings import verdict_record
@@ -252,7 +251,6 @@ def _json(trees: Iterable[ast.Module]) -> dict[str, list[str]]:
         "agents": _example(LiveAgent).as_json(),
         "approvals": as_fields(_example(Approval), 1.0, _example(ApprovalAnswer)),
         "approvals list --always": _example(StandingApproval).model_dump(),
-        "bench fleet": _example(Row).figures(),
         "console, counts": _example(DecisionCounts).as_json(),
         "decisions archive --check": _example(ArchiveReport).as_json(),
         "decisions show, explained": _example(Explanation).as_json(),

@@ -25,6 +25,7 @@ FOREIGN = frozenset(
         *("amplifier.modules", "grep", "importlib.metadata", "jsonschema", "nohup", "ps", "su", "sys.exit"),
         *("daily", "github_token", "model_extra", "my", "my.py", "my_guard", "MyGuard", "openaiApiKey"),
         *("items.0.price", "SESSION.1.jsonl", "Tool", "toolgate_decisions_total", "user.address.zip"),
+        "with",
     }
 )
 """Programs, libraries, samples."""

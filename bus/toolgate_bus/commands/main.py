@@ -45,7 +45,7 @@ SUMMARIES = {
     "check": "Say which tools of an agent of your framework are not gated.",
     "serve": "Rule on the calls of any program, over HTTP on this machine.",
     "doctor": "Check this installation and its bus.",
-    "bench": "Measure decisions beside the bare server.",
+    "bench": "Measure decisions beside the bare server, NATS and a webhook.",
 }
 """One line a command, in the order of the help, which is shown without loading any of them."""
 EXTRAS = {

@@ -140,11 +140,6 @@ TABLES: Final = (("agents",), ("approvals", "list"), ("scheduler", "list"))
 """What is shown in columns: where there is no room, cells go on below, and never in the first column."""
 OF_THEIR_OWN: Final = {
     "bench",
-    "bench fleet",
-    "bench slots",
-    "bench order",
-    "bench serve",
-    "bench agentdojo",
     "demo",
 }
 """They show the fleet that they start themselves, and nothing of anybody else's."""

@@ -1,7 +1,7 @@
 """With a slow LLM a turn is shorter on loop-reactive than on loop-basic."""
 
 import pytest
-from toolgate_orchestrator.commands.bench.reactive import TurnLoad, compare
+from reactive import TurnLoad, compare
 
 
 @pytest.mark.seed("agent-loop", "significantly reduces latency", "reactive")

@@ -1,7 +1,7 @@
-"""The bare floor of a decision: raw RESP, XADD/XREAD ping-pong, nothing encoded, nothing checked.
+"""Floor under a decision: raw XADD/XREAD ping-pong over RESP, nothing encoded, nothing checked.
 
-Same server, same socket, same loop and parser as the real thing; no groups, no acknowledgement, no
-deadlines. `python -m toolgate_orchestrator.commands.bench.floor URL NAME` is the answering process.
+It uses the server, socket, event loop and parser of the real thing, but no groups, no acknowledgements and
+no deadlines. `python -m toolgate_orchestrator.commands.bench.floor URL NAME` is the answering process.
 """
 
 import asyncio
@@ -17,27 +17,25 @@ from toolgate_bus.transport.redis.connection import open_link
 from toolgate_bus.transport.redis.link import Link, pack_command
 
 from toolgate_orchestrator.commands.bench.measure import Contender
-from toolgate_orchestrator.commands.bench.mix import SIZES, MixedCall
+from toolgate_orchestrator.commands.bench.mix import SIZES, Mix, MixedCall
 from toolgate_orchestrator.commands.bench.processes import run_answering, start_processes
 
 _ID_BYTES = 16
 
 
 class Floor:
-    """The asking side: writes a payload to every stream and counts the answers by its id."""
+    """Asking side: writes a payload to every stream and counts the answers by its id."""
 
     def __init__(self, names: Sequence[str]) -> None:
-        self.names = names
         self._asks = [f"floor:q:{name}".encode() for name in names]
         self._streams = [f"floor:a:{name}".encode() for name in names]
         self._last = dict.fromkeys(self._streams, b"0-0")
         self._open: dict[bytes, list[Any]] = {}
         self._queue: list[bytes] = []
         self._seq = secrets.randbits(64) << 32  # the streams may hold an earlier floor's entries
-        self.payload_bytes = SIZES["small"]
 
     async def start(self, url: str) -> None:
-        """Open the two connections and begin to read."""
+        """Open the two connections and start reading."""
         self._loop = asyncio.get_running_loop()
         self._write: Link = await open_link(url, "floor-write", lambda reply, tag: None)
         self._read: Link = await open_link(url, "floor-read", self._reply)
@@ -48,22 +46,17 @@ class Floor:
         self._write.drop()
         self._read.drop()
 
-    async def ask(self, _call: MixedCall | None = None) -> None:
-        """One round to all streams."""
+    async def ask(self, call: MixedCall) -> None:
+        """Send one payload of the call's size to all streams and wait for all answers."""
         self._seq += 1
         id_ = self._seq.to_bytes(_ID_BYTES, "big")
         future = self._loop.create_future()
         self._open[id_] = [len(self._asks), future]
         if not self._queue:
             self._loop.call_soon(self._flush)
-        payload = id_ + bytes(self.payload_bytes - _ID_BYTES)
+        payload = id_ + bytes(SIZES[call.size] - _ID_BYTES)
         self._queue += [pack_command(("XADD", stream, "*", "d", payload)) for stream in self._asks]
         await future
-
-    def trim(self) -> None:
-        """Empty the streams, between two blocks: everything was read."""
-        trims = [pack_command(("XTRIM", stream, "MAXLEN", 0)) for stream in (*self._asks, *self._streams)]
-        self._write.write(b"".join(trims), (None,) * len(trims))
 
     def _flush(self) -> None:
         queue, self._queue = self._queue, []
@@ -92,21 +85,21 @@ class Floor:
 
 
 @asynccontextmanager
-async def open_floor(server: Server, names: Sequence[str]) -> AsyncIterator[tuple[Floor, Contender]]:
-    """The floor with as many answering processes; and as a side."""
+async def open_floor(server: Server, names: Sequence[str]) -> AsyncIterator[Contender]:
+    """Open the floor with an answering process for each name."""
     program = (sys.executable, "-m", "toolgate_orchestrator.commands.bench.floor", server.url)
     async with start_processes([(*program, name) for name in names], "the floor") as running:
         floor = Floor(names)
         await floor.start(server.url)
         try:
             pids = {"gate": [os.getpid()], "server": [server.pid], "schedulers": [one.pid for one in running]}
-            yield floor, Contender("floor", floor.ask, pids)
+            yield Contender("floor", floor.ask, pids, Mix(names))
         finally:
             floor.close()
 
 
 async def answer(url: str, name: str) -> None:
-    """The answering side: reads its stream, answers every entry with its id, until the server goes."""
+    """Answer every entry of a stream with its id, until the server ends."""
     asks, answers, last = f"floor:q:{name}", f"floor:a:{name}", b"0-0"
 
     def reply(got: Any, tag: Any = None) -> None:

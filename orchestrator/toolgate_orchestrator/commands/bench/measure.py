@@ -1,75 +1,60 @@
-"""How a block of decisions is run and what is read off it: latencies, throughput, CPU by kind of process."""
+"""Measures sides in turns, block by block: latency, throughput, CPU by kind of process, and their ratios.
+
+A ratio is the median of the ratios of blocks that ran beside each other: a machine that is slower for a while
+is slower for both. Only such ratios carry over to another machine.
+"""
 
 import asyncio
+import math
+import os
 import statistics
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from toolgate_bus.errors import ToolgateError
 
-from toolgate_orchestrator.commands.bench.mix import Answer, MixedCall, find_fault
+from toolgate_orchestrator.commands.bench.mix import Answer, Mix, MixedCall, find_fault
 
-KINDS: Final = ("gate", "server", "schedulers")
-"""Of processes: who asks, what carries, who answers."""
 MAX_BLOCK_S: Final = 300.0
+WARM_UP: Final = 256
+"""Decisions of each side before anything is measured."""
 Pids = Mapping[str, Sequence[int]]
+"""Process ids by kind: `gate` asks, `server` carries, `schedulers` answer."""
 
 
 class WrongVerdictError(ToolgateError):
-    """A decision came out otherwise than it has to."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Contender:
-    """One way to have calls decided: Toolgate, the floor, a peer."""
-
-    name: str
-    decide: Callable[[MixedCall], Awaitable[Answer | None]]
-    """None from the floor, which decides nothing."""
-    pids: Pids
-    """Process ids by kind."""
+    """A side decided otherwise than expected."""
 
 
 @dataclass(slots=True)
 class Sample:
-    """What several blocks of one load came to."""
+    """Measurements of one block, or of several together."""
 
     latencies: list[float] = field(default_factory=list)
     """Seconds of each decision."""
     wall: float = 0.0
     cpu: dict[str, float] | None = None
-    """CPU seconds by kind of process."""
-    blocks: int = 0
-
-    def add(self, other: "Sample") -> None:
-        """Take in another block."""
-        self.latencies += other.latencies
-        self.wall += other.wall
-        if other.cpu is not None:
-            before = self.cpu or {}
-            self.cpu = {kind: before.get(kind, 0.0) + spent for kind, spent in other.cpu.items()}
-        self.blocks += 1
+    """CPU seconds by kind of process; None if the system does not tell them."""
 
     @classmethod
     def of(cls, blocks: "Sequence[Sample]") -> "Sample":
-        """All of these blocks together."""
-        total = cls()
-        for block in blocks:
-            total.add(block)
-        return total
+        """Return these blocks as one sample."""
+        known = [block.cpu for block in blocks if block.cpu is not None]
+        cpu = {kind: sum(one[kind] for one in known) for kind in known[0]} if known else None
+        latencies = [each for block in blocks for each in block.latencies]
+        return cls(latencies, sum(block.wall for block in blocks), cpu)
 
     @property
     def cpu_each(self) -> float:
-        """CPU seconds of a decision, all processes together; 0 where it is not known."""
+        """CPU seconds of a decision, all processes together; 0 if unknown."""
         return sum((self.cpu or {}).values()) / len(self.latencies)
 
     @property
     def median(self) -> float:
-        """Seconds."""
+        """Median latency in seconds."""
         return statistics.median(self.latencies)
 
     @property
@@ -78,7 +63,7 @@ class Sample:
         return len(self.latencies) / self.wall
 
     def figures(self) -> dict[str, Any]:
-        """Median and p99 in microseconds, decisions a second, CPU microseconds of a decision."""
+        """Return the figures for `--json`; times in microseconds."""
         ordered = sorted(self.latencies)
         cpu = None if self.cpu is None else {k: round(s / len(ordered) * 1e6, 1) for k, s in self.cpu.items()}
         return {
@@ -91,71 +76,169 @@ class Sample:
         }
 
 
+class BenchSide(Protocol):
+    """One of the things that a benchmark compares."""
+
+    @property
+    def name(self) -> str:
+        """Name in tables and in `--json`."""
+
+    async def run_block(self, decisions: int, in_flight: int, size: str) -> Sample:
+        """Decide this number of calls; raises WrongVerdictError."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Contender:
+    """Side whose decisions are made from this process."""
+
+    name: str
+    decide: Callable[[MixedCall], Awaitable[Answer | None]]
+    """Returns None if the side decides nothing, as the floor."""
+    pids: Pids
+    mix: Mix
+
+    async def run_block(self, decisions: int, in_flight: int, size: str = "small") -> Sample:
+        """Decide the next calls of the mix; making and checking them is not measured.
+
+        Raises WrongVerdictError.
+        """
+        calls = self.mix.take(decisions, size)
+        latencies: list[float] = []
+        answers: list[tuple[MixedCall, Answer | None]] = []
+        rest, decide, clock = iter(calls), self.decide, time.perf_counter
+
+        async def lane() -> None:
+            for call in rest:
+                began = clock()
+                answer = await decide(call)
+                latencies.append(clock() - began)
+                answers.append((call, answer))
+
+        cpu, began = cpu_by_kind(self.pids), clock()
+        lanes = [asyncio.create_task(lane()) for _ in range(in_flight)]
+        try:
+            async with asyncio.timeout(MAX_BLOCK_S):
+                await asyncio.gather(*lanes)
+        except TimeoutError:
+            raise ToolgateError(
+                f"{self.name}: not all calls were decided within {MAX_BLOCK_S:g} s. Ask for fewer"
+            ) from None
+        finally:
+            for one in lanes:
+                one.cancel()
+        wall, after = clock() - began, cpu_by_kind(self.pids)
+        check(self.name, answers)
+        return Sample(latencies, wall, subtract(after, cpu))
+
+
+def check(side: str, answers: Sequence[tuple[MixedCall, Answer | None]]) -> None:
+    """Raise WrongVerdictError for the first answer that is not the expected one."""
+    for call, answer in sorted(answers, key=lambda one: one[0].number):
+        if answer is not None and (fault := find_fault(call, answer)):
+            raise WrongVerdictError(f"{side} decided wrongly: {fault}")
+
+
+@dataclass(frozen=True, slots=True)
+class Turns:
+    """Blocks of one load, run by all sides in turns."""
+
+    in_flight: int
+    decisions: int
+    """Decisions of one block."""
+    blocks: int
+    size: str = "small"
+
+    async def run(
+        self,
+        sides: Sequence[BenchSide],
+        between: Callable[[], Awaitable[None]],
+        tell: Callable[[str], None],
+    ) -> dict[str, list[Sample]]:
+        """Run all blocks and return them by side. Another side begins each round.
+
+        `between` runs after each round, `tell` is given the progress. Raises WrongVerdictError.
+        """
+        found: dict[str, list[Sample]] = {side.name: [] for side in sides}
+        for side in sides:
+            await side.run_block(max(min(WARM_UP, self.decisions), self.in_flight), self.in_flight, self.size)
+        for block in range(self.blocks):
+            tell(f"{self.in_flight} in flight: block {block + 1} of {self.blocks}")
+            first = block % len(sides)
+            for side in (*sides[first:], *sides[:first]):
+                found[side.name].append(await side.run_block(self.decisions, self.in_flight, self.size))
+            await between()
+        return found
+
+
+MEASURES: Final[Mapping[str, Callable[[Sample], float]]] = {
+    "median": lambda one: one.median,
+    "rate": lambda one: one.rate,
+    "cpu": lambda one: one.cpu_each,
+}
+
+
+def figures_of(blocks: Mapping[str, Sequence[Sample]], base: str) -> dict[str, Any]:
+    """Return the figures of all sides for `--json`, with the ratios to the side `base`.
+
+    `ratio` holds medians over the blocks, `interval` the 95 % interval of each.
+    """
+    sides: dict[str, Any] = {}
+    for name, own in blocks.items():
+        sides[name] = Sample.of(own).figures()
+        if name == base:
+            continue
+        sides[name] |= {"ratio": {}, "interval": {}}
+        for what, of in MEASURES.items():
+            pairs = [(of(one), of(other)) for one, other in zip(own, blocks[base], strict=True)]
+            if all(other for _, other in pairs):
+                middle, low, high = median_interval([one / other for one, other in pairs])
+                sides[name]["ratio"][what] = round(middle, 3)
+                sides[name]["interval"][what] = [round(low, 3), round(high, 3)]
+    return sides
+
+
+def median_interval(values: Sequence[float]) -> tuple[float, float, float]:
+    """Return the median and the ends of its 95 % confidence interval, by order statistics.
+
+    With fewer than six values the ends are the smallest and the largest.
+    """
+    ordered, count = sorted(values), len(values)
+    outside, below = 0, 0.0
+    while 2 * (below := below + math.comb(count, outside) / 2**count) <= 0.05:
+        outside += 1
+    left = max(outside - 1, 0)
+    return statistics.median(ordered), ordered[left], ordered[count - 1 - left]
+
+
 def quantile(ordered: Sequence[float], part: float) -> float:
-    """The value that this part of them does not exceed; they must be ordered."""
+    """Return the value that this part of the ordered values does not exceed."""
     return ordered[min(len(ordered) - 1, int(len(ordered) * part))]
 
 
-async def run_block(side: Contender, calls: Sequence[MixedCall], in_flight: int) -> Sample:
-    """Decide all calls, so many at a time; making and checking them takes no time of it.
-
-    Raises WrongVerdictError.
-    """
-    latencies: list[float] = []
-    answers: list[tuple[MixedCall, Answer | None]] = []
-    rest, decide, clock = iter(calls), side.decide, time.perf_counter
-
-    async def lane() -> None:
-        for call in rest:
-            began = clock()
-            answer = await decide(call)
-            latencies.append(clock() - began)
-            answers.append((call, answer))
-
-    cpu, began = cpu_by_kind(side.pids), clock()
-    lanes = [asyncio.create_task(lane()) for _ in range(in_flight)]
-    try:
-        async with give_up_late(side):
-            await asyncio.gather(*lanes)
-    finally:
-        for one in lanes:
-            one.cancel()
-    wall, spent = clock() - began, cpu_by_kind(side.pids)
-    check(side, answers)
-    used = None if cpu is None or spent is None else {kind: spent[kind] - cpu[kind] for kind in cpu}
-    return Sample(latencies, wall, used)
-
-
-@asynccontextmanager
-async def give_up_late(side: Contender) -> AsyncIterator[None]:
-    """Raise ToolgateError where a block takes too long: somebody does not answer any more."""
-    try:
-        async with asyncio.timeout(MAX_BLOCK_S):
-            yield
-    except TimeoutError:
-        raise ToolgateError(
-            f"{side.name}: not all was decided within {MAX_BLOCK_S:g} s: ask for less, or less often"
-        ) from None
-
-
-def check(side: Contender, answers: Sequence[tuple[MixedCall, Answer | None]]) -> None:
-    """Raise WrongVerdictError for the first answer that is not as it has to be."""
-    for call, answer in sorted(answers, key=lambda one: one[0].number):
-        if answer is not None and (fault := find_fault(call, answer)):
-            raise WrongVerdictError(f"{side.name} decided wrongly: {fault}")
-
-
 def cpu_by_kind(pids: Pids) -> dict[str, float] | None:
-    """CPU seconds that these processes have used so far (Linux); None elsewhere."""
+    """Return the CPU seconds that these processes have used so far (Linux); None elsewhere."""
     found = {kind: cpu_seconds(of) for kind, of in pids.items()}
     known = {kind: spent for kind, spent in found.items() if spent is not None}
     return known if len(known) == len(found) else None
 
 
+def subtract(after: dict[str, float] | None, before: dict[str, float] | None) -> dict[str, float] | None:
+    """Return the CPU seconds used between two readings; None if either is unknown."""
+    return None if after is None or before is None else {kind: after[kind] - before[kind] for kind in before}
+
+
 def cpu_seconds(pids: Sequence[int]) -> float | None:
-    """CPU seconds of these processes and all their threads so far (Linux); None elsewhere."""
+    """Return the CPU seconds of these processes and all their threads (Linux); None elsewhere."""
     try:
         tasks = [task for pid in pids for task in Path(f"/proc/{pid}/task").iterdir()]
         return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
     except (OSError, ValueError, IndexError):
+        return None
+
+
+def find_load() -> float | None:
+    """Return the machine's load over the last minute; None if the system does not tell it."""
+    try:
+        return round(os.getloadavg()[0], 2)
+    except OSError:
         return None

@@ -1,17 +1,17 @@
-"""The calls that the bench decides on, and what has to come of each. Pure; the standard library alone.
+"""Tool calls of a benchmark, and the expected decision of each. Pure; the standard library alone.
 
-No two calls are alike. Every 16th is denied, every 8th replaced, each time by exactly one scheduler, which
-finds its name in the arguments; the others have no objection. Other installs of Toolgate load this file by
-its path (`gate_worker`): it may import nothing of this one.
+No two calls are alike. Every 16th is denied and every 8th is replaced, each time by exactly one scheduler,
+which finds its name in the arguments; the others continue. Other versions of Toolgate load this file by
+its path, so it imports nothing of this one.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 DENY_EVERY: Final = 16
 MODIFY_EVERY: Final = 8
 SIZES: Final = {"small": 448, "large": 8192}
-"""Bytes of a question on the wire, as the gate writes it; a few more or less."""
+"""Bytes of a question on the wire, within 32."""
 TOOLS: Final = (
     "search_mail",
     "search_files",
@@ -20,7 +20,7 @@ TOOLS: Final = (
     "send_invoice",
     "quick_search",
 )
-"""Those that are available; all but the last are called."""
+"""Available tools; all but the last are called."""
 REPLACEMENT: Final = "quick_search"
 SESSIONS: Final = 64
 _AROUND: Final = 421
@@ -29,62 +29,59 @@ _WORDS: Final = "unpaid invoices of the northern region, by customer and month; 
 
 
 class Answer(NamedTuple):
-    """What came of a call, on any side."""
+    """Decision on a call, by any side."""
 
     outcome: str
     tool_name: str
     tool_input: dict[str, Any]
     reason: str | None
     heard: int
-    """Verdicts that the decision rests on, both phases together."""
+    """Number of verdicts behind the decision, of both phases."""
 
 
 class MixedCall(NamedTuple):
-    """One tool call, and what has to come of it."""
+    """Tool call with its expected decision."""
 
     number: int
     tool_name: str
     tool_input: dict[str, Any]
     expected: Answer
+    size: str
 
     @property
     def session(self) -> str:
-        """Whose call it is."""
+        """Session of the call, one of 64."""
         return f"session-{self.number % SESSIONS}"
 
     @property
     def tool_call_id(self) -> str:
-        """How an LLM would name it."""
+        """Id that an LLM would give the call."""
         return f"call_{self.number:08d}"
 
 
 def name_schedulers(count: int) -> list[str]:
-    """The names of so many schedulers."""
+    """Return the names of this number of schedulers."""
     return [f"bench-{number}" for number in range(1, count + 1)]
 
 
 class Mix:
-    """An endless row of calls, for so many schedulers and questions of such a size."""
+    """Endless row of calls for these schedulers."""
 
-    def __init__(self, schedulers: Sequence[str], size: str = "small") -> None:
+    def __init__(self, schedulers: Sequence[str]) -> None:
         self._schedulers = schedulers
-        length = SIZES[size] - _AROUND
-        self._text = (_WORDS * (length // len(_WORDS) + 1))[:length]
         self._number = 0
 
-    def take(self, count: int) -> list[MixedCall]:
-        """The next calls."""
-        return list(self._calls(count))
+    def take(self, count: int, size: str = "small") -> list[MixedCall]:
+        """Return the next calls, their questions of this size."""
+        length = SIZES[size] - _AROUND
+        text = (_WORDS * (length // len(_WORDS) + 1))[:length]
+        first, self._number = self._number + 1, self._number + count
+        return [self._call(number, text, size) for number in range(first, self._number + 1)]
 
-    def _calls(self, count: int) -> Iterator[MixedCall]:
-        for _ in range(count):
-            self._number += 1
-            yield self._call(self._number)
-
-    def _call(self, number: int) -> MixedCall:
+    def _call(self, number: int, text: str, size: str) -> MixedCall:
         tool = TOOLS[number % (len(TOOLS) - 1)]
         given = {
-            "query": self._text,
+            "query": text,
             "customer": f"C-{number:08d}",
             "limit": number % 50,
             "fields": ["date", "amount"],
@@ -92,36 +89,36 @@ class Mix:
             "by": "",
         }
         count = len(self._schedulers)
+        expected = Answer("continue", tool, given, None, count)
         if number % DENY_EVERY == DENY_EVERY - 1:
             by = self._schedulers[number // DENY_EVERY % count]
             given |= {"rule": "deny", "by": by}
-            return MixedCall(number, tool, given, Answer("deny", "", {}, reason_of(by, given), 1))
-        if number % MODIFY_EVERY == MODIFY_EVERY // 2:
+            expected = Answer("deny", "", {}, reason_of(by, given), 1)
+        elif number % MODIFY_EVERY == MODIFY_EVERY // 2:
             by = self._schedulers[number // MODIFY_EVERY % count]
             given |= {"rule": "modify", "by": by}
-            answer = Answer("modify", REPLACEMENT, replace(given), reason_of(by, given), 2 * count - 1)
-            return MixedCall(number, tool, given, answer)
-        return MixedCall(number, tool, given, Answer("continue", tool, given, None, count))
+            expected = Answer("modify", REPLACEMENT, replace(given), reason_of(by, given), 2 * count - 1)
+        return MixedCall(number, tool, given, expected, size)
 
 
 def reason_of(name: str, given: dict[str, Any]) -> str:
-    """What the scheduler that objects says."""
+    """Return the reason that the objecting scheduler gives."""
     return f"{name}: not {given['customer']}"
 
 
 def replace(given: dict[str, Any]) -> dict[str, Any]:
-    """The arguments of the replacement: nobody objects to them."""
+    """Return the arguments of the replacement, to which no scheduler objects."""
     return {**given, "limit": 5, "rule": "", "by": ""}
 
 
 def to_answer(decision: Any) -> Answer:
-    """What of a gate's decision is checked, whatever version it is of."""
+    """Return the parts of a gate's decision that are checked; works with any version of Toolgate."""
     heard = sum(1 for one in decision.verdicts if not one.late)
     return Answer(decision.outcome, decision.tool_name, decision.tool_input, decision.reason, heard)
 
 
 def find_fault(call: MixedCall, found: Answer) -> str | None:
-    """What is wrong with an answer, None where it is as it has to be."""
+    """Return the difference between an answer and the expected one; None if they agree."""
     expected = call.expected
     pairs: list[tuple[str, Any, Any]] = [
         ("outcome", expected.outcome, found.outcome),
@@ -146,7 +143,7 @@ def find_fault(call: MixedCall, found: Answer) -> str | None:
 
 
 SCHEDULER: Final = '''\
-"""A scheduler of `toolgate bench`: it objects where the arguments of a call name it."""
+"""A scheduler of `toolgate bench`: it objects to calls whose arguments name it."""
 
 from toolgate_schedulers import Continue, Deny, Modify, scheduler
 
@@ -164,4 +161,4 @@ async def decide(call):
     replacement = {{**given, "limit": 5, "rule": "", "by": ""}}
     return Modify(tool="quick_search", arguments=replacement, reason=reason)
 '''
-"""The file of one scheduler, as an author would write it; every version of Toolgate can run it."""
+"""Source of one scheduler, as an author would write it; every version of Toolgate can run it."""

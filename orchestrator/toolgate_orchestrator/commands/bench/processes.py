@@ -1,9 +1,8 @@
-"""The bench's own processes: started, ready, and ended by their ids, however the bench ends."""
+"""Processes of a benchmark: started, awaited until ready, and ended by their ids with the block."""
 
 import asyncio
 import contextlib
 import gc
-import os
 import signal
 import subprocess
 from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
@@ -30,9 +29,9 @@ async def start_processes(
     env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
 ) -> AsyncIterator[list[asyncio.subprocess.Process]]:
-    """Run these commands, each ready when it has written a line; ends them with the block.
+    """Run these commands, and end them with the block. Each is ready when it has written a line.
 
-    `what` names them in errors. Raises ToolgateError where one ends first or is not ready in time.
+    `what` names them in errors. Raises ToolgateError if one ends early or is not ready in 30 s.
     """
     running: list[asyncio.subprocess.Process] = []
     try:
@@ -44,7 +43,7 @@ async def start_processes(
                 env=env,
                 cwd=cwd,
                 limit=LINE_BYTES,
-                start_new_session=True,  # Ctrl-C reaches the bench alone, which ends them itself
+                start_new_session=True,  # Ctrl-C reaches the benchmark alone, which ends them itself
                 preexec_fn=die_with_parent(),
             )
             running.append(process)
@@ -58,13 +57,13 @@ async def start_processes(
 
 
 async def read_line(process: asyncio.subprocess.Process, what: str, seconds: float) -> bytes:
-    """The next line that it writes; raises ToolgateError where it ends, or writes none in time."""
+    """Return the next line that a process writes; raises ToolgateError if it ends, or writes none in time."""
     line = b""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             line = await process.stdout.readline() if process.stdout else b""
     if not line:
-        raise ToolgateError(f"{what}: it ended, or said nothing for {seconds:g} s; its words stand above")
+        raise ToolgateError(f"{what}: ended, or wrote nothing for {seconds:g} s. Its messages stand above")
     return line
 
 
@@ -78,17 +77,8 @@ async def _end(running: Sequence[asyncio.subprocess.Process]) -> None:
             await asyncio.gather(*(process.wait() for process in running))
 
 
-def outer_environment() -> dict[str, str]:
-    """What processes of another virtual environment are given: nothing that is meant for this one's."""
-    return {
-        name: value
-        for name, value in os.environ.items()
-        if not name.startswith(("TOOLGATE_", "PYTHON")) and name != "VIRTUAL_ENV"
-    }
-
-
 def run_answering(main: Coroutine[Any, Any, None]) -> None:
-    """Run the main of an answering process, with event loop and collector as those of a scheduler."""
+    """Run the main of an answering process, with the event loop and collector of a scheduler."""
     gc.freeze()
     gc.set_threshold(*COLLECT_AFTER)
     with asyncio.Runner(loop_factory=new_event_loop) as runner:

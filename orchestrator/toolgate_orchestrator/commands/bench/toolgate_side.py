@@ -1,58 +1,42 @@
-"""Toolgate as the bench measures it: a gate, and scheduler processes as anybody runs them."""
+"""Toolgate as a side of a benchmark: a gate, scheduler processes as anybody runs them, and their streams."""
 
 import os
-import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Final
 
 from toolgate_bus.server.embedded import Server
 from toolgate_bus.server.settings import BusSettings
+from toolgate_bus.transport.redis.connection import RedisCommands
+from toolgate_bus.transport.redis.reads import empty_streams, find_keys
 
 from toolgate_orchestrator.commands.bench.measure import Contender
-from toolgate_orchestrator.commands.bench.mix import SCHEDULER, TOOLS, Answer, MixedCall, to_answer
-from toolgate_orchestrator.commands.bench.processes import READY_S, read_line, start_processes
+from toolgate_orchestrator.commands.bench.mix import SCHEDULER, TOOLS, Answer, Mix, MixedCall, to_answer
 from toolgate_orchestrator.commands.host.scheduler_processes import SchedulerSpec, scheduler_processes
 from toolgate_orchestrator.gate.gate import Gate
 
-PATIENCE_MS = 120_000
-"""Every scheduler is required; nobody is to be silent merely because the machine is busy."""
+PATIENCE_MS: Final = 120_000
+"""Long enough that no scheduler counts as silent because the machine is busy."""
+STREAMS: Final = ("floor:*", *(f"tg:{{bench-*}}:{kind}:*" for kind in ("in", "out", "facts")))
+"""Keys of a benchmark whose entries pile up."""
 
 
 @asynccontextmanager
 async def open_toolgate(server: Server, names: Sequence[str]) -> AsyncIterator[Contender]:
-    """A gate and its schedulers, a process each; facts, metrics and verify are on."""
+    """Open a gate and its schedulers, a process each; facts, metrics and verify are on."""
     bus = BusSettings(redis=server.url, namespace=f"bench-{len(names)}")
     async with (
         scheduler_processes(lay_out(server.directory, names), bus) as running,
         open_gate(bus, names) as gate,
     ):
-        yield side_of("toolgate", gate, server, [one.pid for one in running])
-
-
-@asynccontextmanager
-async def open_toolgate_together(server: Server, names: Sequence[str]) -> AsyncIterator[Contender]:
-    """The same with all schedulers in one process."""
-    bus = BusSettings(redis=server.url, namespace=f"bench-together-{len(names)}")
-    specs = [one.spec for one in lay_out(server.directory, names)]
-    command = (sys.executable, "-m", "toolgate_bus", "scheduler", "run", "--json", *specs)
-    what, env = "the process of the schedulers", environment_of(bus)
-    async with start_processes([command], what, env=env, cwd=server.directory) as (process,):
-        for _ in names[1:]:  # each says when it is ready
-            await read_line(process, what, READY_S)
-        async with open_gate(bus, names) as gate:
-            yield side_of("toolgate", gate, server, [process.pid])
-
-
-def environment_of(bus: BusSettings) -> dict[str, str]:
-    """What a scheduler's process of the bench is told by its environment."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("TOOLGATE_")}
-    return {**kept, "TOOLGATE_REDIS_URL": bus.redis or "", "TOOLGATE_NAMESPACE": bus.namespace}
+        pids = {"gate": [os.getpid()], "server": [server.pid], "schedulers": [one.pid for one in running]}
+        yield side_of("toolgate", gate, pids, Mix(names))
 
 
 @asynccontextmanager
 async def open_gate(bus: BusSettings, names: Sequence[str]) -> AsyncIterator[Gate]:
-    """A gate that requires all these schedulers."""
+    """Open a gate that requires all these schedulers."""
     async with Gate.open(
         redis=bus.redis,
         namespace=bus.namespace,
@@ -63,8 +47,8 @@ async def open_gate(bus: BusSettings, names: Sequence[str]) -> AsyncIterator[Gat
         yield gate
 
 
-def side_of(name: str, gate: Gate, server: Server, schedulers: Sequence[int]) -> Contender:
-    """A gate and the processes of its schedulers, to be measured."""
+def side_of(name: str, gate: Gate, pids: dict[str, list[int]], mix: Mix) -> Contender:
+    """Return a side that asks this gate."""
 
     async def decide(call: MixedCall) -> Answer:
         decision = await gate.decide(
@@ -72,15 +56,33 @@ def side_of(name: str, gate: Gate, server: Server, schedulers: Sequence[int]) ->
         )
         return to_answer(decision)
 
-    pids = {"gate": [os.getpid()], "server": [server.pid], "schedulers": schedulers}
-    return Contender(name, decide, pids)
+    return Contender(name, decide, pids, mix)
 
 
 def lay_out(directory: Path, names: Sequence[str]) -> list[SchedulerSpec]:
-    """Write the schedulers' files."""
+    """Write a source file for each scheduler and return how to start them."""
     specs = []
     for name in names:
         module = name.replace("-", "_")
         (directory / f"{module}.py").write_text(SCHEDULER.format(name=name))
         specs.append(SchedulerSpec(f"{module}:decide", name=name, directory=directory))
     return specs
+
+
+@asynccontextmanager
+async def open_cleaner(url: str) -> AsyncIterator[Callable[[], Awaitable[None]]]:
+    """Open what empties the streams between two blocks; it raises TransportError.
+
+    The server keeps facts for an hour, and a benchmark makes too many for that.
+    """
+    commands = RedisCommands(url, "bench-cleaner", connections=1)
+
+    async def clean() -> None:
+        for pattern in STREAMS:
+            async for keys in find_keys(commands, pattern):
+                await empty_streams(commands, keys)
+
+    try:
+        yield clean
+    finally:
+        await commands.aclose()

@@ -1,0 +1,249 @@
+"""Measures the figures that the documents show, and puts them there; nothing else should run on the machine.
+
+    python tests/benchmarks/figures.py                all, about ten minutes
+    python tests/benchmarks/figures.py rate fleet     these alone
+
+The output of the commands is kept in `figures.json`; `docs/generate.py` makes the tables of it.
+"""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+FILE = Path(__file__).with_name("figures.json")
+ROOT = Path(__file__).resolve().parents[2]
+RUNS = {
+    "bench": "toolgate bench -n 1 -n 3 -n 8 -c 1 -c 64 -c 512 --size both",
+    "rate": "python tests/benchmarks/rate.py",
+    "fleet": "python tests/benchmarks/fleet.py",
+    "thinking": "python tests/benchmarks/fleet.py --agents 1000 --think 5",
+    "one_process": "python tests/benchmarks/one_process.py",
+    "observed": "python tests/benchmarks/observed.py",
+    "reactive": "python tests/benchmarks/reactive.py",
+    "serve": "python tests/benchmarks/serve.py",
+}
+PROGRAMS = {"toolgate": [sys.executable, "-m", "toolgate_bus"], "python": [sys.executable]}
+GOALS: Final = {
+    (1, 1): ("median", 2.5),
+    (3, 1): ("median", 2.5),
+    (1, 64): ("rate", 0.42),
+    (3, 64): ("rate", 0.27),
+}
+"""By (schedulers, in flight), of small questions: the largest ratio of medians, the smallest of rates."""
+
+
+def measure(name: str) -> dict[str, Any]:
+    """Run one command and return its output, with the day."""
+    first, *words = RUNS[name].split()
+    program = [*PROGRAMS[first], *words, "--json"]
+    said = subprocess.run(program, stdout=subprocess.PIPE, check=True, text=True, cwd=ROOT).stdout
+    day = datetime.now(tz=UTC)
+    return {
+        "command": RUNS[name],
+        "day": f"{day.day} {day:%B %Y}",
+        "said": [json.loads(line) for line in said.splitlines()],
+    }
+
+
+def _figures(name: str) -> dict[str, Any]:
+    """Return the kept output of a run."""
+    found: dict[str, Any] = json.loads(FILE.read_text(encoding="utf-8"))[name]
+    return found
+
+
+def mix_part() -> str:
+    """Return the decisions beside the floor and the peers: median and throughput as ratios."""
+    run = _figures("bench")
+    _, *rows = run["said"]
+    peers = [name for name in rows[0]["sides"] if name not in ("floor", "toolgate")]
+    names = [_name(name) for name in ("floor", "toolgate", *peers)]
+    lines = _header(["schedulers · in flight · bytes", *names, "CPU of Toolgate, µs"])
+    for row in rows:
+        floor, ours = row["sides"]["floor"], row["sides"]["toolgate"]
+        load = f"{row['schedulers']} · {row['in_flight']} · {row['question_bytes']}"
+        bare = f"{floor['median_us']:.0f} µs · {floor['per_second'] / 1000:.1f} k/s"
+        others = [_ratios(row["sides"][name]) for name in peers]
+        lines.append(_line([load, bare, f"**{_ratios(ours)}**", *others, _cpu(ours)]))
+    goals = [f"- {line}" for line in goals_of(rows)]
+    return "\n".join([*lines, "", _source(run), "", *goals])
+
+
+def goals_of(rows: Sequence[dict[str, Any]]) -> list[str]:
+    """Return a line for each goal that was measured, with the peers that are ahead."""
+    lines = []
+    for row in rows:
+        goal = GOALS.get((row["schedulers"], row["in_flight"]))
+        if goal is None or row["question_bytes"] > 1000:
+            continue
+        what, limit = goal
+        sign, word = ("≤", "median") if what == "median" else ("≥", "throughput")
+        found = row["sides"]["toolgate"]["ratio"][what]
+        peers = {name: side["ratio"][what] for name, side in row["sides"].items() if "ratio" in side}
+        del peers["toolgate"]
+        ahead = [
+            f"{'ahead of' if _is_better(found, ratio, what) else 'behind'} {name}"
+            for name, ratio in peers.items()
+        ]
+        count = row["schedulers"]
+        load = f"{count} scheduler{'s' if count > 1 else ''}, {row['in_flight']} in flight"
+        met = "met" if _is_better(found, limit, what) else "not met"
+        words = f"{word} {found} × the floor's; goal {sign} {limit}: {', '.join([met, *ahead])}"
+        lines.append(f"{load}, {row['question_bytes']} bytes: {words}")
+    return lines
+
+
+def _is_better(ours: float, theirs: float, what: str) -> bool:
+    return ours <= theirs if what == "median" else ours >= theirs
+
+
+def short_mix_part() -> str:
+    """Return small questions: the median at one decision in flight, the throughput at 64."""
+    rows = _figures("bench")["said"][1:]
+    of = {(row["schedulers"], row["in_flight"], row["question_bytes"]): row["sides"] for row in rows}
+    lines = _header(["", *(_name(name) for name in of[1, 1, 448]), "CPU of Toolgate, µs"])
+    for count, words in ((1, "1 scheduler"), (3, "3 schedulers")):
+        one, many = of[count, 1, 448], of[count, 64, 448]
+        cells = [
+            f"{one[name]['median_us']:.0f} µs · {many[name]['per_second'] / 1000:.0f} k/s"
+            if name == "floor"
+            else f"{one[name]['ratio']['median']:.1f} · {many[name]['ratio']['rate']:.2f}"
+            for name in one
+        ]
+        lines.append(_line([words, *cells, _cpu(many["toolgate"])]))
+    return "\n".join(lines)
+
+
+def _name(side: str) -> str:
+    return {"toolgate": "**Toolgate**", "nats": "NATS"}.get(side, side)
+
+
+def _cpu(side: dict[str, Any]) -> str:
+    return " + ".join(f"{spent:.0f}" for spent in side["cpu_by_kind_us"].values())
+
+
+def _source(run: dict[str, Any]) -> str:
+    machine = run["said"][0]
+    return f"`{run['command']}`, {run['day']}, {machine['cpus']} CPUs, load {machine['load_before']} before."
+
+
+def _ratios(side: dict[str, Any]) -> str:
+    return f"{side['ratio']['median']:.1f} · {side['ratio']['rate']:.2f}"
+
+
+def rate_part() -> str:
+    """Return latencies from when a call was due."""
+    run = _figures("rate")
+    _, *rows = run["said"]
+    head = ["schedulers", "", "p50", "p90", "p99", "longest", f"over {rows[0]['late_ms']:g} ms"]
+    lines = _header(head)
+    for row in rows:
+        for name, one in row["sides"].items():
+            figures = [f"{one[key] / 1000:.2f} ms" for key in ("p50_us", "p90_us", "p99_us", "max_us")]
+            late = f"{one['late']} of {one['decisions']}"
+            lines.append(_line([str(row["schedulers"]), _name(name), *figures, late]))
+    return "\n".join([*lines, "", _source(run)])
+
+
+def fleet_part() -> str:
+    """Return the figures of many agents at once."""
+    head = ["agents", "calls", "decisions/s", "median", "p99", "memory an agent", "CPU a decision, ms"]
+    lines = _header(head)
+    for name, thinking in (("fleet", ""), ("thinking", ", thinking 5 s")):
+        for row in _figures(name)["said"][1:]:
+            cpu = " + ".join(
+                f"{row['cpu_us'][kind] / 1000:.2f}" for kind in ("agents", "schedulers", "server")
+            )
+            median, p99 = f"{row['median_ms']:.0f} ms", f"{row['p99_ms']:.0f} ms"
+            memory = f"{row['bytes_per_agent'] / 1024:.0f} KiB"
+            calls, rate = str(row["calls"]["planned"]), str(row["per_second"])
+            lines.append(_line([f"{row['agents']}{thinking}", calls, rate, median, p99, memory, cpu]))
+    commands = " and ".join(f"`{_figures(name)['command']}`" for name in ("fleet", "thinking"))
+    lines += ["", f"{commands}, {_figures('fleet')['day']}."]
+    return "\n".join(lines)
+
+
+def together_part() -> str:
+    """Return the figures of three schedulers in one process."""
+    run = _figures("one_process")
+    head = ["3 schedulers · in flight", "median", "throughput", "CPU", "CPU, µs"]
+    lines = _header(head)
+    for row in run["said"][1:]:
+        for name, words in (("together", "in one process"), ("apart", "a process each")):
+            side = row["sides"][name]
+            ratio = side["ratio"]
+            figures = [f"{ratio[key]:.2f}" for key in ("median", "rate", "cpu")]
+            lines.append(_line([f"{words} · {row['in_flight']}", *figures, _cpu(side)]))
+    return "\n".join([*lines, "", _source(run)])
+
+
+def serve_part() -> str:
+    """Return a sidecar beside a gate in process."""
+    run = _figures("serve")
+    lines = _header(
+        [
+            "schedulers · in flight",
+            "gate: median · a second",
+            "sidecar: median · a second",
+            "its CPU, µs",
+            "a core, /s",
+        ]
+    )
+    for row in run["said"][1:]:
+        gate, sidecar = row["sides"]["gate"], row["sides"]["serve"]
+        both = [f"{one['median_us'] / 1000:.2f} ms · {one['per_second']}" for one in (gate, sidecar)]
+        cpu = f"{sidecar['cpu_by_kind_us']['gate']:.0f} ({gate['cpu_by_kind_us']['gate']:.0f} in process)"
+        lines.append(_line([f"{row['schedulers']} · {row['in_flight']}", *both, cpu, str(row["per_core"])]))
+    return "\n".join([*lines, "", _source(run)])
+
+
+def observed_part() -> str:
+    """Return the cost of metrics and facts, and the time of a slow turn."""
+    observed, loops = _figures("observed"), _figures("reactive")
+    parts = [f"{row['part']:.0%} ({row['schedulers']} · {row['in_flight']})" for row in observed["said"][1:]]
+    turns = [f"{row['ratio']:.2f} ({row['turn']})" for row in loops["said"][1:]]
+    return (
+        f"`{observed['command']}`, {observed['day']}: of the CPU of a decision, metrics and facts took"
+        f" {', '.join(parts)} (schedulers · in flight).\n`{loops['command']}`, {loops['day']}: a slow turn"
+        f" on loop-reactive took {' and '.join(turns)} of its time on loop-basic."
+    )
+
+
+def _header(cells: list[str]) -> list[str]:
+    return [_line(cells), "|---" * len(cells) + "|"]
+
+
+def _line(cells: list[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+PARTS: Final[dict[str, Callable[[], str]]] = {
+    "figures": mix_part,
+    "figures in short": short_mix_part,
+    "figures at a rate": rate_part,
+    "figures of a fleet": fleet_part,
+    "figures of one process": together_part,
+    "figures of observing": observed_part,
+    "figures of serve": serve_part,
+}
+"""Generated parts of the documents, by name."""
+
+
+def main() -> None:
+    """Measure the named runs, or all, and write them down."""
+    names = sys.argv[1:] or [*RUNS]
+    if unknown := set(names) - RUNS.keys():
+        raise SystemExit(f"{', '.join(sorted(unknown))}: take any of {', '.join(RUNS)}")
+    found = json.loads(FILE.read_text(encoding="utf-8")) if FILE.exists() else {}
+    for name in names:
+        print(RUNS[name], file=sys.stderr)
+        found[name] = measure(name)
+        FILE.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    subprocess.run([sys.executable, str(ROOT / "docs" / "generate.py")], check=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,38 @@
+"""Every benchmark still loads with the product as it is, and explains its options. None is run here."""
+
+import runpy
+from pathlib import Path
+
+import pytest
+import yaml
+from agentdojo_attacks import RULES, SETUPS, lay_out
+from toolgate_bus.config.check import check
+from toolgate_schedulers.shipped.provenance import ProvenanceConfig
+
+pytestmark = pytest.mark.pure
+
+HERE = Path(__file__).parent
+BENCHMARKS = sorted(file.stem for file in HERE.glob("*.py") if "\nOPTIONS = " in file.read_text())
+
+
+def test_all_benchmarks_are_looked_at() -> None:
+    assert {"cost", "fleet", "rate", "slots"} <= set(BENCHMARKS)
+
+
+@pytest.mark.parametrize("name", BENCHMARKS)
+def test_a_benchmark_loads_and_explains_its_options(name: str) -> None:
+    loaded = runpy.run_path(str(HERE / f"{name}.py"), run_name="benchmark")
+    words = loaded["OPTIONS"].format_help()
+    assert f"python tests/benchmarks/{name}.py" in words
+    assert "--json" in words
+
+
+def test_the_rules_for_agentdojos_suites_are_rules_that_schedulers_take(tmp_path: Path) -> None:
+    for suite in yaml.safe_load(RULES.read_text()):
+        actions = {}
+        for setup in SETUPS:
+            for one in lay_out(tmp_path, suite, setup):
+                if one.name == "provenance" and one.config is not None:
+                    read = check(ProvenanceConfig, yaml.safe_load(one.config.read_text()), "rules")
+                    actions[setup] = read.action
+        assert actions == {"provenance": "deny", "provenance asks": "ask", "policy + provenance": "deny"}
