@@ -25,7 +25,7 @@ from toolgate_orchestrator.commands.bench.mix import name_schedulers
 from toolgate_orchestrator.commands.bench.toolgate_side import PATIENCE_MS
 from toolgate_orchestrator.commands.host.scheduler_processes import SchedulerSpec, scheduler_processes
 
-sys.path.insert(0, str(ROOT / "tests" / "acceptance"))
+sys.path.insert(0, str(ROOT / "tests" / "acceptance" / "mcp"))
 
 from mcp_world import PROXY, SERVER, client, parameters, proxy_over_http, server_over_http
 
