@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
 
-import yaml
+from toolgate_bus.config.document import read_document
 from toolgate_bus.errors import ToolgateError
 from toolgate_bus.server.embedded import Server
 from toolgate_bus.server.settings import BusSettings
@@ -149,11 +149,11 @@ async def run_row(
 
 def lay_out(directory: Path, suite: str, setup: str) -> list[SchedulerSpec]:
     """Which schedulers rule in a row on a suite, with their rules as files in a directory."""
-    rules = yaml.safe_load(RULES.read_text())[suite]
+    rules = read_document(RULES).mapping()[suite]
     specs = []
     for name, part in SETUPS[setup].items():
         path = directory / f"{suite}-{part}.yaml"
-        path.write_text(yaml.safe_dump(_find_rules(rules, part)))
+        path.write_text(json.dumps(_find_rules(rules, part)))
         specs.append(SchedulerSpec(name, path, name))
     return specs
 
