@@ -19,6 +19,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from toolgate_bus.errors import ToolgateError
+from toolgate_bus.installation import how_to_install
 
 GROUP = "toolgate.commands"
 LogFormat = Literal["json", "text"]
@@ -131,7 +132,7 @@ def _missing_extra(command: str, error: ModuleNotFoundError) -> ToolgateError | 
         return None
     extra = command if command in EXTRAS.values() else EXTRAS[module]  # several may bring it
     return ToolgateError(
-        f'`toolgate {command}` needs {module}, which is not installed: pip install "toolgate-bus[{extra}]"'
+        f"`toolgate {command}` needs {module}, which is not installed. Run: {how_to_install(extra)}"
     )
 
 

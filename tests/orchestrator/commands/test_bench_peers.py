@@ -1,9 +1,11 @@
 """The peers of `toolgate bench`: the same work as Toolgate's, and what is said where one is missing."""
 
 import importlib.util
+import re
 
 import pytest
 from toolgate_bus.errors import ConfigError
+from toolgate_bus.installation import how_to_install
 from toolgate_bus.protocol.packing import pack
 from toolgate_orchestrator.commands.bench.mix import Mix, find_fault, name_schedulers
 from toolgate_orchestrator.commands.bench.peer_rules import answer, decide, read_verdict
@@ -59,12 +61,13 @@ def test_peers_that_are_not_installed_are_left_out_and_it_is_said_how_to_get_the
     peers, line = choose(None)
     assert peers == {}
     assert line is not None
-    for words in ("nats is left out: no nats-py", "webhook is left out: no aiohttp", "pip install"):
+    for words in ("nats is left out: no nats-py", "webhook is left out: no aiohttp", how_to_install("bench")):
         assert words in line
 
 
 @pytest.mark.usefixtures("nothing_installed")
 def test_a_peer_that_is_asked_for_has_to_be_installed() -> None:
-    with pytest.raises(ConfigError, match=r"--peers webhook: aiohttp is not installed: pip install"):
+    command = re.escape(how_to_install("bench"))
+    with pytest.raises(ConfigError, match=f"--peers webhook: aiohttp is not installed. Run: {command}"):
         choose("webhook")
     assert choose("none") == ({}, None)

@@ -6,6 +6,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Final
 
 from toolgate_bus.errors import ConfigError
+from toolgate_bus.installation import how_to_install
 from toolgate_bus.server.embedded import Server
 
 from toolgate_orchestrator.commands.bench.measure import Contender
@@ -14,7 +15,6 @@ from toolgate_orchestrator.commands.bench.peer_webhook import open_webhook
 
 Open = Callable[[Server, Sequence[str]], AbstractAsyncContextManager[Contender]]
 PEERS: Final[dict[str, Open]] = {"nats": open_nats, "webhook": open_webhook}
-HOW_TO_GET: Final = 'pip install "toolgate-bus[bench]"'
 
 
 def find_missing(peer: str) -> str | None:
@@ -37,7 +37,7 @@ def choose(asked: str | None) -> tuple[dict[str, Open], str | None]:
     missing = {name: lack for name in names if (lack := find_missing(name)) is not None}
     if missing and asked is not None:
         name, lack = next(iter(missing.items()))
-        raise ConfigError(f"--peers {name}: {lack} is not installed: {HOW_TO_GET}")
+        raise ConfigError(f"--peers {name}: {lack} is not installed. Run: {how_to_install('bench')}")
     words = "; ".join(f"{name} is left out: no {lack}" for name, lack in missing.items())
-    line = f"{words} ({HOW_TO_GET})" if missing else None
+    line = f"{words} (run `{how_to_install('bench')}`)" if missing else None
     return {name: PEERS[name] for name in names if name not in missing}, line
