@@ -1,8 +1,8 @@
 """The command that installs what is missing, for the copy of Toolgate that runs.
 
-A copy comes from a clone, a wheel, a repository or a package index. pip and uv record that in `direct_url.json`.
-`how_to_install` reads the record, and every message that names a command to install uses it. It imports what it
-needs when it is called: most processes miss nothing.
+A copy comes from a clone, a wheel, a repository or a package index. pip and uv record that in
+`direct_url.json`. `how_to_install` reads the record; every message that names a command to install uses it.
+It imports what it needs when it is called: most processes miss nothing.
 """
 
 from collections.abc import Callable, Mapping, Sequence
