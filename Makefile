@@ -31,7 +31,7 @@ export PYTHONPYCACHEPREFIX := $(CURDIR)/$(VENV)/pycache
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo shell test test-newest test-system test-adapters test-clients test-fast lint docs check soak soak-llm soak-attacks soak-ha soak-slots simulate simulate-mutants mutants cost up down clean
+.PHONY: help demo shell test test-newest test-system test-adapters test-clients test-fast lint docs check soak soak-llm soak-attacks soak-ha soak-slots simulate simulate-mutants mutants cost dist up down clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | while IFS="$$(printf '\t')" read -r name line; \
@@ -101,6 +101,9 @@ mutants: $(DEV) ## break the code on purpose and see the tests go red
 
 cost: $(DEV) ## a decision beside another version: AGAINST=v0.1.0
 	@$(BIN)/python tests/cost_beside.py $(AGAINST)
+
+dist: $(DEV) ## build sdist and wheel, try them in bare environments; EXTRAS=…
+	@$(BIN)/python tests/distribution/build.py $(EXTRAS)
 
 up: ## run a fleet in containers (or SENTINEL=1, CLUSTER=1)
 	@$(HAVE_COMPOSE)
