@@ -102,7 +102,7 @@ mutants: $(DEV) ## break the code on purpose and see the tests go red
 cost: $(DEV) ## a decision beside another version: AGAINST=v0.1.0
 	@$(BIN)/python tests/cost_beside.py $(AGAINST)
 
-dist: $(DEV) ## build sdist and wheel, try them in bare environments; EXTRAS=…
+dist: $(DEV) ## build sdist and wheel, try them in bare environments
 	@$(BIN)/python tests/distribution/build.py $(EXTRAS)
 
 up: ## run a fleet in containers (or SENTINEL=1, CLUSTER=1)
