@@ -164,7 +164,7 @@ def test_a_guard_reads_its_section_from_a_file_and_keywords_override_it(tmp_path
         "toolgate: {patiense_ms: 3}",
         "",
         "agent: a\nagent: b",
-        "a: &a {}\n<<: *a",
+        "toolgate: {<<: {agent: a}}",
     ],
 )
 def test_a_file_that_holds_no_such_section_is_refused_by_its_name(tmp_path, text):
