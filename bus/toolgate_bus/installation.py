@@ -33,7 +33,9 @@ class Environment(NamedTuple):
     """The Python that runs, and what could install a package for it."""
 
     python: str
-    """Its path, or `python` where that name finds it."""
+    """Its path."""
+    on_path: bool
+    """True if a shell finds it as `python`."""
     has_pip: bool
     """True if `python -m pip` works."""
     has_uv: bool
@@ -44,7 +46,7 @@ class Environment(NamedTuple):
     def installer(self) -> list[str]:
         """Return the words of a command up to `install`."""
         if self.has_pip:
-            return [self.python, "-m", "pip", "install"]
+            return ["python" if self.on_path else self.python, "-m", "pip", "install"]
         if self.has_uv:
             return ["uv", "pip", "install", "--python", self.python]
         return [self.base, "-m", "pip", "--python", self.python, "install"]
@@ -127,7 +129,8 @@ def _environment() -> Environment:
     from importlib.util import find_spec
 
     return Environment(
-        python="python" if shutil.which("python") == sys.executable else sys.executable,
+        python=sys.executable,
+        on_path=shutil.which("python") == sys.executable,
         has_pip=find_spec("pip") is not None,
         has_uv=shutil.which("uv") is not None,
         base=getattr(sys, "_base_executable", sys.executable),

@@ -70,15 +70,16 @@ def test_a_shell_takes_a_quoted_word_as_it_is(word):
 
 
 @pytest.mark.parametrize(
-    ("has_pip", "has_uv", "command"),
+    ("on_path", "has_pip", "has_uv", "command"),
     [
-        (True, True, "/v/bin/python -m pip install"),
-        (False, True, "uv pip install --python /v/bin/python"),
-        (False, False, "/usr/bin/python3 -m pip --python /v/bin/python install"),
+        (True, True, True, "python -m pip install"),
+        (False, True, True, "/v/bin/python -m pip install"),
+        (True, False, True, "uv pip install --python /v/bin/python"),
+        (True, False, False, "/usr/bin/python3 -m pip --python /v/bin/python install"),
     ],
 )
-def test_what_installs_is_what_this_environment_has(has_pip, has_uv, command):
-    environment = Environment("/v/bin/python", has_pip, has_uv, "/usr/bin/python3")
+def test_what_installs_is_what_this_environment_has(on_path, has_pip, has_uv, command):
+    environment = Environment("/v/bin/python", on_path, has_pip, has_uv, "/usr/bin/python3")
     assert " ".join(environment.installer()) == command
 
 
