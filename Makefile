@@ -1,4 +1,4 @@
-# `make` lists the targets. Each sets up what it needs, in .venv and nowhere else.
+# `make` lists the targets. Each sets up what it needs, in .venv (test-newest: in .venv-newest) and nowhere else.
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -7,6 +7,7 @@ PYTHONS := python3 python3.13 python3.12 python3.11
 INPUTS := pyproject.toml constraints.txt
 ALL := $(VENV)/.installed-all
 DEV := $(VENV)/.installed-dev
+NEWEST := .venv-newest
 CASES := 200000
 SEEDS := 1000
 # In the order of conftest: the files that take longest begin, whatever the number of their tests.
@@ -30,7 +31,7 @@ export PYTHONPYCACHEPREFIX := $(CURDIR)/$(VENV)/pycache
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo shell test test-system test-adapters test-clients test-fast lint docs check soak soak-llm soak-attacks soak-ha soak-slots simulate simulate-mutants mutants cost up down clean
+.PHONY: help demo shell test test-newest test-system test-adapters test-clients test-fast lint docs check soak soak-llm soak-attacks soak-ha soak-slots simulate simulate-mutants mutants cost dist up down clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | while IFS="$$(printf '\t')" read -r name line; \
@@ -45,6 +46,11 @@ shell: $(ALL) ## a shell in which `toolgate` is found
 test: $(DEV) ## run the tests, on an embedded server
 	@$(BIN)/python -m pytest -q -m "pure and not system" -n auto
 	@$(BIN)/python -m pytest -q -m "not pure and not system" -n 4 $(BY_FILE)
+
+test-newest: $(BIN)/python ## the pure tests on the newest versions that are allowed
+	@find $(NEWEST) -maxdepth 1 -name .installed -mmin +1440 -delete 2>/dev/null || true
+	@$(MAKE) --no-print-directory $(NEWEST)/.installed
+	@$(NEWEST)/bin/python -m pytest -q -m "pure and not system" -n auto
 
 test-system: $(DEV) ## those with Prometheus, a browser, own environments
 	@$(BIN)/python -m pytest -q -m system -n 3 $(BY_FILE)
@@ -82,7 +88,7 @@ lint: $(DEV) ## check format, style, types and import directions
 docs: $(DEV) ## build the documents as a site; broken links are errors
 	@$(BIN)/python docs/build.py
 
-check: lint docs test test-system ## lint, the documents, all tests: what CI runs
+check: lint docs test test-newest test-system ## lint, the documents, all tests: what CI runs
 
 simulate: $(DEV) ## SEEDS (1000) simulated worlds full of faults
 	@$(BIN)/python tests/simulation/simulate.py --seeds $(SEEDS) $(if $(INTO),--into $(INTO))
@@ -95,6 +101,9 @@ mutants: $(DEV) ## break the code on purpose and see the tests go red
 
 cost: $(DEV) ## a decision beside another version: AGAINST=v0.1.0
 	@$(BIN)/python tests/benchmarks/cost.py $(AGAINST)
+
+dist: $(DEV) ## build sdist and wheel, try them in bare environments
+	@$(BIN)/python tests/distribution/build.py $(EXTRAS)
 
 up: ## run a fleet in containers (or SENTINEL=1, CLUSTER=1)
 	@$(HAVE_COMPOSE)
@@ -109,7 +118,7 @@ down: ## end that fleet; its data stay (docker volume ls)
 	@docker compose --project-name toolgate down --remove-orphans
 
 clean: ## remove the virtual environment and all caches
-	@rm -rf $(VENV) dist build .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	@rm -rf $(VENV) $(NEWEST) dist build .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	@find bus orchestrator schedulers tests -name __pycache__ -prune -exec rm -rf {} +
 
 $(BIN)/python:
@@ -131,3 +140,10 @@ $(DEV): $(INPUTS) | $(BIN)/python
 	@echo "Installing Toolgate and its development tools into $(VENV) …"
 	@$(PIP) -e '.[dev]'
 	@touch $(ALL) $@
+
+# Without constraints.txt; renewed when it is a day old.
+$(NEWEST)/.installed: pyproject.toml | $(BIN)/python
+	@echo "Installing the newest versions of all packages into $(NEWEST) …"
+	@[ -x $(NEWEST)/bin/python ] || $(BIN)/python -m venv $(NEWEST)
+	@$(NEWEST)/bin/python -m pip install -q --disable-pip-version-check --upgrade --upgrade-strategy eager -e '.[dev]'
+	@touch $@

@@ -31,6 +31,7 @@ from documents import (
 from packaging.specifiers import SpecifierSet
 from pydantic import ValidationError
 from questions import question_about
+from toolgate_bus import installation
 from toolgate_bus.protocol.events import Hold, ReceivedVerdict, ToolSelecting
 from toolgate_bus.ruling.round import Round
 from toolgate_bus.telemetry import definitions, metrics
@@ -186,6 +187,50 @@ def test_texts_refer_to_nothing_that_a_reader_does_not_have() -> None:
     assert unknown.search("the rules of DESIGN")
     assert unknown.search("why: DECISIONS.md, entry 12")
     assert places_of(unknown) == []
+
+
+INSTALLS = re.compile(
+    r"(?:(?:python -m )?\bpipx?|\buv(?: pip| tool)?) (?:install|add|inject)\b[^\n`&#]*|toolgate-bus\[[^\n`]*"
+)
+EXTRAS = PYPROJECT["project"]["optional-dependencies"]
+
+
+def test_every_page_installs_from_a_clone_and_one_page_says_how_from_a_wheel() -> None:
+    """The distribution is on no package index: a line that names it there would fail."""
+    wheel = f"dist/toolgate_bus-{PYPROJECT['project']['version']}-py3-none-any.whl"
+    templates = (ROOT / "schedulers/toolgate_schedulers/commands/templates").glob("*.tmpl")
+    seen, wrong = [], []
+    for file in (*DOCUMENTS, *templates):
+        for line in INSTALLS.findall(text_of(file)):
+            _, _, words = line.partition("install ")
+            what, _, extras = words.strip().strip('"').removesuffix("]").partition("[")
+            sources = {"pytest", *({".", wheel} if file.name == "start.md" else {"."})}
+            if (
+                not line.startswith("python -m pip install")
+                or what not in sources
+                or not set(extras.split(",")) <= {"", *EXTRAS}
+            ):
+                wrong.append(f"{file.name}: {line}")
+            seen.append(what)
+    assert wrong == []
+    assert {".", wheel, "pytest"} <= set(seen)
+
+
+def test_a_message_that_names_a_command_to_install_has_it_from_one_function() -> None:
+    asked = re.compile(r"how_to_install\(['\"]([\w-]+)['\"]\)")
+    own, named = [], set(installation.EXTRAS.values())
+    for package in (
+        "bus/toolgate_bus",
+        "orchestrator/toolgate_orchestrator",
+        "schedulers/toolgate_schedulers",
+    ):
+        for file in (ROOT / package).rglob("*.py"):
+            text = text_of(file)
+            named |= set(asked.findall(text))
+            if file.name != "installation.py":
+                own += [f"{file.name}: {one}" for one in INSTALLS.findall(text)]
+    assert own == []
+    assert {"all", "bench", "embedded", "llm", "otel"} <= named <= EXTRAS.keys()
 
 
 def test_every_version_that_is_pinned_runs_on_the_oldest_python_that_is_promised() -> None:

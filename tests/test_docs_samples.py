@@ -107,7 +107,13 @@ async def test_the_coding_agents_page_installs_a_hook_that_denies_and_takes_it_o
     monkeypatch.setenv("TOOLGATE_HOOK_IDLE_S", "1")
     reader.writes("coding.yaml")
     pip, scheduler, install, status, uninstall = commands_in("From nothing", AGENTS)
-    assert pip[0] == "pip"
+    assert pip == [
+        "python",
+        "-m",
+        "pip",
+        "install",
+        ".[serve,embedded]",
+    ]  # in a clone
     await reader.starts(scheduler)
     reader.runs(*install)
     settings = reader.folder / ".claude" / "settings.json"

@@ -33,8 +33,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-import yaml
 from harness import Columns, Report, options, send, start
+from toolgate_bus.config.document import read_document
 from toolgate_bus.errors import ConfigError, ToolgateError
 from toolgate_bus.server.embedded import Server, private_server
 from toolgate_bus.server.settings import BusSettings
@@ -268,11 +268,11 @@ async def run_row(server: Server, dojo: DojoProcess, suite: str, setup: str, hal
 
 def lay_out(directory: Path, suite: str, setup: str) -> list[SchedulerSpec]:
     """Write the rules of a row on a suite and return its schedulers."""
-    rules = yaml.safe_load(RULES.read_text())[suite]
+    rules = read_document(RULES).mapping()[suite]
     specs = []
     for name, part in SETUPS[setup].items():
         path = directory / f"{suite}-{part}.yaml"
-        path.write_text(yaml.safe_dump(_find_rules(rules, part)))
+        path.write_text(json.dumps(_find_rules(rules, part)))
         specs.append(SchedulerSpec(name, path, name))
     return specs
 

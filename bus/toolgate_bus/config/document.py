@@ -1,8 +1,9 @@
 """A file that a person writes, in YAML or JSON: what it says, and on which line each value stands.
 
 Reading is bounded (bytes, depth, values with aliases counted in full) and safe (no tags that make objects).
-Keys given twice are refused, since YAML would drop the first without a word, and dates stay text, as in
-the JSON that they are compared with. Whether a file says the right things is `check`'s affair.
+Keys given twice are refused, since YAML would drop the first without a word. So is the merge key `<<`, which
+releases of PyYAML resolve to different values. Dates stay text, as in the JSON that they are compared with.
+Whether a file says the right things is `check`'s affair.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,6 +18,11 @@ from toolgate_bus.errors import ConfigError
 MAX_BYTES: Final = 1 << 20
 MAX_VALUES: Final = 50_000
 MAX_DEPTH: Final = 64
+_MERGE: Final = "tag:yaml.org,2002:merge"
+_NO_MERGE: Final = (
+    "the merge key `<<` is not read, since YAML readers do not agree what it means: write its keys out here "
+    "(an alias that is a whole value, `key: *name`, is read)"
+)
 
 Place = tuple[Any, ...]
 """Keys and list indices, from the whole down."""
@@ -106,9 +112,9 @@ class _Loader(yaml.SafeLoader):
 
 
 def _examine(root: yaml.Node, name: str, secret: bool) -> None:
-    """Refuse keys given twice, and what is small to write but large to read.
+    """Refuse keys given twice, the merge key, and what is small to write but large to read.
 
-    An alias counts as all that it stands for. Done before `<<` mixes other mappings in.
+    An alias counts as all that it stands for.
     """
     sizes: dict[int, int] = {}
 
@@ -131,6 +137,8 @@ def _children(node: yaml.Node, name: str, secret: bool) -> Iterator[yaml.Node]:
         seen: set[tuple[str, str]] = set()
         for key, value in node.value:
             if isinstance(key, yaml.ScalarNode):
+                if key.tag == _MERGE:
+                    raise ConfigError(f"{name}:{key.start_mark.line + 1}: {_NO_MERGE}")
                 if (key.tag, key.value) in seen:
                     what = "a name" if secret else f"the key {key.value!r}"
                     raise ConfigError(f"{name}:{key.start_mark.line + 1}: {what} is given twice")

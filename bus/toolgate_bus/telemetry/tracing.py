@@ -27,6 +27,7 @@ from opentelemetry.trace import NoOpTracer, NoOpTracerProvider, ProxyTracerProvi
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from toolgate_bus.errors import ConfigError
+from toolgate_bus.installation import how_to_install
 from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_bus.telemetry.trace_context import filter_context as filter_context
 from toolgate_bus.telemetry.trace_context import trace_id_of as trace_id_of
@@ -242,7 +243,7 @@ def configure(service: str) -> ExitStack:
     except ModuleNotFoundError as error:
         raise ConfigError(
             f"{asked} asks for traces, and {error.name} is not installed: "
-            'pip install "toolgate-bus[otel]", or set OTEL_TRACES_EXPORTER=none'
+            f"run `{how_to_install('otel')}`, or set OTEL_TRACES_EXPORTER=none"
         ) from None
     named = "OTEL_SERVICE_NAME" in environ or "service.name=" in environ.get("OTEL_RESOURCE_ATTRIBUTES", "")
     exporter = OTLPSpanExporter()

@@ -1,4 +1,4 @@
-"""The gate in front of agents of the OpenAI Agents SDK (`pip install toolgate-bus[openai-agents]`).
+"""The gate in front of agents of the OpenAI Agents SDK (extra `openai-agents`).
 
     gate(agent, guard)    # before Runner.run(agent, …), and nothing else changes
 

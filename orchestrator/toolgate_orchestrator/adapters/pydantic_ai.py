@@ -1,4 +1,4 @@
-"""The gate in front of agents of pydantic-ai (`pip install toolgate-bus[pydantic-ai]`).
+"""The gate in front of agents of pydantic-ai (extra `pydantic-ai`).
 
     agent = Agent(model, tools=[…], capabilities=[ToolgateCapability(Guard(required=["policy"]))])
 

@@ -33,13 +33,11 @@ def _read(path: str) -> dict[str, Any]:
     # Late: most programs say what they want in keywords.
     from pathlib import Path
 
-    import yaml
+    from toolgate_bus.config.document import read_document
 
-    try:
-        found = yaml.safe_load(Path(path).read_text("utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ConfigError(f"{path}: {error}") from None
+    document = read_document(Path(path))
+    found = document.value
     section = found.get(SECTION, found) if isinstance(found, Mapping) else found
-    if not isinstance(section, Mapping):
+    if document.root is None or not isinstance(section, Mapping):
         raise ConfigError(f"{path}: a section `{SECTION}:` is needed, with what this guard's gate is to do")
     return dict(section)

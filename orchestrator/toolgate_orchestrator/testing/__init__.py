@@ -6,7 +6,7 @@
         harness = MyHarness()
 
 Each column of the kit is then a test of pytest, against a real server and real scheduler processes
-(`toolgate-bus[embedded]`). `docs/frameworks.md` leads through it.
+(extra `embedded`). `docs/frameworks.md` leads through it.
 """
 
 from toolgate_orchestrator.testing.column import COLUMNS, Column

@@ -6,7 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).resolve().parents[3]
+PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check", "-q")
 
 
 def environment():
@@ -44,14 +45,18 @@ def environments(shared):
 
 
 def _make(directory):
-    pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "-q")
-    run(*pip, "wheel", "--no-deps", "--wheel-dir", directory / "dist", ROOT, cwd=directory)
+    run(*PIP, "wheel", "--no-deps", "--wheel-dir", directory / "dist", ROOT, cwd=directory)
     (wheel,) = (directory / "dist").glob("toolgate_bus-*.whl")
     for name, what in (("scheduler", wheel), ("agent", f"{wheel}[orchestrator]")):
-        run(sys.executable, "-m", "venv", "--without-pip", "--clear", directory / name)
-        python = directory / name / "bin" / "python"
-        # This environment's pip, so that none has to be fetched.
-        run(*pip, "--python", python, "install", "-c", ROOT / "constraints.txt", what, cwd=directory)
+        make_environment(directory / name, "-c", ROOT / "constraints.txt", what)
+
+
+def make_environment(directory, *what, **options):
+    """A new virtual environment with that installed; its Python. This environment's pip serves it."""
+    run(sys.executable, "-m", "venv", "--without-pip", "--clear", directory)
+    python = directory / "bin" / "python"
+    run(*PIP, "--python", python, "install", *what, cwd=directory, **options)
+    return python
 
 
 def missing(bin_directory, module):

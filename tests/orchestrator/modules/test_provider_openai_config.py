@@ -1,5 +1,6 @@
 """The provider's config: what is refused by name, where the key comes from, and that it is never shown."""
 
+import re
 import sys
 from collections.abc import AsyncIterator
 from typing import Any
@@ -8,6 +9,7 @@ import pytest
 from openai_client import KEY, forget_environment, provider_for, request
 from openai_server import MODEL, Server, completion
 from toolgate_bus.errors import ConfigError
+from toolgate_bus.installation import how_to_install
 from toolgate_orchestrator.modules.provider_openai.provider import ProviderOpenAI
 
 
@@ -84,7 +86,7 @@ def test_a_key_of_the_environment_that_cannot_be_sent_is_refused_by_name(
 
 def test_without_the_sdk_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "openai", None)
-    with pytest.raises(ConfigError, match=r'pip install "toolgate-bus\[llm\]"'):
+    with pytest.raises(ConfigError, match=re.escape(f"run `{how_to_install('llm')}`")):
         ProviderOpenAI({"model": "m", "api_key": KEY})
 
 

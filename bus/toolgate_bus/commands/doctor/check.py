@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
 from toolgate_bus.commands.doctor.finding import Diagnostic, error
+from toolgate_bus.installation import how_to_install
 from toolgate_bus.transport.ports import Commands
 from toolgate_bus.transport.redis.roster import RosterView
 
@@ -89,8 +90,8 @@ def load_checks(points: Iterable[EntryPoint] | None = None) -> tuple[list[Check]
                     "doctor",
                     "check-not-loaded",
                     f"the checks {point.name} ({point.value}) cannot be loaded: {raised}",
-                    'install what is missing (pip install "toolgate-bus[all]" has everything), or uninstall '
-                    "what offers them",
+                    f"install what is missing (`{how_to_install('all')}` installs everything), or uninstall "
+                    "the package that offers them",
                 )
             )
         else:

@@ -22,6 +22,7 @@ from toolgate_bus.commands.options import (
 )
 from toolgate_bus.commands.terminal import print_json
 from toolgate_bus.errors import ConfigError, NoServer
+from toolgate_bus.installation import how_to_install
 from toolgate_bus.server.embedded import join_server
 from toolgate_bus.transport.redis.rights import ROLES
 
@@ -93,9 +94,13 @@ def doctor(
         findings += run_async(lambda: run_checks(context, checks, asked))
     # What was asked for and nobody here can check.
     able = {need for check in checks for need in check.needs}
-    change = 'pip install "toolgate-bus[orchestrator]"; what kept it from being loaded is told above'
     findings += [
-        error(need, f"{need}-unchecked", f"nothing here can check a {need}", change)
+        error(
+            need,
+            f"{need}-unchecked",
+            f"nothing here can check a {need}",
+            f"run `{how_to_install('orchestrator')}`; why it was not loaded stands above",
+        )
         for need in ("plan", "bundle", "config")
         if need in context.available_needs and need not in able
     ]

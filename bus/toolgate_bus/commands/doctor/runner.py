@@ -24,6 +24,7 @@ from toolgate_bus.commands.doctor.server import server_findings
 from toolgate_bus.commands.doctor.server_facts import books, inboxes, info_of, read_fact_streams, server_state
 from toolgate_bus.commands.doctor.shards import shards_findings
 from toolgate_bus.errors import BusDown, ConfigError, ToolgateError
+from toolgate_bus.installation import EXTRAS, how_to_install
 from toolgate_bus.protocol.cluster_url import is_cluster_url
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.protocol.sentinel_url import is_sentinel_url
@@ -132,8 +133,18 @@ async def _one(check: Check, context: Context) -> list[Diagnostic]:
         what = f"this could not be looked at: {raised}"
         return [error(check.subject, f"{check.name}-failed", what, "look at the server, and again")]
     except Exception as raised:  # noqa: BLE001 - a check may be another package's: told, and the others go on
-        what = f"the check {check.name} itself broke: {type(raised).__name__}: {raised}"
-        return [error(check.subject, f"{check.name}-broken", what, "tell the authors of that check")]
+        return [_broken(check, raised)]
+
+
+def _broken(check: Check, raised: Exception) -> Diagnostic:
+    module = (raised.name or "").partition(".")[0] if isinstance(raised, ModuleNotFoundError) else ""
+    if module in EXTRAS:
+        what = f"this was not checked: {module} is not installed"
+        return error(
+            check.subject, f"{check.name}-not-installed", what, f"run `{how_to_install(EXTRAS[module])}`"
+        )
+    what = f"the check {check.name} itself broke: {type(raised).__name__}: {raised}"
+    return error(check.subject, f"{check.name}-broken", what, "tell the authors of that check")
 
 
 # ---------------------------------------------------------------------- the bus's own checks

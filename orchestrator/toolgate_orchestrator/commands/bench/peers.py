@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from toolgate_bus.errors import CodecError, ConfigError, ToolgateError
+from toolgate_bus.installation import how_to_install
 from toolgate_bus.protocol.packing import pack, unpack
 from toolgate_bus.server.embedded import Server
 
@@ -43,7 +44,6 @@ NATS_START_S: Final = 10.0
 MAX_CONNECTIONS: Final = 1024
 MEDIA_TYPE: Final = "application/msgpack"
 PROGRAM: Final = (sys.executable, "-m", "toolgate_orchestrator.commands.bench.peers")
-HOW_TO_GET: Final = 'pip install "toolgate-bus[bench]"'
 
 
 # ------------------------------------------------------------------ the work of a decision
@@ -316,9 +316,9 @@ def choose(asked: str | None) -> tuple[dict[str, Open], str | None]:
     missing = {name: lack for name in names if (lack := find_missing(name)) is not None}
     if missing and asked is not None:
         name, lack = next(iter(missing.items()))
-        raise ConfigError(f"--peers {name}: {lack} is not installed: {HOW_TO_GET}")
+        raise ConfigError(f"--peers {name}: {lack} is not installed. Run: {how_to_install('bench')}")
     words = "; ".join(f"{name} is left out: {lack} is not installed" for name, lack in missing.items())
-    line = f"{words} ({HOW_TO_GET})" if missing else None
+    line = f"{words} (run `{how_to_install('bench')}`)" if missing else None
     return {name: PEERS[name] for name in names if name not in missing}, line
 
 

@@ -14,6 +14,7 @@ from toolgate_bus.commands.markup import escape
 from toolgate_bus.commands.options import JsonOption, command_name, console
 from toolgate_bus.commands.terminal import new_table, print_json
 from toolgate_bus.errors import ConfigError
+from toolgate_bus.installation import how_to_install
 from toolgate_bus.protocol.events import NAME_PATTERN
 
 from toolgate_orchestrator.commands.hook.changes import ClientSettings, HookChange, HookPlace
@@ -273,7 +274,7 @@ def find_command(*, portable: bool) -> tuple[str, ...]:
         return ("toolgate-hook",)
     found = find_spec("toolgate_hook")
     if found is None or found.origin is None:
-        raise ConfigError("toolgate_hook is not installed: install toolgate-bus anew")
+        raise ConfigError(f"toolgate_hook is not installed. Run: {how_to_install()} --force-reinstall")
     return (sys.executable, "-I", "-S", str(Path(found.origin).absolute()))
 
 

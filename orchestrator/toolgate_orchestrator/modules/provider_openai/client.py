@@ -25,6 +25,7 @@ from urllib.parse import urlsplit
 from amplifier_core import llm_errors
 from amplifier_core.llm_errors import LLMError
 from toolgate_bus.errors import ConfigError
+from toolgate_bus.installation import how_to_install
 
 from toolgate_orchestrator.modules.provider_openai.config import MODULE, OpenAIConfig
 from toolgate_orchestrator.modules.provider_openai.request import Ask
@@ -189,7 +190,7 @@ def _sdk() -> Any:
     except ImportError as error:
         raise ConfigError(
             f"{MODULE} needs the openai SDK, which cannot be imported ({error}): "
-            'pip install "toolgate-bus[llm]"'
+            f"run `{how_to_install('llm')}`"
         ) from None
     return openai
 
