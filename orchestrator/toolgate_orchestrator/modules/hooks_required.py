@@ -29,6 +29,7 @@ from toolgate_orchestrator.modules.loop_origin import (
     explain_foreign_loop,
     merge_spec,
 )
+from toolgate_orchestrator.modules.misplaced import find_misplaced
 from toolgate_orchestrator.turn.hook_dispatch import Emitter
 from toolgate_orchestrator.turn.loop import LoopBase
 from toolgate_orchestrator.turn.selection import TOOL_SELECTING
@@ -138,6 +139,8 @@ class SessionGuard:
                 f"{_spec_of(self.coordinator)}; {CHANGE_LOOP} "
                 "(`toolgate doctor --bundle FILE` says who names the other)"
             )
+        for place, words in find_misplaced(self.coordinator.config or {}):
+            return f"{'.'.join(map(str, place))} in the plan: {words}"
         if loop.gate is None:
             return f"{loop.name} has no `toolgate:` section and asks nobody; {CHANGE_SECTION}"
         missing = [name for name in self.settings.required if name not in loop.gate.config.required]

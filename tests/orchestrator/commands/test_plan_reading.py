@@ -268,7 +268,7 @@ LOOP = "session: {orchestrator: loop-events}\nproviders: [provider-scripted]\n"
         (
             "session: {orchestratr: loop-events}\nproviders: [provider-scripted]",
             1,
-            "session.orchestratr: unknown key; did you mean orchestrator?",
+            "session.orchestratr: unknown key; allowed: .*; did you mean orchestrator?",
         ),
         (
             "session: {orchestrator: {module: loop-event}}\nproviders: [provider-scripted]",
