@@ -90,7 +90,7 @@ class DecisionFlow:
         self._audiences = Audiences(config, keyring)
         self._asking = Dispatcher(config, client, keyring, self._redactor, self._recorder.late, self.note)
         self._desk = DeferralDesk(config, client, self._redactor, self._recorder, self.note, self._asking.end)
-        self._is_told = False
+        self._is_told, self._line = False, ""
         self._patience = config.patience_ms / 1000
         self._ttl_ms = int(self._patience * 1000) or 1
         if client is not None:
@@ -113,7 +113,14 @@ class DecisionFlow:
         """Of a call that nobody is asked about: log why, once a process, if nobody is there to be asked."""
         if not self._is_told:
             self._is_told = True  # before anything is waited for: calls may come side by side
-            self._is_told = await tell_unruled(self.config, self._client)
+            self._line = await tell_unruled(self.config, self._client)
+            self._is_told = bool(self._line)
+
+    @property
+    def unruled_line(self) -> str:
+        """What was said of calls that run without rulings, while that is so; else empty."""
+        client = self._client
+        return "" if client is not None and client.up and client.announced else self._line
 
     async def _tell_denied(self, absent: Sequence[str]) -> None:
         await tell_denied(self.config, self._client, absent)

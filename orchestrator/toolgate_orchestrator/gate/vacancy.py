@@ -44,11 +44,6 @@ def tell(line: str, about: str = "") -> None:
         Context().run(say, line)  # it is about no single decision
 
 
-def told_lines() -> tuple[str, ...]:
-    """The lines that this process has said, for a door whose log no person reads."""
-    return tuple(_told.values())
-
-
 @contextlib.contextmanager
 def say_lines(say: Callable[[str], None]) -> Iterator[None]:
     """Meanwhile hand these lines to a function, instead of logging them: for a command with a view."""
@@ -62,16 +57,18 @@ def say_lines(say: Callable[[str], None]) -> Iterator[None]:
 # ---------------------------------------------------------------- lines
 
 
-async def tell_unruled(config: ToolgateConfig, client: GateClient | None) -> bool:
-    """Say, once a process, that calls run without rulings, and why; gives whether there was a reason."""
+async def tell_unruled(config: ToolgateConfig, client: GateClient | None) -> str:
+    """Say, once a process, that calls run without rulings, and why; gives the line, or nothing to say."""
     if client is not None and client.up and (client.announced or config.required):
-        return False  # they leave this call alone, or the plan does
+        return ""  # they leave this call alone, or the plan does
     if client is not None and not client.up:
-        tell(f"{RUN}: {_problem(client)}")
-        return True
-    where = await _with_namespaces(_where(client), client, config.namespace)
-    tell(f"{RUN}: {where}; {START}; {REQUIRE}")
-    return True
+        line = f"{RUN}: {_problem(client)}"
+    else:
+        line = (
+            f"{RUN}: {await _with_namespaces(_where(client), client, config.namespace)}; {START}; {REQUIRE}"
+        )
+    tell(line)
+    return line
 
 
 async def tell_denied(config: ToolgateConfig, client: GateClient | None, absent: Sequence[str] = ()) -> None:

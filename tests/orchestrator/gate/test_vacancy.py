@@ -142,7 +142,8 @@ async def test_hooks_that_rule_in_the_process_are_somebody(stack, fresh_lines):
     assert (await gate.decide("pay", {}, ["pay"], local=hooks)).why == "agreed"
     assert not fresh_lines
     assert (await gate.decide("pay", {}, ["pay"])).why == "unasked"
-    assert list(fresh_lines.values())[0].startswith("tool calls run without rulings: no scheduler is alive")
+    (line,) = fresh_lines.values()
+    assert line.startswith("tool calls run without rulings: no scheduler is alive")
 
 
 def test_other_namespaces_are_named_by_who_is_there_and_by_their_likeness():

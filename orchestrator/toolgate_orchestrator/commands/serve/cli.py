@@ -217,7 +217,9 @@ async def _run(config: ToolgateConfig, place: _ServePlace) -> None:
         await gate.tell_vacancy()
         service = SidecarService(gate)
         pages = make_pages(service, place.url, version("toolgate-bus"))
-        hooks = HookDesk(service, denies=lambda: gate.ruled, idle_s=place.idle_s)
+        hooks = HookDesk(
+            service, denies=lambda: gate.ruled, unruled=lambda: gate.unruled_line, idle_s=place.idle_s
+        )
         app = SidecarApp(service, place.tokens, pages, hooks)
         sweeping = asyncio.create_task(service.sweep(), name="toolgate-serve-sweep")
         try:
