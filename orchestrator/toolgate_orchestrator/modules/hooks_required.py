@@ -3,6 +3,7 @@
     mount            is the mounted loop one of ours, with a `toolgate:` section?
     session:start    the same once more; and would a call be asked about now?
     tool:pre         does this call hand work to an agent whose plan brings another's loop?
+    execute          a tool that is called outside of any turn: the call is ruled on (`direct_calls`)
 
 A no is refused (`on_ungated: deny`), or told (`warn`). No hook can end a session of the kernel: so the loop
 is replaced by one that raises why instead of running a turn. It looks again at each turn, and gives way as
@@ -21,7 +22,8 @@ from toolgate_bus.protocol.delegation import target_of
 from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_bus.telemetry.logging import where
 
-from toolgate_orchestrator.gate.config import Name
+from toolgate_orchestrator.gate.config import Name, ToolgateConfig
+from toolgate_orchestrator.modules.direct_calls import DirectCalls
 from toolgate_orchestrator.modules.loop_origin import (
     CHANGE_LOOP,
     GUARD,
@@ -166,6 +168,19 @@ class SessionGuard:
         section = config.get("toolgate") if isinstance(config, Mapping) else None
         return section if isinstance(section, Mapping) else {}
 
+    async def find_direct_fault(self) -> str | None:
+        """Why a tool that no loop calls must not run; None where it may, or is ruled on."""
+        why = await self.find_fault(self._loop())
+        if why is not None and not self._denies():
+            await self._announce(why)
+            return None
+        return why
+
+    def direct_config(self) -> ToolgateConfig | None:
+        """How such a call is ruled on; None where the loop asks nobody."""
+        loop = self._loop()
+        return loop.gate.config if isinstance(loop, LoopBase) and loop.gate is not None else None
+
     # ------------------------------------------------------------------ its sub-agents
 
     async def check_delegation(self, _event: str, data: dict[str, Any]) -> HookResult:
@@ -265,8 +280,11 @@ async def mount(
     if session:
         _LIVE[session] = settings
     await guard.check_loop()
+    direct = DirectCalls(session, guard.find_direct_fault, guard.direct_config)
+    await direct.wrap(coordinator)
 
     async def cleanup() -> None:
+        await direct.aclose()
         if _LIVE.get(session) is settings:
             del _LIVE[session]
 
