@@ -6,23 +6,27 @@ Tools that are mounted after the guard are not wrapped.
 """
 
 import inspect
+import time
+import uuid
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 from amplifier_core import ToolResult
+from toolgate_bus.protocol.events import Decision
+from toolgate_bus.protocol.fact_events import TOOL_ERROR, TOOL_POST
 
-from toolgate_orchestrator.gate.config import ToolgateConfig
-from toolgate_orchestrator.guard.call import Call
-from toolgate_orchestrator.guard.guard import Guard
+from toolgate_orchestrator.gate.fact_shapes import describe_call, describe_place
+from toolgate_orchestrator.gate.gate import Gate
 from toolgate_orchestrator.turn.messages import schema_of
+from toolgate_orchestrator.turn.refusal import reason_of, refuse_tool
 from toolgate_orchestrator.turn.tool_call import current_call
 
 _WRAPPED: Final = "_toolgate_direct"
 
 FindFault = Callable[[], Awaitable[str | None]]
 """Why such a call must not run; None where it is to be ruled on, and raises nothing."""
-FindConfig = Callable[[], ToolgateConfig | None]
-"""How the loop's calls are ruled on; None for a loop that asks nobody."""
+FindGate = Callable[[], Gate | None]
+"""The gate of the session's loop; None for a loop that asks nobody."""
 
 
 class _StandIn:
@@ -38,24 +42,23 @@ class _StandIn:
 class DirectCalls:
     """Wraps the tools of one session."""
 
-    def __init__(self, session: str, fault: FindFault, config: FindConfig) -> None:
-        self._session, self._fault, self._config = session, fault, config
+    def __init__(self, session: str, fault: FindFault, gate: FindGate) -> None:
+        self._session, self._fault, self._gate = session, fault, gate
         self._schemas: dict[str, Any] = {}
         self._executes: dict[str, Callable[[Any], Any]] = {}
-        self._guard: Guard | None = None
 
     async def wrap(self, coordinator: Any) -> None:
         """Wrap the tools that are mounted now."""
         for name, tool in dict(coordinator.get("tools") or {}).items():
             self._schemas[name] = schema_of(tool)
-            if (execute := self._gate(name, tool)) is None:
+            if (execute := self._make_execute(name, tool)) is None:
                 continue
             try:
                 tool.execute = execute
             except (AttributeError, TypeError):  # it takes no attributes: another stands in its place
                 await coordinator.mount("tools", _StandIn(tool, execute), name=name)
 
-    def _gate(self, name: str, tool: Any) -> Callable[..., Awaitable[Any]] | None:
+    def _make_execute(self, name: str, tool: Any) -> Callable[..., Awaitable[Any]] | None:
         """What is to be called instead of its `execute`; None if it has none, or is wrapped already."""
         own = getattr(tool, "execute", None)
         if own is None or hasattr(own, _WRAPPED):
@@ -72,28 +75,44 @@ class DirectCalls:
 
     async def _rule(self, name: str, arguments: Any) -> Any:
         if (why := await self._fault()) is not None:
-            return _refuse(f"The tool call was denied: {why}")
-        config = self._config()
-        if config is None or not isinstance(arguments, Mapping):
+            return _refuse(why)
+        gate = self._gate()
+        if gate is None or not isinstance(arguments, Mapping):
             return await self._execute(name, arguments)
-        if self._guard is None:
-            self._guard = Guard(config)
-            await self._guard.__aenter__()  # rules in this loop; `aclose` ends it
-        call = Call(name, dict(arguments), self._schemas, self._guard.at(self._session))
-        return await self._guard.run(call, self._execute, denied=lambda ruling: _refuse(ruling.refusal))
+        if not gate.wanted(name):
+            await gate.tell_unruled()
+            return await self._execute(name, dict(arguments))
+        call_id = f"direct-{uuid.uuid4().hex}"
+        decision = await gate.decide(
+            name, arguments, self._schemas, session=self._session, tool_call_id=call_id
+        )
+        if not decision.allowed:
+            return _refuse(reason_of(decision))
+        return await self._run(gate, decision, call_id)
+
+    async def _run(self, gate: Gate, decision: Decision, call_id: str) -> Any:
+        """Run what was decided, and tell its end: budgets settle by that."""
+        started, tool = time.monotonic(), decision.tool_name
+        place = describe_place(self._session, self._session, gate.config.agent)
+        fact = {**describe_call(tool, call_id, decision.id, decision.grants), **place}
+
+        def note(event: str, **told: Any) -> None:
+            gate.note(event, {**fact, **told, "seconds": time.monotonic() - started})
+
+        try:
+            result = await self._execute(tool, decision.tool_input)
+        except BaseException as error:
+            note(TOOL_ERROR, error=type(error).__name__)
+            raise
+        note(TOOL_POST, success=getattr(result, "success", True) is not False)
+        return result
 
     async def _execute(self, name: str, arguments: Any) -> Any:
         return await _finish(self._executes[name](arguments))
 
-    async def aclose(self) -> None:
-        """Write what was reported."""
-        guard, self._guard = self._guard, None
-        if guard is not None:
-            await guard.aclose()
 
-
-def _refuse(words: str) -> ToolResult:
-    return ToolResult(success=False, error={"message": words})
+def _refuse(why: str) -> ToolResult:
+    return ToolResult(success=False, error={"message": refuse_tool(why)})
 
 
 async def _finish(value: Any) -> Any:

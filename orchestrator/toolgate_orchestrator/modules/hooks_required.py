@@ -22,7 +22,8 @@ from toolgate_bus.protocol.delegation import target_of
 from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_bus.telemetry.logging import where
 
-from toolgate_orchestrator.gate.config import Name, ToolgateConfig
+from toolgate_orchestrator.gate.config import Name
+from toolgate_orchestrator.gate.gate import Gate
 from toolgate_orchestrator.modules.direct_calls import DirectCalls
 from toolgate_orchestrator.modules.loop_origin import (
     CHANGE_LOOP,
@@ -176,10 +177,10 @@ class SessionGuard:
             return None
         return why
 
-    def direct_config(self) -> ToolgateConfig | None:
-        """How such a call is ruled on; None where the loop asks nobody."""
+    def find_gate(self) -> Gate | None:
+        """The loop's gate, which rules on such a call; None where the loop asks nobody."""
         loop = self._loop()
-        return loop.gate.config if isinstance(loop, LoopBase) and loop.gate is not None else None
+        return loop.gate if isinstance(loop, LoopBase) else None
 
     # ------------------------------------------------------------------ its sub-agents
 
@@ -280,11 +281,10 @@ async def mount(
     if session:
         _LIVE[session] = settings
     await guard.check_loop()
-    direct = DirectCalls(session, guard.find_direct_fault, guard.direct_config)
+    direct = DirectCalls(session, guard.find_direct_fault, guard.find_gate)
     await direct.wrap(coordinator)
 
     async def cleanup() -> None:
-        await direct.aclose()
         if _LIVE.get(session) is settings:
             del _LIVE[session]
 

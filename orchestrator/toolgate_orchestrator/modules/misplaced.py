@@ -1,4 +1,4 @@
-"""Keys of the `toolgate:` section that stand where nobody reads them: a plan's, or a bundle's. Pure.
+"""Keys of the `toolgate:` section that stand where nobody reads them: a plan's, or a bundle's.
 
 `required` beside the section instead of in it would let every call run. Only places are looked at of which
 it is known that such a key means nothing there; what another's module may take is its own affair.
