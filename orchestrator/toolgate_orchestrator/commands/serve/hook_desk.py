@@ -116,9 +116,9 @@ class HookDesk:
         except Exception as error:  # noqa: BLE001 - a fault of ours: nobody may gain by it
             _log.error("a hook could not be answered", client=client, error=where(error))
             reason = "the sidecar failed on it"
-        if not (denies := self._denies()):
+        if not self._denies():
             tell(f"a call of {client} ran without a ruling: {reason}")
-        return write_fault(client, event, reason, denies=denies)
+        return write_fault(client, event, reason, denies=self._denies())
 
     def _find_notice(self, event: HookEvent, ruling: HookDecision) -> str:
         """What the user is told, once a session, of a call that runs as nobody is there to rule on it."""
