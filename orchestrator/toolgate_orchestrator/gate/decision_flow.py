@@ -113,8 +113,11 @@ class DecisionFlow:
         """Of a call that nobody is asked about: log why, once a process, if nobody is there to be asked."""
         if not self._is_told:
             self._is_told = True  # before anything is waited for: calls may come side by side
-            self._line = await tell_unruled(self.config, self._client)
-            self._is_told = bool(self._line)
+            try:
+                self._line = await tell_unruled(self.config, self._client)
+                self._is_told = bool(self._line)
+            except Exception as error:  # noqa: BLE001 - a fault of ours in a line changes no ruling
+                note_fault("record", error)
 
     @property
     def unruled_line(self) -> str:
@@ -123,7 +126,10 @@ class DecisionFlow:
         return "" if client is not None and client.up and client.announced else self._line
 
     async def _tell_denied(self, absent: Sequence[str]) -> None:
-        await tell_denied(self.config, self._client, absent)
+        try:
+            await tell_denied(self.config, self._client, absent)
+        except Exception as error:  # noqa: BLE001 - as above
+            note_fault("record", error)
 
     def note(self, event: str, data: Mapping[str, Any]) -> None:
         """A fact after the event (tool:selected, tool:post, usage …), where facts are kept."""

@@ -39,6 +39,8 @@ def _read(path: str) -> dict[str, Any]:
         found = yaml.safe_load(Path(path).read_text("utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise ConfigError(f"{path}: {error}") from None
+    if isinstance(found, Mapping) and SECTION in found and "required" in found:
+        raise ConfigError(f"{path}: required: nobody reads it beside `{SECTION}:`; it belongs below that")
     section = found.get(SECTION, found) if isinstance(found, Mapping) else found
     if not isinstance(section, Mapping):
         raise ConfigError(f"{path}: a section `{SECTION}:` is needed, with what this guard's gate is to do")

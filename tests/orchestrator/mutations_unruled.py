@@ -6,7 +6,7 @@ _GATE, _TESTS = f"{ORCHESTRATOR}/gate", "../orchestrator/gate"
 
 MUTANTS = (
     Mutant(
-        "silence",
+        "unruled",
         "calls that nobody rules on run without a word",
         f"{_GATE}/decision_flow.py",
         "                if not self._is_told:\n",
@@ -15,7 +15,7 @@ MUTANTS = (
         "::test_without_a_server_calls_run_and_one_line_says_where_was_looked_and_what_to_start",
     ),
     Mutant(
-        "silence",
+        "unruled",
         "a denial for want of a server does not say how to start who is required",
         f"{_GATE}/vacancy.py",
         '    return f"start {',
@@ -24,7 +24,7 @@ MUTANTS = (
         "::test_without_a_server_a_required_scheduler_denies_and_line_and_denial_say_how_to_start_it",
     ),
     Mutant(
-        "silence",
+        "unruled",
         "a line is said with each gate",
         f"{_GATE}/vacancy.py",
         "    if key not in _told and",
@@ -33,7 +33,7 @@ MUTANTS = (
         "::test_a_program_without_a_server_has_one_line_for_what_runs_and_one_for_what_is_denied",
     ),
     Mutant(
-        "silence",
+        "unruled",
         "a required scheduler that raises is not named",
         f"{_GATE}/decision_flow.py",
         "            if heard.scheduler in required and",
@@ -42,7 +42,7 @@ MUTANTS = (
         "::test_a_required_scheduler_that_raises_is_named_in_the_log_once_and_its_error_not_to_the_llm",
     ),
     Mutant(
-        "silence",
+        "unruled",
         "an optional scheduler that raises is not named",
         f"{_GATE}/dispatch.py",
         '                    if reason == "failed":\n',
@@ -51,7 +51,7 @@ MUTANTS = (
         "::test_an_optional_scheduler_that_raises_is_named_once_with_the_class_of_its_error",
     ),
     Mutant(
-        "silence",
+        "unruled",
         "what hooks deny is told as calls without rulings",
         f"{ORCHESTRATOR}/commands/run/opening.py",
         ".handlers(TOOL_SELECTING, besides=OBSERVERS) == 0",
@@ -60,7 +60,7 @@ MUTANTS = (
         "::test_what_hooks_of_the_session_deny_is_no_call_without_rulings",
     ),
     Mutant(
-        "silence",
+        "unruled",
         "a misplaced key of a plan is read by nobody, in silence",
         f"{ORCHESTRATOR}/modules/misplaced.py",
         "        if key in KEYS:\n",
@@ -68,7 +68,7 @@ MUTANTS = (
         "../orchestrator/commands/test_plan_reading.py",
     ),
     Mutant(
-        "silence",
+        "unruled",
         "a tool that no turn calls is run unasked",
         f"{ORCHESTRATOR}/modules/direct_calls.py",
         "            if current_call() is not None:\n",
@@ -76,7 +76,7 @@ MUTANTS = (
         "../acceptance/test_bundle_gated.py::test_a_tool_that_no_turn_calls_is_ruled_on_as_well",
     ),
     Mutant(
-        "silence",
+        "unruled",
         "the user of a hook is told with each call",
         f"{ORCHESTRATOR}/commands/serve/hook_desk.py",
         "        if not line or event.session in self._informed:\n",
@@ -85,7 +85,7 @@ MUTANTS = (
         "::test_without_a_server_and_nobody_required_calls_go_on_and_the_user_is_told_once_a_session[claude]",
     ),
     Mutant(
-        "silence",
+        "unruled",
         "run ends well where the LLM could not be asked",
         f"{ORCHESTRATOR}/commands/run/cli.py",
         " or ended.is_refused:",
