@@ -81,8 +81,8 @@ MUTANTS = (
         f"{ORCHESTRATOR}/commands/serve/hook_desk.py",
         "        if not line or event.session in self._informed:\n",
         "        if not line:\n",
-        "../acceptance/test_hook_lives.py"
-        "::test_without_a_server_and_nobody_required_calls_go_on_and_the_user_is_told_once_a_session[claude]",
+        "../orchestrator/serve/test_serve_hooks.py"
+        "::test_a_call_that_nobody_rules_on_is_told_to_the_user_once_a_session_where_the_client_can[claude]",
     ),
     Mutant(
         "unruled",
