@@ -40,6 +40,8 @@ USAGE = """usage: toolgate-hook CLIENT [--required NAME]… [--timeout SECONDS] 
 The event is read from stdin, the answer is written to stdout. CLIENT is one of claude, codex, gemini, cursor,
 copilot. `toolgate hook install CLIENT` writes this into the client's settings.
 """
+SHOW = ("claude", "codex", "gemini")
+"""Clients that show their user the `systemMessage` of an answer, and not the LLM."""
 MAX_EVENT = 32 << 20
 MAX_ANSWER = 4 << 20
 TIMEOUT_S = 120.0
@@ -48,6 +50,7 @@ START_S = 60.0
 IDLE_S = 600
 MAX_PATH = 100
 _CONNECT_S = 2.0
+TELL_S = 600.0
 MAX_BREAKS = 3
 """So often an event is sent that ends whoever reads it."""
 _POLL_S = 0.01
@@ -127,6 +130,39 @@ def answer_fault(client: str, event: bytes, reason: str, *, denies: bool) -> str
         told = {"user_message": words, "agent_message": words, "userMessage": words, "agentMessage": words}
         return json.dumps({"permission": "deny", **told})
     return json.dumps({"permissionDecision": "deny", "permissionDecisionReason": words})
+
+
+def tell_user(client: str, event: bytes, reason: str) -> str:
+    """The neutral answer, with a word for the user: in the client where it can show one, else on stderr.
+
+    Each call has a process of its own, so that it is said again only after ten minutes.
+    """
+    name = find_event(event)
+    if (name and not is_before(client, name)) or not is_news():
+        return answer_fault(client, event, reason, denies=False)
+    words = f"tool calls run without rulings: Toolgate could not be asked, and nobody is required: {reason}"
+    if client not in SHOW:
+        sys.stderr.write(f"{words}\n")
+        return NEUTRAL[client]
+    import json
+
+    return json.dumps({"systemMessage": words})
+
+
+def is_news() -> bool:
+    """Whether no hook of this user has told that in the last minutes."""
+    try:
+        path = f"{find_directory()}/told"
+        try:
+            if time.time() - os.stat(path).st_mtime < TELL_S:
+                return False
+        except OSError:
+            pass
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600))
+        os.utime(path)
+    except (HookFault, OSError):
+        pass
+    return True
 
 
 def is_before(client: str, name: str) -> bool:
@@ -396,10 +432,10 @@ def main(words: "list[str] | None" = None) -> int:
         answer = ask(options, event, until)
     except Exception as error:  # noqa: BLE001 - whatever it is, the client is answered in its own form
         reason = str(error) if isinstance(error, HookFault) else f"{type(error).__name__}: {error}"
-        denies = bool(options.required)
-        if not denies:
-            sys.stderr.write(f"Toolgate could not be asked, and nobody is required: {reason}\n")
-        answer = answer_fault(options.client, event, reason, denies=denies).encode()
+        if options.required:
+            answer = answer_fault(options.client, event, reason, denies=True).encode()
+        else:
+            answer = tell_user(options.client, event, reason).encode()
     try:
         write(answer)
     except OSError:

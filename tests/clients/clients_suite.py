@@ -145,6 +145,15 @@ def test_what_nobody_can_rule_on_does_not_run(client, world, by_word, own_server
 
 
 @every_client
+def test_where_nobody_rules_and_nobody_is_required_calls_run_and_the_llm_is_told_nothing_of_it(client, world):
+    """The hook's answer holds a word for the user (`systemMessage`) where the program can show one."""
+    script = Script("unruled", touches(client, "one", "two"))
+    converse(world, client, script, ready=gated(world, client))
+    assert files(world) == {"one", "two"}
+    assert not any("without rulings" in result for result in script.results)
+
+
+@every_client
 def test_a_hook_that_cannot_run_denies_where_anybody_is_required(client, world, by_word):
     script = Script("unable", touches(client, "unable"))
 

@@ -18,8 +18,13 @@ def _only(required: list[str], **properties: Any) -> dict[str, Any]:
     }
 
 
+NOTICE: Final = _only(["systemMessage"], systemMessage=WORDS)
+"""The call goes on, and the user is told something."""
+
+
 def _specific(*shapes: dict[str, Any]) -> dict[str, Any]:
-    return _only(["hookSpecificOutput"], hookSpecificOutput={"oneOf": list(shapes)})
+    specific = _only(["hookSpecificOutput"], hookSpecificOutput={"oneOf": list(shapes)})
+    return {"oneOf": [specific, NOTICE]}
 
 
 NAME: Final = {"const": "PreToolUse"}
@@ -57,6 +62,7 @@ CODEX: Final = _specific(
 )
 GEMINI: Final = {
     "oneOf": [
+        NOTICE,
         _only(["decision", "reason"], decision={"const": "deny"}, reason=WORDS),
         _only(
             ["hookSpecificOutput"],

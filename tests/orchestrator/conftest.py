@@ -252,3 +252,11 @@ def calls() -> Callable[..., dict[str, Any]]:
         }
 
     return turn
+
+
+@pytest.fixture
+def fresh_lines(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """No line about calls without rulings was said yet; what is said from now on, by subject."""
+    told: dict[str, str] = {}
+    monkeypatch.setattr("toolgate_orchestrator.gate.vacancy._told", told)
+    return told

@@ -30,6 +30,7 @@ class SimulatedOrchestratorBus:
         self._sent: dict[str, int] = {}
         self._streams: dict[str, Wire] = {}
         self.ask, self.fact, self.hurry_facts = self._ask, self.outbox.fact, self.outbox.hurry_facts
+        self.problem = ""
         self.store = MemoryStore()  # nobody puts a question off in these worlds
         self.on_ask: Callable[..., None] = lambda *_: None
         self.on_refused: Callable[[str, Sequence[bytes]], None] = lambda *_: None
@@ -44,6 +45,9 @@ class SimulatedOrchestratorBus:
 
     def listen(self, listener: Any) -> None:
         self.listener = listener
+
+    async def find_namespaces(self) -> dict[str, frozenset[str]]:
+        return {}
 
     async def start(self) -> None:
         self.process.connect()

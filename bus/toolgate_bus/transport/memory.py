@@ -11,7 +11,7 @@ import math
 import secrets
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from toolgate_bus.errors import BusDown
@@ -108,6 +108,11 @@ class MemoryOrchestratorBus(OrchestratorBus):
         self._flush_handle: asyncio.Handle | None = None
 
     @property
+    @override
+    def problem(self) -> str:
+        return ""
+
+    @property
     def is_connected(self) -> bool:
         """Whether it was started and not closed."""
         return self.orchestrator in self._hub._orchestrators
@@ -176,6 +181,10 @@ class MemoryOrchestratorBus(OrchestratorBus):
     @override
     def store(self) -> Store:
         return self._hub.store
+
+    @override
+    async def find_namespaces(self) -> Mapping[str, Collection[str]]:
+        return {}
 
     def _flush(self) -> None:
         self._flush_handle = None

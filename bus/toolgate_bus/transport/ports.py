@@ -5,7 +5,7 @@ Nothing here imports a server's library. All bytes are opaque at this level: `co
 them. Times called `age` or `seconds` are durations; no two machines' clocks are ever compared.
 """
 
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
@@ -172,6 +172,10 @@ class OrchestratorBus(Protocol):
         """Whether questions can be written and verdicts read right now."""
 
     @property
+    def problem(self) -> str:
+        """Why there is no connection, and what to do about it; empty where that is not known."""
+
+    @property
     def read_set(self) -> frozenset[str]:
         """Schedulers whose verdict streams are in the current read set."""
 
@@ -219,6 +223,12 @@ class OrchestratorBus(Protocol):
     @property
     def store(self) -> "Store":
         """What is kept for other processes."""
+
+    async def find_namespaces(self) -> Mapping[str, Collection[str]]:
+        """Schedulers that are alive in other namespaces of this server, by namespace.
+
+        Raises ToolgateError where that cannot be seen.
+        """
 
 
 class SchedulerListener(Protocol):

@@ -32,6 +32,8 @@ TITLES: Final = {
     "cursor": "Cursor",
     "copilot": "Copilot CLI",
 }
+SHOW: Final = ("claude", "codex", "gemini")
+"""Clients that show their user the `systemMessage` of an answer, and not the LLM."""
 MAX_REASON: Final = 4000
 NO_REASON: Final = "The call was denied, and no reason was given."
 NO_PROMPT: Final = "May this call run?"
@@ -51,12 +53,17 @@ def read_event(client: str, body: bytes) -> HookEvent:
     return event
 
 
-def write_answer(client: str, event: HookEvent, ruling: HookDecision) -> bytes:
-    """The client's answer; empty where it is to say nothing."""
+def write_answer(client: str, event: HookEvent, ruling: HookDecision, notice: str = "") -> bytes:
+    """The client's answer; empty where it is to say nothing.
+
+    A `notice` is for the user, where the call runs as it was and the client has a way to show it.
+    """
     module = _module(client)
     if event.kind != "before":
         return b""
     answer = _answer(module, event, ruling)
+    if notice and answer is None and client in SHOW:
+        answer = {"systemMessage": _words(notice)}
     try:
         return _dump(answer)
     except (ValueError, RecursionError):  # arguments that are no JSON between programs: NaN, half a character

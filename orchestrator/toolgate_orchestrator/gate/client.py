@@ -65,7 +65,6 @@ class GateClient:
         self._back: asyncio.Event = asyncio.Event()
         self._down_since = time.monotonic()
         self._warned: set[str] = set()
-        self._told_of_nobody = False
         self._warned_of_wire: set[str] = set()
         self._spoken = WireVersions()
         self._keyed: set[str] = set()
@@ -294,16 +293,6 @@ class GateClient:
         if not keys.keys() <= self._keyed:
             self._keyed.update(keys)
             self.bus.trust(keys)
-
-    def tell_if_nobody(self) -> None:
-        """Say, once, that nobody rules here: perhaps another bus was meant."""
-        if self.up and not self.announced and not self._told_of_nobody:
-            self._told_of_nobody = True
-            _log.warning(
-                "nobody rules on this bus: calls run unasked; where somebody must rule, name who "
-                "(toolgate: {required: [NAME]}), and start it (toolgate scheduler run NAME)",
-                bus=self.where,
-            )
 
     async def reachable(self, patience: float) -> bool:
         """Whether the bus can be used; waits for it until it was away for `patience` seconds."""

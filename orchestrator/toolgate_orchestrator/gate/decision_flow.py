@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from toolgate_bus.protocol import packing
 from toolgate_bus.protocol.delegation import TWO_AGENTS, two_agents
-from toolgate_bus.protocol.events import AskUser, Decision, ToolQuestion
+from toolgate_bus.protocol.events import AskUser, Decision, Failure, ToolQuestion
 from toolgate_bus.protocol.names import MAX_LINEAGE, MAX_NAME
 from toolgate_bus.protocol.signing import Keyring
 from toolgate_bus.ruling.merge import rank
@@ -57,6 +57,7 @@ from toolgate_orchestrator.gate.ruling import (
     objection,
 )
 from toolgate_orchestrator.gate.user_request import bound_request
+from toolgate_orchestrator.gate.vacancy import explain_denial, tell_denied, tell_failing, tell_unruled
 from toolgate_orchestrator.gate.validation import Tools
 
 _log = loggers.get_logger("toolgate.gate")
@@ -89,6 +90,7 @@ class DecisionFlow:
         self._audiences = Audiences(config, keyring)
         self._asking = Dispatcher(config, client, keyring, self._redactor, self._recorder.late, self.note)
         self._desk = DeferralDesk(config, client, self._redactor, self._recorder, self.note, self._asking.end)
+        self._is_told, self._line = False, ""
         self._patience = config.patience_ms / 1000
         self._ttl_ms = int(self._patience * 1000) or 1
         if client is not None:
@@ -101,6 +103,33 @@ class DecisionFlow:
     def ruled(self) -> bool:
         """Whether anybody might object to a call: somebody is required, or was ever on the roster."""
         return self.config.is_strict or (self._client is not None and self._client.ever_met)
+
+    @property
+    def may_tell(self) -> bool:
+        """Whether no scheduler is known, and it was not said yet that calls run without rulings."""
+        return not self._is_told and (self._client is None or not self._client.announced)
+
+    async def tell_unruled(self) -> None:
+        """Of a call that nobody is asked about: log why, once a process, if nobody is there to be asked."""
+        if not self._is_told:
+            self._is_told = True  # before anything is waited for: calls may come side by side
+            try:
+                self._line = await tell_unruled(self.config, self._client)
+                self._is_told = bool(self._line)
+            except Exception as error:  # noqa: BLE001 - a fault of ours in a line changes no ruling
+                note_fault("record", error)
+
+    @property
+    def unruled_line(self) -> str:
+        """What was said of calls that run without rulings, while that is so; else empty."""
+        client = self._client
+        return "" if client is not None and client.up and client.announced else self._line
+
+    async def _tell_denied(self, absent: Sequence[str]) -> None:
+        try:
+            await tell_denied(self.config, self._client, absent)
+        except Exception as error:  # noqa: BLE001 - as above
+            note_fault("record", error)
 
     def note(self, event: str, data: Mapping[str, Any]) -> None:
         """A fact after the event (tool:selected, tool:post, usage …), where facts are kept."""
@@ -231,6 +260,8 @@ class DecisionFlow:
                 if call.objection is not None:
                     self._asking.give_back(call)
                     ruling = objection(call) or ruling
+            elif ruling.why == "silent":
+                await self._tell_silence(call)
         except asyncio.CancelledError:
             self._record_cancelled(call, span)
             raise
@@ -248,6 +279,16 @@ class DecisionFlow:
             ruling = GATE_FAILED if local is not None or answer is not None or self.ruled else UNASKED
         decision = self._recorder.record(call, ruling)
         return decision if span is tracing.NO_SPAN else _trace(span, decision)
+
+    async def _tell_silence(self, call: DecisionState) -> None:
+        """Say, once a process, why a required scheduler gave no answer, if that is known."""
+        required = set(self.config.required)
+        client = self._client
+        if client is not None and (absent := [name for name in call.unasked if name not in client.announced]):
+            await self._tell_denied(absent)
+        for heard in call.heard:
+            if heard.scheduler in required and isinstance(heard.verdict, Failure):
+                tell_failing(heard.scheduler, heard.verdict.reason or "", required=True)
 
     def _record_cancelled(self, call: DecisionState, span: tracing.Span) -> None:
         _trace(span, self._recorder.record(call, RulingResult("cancelled", "cancelled")))
@@ -271,12 +312,13 @@ class DecisionFlow:
             await self._asking.table.rest(call.started)
         if not is_up and not await self._bus_usable(call, audience):
             if self.config.denies_without_bus:
-                return RulingResult(
-                    "deny", "bus_down", reason="The bus that rules on calls is away; try again later."
-                )
+                await self._tell_denied(())
+                return RulingResult("deny", "bus_down", reason=explain_denial(self.config, client))
             audience = Audience.NOBODY
         if local is None and not audience.required and not audience.names:
             if not audience.admitters:
+                if not self._is_told:
+                    await self.tell_unruled()
                 return UNASKED
             return await admit(self._asking, call, UNASKED, audience, self.config)
         first = await self._asking.dispatch(call, asking, audience, local, self._patience)

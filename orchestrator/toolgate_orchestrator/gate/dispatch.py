@@ -15,6 +15,7 @@ from toolgate_bus.protocol.events import (
     IN_PROCESS,
     AskUser,
     Deny,
+    Failure,
     Hold,
     Modify,
     ReceivedVerdict,
@@ -37,6 +38,7 @@ from toolgate_orchestrator.gate.redact import Redactor
 from toolgate_orchestrator.gate.ruling import DecisionState, HeldCall, holders
 from toolgate_orchestrator.gate.shadow_log import ShadowLog
 from toolgate_orchestrator.gate.user_request import with_request
+from toolgate_orchestrator.gate.vacancy import tell_failing
 from toolgate_orchestrator.gate.validation import check_modify, final_arguments
 from toolgate_orchestrator.gate.wait_reports import Note
 
@@ -340,12 +342,22 @@ class Dispatcher:
                     excuse = "refused" if refused else "bus_down" if outage else None
                     reason = excuse or self._reason(name, question.audience, closed)
                     question.call.fail_open(name, reason)
-                    client.failures.record_failure(name, reason)
+                    if reason == "failed":
+                        self._tell_failing(name, closed)
+                    else:
+                        client.failures.record_failure(name, reason)
                     if reason in ("silent", "gone") and fair:
                         client.breaker.silent(name, self._patience, question.started, time.monotonic())
         if not closed.agreed:
             for name in holders(closed.heard):
                 self.withdraw(question, name)
+
+    @staticmethod
+    def _tell_failing(name: str, closed: RoundResult) -> None:
+        """An optional scheduler could not decide: whoever runs the agent is told once why."""
+        for heard in closed.heard:
+            if heard.scheduler == name and isinstance(heard.verdict, Failure):
+                tell_failing(name, heard.verdict.reason or "", required=False)
 
     def on_held(self, question: PendingDecision, heard: ReceivedVerdict) -> None:
         """A hold came, and is waited for: whoever shows this call to a person is told."""

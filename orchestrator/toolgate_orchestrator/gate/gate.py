@@ -49,11 +49,11 @@ class Gate(DecisionFlow):
     ) -> "AsyncIterator[Gate]":
         """A gate for the length of a block; `fields` are those of `ToolgateConfig` and override it.
 
-        Raises ConfigError for a field that is wrong. A server that is away is not an error.
+        Raises ConfigError for a field that is wrong. A server that is away is not an error. Where
+        nobody rules, the first call says so in the log.
         """
         base = config.model_dump(exclude_unset=True) if config is not None else {}
         gate = await cls.start(parse({**base, **fields}, "Gate.open"), ask=ask)
-        gate.tell_if_nobody()
         try:
             yield gate
         finally:
@@ -85,10 +85,21 @@ class Gate(DecisionFlow):
         """Why calls would run unasked now; None where somebody is asked, or they are denied."""
         return await explain_vacancy(self.config, self._client)
 
-    def tell_if_nobody(self) -> None:
-        """Log, once a bus, that nobody rules on it, where nobody must: perhaps another was meant."""
-        if self._client is not None and not self.config.required:
-            self._client.tell_if_nobody()
+    async def tell_vacancy(self) -> None:
+        """Log, once a process, that calls would run without rulings now, or be denied, as nobody is there.
+
+        Without it that is logged with the first call that it happens to.
+        """
+        client = self._client
+        if client is None or not client.up:
+            if self.config.denies_without_bus:
+                await self._tell_denied(())
+            else:
+                await self.tell_unruled()
+        elif absent := [name for name in self.config.required if name not in client.announced]:
+            await self._tell_denied(absent)
+        else:
+            await self.tell_unruled()
 
     async def aclose(self) -> None:
         """Give the bus back; the last gate of the process closes it."""

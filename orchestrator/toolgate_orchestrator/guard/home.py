@@ -119,7 +119,6 @@ class Home:
             self._opening, self._early = None, []  # the next one tries again
             _log.error("the gate could not be opened", error=where(error))
             raise
-        gate.tell_if_nobody()
         early, self._early = self._early, []
         for act in early:
             _do(gate, act)

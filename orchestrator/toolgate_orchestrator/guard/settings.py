@@ -37,6 +37,8 @@ def _read(path: str) -> dict[str, Any]:
 
     document = read_document(Path(path))
     found = document.value
+    if isinstance(found, Mapping) and SECTION in found and "required" in found:
+        raise ConfigError(f"{path}: required: nobody reads it beside `{SECTION}:`; it belongs below that")
     section = found.get(SECTION, found) if isinstance(found, Mapping) else found
     if document.root is None or not isinstance(section, Mapping):
         raise ConfigError(f"{path}: a section `{SECTION}:` is needed, with what this guard's gate is to do")

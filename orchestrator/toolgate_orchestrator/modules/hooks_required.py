@@ -3,6 +3,7 @@
     mount            is the mounted loop one of ours, with a `toolgate:` section?
     session:start    the same once more; and would a call be asked about now?
     tool:pre         does this call hand work to an agent whose plan brings another's loop?
+    execute          a tool that is called outside of any turn: the call is ruled on (`direct_calls`)
 
 A no is refused (`on_ungated: deny`), or told (`warn`). No hook can end a session of the kernel: so the loop
 is replaced by one that raises why instead of running a turn. It looks again at each turn, and gives way as
@@ -22,6 +23,8 @@ from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_bus.telemetry.logging import where
 
 from toolgate_orchestrator.gate.config import Name
+from toolgate_orchestrator.gate.gate import Gate
+from toolgate_orchestrator.modules.direct_calls import DirectCalls
 from toolgate_orchestrator.modules.loop_origin import (
     CHANGE_LOOP,
     GUARD,
@@ -29,6 +32,7 @@ from toolgate_orchestrator.modules.loop_origin import (
     explain_foreign_loop,
     merge_spec,
 )
+from toolgate_orchestrator.modules.misplaced import find_misplaced
 from toolgate_orchestrator.turn.hook_dispatch import Emitter
 from toolgate_orchestrator.turn.loop import LoopBase
 from toolgate_orchestrator.turn.selection import TOOL_SELECTING
@@ -138,6 +142,8 @@ class SessionGuard:
                 f"{_spec_of(self.coordinator)}; {CHANGE_LOOP} "
                 "(`toolgate doctor --bundle FILE` says who names the other)"
             )
+        for place, words in find_misplaced(self.coordinator.config or {}):
+            return f"{'.'.join(map(str, place))} in the plan: {words}"
         if loop.gate is None:
             return f"{loop.name} has no `toolgate:` section and asks nobody; {CHANGE_SECTION}"
         missing = [name for name in self.settings.required if name not in loop.gate.config.required]
@@ -162,6 +168,19 @@ class SessionGuard:
         config = _spec_mapping(self.coordinator).get("config")
         section = config.get("toolgate") if isinstance(config, Mapping) else None
         return section if isinstance(section, Mapping) else {}
+
+    async def find_direct_fault(self) -> str | None:
+        """Why a tool that no loop calls must not run; None where it may, or is ruled on."""
+        why = await self.find_fault(self._loop())
+        if why is not None and not self._denies():
+            await self._announce(why)
+            return None
+        return why
+
+    def find_gate(self) -> Gate | None:
+        """The loop's gate, which rules on such a call; None where the loop asks nobody."""
+        loop = self._loop()
+        return loop.gate if isinstance(loop, LoopBase) else None
 
     # ------------------------------------------------------------------ its sub-agents
 
@@ -262,6 +281,8 @@ async def mount(
     if session:
         _LIVE[session] = settings
     await guard.check_loop()
+    direct = DirectCalls(session, guard.find_direct_fault, guard.find_gate)
+    await direct.wrap(coordinator)
 
     async def cleanup() -> None:
         if _LIVE.get(session) is settings:

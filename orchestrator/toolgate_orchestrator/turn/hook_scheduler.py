@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 TOOL_SELECTING = "tool:selecting"
 _MAX_SECONDS = 86_400.0
-_OBSERVERS = "hooks-logging"
+OBSERVERS = "hooks-logging"
 """Handlers so named answer nothing: a hook beside them is alone, and need not be asked twice."""
 _PRIORITY_LIMIT = 2**31
 _NOT_FOR_HOOKS = ("id", "trace", "ttl_ms", "request")
@@ -78,6 +78,11 @@ class HookScheduler:
             self._hooks.injections.take(result, TOOL_SELECTING)
         return await self._modify(question, payload, result) or Continue()
 
+    @property
+    def rules(self) -> bool:
+        """Whether a hook listens that may object, and not only those that write a log."""
+        return self._hooks.handlers(TOOL_SELECTING, besides=OBSERVERS) != 0
+
     async def _modify(
         self, question: ToolQuestion, payload: dict[str, Any], result: HookResult
     ) -> Modify | None:
@@ -85,7 +90,7 @@ class HookScheduler:
         own = modify_in(result.data, question)
         if isinstance(result.data, dict) and own is None:
             return None
-        if self._hooks.handlers(TOOL_SELECTING, besides=_OBSERVERS) == 1:
+        if self._hooks.handlers(TOOL_SELECTING, besides=OBSERVERS) == 1:
             return own
         answers = await self._hooks.collect(TOOL_SELECTING, payload, self._timeout_s)
         modifies = [modify for answer in answers if (modify := modify_in(answer, question))]

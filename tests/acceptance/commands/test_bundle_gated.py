@@ -69,3 +69,40 @@ async def test_a_host_whose_guard_only_tells_refuses_where_somebody_is_required_
         folder.mkdir()
         async with bundle_session(await plan_with(folder, section, tmp_path / "guard.yaml")) as session:
             assert isinstance(session.coordinator.get("orchestrator"), RefusalLoop) == refused
+
+
+async def test_a_tool_that_no_turn_calls_is_ruled_on_as_well(schedulers, tmp_path):
+    """As `amplifier tool invoke` calls it: a session that is made, and never executed."""
+    rules = [*RULES["rules"], {"tools": "search_files", "action": "allow"}]
+    (tmp_path / "rules.yaml").write_text(yaml.safe_dump({"rules": rules}))
+    (tmp_path / "notes.txt").write_text("unpaid")
+    await schedulers.start("policy", "--config", tmp_path / "rules.yaml")
+    section = {"redis": schedulers.url, "namespace": schedulers.namespace, "required": ["policy"]}
+    loop = {"module": "loop-toolgate-events", "source": "", "config": {"toolgate": section}}
+    plan = bundle_plan(loop, hooks=[{"module": "hooks-toolgate-required"}])
+    plan["tools"] = [
+        {"module": "tool-calculator"},
+        {"module": "tool-workspace", "config": {"root": str(tmp_path)}},
+    ]
+    plan["providers"][0]["config"]["turns"] = [CALLS, {"text": "${last_result}"}]
+    async with bundle_session(plan) as session:
+        tools = session.coordinator.get("tools")
+        denied = await tools["calculate"].execute({"expression": "6 * 7"})
+        assert (denied.success, denied.error) == (
+            False,
+            {"message": "The tool call was denied: no sums here (sums)"},
+        )
+        allowed = await tools["read_file"].execute({"path": "notes.txt"})
+        assert (allowed.success, allowed.output) == (True, "unpaid")
+        assert await session.execute("what is it?") == "The tool call was denied: no sums here (sums)"
+
+
+@pytest.mark.parametrize("mode", ["deny", "warn"])
+async def test_a_tool_that_no_turn_calls_does_not_run_where_the_session_would_be_refused(tmp_path, mode):
+    plan = await plan_with(tmp_path, {}, AMPLIFIER / "behaviors" / "guard.yaml")
+    plan["hooks"] = [{"module": "hooks-toolgate-required", "config": {"on_ungated": mode}}]
+    plan["tools"] = [{"module": "tool-calculator"}]
+    async with bundle_session(plan) as session:
+        result = await session.coordinator.get("tools")["calculate"].execute({"expression": "6 * 7"})
+        assert result.success == (mode == "warn")
+        assert mode == "warn" or "not one of Toolgate's" in result.error["message"]

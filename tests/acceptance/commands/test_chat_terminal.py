@@ -178,12 +178,12 @@ def test_ctrl_c_at_the_prompt_clears_the_line_and_then_says_how_to_leave(at_term
 def test_what_is_logged_is_told_in_words_unless_the_log_was_asked_for(at_terminal: Any, plan: Any) -> None:
     path = plan('{text: "first"}')
     for log, told in (
-        ((), "no connection to the bus: 127.0.0.1:1 cannot be reached: nothing listens"),
-        (("--log-level", "INFO"), "[toolgate.bus]"),
+        ((), "tool calls run without rulings: 127.0.0.1:1 cannot be reached: nothing listens"),
+        (("--log-level", "INFO"), "[toolgate.gate]"),
     ):
         person = at_terminal(*log, "chat", "--plan", path, "--redis", "redis://127.0.0.1:1/0", bus=False)
         person.sees(told)
-        assert ("[toolgate.bus]" in person.shown) is bool(log)
+        assert ("[toolgate.gate]" in person.shown) is bool(log)
         assert person.leaves() == 0
 
 

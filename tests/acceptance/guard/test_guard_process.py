@@ -103,10 +103,10 @@ async def test_whatever_goes_wrong_not_a_word_goes_to_stdout(process, crew):
     running = await ended(process, TROUBLED, crew.url, f"{crew.namespace}-troubled")
     assert running.stdout == ""
     for said in (
-        "nobody rules on this bus",
+        "tool calls run without rulings: no scheduler is alive on",
         "what a result cost could not be told",
         "nobody told what became of a call",
-        "no connection to the bus",
+        "tool calls are denied: nobody must rule, and 127.0.0.1:1 cannot be reached",
         "the gate failed and could not rule on it",
         "after its guard was closed is not kept",
     ):

@@ -8,6 +8,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+import toolgate_hook
 from hook_world import event_after, event_of, hook_world
 from toolgate_orchestrator.coding_agents.translation import CLIENTS
 
@@ -89,13 +90,23 @@ def test_without_a_server_a_required_scheduler_denies(client, short_directory):
         answer = world.ask(client, event_of(client, {}), *REQUIRED, timeout_s=WAIT_S)
         assert (answer.code, answer.err) == (0, "")
         assert b'"deny"' in answer.out
-        assert b"bus that rules on calls is away" in answer.out
+        assert b"cannot be reached" in answer.out
 
 
-def test_without_a_server_and_nobody_required_calls_go_on(short_directory):
+@pytest.mark.parametrize("client", ["claude", "copilot"])
+def test_without_a_server_and_nobody_required_calls_go_on_and_the_user_is_told_once_a_session(
+    client, short_directory
+):
     with hook_world(short_directory, NOWHERE, "x") as world:
-        answer = world.ask("claude", event_of("claude", {}), timeout_s=WAIT_S)
-        assert (answer.code, answer.out, answer.err) == (0, b"", "")
+        answers = [world.ask(client, event_of(client, {}), timeout_s=WAIT_S) for _ in range(2)]
+        assert {(one.code, one.err) for one in answers} == {(0, "")}
+        (log,) = short_directory.glob("toolgate-hook/*.log")
+        assert log.read_text().count("tool calls run without rulings") == 1
+        told, again = answers[0].said, answers[1].said
+        assert again is None
+        if client == "claude":
+            assert set(told) == {"systemMessage"}
+            assert "tool calls run without rulings" in told["systemMessage"]
 
 
 def test_what_nobody_could_rule_on_is_denied_once_anybody_rules_though_nobody_is_required(world):
@@ -120,7 +131,11 @@ def test_a_sidecar_that_cannot_start_is_a_denial_where_anybody_is_required(clien
         assert b"patience" in answer.out  # why, in the words of who could not start
         free = world.ask(client, event_of(client, {}), *words, timeout_s=WAIT_S)
         assert (free.code, b'"deny"' in free.out) == (0, False)
-        assert "patience" in free.err
+        told = free.said["systemMessage"] if client in toolgate_hook.SHOW else free.err
+        assert "patience" in told
+        assert "tool calls run without rulings" in told
+        again = world.ask(client, event_of(client, {}), *words, timeout_s=WAIT_S)
+        assert (again.out.decode(), again.err) == (toolgate_hook.NEUTRAL[client], "")
         assert world.ask(client, event_after(client, event_of(client, {})), *REQUIRED, *words).out == b""
 
 

@@ -241,5 +241,5 @@ def test_a_folder_that_others_can_enter_is_not_used(world, short_directory):
         answer = made.ask("gemini", call("gemini"), *REQUIRED)
         assert "closed to others" in check("gemini", answer)["reason"]
         free = made.ask("gemini", call("gemini"))
-        assert (free.code, free.out) == (0, b"")
-        assert "nobody is required" in free.err
+        assert (free.code, free.err) == (0, "")
+        assert "nobody is required" in free.said["systemMessage"]

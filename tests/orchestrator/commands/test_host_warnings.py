@@ -61,14 +61,6 @@ async def test_any_living_scheduler_that_may_deny_and_is_not_required_is_warned_
     assert "house-rules is alive and not required: while it is silent, calls run" in warning
 
 
-async def test_a_bus_on_which_nobody_rules_is_named(server_url, namespace):
-    (warning,) = await warnings_for(plan(redis=server_url, namespace=namespace))
-    assert "nobody rules on this bus" in warning
-    assert f"namespace {namespace}" in warning
-    assert "toolgate scheduler run NAME" in warning
-    assert await warnings_for(plan(redis=server_url, namespace=namespace, required=["policy"])) == []
-
-
 async def test_otherwise_there_is_nothing_to_warn_of(alive, server_url, namespace):
     where = {"redis": server_url, "namespace": namespace}
     await alive("router")  # it denies nothing

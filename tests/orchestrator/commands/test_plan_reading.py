@@ -259,6 +259,7 @@ def test_agents_are_passed_on(plan: Any) -> None:
     assert read.mount["agents"] == {"coder": {"tools": []}}
 
 
+PLACE = "it belongs to the section of the loop: session: {orchestrator: {config: {toolgate: {required: …}}}}"
 LOOP = "session: {orchestrator: loop-events}\nproviders: [provider-scripted]\n"
 
 
@@ -268,13 +269,37 @@ LOOP = "session: {orchestrator: loop-events}\nproviders: [provider-scripted]\n"
         (
             "session: {orchestratr: loop-events}\nproviders: [provider-scripted]",
             1,
-            "session.orchestratr: unknown key; did you mean orchestrator?",
+            "session.orchestratr: unknown key; allowed: .*; did you mean orchestrator?",
         ),
         (
             "session: {orchestrator: {module: loop-event}}\nproviders: [provider-scripted]",
             1,
             "session.orchestrator: loop-event is not installed; did you mean loop-events?",
         ),
+        (
+            "session: {orchestrator: loop-events, debug: true}\nproviders: [provider-scripted]",
+            1,
+            "session.debug: unknown key; allowed: context, .*, raw",
+        ),
+        (
+            "session:\n  orchestrator: loop-events\n  required: [a]\nproviders: [provider-scripted]",
+            3,
+            f"session.required: nobody reads it here; {PLACE}",
+        ),
+        (
+            "session:\n  orchestrator: loop-events\n  requird: [a]\nproviders: [provider-scripted]",
+            3,
+            f"session.requird: unknown key; did you mean required? It{PLACE[2:]}",
+        ),
+        (LOOP + "required: [a]", 3, f"required: nobody reads it here; {PLACE}"),
+        (LOOP + "toolgate: {required: [a]}", 3, "toolgate: nobody reads it here; it belongs"),
+        (LOOP + "orchestrator:\n  required: [a]", 4, f"orchestrator.required: nobody .* here; {PLACE}"),
+        (
+            LOOP + "orchestrator:\n  config:\n    required: [a]",
+            5,
+            f"orchestrator.config.required: nobody reads it here; {PLACE}",
+        ),
+        (LOOP + "agents:\n  a:\n    required: [b]", 5, f"agents.a.required: nobody reads it here; {PLACE}"),
         (
             LOOP + "orchestrators:\n- module: loop-events\n  config:\n    toolgate:\n      requird: [a]",
             7,
@@ -410,3 +435,9 @@ def test_every_fault_of_a_plan_is_told_at_once(plan: Any) -> None:
             + "tools: [tool-nowhere, {module: tool-workspace, config: {rot: .}}]\ncontext: {config: {a: 1}}"
         )
     assert len(str(error.value).splitlines()) == 4
+
+
+def test_what_the_kernel_reads_below_session_stays_there(plan: Any) -> None:
+    read = plan("session: {orchestrator: loop-events, injection_size_limit: 9, metadata: {a: 1}}" + PROVIDERS)
+    assert read.mount["session"]["injection_size_limit"] == 9
+    assert read.mount["session"]["metadata"] == {"a": 1}

@@ -138,35 +138,56 @@ async def test_one_that_vanished_is_counted_as_gone_or_denies_where_the_plan_say
         await ruled(gate)
 
 
-async def test_a_gate_with_nobody_there_says_so_once_and_names_the_bus():
-    with capture_logs() as logs:
-        gate, client = await gate_on(MemoryHub())
-        gate.tell_if_nobody()
-        Gate(gate.config, client).tell_if_nobody()
-    (line,) = [one for one in logs if "nobody rules" in one["event"]]
-    assert line["bus"] == "redis://bus:6379, namespace default"
-    with capture_logs() as logs:
-        gate, _ = await gate_on(MemoryHub(), required=["policy"])
-        gate.tell_if_nobody()
-    assert logs == []
-
-
-async def test_an_optional_scheduler_that_fails_on_each_call_is_told_once():
+async def test_an_optional_scheduler_that_raises_is_named_once_with_the_class_of_its_error(fresh_lines):
     hub = MemoryHub()
 
     async def decide(call):
-        raise ValueError
+        raise ValueError("a secret")
 
     bus = hub.scheduler()
     worker = Worker(Scheduler(name="policy", decide=decide), bus, shared=make_shared_state())
     await worker.start()
     gate, _ = await gate_on(hub)
     with capture_logs() as logs:
+        for _ in range(3):
+            assert (await ruled(gate))[0] == "failed_open"
+    (line,) = [one["event"] for one in logs if "could not decide" in one["event"]]
+    assert line.startswith("policy could not decide: it raised ValueError; calls run without it;")
+    await bus.aclose()
+
+
+async def test_a_required_scheduler_that_raises_is_named_in_the_log_once_and_its_error_not_to_the_llm(
+    fresh_lines,
+):
+    hub = MemoryHub()
+
+    async def decide(call):
+        raise ValueError("a secret")
+
+    bus = hub.scheduler()
+    worker = Worker(Scheduler(name="policy", decide=decide), bus, shared=make_shared_state())
+    await worker.start()
+    gate, _ = await gate_on(hub, required=["policy"])
+    with capture_logs() as logs:
+        for _ in range(3):
+            why, reason, _ = await ruled(gate)
+            assert (why, "ValueError" in reason) == ("silent", False)
+    (line,) = [one["event"] for one in logs if "could not decide" in one["event"]]
+    assert line.startswith("policy is required and could not decide: it raised ValueError; calls are denied;")
+    assert "secret" not in line
+    await bus.aclose()
+
+
+async def test_an_optional_scheduler_that_is_silent_on_each_call_is_told_once():
+    hub = MemoryHub()
+    hub.scheduler()
+    gate, client = await gate_on(hub, patience_ms=5)
+    client.on_roster_change([Member("policy", "r1")])
+    with capture_logs() as logs:
         for _ in range(8):
             await ruled(gate)
     told = [one for one in logs if "fails on each call" in one["event"]]
-    assert [(one["scheduler"], one["reason"]) for one in told] == [("policy", "failed")]
-    await bus.aclose()
+    assert [(one["scheduler"], one["reason"]) for one in told] == [("policy", "silent")]
 
 
 async def test_who_may_still_answer_is_told_the_end_though_nobody_was_there_to_hear_the_question():

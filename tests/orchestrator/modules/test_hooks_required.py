@@ -170,7 +170,7 @@ async def test_where_nobody_rules_the_session_is_refused_until_somebody_does():
 
     async with vacant_session() as (session, hub):
         why = await refusal(session)
-        assert "nobody rules on this bus" in why
+        assert "no scheduler is alive on the bus" in why
         assert "toolgate scheduler run NAME" in why
         bus = hub.scheduler()
         shared = replace(make_shared_state(), store=hub.store)
@@ -184,7 +184,7 @@ async def test_where_nobody_rules_and_that_is_only_told_the_session_runs():
     async with vacant_session(on_ungated="warn") as (session, _):
         told = heard(session, SESSION_UNGATED)
         assert await session.execute("go") == "hello"
-        assert "nobody rules on this bus" in told[0]["reason"]
+        assert "no scheduler is alive on the bus" in told[0]["reason"]
 
 
 async def test_schedulers_in_the_agents_own_process_are_somebody():
@@ -196,7 +196,7 @@ async def test_schedulers_in_the_agents_own_process_are_somebody():
 async def test_a_hook_that_listens_to_everything_is_nobody():
     async with vacant_session() as (session, _):
         heard(session, "tool:selecting")
-        assert "nobody rules on this bus" in await refusal(session)
+        assert "no scheduler is alive on the bus" in await refusal(session)
 
 
 async def test_what_cannot_be_looked_at_is_refused():

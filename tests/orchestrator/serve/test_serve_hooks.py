@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from toolgate_bus.protocol.events import Continue
 from toolgate_orchestrator.coding_agents.event import PROBE
-from toolgate_orchestrator.coding_agents.translation import CLIENTS
+from toolgate_orchestrator.coding_agents.translation import CLIENTS, SHOW
 from toolgate_orchestrator.commands.serve.hook_desk import HookDesk
 from toolgate_orchestrator.commands.serve.service import SidecarService
 from toolgate_orchestrator.gate.config import parse
@@ -73,6 +73,29 @@ async def test_arguments_that_rules_cannot_see_as_the_client_does_are_denied_if_
     asked = await sidecar()
     ruled = HookDesk(asked.service, denies=lambda: asked.gate.ruled)
     assert is_denied(client, await ruled.answer(client, body, 5.0, stays))
+
+
+@ALL
+async def test_a_call_that_nobody_rules_on_is_told_to_the_user_once_a_session_where_the_client_can(
+    client, sidecar, world, fresh_lines
+):
+    alone = await sidecar()
+    desk = HookDesk(alone.service, denies=lambda: False, unruled=lambda: alone.gate.unruled_line)
+    body = json.dumps(BEFORE[client]).encode()
+    first, again = [await desk.answer(client, body, 5.0, stays) for _ in range(2)]
+    (line,) = fresh_lines.values()
+    if client in SHOW:
+        assert json.loads(first) == {"systemMessage": line}
+        jsonschema.validate(json.loads(first), SCHEMAS[client])
+        assert again == b""
+    else:
+        assert first == again
+        assert b"without rulings" not in first
+    await world.scheduler("policy", Continue())
+    session = {"claude": "session_id", "codex": "session_id", "gemini": "session_id"}.get(client)
+    if session is not None:
+        other = json.dumps({**BEFORE[client], session: "another"}).encode()
+        assert await desk.answer(client, other, 5.0, stays) == b""  # it is ruled on now
 
 
 @ALL

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import secrets
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -34,6 +34,7 @@ from toolgate_bus.transport.redis.connection import RedisCommands, watch_links
 from toolgate_bus.transport.redis.fact_buffer import FACTS_RETENTION_MS
 from toolgate_bus.transport.redis.fact_spill import FactSpill
 from toolgate_bus.transport.redis.hold_watch import HoldWatch
+from toolgate_bus.transport.redis.namespaces import find_namespaces
 from toolgate_bus.transport.redis.operator_orders import OperatorOrders
 from toolgate_bus.transport.redis.orchestrator_heart import IDLE_INBOX_MS, OrchestratorHeart
 from toolgate_bus.transport.redis.pause_watch import PauseWatch
@@ -92,7 +93,8 @@ class RedisOrchestratorBus(OrchestratorBus):
             self._agents,
             self._schedulers.watched,
         )
-        self._was_up = self._is_read = False
+        self._was_up = self._is_read = self._has_met = False
+        self._problem = ""
         self._failure: ConfigError | None = None
         self._started = False
         self._told = ""
@@ -114,6 +116,11 @@ class RedisOrchestratorBus(OrchestratorBus):
     @override
     def is_read(self) -> bool:
         return self._is_read
+
+    @property
+    @override
+    def problem(self) -> str:
+        return "" if self.is_connected else self._problem
 
     @override
     def listen(self, listener: OrchestratorListener) -> None:
@@ -218,6 +225,10 @@ class RedisOrchestratorBus(OrchestratorBus):
     def store(self) -> RedisStore:
         return self._store
 
+    @override
+    async def find_namespaces(self) -> Mapping[str, Collection[str]]:
+        return await find_namespaces(self._commands, self._namespace)
+
     # ------------------------------------------------------------------ the host task
 
     async def _run(self) -> None:
@@ -254,10 +265,13 @@ class RedisOrchestratorBus(OrchestratorBus):
                 await backoff.wait_long()
                 continue
             except TransportError as error:
-                backoff.note(_log, "no connection to the bus", error)
+                self._problem = str(error)
+                if self._has_met:  # else whoever asks says it, with what becomes of calls
+                    backoff.note(_log, "no connection to the bus", error)
                 self._ready.set()
                 await backoff.wait()
                 continue
+            self._has_met = True
             self._on_connection_change()
             self._outbox.catch_up()
             await link.lost

@@ -24,6 +24,7 @@ from toolgate_orchestrator.modules.loop_origin import (
     merge_spec,
     package_of,
 )
+from toolgate_orchestrator.modules.misplaced import find_misplaced
 from toolgate_orchestrator.turn.loop_config import LoopConfig
 
 SUBJECT: Final = "bundle"
@@ -94,6 +95,9 @@ def _lost(whole: Composition) -> list[Diagnostic]:
             )
             change = "write session: {orchestrator: {module: …, source: …, config: {toolgate: …}}}"
             found.append(error(SUBJECT, "bundle-plan-form", what, change))
+        for place, words in find_misplaced(layer.content):
+            what = f"{layer}: {'.'.join(map(str, place))}: {words}"
+            found.append(error(SUBJECT, "bundle-misplaced", what, CHANGE_SECTION))
     return found
 
 

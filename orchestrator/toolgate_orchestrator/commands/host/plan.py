@@ -13,7 +13,6 @@ The pages' form names the orchestrator under `session:` and configures it in a l
 modules that say what theirs may hold, is named by line before anything is mounted (`plan_file`).
 """
 
-import difflib
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -42,6 +41,7 @@ from toolgate_orchestrator.commands.host.plan_file import (
     modules_in,
 )
 from toolgate_orchestrator.modules.loop_origin import OWN_LOOPS
+from toolgate_orchestrator.modules.misplaced import find_misplaced
 
 _DEFAULT_CONTEXT = "context-simple"
 _VARIABLE = re.compile(r"\$\{([A-Z_][A-Z0-9_]*)\}")
@@ -70,10 +70,13 @@ def read_plan(path: Path, environ: Mapping[str, str] | None = None, offers: Offe
     document = read_document(path)
     content = _expand(document.mapping(), os.environ if environ is None else environ, str(path))
     offers = offers_of() if offers is None else offers
+    if misplaced := list(find_misplaced(content)):
+        lines = (f"{document.where(place)}: {'.'.join(map(str, place))}: {why}" for place, why in misplaced)
+        raise ConfigError("\n".join(lines))
     file = check(PlanFile, content, document)
     notices: list[str] = []
     chosen = {kind: _choose(kind, file, document, notices) for kind in KINDS}
-    mount: dict[str, Any] = {"session": {**(file.session.model_extra or {}), **chosen}}
+    mount: dict[str, Any] = {"session": {**file.session.rest(), **chosen}}
     mount |= {name: [spec.as_mapping() for spec in getattr(file, name)] for name in LISTS}
     if file.agents:
         mount["agents"] = content["agents"]
@@ -172,9 +175,6 @@ def _infer_module(kind: str, file: PlanFile, document: Document) -> str:
     listed = file.module_specs(kind)
     if len(listed) == 1:
         return str(listed[0].module)
-    if close := difflib.get_close_matches(kind, file.session.model_extra or {}, n=1):
-        place = document.where(("session", close[0]))
-        raise ConfigError(f"{place}: session.{close[0]}: unknown key; did you mean {kind}?")
     if kind == "context" and not listed:
         return _DEFAULT_CONTEXT
     raise ConfigError(

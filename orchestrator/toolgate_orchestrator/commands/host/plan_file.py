@@ -7,7 +7,7 @@ before anything is mounted.
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, Final
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
+from pydantic import BeforeValidator, Field, field_validator
 from toolgate_bus.config.check import StrictModel
 
 KINDS: Final = ("orchestrator", "context")
@@ -48,13 +48,21 @@ Part = Annotated[PartialSpec, _BY_NAME]
 Modules = Annotated[tuple[Module, ...], BeforeValidator(lambda value: () if value is None else value)]
 
 
-class SessionSection(BaseModel):
-    """The `session:` section; the kernel may know more of it than we do."""
-
-    model_config = ConfigDict(frozen=True, extra="allow", hide_input_in_errors=True)
+class SessionSection(StrictModel):
+    """The `session:` section: all that the kernel reads there."""
 
     orchestrator: Part | None = None
     context: Part | None = None
+    orchestrator_source: Any = None
+    context_source: Any = None
+    raw: Any = None
+    metadata: Any = None
+    injection_budget_per_turn: Any = None
+    injection_size_limit: Any = None
+
+    def rest(self) -> dict[str, Any]:
+        """What it says besides its orchestrator and its context."""
+        return self.model_dump(exclude_unset=True, exclude=set(KINDS))
 
 
 class _Mounts(StrictModel):

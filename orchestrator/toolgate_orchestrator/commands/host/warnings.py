@@ -1,14 +1,13 @@
 """What the user of a plan should know about its bus before the first turn.
 
 A scheduler that may deny and is not required lets calls pass whenever it is silent: that is told, never
-refused, as the plan may mean it.
+refused, as the plan may mean it. That nobody is alive is told by the session's own gate (`gate.vacancy`).
 """
 
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
 
 from toolgate_bus.errors import ToolgateError
-from toolgate_bus.server.settings import redact_url
 from toolgate_bus.transport.ports import Member
 from toolgate_bus.transport.redis.connection import RedisCommands
 from toolgate_bus.transport.redis.roster import Roster
@@ -23,10 +22,6 @@ SILENT: Final[Mapping[str, str]] = {
 SCARCE: Final = "while it is silent, calls run without a slot: its limits are not exact"
 """The same of whoever gives what is scarce."""
 OTHERS: Final = "while it is silent, calls run that it would deny"
-NOBODY: Final = (
-    "nobody rules on this bus ({where}): calls run unasked. Where somebody must rule, name who in the plan "
-    "(orchestrator: {{config: {{toolgate: {{required: [NAME]}}}}}}) and start it: toolgate scheduler run NAME"
-)
 NEVER_DENIES: Final = ("router",)
 
 
@@ -40,9 +35,6 @@ async def warnings_for(plan: Plan) -> list[str]:
         alive = await _members(toolgate)
     except ToolgateError:  # the gate will say what is wrong with the server
         return []
-    if not alive and not required:
-        where = f"{redact_url(str(toolgate['redis']))}, namespace {toolgate.get('namespace') or 'default'}"
-        return [NOBODY.format(where=where)]
     return warn_unrequired(alive, {*required, *(toolgate.get("shadow") or ())})
 
 

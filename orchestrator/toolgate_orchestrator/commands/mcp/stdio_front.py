@@ -7,6 +7,7 @@ import os
 import stat
 import sys
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 from toolgate_bus.errors import ConfigError
 
@@ -18,7 +19,7 @@ _READ_AHEAD = 1 << 18
 
 @contextlib.asynccontextmanager
 async def open_stdio(most: int) -> AsyncIterator[sdk.Streams]:
-    """The streams of messages of the client; raises ConfigError where stdin or stdout is a file."""
+    """The streams of messages of the client; raises ConfigError where one of ours is a file or nothing."""
     sys.stdout.flush()
     incoming, outgoing = _take_over(0, os.O_RDONLY), _take_over(1, os.O_WRONLY)
     loop = asyncio.get_running_loop()
@@ -41,11 +42,14 @@ async def open_stdio(most: int) -> AsyncIterator[sdk.Streams]:
 def _take_over(number: int, flags: int) -> int:
     """A descriptor of our own for stdin or stdout; in its place stands what cannot harm: nothing, or
     stderr."""
-    kind = os.fstat(number).st_mode
-    if not (stat.S_ISFIFO(kind) or stat.S_ISSOCK(kind) or stat.S_ISCHR(kind)):
+    found = os.fstat(number)
+    kind = found.st_mode
+    is_nothing = stat.S_ISCHR(kind) and found.st_rdev == Path(os.devnull).stat().st_rdev
+    if is_nothing or not (stat.S_ISFIFO(kind) or stat.S_ISSOCK(kind) or stat.S_ISCHR(kind)):
         name = "stdin" if number == 0 else "stdout"
+        what = os.devnull if is_nothing else "a file"
         raise ConfigError(
-            f"{name} is a file: `toolgate mcp` speaks MCP there, with the client that starts it"
+            f"{name} is {what}: `toolgate mcp` speaks MCP there, with the client that starts it"
         )
     own = os.dup(number)
     os.set_inheritable(own, False)

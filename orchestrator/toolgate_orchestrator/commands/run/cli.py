@@ -66,8 +66,9 @@ def run(
     where there is none, they are denied. Calls that a scheduler holds for
     a person are asked about there, too, where this user may answer.
 
-    Exit codes: 0 answered (also where calls were denied), 1 the turn failed or was stopped, or the bus
-    cannot be reached and the plan requires a scheduler, 2 the plan or an option is wrong, 130 Ctrl-C.
+    Exit codes: 0 answered (also where calls were denied), 1 the turn failed or was stopped, a request to
+    the LLM was denied, or the bus cannot be reached and the plan requires a scheduler, 2 the plan or an
+    option is wrong, 130 Ctrl-C.
     """
     if not prompt.strip():
         raise ConfigError('the prompt is empty: say what to do, as in toolgate run "Tidy up" --plan FILE')
@@ -84,5 +85,5 @@ def run(
         ended = in_session(laid, view, lambda opened: opened.one_turn(prompt), quiet=quiet, needs_bus=True)
     if ended.status == "cancelled":
         view.notice("the turn was stopped before it was done", "yellow")
-    if ended.problem is not None or ended.status == "cancelled":
+    if ended.problem is not None or ended.status == "cancelled" or ended.is_refused:
         raise typer.Exit(1)

@@ -38,6 +38,10 @@ from toolgate_orchestrator.commands.run.held_questions import HeldQuestions
 from toolgate_orchestrator.commands.run.report import RunReport
 from toolgate_orchestrator.commands.run.turn_listener import TurnListener
 from toolgate_orchestrator.commands.run.view import TurnResult, View
+from toolgate_orchestrator.gate.vacancy import say_lines
+from toolgate_orchestrator.turn.hook_dispatch import Emitter
+from toolgate_orchestrator.turn.hook_scheduler import OBSERVERS, TOOL_SELECTING
+from toolgate_orchestrator.turn.loop import LoopBase
 
 Result = TypeVar("Result")
 
@@ -68,7 +72,12 @@ class OpenSession:
             error, self.report.status = str(raised) or type(raised).__name__, "error"
         self.listener.on_turn_end()
         ended = TurnResult(
-            str(answer), self.session.session_id, self.report.status, tuple(self.report.decisions), error
+            str(answer),
+            self.session.session_id,
+            self.report.status,
+            tuple(self.report.decisions),
+            error,
+            self.report.is_refused and self.report.status == "incomplete",
         )
         self.view.on_end(ended)
         return ended
@@ -124,7 +133,8 @@ def in_session(
     for notice in plan.notices:
         view.notice(f"notice: {notice}")
     warn = partial(view.notice, style="yellow")
-    with say_logs(warn), terminal_approvals(warn, view.pause) as approvals:
+    say = (lambda _line: None) if quiet else warn
+    with say_logs(warn), say_lines(say), terminal_approvals(warn, view.pause) as approvals:
         try:
             return run_async(lambda: _work(plan, view, approvals, work, quiet=quiet, needs_bus=needs_bus))
         finally:
@@ -145,7 +155,16 @@ async def _work(
     async with _open_session(plan, view, approvals) as opened:
         for words in () if quiet else await warnings_for(plan):
             view.notice(words, "yellow")
+        await _tell_vacancy(opened.session.coordinator)
         return await work(opened)
+
+
+async def _tell_vacancy(coordinator: Any) -> None:
+    """Say before the first turn that nobody rules, unless hooks of the session do."""
+    loop = coordinator.get("orchestrator")
+    gate = loop.gate if isinstance(loop, LoopBase) else None
+    if gate is not None and Emitter(coordinator.hooks).handlers(TOOL_SELECTING, besides=OBSERVERS) == 0:
+        await gate.tell_vacancy()
 
 
 @asynccontextmanager

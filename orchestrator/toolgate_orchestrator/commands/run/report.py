@@ -9,6 +9,7 @@ from amplifier_core import HookResult
 from amplifier_core.events import EXECUTION_END, MODULE_LOAD_FAILED, ORCHESTRATOR_COMPLETE, POLICY_VIOLATION
 from rich.text import Text
 from toolgate_bus.protocol.fact_events import TOOL_SELECTED
+from toolgate_bus.protocol.llm import LLM_REQUEST
 from toolgate_bus.telemetry.printable import format_duration, visible
 
 from toolgate_orchestrator.commands.run.held_questions import HeldQuestions
@@ -25,11 +26,13 @@ class RunReport:
         self.failures: list[str] = []
         self.status = "success"
         """As the loop reports it: success, incomplete, cancelled; or error."""
+        self.is_refused = False
+        """Whether a request to the LLM was denied."""
         self._waited: set[tuple[str, str, str]] = set()
 
     def begin(self) -> None:
         """A new turn: what the last one left is forgotten."""
-        self.decisions, self.status = [], "success"
+        self.decisions, self.status, self.is_refused = [], "success", False
 
     def listen(self, hooks: Any, *, child: bool = False) -> None:
         """Register on a session's hooks, before its modules are loaded.
@@ -62,6 +65,7 @@ class RunReport:
 
     async def _on_denied(self, event: str, data: dict[str, Any]) -> HookResult:
         self._keep(data)
+        self.is_refused = self.is_refused or data.get("tool_name") == LLM_REQUEST
         by = data.get("scheduler") or (data.get("decision") or {}).get("why") or "a hook"
         self._line("denied", "red", str(data.get("tool_name")), by, data)
         return HookResult()

@@ -38,6 +38,8 @@ class TurnResult:
     decisions: tuple[dict[str, Any], ...] = field(default=())
     error: str | None = None
     """What the turn raised."""
+    is_refused: bool = False
+    """Whether it came to no answer as a request to the LLM was denied."""
 
     @property
     def problem(self) -> str | None:

@@ -145,7 +145,6 @@ def serve(
     ):
         gate_config = complete(own, settings)
         place = _ServePlace(bound, url, path, tls, AccessTokens(tokens), grace, idle_exit, as_json)
-        place.warn(gate_config)
         run_async(lambda: _run(gate_config, place))
 
 
@@ -200,14 +199,6 @@ class _ServePlace:
         self._path, self._as_json = path, as_json
         self.url = UNIX_URL if address is None else address.url(tls=tls is not None)
 
-    def warn(self, config: ToolgateConfig) -> None:
-        """Say what may surprise."""
-        if not config.required:
-            err_console.print(
-                "[dim]No scheduler is required: calls run unasked where none is alive (--required NAME).[/]",
-                soft_wrap=True,
-            )
-
     def ready(self) -> None:
         """Say where it is."""
         if self._as_json:
@@ -223,10 +214,12 @@ async def _run(config: ToolgateConfig, place: _ServePlace) -> None:
     metrics.use_namespace(config.namespace)
     gate = await Gate.start(config)
     try:
-        gate.tell_if_nobody()
+        await gate.tell_vacancy()
         service = SidecarService(gate)
         pages = make_pages(service, place.url, version("toolgate-bus"))
-        hooks = HookDesk(service, denies=lambda: gate.ruled, idle_s=place.idle_s)
+        hooks = HookDesk(
+            service, denies=lambda: gate.ruled, unruled=lambda: gate.unruled_line, idle_s=place.idle_s
+        )
         app = SidecarApp(service, place.tokens, pages, hooks)
         sweeping = asyncio.create_task(service.sweep(), name="toolgate-serve-sweep")
         try:

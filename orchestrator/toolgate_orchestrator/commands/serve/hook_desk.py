@@ -34,6 +34,7 @@ from toolgate_orchestrator.commands.serve.requests import (
     TurnRequest,
 )
 from toolgate_orchestrator.commands.serve.service import SidecarService
+from toolgate_orchestrator.gate.vacancy import tell
 
 MAX_EVENT: Final = 32 * 1024 * 1024
 """Bytes: a client's event after a call holds all that the tool gave."""
@@ -71,14 +72,18 @@ class HookDesk:
         service: SidecarService,
         *,
         denies: Callable[[], bool],
+        unruled: Callable[[], str] = lambda: "",
         idle_s: float = 0.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`denies`: whether a fault, or an event that cannot be read, is a denial: if anybody might object.
+        `unruled` is the line for the user while calls run without rulings; empty while they are ruled on.
 
         `idle_s` is how long the sidecar stays though nobody asks; 0: for ever.
         """
-        self._service, self._denies, self._clock = service, denies, clock
+        self._service, self._denies, self._unruled, self._clock = service, denies, unruled, clock
+        self._informed: OrderedDict[str, None] = OrderedDict()
+        """Sessions whose user was told that line."""
         self._turn_s = max(1.0, min(TURN_S, idle_s or TURN_S))
         self._kept: OrderedDict[int, KeptCall] = OrderedDict()
         self._keys: dict[str, deque[int]] = {}
@@ -92,7 +97,8 @@ class HookDesk:
         try:
             event = read_event(client, body)
             if event.kind == "before":
-                return write_answer(client, event, await self._rule(event, timeout_s, gone, agent or client))
+                ruling = await self._rule(event, timeout_s, gone, agent or client)
+                return write_answer(client, event, ruling, self._find_notice(event, ruling))
             if event.kind == "after":
                 await self._report(event)
             return b""
@@ -110,7 +116,19 @@ class HookDesk:
         except Exception as error:  # noqa: BLE001 - a fault of ours: nobody may gain by it
             _log.error("a hook could not be answered", client=client, error=where(error))
             reason = "the sidecar failed on it"
+        if not self._denies():
+            tell(f"a call of {client} ran without a ruling: {reason}")
         return write_fault(client, event, reason, denies=self._denies())
+
+    def _find_notice(self, event: HookEvent, ruling: HookDecision) -> str:
+        """What the user is told, once a session, of a call that runs as nobody is there to rule on it."""
+        line = self._unruled() if ruling.outcome == "continue" and event.tool != PROBE else ""
+        if not line or event.session in self._informed:
+            return ""
+        self._informed[event.session] = None
+        while len(self._informed) > MAX_KEPT:
+            self._informed.popitem(last=False)
+        return line
 
     @property
     def is_idle(self) -> bool:

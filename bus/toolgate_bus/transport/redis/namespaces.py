@@ -1,0 +1,42 @@
+"""In which namespaces of a server schedulers are alive: a bounded look, for who may have mistyped one's name.
+
+Most users under ACL rules may not list keys: they are refused, and see none.
+"""
+
+import asyncio
+import re
+from typing import Any, Final
+
+from toolgate_bus.protocol.names import NAME_PATTERN
+from toolgate_bus.transport.ports import Commands
+from toolgate_bus.transport.redis.roster import Roster
+from toolgate_bus.transport.redis.roster_sets import KINDS
+
+PATTERN: Final = "tg:{*}:roster:schedulers:*"
+PAGE: Final = 1000
+MAX_PAGES: Final = 100
+"""So many pages of the server's keys are looked at; where it has more keys, some namespaces are not found."""
+MAX_NAMESPACES: Final = 16
+_KEY: Final = re.compile(r"tg:\{([^{}:]+)\}:roster:schedulers:\d+")
+_NAME: Final = re.compile(NAME_PATTERN)
+
+
+async def find_namespaces(commands: Commands, own: str) -> dict[str, frozenset[str]]:
+    """Names of the schedulers that are alive, by namespace, without one's own; raises ToolgateError."""
+    cursor: Any = "0"
+    names: set[str] = set()
+    for _ in range(MAX_PAGES):
+        cursor, page = await commands.execute("SCAN", cursor, "MATCH", PATTERN, "COUNT", PAGE)
+        for key in page:
+            found = _KEY.fullmatch(key.decode("utf-8", "replace"))
+            if found and found[1] != own and _NAME.fullmatch(found[1]):
+                names.add(found[1])
+        if cursor in (b"0", "0", 0) or len(names) >= MAX_NAMESPACES:
+            break
+    shown = sorted(names)[:MAX_NAMESPACES]
+    views = await asyncio.gather(*(Roster(commands, name, (KINDS["s"],)).read() for name in shown))
+    return {
+        name: frozenset(member.name for member in view.members)
+        for name, view in zip(shown, views, strict=True)
+        if view.members
+    }

@@ -1,0 +1,119 @@
+"""Calls of tools that no loop makes, as of `amplifier tool invoke` or a host's own code: ruled on as well.
+
+`execute` of each mounted tool is wrapped. What one of our loops calls was ruled on and passes; any other call
+is put to the schedulers of the session's loop first, and denied where the session itself would be refused.
+Tools that are mounted after the guard are not wrapped.
+"""
+
+import inspect
+import time
+import uuid
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final
+
+from amplifier_core import ToolResult
+from toolgate_bus.protocol.events import Decision
+from toolgate_bus.protocol.fact_events import TOOL_ERROR, TOOL_POST
+
+from toolgate_orchestrator.gate.fact_shapes import describe_call, describe_place
+from toolgate_orchestrator.gate.gate import Gate
+from toolgate_orchestrator.turn.messages import schema_of
+from toolgate_orchestrator.turn.refusal import reason_of, refuse_tool
+from toolgate_orchestrator.turn.tool_call import current_call
+
+_WRAPPED: Final = "_toolgate_direct"
+
+FindFault = Callable[[], Awaitable[str | None]]
+"""Why such a call must not run; None where it is to be ruled on, and raises nothing."""
+FindGate = Callable[[], Gate | None]
+"""The gate of the session's loop; None for a loop that asks nobody."""
+
+
+class _StandIn:
+    """A tool whose `execute` is another; everything else is the tool's own."""
+
+    def __init__(self, tool: Any, execute: Callable[..., Awaitable[Any]]) -> None:
+        self._tool, self.execute = tool, execute
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._tool, name)
+
+
+class DirectCalls:
+    """Wraps the tools of one session."""
+
+    def __init__(self, session: str, fault: FindFault, gate: FindGate) -> None:
+        self._session, self._fault, self._gate = session, fault, gate
+        self._schemas: dict[str, Any] = {}
+        self._executes: dict[str, Callable[[Any], Any]] = {}
+
+    async def wrap(self, coordinator: Any) -> None:
+        """Wrap the tools that are mounted now."""
+        for name, tool in dict(coordinator.get("tools") or {}).items():
+            self._schemas[name] = schema_of(tool)
+            if (execute := self._make_execute(name, tool)) is None:
+                continue
+            try:
+                tool.execute = execute
+            except (AttributeError, TypeError):  # it takes no attributes: another stands in its place
+                await coordinator.mount("tools", _StandIn(tool, execute), name=name)
+
+    def _make_execute(self, name: str, tool: Any) -> Callable[..., Awaitable[Any]] | None:
+        """What is to be called instead of its `execute`; None if it has none, or is wrapped already."""
+        own = getattr(tool, "execute", None)
+        if own is None or hasattr(own, _WRAPPED):
+            return None
+
+        async def execute(arguments: Any, *more: Any, **named: Any) -> Any:
+            if current_call() is not None:
+                return await _finish(own(arguments, *more, **named))
+            return await self._rule(name, arguments)
+
+        setattr(execute, _WRAPPED, True)
+        self._executes[name] = own
+        return execute
+
+    async def _rule(self, name: str, arguments: Any) -> Any:
+        if (why := await self._fault()) is not None:
+            return _refuse(why)
+        gate = self._gate()
+        if gate is None or not isinstance(arguments, Mapping):
+            return await self._execute(name, arguments)
+        if not gate.wanted(name):
+            await gate.tell_unruled()
+            return await self._execute(name, dict(arguments))
+        call_id = f"direct-{uuid.uuid4().hex}"
+        decision = await gate.decide(
+            name, arguments, self._schemas, session=self._session, tool_call_id=call_id
+        )
+        if not decision.allowed:
+            return _refuse(reason_of(decision))
+        return await self._run(gate, decision, call_id)
+
+    async def _run(self, gate: Gate, decision: Decision, call_id: str) -> Any:
+        """Run what was decided, and tell its end: budgets settle by that."""
+        started, tool = time.monotonic(), decision.tool_name
+        place = describe_place(self._session, self._session, gate.config.agent)
+        fact = {**describe_call(tool, call_id, decision.id, decision.grants), **place}
+
+        def note(event: str, **told: Any) -> None:
+            gate.note(event, {**fact, **told, "seconds": time.monotonic() - started})
+
+        try:
+            result = await self._execute(tool, decision.tool_input)
+        except BaseException as error:
+            note(TOOL_ERROR, error=type(error).__name__)
+            raise
+        note(TOOL_POST, success=getattr(result, "success", True) is not False)
+        return result
+
+    async def _execute(self, name: str, arguments: Any) -> Any:
+        return await _finish(self._executes[name](arguments))
+
+
+def _refuse(why: str) -> ToolResult:
+    return ToolResult(success=False, error={"message": refuse_tool(why)})
+
+
+async def _finish(value: Any) -> Any:
+    return await value if inspect.isawaitable(value) else value

@@ -1,0 +1,43 @@
+"""A misspelled namespace: schedulers are alive in another one, and whoever may see that is told."""
+
+import pytest
+from toolgate_bus.transport.heartbeats import encode_member
+from toolgate_bus.transport.ports import Member
+from toolgate_bus.transport.redis.connection import RedisCommands
+from toolgate_bus.transport.redis.roster import Roster
+from toolgate_orchestrator.gate.gate import Gate
+
+
+@pytest.fixture
+async def commands(server_url):
+    commands = RedisCommands(server_url, "test")
+    yield commands
+    await commands.aclose()
+
+
+async def announce(commands, namespace, name):
+    """A scheduler of this name stands on the roster of a namespace, for a moment."""
+    await Roster(commands, namespace).write(f"s:{name}:r-1", encode_member(Member(name, "r-1")))
+
+
+@pytest.mark.parametrize("config", [{}, {"required": ["policy"], "patience_ms": 50}])
+async def test_the_line_names_the_namespace_in_which_schedulers_are_alive(
+    commands, server_url, namespace, fresh_lines, config
+):
+    async with Gate.open(redis=server_url, namespace=f"{namespace}x", **config) as gate:
+        await announce(commands, namespace, "policy")
+        await gate.decide("pay", {}, ["pay"])
+    (line,) = fresh_lines.values()
+    assert f"namespace {namespace}x, but some are in namespace" in line
+    assert f"{namespace} (policy)" in line
+
+
+async def test_who_may_not_list_keys_is_told_the_rest(commands, server_url, namespace, fresh_lines):
+    await commands.execute("ACL", "SETUSER", namespace, "on", ">secret", "~*", "&*", "+@all", "-scan")
+    url = server_url.replace("unix://", f"unix://{namespace}:secret@")
+    async with Gate.open(redis=url, namespace=f"{namespace}x") as gate:
+        await announce(commands, namespace, "policy")
+        await gate.decide("pay", {}, ["pay"])
+    await commands.execute("ACL", "DELUSER", namespace)
+    (line,) = fresh_lines.values()
+    assert f"namespace {namespace}x; start a scheduler" in line
