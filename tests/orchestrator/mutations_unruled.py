@@ -29,7 +29,7 @@ MUTANTS = (
         f"{_GATE}/vacancy.py",
         "    if key not in _told and",
         "    if",
-        "../acceptance/test_nobody_answers.py"
+        "test_nobody_answers.py"
         "::test_a_program_without_a_server_has_one_line_for_what_runs_and_one_for_what_is_denied",
     ),
     Mutant(
@@ -56,7 +56,7 @@ MUTANTS = (
         f"{ORCHESTRATOR}/commands/run/opening.py",
         ".handlers(TOOL_SELECTING, besides=OBSERVERS) == 0",
         ".handlers(TOOL_SELECTING, besides=OBSERVERS) is not None",
-        "../acceptance/test_nobody_answers.py"
+        "test_nobody_answers.py"
         "::test_what_hooks_of_the_session_deny_is_no_call_without_rulings",
     ),
     Mutant(
@@ -73,7 +73,7 @@ MUTANTS = (
         f"{ORCHESTRATOR}/modules/direct_calls.py",
         "            if current_call() is not None:\n",
         "            if True:\n",
-        "../acceptance/test_bundle_gated.py::test_a_tool_that_no_turn_calls_is_ruled_on_as_well",
+        "test_bundle_gated.py::test_a_tool_that_no_turn_calls_is_ruled_on_as_well",
     ),
     Mutant(
         "unruled",
@@ -90,6 +90,6 @@ MUTANTS = (
         f"{ORCHESTRATOR}/commands/run/cli.py",
         " or ended.is_refused:",
         ":",
-        "../acceptance/test_nobody_answers.py::test_run_ends_with_1_where_a_request_to_the_llm_was_denied",
+        "test_nobody_answers.py::test_run_ends_with_1_where_a_request_to_the_llm_was_denied",
     ),
 )
