@@ -125,28 +125,6 @@ async def test_provider_request_tells_messages_and_model_before_the_llm_call(age
         assert a.requests == []
 
 
-@each_loop
-async def test_provider_response_tells_response_and_usage_after_the_llm_call(agent: Any, loop: str) -> None:
-    async with agent([{"text": "an answer", "usage": USAGE}], loop=loop) as a:
-        await a.ask()
-        (told,) = a.told("provider:response")
-        assert told["response"]["content"][0]["text"] == "an answer"
-        assert {name: told["usage"][name] for name in USAGE} == USAGE
-
-
-@each_loop
-async def test_tool_pre_and_tool_post_tell_name_input_and_result(
-    agent: Any, tool: Any, calls: Any, loop: str
-) -> None:
-    tools = [tool("add", lambda _: {"sum": 3})]
-    async with agent([calls(("add", {"a": 1, "b": 2})), {"text": "3"}], tools=tools, loop=loop) as a:
-        await a.ask()
-        (pre,), (post,) = a.told("tool:pre"), a.told("tool:post")
-        for data in (pre, post):
-            assert (data["tool_name"], data["tool_input"]) == ("add", {"a": 1, "b": 2})
-        assert post["tool_result"] == {"success": True, "output": {"sum": 3}, "error": None}
-
-
 # ------------------------------------------------------------------ execution:start and execution:end
 
 

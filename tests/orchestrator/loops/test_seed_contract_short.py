@@ -115,64 +115,6 @@ async def test_the_execution_flow_is_the_pages_from_a_to_i(agent: Any, tool: Any
     ]
 
 
-# ------------------------------------------------------------------ the table of events
-
-
-@each_loop
-async def test_prompt_submit_has_the_prompt(agent: Any, loop: str) -> None:
-    async with agent([{"text": "ok"}], loop=loop) as a:
-        await a.ask("received")
-        assert [data["prompt"] for data in a.told("prompt:submit")] == ["received"]
-
-
-@each_loop
-async def test_provider_request_has_messages_and_model(agent: Any, loop: str) -> None:
-    async with agent([{"text": "ok"}], loop=loop) as a:
-        await a.ask("received")
-        (told,) = a.told("provider:request")
-        assert (told["messages"], told["model"]) == ([{"role": "user", "content": "received"}], "scripted-1")
-
-
-@each_loop
-async def test_provider_response_has_response_and_usage(agent: Any, loop: str) -> None:
-    async with agent([{"text": "an answer", "usage": USAGE}], loop=loop) as a:
-        await a.ask()
-        (told,) = a.told("provider:response")
-        assert told["response"]["content"][0]["text"] == "an answer"
-        assert told["usage"]["total_tokens"] == 7
-
-
-@each_loop
-async def test_tool_pre_has_tool_name_and_input(agent: Any, tool: Any, calls: Any, loop: str) -> None:
-    async with agent([calls(("ls", {"path": "."})), {"text": "ok"}], tools=[tool("ls")], loop=loop) as a:
-        await a.ask()
-        assert [(d["tool_name"], d["input"]) for d in a.told("tool:pre")] == [("ls", {"path": "."})]
-
-
-@each_loop
-async def test_tool_post_has_tool_name_and_result(agent: Any, tool: Any, calls: Any, loop: str) -> None:
-    async with agent([calls("ls"), {"text": "ok"}], tools=[tool("ls", lambda _: ["a"])], loop=loop) as a:
-        await a.ask()
-        assert [(d["tool_name"], d["result"]["output"]) for d in a.told("tool:post")] == [("ls", ["a"])]
-
-
-@each_loop
-async def test_prompt_complete_has_the_response(agent: Any, loop: str) -> None:
-    async with agent([{"text": "final " * 100}], loop=loop) as a:
-        await a.ask()
-        assert [data["response"] for data in a.told("prompt:complete")] == ["final " * 100]
-
-
-@each_loop
-async def test_orchestrator_complete_has_iterations_and_tokens(
-    agent: Any, tool: Any, calls: Any, loop: str
-) -> None:
-    turns = [{**calls("ls"), "usage": USAGE}, calls("ls"), {"text": "ok", "usage": USAGE}]
-    async with agent(turns, tools=[tool("ls")], loop=loop) as a:
-        await a.ask()
-        assert [(d["iterations"], d["tokens"]) for d in a.told("orchestrator:complete")] == [(3, 14)]
-
-
 # ------------------------------------------------------------------ common configuration
 
 

@@ -202,13 +202,6 @@ async def test_tool_error_tells_type_and_message_and_comes_before_or_without_too
 
 
 @each_loop
-async def test_prompt_submit_tells_the_prompt_that_was_received(agent: Any, loop: str) -> None:
-    async with agent([{"text": "ok"}], loop=loop) as a:
-        await a.ask("user input")
-        assert [data["prompt"] for data in a.told("prompt:submit")] == ["user input"]
-
-
-@each_loop
 @pytest.mark.parametrize("length", [0, 5, 199, 200, 201, 1234])
 async def test_prompt_complete_tells_the_first_200_characters_and_the_length(
     agent: Any, loop: str, length: int
