@@ -281,12 +281,6 @@ async def test_the_default_provider_of_the_config_is_used_whatever_the_prioritie
 
 
 @each_loop
-async def test_without_a_default_the_first_provider_of_equals_is_used(agent: Any, loop: str) -> None:
-    async with agent(loop=loop, plan=providers(z=5, a=5)) as a:
-        assert await a.ask() == "z"
-
-
-@each_loop
 async def test_a_request_can_select_its_provider_and_the_default_stays_for_others(
     agent: Any, loop: str
 ) -> None:

@@ -40,16 +40,6 @@ def stream(a: Any) -> AsyncGenerator[str, None]:
 
 
 @each_loop
-async def test_a_maximum_of_iterations_prevents_infinite_loops(
-    agent: Any, tool: Any, calls: Any, loop: str
-) -> None:
-    endless = [calls("again")] * 50
-    async with agent(endless, tools=[tool("again")], loop=loop, config={"max_iterations": 5}) as a:
-        await a.ask()
-        assert (len(a.requests), len(a.tools["again"].calls)) == (6, 5)
-
-
-@each_loop
 async def test_a_provider_error_is_handled_so_that_the_session_can_go_on(agent: Any, loop: str) -> None:
     async with agent([{"error": "overloaded"}, {"text": "there you are"}], loop=loop) as a:
         if loop == "loop-events":

@@ -118,17 +118,6 @@ async def test_the_execution_flow_is_the_pages_from_a_to_i(agent: Any, tool: Any
 # ------------------------------------------------------------------ common configuration
 
 
-@each_loop
-@pytest.mark.parametrize("limit", [1, 3])
-async def test_max_iterations_limits_the_iterations(
-    agent: Any, tool: Any, calls: Any, loop: str, limit: int
-) -> None:
-    endless = [calls("again")] * 20
-    async with agent(endless, tools=[tool("again")], loop=loop, config={"max_iterations": limit}) as a:
-        await a.ask()
-        assert len(a.tools["again"].calls) == limit
-
-
 @each_parallel
 async def test_parallel_tools_true_executes_tools_in_parallel(
     agent: Any, tool: Any, calls: Any, loop: str

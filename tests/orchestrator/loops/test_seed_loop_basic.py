@@ -14,6 +14,7 @@ pytestmark = pytest.mark.pure
 
 each_loop = pytest.mark.parametrize("loop", ["loop-basic", "loop-streaming"])
 every_loop = pytest.mark.parametrize("loop", LOOPS)
+all_but_reactive = pytest.mark.parametrize("loop", LOOPS[:3])
 
 REMINDER = """\
 <system-reminder source="orchestrator-loop-limit">
@@ -31,7 +32,7 @@ Simply wrap up naturally.
 # ------------------------------------------------------------------ overview and the standard loop
 
 
-@each_loop
+@all_but_reactive
 async def test_it_receives_a_prompt_gets_a_completion_executes_calls_and_repeats_until_the_final_response(
     agent: Any, tool: Any, calls: Any, loop: str
 ) -> None:
@@ -44,13 +45,6 @@ async def test_it_receives_a_prompt_gets_a_completion_executes_calls_and_repeats
             ["user", "assistant", "tool", "assistant", "tool", "tool"],
         ]
         assert len(a.tools["look"].calls) == 3
-
-
-@each_loop
-async def test_the_prompt_is_added_to_the_context_as_a_user_message(agent: Any, loop: str) -> None:
-    async with agent([{"text": "ok"}], loop=loop) as a:
-        await a.ask("what now?")
-        assert (await a.messages())[0] == {"role": "user", "content": "what now?"}
 
 
 @each_loop
@@ -163,7 +157,7 @@ async def test_max_iterations_is_minus_one_by_default_which_is_unlimited(
 @pytest.mark.parametrize(
     ("config", "options"), [({}, {}), ({"extended_thinking": True}, {"extended_thinking": True})]
 )
-@each_loop
+@all_but_reactive
 async def test_extended_thinking_true_passes_a_flag_to_the_provider(
     agent: Any, llm: Any, loop: str, config: dict[str, Any], options: dict[str, Any], whole: bool
 ) -> None:

@@ -168,23 +168,6 @@ async def test_tool_pre_is_emitted_before_tool_execution(
 
 
 @each_loop
-async def test_tool_post_tells_the_result_after_tool_execution(
-    agent: Any, tool: Any, calls: Any, loop: str
-) -> None:
-    listing = {"files": ["a.txt"], "count": 1}
-    async with agent(
-        [calls(("bash", {"command": "ls"})), {"text": "ok"}],
-        tools=[tool("bash", lambda _: listing)],
-        loop=loop,
-    ) as a:
-        await a.ask()
-        (post,) = a.told("tool:post")
-        assert (post["tool_name"], post["tool_input"]) == ("bash", {"command": "ls"})
-        assert post["result"] == {"success": True, "output": listing, "error": None}
-        assert post["parallel_group_id"] == a.told("tool:pre")[0]["parallel_group_id"]
-
-
-@each_loop
 async def test_tool_error_tells_type_and_message_and_comes_before_or_without_tool_post(
     agent: Any, tool: Any, calls: Any, loop: str
 ) -> None:

@@ -87,37 +87,6 @@ async def test_the_default_provider_of_the_best_practices_is_explicit(tmp_path: 
         assert await session.execute("hi") == "me"
 
 
-async def test_max_iterations_is_minus_one_by_default_which_is_unlimited(
-    agent: Any, tool: Any, calls: Any
-) -> None:
-    async with agent([*[calls("step")] * 60, {"text": "done"}], tools=[tool("step")]) as a:
-        assert a.session.coordinator.get("orchestrator").settings.max_iterations == -1
-        assert await a.ask() == "done"
-        assert len(a.tools["step"].calls) == 60
-
-
-async def test_the_first_available_provider_is_used_if_no_default_is_set(tmp_path: Path) -> None:
-    plan = read(tmp_path, "session:\n  orchestrator: loop-events\n", provider("b", "b"), provider("a", "a"))
-    async with AmplifierSession(plan.mount) as session:
-        assert await session.execute("hi") == "b"
-
-
-async def test_extended_thinking_is_false_by_default_and_no_option_is_passed(agent: Any, llm: Any) -> None:
-    for whole in (True, False):
-        provider = llm(whole=whole)
-        async with agent(llm=provider) as a:
-            await a.ask()
-            assert provider.options == [{}]
-
-
-async def test_extended_thinking_true_is_passed_to_the_provider(agent: Any, llm: Any) -> None:
-    for whole in (True, False):
-        provider = llm(whole=whole)
-        async with agent(llm=provider, config={"extended_thinking": True}) as a:
-            await a.ask()
-            assert provider.options == [{"extended_thinking": True}]
-
-
 class Whole:
     """A provider as the kernel's protocol has it: `complete` and `parse_tool_calls`, nothing more."""
 
@@ -160,16 +129,6 @@ async def test_providers_supporting_extended_thinking_include_thinking_blocks_in
 # ---------------------------------------------------------------- the loop
 
 
-async def test_the_prompt_is_received_and_the_final_response_returned(agent: Any) -> None:
-    async with agent([{"text": "hello yourself"}]) as a:
-        assert await a.ask("hello") == "hello yourself"
-        roles = [(message["role"], message["content"]) for message in await a.messages()]
-        assert roles == [
-            ("user", "hello"),
-            ("assistant", [{"type": "text", "text": "hello yourself"}]),
-        ]
-
-
 async def test_prompt_submit_allows_context_injection(agent: Any) -> None:
     async with agent([{"text": "ok"}]) as a:
         a.on("prompt:submit", HookResult(action="inject_context", context_injection="it is Friday"))
@@ -205,17 +164,6 @@ async def test_the_provider_completes_and_parses_the_tool_calls(agent: Any, tool
         assert await a.ask() == "ok"
         assert len(whole.requests) == len(whole.parsed) == 2
         assert a.tools["a"].calls == [{"n": 1}]
-
-
-async def test_results_are_added_to_the_context_and_the_loop_repeats(
-    agent: Any, tool: Any, calls: Any
-) -> None:
-    turns = [calls("a"), calls("a"), {"text": "${last_result}"}]
-    results = iter(["one", "two"])
-    async with agent(turns, tools=[tool("a", lambda _: next(results))]) as a:
-        assert await a.ask() == "two"
-        sent = [[m.content for m in request.messages if m.role == "tool"] for request in a.requests]
-        assert sent == [[], ["one"], ["one", "two"]]
 
 
 async def test_prompt_complete_is_emitted_before_the_final_response_is_returned(agent: Any) -> None:
