@@ -10,6 +10,7 @@ DEV := $(VENV)/.installed-dev
 CASES := 200000
 SEEDS := 1000
 ROUNDS := 10
+LIVES := 1000
 REQUESTS := 10000
 BEGAN := $(shell date +%s)
 # In the order of conftest: the files that take longest begin, whatever the number of their tests.
@@ -33,7 +34,7 @@ export PYTHONPYCACHEPREFIX := $(CURDIR)/$(VENV)/pycache
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo shell test test-system test-adapters test-clients test-fast lint docs check soak soak-llm soak-attacks soak-ha soak-slots soak-failovers soak-serve simulate simulate-mutants mutants cost up down clean
+.PHONY: help demo shell test test-system test-adapters test-clients test-fast lint docs check soak soak-llm soak-attacks soak-ha soak-slots soak-failovers soak-lives soak-serve simulate simulate-mutants mutants cost up down clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | while IFS="$$(printf '\t')" read -r name line; \
@@ -72,6 +73,9 @@ soak-ha: $(DEV) ## a fleet on sentinels that fail over for half an hour
 soak-failovers: $(DEV) ## ROUNDS (10) faults of each kind on sentinels and clusters
 	@TOOLGATE_HA_ROUNDS=$(ROUNDS) $(BIN)/python -m pytest -q -s tests/ha/test_sentinel.py tests/ha/test_cluster.py \
 	  tests/ha/test_fleet_failover.py tests/ha/test_fleet_cluster.py tests/ha/test_moved_address.py
+
+soak-lives: $(DEV) ## LIVES (1000) schedulers killed, and what they leave behind
+	@TOOLGATE_LIVES=$(LIVES) $(BIN)/python -m pytest -q -s tests/acceptance/fleet/test_keys_expire.py
 
 soak-serve: $(DEV) ## REQUESTS (10000) of every kind at a sidecar, all at once
 	@TOOLGATE_STORM_REQUESTS=$(REQUESTS) $(BIN)/python -m pytest -q -s tests/acceptance/sidecar/test_serve_storm.py

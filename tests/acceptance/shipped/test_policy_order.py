@@ -67,12 +67,18 @@ async def policy_with(schedulers: Any, tmp_path: Path) -> AsyncIterator[Any]:
 
 
 async def test_what_a_gate_has_just_told_counts(policy_with: Any) -> None:
-    gate = await policy_with([{"name": "tests first", "tools": "deploy", **DEPLOY}])
-    one = Agent(gate, "s")
-    assert "Do that first (tests first)" in await one.run("deploy", MAIN)
+    rules = [
+        {"name": "tests first", "tools": "deploy", **DEPLOY},
+        {"name": "not beside", "tools": "mail", "unless_after": {"tool": "read"}},
+    ]
+    gate = await policy_with(rules)
     for number in range(5):
-        branch = {"branch": f"b{number}"}
-        assert await one.run("test", branch) == await one.run("deploy", branch) == ""
+        one = Agent(gate, f"s{number}")
+        assert "Do that first (tests first)" in await one.run("deploy", MAIN)
+        assert await one.run("test", MAIN) == await one.run("deploy", MAIN) == ""
+        reading = await one.ask("read")
+        assert "is under way" in await one.run("mail")
+        one.end(reading)
 
 
 async def test_of_many_that_replicas_are_asked_at_once_no_more_run_than_may(
