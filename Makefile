@@ -10,6 +10,10 @@ DEV := $(VENV)/.installed-dev
 NEWEST := .venv-newest
 CASES := 200000
 SEEDS := 1000
+ROUNDS := 10
+LIVES := 1000
+REQUESTS := 10000
+BEGAN := $(shell date +%s)
 # In the order of conftest: the files that take longest begin, whatever the number of their tests.
 BY_FILE := --dist loadfile --no-loadscope-reorder
 
@@ -31,7 +35,7 @@ export PYTHONPYCACHEPREFIX := $(CURDIR)/$(VENV)/pycache
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo shell test test-newest test-system test-adapters test-clients test-fast lint docs check soak soak-llm soak-attacks soak-ha soak-slots simulate simulate-mutants mutants cost dist up down clean
+.PHONY: help demo shell test test-newest test-system test-adapters test-clients test-fast lint docs check soak soak-llm soak-attacks soak-ha soak-slots soak-failovers soak-lives soak-serve simulate simulate-mutants mutants cost dist up down clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | while IFS="$$(printf '\t')" read -r name line; \
@@ -44,8 +48,7 @@ shell: $(ALL) ## a shell in which `toolgate` is found
 	@PATH="$(CURDIR)/$(BIN):$$PATH" VIRTUAL_ENV="$(CURDIR)/$(VENV)" $${SHELL:-/bin/sh} -i
 
 test: $(DEV) ## run the tests, on an embedded server
-	@$(BIN)/python -m pytest -q -m "pure and not system" -n auto
-	@$(BIN)/python -m pytest -q -m "not pure and not system" -n 4 $(BY_FILE)
+	@$(BIN)/python tests/stages.py $(BEGAN)
 
 test-newest: $(BIN)/python ## the pure tests on the newest versions that are allowed
 	@find $(NEWEST) -maxdepth 1 -name .installed -mmin +1440 -delete 2>/dev/null || true
@@ -72,6 +75,16 @@ soak-slots: $(DEV) ## histories of who has slots, against a model
 
 soak-ha: $(DEV) ## a fleet on sentinels that fail over for half an hour
 	@$(BIN)/python tests/soak_ha.py
+
+soak-failovers: $(DEV) ## ROUNDS (10) faults of each kind on sentinels and clusters
+	@TOOLGATE_HA_ROUNDS=$(ROUNDS) $(BIN)/python -m pytest -q -s tests/ha/test_sentinel.py tests/ha/test_cluster.py \
+	  tests/ha/test_fleet_failover.py tests/ha/test_fleet_cluster.py tests/ha/test_moved_address.py
+
+soak-lives: $(DEV) ## LIVES (1000) schedulers killed, and what they leave behind
+	@TOOLGATE_LIVES=$(LIVES) $(BIN)/python -m pytest -q -s tests/acceptance/fleet/test_keys_expire.py
+
+soak-serve: $(DEV) ## REQUESTS (10000) of every kind at a sidecar, all at once
+	@TOOLGATE_STORM_REQUESTS=$(REQUESTS) $(BIN)/python -m pytest -q -s tests/acceptance/sidecar/test_serve_storm.py
 
 test-clients: $(DEV) ## hooks in coding agents' own programs, newest releases
 	@$(BIN)/python tests/clients/programs.py $(CLIENTS)

@@ -265,36 +265,6 @@ def _as_cell(words: str) -> str:
     return begun.rstrip(".").replace("|", "\\|")
 
 
-# ---------------------------------------------------------------- sentences
-
-
-def sentences_part() -> str:
-    """Which test shows which sentence of the published documents of the loops: `@pytest.mark.seed`."""
-    shown: dict[tuple[str, str], list[str]] = {}
-    loops: dict[tuple[str, str], str] = {}
-    for file in sorted(ROOT.glob("tests/**/test_*.py")):
-        source = file.read_text(encoding="utf-8")
-        if "mark.seed(" not in source:
-            continue
-        nodes: list[Any] = ast.parse(source).body
-        for node in nodes:
-            for seed, sentence, under in _seeds(node):
-                shown.setdefault((seed, sentence), []).append(f"`{file.name}::{node.name}`")
-                loops[seed, sentence] = under
-    rows = ["| seed | sentence | test | loops |", "|---|---|---|---|"]
-    for (seed, sentence), tests in sorted(shown.items(), key=lambda one: one[0][0]):
-        cells = (seed, sentence, ", ".join(tests), loops[seed, sentence])
-        rows.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
-    return "\n".join(rows)
-
-
-def _seeds(node: Any) -> Iterator[tuple[str, str, str]]:
-    for mark in getattr(node, "decorator_list", ()):
-        if isinstance(mark, ast.Call) and ast.unparse(mark.func) == "pytest.mark.seed":
-            seed, sentence, loops = (ast.literal_eval(arg) for arg in mark.args)
-            yield seed, sentence, loops
-
-
 # ---------------------------------------------------------------- figures
 
 
@@ -317,7 +287,6 @@ def events_part() -> str:
 PARTS: Final[dict[str, Callable[[], str]]] = {
     "events of both": events_part,
     "commands": commands_part,
-    "sentences": sentences_part,
     **figure_parts(),
     **framework_parts(),
     "metrics": lambda: metrics.table().rstrip(),

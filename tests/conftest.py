@@ -45,18 +45,26 @@ HERE = Path(__file__).parent
 DEPLOY = HERE / "deploy"
 
 
-ONLY_PURE, NONE_PURE = ("pure", "pure and not session"), ("not pure and not system", "system")
-"""What the Makefile asks for."""
+ONLY_PURE = ("pure and not system", "pure and not session and not system")
+WITH_SERVERS, SYSTEM = "not pure and not system", "system"
+"""Markers that the Makefile asks for."""
 ALL_PURE = re.compile(r"^pytestmark = pytest\.mark\.pure$", re.MULTILINE)
+ALL_SYSTEM = re.compile(r"^pytestmark = .*pytest\.mark\.system\b", re.MULTILINE)
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Do not load the files in which the markers asked for choose nothing: most of a start is loading."""
     asked = config.option.markexpr
-    if collection_path.suffix != ".py" or asked not in {*ONLY_PURE, *NONE_PURE}:
+    if collection_path.suffix != ".py" or asked not in {*ONLY_PURE, WITH_SERVERS, SYSTEM}:
         return None
     text = collection_path.read_text()
-    is_left_out = "mark.pure" not in text if asked in ONLY_PURE else ALL_PURE.search(text)
+    deployed = collection_path.is_relative_to(DEPLOY)
+    if asked in ONLY_PURE:
+        is_left_out = "mark.pure" not in text
+    elif asked == WITH_SERVERS:
+        is_left_out = deployed or bool(ALL_PURE.search(text) or ALL_SYSTEM.search(text))
+    else:
+        is_left_out = not deployed and ("mark.system" not in text or bool(ALL_PURE.search(text)))
     return True if is_left_out else None
 
 

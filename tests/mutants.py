@@ -19,7 +19,7 @@ import tempfile
 import time
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent / "acceptance" / "shipped"))
+sys.path.insert(0, str(Path(__file__).parent / "schedulers" / "shipped"))
 sys.path.insert(0, str(Path(__file__).parent))
 
 from mutation import BUS, Mutant, path_of

@@ -134,6 +134,8 @@ class Nursery:
         self._link: socket.socket | None = None
         self._parent: subprocess.Popen[bytes] | None = None
         self._children: dict[int, Process] = {}
+        self._short_lived: dict[int, int] = {}
+        """Exit codes of children that ended before their birth was handled."""
         self._buffer = b""
 
     def start(
@@ -153,7 +155,10 @@ class Nursery:
         born: list[int] = []
         while not born:
             self.listen(10.0, born)
-        child = self._children[born[0]] = Process(self, born[0], ("toolgate", *words))
+        child = Process(self, born[0], ("toolgate", *words))
+        child.returncode = self._short_lived.pop(child.pid, None)
+        if child.returncode is None:
+            self._children[child.pid] = child
         return child
 
     def listen(self, seconds: float, born: list[int] | None = None) -> None:
@@ -177,7 +182,11 @@ class Nursery:
                 born.append(int(numbers[0]))
             else:
                 pid, status = map(int, numbers)
-                self._children.pop(pid).returncode = os.waitstatus_to_exitcode(status)
+                code = os.waitstatus_to_exitcode(status)
+                if (child := self._children.pop(pid, None)) is not None:
+                    child.returncode = code
+                else:
+                    self._short_lived[pid] = code
 
     def _open(self) -> socket.socket:
         ours, theirs = socket.socketpair()

@@ -97,11 +97,14 @@ def everywhere() -> frozenset[str]:
 
 def unknown_in(text: str, words: frozenset[str]) -> list[str]:
     """The names in backquotes that mean nothing."""
-    known = everywhere() | words | FOREIGN
+
+    def is_known(name: str) -> bool:
+        return name in words or name in FOREIGN or name in everywhere()
+
     return [
         name
         for name in NAME.findall(text)
-        if name not in known and not known.issuperset(name.split(".")) and not (ROOT / name).is_file()
+        if not is_known(name) and not all(map(is_known, name.split("."))) and not (ROOT / name).is_file()
     ]
 
 

@@ -35,7 +35,7 @@ from toolgate_orchestrator.gate.gate import Gate
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(600)]
 
-ROUNDS = int(os.environ.get("TOOLGATE_HA_ROUNDS", "2"))
+ROUNDS = int(os.environ.get("TOOLGATE_HA_ROUNDS", "1"))
 GOES_ON_S = 2 * NODE_TIMEOUT_MS / 1000 + 3.0
 DEPLOY = Path(__file__).parents[2] / "deploy"
 KEYS = Keys("default")

@@ -1,6 +1,6 @@
 """A whole fleet on sentinels, failed over in every way: nothing wrong runs, nothing twice, nobody is stuck.
 
-Record and books are held against the agents' journals. `TOOLGATE_HA_ROUNDS=20` for more faults.
+Record and books are held against the agents' journals. `make soak-failovers` for more faults.
 """
 
 import asyncio
@@ -14,13 +14,13 @@ from fleet_world import Loss, fleet_on
 from promises import longest
 from sentinel_world import sentinel_world
 
-ROUNDS = int(os.environ.get("TOOLGATE_HA_ROUNDS", "2"))
+ROUNDS = int(os.environ.get("TOOLGATE_HA_ROUNDS", "1"))
 PROMISE_S = {"kill": 4.0, "hand_over": 1.5, "switch": 1.5, "split": 4.0, "stall": 4.0}
 """Until every agent goes on, at the longest."""
 TIMES = {
     "kill": ROUNDS,
     "hand_over": ROUNDS,
-    "switch": max(2, ROUNDS // 2),
+    "switch": max(1, ROUNDS // 2),
     "split": max(1, ROUNDS // 4),
     "stall": max(1, ROUNDS // 4),
 }

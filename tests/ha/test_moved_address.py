@@ -17,7 +17,7 @@ from sentinel_world import SERVER, Node, until
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(300)]
 
-ROUNDS = int(os.environ.get("TOOLGATE_HA_ROUNDS", "2"))
+ROUNDS = int(os.environ.get("TOOLGATE_HA_ROUNDS", "1"))
 RECOVERED_S = 5.0
 
 

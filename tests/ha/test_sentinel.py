@@ -19,7 +19,7 @@ from toolgate_bus.transport.redis.connection import RedisCommands, open_link
 
 pytestmark = [pytest.mark.system, pytest.mark.acceptance, pytest.mark.timeout(600)]
 
-ROUNDS = int(os.environ.get("TOOLGATE_HA_ROUNDS", "2"))
+ROUNDS = int(os.environ.get("TOOLGATE_HA_ROUNDS", "1"))
 KILLED_S = 4.0
 """Until agents go on after a kill: most of it is the sentinels' own (a second until they call it down)."""
 HANDED_OVER_S = 1.5

@@ -1,4 +1,4 @@
-"""Every option of `approval` and of `toolgate approvals`, through processes."""
+"""`approval` and `toolgate approvals`, through processes."""
 
 import asyncio
 import json
@@ -56,40 +56,6 @@ def deciding(gate, tool, arguments, **who):
 
 async def ended(task):
     return await asyncio.wait_for(task, 10)
-
-
-async def test_the_first_rule_that_fits_says_whether_a_person_is_needed(gate, people):
-    free = [
-        deciding(gate, "transfer", {"amount": 9}),
-        deciding(gate, "transfer", {"amount": 99}, agent="clerk"),
-        deciding(gate, "transfer", {"amount": 99}, labels={"env": "test"}),
-        deciding(gate, "transfer", {"amount": 99}, session="x"),
-        deciding(gate, "shell", {}),
-        deciding(gate, "unheard_of", {}),
-        deciding(gate, "blind", {"q": 20_000 * "x"}),
-    ]
-    assert {(await ended(task)).outcome for task in free} == {"continue"}
-    needy = [deciding(gate, "transfer", {"amount": 99}), deciding(gate, "shell", {"command": "ls"})]
-    assert {one["rule"] for one in await people.waiting(2)} == {"money", "rule 4"}
-    # Nobody waits for what was withdrawn.
-    for task in needy:
-        task.cancel()
-    assert await people.waiting(0) == []
-
-
-async def test_via_ask_user_the_app_asks_the_person_about_it(gate, people):
-    asked = []
-
-    async def ask(verdict, call):
-        asked.append((verdict.prompt, verdict.options, verdict.timeout_s, verdict.default, call.tool_input))
-        return "refuse" if len(asked) == 2 else "allow"
-
-    task = gate.decide("app", {"n": 1}, TOOLS, ask=ask)
-    assert (await ended(task)).outcome == "continue"
-    refused = await ended(gate.decide("app", {"n": 2}, TOOLS, ask=ask))
-    assert (refused.outcome, refused.why) == ("deny", "refused")
-    assert asked[0] == ("May this go out?", ("Send it", "Keep it"), 30.0, "deny", {"n": 1})
-    assert (await people("list", "--json")).json == []
 
 
 async def test_always_lets_later_calls_of_the_tool_pass_in_this_session_until_revoked(gate, people):
@@ -288,31 +254,6 @@ async def test_schedulers_of_other_names_and_shadows_do_not_answer_for_each_othe
         assert not task.done()
         assert (await people("approve", waiting[1]["id"])).code == 0
         assert (await ended(task)).outcome == "continue"
-
-
-async def test_a_wrong_config_is_refused_by_field_before_anybody_is_asked(process, server_url, tmp_path):
-    wrong = {
-        "rules: []": "rules",
-        "{}": "rules",
-        "rules: [{tools: a, via: mail}]": "'hold' or 'ask_user'",
-        "rules: [{tools: a, action: deny}]": "'ask' or 'allow'",
-        "rules: [{tools: a, expires_s: 0}]": "expires_s",
-        "rules: [{tools: a, options: [x, y]}]": "options: only for via: ask_user",
-        "rules: [{tools: a, action: allow, prompt: x}]": "prompt: only for action: ask",
-        "rules: [{tools: a, via: ask_user, always: true}]": "always: only for via: hold",
-        "rules: [{tools: a, expires: 5}]": "expires: unknown key; allowed:",
-        "rules: [{tools: a, name: x}, {tools: b, name: x}]": "the same name, x",
-    }
-    running = {}
-    for number, text in enumerate(wrong):
-        file = tmp_path / f"{number}.yaml"
-        file.write_text(text)
-        running[text] = process(
-            "toolgate", "scheduler", "run", "approval", "--config", file, "--redis", server_url
-        )
-    for text, words in wrong.items():
-        assert running[text].wait() == 2
-        assert words in " ".join(running[text].stderr.split()), text
 
 
 async def test_without_required_a_correction_that_is_set_aside_does_not_let_the_first_call_run(

@@ -225,7 +225,7 @@ MUTANTS = (
         f"{SCHEDULERS}/shipped/heuristic.py",
         "not config.override_enabled or ",
         "",
-        "test_cost_aware_options.py::test_the_heuristic_chooses_by_its_strategy",
+        "../schedulers/shipped/test_heuristic.py::test_switched_off_it_only_denies_what_is_not_available",
     ),
     Mutant(
         "limits",
@@ -317,7 +317,7 @@ MUTANTS = (
         f"{SCHEDULERS}/shipped/policy.py",
         'if rule.mode == "enforce":',
         "if True:",
-        "test_policy_options.py::test_every_option_of_a_rule_holds",
+        "test_policy_options.py::test_the_first_rule_that_fits_a_call_decides_and_is_named",
     ),
     Mutant(
         "rules",
@@ -349,7 +349,7 @@ MUTANTS = (
         f"{SCHEDULERS}/shipped/router/health.py",
         "return now >= known.open_until and not trying",
         "return True",
-        "test_router_options.py::test_a_target_that_fails_too_often_is_left_alone_and_tried_again",
+        "../schedulers/shipped/test_options.py::test_a_target_that_fails_is_left_alone_as_its_fallback_says",
     ),
     Mutant(
         "people",

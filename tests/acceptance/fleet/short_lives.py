@@ -85,6 +85,8 @@ def main(url, namespace, agents, schedulers):
                 os.kill(pid, signal.SIGKILL)
                 os.waitpid(pid, 0)
                 del living[pid]
+                if len(lives) % 100 == 0:
+                    print(f"{len(lives)} processes are still to live", flush=True)
         time.sleep(0.002)
 
 

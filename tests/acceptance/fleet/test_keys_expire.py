@@ -4,6 +4,7 @@ Time is moved, not waited for: every key comes an hour nearer to its end, and sw
 """
 
 import asyncio
+import os
 import re
 import sys
 from pathlib import Path
@@ -24,7 +25,8 @@ HERE = Path(__file__).parent
 WIRE = HERE.parents[2] / "docs/reference/wire.md"
 HOUR_MS = 3_600_000
 NS = "short"
-AGENTS, SCHEDULERS = 240, 1000
+SCHEDULERS = int(os.environ.get("TOOLGATE_LIVES", "150"))
+AGENTS = SCHEDULERS // 4
 KIND = re.compile(r"tg:\{.+?\}:(\w+)")
 
 

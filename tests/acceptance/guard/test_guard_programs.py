@@ -83,11 +83,3 @@ async def test_programs_of_every_kind_have_each_call_ruled_reported_and_settled_
     rulers, process, wait_until
 ):
     await guard_each(rulers, process, wait_until, 40)
-
-
-@pytest.mark.system
-@pytest.mark.timeout(300)
-async def test_a_thousand_calls_of_each_kind_of_program_are_ruled_reported_and_settled_to_the_unit(
-    rulers, process, wait_until
-):
-    await guard_each(rulers, process, wait_until, 1000)

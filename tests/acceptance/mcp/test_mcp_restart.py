@@ -117,7 +117,7 @@ async def test_a_client_that_closes_its_connection_cancels_the_call_behind(optio
         await wait_until(lambda: notes(tmp_path, "cancelled"), timeout=20)
 
 
-async def test_five_thousand_calls_of_one_client_are_each_answered_under_their_own_id(options, tmp_path):
+async def test_a_thousand_calls_of_one_client_are_each_answered_under_their_own_id(options, tmp_path):
     """Nobody rules; ids are numbers and texts, and every tenth call is cancelled at once."""
     command = [*PROXY, *options[:-4], *options[-2:], "--", *SERVER, tmp_path]
     process = await raw(command, tmp_path / "err")
@@ -131,7 +131,7 @@ async def test_five_thousand_calls_of_one_client_are_each_answered_under_their_o
     waiting = {}
 
     async def send():
-        for number in range(5_000):
+        for number in range(1_000):
             id_ = number if number % 2 else f"call-{number}"
             params = {"name": "search", "arguments": {"query": str(number)}}
             say(process, {"jsonrpc": "2.0", "id": id_, "method": "tools/call", "params": params})

@@ -216,7 +216,7 @@ async def test_whatever_a_client_writes_only_messages_are_on_stdout(on_bus, tmp_
     assert await process.wait() in (0, 1)
 
 
-async def test_a_thousand_calls_at_once_are_each_ruled_on_and_answered(on_bus, schedulers, tmp_path):
+async def test_two_hundred_calls_at_once_are_each_ruled_on_and_answered(on_bus, schedulers, tmp_path):
     await schedulers.start("obedient:alpha", "--concurrency", 2000)
     deny = {"action": "deny", "reason": "no"}
     with server_over_http(tmp_path / "server") as address:
@@ -235,12 +235,12 @@ async def test_a_thousand_calls_at_once_are_each_ruled_on_and_answered(on_bus, s
                 answers = await asyncio.gather(
                     *(
                         connected.call_tool("wait", rules(alpha=deny) if number % 4 == 0 else {})
-                        for number in range(1_000)
+                        for number in range(200)
                     )
                 )
-            assert [one.is_error for one in answers] == [number % 4 == 0 for number in range(1_000)]
-    assert len(notes(tmp_path / "server", "call wait")) == 2 * 750
-    assert len(schedulers.lines("decided", tool="wait")) == 2 * 1_000
+            assert [one.is_error for one in answers] == [number % 4 == 0 for number in range(200)]
+    assert len(notes(tmp_path / "server", "call wait")) == 2 * 150
+    assert len(schedulers.lines("decided", tool="wait")) == 2 * 200
 
 
 async def test_the_servers_environment_knows_nothing_of_the_bus(on_bus, tmp_path):

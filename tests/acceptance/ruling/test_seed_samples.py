@@ -85,7 +85,6 @@ async def processes(schedulers):
     return schedulers
 
 
-@pytest.mark.seed("loop-events", "… and optionally veto/modify (the sample `scheduler_hook`)", "events")
 async def test_they_run_unchanged_as_separate_processes(processes):
     async with Gate.open(redis=processes.url, namespace=processes.namespace, patience_ms=10_000) as gate:
         for wanted, (tool, arguments, reason, scheduler) in RULINGS.items():
@@ -109,7 +108,6 @@ async def test_a_session_is_ruled_on_by_them_as_its_own_hooks(run, server_url, n
     assert_as_the_seed_says(*await run({"redis": server_url, "namespace": namespace}, hooks))
 
 
-@pytest.mark.seed("loop-events", "coordinated decision-making of several schedulers", "events")
 async def test_hooks_and_processes_rule_together(processes, run):
     """One in process denies what those on the bus let through, and the other way round."""
     from amplifier_core import HookResult
@@ -124,7 +122,6 @@ async def test_hooks_and_processes_rule_together(processes, run):
     assert "no shell" in results[-1]
 
 
-@pytest.mark.seed("loop-events", "Multiple modify → highest priority wins; Use Scheduler Priority", "events")
 async def test_of_two_modifying_hooks_the_higher_priority_wins_in_process_and_out(schedulers, run):
     """`HookResult(action="modify", priority=10, …)`, as the seed writes it."""
     for name in ("low", "high"):

@@ -10,7 +10,7 @@ _TRIAL = "../schedulers/shipped/test_policy_ordered.py"
 _GATE = "../orchestrator/gate/test_gate.py"
 _NEEDS = f"{_PURE}::test_a_need_is_met_under_way_or_unmet"
 _ENDS = f"{_TRIAL}::test_who_waits_is_told_when_its_producer_ends_fails_or_is_denied"
-_RULED = "test_policy_order.py::test_a_call_is_ruled_on_by_what_came_before_it_in_its_session_tree_or_label"
+_RULED = f"{_TRIAL}::test_what_is_written_a_moment_after_a_question_counts"
 _COUNTED = f"{_PURE}::test_calls_that_ran_or_run_are_counted_and_denied_ones_are_not"
 
 _CHANGES = (

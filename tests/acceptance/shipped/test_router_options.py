@@ -1,4 +1,4 @@
-"""Every option of `router`, by what a gate decides; failures are facts that a real gate notes."""
+"""`router` as a process of its own, with replicas, by what a gate decides."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -37,20 +37,6 @@ ROUTES: dict[str, dict[str, Any]] = {
     },
     "to_an_agent": {"targets": [{"to": "delegate", "agent": "cheap"}]},
     **{f"by_{sticky}": {"targets": HALVES, "sticky": sticky} for sticky in ("decision", *STICKY)},
-}
-FALLBACKS: dict[str, dict[str, Any]] = {
-    "soon": {"to": "one", "fallback": {"after": 1, "to": "spare", "arguments": {"q": {"value": 1}}}},
-    "twice": {"to": "one", "fallback": {"after": 2}},
-    "twice_quickly": {"to": "one", "fallback": {"after": 2, "within_s": 0.05}},
-    "mostly": {"to": "two", "fallback": {"after": 1, "share": 0.6}},
-    "shared_out": {"targets": HALVES, "fallback": {"after": 2}},
-    "ask": {
-        "to": "ask",
-        "agent": "senior",
-        "agent_targets": "senior",
-        "fallback": {"after": 1, "to": "ask", "agent": "junior"},
-    },
-    "briefly": {"to": "three", "fallback": {"after": 1, "for_s": 1.0, "to": "spare"}},
 }
 TOOLS = ["one", "two", "three", "spare", "delegate", "other"]
 
@@ -128,62 +114,3 @@ def stuck(number: int) -> dict[str, Any]:
     """A call of the session, tree, agent and team with this number."""
     own = f"n{number}"
     return {"session": own, "root_session": own, "agent": own, "labels": {"team": own}}
-
-
-async def test_a_target_that_fails_too_often_is_left_alone_and_tried_again(
-    routed: Callable[..., Any], wait_until: Callable[..., Any]
-) -> None:
-    async with routed(FALLBACKS) as gate:
-
-        def ran(tool: str, event: str = "tool:error", **told: Any) -> None:
-            gate.note(event, {"tool": tool, "decision_id": "0" * 32, **told})
-
-        async def from_now_on(tool: str, to: str) -> None:
-            async def there() -> bool:
-                return await goes_to(gate, tool) == to
-
-            await wait_until(there)
-
-        for tool, to in {"soon": "one", "twice": "one", "mostly": "two", "briefly": "three"}.items():
-            assert await goes_to(gate, tool) == to
-
-        ran("one", error="ValueError")
-        await from_now_on("soon", "spare")  # after: 1, to, arguments
-        assert (await decided(gate, "soon", {"a": 1})).tool_input == {"q": 1}
-        assert await goes_to(gate, "twice") == "one"
-
-        async def asked() -> Any:
-            agents = {"available_agents": ["senior", "junior"], "agent_target": "senior"}
-            return (await decided(gate, "ask", {"agent": "senior"}, **agents)).tool_input["agent"]
-
-        assert await asked() == "senior"
-        gate.note("delegate:error", {"agent_target": "senior", "agent": "boss"})
-
-        async def junior() -> bool:
-            return await asked() == "junior"
-
-        await wait_until(junior)  # agent, of the fallback
-        await asyncio.sleep(0.1)  # longer than `within_s` of one route
-        ran("one", "tool:post", success=False)
-        await from_now_on("twice", "twice")  # the call stands where nothing else is named
-        assert await goes_to(gate, "twice_quickly") == "one"
-        shared = await asyncio.gather(*(goes_to(gate, "shared_out") for _ in range(20)))
-        assert set(shared) == {"two"}  # the others take its calls
-
-        ran("two", "tool:post", success=True)
-        ran("two")
-        ran("three")
-        await from_now_on("briefly", "spare")
-        assert await goes_to(gate, "mostly") == "two"  # half of its calls: share is 0.6
-        ran("two")
-        await from_now_on("mostly", "mostly")
-
-        await from_now_on("briefly", "three")  # for_s is over: one call tries it
-        assert await goes_to(gate, "briefly") == "spare"
-        ran("three", "tool:post", success=True)
-        await from_now_on("briefly", "three")
-        assert {await goes_to(gate, "briefly") for _ in range(10)} == {"three"}
-
-        ran("spare", error="TimeoutError")
-        ran("three")
-        await from_now_on("briefly", "briefly")  # nothing is left: the call stands

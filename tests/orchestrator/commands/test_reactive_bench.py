@@ -4,7 +4,6 @@ import pytest
 from reactive import TurnLoad, compare
 
 
-@pytest.mark.seed("agent-loop", "significantly reduces latency", "reactive")
 @pytest.mark.parametrize(
     "load",
     [

@@ -109,7 +109,6 @@ def log(tmp_path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in file.read_text().splitlines()]
 
 
-@pytest.mark.seed("loop-basic", "Configuration (YAML block with `source:`)", "basic")
 async def test_the_configuration_block_of_loop_basic_runs_as_it_stands(read: Read) -> None:
     plan = read(CONFIGURATION)
     assert plan.orchestrator == {
@@ -121,7 +120,6 @@ async def test_the_configuration_block_of_loop_basic_runs_as_it_stands(read: Rea
     assert "there is no tool 'calculate'" in await answer(plan)
 
 
-@pytest.mark.seed("loop-basic", "Testing and Debugging: every event captured (YAML block)", "basic")
 async def test_the_testing_and_debugging_block_captures_every_event(read: Read, tmp_path: Path) -> None:
     plan = read(TESTING_AND_DEBUGGING)
     assert (plan.orchestrator["module"], plan.notices) == ("loop-basic", ())
@@ -133,16 +131,12 @@ async def test_the_testing_and_debugging_block_captures_every_event(read: Read, 
     assert [line["event"] for line in log(tmp_path)] == heard
 
 
-@pytest.mark.seed(
-    "loop-basic", "Simple Deployments: simple configuration, predictable behavior (YAML block)", "basic"
-)
 async def test_the_simple_deployments_block_runs_as_it_stands(read: Read) -> None:
     plan = read(SIMPLE_DEPLOYMENTS)
     assert plan.orchestrator == {"module": "loop-basic", "config": {}}
     assert (await answer(plan)).startswith("It is ")
 
 
-@pytest.mark.seed("loop-basic", "Set Iteration Limits: prevent infinite loops (YAML fragment)", "all four")
 async def test_the_iteration_limits_block_limits_the_loop_it_is_given_to(read: Read) -> None:
     indented = "\n".join(f"    {line}" for line in ITERATION_LIMITS.strip().splitlines())
     plan = read(f"{SIMPLE_DEPLOYMENTS}\norchestrators:\n  - module: loop-basic\n{indented}\n")
@@ -151,7 +145,6 @@ async def test_the_iteration_limits_block_limits_the_loop_it_is_given_to(read: R
         assert session.coordinator.get("orchestrator").settings.max_iterations == 20
 
 
-@pytest.mark.seed("loop-basic", "Monitor Events: capture all events (YAML fragment)", "all four")
 @pytest.mark.parametrize("loop", LOOPS)
 async def test_the_monitor_events_block_captures_all_events_under_any_loop(
     read: Read, tmp_path: Path, loop: str
@@ -163,16 +156,12 @@ async def test_the_monitor_events_block_captures_all_events_under_any_loop(
     assert (heard.count("execution:start"), heard.count("execution:end")) == (1, 1)
 
 
-@pytest.mark.seed("loop-basic", "Switch to Streaming for UX (YAML block)", "streaming")
 async def test_the_switch_to_streaming_block_runs_as_it_stands(read: Read) -> None:
     plan = read(SWITCH_TO_STREAMING)
     assert plan.orchestrator == {"module": "loop-streaming", "config": {}}
     assert (await answer(plan)).startswith("It is ")
 
 
-@pytest.mark.seed(
-    "orchestrator-contract", "Configuration (YAML block, our names for my-orchestrator)", "all four"
-)
 @pytest.mark.parametrize("loop", LOOPS)
 async def test_the_contracts_block_runs_with_each_loop_in_the_place_of_my_orchestrator(
     read: Read, loop: str
@@ -185,9 +174,6 @@ async def test_the_contracts_block_runs_with_each_loop_in_the_place_of_my_orches
     assert (await answer(plan)).startswith("It is ")
 
 
-@pytest.mark.seed(
-    "orchestrator-contract", "Configuration (YAML block, our names for my-orchestrator)", "all four"
-)
 @pytest.mark.parametrize("loop", LOOPS)
 async def test_the_contracts_block_is_a_mount_plan_that_the_kernel_takes_as_it_stands(loop: str) -> None:
     mount = yaml.safe_load(CONTRACT.replace("my-orchestrator", loop) + PROVIDERS)
@@ -196,7 +182,6 @@ async def test_the_contracts_block_is_a_mount_plan_that_the_kernel_takes_as_it_s
         assert (await session.execute("What is 20 + 1?")).startswith("It is ")
 
 
-@pytest.mark.seed("orchestrator-contract", "Orchestrators receive configuration via Mount Plan", "all four")
 @pytest.mark.parametrize("loop", LOOPS)
 async def test_an_orchestrator_receives_its_configuration_from_the_mount_plan(read: Read, loop: str) -> None:
     listed = f"orchestrators:\n  - module: {loop}\n    config: {{max_iterations: 7}}\n"

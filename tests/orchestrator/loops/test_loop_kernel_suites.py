@@ -113,7 +113,6 @@ class TestProviderScriptedStructure(ProviderStructuralTests):
     module = "modules/provider_scripted"
 
 
-@pytest.mark.seed("orchestrator-contract", "Quick Validation Command", "all four")
 @pytest.mark.parametrize(("kind", "name"), MODULES)
 async def test_the_kernels_validator_passes_the_file(kind: str, name: str) -> None:
     program = Path(sys.executable).with_name("amplifier-core")

@@ -73,9 +73,6 @@ async def test_a_required_scheduler_that_is_silent_denies_and_the_turn_goes_on(
         assert a.told("policy:violation")[0]["decision"]["silent"] == ["silent"]
 
 
-@pytest.mark.seed(
-    "loop-events", "Best practice 4: no schedulers: LLM decisions, no scheduler overhead", "events"
-)
 async def test_with_nobody_on_the_bus_a_hundred_calls_send_it_no_question(
     agent: Any, tool: Any, calls: Any, server_url: str, namespace: str
 ) -> None:

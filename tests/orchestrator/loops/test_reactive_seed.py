@@ -28,7 +28,6 @@ def sets(event: asyncio.Event, result: Any = "done") -> Callable[[dict[str, Any]
 # ------------------------------------------------------------------ the execution loop
 
 
-@pytest.mark.seed("agent-loop", "continues to invoke Requests … until a Final Output", "reactive")
 async def test_the_agent_invokes_requests_and_feeds_back_the_output_of_calls_until_a_final_output(
     agent: Any, tool: Any, llm: Any, wants: Any
 ) -> None:
@@ -43,7 +42,6 @@ async def test_the_agent_invokes_requests_and_feeds_back_the_output_of_calls_unt
         assert [requests(a)[n].count("result of step") for n in range(3)] == [0, 1, 2]
 
 
-@pytest.mark.seed("agent-loop", "starts with an initial context … invokes a single Request", "reactive")
 async def test_it_starts_with_an_initial_context_and_invokes_a_single_request_at_a_time(
     agent: Any, tool: Any, llm: Any, wants: Any
 ) -> None:
@@ -59,7 +57,6 @@ async def test_it_starts_with_an_initial_context_and_invokes_a_single_request_at
         assert told == ["provider:request", "provider:response"] * 3
 
 
-@pytest.mark.seed("agent-loop", "streams back Calls as they are generated … pending queue", "reactive")
 async def test_the_request_streams_back_calls_as_they_are_generated_into_a_pending_queue(
     agent: Any, tool: Any, llm: Any, wants: Any
 ) -> None:
@@ -70,7 +67,6 @@ async def test_the_request_streams_back_calls_as_they_are_generated_into_a_pendi
         assert await ask(a) == "done"  # the stream goes on only as the calls are taken out of it
 
 
-@pytest.mark.seed("agent-loop", "triggered by two events", "reactive")
 async def test_the_inner_loop_is_triggered_by_a_new_call_and_by_a_call_that_completes(
     agent: Any, tool: Any, llm: Any, wants: Any
 ) -> None:
@@ -93,7 +89,6 @@ async def test_the_inner_loop_is_triggered_by_a_new_call_and_by_a_call_that_comp
         assert a.tools["needs"].calls == [{"x": 1}]
 
 
-@pytest.mark.seed("agent-loop", "finds all that are currently unblocked", "reactive")
 async def test_the_orchestrator_finds_all_calls_that_are_currently_unblocked(
     agent: Any, tool: Any, llm: Any, wants: Any
 ) -> None:
@@ -109,7 +104,6 @@ async def test_the_orchestrator_finds_all_calls_that_are_currently_unblocked(
         assert a.tools["meet"].calls == [{"x": "done"}] * 3
 
 
-@pytest.mark.seed("agent-loop", "presented for confirmation and then executed in parallel", "reactive")
 async def test_all_unblocked_calls_can_be_presented_for_confirmation_and_then_executed_in_parallel(
     agent: Any, tool: Any, llm: Any, wants: Any
 ) -> None:
@@ -130,7 +124,6 @@ async def test_all_unblocked_calls_can_be_presented_for_confirmation_and_then_ex
         assert [each["plain"] for each in await told(a)] == ["met", "met"]
 
 
-@pytest.mark.seed("agent-loop", 'last call to complete, "last-write-wins"', "reactive")
 async def test_of_concurrent_writes_to_one_path_the_last_call_to_complete_determines_the_value(
     agent: Any, tool: Any, llm: Any, wants: Any
 ) -> None:
@@ -159,7 +152,6 @@ async def test_of_concurrent_writes_to_one_path_the_last_call_to_complete_determ
         assert a.tools["t"].calls == [{"x": "last to complete"}]
 
 
-@pytest.mark.seed("agent-loop", "output updates the shared context, unblocking others", "reactive")
 async def test_as_each_call_completes_its_output_updates_the_shared_context_and_unblocks_others(
     agent: Any, tool: Any, llm: Any, wants: Any
 ) -> None:
@@ -181,7 +173,6 @@ async def test_as_each_call_completes_its_output_updates_the_shared_context_and_
         assert a.tools["needs"].calls == [{"x": 7}]
 
 
-@pytest.mark.seed("agent-loop", "until the stream is closed and all are drained", "reactive")
 async def test_execution_continues_until_the_stream_is_closed_and_all_pending_calls_are_drained(
     agent: Any, tool: Any, llm: Any, wants: Any
 ) -> None:
@@ -202,7 +193,6 @@ async def test_execution_continues_until_the_stream_is_closed_and_all_pending_ca
         assert order == ["provider:request", "tool:post", "tool:post", "tool:error", "provider:request"]
 
 
-@pytest.mark.seed("agent-loop", "before the full plan is known", "reactive")
 async def test_the_agent_starts_on_independent_steps_before_the_full_plan_is_known(
     agent: Any, tool: Any, llm: Any, wants: Any
 ) -> None:
@@ -225,7 +215,6 @@ async def test_the_agent_starts_on_independent_steps_before_the_full_plan_is_kno
 # ------------------------------------------------------------------ termination and continuation
 
 
-@pytest.mark.seed("agent-loop", "inspects the final Solution once the loop completes", "reactive")
 async def test_the_solution_is_inspected_once_the_inner_loop_has_completed(
     agent: Any, tool: Any, llm: Any, wants: Any
 ) -> None:
@@ -239,7 +228,6 @@ async def test_the_solution_is_inspected_once_the_inner_loop_has_completed(
         assert await ask(a) == "7"
 
 
-@pytest.mark.seed("agent-loop", "output is null", "reactive")
 async def test_if_output_is_null_a_new_request_has_the_results_of_the_executed_calls(
     agent: Any, tool: Any, llm: Any, wants: Any
 ) -> None:
@@ -253,7 +241,6 @@ async def test_if_output_is_null_a_new_request_has_the_results_of_the_executed_c
         assert "a finding" in requests(a)[1]
 
 
-@pytest.mark.seed("agent-loop", "output is not null, conforms, is returned", "reactive")
 async def test_if_output_is_not_null_it_conforms_to_the_schema_and_is_returned(
     agent: Any, llm: Any, wants: Any
 ) -> None:
@@ -267,7 +254,6 @@ async def test_if_output_is_not_null_it_conforms_to_the_schema_and_is_returned(
         assert a.session.coordinator.get("orchestrator").last_output == {"n": 3}
 
 
-@pytest.mark.seed("agent-loop", "both calls and a final output: stop", "reactive")
 async def test_calls_and_a_final_output_in_a_single_step_are_the_signal_to_stop(
     agent: Any, tool: Any, llm: Any, wants: Any
 ) -> None:

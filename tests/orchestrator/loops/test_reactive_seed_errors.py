@@ -35,7 +35,6 @@ def asks(_: dict[str, Any]) -> HookResult:
     return HookResult(action="ask_user", approval_prompt="May it?")
 
 
-@pytest.mark.seed("agent-loop", "only prompted on calls that are ready to run", "reactive")
 async def test_the_user_is_only_prompted_to_act_on_calls_that_are_ready_to_run(
     agent: Any, tool: Any, llm: Any, wants: Any
 ) -> None:
@@ -47,7 +46,6 @@ async def test_the_user_is_only_prompted_to_act_on_calls_that_are_ready_to_run(
         assert person.prompts == ['May it?\nt {"x": 2}']
 
 
-@pytest.mark.seed("agent-loop", "Approval", "reactive")
 @pytest.mark.parametrize(("answer", "runs"), [("Allow", [{"amount": 80}]), ("Deny", [])])
 async def test_approval_before_an_unblocked_call_is_executed_it_is_presented_to_a_user(
     agent: Any, tool: Any, llm: Any, wants: Any, answer: str, runs: list[Any]
@@ -62,7 +60,6 @@ async def test_approval_before_an_unblocked_call_is_executed_it_is_presented_to_
         assert a.tools["pay"].calls == runs
 
 
-@pytest.mark.seed("agent-loop", "Correction: modify the parameters", "reactive")
 async def test_correction_the_user_can_modify_the_parameters_of_a_call(
     agent: Any, tool: Any, llm: Any, wants: Any
 ) -> None:
@@ -72,7 +69,6 @@ async def test_correction_the_user_can_modify_the_parameters_of_a_call(
         assert a.tools["pay"].calls == [{"amount": 50}]
 
 
-@pytest.mark.seed("agent-loop", "or even replace it", "reactive")
 async def test_correction_the_user_can_even_replace_a_call_with_a_different_one(
     agent: Any, tool: Any, llm: Any, wants: Any
 ) -> None:
@@ -84,7 +80,6 @@ async def test_correction_the_user_can_even_replace_a_call_with_a_different_one(
         assert (a.tools["pay"].calls, a.tools["credit"].calls) == ([], [{"points": 5}])
 
 
-@pytest.mark.seed("agent-loop", "not part of the core protocol", "reactive")
 async def test_these_mechanisms_are_not_part_of_the_core_protocol(
     agent: Any, tool: Any, llm: Any, wants: Any
 ) -> None:
@@ -95,7 +90,6 @@ async def test_these_mechanisms_are_not_part_of_the_core_protocol(
         assert a.tools["t"].calls == [{}]
 
 
-@pytest.mark.seed("agent-loop", "any intervention, automated with timeouts", "reactive")
 async def test_any_intervention_is_possible_up_to_an_automated_system_with_timeouts(
     agent: Any, tool: Any, llm: Any, wants: Any
 ) -> None:
@@ -114,7 +108,6 @@ async def test_any_intervention_is_possible_up_to_an_automated_system_with_timeo
         assert [each["data"]["error"]["phase"] for each in (await told(a))[1:]] == ["denied", "denied"]
 
 
-@pytest.mark.seed("agent-loop", "adjustments and feedback can be leveraged", "reactive")
 async def test_user_adjustments_and_feedback_can_be_leveraged(
     agent: Any, tool: Any, llm: Any, wants: Any
 ) -> None:
@@ -135,7 +128,6 @@ async def test_user_adjustments_and_feedback_can_be_leveraged(
 # ------------------------------------------------------------------ error handling and self-correction
 
 
-@pytest.mark.seed("agent-loop", "an Error Message is appended for the next iteration", "reactive")
 async def test_when_an_error_is_caught_an_error_message_is_appended_for_the_next_iteration(
     agent: Any, tool: Any, llm: Any, wants: Any
 ) -> None:
@@ -147,7 +139,6 @@ async def test_when_an_error_is_caught_an_error_message_is_appended_for_the_next
         assert '"kind": "error"' in requests(a)[1]
 
 
-@pytest.mark.seed("agent-loop", "`call`: full, serialized", "reactive")
 async def test_an_error_message_has_the_full_serialized_call_that_failed(
     agent: Any, tool: Any, llm: Any, wants: Any
 ) -> None:
@@ -160,7 +151,6 @@ async def test_an_error_message_has_the_full_serialized_call_that_failed(
         assert message["data"]["call"] == {"id": "c1", "_tool": "bad", **arguments}
 
 
-@pytest.mark.seed("agent-loop", "`error`: the reason", "reactive")
 async def test_an_error_message_has_the_reason_for_failure(
     agent: Any, tool: Any, llm: Any, wants: Any
 ) -> None:
@@ -174,7 +164,6 @@ async def test_an_error_message_has_the_reason_for_failure(
         }
 
 
-@pytest.mark.seed("agent-loop", "Structural Errors", "reactive")
 @pytest.mark.parametrize(
     ("arguments", "kind"),
     [
@@ -202,7 +191,6 @@ async def test_structural_errors_are_caught_before_execution(
         assert message["data"]["error"]["type"] == kind
 
 
-@pytest.mark.seed("agent-loop", "Runtime Errors", "reactive")
 async def test_runtime_errors_are_caught_during_execution(
     agent: Any, tool: Any, llm: Any, wants: Any
 ) -> None:
@@ -220,7 +208,6 @@ async def test_runtime_errors_are_caught_during_execution(
         assert (error["phase"], error["type"], error["message"]) == ("runtime", "ApiDown", "503")
 
 
-@pytest.mark.seed("agent-loop", "appended at the end of the tick", "reactive")
 async def test_all_error_messages_collected_during_a_turn_are_appended_at_the_end_of_the_tick(
     agent: Any, tool: Any, llm: Any, wants: Any
 ) -> None:
@@ -243,7 +230,6 @@ async def test_all_error_messages_collected_during_a_turn_are_appended_at_the_en
         assert order == ["c3", "c1", "c2"]
 
 
-@pytest.mark.seed("agent-loop", "sees the failed call, generates a corrected plan", "reactive")
 async def test_on_its_next_turn_it_sees_the_failed_call_and_its_error_and_generates_a_corrected_plan(
     agent: Any, tool: Any, llm: Any, wants: Any
 ) -> None:
@@ -256,7 +242,6 @@ async def test_on_its_next_turn_it_sees_the_failed_call_and_its_error_and_genera
         assert a.tools["t"].calls == [{"n": 3}]
 
 
-@pytest.mark.seed("agent-loop", "an Activity handles its own errors", "reactive")
 async def test_an_activity_can_handle_its_own_errors_and_direct_the_workflow_down_an_unhappy_path(
     agent: Any, tool: Any, llm: Any, wants: Any
 ) -> None:

@@ -43,11 +43,6 @@ def coordinator() -> Any:
 # ------------------------------------------------------------------ purpose and protocol
 
 
-@pytest.mark.seed(
-    "orchestrator-contract",
-    "Policy, not mechanism: swap orchestrators without modifying the kernel",
-    "all four",
-)
 async def test_orchestrators_can_be_swapped_without_modifying_anything_else(
     agent: Any, tool: Any, calls: Any
 ) -> None:
@@ -59,11 +54,6 @@ async def test_orchestrators_can_be_swapped_without_modifying_anything_else(
     assert all("It is" in answer and "four" in answer for answer in said), said
 
 
-@pytest.mark.seed(
-    "orchestrator-contract",
-    "Protocol: execute(prompt, context, providers, tools, hooks, **kwargs)",
-    "all four",
-)
 @each_loop
 def test_execute_has_the_parameters_of_the_protocol(loop: str) -> None:
     ours = inspect.signature(class_of(loop).execute).parameters
@@ -73,7 +63,6 @@ def test_execute_has_the_parameters_of_the_protocol(loop: str) -> None:
     assert inspect.iscoroutinefunction(class_of(loop).execute)
 
 
-@pytest.mark.seed("orchestrator-contract", "Returns: final response string", "all four")
 @each_loop
 async def test_execute_returns_the_final_response_as_a_string(agent: Any, loop: str) -> None:
     async with agent([{"text": "final"}], loop=loop) as a:
@@ -81,11 +70,6 @@ async def test_execute_returns_the_final_response_as_a_string(agent: Any, loop: 
         assert (type(answer), answer) == (str, "final")
 
 
-@pytest.mark.seed(
-    "orchestrator-contract",
-    "The kernel passes coordinator=<ModuleCoordinator> so that orchestrators can process hook results",
-    "all four",
-)
 @each_loop
 async def test_the_coordinator_that_the_kernel_injects_processes_hook_results(
     agent: Any, tool: Any, calls: Any, loop: str
@@ -104,7 +88,6 @@ async def test_the_coordinator_that_the_kernel_injects_processes_hook_results(
         assert len(a.tools["a"].calls) == 1
 
 
-@pytest.mark.seed("orchestrator-contract", "… or simply absorb it through **kwargs", "all four")
 @each_loop
 async def test_keyword_arguments_that_a_loop_does_not_know_are_absorbed(loop: str) -> None:
     execute = class_of(loop)({}).execute
@@ -163,11 +146,6 @@ class Diary:
 ASKING = ["get messages", "provider:request", "provider.complete", "provider:response", "add assistant"]
 
 
-@pytest.mark.seed(
-    "orchestrator-contract",
-    "Execution Flow (the diagram)",
-    'all four ("typical": loop-reactive starts tools earlier)',
-)
 @pytest.mark.parametrize("loop", ["loop-basic", "loop-streaming", "loop-events"])
 async def test_the_execution_flow_is_the_contracts_step_by_step(
     agent: Any, tool: Any, llm: Any, wants: Any, loop: str
@@ -185,11 +163,6 @@ async def test_the_execution_flow_is_the_contracts_step_by_step(
         ]
 
 
-@pytest.mark.seed(
-    "orchestrator-contract",
-    "Execution Flow (the diagram)",
-    'all four ("typical": loop-reactive starts tools earlier)',
-)
 async def test_loop_reactive_takes_the_same_steps_but_runs_tools_before_the_response_is_over(
     agent: Any, tool: Any, llm: Any, wants: Any
 ) -> None:
@@ -209,7 +182,6 @@ async def test_loop_reactive_takes_the_same_steps_but_runs_tools_before_the_resp
 # ------------------------------------------------------------------ entry point
 
 
-@pytest.mark.seed("orchestrator-contract", "Entry point in group amplifier.modules", "all four")
 @each_loop
 def test_each_loop_has_an_entry_point_that_leads_to_its_mount_function(loop: str) -> None:
     mount = point_of(loop).load()
@@ -218,9 +190,6 @@ def test_each_loop_has_an_entry_point_that_leads_to_its_mount_function(loop: str
     assert list(inspect.signature(mount).parameters) == ["coordinator", "config"]
 
 
-@pytest.mark.seed(
-    "orchestrator-contract", "mount(): initialize; returns instance, cleanup callable or None", "all four"
-)
 @each_loop
 async def test_mount_puts_the_loop_into_the_coordinator_and_gives_a_cleanup(loop: str) -> None:
     mounted = coordinator()
@@ -231,11 +200,6 @@ async def test_mount_puts_the_loop_into_the_coordinator_and_gives_a_cleanup(loop
     await cleanup()
 
 
-@pytest.mark.seed(
-    "orchestrator-contract",
-    'await coordinator.mount("session", orchestrator, name="orchestrator")',
-    "all four (the kernel refuses it; `orchestrator` is what works)",
-)
 @each_loop
 async def test_the_mount_point_session_of_the_contracts_sample_is_one_that_the_kernel_refuses(
     loop: str,
@@ -247,11 +211,6 @@ async def test_the_mount_point_session_of_the_contracts_sample_is_one_that_the_k
 # ------------------------------------------------------------------ context management
 
 
-@pytest.mark.seed(
-    "orchestrator-contract",
-    "Add user message, assistant response, tool result (the samples' dicts)",
-    "all four",
-)
 @each_loop
 async def test_messages_are_stored_in_the_contracts_form(
     agent: Any, tool: Any, calls: Any, loop: str
@@ -271,11 +230,6 @@ async def test_messages_are_stored_in_the_contracts_form(
         assert (final["role"], final["content"]) == ("assistant", [{"type": "text", "text": "One file."}])
 
 
-@pytest.mark.seed(
-    "orchestrator-contract",
-    '"content": result.output',
-    "basic, streaming, events (loop-reactive stores Data Messages, seed agent-loop)",
-)
 @pytest.mark.parametrize("loop", LOOPS[:3])
 async def test_the_content_of_a_stored_result_is_the_tools_output(
     agent: Any, tool: Any, calls: Any, loop: str
@@ -285,9 +239,6 @@ async def test_the_content_of_a_stored_result_is_the_tools_output(
         assert await a.results() == ["a.txt"]
 
 
-@pytest.mark.seed(
-    "orchestrator-contract", "get_messages_for_request(): context handles compaction internally", "all four"
-)
 @each_loop
 async def test_messages_for_a_request_are_got_for_the_provider_that_is_asked(
     agent: Any, tool: Any, calls: Any, loop: str
@@ -320,11 +271,6 @@ def providers(**priorities: int) -> dict[str, Any]:
     }
 
 
-@pytest.mark.seed(
-    "orchestrator-contract",
-    "default_provider, else the first provider",
-    "all four (priority in between, seed loop-basic)",
-)
 @each_loop
 async def test_the_default_provider_of_the_config_is_used_whatever_the_priorities(
     agent: Any, loop: str
@@ -334,19 +280,6 @@ async def test_the_default_provider_of_the_config_is_used_whatever_the_prioritie
         assert a.told("provider:request")[0]["provider"] == "b"
 
 
-@pytest.mark.seed(
-    "orchestrator-contract",
-    "default_provider, else the first provider",
-    "all four (priority in between, seed loop-basic)",
-)
-@each_loop
-async def test_without_a_default_the_first_provider_of_equals_is_used(agent: Any, loop: str) -> None:
-    async with agent(loop=loop, plan=providers(z=5, a=5)) as a:
-        assert await a.ask() == "z"
-
-
-@pytest.mark.seed("orchestrator-contract", "Or allow per-request provider selection", "all four")
-@pytest.mark.seed("orchestrator-contract", "Checklist: supports multiple providers", "all four")
 @each_loop
 async def test_a_request_can_select_its_provider_and_the_default_stays_for_others(
     agent: Any, loop: str
@@ -372,11 +305,6 @@ async def test_a_request_can_select_its_provider_and_the_default_stays_for_other
 # ------------------------------------------------------------------ observability
 
 
-@pytest.mark.seed(
-    "orchestrator-contract",
-    "MUST register the custom events they emit (observability.events); standard events need not be",
-    "all four",
-)
 @each_loop
 @pytest.mark.parametrize("config", [{}, {"toolgate": {}}], ids=["plain", "asking"])
 async def test_every_event_of_a_loop_is_the_kernels_or_registered_as_its_own(

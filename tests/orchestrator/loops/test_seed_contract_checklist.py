@@ -39,20 +39,6 @@ def stream(a: Any) -> AsyncGenerator[str, None]:
     return pieces
 
 
-@pytest.mark.seed(
-    "orchestrator-contract", "Checklist: implements max iterations limit (prevent infinite loops)", "all four"
-)
-@each_loop
-async def test_a_maximum_of_iterations_prevents_infinite_loops(
-    agent: Any, tool: Any, calls: Any, loop: str
-) -> None:
-    endless = [calls("again")] * 50
-    async with agent(endless, tools=[tool("again")], loop=loop, config={"max_iterations": 5}) as a:
-        await a.ask()
-        assert (len(a.requests), len(a.tools["again"].calls)) == (6, 5)
-
-
-@pytest.mark.seed("orchestrator-contract", "Checklist: handles provider errors gracefully", "all four")
 @each_loop
 async def test_a_provider_error_is_handled_so_that_the_session_can_go_on(agent: Any, loop: str) -> None:
     async with agent([{"error": "overloaded"}, {"text": "there you are"}], loop=loop) as a:
@@ -65,8 +51,6 @@ async def test_a_provider_error_is_handled_so_that_the_session_can_go_on(agent: 
         assert [data["status"] for data in a.told("execution:end")] == ["error", "completed"]
 
 
-@pytest.mark.seed("orchestrator-contract", "Checklist: supports streaming via async generators", "all four")
-@pytest.mark.seed("contract-short", "Streaming: real-time token streaming", "streaming, events, reactive")
 @pytest.mark.parametrize("loop", LOOPS[1:])
 async def test_streaming_is_supported_via_async_generators(
     agent: Any, llm: Any, says: Any, loop: str
@@ -82,7 +66,6 @@ async def test_streaming_is_supported_via_async_generators(
         assert a.told("execution:end")[0]["response"] == "one two"
 
 
-@pytest.mark.seed("orchestrator-contract", "Checklist: supports streaming via async generators", "all four")
 async def test_loop_basic_gives_its_whole_answer_through_the_same_generator(
     agent: Any, llm: Any, says: Any
 ) -> None:
@@ -91,7 +74,6 @@ async def test_loop_basic_gives_its_whole_answer_through_the_same_generator(
         assert [piece async for piece in pieces] == ["one two"]
 
 
-@pytest.mark.seed("orchestrator-contract", "Checklist: supports streaming via async generators", "all four")
 @pytest.mark.parametrize("loop", ["loop-streaming", "loop-reactive"])
 async def test_the_generator_raises_what_the_turn_raises_after_the_last_piece(
     agent: Any, llm: Any, says: Any, loop: str
@@ -106,7 +88,6 @@ async def test_the_generator_raises_what_the_turn_raises_after_the_last_piece(
 # ------------------------------------------------------------------ constants
 
 
-@pytest.mark.seed("orchestrator-contract", "Use the constants rather than string literals", "all four")
 def test_events_of_the_kernel_are_named_by_its_constants() -> None:
     folder = Path(toolgate_orchestrator.__file__).parent
     files = [file for part in ("turn", "loops", "reactive") for file in sorted((folder / part).glob("*.py"))]
@@ -147,7 +128,6 @@ def class_of(loop: str) -> Any:
     return next(each for each in found if isinstance(each, type) and getattr(each, "name", None) == loop)
 
 
-@pytest.mark.seed("orchestrator-contract", "Testing: test_orchestrator_basic (the sample)", "all four")
 @each_loop
 async def test_orchestrator_basic(loop: str) -> None:
     MyOrchestrator = class_of(loop)  # noqa: N806 - the sample's name
@@ -167,7 +147,6 @@ async def test_orchestrator_basic(loop: str) -> None:
     assert [message["role"] for message in context.messages] == ["user", "assistant"]
 
 
-@pytest.mark.seed("orchestrator-contract", "Testing: MockTool, EventRecorder", "all four")
 @each_loop
 async def test_the_kernels_mock_tool_is_called_and_its_event_recorder_records_the_turn(loop: str) -> None:
     make_recorder: Any = EventRecorder
@@ -192,7 +171,6 @@ async def test_the_kernels_mock_tool_is_called_and_its_event_recorder_records_th
     assert len(recorder.get_events("provider:request")) == len(recorder.get_events("provider:response")) == 2
 
 
-@pytest.mark.seed("orchestrator-contract", "Testing: MockCoordinator", "all four")
 @each_loop
 async def test_the_kernels_mock_coordinator_takes_the_loop_and_serves_its_turn(loop: str) -> None:
     (point,) = entry_points(group="amplifier.modules", name=loop)
@@ -212,9 +190,6 @@ async def test_the_kernels_mock_coordinator_takes_the_loop_and_serves_its_turn(l
     await cleanup()
 
 
-@pytest.mark.seed(
-    "orchestrator-contract", "Testing: ScriptedOrchestrator (the sample)", "none (the kernel's own)"
-)
 async def test_the_scripted_orchestrator_of_the_sample_answers_from_its_script() -> None:
     orchestrator = ScriptedOrchestrator(responses=["Response 1", "Response 2"])
     common: Any = ("Test prompt", MockContextManager(), {}, {}, HookRegistry())

@@ -59,9 +59,6 @@ def eventful(calls: Any) -> list[dict[str, Any]]:
     return [{**calls("good", "bad"), "usage": USAGE}, {"text": "ok", "usage": USAGE}, {"error": "overloaded"}]
 
 
-@pytest.mark.seed(
-    "orchestrator-contract", "Orchestrators must emit lifecycle events (the samples' payloads)", "all four"
-)
 @each_loop
 async def test_payloads_carry_the_union_of_what_the_seeds_name(
     agent: Any, tool: Any, calls: Any, loop: str
@@ -78,10 +75,6 @@ async def test_payloads_carry_the_union_of_what_the_seeds_name(
         assert missing == {}
 
 
-@pytest.mark.seed(
-    "orchestrator-contract", "Orchestrators must emit lifecycle events (the samples' payloads)", "all four"
-)
-@pytest.mark.seed("contract-short", "Events: event-driven architecture", "events, reactive")
 @pytest.mark.parametrize("loop", LOOPS[2:])
 async def test_payloads_of_the_selection_carry_what_the_seed_names(
     agent: Any, tool: Any, calls: Any, loop: str
@@ -101,9 +94,6 @@ async def test_payloads_of_the_selection_carry_what_the_seed_names(
         assert (selected["tool"], selected["source"], selected["original_tool"]) == ("good", "llm", None)
 
 
-@pytest.mark.seed(
-    "orchestrator-contract", "Orchestrators must emit lifecycle events (the samples' payloads)", "all four"
-)
 @each_loop
 async def test_payloads_are_plain_data_that_hooks_can_read(
     agent: Any, tool: Any, calls: Any, loop: str
@@ -124,9 +114,6 @@ async def test_payloads_are_plain_data_that_hooks_can_read(
 # ------------------------------------------------------------------ provider and tool events
 
 
-@pytest.mark.seed(
-    "orchestrator-contract", "Before LLM call: provider:request {provider, messages, model}", "all four"
-)
 @each_loop
 async def test_provider_request_tells_messages_and_model_before_the_llm_call(agent: Any, loop: str) -> None:
     async with agent([{"text": "ok"}], loop=loop) as a:
@@ -138,47 +125,13 @@ async def test_provider_request_tells_messages_and_model_before_the_llm_call(age
         assert a.requests == []
 
 
-@pytest.mark.seed(
-    "orchestrator-contract", "After LLM call: provider:response {provider, response, usage}", "all four"
-)
-@each_loop
-async def test_provider_response_tells_response_and_usage_after_the_llm_call(agent: Any, loop: str) -> None:
-    async with agent([{"text": "an answer", "usage": USAGE}], loop=loop) as a:
-        await a.ask()
-        (told,) = a.told("provider:response")
-        assert told["response"]["content"][0]["text"] == "an answer"
-        assert {name: told["usage"][name] for name in USAGE} == USAGE
-
-
-@pytest.mark.seed(
-    "orchestrator-contract", "tool:pre {tool_name, tool_input}, tool:post {…, tool_result}", "all four"
-)
-@each_loop
-async def test_tool_pre_and_tool_post_tell_name_input_and_result(
-    agent: Any, tool: Any, calls: Any, loop: str
-) -> None:
-    tools = [tool("add", lambda _: {"sum": 3})]
-    async with agent([calls(("add", {"a": 1, "b": 2})), {"text": "3"}], tools=tools, loop=loop) as a:
-        await a.ask()
-        (pre,), (post,) = a.told("tool:pre"), a.told("tool:post")
-        for data in (pre, post):
-            assert (data["tool_name"], data["tool_input"]) == ("add", {"a": 1, "b": 2})
-        assert post["tool_result"] == {"success": True, "output": {"sum": 3}, "error": None}
-
-
 # ------------------------------------------------------------------ execution:start and execution:end
 
 
-@pytest.mark.seed("orchestrator-contract", "Constants are defined in amplifier_core.events", "all four")
 def test_the_constants_of_the_kernel_are_the_names_of_the_contract() -> None:
     assert (EXECUTION_START, EXECUTION_END) == ("execution:start", "execution:end")
 
 
-@pytest.mark.seed(
-    "orchestrator-contract",
-    "execution:start at the very beginning of execute(), before any other work {prompt}",
-    "all four",
-)
 @each_loop
 async def test_execution_start_with_the_prompt_comes_before_any_other_work(agent: Any, loop: str) -> None:
     async with agent([{"text": "ok"}], loop=loop) as a:
@@ -196,7 +149,6 @@ async def test_execution_start_with_the_prompt_comes_before_any_other_work(agent
         assert a.told("execution:start")[0]["prompt"] == "the very prompt"
 
 
-@pytest.mark.seed("orchestrator-contract", '… error {"", error}, raised', "all four")
 @each_loop
 async def test_execution_starts_and_ends_even_where_no_provider_is_mounted(agent: Any, loop: str) -> None:
     async with agent(loop=loop) as a:
@@ -207,7 +159,6 @@ async def test_execution_starts_and_ends_even_where_no_provider_is_mounted(agent
         assert [data["status"] for data in a.told("execution:end")] == ["error"]
 
 
-@pytest.mark.seed("orchestrator-contract", '… error {"", error}, raised', "all four")
 @each_loop
 async def test_execution_starts_and_ends_even_where_a_loop_made_by_hand_finds_no_gate(loop: str) -> None:
     (point,) = entry_points(group="amplifier.modules", name=loop)
@@ -223,7 +174,6 @@ async def test_execution_starts_and_ends_even_where_a_loop_made_by_hand_finds_no
     assert [data["status"] for _, data in recorder.get_events("execution:end")] == ["error"]
 
 
-@pytest.mark.seed("orchestrator-contract", '… error {"", error}, raised', "all four")
 @each_loop
 async def test_execution_starts_and_ends_even_where_a_tool_cannot_tell_its_schema(
     agent: Any, loop: str
@@ -243,11 +193,6 @@ async def test_execution_starts_and_ends_even_where_a_tool_cannot_tell_its_schem
         assert a.told("execution:end")[0]["status"] == "error"
 
 
-@pytest.mark.seed(
-    "orchestrator-contract",
-    "execution:end on ALL exit paths: normal completion {response, completed}",
-    "all four",
-)
 @each_loop
 async def test_normal_completion_ends_with_the_response_and_completed(agent: Any, loop: str) -> None:
     async with agent([{"text": "final response"}], loop=loop) as a:
@@ -257,7 +202,6 @@ async def test_normal_completion_ends_with_the_response_and_completed(agent: Any
         assert a.names()[-1] == "execution:end"
 
 
-@pytest.mark.seed("orchestrator-contract", '… error {"", error}, raised', "all four")
 @each_loop
 async def test_an_error_ends_with_no_response_and_error_and_is_raised(agent: Any, loop: str) -> None:
     class Broken:
@@ -273,7 +217,6 @@ async def test_an_error_ends_with_no_response_and_error_and_is_raised(agent: Any
         assert a.names()[-1] == "execution:end"
 
 
-@pytest.mark.seed("orchestrator-contract", '… cancellation {"", cancelled}, raised', "all four")
 @each_loop
 async def test_a_cancellation_ends_with_no_response_and_cancelled_and_is_raised(
     agent: Any, llm: Any, loop: str
@@ -304,11 +247,6 @@ async def test_a_cancellation_ends_with_no_response_and_cancelled_and_is_raised(
 # ------------------------------------------------------------------ orchestrator:complete
 
 
-@pytest.mark.seed(
-    "orchestrator-contract",
-    "REQUIRED orchestrator:complete at the end of execute() {orchestrator, turn_count, status}",
-    "all four",
-)
 @each_loop
 @pytest.mark.parametrize(
     ("way", "status"), [("answer", "success"), ("limit", "incomplete"), ("cancelled", "cancelled")]
@@ -328,11 +266,6 @@ async def test_orchestrator_complete_tells_one_of_the_three_statuses(
         assert end["turn_count"] == len(a.requests)
 
 
-@pytest.mark.seed(
-    "orchestrator-contract",
-    "This event enables hooks that trigger on turn completion (e.g. session naming)",
-    "all four",
-)
 @each_loop
 async def test_orchestrator_complete_is_emitted_once_at_the_end_of_every_turn(
     agent: Any, tool: Any, calls: Any, loop: str

@@ -26,7 +26,6 @@ class Approvals:
 ASK = HookResult(action="ask_user", approval_prompt="Delete it all?", approval_options=["Allow", "Deny"])
 
 
-@pytest.mark.seed("orchestrator-contract", "HookResult continue (none of the above)", "all four")
 @each_loop
 async def test_continue_executes_the_tool_as_it_was_called(
     agent: Any, tool: Any, calls: Any, loop: str
@@ -37,7 +36,6 @@ async def test_continue_executes_the_tool_as_it_was_called(
         assert a.tools["rm"].calls == [{"path": "x"}]
 
 
-@pytest.mark.seed("orchestrator-contract", "HookResult deny: don't execute tool", "all four")
 @each_loop
 async def test_deny_does_not_execute_the_tool_and_tells_the_reason(
     agent: Any, tool: Any, calls: Any, loop: str
@@ -62,7 +60,6 @@ async def test_deny_does_not_execute_the_tool_and_tells_the_reason(
         assert [data["tool_name"] for data in a.told("tool:post")] == ["ls"]
 
 
-@pytest.mark.seed("orchestrator-contract", "HookResult modify: use modified data", "all four")
 @each_loop
 async def test_modify_uses_the_modified_data(agent: Any, tool: Any, calls: Any, loop: str) -> None:
     async with agent([calls(("ls", {"path": "/etc"})), {"text": "ok"}], tools=[tool("ls")], loop=loop) as a:
@@ -75,11 +72,6 @@ async def test_modify_uses_the_modified_data(agent: Any, tool: Any, calls: Any, 
         assert a.told("tool:post")[0]["tool_input"] == {"path": "/tmp"}
 
 
-@pytest.mark.seed(
-    "orchestrator-contract",
-    "HookResult inject_context: add feedback to context with its role",
-    "all four (after the results: nothing may stand between a call and its result)",
-)
 @each_loop
 @pytest.mark.parametrize("role", ["system", "user"])
 async def test_inject_context_adds_the_feedback_to_the_context_with_its_role(
@@ -98,7 +90,6 @@ async def test_inject_context_adds_the_feedback_to_the_context_with_its_role(
         assert "Mind the quota" in [m.content for m in a.requests[1].messages]
 
 
-@pytest.mark.seed("orchestrator-contract", "HookResult ask_user: request approval", "all four")
 @each_loop
 async def test_ask_user_requests_approval_and_runs_what_is_approved(
     agent: Any, tool: Any, calls: Any, loop: str
@@ -111,7 +102,6 @@ async def test_ask_user_requests_approval_and_runs_what_is_approved(
         assert len(a.tools["rm"].calls) == 1
 
 
-@pytest.mark.seed("orchestrator-contract", "if not approved: ToolResult(success=False)", "all four")
 @each_loop
 async def test_ask_user_that_is_not_approved_executes_nothing_and_tells_the_llm(
     agent: Any, tool: Any, calls: Any, loop: str
@@ -126,7 +116,6 @@ async def test_ask_user_that_is_not_approved_executes_nothing_and_tells_the_llm(
         assert "denied" in result.lower()
 
 
-@pytest.mark.seed("orchestrator-contract", "ask_user requires approval provider", "all four")
 @each_loop
 async def test_ask_user_requires_an_approval_provider(agent: Any, tool: Any, calls: Any, loop: str) -> None:
     async with agent([calls("rm"), {"text": "ok"}], tools=[tool("rm")], loop=loop) as a:
@@ -139,7 +128,6 @@ async def test_ask_user_requires_an_approval_provider(agent: Any, tool: Any, cal
 # ------------------------------------------------------------------ the same actions at other steps
 
 
-@pytest.mark.seed("orchestrator-contract", "HookResult modify: use modified data", "all four")
 @each_loop
 async def test_modify_on_prompt_submit_changes_the_prompt(agent: Any, loop: str) -> None:
     async with agent([{"text": "ok"}], loop=loop) as a:
@@ -148,7 +136,6 @@ async def test_modify_on_prompt_submit_changes_the_prompt(agent: Any, loop: str)
         assert [m.content for m in a.requests[0].messages] == ["in French"]
 
 
-@pytest.mark.seed("orchestrator-contract", "HookResult modify: use modified data", "all four")
 @each_loop
 async def test_modify_on_tool_post_changes_what_the_llm_is_told(
     agent: Any, tool: Any, calls: Any, loop: str
@@ -162,7 +149,6 @@ async def test_modify_on_tool_post_changes_what_the_llm_is_told(
         assert "hunter2" not in str(a.requests[1].messages)
 
 
-@pytest.mark.seed("orchestrator-contract", "HookResult deny: don't execute tool", "all four")
 @each_loop
 @pytest.mark.parametrize("event", ["prompt:submit", "provider:request"])
 async def test_deny_before_the_llm_is_asked_ends_the_turn_with_the_reason(
@@ -174,7 +160,6 @@ async def test_deny_before_the_llm_is_asked_ends_the_turn_with_the_reason(
         assert a.requests == []
 
 
-@pytest.mark.seed("orchestrator-contract", "HookResult deny: don't execute tool", "all four")
 @each_loop
 async def test_deny_counts_without_a_coordinator(agent: Any, tool: Any, calls: Any, loop: str) -> None:
     async with agent([calls("rm"), {"text": "ok"}], tools=[tool("rm")], loop=loop) as a:

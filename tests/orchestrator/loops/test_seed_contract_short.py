@@ -45,14 +45,12 @@ async def mounted(loop: str, *config: Any) -> Any:
 # ------------------------------------------------------------------ protocol and mount
 
 
-@pytest.mark.seed("contract-short", "Protocol (@runtime_checkable)", "all four")
 @each_loop
 async def test_a_mounted_loop_is_an_orchestrator_of_the_runtime_checkable_protocol(loop: str) -> None:
     coordinator, _ = await mounted(loop)
     assert isinstance(coordinator.get("orchestrator"), Orchestrator)
 
 
-@pytest.mark.seed("contract-short", "execute(prompt, context, providers, tools, hooks) -> str", "all four")
 @each_loop
 async def test_the_five_arguments_of_the_protocol_are_all_that_execute_needs(loop: str) -> None:
     coordinator, _ = await mounted(loop)
@@ -61,9 +59,6 @@ async def test_the_five_arguments_of_the_protocol_are_all_that_execute_needs(loo
     assert await execute("hi", MockContextManager(), providers, {}, HookRegistry()) == "ok"
 
 
-@pytest.mark.seed(
-    "contract-short", "mount(coordinator, config=None) returns cleanup_function or None", "all four"
-)
 @each_loop
 @pytest.mark.parametrize("config", [(), (None,), ({},)], ids=["left out", "None", "empty"])
 async def test_mount_does_without_a_config_and_gives_a_cleanup_function(
@@ -77,11 +72,6 @@ async def test_mount_does_without_a_config_and_gives_a_cleanup_function(
 # ------------------------------------------------------------------ execution flow
 
 
-@pytest.mark.seed(
-    "contract-short",
-    "Execution flow 1-3, a-i",
-    "basic, streaming, events (loop-reactive: row Execution Flow; parsing, f, comes before d)",
-)
 @pytest.mark.parametrize("loop", LOOPS[:3])
 async def test_the_execution_flow_is_the_pages_from_a_to_i(agent: Any, tool: Any, loop: str) -> None:
     steps: list[str] = []
@@ -125,91 +115,9 @@ async def test_the_execution_flow_is_the_pages_from_a_to_i(agent: Any, tool: Any
     ]
 
 
-# ------------------------------------------------------------------ the table of events
-
-
-@pytest.mark.seed("contract-short", "prompt:submit: prompt", "all four")
-@each_loop
-async def test_prompt_submit_has_the_prompt(agent: Any, loop: str) -> None:
-    async with agent([{"text": "ok"}], loop=loop) as a:
-        await a.ask("received")
-        assert [data["prompt"] for data in a.told("prompt:submit")] == ["received"]
-
-
-@pytest.mark.seed("contract-short", "provider:request: messages, model", "all four")
-@each_loop
-async def test_provider_request_has_messages_and_model(agent: Any, loop: str) -> None:
-    async with agent([{"text": "ok"}], loop=loop) as a:
-        await a.ask("received")
-        (told,) = a.told("provider:request")
-        assert (told["messages"], told["model"]) == ([{"role": "user", "content": "received"}], "scripted-1")
-
-
-@pytest.mark.seed("contract-short", "provider:response: response, usage", "all four")
-@each_loop
-async def test_provider_response_has_response_and_usage(agent: Any, loop: str) -> None:
-    async with agent([{"text": "an answer", "usage": USAGE}], loop=loop) as a:
-        await a.ask()
-        (told,) = a.told("provider:response")
-        assert told["response"]["content"][0]["text"] == "an answer"
-        assert told["usage"]["total_tokens"] == 7
-
-
-@pytest.mark.seed("contract-short", "tool:pre: tool_name, input", "all four")
-@each_loop
-async def test_tool_pre_has_tool_name_and_input(agent: Any, tool: Any, calls: Any, loop: str) -> None:
-    async with agent([calls(("ls", {"path": "."})), {"text": "ok"}], tools=[tool("ls")], loop=loop) as a:
-        await a.ask()
-        assert [(d["tool_name"], d["input"]) for d in a.told("tool:pre")] == [("ls", {"path": "."})]
-
-
-@pytest.mark.seed("contract-short", "tool:post: tool_name, result", "all four")
-@each_loop
-async def test_tool_post_has_tool_name_and_result(agent: Any, tool: Any, calls: Any, loop: str) -> None:
-    async with agent([calls("ls"), {"text": "ok"}], tools=[tool("ls", lambda _: ["a"])], loop=loop) as a:
-        await a.ask()
-        assert [(d["tool_name"], d["result"]["output"]) for d in a.told("tool:post")] == [("ls", ["a"])]
-
-
-@pytest.mark.seed("contract-short", "prompt:complete: response", "all four")
-@each_loop
-async def test_prompt_complete_has_the_response(agent: Any, loop: str) -> None:
-    async with agent([{"text": "final " * 100}], loop=loop) as a:
-        await a.ask()
-        assert [data["response"] for data in a.told("prompt:complete")] == ["final " * 100]
-
-
-@pytest.mark.seed("contract-short", "orchestrator:complete: iterations, tokens", "all four")
-@each_loop
-async def test_orchestrator_complete_has_iterations_and_tokens(
-    agent: Any, tool: Any, calls: Any, loop: str
-) -> None:
-    turns = [{**calls("ls"), "usage": USAGE}, calls("ls"), {"text": "ok", "usage": USAGE}]
-    async with agent(turns, tools=[tool("ls")], loop=loop) as a:
-        await a.ask()
-        assert [(d["iterations"], d["tokens"]) for d in a.told("orchestrator:complete")] == [(3, 14)]
-
-
 # ------------------------------------------------------------------ common configuration
 
 
-@pytest.mark.seed("contract-short", "max_iterations: int, maximum loop iterations", "all four")
-@each_loop
-@pytest.mark.parametrize("limit", [1, 3])
-async def test_max_iterations_limits_the_iterations(
-    agent: Any, tool: Any, calls: Any, loop: str, limit: int
-) -> None:
-    endless = [calls("again")] * 20
-    async with agent(endless, tools=[tool("again")], loop=loop, config={"max_iterations": limit}) as a:
-        await a.ask()
-        assert len(a.tools["again"].calls) == limit
-
-
-@pytest.mark.seed(
-    "contract-short",
-    "parallel_tools: bool, execute tools in parallel (true)",
-    "basic, streaming (events refuses true, reactive refuses false)",
-)
 @each_parallel
 async def test_parallel_tools_true_executes_tools_in_parallel(
     agent: Any, tool: Any, calls: Any, loop: str
@@ -226,7 +134,6 @@ async def test_parallel_tools_true_executes_tools_in_parallel(
         assert await a.results() == ["met", "met"]
 
 
-@pytest.mark.seed("contract-short", "parallel_tools: false", "basic, streaming, events")
 @pytest.mark.parametrize("loop", LOOPS[:3])
 async def test_parallel_tools_false_executes_one_after_another(
     agent: Any, tool: Any, calls: Any, loop: str
@@ -249,11 +156,6 @@ async def test_parallel_tools_false_executes_one_after_another(
         assert a.names("tool:pre", "tool:post") == ["tool:pre", "tool:post"] * 3
 
 
-@pytest.mark.seed(
-    "contract-short",
-    "parallel_tools: bool, execute tools in parallel (true)",
-    "basic, streaming (events refuses true, reactive refuses false)",
-)
 @pytest.mark.parametrize(
     ("loop", "value", "why"),
     [("loop-events", True, "one after another"), ("loop-reactive", False, "as soon as what it refers to")],
@@ -266,7 +168,6 @@ async def test_a_loop_that_can_only_do_one_says_so(loop: str, value: bool, why: 
 # ------------------------------------------------------------------ the example implementation
 
 
-@pytest.mark.seed("contract-short", 'Example: tool.execute(call["input"])', "all four")
 @each_loop
 async def test_calls_that_spell_their_arguments_input_are_run_with_them(
     agent: Any, tool: Any, llm: Any, loop: str
@@ -281,11 +182,6 @@ async def test_calls_that_spell_their_arguments_input_are_run_with_them(
         assert a.tools["ls"].calls == [{"path": "."}]
 
 
-@pytest.mark.seed(
-    "contract-short",
-    "Example: if tool (an unknown one runs nothing)",
-    "all four (and has its result all the same)",
-)
 @each_loop
 async def test_a_call_of_a_tool_that_is_not_there_runs_nothing_and_the_loop_continues(
     agent: Any, tool: Any, calls: Any, loop: str
@@ -296,7 +192,6 @@ async def test_a_call_of_a_tool_that_is_not_there_runs_nothing_and_the_loop_cont
         assert len(await a.results()) == 2
 
 
-@pytest.mark.seed("contract-short", "Example: _extract_text", "all four")
 @each_loop
 async def test_the_text_of_the_final_response_is_extracted_from_its_blocks(
     agent: Any, llm: Any, says: Any, loop: str

@@ -14,6 +14,7 @@ pytestmark = pytest.mark.pure
 
 each_loop = pytest.mark.parametrize("loop", ["loop-basic", "loop-streaming"])
 every_loop = pytest.mark.parametrize("loop", LOOPS)
+all_but_reactive = pytest.mark.parametrize("loop", LOOPS[:3])
 
 REMINDER = """\
 <system-reminder source="orchestrator-loop-limit">
@@ -31,13 +32,7 @@ Simply wrap up naturally.
 # ------------------------------------------------------------------ overview and the standard loop
 
 
-@pytest.mark.seed(
-    "loop-basic",
-    "Receive prompt, get completion, execute tool calls in parallel, repeat until final response",
-    "basic, streaming",
-)
-@pytest.mark.seed("contract-short", "Basic: simple request/response loop", "basic, streaming")
-@each_loop
+@all_but_reactive
 async def test_it_receives_a_prompt_gets_a_completion_executes_calls_and_repeats_until_the_final_response(
     agent: Any, tool: Any, calls: Any, loop: str
 ) -> None:
@@ -52,15 +47,6 @@ async def test_it_receives_a_prompt_gets_a_completion_executes_calls_and_repeats
         assert len(a.tools["look"].calls) == 3
 
 
-@pytest.mark.seed("loop-basic", "2. Add to context as user message", "basic, streaming")
-@each_loop
-async def test_the_prompt_is_added_to_the_context_as_a_user_message(agent: Any, loop: str) -> None:
-    async with agent([{"text": "ok"}], loop=loop) as a:
-        await a.ask("what now?")
-        assert (await a.messages())[0] == {"role": "user", "content": "what now?"}
-
-
-@pytest.mark.seed("loop-basic", "3a. Get messages from context", "basic, streaming")
 @each_loop
 async def test_each_iteration_gets_its_messages_from_the_context(
     agent: Any, tool: Any, calls: Any, loop: str
@@ -80,7 +66,6 @@ async def test_each_iteration_gets_its_messages_from_the_context(
         assert [m.role for m in a.requests[1].messages] == ["user", "assistant", "tool"]
 
 
-@pytest.mark.seed("loop-basic", "3b. Call provider.complete(messages, tools)", "basic, streaming")
 @pytest.mark.parametrize(("loop", "whole"), [("loop-basic", True), ("loop-streaming", False)])
 async def test_the_provider_is_called_with_messages_and_tools(
     agent: Any, tool: Any, llm: Any, loop: str, whole: bool
@@ -95,9 +80,6 @@ async def test_the_provider_is_called_with_messages_and_tools(
         ]
 
 
-@pytest.mark.seed(
-    "loop-basic", "3c. If no tool calls, return response; 4. return final response", "basic, streaming"
-)
 @each_loop
 async def test_a_response_without_tool_calls_is_returned(agent: Any, tool: Any, loop: str) -> None:
     async with agent([{"text": "at once"}, {"text": "too far"}], tools=[tool("a")], loop=loop) as a:
@@ -109,11 +91,6 @@ async def test_a_response_without_tool_calls_is_returned(agent: Any, tool: Any, 
 # ------------------------------------------------------------------ the iteration limit
 
 
-@pytest.mark.seed(
-    "loop-basic",
-    "At max_iterations: inject system reminder, request final response (the example reminder, word for word)",
-    "all four",
-)
 @every_loop
 async def test_at_the_limit_a_system_reminder_is_injected_and_a_final_response_requested(
     agent: Any, tool: Any, calls: Any, loop: str
@@ -129,7 +106,6 @@ async def test_at_the_limit_a_system_reminder_is_injected_and_a_final_response_r
         assert "system-reminder" not in str(await a.messages())
 
 
-@pytest.mark.seed("loop-basic", "Return whatever agent provides", "all four")
 @every_loop
 @pytest.mark.parametrize("final", ["what I have", ""])
 async def test_whatever_the_agent_provides_at_the_limit_is_returned(
@@ -142,7 +118,6 @@ async def test_whatever_the_agent_provides_at_the_limit_is_returned(
         assert len(a.requests) == 2
 
 
-@pytest.mark.seed("loop-basic", "Set Iteration Limits: prevent infinite loops (YAML fragment)", "all four")
 @every_loop
 async def test_an_iteration_limit_prevents_infinite_loops(
     agent: Any, tool: Any, calls: Any, loop: str
@@ -154,11 +129,6 @@ async def test_an_iteration_limit_prevents_infinite_loops(
         assert len(a.requests) == 21
 
 
-@pytest.mark.seed(
-    "loop-basic",
-    "When max_iterations is reached *without final response* (else nothing is injected)",
-    "all four",
-)
 @every_loop
 async def test_a_final_response_within_the_limit_needs_no_reminder(
     agent: Any, tool: Any, calls: Any, loop: str
@@ -170,7 +140,6 @@ async def test_a_final_response_within_the_limit_needs_no_reminder(
         assert a.told("orchestrator:complete")[0]["status"] == "success"
 
 
-@pytest.mark.seed("loop-basic", "max_iterations: integer, default -1 = unlimited", "all four")
 @every_loop
 async def test_max_iterations_is_minus_one_by_default_which_is_unlimited(
     agent: Any, tool: Any, calls: Any, loop: str
@@ -184,17 +153,11 @@ async def test_max_iterations_is_minus_one_by_default_which_is_unlimited(
 # ------------------------------------------------------------------ extended thinking
 
 
-@pytest.mark.seed("loop-basic", "extended_thinking: boolean, default false", "basic, streaming")
-@pytest.mark.seed(
-    "loop-basic",
-    "extended_thinking: true passes the flag: provider.complete(chat_request, extended_thinking=True)",
-    "basic, streaming",
-)
 @pytest.mark.parametrize("whole", [True, False])
 @pytest.mark.parametrize(
     ("config", "options"), [({}, {}), ({"extended_thinking": True}, {"extended_thinking": True})]
 )
-@each_loop
+@all_but_reactive
 async def test_extended_thinking_true_passes_a_flag_to_the_provider(
     agent: Any, llm: Any, loop: str, config: dict[str, Any], options: dict[str, Any], whole: bool
 ) -> None:
@@ -204,14 +167,12 @@ async def test_extended_thinking_true_passes_a_flag_to_the_provider(
         assert thinking.options == [options]
 
 
-@pytest.mark.seed("loop-basic", "Others ignore the flag", "basic, streaming")
 @each_loop
 async def test_a_provider_that_does_not_think_ignores_the_flag(agent: Any, loop: str) -> None:
     async with agent([{"text": "quick"}], loop=loop, config={"extended_thinking": True}) as a:
         assert await a.ask() == "quick"
 
 
-@pytest.mark.seed("loop-basic", "Providers that support it will use it (thinking blocks)", "basic, streaming")
 @each_loop
 async def test_thinking_blocks_of_a_provider_that_thinks_stay_in_the_conversation(
     agent: Any, llm: Any, says: Any, loop: str
@@ -226,9 +187,6 @@ async def test_thinking_blocks_of_a_provider_that_thinks_stay_in_the_conversatio
 # ------------------------------------------------------------------ errors
 
 
-@pytest.mark.seed(
-    "loop-basic", "On LLM error: emit provider:error, raise exception, exit loop", "basic, streaming"
-)
 @each_loop
 async def test_a_provider_error_is_emitted_then_raised_and_exits_the_loop(
     agent: Any, tool: Any, calls: Any, loop: str
@@ -242,7 +200,6 @@ async def test_a_provider_error_is_emitted_then_raised_and_exits_the_loop(
         assert a.names()[-3:] == ["provider:error", "orchestrator:complete", "execution:end"]
 
 
-@pytest.mark.seed("loop-basic", "Error propagated to caller", "basic, streaming")
 @each_loop
 async def test_the_providers_own_exception_is_propagated_to_the_caller(agent: Any, loop: str) -> None:
     async with agent([{"error": "overloaded"}], loop=loop) as a:
@@ -253,11 +210,6 @@ async def test_the_providers_own_exception_is_propagated_to_the_caller(agent: An
         assert raised.value.provider == "scripted"
 
 
-@pytest.mark.seed(
-    "loop-basic",
-    "On tool error: emit tool:error, add error as tool result, continue loop (LLM sees the error)",
-    "basic, streaming",
-)
 @each_loop
 async def test_a_tool_error_is_emitted_added_as_its_result_and_the_loop_continues(
     agent: Any, tool: Any, calls: Any, loop: str
@@ -278,7 +230,6 @@ async def test_a_tool_error_is_emitted_added_as_its_result_and_the_loop_continue
 # ------------------------------------------------------------------ comparison and notes
 
 
-@pytest.mark.seed("loop-basic", "Comparison: response delivery Buffered / Streaming", "basic, streaming")
 async def test_loop_basic_delivers_buffered_and_loop_streaming_streams(
     agent: Any, llm: Any, says: Any
 ) -> None:
@@ -292,9 +243,6 @@ async def test_loop_basic_delivers_buffered_and_loop_streaming_streams(
     assert pieces == {"loop-basic": ["one two three"], "loop-streaming": ["one ", "two ", "three"]}
 
 
-@pytest.mark.seed(
-    "loop-basic", "Context compaction handled automatically by context manager", "basic, streaming"
-)
 @each_loop
 async def test_context_compaction_is_handled_by_the_context_manager(
     agent: Any, tool: Any, calls: Any, loop: str
@@ -332,7 +280,6 @@ def provider(name: str, **config: Any) -> dict[str, Any]:
     }
 
 
-@pytest.mark.seed("loop-basic", "Provider selection: lower priority number = higher precedence", "all four")
 @every_loop
 @pytest.mark.parametrize(
     ("providers", "chosen"),

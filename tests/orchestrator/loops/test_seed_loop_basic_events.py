@@ -38,7 +38,6 @@ def fail(_: dict[str, Any]) -> Any:
     raise RuntimeError("exit code 1")
 
 
-@pytest.mark.seed("loop-basic", "Emits all canonical events for full observability", "basic, streaming")
 @each_loop
 async def test_it_emits_all_events_of_its_page(agent: Any, tool: Any, calls: Any, loop: str) -> None:
     turns = [calls("bash", "broken"), {"text": "done"}, {"error": "overloaded"}]
@@ -49,16 +48,6 @@ async def test_it_emits_all_events_of_its_page(agent: Any, tool: Any, calls: Any
         assert set(a.names()) >= PAGE | {"execution:start", "execution:end"}
 
 
-@pytest.mark.seed(
-    "loop-basic",
-    "Reference implementation of parallel-capable agent loop orchestration with complete event emissions",
-    "basic, streaming",
-)
-@pytest.mark.seed(
-    "loop-basic",
-    "Comparison: event emissions Complete / Partial",
-    "basic, streaming (ours is complete in both: more than the page promises)",
-)
 @each_loop
 async def test_the_event_stream_of_a_turn_is_complete_and_in_order(
     agent: Any, tool: Any, calls: Any, loop: str
@@ -84,7 +73,6 @@ async def test_the_event_stream_of_a_turn_is_complete_and_in_order(
 # ------------------------------------------------------------------ provider events
 
 
-@pytest.mark.seed("loop-basic", "provider:request before LLM call {provider, iteration}", "basic, streaming")
 @each_loop
 async def test_provider_request_tells_provider_and_iteration_before_the_llm_is_called(
     agent: Any, tool: Any, calls: Any, loop: str
@@ -104,9 +92,6 @@ async def test_provider_request_tells_provider_and_iteration_before_the_llm_is_c
         assert seen == [0, 1, 2]
 
 
-@pytest.mark.seed(
-    "loop-basic", "provider:response after LLM call {provider, usage, tool_calls}", "basic, streaming"
-)
 @each_loop
 async def test_provider_response_tells_usage_and_whether_there_are_tool_calls_after_the_llm_answered(
     agent: Any, tool: Any, calls: Any, loop: str
@@ -130,11 +115,6 @@ async def test_provider_response_tells_usage_and_whether_there_are_tool_calls_af
         assert seen == [(1, 0), (2, 1)]
 
 
-@pytest.mark.seed(
-    "loop-basic",
-    "provider:error on LLM error {provider, error{type,msg}, retryable, status_code}",
-    "basic, streaming",
-)
 @each_loop
 @pytest.mark.parametrize(
     ("error", "retryable", "status_code"),
@@ -165,11 +145,6 @@ async def test_provider_error_tells_what_went_wrong_and_whether_to_try_again(
 # ------------------------------------------------------------------ tool events
 
 
-@pytest.mark.seed(
-    "loop-basic",
-    "tool:pre before tool execution {tool_name, tool_input, parallel_group_id}",
-    "basic, streaming",
-)
 @each_loop
 async def test_tool_pre_is_emitted_before_tool_execution(
     agent: Any, tool: Any, calls: Any, loop: str
@@ -192,29 +167,6 @@ async def test_tool_pre_is_emitted_before_tool_execution(
         assert ran == [0, 1]
 
 
-@pytest.mark.seed("loop-basic", "tool:post after tool execution {…, result, …}", "basic, streaming")
-@each_loop
-async def test_tool_post_tells_the_result_after_tool_execution(
-    agent: Any, tool: Any, calls: Any, loop: str
-) -> None:
-    listing = {"files": ["a.txt"], "count": 1}
-    async with agent(
-        [calls(("bash", {"command": "ls"})), {"text": "ok"}],
-        tools=[tool("bash", lambda _: listing)],
-        loop=loop,
-    ) as a:
-        await a.ask()
-        (post,) = a.told("tool:post")
-        assert (post["tool_name"], post["tool_input"]) == ("bash", {"command": "ls"})
-        assert post["result"] == {"success": True, "output": listing, "error": None}
-        assert post["parallel_group_id"] == a.told("tool:pre")[0]["parallel_group_id"]
-
-
-@pytest.mark.seed(
-    "loop-basic",
-    "tool:error on tool error {tool_name, error{type,msg}, parallel_group_id}",
-    "basic, streaming",
-)
 @each_loop
 async def test_tool_error_tells_type_and_message_and_comes_before_or_without_tool_post(
     agent: Any, tool: Any, calls: Any, loop: str
@@ -232,19 +184,6 @@ async def test_tool_error_tells_type_and_message_and_comes_before_or_without_too
 # ------------------------------------------------------------------ prompt and orchestrator events
 
 
-@pytest.mark.seed("loop-basic", "prompt:submit: user prompt received {prompt}", "basic, streaming")
-@each_loop
-async def test_prompt_submit_tells_the_prompt_that_was_received(agent: Any, loop: str) -> None:
-    async with agent([{"text": "ok"}], loop=loop) as a:
-        await a.ask("user input")
-        assert [data["prompt"] for data in a.told("prompt:submit")] == ["user input"]
-
-
-@pytest.mark.seed(
-    "loop-basic",
-    "prompt:complete: final response ready {response_preview: first 200 chars, length}",
-    "basic, streaming",
-)
 @each_loop
 @pytest.mark.parametrize("length", [0, 5, 199, 200, 201, 1234])
 async def test_prompt_complete_tells_the_first_200_characters_and_the_length(
@@ -257,11 +196,6 @@ async def test_prompt_complete_tells_the_first_200_characters_and_the_length(
         assert (done["response_preview"], done["length"]) == (answer[:200], length)
 
 
-@pytest.mark.seed(
-    "loop-basic",
-    "prompt:complete: final response ready {response_preview: first 200 chars, length}",
-    "basic, streaming",
-)
 @each_loop
 async def test_prompt_complete_at_the_limit_previews_the_text_that_is_returned(
     agent: Any, tool: Any, calls: Any, loop: str
@@ -274,11 +208,6 @@ async def test_prompt_complete_at_the_limit_previews_the_text_that_is_returned(
         assert len(a.told("provider:response")) == 2
 
 
-@pytest.mark.seed(
-    "loop-basic",
-    "orchestrator:complete: execution finished {orchestrator, turn_count, status}",
-    "basic, streaming",
-)
 @each_loop
 @pytest.mark.parametrize("rounds", [0, 1, 4])
 async def test_orchestrator_complete_tells_name_turn_count_and_status(
@@ -290,7 +219,6 @@ async def test_orchestrator_complete_tells_name_turn_count_and_status(
         assert (end["orchestrator"], end["turn_count"], end["status"]) == (loop, rounds + 1, "success")
 
 
-@pytest.mark.seed("loop-basic", "tool:post after tool execution {…, result, …}", "basic, streaming")
 @each_loop
 async def test_events_of_parallel_calls_name_the_call_they_belong_to(
     agent: Any, tool: Any, calls: Any, loop: str

@@ -59,21 +59,6 @@ def named(*names: str) -> list[tuple[str, dict[str, Any]]]:
     return [(name, {"name": name}) for name in names]
 
 
-@pytest.mark.seed(
-    "loop-basic",
-    "Reference implementation of parallel-capable agent loop orchestration with complete event emissions",
-    "basic, streaming",
-)
-@pytest.mark.seed(
-    "loop-basic", "3d. Tools execute in parallel (concurrently); fast execution", "basic, streaming"
-)
-@pytest.mark.seed("loop-basic", "Comparison: tool execution Parallel / Parallel", "basic, streaming")
-@pytest.mark.seed(
-    "loop-basic",
-    "Agent calls [read_file, edit_file, bash]: all run concurrently, results ordered as called",
-    "basic, streaming",
-)
-@pytest.mark.seed("loop-events", "Table: tool execution of loop-streaming parallel", "basic, streaming")
 @each_loop
 async def test_tools_execute_in_parallel(agent: Any, tool: Any, calls: Any, loop: str) -> None:
     names = ("read_file", "edit_file", "bash")
@@ -87,9 +72,6 @@ async def test_tools_execute_in_parallel(agent: Any, tool: Any, calls: Any, loop
         assert steps == ["tool:pre"] * 3 + ["tool:post"] * 3
 
 
-@pytest.mark.seed(
-    "loop-basic", "3d. Tools execute in parallel (concurrently); fast execution", "basic, streaming"
-)
 @each_loop
 async def test_several_calls_of_one_tool_overlap_too(agent: Any, tool: Any, calls: Any, loop: str) -> None:
     meeting = Meeting(2)
@@ -99,7 +81,6 @@ async def test_several_calls_of_one_tool_overlap_too(agent: Any, tool: Any, call
         assert await a.results() == ["result of one", "result of two"]
 
 
-@pytest.mark.seed("loop-basic", "await gather() -> all complete", "basic, streaming")
 @each_loop
 async def test_all_calls_complete_before_the_next_request(
     agent: Any, tool: Any, calls: Any, loop: str
@@ -119,12 +100,6 @@ def _noted(seen: list[int], relay: Relay) -> HookResult:
     return HookResult()
 
 
-@pytest.mark.seed("loop-basic", "3e. Results are added to context in original order", "basic, streaming")
-@pytest.mark.seed(
-    "loop-basic",
-    "Tool results added to context in execution order",
-    "basic, streaming (calls begin in call order)",
-)
 @each_loop
 async def test_results_are_added_to_context_in_original_order(
     agent: Any, tool: Any, calls: Any, loop: str
@@ -140,9 +115,6 @@ async def test_results_are_added_to_context_in_original_order(
         assert ids == [call["id"] for call in (await a.messages())[1]["tool_calls"]] == ["c1", "c2", "c3"]
 
 
-@pytest.mark.seed(
-    "loop-basic", "Deterministic context (always the same order), reproducible behaviour", "basic, streaming"
-)
 @each_loop
 async def test_the_context_is_the_same_whichever_tool_is_done_first(
     agent: Any, tool: Any, calls: Any, loop: str
@@ -159,7 +131,6 @@ async def test_the_context_is_the_same_whichever_tool_is_done_first(
     assert [m["role"] for m in contexts[0]] == ["user", "assistant", "tool", "tool", "tool", "assistant"]
 
 
-@pytest.mark.seed("loop-basic", "A parallel_group_id correlates related parallel executions", "all four")
 @every_loop
 async def test_a_parallel_group_id_correlates_the_events_of_one_response(
     agent: Any, tool: Any, calls: Any, loop: str

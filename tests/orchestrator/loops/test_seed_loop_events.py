@@ -62,7 +62,6 @@ def as_part_of_a_plan(config: str) -> str:
     return f"session:\n  orchestrator: loop-events\norchestrators:\n  - module: loop-events\n{indented}"
 
 
-@pytest.mark.seed("loop-events", "Configuration: the YAML block", "events")
 async def test_the_configuration_block_runs_as_it_stands(tmp_path: Path) -> None:
     plan = read(tmp_path, CONFIGURATION, provider("other", "not me"), provider("anthropic", "hello"))
     source = "git+https://github.com/microsoft/amplifier-module-loop-events@main"
@@ -72,9 +71,6 @@ async def test_the_configuration_block_runs_as_it_stands(tmp_path: Path) -> None
         assert await session.execute("hi") == "hello"
 
 
-@pytest.mark.seed(
-    "loop-events", "Best practice 1: max_iterations: 20 prevents infinite loops (YAML)", "events"
-)
 async def test_the_iteration_limit_of_the_best_practices_prevents_infinite_loops(tmp_path: Path) -> None:
     block = as_part_of_a_plan(SET_ITERATION_LIMITS)
     plan = read(tmp_path, block, provider("p", "twenty steps so far", calls=20))
@@ -84,49 +80,11 @@ async def test_the_iteration_limit_of_the_best_practices_prevents_infinite_loops
         assert len(sent) == 21
 
 
-@pytest.mark.seed("loop-events", 'Best practice 2: default_provider: "anthropic" (YAML)', "events")
 async def test_the_default_provider_of_the_best_practices_is_explicit(tmp_path: Path) -> None:
     block = as_part_of_a_plan(CONFIGURE_DEFAULT_PROVIDER)
     plan = read(tmp_path, block, provider("first", "not me"), provider("anthropic", "me"))
     async with AmplifierSession(plan.mount) as session:
         assert await session.execute("hi") == "me"
-
-
-@pytest.mark.seed("loop-events", "max_iterations: default -1, unlimited", "events")
-async def test_max_iterations_is_minus_one_by_default_which_is_unlimited(
-    agent: Any, tool: Any, calls: Any
-) -> None:
-    async with agent([*[calls("step")] * 60, {"text": "done"}], tools=[tool("step")]) as a:
-        assert a.session.coordinator.get("orchestrator").settings.max_iterations == -1
-        assert await a.ask() == "done"
-        assert len(a.tools["step"].calls) == 60
-
-
-@pytest.mark.seed("loop-events", "default_provider: default null, uses first available if not set", "events")
-async def test_the_first_available_provider_is_used_if_no_default_is_set(tmp_path: Path) -> None:
-    plan = read(tmp_path, "session:\n  orchestrator: loop-events\n", provider("b", "b"), provider("a", "a"))
-    async with AmplifierSession(plan.mount) as session:
-        assert await session.execute("hi") == "b"
-
-
-@pytest.mark.seed("loop-events", "extended_thinking: default false", "events")
-async def test_extended_thinking_is_false_by_default_and_no_option_is_passed(agent: Any, llm: Any) -> None:
-    for whole in (True, False):
-        provider = llm(whole=whole)
-        async with agent(llm=provider) as a:
-            await a.ask()
-            assert provider.options == [{}]
-
-
-@pytest.mark.seed(
-    "loop-events", "extended_thinking: true → provider.complete(…, extended_thinking=True)", "events"
-)
-async def test_extended_thinking_true_is_passed_to_the_provider(agent: Any, llm: Any) -> None:
-    for whole in (True, False):
-        provider = llm(whole=whole)
-        async with agent(llm=provider, config={"extended_thinking": True}) as a:
-            await a.ask()
-            assert provider.options == [{"extended_thinking": True}]
 
 
 class Whole:
@@ -152,7 +110,6 @@ def said(text: str) -> ChatResponse:
     return ChatResponse(content=[TextBlock(text=text)])
 
 
-@pytest.mark.seed("loop-events", "Providers include thinking blocks in responses", "events")
 async def test_providers_supporting_extended_thinking_include_thinking_blocks_in_responses(
     agent: Any,
 ) -> None:
@@ -172,18 +129,6 @@ async def test_providers_supporting_extended_thinking_include_thinking_blocks_in
 # ---------------------------------------------------------------- the loop
 
 
-@pytest.mark.seed("loop-events", "1/5. Receive user prompt … return final response", "events")
-async def test_the_prompt_is_received_and_the_final_response_returned(agent: Any) -> None:
-    async with agent([{"text": "hello yourself"}]) as a:
-        assert await a.ask("hello") == "hello yourself"
-        roles = [(message["role"], message["content"]) for message in await a.messages()]
-        assert roles == [
-            ("user", "hello"),
-            ("assistant", [{"type": "text", "text": "hello yourself"}]),
-        ]
-
-
-@pytest.mark.seed("loop-events", "2. Emit prompt:submit (allows context injection)", "events")
 async def test_prompt_submit_allows_context_injection(agent: Any) -> None:
     async with agent([{"text": "ok"}]) as a:
         a.on("prompt:submit", HookResult(action="inject_context", context_injection="it is Friday"))
@@ -192,7 +137,6 @@ async def test_prompt_submit_allows_context_injection(agent: Any) -> None:
         assert "it is Friday" in str(await a.messages())
 
 
-@pytest.mark.seed("loop-events", "3a. Get messages from context", "events")
 async def test_each_request_gets_its_messages_from_the_context(agent: Any, tool: Any, calls: Any) -> None:
     async with agent([calls("a"), {"text": "ok"}], tools=[tool("a")]) as a:
         context, asked = a.session.coordinator.get("context"), []
@@ -212,7 +156,6 @@ async def test_each_request_gets_its_messages_from_the_context(agent: Any, tool:
         assert all(each.messages[-1].content == "the context's own word" for each in a.requests)
 
 
-@pytest.mark.seed("loop-events", "3b–c. Call provider.complete(), parse tool calls", "events")
 async def test_the_provider_completes_and_parses_the_tool_calls(agent: Any, tool: Any) -> None:
     call = ToolCall(id="c1", name="a", arguments={"n": 1})
     whole = Whole(ChatResponse(content=[], tool_calls=[call]), said("ok"))
@@ -223,19 +166,6 @@ async def test_the_provider_completes_and_parses_the_tool_calls(agent: Any, tool
         assert a.tools["a"].calls == [{"n": 1}]
 
 
-@pytest.mark.seed("loop-events", "3e–f. Add results to context, repeat", "events")
-async def test_results_are_added_to_the_context_and_the_loop_repeats(
-    agent: Any, tool: Any, calls: Any
-) -> None:
-    turns = [calls("a"), calls("a"), {"text": "${last_result}"}]
-    results = iter(["one", "two"])
-    async with agent(turns, tools=[tool("a", lambda _: next(results))]) as a:
-        assert await a.ask() == "two"
-        sent = [[m.content for m in request.messages if m.role == "tool"] for request in a.requests]
-        assert sent == [[], ["one"], ["one", "two"]]
-
-
-@pytest.mark.seed("loop-events", "4. Emit prompt:complete", "events")
 async def test_prompt_complete_is_emitted_before_the_final_response_is_returned(agent: Any) -> None:
     async with agent([{"text": "ok"}]) as a:
         await a.ask()
@@ -251,7 +181,6 @@ STANDARD = (
 )
 
 
-@pytest.mark.seed("loop-events", "Emits all standard orchestrator events (each of the eleven)", "events")
 @pytest.mark.parametrize("event", STANDARD)
 async def test_it_emits_the_standard_event(agent: Any, tool: Any, calls: Any, event: str) -> None:
     def fail(_: dict[str, Any]) -> str:
@@ -263,7 +192,6 @@ async def test_it_emits_the_standard_event(agent: Any, tool: Any, calls: Any, ev
         assert event in a.names()
 
 
-@pytest.mark.seed("loop-events", "Tool calls execute sequentially (not parallel)", "events")
 async def test_tool_calls_execute_sequentially_not_in_parallel(agent: Any, tool: Any, calls: Any) -> None:
     running: list[str] = []
 
@@ -284,7 +212,6 @@ async def test_tool_calls_execute_sequentially_not_in_parallel(agent: Any, tool:
         assert order == ["b", "b", "a", "a", "c", "c"]
 
 
-@pytest.mark.seed("loop-events", "Context compaction handled automatically", "events")
 async def test_context_compaction_is_handled_automatically(agent: Any, tool: Any, calls: Any) -> None:
     session = {
         "orchestrator": "loop-events",
@@ -302,7 +229,6 @@ async def test_context_compaction_is_handled_automatically(agent: Any, tool: Any
 # ---------------------------------------------------------------- errors
 
 
-@pytest.mark.seed("loop-events", "On LLM error: emit, return error message, exit loop", "events")
 async def test_a_provider_error_is_emitted_told_to_the_user_and_exits_the_loop(
     agent: Any, tool: Any, calls: Any
 ) -> None:
@@ -312,7 +238,6 @@ async def test_a_provider_error_is_emitted_told_to_the_user_and_exits_the_loop(
         assert len(a.requests) == 2
 
 
-@pytest.mark.seed("loop-events", "On tool error: emit, add as result, continue", "events")
 async def test_a_tool_error_is_emitted_added_as_result_and_seen_by_the_llm(
     agent: Any, tool: Any, calls: Any
 ) -> None:
@@ -326,11 +251,6 @@ async def test_a_tool_error_is_emitted_added_as_result_and_seen_by_the_llm(
         assert "no such file" in a.requests[1].messages[-1].content
 
 
-@pytest.mark.seed(
-    "loop-events",
-    "Every tool call gets a result, even on error",
-    "events; on every way out, under all four: test_ways_out.py",
-)
 async def test_every_tool_call_gets_a_result_even_on_error(agent: Any, tool: Any, calls: Any) -> None:
     def fail(_: dict[str, Any]) -> str:
         raise RuntimeError("broken")
@@ -347,7 +267,6 @@ async def test_every_tool_call_gets_a_result_even_on_error(agent: Any, tool: Any
             assert why in result["content"]
 
 
-@pytest.mark.seed("loop-events", "Scheduler throws: log, ignore, use the others", "events")
 async def test_a_scheduler_that_throws_is_logged_and_ignored_and_the_others_are_heard(
     agent: Any, tool: Any, calls: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -369,7 +288,6 @@ async def test_a_scheduler_that_throws_is_logged_and_ignored_and_the_others_are_
         assert ("the scheduler broke" in caplog.text) is (first is broken)
 
 
-@pytest.mark.seed("loop-events", "Fallback to LLM decision if all fail", "events")
 async def test_if_all_schedulers_fail_the_llms_decision_stands(
     agent: Any, tool: Any, calls: Any, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -33,7 +33,6 @@ async def from_tool_post(event: str, data: dict[str, Any]) -> HookResult:
     )
 
 
-@pytest.mark.seed("loop-events", "Injection from prompt:submit (sample; role system or user)", "events")
 @pytest.mark.parametrize("role", ["system", "user"])
 async def test_the_sample_from_prompt_submit_appears_in_the_next_request_with_its_role(
     agent: Any, role: str
@@ -45,7 +44,6 @@ async def test_the_sample_from_prompt_submit_appears_in_the_next_request_with_it
         assert (last.role, last.content) == (role, "Additional context for this turn only")
 
 
-@pytest.mark.seed("loop-events", "Injection from tool:post (sample; append_to_last_tool_result)", "events")
 async def test_the_sample_from_tool_post_is_appended_to_the_last_tool_result(
     agent: Any, tool: Any, calls: Any
 ) -> None:
@@ -56,9 +54,6 @@ async def test_the_sample_from_tool_post_is_appended_to_the_last_tool_result(
         assert sent == ["done", "done\n\nTool execution note\n\nTool execution note"]
 
 
-@pytest.mark.seed(
-    "loop-events", "✅ Appear in next LLM request ❌ Not stored in persistent context", "events"
-)
 async def test_an_ephemeral_injection_is_not_stored_in_the_context(agent: Any, tool: Any, calls: Any) -> None:
     async with agent([calls("a"), {"text": "ok"}], tools=[tool("a")]) as a:
         a.hooks.register("prompt:submit", from_prompt_submit("system"), name="prompt")
@@ -70,7 +65,6 @@ async def test_an_ephemeral_injection_is_not_stored_in_the_context(agent: Any, t
         assert await a.results() == ["done"]
 
 
-@pytest.mark.seed("loop-events", "✅ Cleared after use", "events")
 async def test_an_ephemeral_injection_is_cleared_after_use(agent: Any, tool: Any, calls: Any) -> None:
     async with agent([calls("a"), {"text": "ok"}, {"text": "ok"}], tools=[tool("a")]) as a:
         once = await from_prompt_submit("user")("prompt:submit", {})
@@ -80,7 +74,6 @@ async def test_an_ephemeral_injection_is_cleared_after_use(agent: Any, tool: Any
         assert ["Additional context" in str(each.messages) for each in a.requests] == [True, False, False]
 
 
-@pytest.mark.seed("loop-events", "Ephemeral injections cleared after each iteration", "events")
 async def test_an_ephemeral_injection_is_cleared_after_each_iteration(
     agent: Any, tool: Any, calls: Any
 ) -> None:
@@ -99,7 +92,6 @@ async def test_an_ephemeral_injection_is_cleared_after_each_iteration(
         assert ["second note" in each for each in sent] == [False, True, False]
 
 
-@pytest.mark.seed("loop-events", "Table: ephemeral injection Yes", "events")
 @pytest.mark.parametrize(
     "event", ["prompt:submit", "provider:request", "tool:pre", "tool:post", "tool:selecting"]
 )

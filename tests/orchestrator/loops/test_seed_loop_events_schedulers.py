@@ -59,7 +59,6 @@ def ran(a: Any) -> list[tuple[str, dict[str, Any]]]:
 # ---------------------------------------------------------------- who decides
 
 
-@pytest.mark.seed("loop-events", "LLM makes tool/agent decisions; LLM decisions trusted by default", "events")
 async def test_the_llm_makes_the_tool_decisions(agent: Any, tool: Any, calls: Any) -> None:
     async with agent([calls(("b", {"n": 1}), "a"), {"text": "ok"}], tools=map(tool, "ab")) as a:
         await a.ask()
@@ -67,7 +66,6 @@ async def test_the_llm_makes_the_tool_decisions(agent: Any, tool: Any, calls: An
         assert [data["source"] for data in a.told("tool:selected")] == ["llm", "llm"]
 
 
-@pytest.mark.seed("loop-events", "Schedulers can observe …", "events")
 async def test_schedulers_can_observe_without_deciding(agent: Any, tool: Any, calls: Any) -> None:
     seen: list[str] = []
 
@@ -82,7 +80,6 @@ async def test_schedulers_can_observe_without_deciding(agent: Any, tool: Any, ca
         assert ran(a) == [("b", {"n": 1}), ("a", {})]
 
 
-@pytest.mark.seed("loop-events", "… and optionally veto/modify (the sample `scheduler_hook`)", "events")
 async def test_the_sample_scheduler_vetoes_modifies_and_allows(agent: Any, tool: Any, calls: Any) -> None:
     names = ("expensive_operation", "slow_tool", "fast_tool", "bash")
     turns = [calls("expensive_operation", "slow_tool", ("bash", {"cmd": "ls"})), {"text": "ok"}]
@@ -93,11 +90,6 @@ async def test_the_sample_scheduler_vetoes_modifies_and_allows(agent: Any, tool:
         assert "Cost limit exceeded" in (await a.results())[0]
 
 
-@pytest.mark.seed(
-    "loop-events",
-    "Use case 2, `cost_scheduler`",
-    "events; as a process: acceptance/ruling/test_seed_samples.py",
-)
 async def test_the_cost_scheduler_enforces_cost_constraints(agent: Any, tool: Any, calls: Any) -> None:
     async with agent(
         [calls("render_video", "bash"), {"text": "ok"}], tools=map(tool, ("render_video", "bash"))
@@ -108,11 +100,6 @@ async def test_the_cost_scheduler_enforces_cost_constraints(agent: Any, tool: An
         assert "Budget exceeded" in (await a.results())[0]
 
 
-@pytest.mark.seed(
-    "loop-events",
-    "Use case 3, `router_scheduler`",
-    "events; as a process: acceptance/ruling/test_seed_samples.py",
-)
 async def test_the_router_routes_a_tool_to_its_specialized_implementation(
     agent: Any, tool: Any, calls: Any
 ) -> None:
@@ -126,7 +113,6 @@ async def test_the_router_routes_a_tool_to_its_specialized_implementation(
 # ---------------------------------------------------------------- several of them
 
 
-@pytest.mark.seed("loop-events", "Any deny → tool vetoed", "events")
 async def test_any_deny_vetoes_the_tool(agent: Any, tool: Any, calls: Any) -> None:
     deny = HookResult(action="deny", reason="no")
     for answers in (
@@ -142,7 +128,6 @@ async def test_any_deny_vetoes_the_tool(agent: Any, tool: Any, calls: Any) -> No
             assert ran(a) == []
 
 
-@pytest.mark.seed("loop-events", "Multiple modify → highest priority wins; Use Scheduler Priority", "events")
 @pytest.mark.parametrize("order", [(1, 2, 3), (3, 2, 1), (2, 3, 1)])
 async def test_of_multiple_modifies_the_highest_priority_wins(
     agent: Any, tool: Any, calls: Any, order: Sequence[int]
@@ -155,7 +140,6 @@ async def test_of_multiple_modifies_the_highest_priority_wins(
         assert ran(a) == [("c", {"by": "c"})]
 
 
-@pytest.mark.seed("loop-events", "All continue → original tool proceeds", "events")
 async def test_if_all_continue_the_original_tool_proceeds(agent: Any, tool: Any, calls: Any) -> None:
     async with agent([calls(("a", {"n": 1})), {"text": "ok"}], tools=map(tool, "ab")) as a:
         for order in range(3):
@@ -165,7 +149,6 @@ async def test_if_all_continue_the_original_tool_proceeds(agent: Any, tool: Any,
         assert a.told("tool:selected")[0]["source"] == "llm"
 
 
-@pytest.mark.seed("loop-events", "Scheduler responses reduced to single decision", "events")
 @pytest.mark.parametrize("count", [1, 3])
 async def test_scheduler_responses_are_reduced_to_a_single_decision(
     agent: Any, tool: Any, calls: Any, count: int
@@ -181,11 +164,6 @@ async def test_scheduler_responses_are_reduced_to_a_single_decision(
 # ---------------------------------------------------------------- the flow, and its events
 
 
-@pytest.mark.seed(
-    "loop-events",
-    "3d. For each call: tool:selecting, scheduler, execute, tool:selected (here before the tool)",
-    "events",
-)
 async def test_each_call_goes_through_selecting_the_decision_and_then_the_tool(
     agent: Any, tool: Any, calls: Any
 ) -> None:
@@ -206,7 +184,6 @@ async def test_each_call_goes_through_selecting_the_decision_and_then_the_tool(
     assert order == one_call * 2
 
 
-@pytest.mark.seed("loop-events", "tool:selecting {tool_name, tool_input, available_tools}", "events")
 async def test_tool_selecting_tells_name_input_and_available_tools(agent: Any, tool: Any, calls: Any) -> None:
     seen: list[dict[str, Any]] = []
 
@@ -224,7 +201,6 @@ async def test_tool_selecting_tells_name_input_and_available_tools(agent: Any, t
     assert seen[0]["available_tools"] == ["bash", "filesystem"]
 
 
-@pytest.mark.seed("loop-events", "tool:selected, source llm, original_tool None", "events")
 async def test_tool_selected_tells_tool_source_and_no_original_where_the_llm_decided(
     agent: Any, tool: Any, calls: Any
 ) -> None:
@@ -235,7 +211,6 @@ async def test_tool_selected_tells_tool_source_and_no_original_where_the_llm_dec
         assert {key: told[key] for key in expected} == expected
 
 
-@pytest.mark.seed("loop-events", "tool:selected, source scheduler, original if modified", "events")
 async def test_tool_selected_tells_scheduler_and_the_original_where_one_modified(
     agent: Any, tool: Any, calls: Any
 ) -> None:
@@ -247,7 +222,6 @@ async def test_tool_selected_tells_scheduler_and_the_original_where_one_modified
         assert {key: told[key] for key in expected} == expected
 
 
-@pytest.mark.seed("loop-events", "Flow: Deny/Modify → use scheduler decision", "events")
 async def test_a_denied_call_is_never_selected_and_never_runs(agent: Any, tool: Any, calls: Any) -> None:
     async with agent(
         [calls("expensive_operation"), {"text": "ok"}], tools=[tool("expensive_operation")]
@@ -258,7 +232,6 @@ async def test_a_denied_call_is_never_selected_and_never_runs(agent: Any, tool: 
         assert a.tools["expensive_operation"].calls == []
 
 
-@pytest.mark.seed("loop-events", "LLM makes agent decisions; coordinate tool/agent selection", "events")
 async def test_an_agent_decision_is_put_before_the_schedulers_too(agent: Any, tool: Any, calls: Any) -> None:
     seen: list[Any] = []
 
@@ -281,9 +254,6 @@ async def test_an_agent_decision_is_put_before_the_schedulers_too(agent: Any, to
 # ---------------------------------------------------------------- nobody there
 
 
-@pytest.mark.seed(
-    "loop-events", "Best practice 4: no schedulers: LLM decisions, no scheduler overhead", "events"
-)
 async def test_without_schedulers_the_llms_decisions_are_used_and_nothing_is_asked(
     agent: Any, tool: Any, calls: Any
 ) -> None:
@@ -306,7 +276,6 @@ async def test_without_schedulers_the_llms_decisions_are_used_and_nothing_is_ask
         assert asked == []
 
 
-@pytest.mark.seed("loop-events", "Degrades to standard loop", "events against basic")
 async def test_without_schedulers_it_degrades_to_the_standard_loop(agent: Any, tool: Any, calls: Any) -> None:
     """The same turn as loop-basic's, one call after another: what is stored, and what is told."""
     came: dict[str, Any] = {}
@@ -320,11 +289,6 @@ async def test_without_schedulers_it_degrades_to_the_standard_loop(agent: Any, t
     assert came["loop-events"] == came["loop-basic"]
 
 
-@pytest.mark.seed(
-    "loop-events",
-    "Table: scheduler integration, event-driven decisions: basic/streaming No",
-    "basic, streaming",
-)
 @pytest.mark.parametrize("loop", ["loop-basic", "loop-streaming"])
 async def test_the_other_loops_ask_no_schedulers_and_emit_no_selection(
     agent: Any, tool: Any, calls: Any, loop: str
@@ -336,7 +300,6 @@ async def test_the_other_loops_ask_no_schedulers_and_emit_no_selection(
         assert a.names(*SELECTION) == []
 
 
-@pytest.mark.seed("loop-events", "Falls back gracefully if no schedulers respond", "events")
 async def test_it_falls_back_gracefully_if_no_scheduler_on_the_bus_responds(
     agent: Any, tool: Any, calls: Any, tmp_path: Any
 ) -> None:

@@ -89,37 +89,6 @@ def test_an_observing_rule_lets_the_call_go_on_to_the_next_and_is_told_of():
     )
 
 
-def test_a_rule_may_be_about_agents_labels_sessions_delegations_and_schemas():
-    text = """
-rules:
-  - tools: "*"
-    action: deny
-    agents: [intern, "temp-*"]
-    labels: {team: "ops-*"}
-    sessions: s1
-    agent_targets: root*
-    schema: {properties: {path: {pattern: "^/etc"}}, required: [path]}
-"""
-    fits = {
-        "agent": "temp-1",
-        "labels": {"team": "ops-eu", "x": "y"},
-        "session": "s2",
-        "root_session": "s1",
-        "agent_target": "root2",
-        "tool_input": {"path": "/etc/passwd"},
-    }
-    asked = ToolSelecting(id="0" * 32, tool_name="x", **fits)
-    assert rule_on(config(text), asked) == Deny(reason="x is not allowed (rule 1)", rule_name="rule 1")
-    for field, value in {
-        "agent": "boss",
-        "labels": {"team": "dev"},
-        "root_session": "s3",
-        "agent_target": "leaf",
-        "tool_input": {"path": "/home"},
-    }.items():
-        assert rule_on(config(text), asked.model_copy(update={field: value})) == Continue(), field
-
-
 BY_AGENT = """
 rules:
   - {name: admins may, agents: admin, tools: "*", action: allow}

@@ -53,6 +53,22 @@ async def test_who_waits_is_told_when_its_producer_ends_fails_or_is_denied():
         assert isinstance(await asked.final(), Deny)
 
 
+async def test_what_is_written_a_moment_after_a_question_counts():
+    """An orchestrator writes its facts within 15 ms, and asks at once."""
+    async with trial(Policy, config={"rules": [{"tools": "mail", "unless_after": {"tool": "read"}}]}) as here:
+        asked = here.pose("mail")
+        asyncio.get_running_loop().call_later(0.015, decided, here, "read", "r")
+        assert isinstance(await asked.next(), Deny)
+
+
+async def test_who_waits_too_long_is_told_what_for():
+    async with trial(Policy, config={"rules": [{**AFTER, "wait_s": 0.05}]}) as here:
+        decided(here, "test", "t")
+        denied = await here.pose("deploy").final()
+        told = "It is under way: call this again when it has ended, and waited 0.05 s in vain"
+        assert told in denied.reason
+
+
 @pytest.fixture
 def patient(monkeypatch):
     """What ends within seconds, as tests do on a busy machine, counts as ending in a moment."""

@@ -202,29 +202,6 @@ routes:
     assert sent(text, ["new_search"]) == Continue(reason="stays at search; new_search fails at present")
 
 
-def test_a_route_may_be_about_agents_labels_sessions_and_delegations():
-    text = """
-routes:
-  - from: search
-    to: other
-    agents: "research*"
-    labels: {team: [ops, "dev-*"]}
-    sessions: s1
-    agent_targets: writer
-    schema: {required: [query]}
-"""
-    fits = {
-        "agent": "researcher",
-        "labels": {"team": "dev-1"},
-        "session": "s1",
-        "agent_target": "writer",
-    }
-    assert routed(text, "search", {"query": 1}, SEARCHES, **fits).tool == "other"
-    assert routed(text, "search", {}, SEARCHES, **fits) == Continue()
-    for field, value in {"agent": "", "labels": {}, "session": "s2", "agent_target": None}.items():
-        assert routed(text, "search", {"query": 1}, SEARCHES, **{**fits, field: value}) == Continue()
-
-
 TEAM = """
 routes:
   - from: delegate

@@ -1,4 +1,4 @@
-"""No option of a shipped scheduler is without an acceptance test: found in the models, not by hand."""
+"""No option of a shipped scheduler is without a test: found in the models, not by hand."""
 
 import ast
 import types
