@@ -56,8 +56,7 @@ MUTANTS = (
         f"{ORCHESTRATOR}/commands/run/opening.py",
         ".handlers(TOOL_SELECTING, besides=OBSERVERS) == 0",
         ".handlers(TOOL_SELECTING, besides=OBSERVERS) is not None",
-        "test_nobody_answers.py"
-        "::test_what_hooks_of_the_session_deny_is_no_call_without_rulings",
+        "test_nobody_answers.py::test_what_hooks_of_the_session_deny_is_no_call_without_rulings",
     ),
     Mutant(
         "unruled",
