@@ -23,7 +23,7 @@ RUNS = {
     "thinking": "python tests/benchmarks/fleet.py --agents 1000 --think 5",
     "one_process": "python tests/benchmarks/one_process.py",
     "observed": "python tests/benchmarks/observed.py",
-    "reactive": "python tests/benchmarks/reactive.py",
+    "reactive": "python tests/benchmarks/reactive_loop.py",
     "serve": "python tests/benchmarks/serve.py",
 }
 PROGRAMS = {"toolgate": [sys.executable, "-m", "toolgate_bus"], "python": [sys.executable]}

@@ -44,6 +44,10 @@ def tell(line: str, about: str = "") -> None:
         Context().run(say, line)  # it is about no single decision
 
 
+def _is_told(about: str) -> bool:
+    return about in _told or len(_told) >= MAX_LINES
+
+
 @contextlib.contextmanager
 def say_lines(say: Callable[[str], None]) -> Iterator[None]:
     """Meanwhile hand these lines to a function, instead of logging them: for a command with a view."""
@@ -63,12 +67,13 @@ async def tell_unruled(config: ToolgateConfig, client: GateClient | None) -> str
         return ""  # they leave this call alone, or the plan does
     if client is not None and not client.up:
         line = f"{RUN}: {_problem(client)}"
-    else:
-        line = (
-            f"{RUN}: {await _with_namespaces(_where(client), client, config.namespace)}; {START}; {REQUIRE}"
-        )
-    tell(line)
-    return line
+        tell(line)
+        return line
+    about = f"{RUN} {_where(client)} {config.namespace}"
+    if not _is_told(about):  # the look for other namespaces is for the line alone
+        where = await _with_namespaces(_where(client), client, config.namespace)
+        tell(f"{RUN}: {where}; {START}; {REQUIRE}", about)
+    return _told.get(about, "")
 
 
 async def tell_denied(config: ToolgateConfig, client: GateClient | None, absent: Sequence[str] = ()) -> None:
@@ -76,7 +81,9 @@ async def tell_denied(config: ToolgateConfig, client: GateClient | None, absent:
     if client is not None and client.up:
         names = ", ".join(absent)
         why = f"{names} must rule and {_is(absent)} not alive on {client.where}"
-        tell(f"{DENIED}: {await _with_namespaces(why, client, config.namespace, absent)}; {_start(absent)}")
+        if not _is_told(about := f"{DENIED} {why}"):
+            why = await _with_namespaces(why, client, config.namespace, absent)
+            tell(f"{DENIED}: {why}; {_start(absent)}", about)
         return
     must = f"{', '.join(config.required)} must rule, and " if config.required else ""
     if client is not None:

@@ -185,7 +185,7 @@ async def test_books_that_forgot_how_calls_ended_are_rebuilt_to_the_unit_and_hol
     await keep(fleet)
     await fleet.commands.execute("FLUSHALL")
     for key, value in taken:
-        await fleet.commands.execute("RESTORE", key, 0, value)
+        await fleet.commands.execute("RESTORE", key, 0, value, "REPLACE")  # agents write meanwhile
     await fleet.ledger.lose(await fleet.ledger.name(), "behind", "fresh", (), "who remembers")
     await fleet.toolgate("budget", "rebuild", "--from", fleet.archive, "--by", "anna")
     assert [one.decision for one in await fleet.ledger.open()] == ["open"]

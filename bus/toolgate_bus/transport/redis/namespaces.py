@@ -1,9 +1,10 @@
-"""In which namespaces of a server schedulers are alive: a bounded look, for who may have mistyped one's name.
+"""A bounded look for other namespaces in which schedulers are alive, in case a namespace is misspelled.
 
-Most users under ACL rules may not list keys: they are refused, and see none.
+Users under ACL rules usually may not list keys. The server refuses them.
 """
 
 import asyncio
+import difflib
 import re
 from typing import Any, Final
 
@@ -15,14 +16,16 @@ from toolgate_bus.transport.redis.roster_sets import KINDS
 PATTERN: Final = "tg:{*}:roster:schedulers:*"
 PAGE: Final = 1000
 MAX_PAGES: Final = 100
-"""So many pages of the server's keys are looked at; where it has more keys, some namespaces are not found."""
+"""Pages of the server's keys that are read. Where it has more keys, some namespaces are not found."""
+MAX_FOUND: Final = 1000
 MAX_NAMESPACES: Final = 16
+"""Namespaces whose rosters are read: those with the names most like one's own."""
 _KEY: Final = re.compile(r"tg:\{([^{}:]+)\}:roster:schedulers:\d+")
 _NAME: Final = re.compile(NAME_PATTERN)
 
 
 async def find_namespaces(commands: Commands, own: str) -> dict[str, frozenset[str]]:
-    """Names of the schedulers that are alive, by namespace, without one's own; raises ToolgateError."""
+    """Return the names of the schedulers that are alive in other namespaces; raises ToolgateError."""
     cursor: Any = "0"
     names: set[str] = set()
     for _ in range(MAX_PAGES):
@@ -31,9 +34,11 @@ async def find_namespaces(commands: Commands, own: str) -> dict[str, frozenset[s
             found = _KEY.fullmatch(key.decode("utf-8", "replace"))
             if found and found[1] != own and _NAME.fullmatch(found[1]):
                 names.add(found[1])
-        if cursor in (b"0", "0", 0) or len(names) >= MAX_NAMESPACES:
+        if cursor in (b"0", "0", 0) or len(names) >= MAX_FOUND:
             break
-    shown = sorted(names)[:MAX_NAMESPACES]
+    shown = sorted(names, key=lambda name: (-difflib.SequenceMatcher(None, own, name).ratio(), name))[
+        :MAX_NAMESPACES
+    ]
     views = await asyncio.gather(*(Roster(commands, name, (KINDS["s"],)).read() for name in shown))
     return {
         name: frozenset(member.name for member in view.members)

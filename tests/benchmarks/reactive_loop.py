@@ -1,6 +1,6 @@
 """Time of a turn on loop-reactive beside loop-basic, with an LLM and tools that take their time.
 
-    python tests/benchmarks/reactive.py
+    python tests/benchmarks/reactive_loop.py
 
 Both kinds of waiting are simulated; the loop makes the difference. Rounds alternate, so that both loops see
 the same machine.
