@@ -11,19 +11,7 @@ CASES := 200000
 SEEDS := 1000
 # In the order of conftest: the files that take longest begin, whatever the number of their tests.
 BY_FILE := --dist loadfile --no-loadscope-reorder
-
-ifdef SENTINEL
-SERVER_URL := redis+sentinel://sentinel-1,sentinel-2,sentinel-3/fleet
-OVER := -f deploy/compose.sentinel.yaml
-else ifdef CLUSTER
-SERVER_URL := redis+cluster://valkey,node-2,node-3,node-4,node-5,node-6
-OVER := -f deploy/compose.cluster.yaml
-else
-SERVER_URL := redis://valkey:6379/0
-endif
-COMPOSE := docker compose -f deploy/compose.yaml $(OVER) --env-file deploy/made/env
-HAVE_COMPOSE := docker compose version >/dev/null 2>&1 || { \
-  echo "This needs Docker with its compose plugin (docs.docker.com/get-started)." >&2; exit 1; }
+TOPOLOGY := $(if $(SENTINEL),sentinel,$(if $(CLUSTER),cluster,plain))
 
 # Compiled modules are kept, or each process compiles them again, and stay out of the source folders.
 export PYTHONPYCACHEPREFIX := $(CURDIR)/$(VENV)/pycache
@@ -97,16 +85,10 @@ cost: $(DEV) ## a decision beside another version: AGAINST=v0.1.0
 	@$(BIN)/python tests/cost_beside.py $(AGAINST)
 
 up: ## run a fleet in containers (or SENTINEL=1, CLUSTER=1)
-	@$(HAVE_COMPOSE)
-	@python3 deploy/redis/make_acl.py --to deploy/made --server $(SERVER_URL) \
-	  --scheduler policy --scheduler cost-aware
-	@mkdir -p deploy/made/alertmanager
-	@$(COMPOSE) up --build --detach --wait
-	@echo "Grafana: http://localhost:3000   Prometheus: http://localhost:9090"
+	@python3 deploy/up.py $(TOPOLOGY)
 
 down: ## end that fleet; its data stay (docker volume ls)
-	@$(HAVE_COMPOSE)
-	@docker compose --project-name toolgate down --remove-orphans
+	@docker compose --project-name $${COMPOSE_PROJECT_NAME:-toolgate} down --remove-orphans
 
 clean: ## remove the virtual environment and all caches
 	@rm -rf $(VENV) dist build .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
