@@ -18,7 +18,7 @@ export PYTHONPYCACHEPREFIX := $(CURDIR)/$(VENV)/pycache
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo shell test test-system test-adapters test-clients test-fast lint docs check soak soak-llm soak-attacks soak-ha soak-slots simulate simulate-mutants mutants cost up down clean
+.PHONY: help demo shell test test-system test-adapters test-clients test-fast lint docs check soak soak-llm soak-attacks soak-ha soak-slots soak-containers simulate simulate-mutants mutants cost up down clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | while IFS="$$(printf '\t')" read -r name line; \
@@ -54,6 +54,9 @@ soak-slots: $(DEV) ## histories of who has slots, against a model
 
 soak-ha: $(DEV) ## a fleet on sentinels that fail over for half an hour
 	@$(BIN)/python tests/soak_ha.py
+
+soak-containers: $(DEV) ## fleets in containers: kills, restarts, rotation, scale
+	@$(BIN)/python -m pytest tests/deploy/containers/soak_containers.py -s
 
 test-clients: $(DEV) ## hooks in coding agents' own programs, newest releases
 	@$(BIN)/python tests/clients/programs.py $(CLIENTS)

@@ -26,12 +26,15 @@ SERVERS = {
 }
 SCHEDULERS = ("policy", "cost-aware", "approval")
 PORTS = {"GRAFANA": 3000, "PROMETHEUS": 9090, "ALERTMANAGER": 9093, "CONSOLE": 8765}
+FOLDERS = ("fleet", "redis", "prometheus", "grafana")
+"""What is mounted of this folder; it holds nothing secret."""
 KEPT = (*(f"TOOLGATE_PORT_{name}" for name in PORTS), "TOOLGATE_NETWORK")
 """Variables of the shell that `made/fleet` must know later."""
 ENGINE, COMPOSE = (25,), (2, 24)
 """Lowest versions: `start_interval` is of Engine 25, and Compose 2.24 is the oldest that was tried."""
 WAIT_S = 120
 LOG_LINES = 8
+ESCAPES = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
 
 def check_versions():
@@ -76,6 +79,14 @@ def make_users(topology):
     (MADE / "alertmanager").mkdir(exist_ok=True)
 
 
+def open_folders():
+    """Let containers, whose processes are other users, read what they mount: a strict umask closed it."""
+    for folder in FOLDERS:
+        for path in (HERE / folder, *(HERE / folder).rglob("*")):
+            if not path.is_symlink():
+                path.chmod(path.stat().st_mode | (0o055 if path.is_dir() else 0o044))
+
+
 def marks():
     """A mark of each file of `fleet`, and of each folder that is mounted whole: NAME -> mark."""
     groups = {}
@@ -83,7 +94,7 @@ def marks():
         groups.setdefault(path.stem, []).append(path)
     for folder in (
         *sorted((MADE / "mounts").iterdir()),
-        *(HERE / one for one in ("redis", "prometheus", "grafana")),
+        *(HERE / one for one in FOLDERS[1:]),
     ):
         groups.setdefault(folder.name, []).extend(sorted(folder.rglob("*")))
     return {name: mark_of(paths) for name, paths in groups.items()}
@@ -147,11 +158,8 @@ def start(fleet):
     ill = ailing(fleet)
     for name, state in ill.items():
         say(f"\n{name} is {state}. The end of its log:", sys.stderr)
-        subprocess.run(
-            [fleet, "--ansi", "never", "logs", "--no-log-prefix", "--tail", str(LOG_LINES), name],
-            stdout=sys.stderr,
-            check=False,
-        )
+        log = asked(str(fleet), "logs", "--no-color", "--no-log-prefix", "--tail", str(LOG_LINES), name)
+        say(ESCAPES.sub("", log), sys.stderr)
     return ran.returncode == 0 and not ill
 
 
@@ -172,6 +180,7 @@ def main(arguments):
         raise SystemExit(f"up.py: say which: {', '.join(SERVERS)}")
     check_versions()
     make_users(*arguments)
+    open_folders()
     write_env()
     fleet = write_fleet(*arguments)
     here = os.path.relpath(fleet)

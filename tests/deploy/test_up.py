@@ -104,6 +104,16 @@ def test_a_file_that_changes_changes_the_mark_of_who_mounts_it_and_of_nobody_els
     assert changed == {"TOOLGATE_FILES_POLICY", "TOOLGATE_FILES_AGENT", "TOOLGATE_FILES_SERVER"}
 
 
+def test_what_a_strict_umask_closed_is_opened_to_the_users_of_containers(deploy):
+    rules = deploy / "fleet" / "policy.yaml"
+    rules.chmod(0o600)
+    (deploy / "prometheus").chmod(0o700)
+    up(deploy, "plain")
+    assert rules.stat().st_mode & 0o777 == 0o644
+    assert (deploy / "prometheus").stat().st_mode & 0o777 == 0o755
+    assert (deploy / "made" / "mounts").stat().st_mode & 0o777 == 0o700
+
+
 def test_ports_of_the_shell_are_kept_for_the_script_and_told(deploy):
     ran = up(deploy, "plain", TOOLGATE_PORT_GRAFANA="3001", COMPOSE_PROJECT_NAME="mine")
     assert "http://localhost:3001" in ran.stdout
