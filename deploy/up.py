@@ -156,6 +156,9 @@ def start(fleet):
     words = ["up", "--detach", "--remove-orphans", "--wait", "--wait-timeout", str(WAIT_S)]
     ran = subprocess.run([fleet, "--progress", "quiet", *words], check=False)
     ill = ailing(fleet)
+    if ill and set(ill.values()) == {"created"}:  # who was waited for ended once, and is well by now
+        ran = subprocess.run([fleet, "--progress", "quiet", *words], check=False)
+        ill = ailing(fleet)
     for name, state in ill.items():
         say(f"\n{name} is {state}. The end of its log:", sys.stderr)
         log = asked(str(fleet), "logs", "--no-color", "--no-log-prefix", "--tail", str(LOG_LINES), name)
