@@ -16,26 +16,14 @@ REQUESTS := 10000
 BEGAN := $(shell date +%s)
 # In the order of conftest: the files that take longest begin, whatever the number of their tests.
 BY_FILE := --dist loadfile --no-loadscope-reorder
-
-ifdef SENTINEL
-SERVER_URL := redis+sentinel://sentinel-1,sentinel-2,sentinel-3/fleet
-OVER := -f deploy/compose.sentinel.yaml
-else ifdef CLUSTER
-SERVER_URL := redis+cluster://valkey,node-2,node-3,node-4,node-5,node-6
-OVER := -f deploy/compose.cluster.yaml
-else
-SERVER_URL := redis://valkey:6379/0
-endif
-COMPOSE := docker compose -f deploy/compose.yaml $(OVER) --env-file deploy/made/env
-HAVE_COMPOSE := docker compose version >/dev/null 2>&1 || { \
-  echo "This needs Docker with its compose plugin (docs.docker.com/get-started)." >&2; exit 1; }
+TOPOLOGY := $(if $(SENTINEL),sentinel,$(if $(CLUSTER),cluster,plain))
 
 # Compiled modules are kept, or each process compiles them again, and stay out of the source folders.
 export PYTHONPYCACHEPREFIX := $(CURDIR)/$(VENV)/pycache
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo shell test test-newest test-system test-adapters test-clients test-fast lint docs check soak soak-llm soak-attacks soak-ha soak-slots soak-failovers soak-lives soak-serve simulate simulate-mutants mutants cost dist up down clean
+.PHONY: help demo shell test test-newest test-system test-adapters test-clients test-fast lint docs check soak soak-llm soak-attacks soak-ha soak-slots soak-containers soak-failovers soak-lives soak-serve simulate simulate-mutants mutants cost dist up down clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | while IFS="$$(printf '\t')" read -r name line; \
@@ -86,6 +74,9 @@ soak-lives: $(DEV) ## LIVES (1000) schedulers killed, and what they leave behind
 soak-serve: $(DEV) ## REQUESTS (10000) of every kind at a sidecar, all at once
 	@TOOLGATE_STORM_REQUESTS=$(REQUESTS) $(BIN)/python -m pytest -q -s tests/acceptance/sidecar/test_serve_storm.py
 
+soak-containers: $(DEV) ## fleets in containers: kills, restarts, rotation, scale
+	@$(BIN)/python -m pytest tests/deploy/containers/soak_containers.py -s
+
 test-clients: $(DEV) ## hooks in coding agents' own programs, newest releases
 	@$(BIN)/python tests/clients/programs.py $(CLIENTS)
 
@@ -119,16 +110,10 @@ dist: $(DEV) ## build sdist and wheel, try them in bare environments
 	@$(BIN)/python tests/distribution/build.py $(EXTRAS)
 
 up: ## run a fleet in containers (or SENTINEL=1, CLUSTER=1)
-	@$(HAVE_COMPOSE)
-	@python3 deploy/redis/make_acl.py --to deploy/made --server $(SERVER_URL) \
-	  --scheduler policy --scheduler cost-aware
-	@mkdir -p deploy/made/alertmanager
-	@$(COMPOSE) up --build --detach --wait
-	@echo "Grafana: http://localhost:3000   Prometheus: http://localhost:9090"
+	@python3 deploy/up.py $(TOPOLOGY)
 
 down: ## end that fleet; its data stay (docker volume ls)
-	@$(HAVE_COMPOSE)
-	@docker compose --project-name toolgate down --remove-orphans
+	@docker compose --project-name $${COMPOSE_PROJECT_NAME:-toolgate} down --remove-orphans
 
 clean: ## remove the virtual environment and all caches
 	@rm -rf $(VENV) $(NEWEST) dist build .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

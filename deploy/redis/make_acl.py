@@ -9,17 +9,19 @@ any other name is one of your own. Several that run in one process are one user:
 
     users.acl    for the server (`aclfile`): SHA-256 of the passwords, no password
     urls/ROLE    what that role's processes get as TOOLGATE_REDIS_URL (mode 0600)
-    env          the same as variables, for `docker compose --env-file` (mode 0600)
+    mounts/      what containers get of it, each its folder: passwords and access rules; closed to others
+    env          the URLs without passwords as variables, for `docker compose --env-file`
 
 Where --server names sentinels (redis+sentinel://s1,s2,s3/fleet, or rediss+sentinel), there come also
 
     sentinel.acl    for the sentinels; each server, primary or replica, gets users.acl
-    nodes/USER      passwords by which servers and sentinels know each other (mode 0600); those in env, too
+    nodes/USER      passwords by which servers and sentinels know each other (mode 0600)
 
 Where it names nodes of a cluster (redis+cluster://n1,n2,n3), each gets users.acl, with a user `replica`.
 
 Passwords are made once; made again it keeps those in urls/ and nodes/. Delete a role's file and make it again
-for a new password. Then have the server load it: `ACL LOAD` as admin. Needs Python 3.9, nothing else.
+for a new password. Then have the server load it: `ACL LOAD` as admin (`make up` does both). Needs Python 3.9,
+nothing else.
 """
 
 import argparse
@@ -127,6 +129,25 @@ def write(path, text, mode):
     partial.replace(path)
 
 
+def write_mounts(directory, folders):
+    """Write what containers mount: a folder each, of {name: text}. Those of before are gone.
+
+    A container's process is in the group that owns the files; the folder around them lets no other user in.
+    """
+    mounts = directory / "mounts"
+    mounts.mkdir(mode=0o700, exist_ok=True)
+    mounts.chmod(0o700)
+    for folder, files in folders.items():
+        place = mounts / folder
+        place.mkdir(exist_ok=True)
+        place.chmod(0o750)
+        for old in place.iterdir():
+            if old.name not in files:
+                old.unlink()
+        for name, text in files.items():
+            write(place / name, text, 0o640)
+
+
 def read_server(url):
     """The parts of --server."""
     parts = urlsplit(url)
@@ -143,6 +164,14 @@ def read_server(url):
             "(rediss+cluster://), without a user"
         )
     return parts
+
+
+def open_url_of(server, role):
+    """The server's URL with the role's user in it, and no password."""
+    query = dict(parse_qsl(server.query))
+    if server.scheme.endswith("+sentinel"):
+        query["sentinel_username"] = "client"
+    return server._replace(netloc=f"{role}@{server.netloc}", query=urlencode(query, safe="/")).geturl()
 
 
 def url_of(server, role, password, client):
@@ -212,9 +241,7 @@ def main(arguments):
     if "+" in server.scheme:
         more, nodes = make_nodes(given.to, every, newer, watched=server.scheme.endswith("+sentinel"))
         users += more
-        env += [
-            f"TOOLGATE_NODE_{name.upper().replace('-', '_')}={password}" for name, password in nodes.items()
-        ]
+    mounts = {"server": {"replica": nodes["replica"]} if nodes else {}}
     roles = list(roles_of(sections, schedulers_of(sections, given.scheduler), given.agent_hooks))
     for role, lines in roles:
         password = password_of(urls / role)
@@ -222,8 +249,19 @@ def main(arguments):
         users.append(user_line(role, password, f"{every} {own}"))
         url = url_of(server, role, password, nodes.get("client"))
         write(urls / role, url, 0o600)  # without a newline: it becomes a Secret as it is
-        env.append(f"TOOLGATE_URL_{re.sub('[^A-Z0-9]', '_', role.upper())}={url}")
-    write(given.to / "users.acl", "\n".join(users) + "\n", 0o644)
+        mounts[role] = {"server": password, **({"sentinels": nodes["client"]} if "client" in nodes else {})}
+        env.append(f"TOOLGATE_URL_{re.sub('[^A-Z0-9]', '_', role.upper())}={open_url_of(server, role)}")
+    text = "\n".join(users) + "\n"
+    write(given.to / "users.acl", text, 0o644)
+    mounts["server"] |= {"server.acl": text, "health": mounts["health"]["server"]}
+    if "sentinel" in nodes:
+        watching = (given.to / "sentinel.acl").read_text(encoding="utf-8")
+        mounts["sentinel"] = {
+            "sentinel.acl": watching,
+            **{name: nodes[name] for name in ("sentinel", "peer")},
+        }
+        mounts["admin"]["sentinels"] = nodes["sentinel-admin"]
+    write_mounts(given.to, mounts)
     write(given.to / "env", "\n".join(env) + "\n", 0o600)
     sys.stdout.write(f"{given.to}: users.acl for {len(users) - 1} users, their URLs in urls/ and env\n")
 

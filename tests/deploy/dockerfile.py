@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 INSTRUCTIONS = {"FROM", "ARG", "WORKDIR", "COPY", "RUN", "ENV", "USER", "STOPSIGNAL", "ENTRYPOINT"}
-ROOTS = ("/src", "/dist", "/opt/toolgate", "/state")
+ROOTS = ("/src", "/dist", "/opt/toolgate", "/made")
 """Folders that the steps make; in a step they stand for folders of the test's."""
 
 
@@ -68,8 +68,9 @@ def built(dockerfile: Path, context: Path, directory: Path, arguments: Mapping[s
                 work = Path(words)
                 work.mkdir(parents=True)
             elif step.what == "ARG":
-                name, _, default = words.partition("=")
-                given[name] = arguments.get(name, default.strip('"'))
+                name, has_default, default = words.partition("=")
+                if has_default or name in arguments:
+                    given[name] = arguments.get(name, default.strip('"'))
             elif step.what == "COPY" and not words.startswith("--from="):
                 _copy(words, context, work, patterns)
             elif step.what == "RUN":

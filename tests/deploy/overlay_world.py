@@ -35,8 +35,9 @@ class Part:
     name: str
     command: list[str]
     environment: Mapping[str, str]
+    """Name to file in `made`."""
     mounts: Mounts
-    """Path in the container to path in `deploy`; those of `made` begin with `made/`."""
+    """Path in the container to file or folder in `deploy`; those of `made` begin with `made/`."""
 
     @property
     def kind(self) -> str:
@@ -45,18 +46,19 @@ class Part:
 
 
 def compose_parts() -> list[Part]:
-    """Those of compose.sentinel.yaml; variables are named as in `env`."""
+    """Those of compose.sentinel.yaml, over compose.yaml."""
+    base = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]
     services = yaml.safe_load((DEPLOY / "compose.sentinel.yaml").read_text())["services"]
     found = []
     for name, service in services.items():
         if "command" in service:
-            mounts = [volume.split(":") for volume in service["volumes"]]
-            environment = {
-                key: value.removeprefix("${").partition(":")[0]
-                for key, value in service["environment"].items()
+            mounts = [*base.get(name, {}).get("volumes", ()), *service.get("volumes", ())]
+            paths = {
+                target: source[2:]
+                for source, target, *_ in (one.split(":") for one in mounts)
+                if source[0] == "."
             }
-            paths = {target: source[2:] for source, target, *_ in mounts if source.startswith("./")}
-            found.append(Part(name, service["command"], environment, paths))
+            found.append(Part(name, service["command"], {}, paths))
     return found
 
 
@@ -78,8 +80,8 @@ def _pod_part(one: Any, container: Any, files: Mapping[str, Mounts], number: int
     for variable in container["env"]:
         come_from = variable["valueFrom"]
         if "secretKeyRef" in come_from:
-            head = "NODE" if come_from["secretKeyRef"]["name"] == "toolgate-nodes" else "URL"
-            environment[variable["name"]] = f"TOOLGATE_{head}_{come_from['secretKeyRef']['key'].upper()}"
+            folder = "nodes" if come_from["secretKeyRef"]["name"] == "toolgate-nodes" else "urls"
+            environment[variable["name"]] = f"{folder}/{come_from['secretKeyRef']['key']}"
     volumes = {volume["name"]: volume for volume in pod(one)["volumes"]}
     mounts: Mounts = {}
     for mount in container["volumeMounts"]:
@@ -122,8 +124,6 @@ class OverlayWorld:
         self.kind = "redis" if self.tls else "valkey"
         url = f"{scheme}+sentinel://{sentinels}/{SERVICE}{query}"
         make_acl(directory / "made", url, SCHEDULERS, *older(self.kind))
-        words = (directory / "made" / "env").read_text().splitlines()
-        self._env = dict(word.split("=", 1) for word in words)
         programs = directory / "programs"
         programs.mkdir()
         for name, option in (("valkey-server", ""), ("valkey-sentinel", " --sentinel")):
@@ -150,12 +150,13 @@ class OverlayWorld:
         part, home = self.parts[name], self.directory / name
         conf = self._mount(part, home)
         (home / "data").mkdir(exist_ok=True)
-        script = conf / "start"
-        words = [str(script) if word == "/etc/valkey/start" else word for word in part.command]
+        words = [word.replace("/etc/valkey", str(conf)) for word in part.command]
         words[-2:] = ["localhost", f"localhost:{self.ports[self._named(words[-1])]}"]
-        environment = {key: self._env[variable] for key, variable in part.environment.items()} | {
+        environment = {
+            key: (self.directory / "made" / file).read_text() for key, file in part.environment.items()
+        } | {
             "PATH": f"{self.directory / 'programs'}:/usr/bin:/bin",
-            "CONF": str(conf),
+            "TLS": str(self.directory / "tls"),
             "ACL": str(home / "acl" / f"{part.kind}.acl"),
             "DATA": str(home / "data"),
             "BIND": "127.0.0.1",
@@ -176,13 +177,10 @@ class OverlayWorld:
         return address.partition(":")[0].partition(".")[0]
 
     def _mount(self, part: Part, home: Path) -> Path:
-        places = {"/etc/valkey": home / "conf", "/etc/valkey-acl": home / "acl"}
         for target, source in part.mounts.items():
-            folder, _, name = target.rpartition("/")
-            place = places[folder] / name
-            place.parent.mkdir(parents=True, exist_ok=True)
-            text = (self.directory / source if source.startswith("made/") else DEPLOY / source).read_text()
-            place.write_text(text.replace(" /tls/", f" {self.directory / 'tls'}/"))
+            origin = self.directory / source if source.startswith("made/") else DEPLOY / source
+            place = home / target.replace("/etc/valkey-acl", "acl").replace("/etc/valkey", "conf")
+            copy_text(origin, place, {" /tls/": f" {self.directory / 'tls'}/"})
         return home / "conf"
 
     def start_all(self) -> None:
@@ -305,6 +303,22 @@ def overlay_world(directory: Path, parts: list[Part]) -> Iterator[OverlayWorld]:
     finally:
         world.end()
         shutil.rmtree(directory, ignore_errors=True)
+
+
+def copy_text(origin: Path, place: Path, changed: Mapping[str, str]) -> None:
+    """Copy a file, or the files of a folder, with some words for others."""
+    files = (
+        [origin]
+        if origin.is_file()
+        else [one for one in origin.rglob("*") if one.is_file() and one.suffix != ".pyc"]
+    )
+    for file in files:
+        to = place if file == origin else place / file.relative_to(origin)
+        to.parent.mkdir(parents=True, exist_ok=True)
+        text = file.read_text()
+        for was, will_be in changed.items():
+            text = text.replace(was, will_be)
+        to.write_text(text)
 
 
 def wait_for(true: Callable[[], Any], seconds: float = FAILOVER_S) -> float:

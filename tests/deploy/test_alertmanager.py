@@ -83,7 +83,6 @@ def test_a_webhook_is_told_which_scheduler_was_killed(tmp_path):
             "toolgate-exporter": [port.pop("exporter")],
             "toolgate-notify": [port.pop("notify")],
             "toolgate-scheduler": list(port.values()),
-            "toolgate-agent": [],
         }
         prometheus = Prometheus(
             tmp_path / "watch", find_free_port(), targets, quick=True, alertmanager=address

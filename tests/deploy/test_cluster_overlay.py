@@ -17,8 +17,8 @@ import pytest
 import redis
 import yaml
 from free_ports import LOWEST, find_free_ports, is_free
-from guarded_server import DEPLOY, binary, make_acl, make_certificates, older
-from overlay_world import wait_for
+from guarded_server import DEPLOY, binary, make_acl, make_certificates, older, required
+from overlay_world import copy_text, wait_for
 from test_sentinel_overlay import diagnosed, ruled, spent
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.server.guard import die_with_parent
@@ -38,7 +38,7 @@ def services():
 
 
 def nodes_of(services):
-    return [name for name, one in services.items() if "/etc/valkey/start" in one.get("command", ())]
+    return [name for name, one in services.items() if "/etc/valkey/cluster/start" in one.get("command", ())]
 
 
 class Overlay:
@@ -61,14 +61,12 @@ class Overlay:
         make_acl(
             directory / "made", f"{scheme}+cluster://{addresses}", ["policy", "cost-aware"], *older(self.kind)
         )
-        words = (directory / "made" / "env").read_text().splitlines()
-        self._env = dict(word.split("=", 1) for word in words)
         self._processes = {}
         programs = directory / "programs"
         programs.mkdir()
         for name, program in (
             ("valkey-server", binary(self.kind)),
-            ("valkey-cli", shutil.which("redis-cli")),
+            ("valkey-cli", shutil.which("redis-cli") or required("redis-cli")),
         ):
             (programs / name).write_text(f'#!/bin/sh\nexec {program} "$@"\n')
             (programs / name).chmod(0o755)
@@ -79,35 +77,22 @@ class Overlay:
 
     def _run(self, name: str, *more: str):
         service, home = self.services[name], self.directory / name
-        conf = home / "conf"
-        for folder in (conf, home / "acl", home / "data"):
-            folder.mkdir(parents=True, exist_ok=True)
-        mounts = [volume.split(":") for volume in service["volumes"] if volume.startswith("./")]
-        if self.tls:
-            mounts.append(["./redis/sentinel/tls.conf", "/etc/valkey/tls.conf"])
-        for source, target, *_ in mounts:
-            text = (
-                self.directory / source[2:] if source.startswith("./made") else DEPLOY / source[2:]
-            ).read_text()
-            place = (home / "acl" if "valkey-acl" in target else conf) / Path(target).name
-            place.write_text(text.replace(" /tls/", f" {self.directory / 'tls'}/"))
-        given = {
-            key: self._env[value.removeprefix("${").partition(":")[0]]
-            for key, value in service["environment"].items()
-        }
-        environment = given | {
+        (home / "data").mkdir(parents=True, exist_ok=True)
+        copy_text(DEPLOY / "redis", home / "conf", {" /tls/": f" {self.directory / 'tls'}/"})
+        mounts = self.directory / "made" / "mounts"
+        environment = {
             "PATH": f"{self.directory / 'programs'}:/usr/bin:/bin",
-            "CONF": str(conf),
-            "ACL": str(home / "acl" / "server.acl"),
+            "PASSWORD_FILE": str(mounts / "admin" / "server"),
+            "ACL": str(mounts / "server" / "server.acl"),
             "DATA": str(home / "data"),
             "TLS": str(self.directory / "tls"),
             "BIND": "127.0.0.1",
             "PORT": str(self.ports.get(name, 0)),
         }
-        script = Path(service["command"][1]).name
+        script = service["command"][1].replace("/etc/valkey", str(home / "conf"))
         with (home / "log").open("ab") as log:
             return subprocess.Popen(
-                ["sh", str(conf / script), *more],
+                ["sh", script, *more],
                 env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -251,8 +236,6 @@ def test_the_file_over_compose_fits_its_schema_and_mounts_what_is_there(services
     nodes = nodes_of(services)
     assert len(nodes) == 6
     make_acl(tmp_path / "made", f"redis+cluster://{','.join(nodes)}", ["policy", "cost-aware"])
-    made = {line.partition("=")[0] for line in (tmp_path / "made" / "env").read_text().splitlines()}
-    assert set(re.findall(r"\$\{(\w+)", COMPOSE.read_text())) <= made
     for service in services.values():
         for source in (one.split(":")[0] for one in service.get("volumes", ()) if one.startswith("./")):
             place = tmp_path / source[2:] if source.startswith("./made/") else DEPLOY / source
@@ -261,14 +244,14 @@ def test_the_file_over_compose_fits_its_schema_and_mounts_what_is_there(services
 
 def test_every_service_of_compose_waits_for_the_cluster_and_takes_its_url_from_the_same_file(services):
     base = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]
-    ours = {name for name, one in base.items() if "TOOLGATE_REDIS_URL" in one.get("environment", {})}
+    ours = {name for name, one in base.items() if "valkey" in one.get("depends_on", {})}
     for name in ours:
         assert services[name] == {
             "depends_on": {"create-cluster": {"condition": "service_completed_successfully"}}
         }
     for name in nodes_of(services):
-        assert services[name]["image"] == base["valkey"]["image"]
-    (named,) = re.findall(r"redis\+cluster://(\S+)", (DEPLOY.parent / "Makefile").read_text())
+        assert services[name].get("image", base["valkey"]["image"]) == base["valkey"]["image"]
+    (named,) = re.findall(r"redis\+cluster://([^\s\"]+)", (DEPLOY / "up.py").read_text())
     assert named.split(",") == nodes_of(services)
 
 
@@ -278,9 +261,9 @@ def test_a_start_or_a_creation_without_what_it_needs_says_so(tmp_path):
         (["start", "a"], "REPLICA_PASSWORD"),
         (["start"], "start NAME"),
         (["create", "a:1"], "create NAME:PORT"),
-        (["create", *"abcdef"], "ADMIN_URL"),
+        (["create", *"abcdef"], "PASSWORD_FILE"),
     ):
-        environment = {"PATH": os.environ["PATH"], "CONF": str(scripts), "DATA": str(tmp_path)}
+        environment = {"PATH": os.environ["PATH"], "DATA": str(tmp_path)}
         ran = subprocess.run(
             ["sh", scripts / words[0], *words[1:]],
             env=environment,

@@ -10,9 +10,10 @@ DEPLOY = Path(__file__).parents[2] / "deploy"
 TESTS = Path(__file__).parents[1]
 CHECKS = {
     "README.md": "test_docs.py",
+    "up.py": "deploy/test_up.py",
     "compose.yaml": "deploy/test_compose.py",
-    "compose.sentinel.yaml": "deploy/test_sentinel_overlay.py",
-    "compose.cluster.yaml": "deploy/test_cluster_overlay.py",
+    "compose.sentinel.yaml": "deploy/test_compose_overlays.py",
+    "compose.cluster.yaml": "deploy/test_compose_overlays.py",
     "Dockerfile": "deploy/test_dockerfile.py",
     "Dockerfile.dockerignore": "deploy/test_dockerfile.py",
     "fleet/*": "deploy/test_fleet.py",

@@ -22,7 +22,7 @@ def test_the_last_stage_has_what_was_built_and_no_tools_and_runs_as_a_normal_use
     said = {step.what: step.words for step in last}
     assert [step.words for step in last if step.what == "COPY"] == [
         "--from=build /opt/toolgate /opt/toolgate",
-        "--from=build --chown=10001:10001 /state /state",
+        "--from=build --chown=10001:10001 /made/ /",
     ]
     assert "RUN" not in said
     user, _, group = said["USER"].partition(":")
@@ -62,6 +62,7 @@ def test_the_steps_make_a_program_that_runs_as_the_image_would(tmp_path):
             [toolgate, *words], env=env, cwd="/", capture_output=True, text=True, check=False, timeout=60
         )
 
+    assert (tmp_path / "made" / "state").stat().st_mode & 0o777 == 0o700
     assert re.fullmatch(r"toolgate \d+\.\d+\.\d+\n", said("--version").stdout)
     for words in (("scheduler", "list"), ("serve",)):
         ended = said(*words, "--help")

@@ -6,7 +6,6 @@ those of this machine. What Kubernetes asks of a pod (its probes) is asked of th
 
 import json
 import re
-import shlex
 import shutil
 import subprocess
 import sys
@@ -123,9 +122,8 @@ async def test_the_services_of_the_compose_file_make_a_fleet(process, wait_until
             ports[name] = find_free_port()
             (role,) = LINE.findall(service["environment"]["TOOLGATE_REDIS_URL"])
             url = {"TOOLGATE_REDIS_URL": server.url(role.lower().replace("_", "-"))}
-            words = list(service.get("command", ()))
-            if "entrypoint" in service:
-                words = shlex.split(re.search(r"toolgate ([^;]*)", service["entrypoint"][2])[1])
+            words = [*service.get("entrypoint", ["toolgate"]), *service.get("command", ())]
+            words = words[words.index("toolgate") + 1 :]
             running[name] = process("toolgate", *(here(word, ports[name], files) for word in words), env=url)
 
         for name in ("policy", "cost-aware", "exporter"):

@@ -47,6 +47,23 @@ def test_servers_and_sentinels_that_are_named_get_users_and_passwords_of_their_o
     assert {one.name: one.read_text() for one in (tmp_path / "nodes").iterdir()} == passwords
 
 
+def test_a_container_gets_its_own_passwords_in_a_folder_that_is_closed_to_others(tmp_path):
+    make_acl(tmp_path, "redis+sentinel://s1,s2,s3/fleet", ["policy"])
+    mounts = tmp_path / "mounts"
+    assert mounts.stat().st_mode & 0o777 == 0o700
+    agent = (tmp_path / "urls" / "agent").read_text()
+    assert {one.name for one in (mounts / "agent").iterdir()} == {"server", "sentinels"}
+    for one in (mounts / "agent").iterdir():
+        assert one.stat().st_mode & 0o777 == 0o640  # a file that others may read is refused
+        assert one.read_text() in agent
+    assert {one.name for one in (mounts / "server").iterdir()} == {"server.acl", "replica", "health"}
+    assert {one.name for one in (mounts / "sentinel").iterdir()} == {"sentinel.acl", "sentinel", "peer"}
+    assert (mounts / "server" / "server.acl").read_text() == (tmp_path / "users.acl").read_text()
+    make_acl(tmp_path, "redis://valkey:6379/0", ["policy"])  # another fleet: what it has not, is gone
+    assert {one.name for one in (mounts / "agent").iterdir()} == {"server"}
+    assert {one.name for one in (mounts / "server").iterdir()} == {"server.acl", "health"}
+
+
 @pytest.mark.parametrize(
     ("words", "names"),
     [

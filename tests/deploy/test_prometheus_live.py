@@ -63,7 +63,6 @@ def world(tmp_path_factory) -> Iterator[World]:
             "toolgate-exporter": exporters,
             "toolgate-notify": notifies,
             "toolgate-scheduler": [one for one in address if one not in (*exporters, *notifies)],
-            "toolgate-agent": [],
         }
         watching = [
             Prometheus(directory / name, find_free_port(), targets, quick=name == "quick")
