@@ -1,4 +1,4 @@
-"""Run what `make test` runs: the pure tests in one process, beside those with servers in four.
+"""Run what `make test` runs: the pure tests in two processes, beside those with servers in four.
 
     python tests/stages.py [BEGAN]
 
@@ -16,7 +16,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("bus", "orchestrator", "schedulers")
 PYTEST = (sys.executable, "-m", "pytest", "-q", "--durations=10", "--durations-min=1")
-PURE = ("-m", "pure and not system")
+PURE = ("-m", "pure and not system", "-n", "2")
 # In the order of conftest: the files that take longest begin, whatever the number of their tests.
 WITH_SERVERS = ("-m", "not pure and not system", "-n", "4", "--dist", "loadfile", "--no-loadscope-reorder")
 
