@@ -47,9 +47,9 @@ class Reader:
 
 @pytest.fixture(name="reader")
 def _reader(
-    tmp_path: Path, process: Callable[..., Any], wait_until: Callable[..., Awaitable[Any]]
+    short_directory: Path, process: Callable[..., Any], wait_until: Callable[..., Awaitable[Any]]
 ) -> Iterator[Reader]:
-    folder = tmp_path / "empty"
+    folder = short_directory / "empty"  # a sample has a socket in it
     folder.mkdir()
     yield Reader(folder, process, wait_until)
     shutil.rmtree(folder)

@@ -59,3 +59,10 @@ def keys_file() -> str:
         path.write_text("".join(f"{name}: {KEY.hex()}\n" for name in NAMES))
         _made_keys.extend((directory, str(path)))
     return str(_made_keys[1])
+
+
+def remove_keys() -> None:
+    """Remove that file before the process ends: workers of a test run end without cleaning up."""
+    if _made_keys:
+        _made_keys[0].cleanup()
+        _made_keys.clear()

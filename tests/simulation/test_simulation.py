@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from simulation_plan import make_plan
 from simulation_shrink import shrink
+from simulation_watch import remove_keys
 from simulation_world import simulate
 from toolgate_bus.budgets.ledger_rules import LedgerRules
 from toolgate_bus.ruling import round as rounds
@@ -23,6 +24,12 @@ pytestmark = pytest.mark.pure
 SIMULATE = Path(__file__).parent / "simulate.py"
 FEW, MORE, MANY = 6, 24, 150
 """Worlds."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _no_keys_are_left():
+    yield
+    remove_keys()
 
 
 def first_broken(seeds):
