@@ -27,6 +27,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from simulation_plan import make_plan
 from simulation_shrink import shrink
 from simulation_sum import WorldSum, read_sum, write_sum
+from simulation_watch import keys_file
 from simulation_world import simulate
 from toolgate_bus.commands.terminal import Terminal
 
@@ -113,6 +114,7 @@ def run_many(options: argparse.Namespace, before: WorldSum) -> int:
         TimeElapsedColumn(),
     )
     parts = _parts(options.first, options.seeds, unbounded=options.seconds is not None)
+    keys_file()  # here, as a worker of the pool ends without removing what it made
     pool = ProcessPoolExecutor(options.jobs, get_context("fork"), prepare)
     with Progress(*columns, console=console, disable=options.json) as progress:
         bar = progress.add_task("", total=None if options.seconds else options.seeds, told="")
