@@ -35,7 +35,8 @@ class ContainerFleet:
         self.engine, self.directory, self.topology = engine, directory, topology
         self.project = f"toolgate-tests-{topology}"
         self.ports = dict(zip(PORTS, find_free_ports(len(PORTS)), strict=True))
-        self.env = engine.env | {
+        own = {name: value for name, value in engine.env.items() if not name.startswith(("MAKE", "MFLAGS"))}
+        self.env = own | {  # started by a make of its own, as a person would
             "COMPOSE_PROJECT_NAME": self.project,
             "TOOLGATE_NETWORK": NETWORK,
             **{f"TOOLGATE_PORT_{name}": str(port) for name, port in self.ports.items()},
