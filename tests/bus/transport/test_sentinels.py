@@ -137,3 +137,27 @@ async def test_sentinels_are_asked_again_and_again_unless_all_of_them_are_listen
         await asyncio.sleep(0)
         await asyncio.sleep(0)
     assert await finding == B
+
+
+async def test_who_connects_to_a_server_that_says_nothing_gives_up_once_the_primary_moves():
+    watch = SentinelWatch(read_sentinel_url("redis+sentinel://s1,s2,s3/fleet"))
+    connecting = asyncio.create_task(watch.wait_while_primary(A, asyncio.Event().wait()))
+    await asyncio.sleep(0)
+    watch._wake()  # something else was said
+    await asyncio.sleep(0)
+    assert not connecting.done()
+    watch._follow(Move(A, B))
+    with pytest.raises(BusDown, match="moving fleet away from a:6379"):
+        await connecting
+
+
+async def test_who_connects_while_nothing_moves_is_told_what_came_of_it():
+    watch = SentinelWatch(read_sentinel_url("redis+sentinel://s1,s2,s3/fleet"))
+
+    async def refused():
+        await asyncio.sleep(0)
+        raise ConnectionRefusedError("nobody listens")
+
+    await watch.wait_while_primary(A, asyncio.sleep(0))
+    with pytest.raises(ConnectionRefusedError):
+        await watch.wait_while_primary(A, refused())

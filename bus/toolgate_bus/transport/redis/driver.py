@@ -4,6 +4,7 @@ It connects (TLS, AUTH, SELECT, client name) and never tries again by itself: wh
 decided where its meaning is known (`connection`). Which server a pool goes to is `topology`'s affair.
 """
 
+import asyncio
 import contextlib
 import inspect
 import ssl
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 from toolgate_bus.errors import ConfigError
+from toolgate_bus.transport.redis.host_names import look_up
 from toolgate_bus.transport.redis.link import pack_command
 
 
@@ -131,11 +133,23 @@ class _BusMixin:
             raise RedisConnectionError(f"Connection closed under a command: {error}") from error
 
 
-class TcpConnection(_BusMixin, Connection):
+class _NetworkMixin(_BusMixin):
+    """A connection to a host."""
+
+    host: str
+    socket_connect_timeout: float | None
+
+    async def _connect(self) -> None:
+        async with asyncio.timeout(self.socket_connect_timeout):
+            await look_up(self.host)
+        await super()._connect()  # type: ignore[misc]  # redis-py's own
+
+
+class TcpConnection(_NetworkMixin, Connection):
     """By TCP."""
 
 
-class TlsConnection(_BusMixin, SSLConnection):
+class TlsConnection(_NetworkMixin, SSLConnection):
     """By TLS, with a context that connections share: to make one takes longer than to connect."""
 
     def _connection_arguments(self) -> Any:

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from typing import Any, Final, cast
 from weakref import WeakKeyDictionary
 
@@ -178,6 +178,25 @@ class SentinelWatch:
         """Raises BusDown where the sentinels have just taken the service from this server."""
         if self._away.get(address, 0.0) > time.monotonic():
             raise BusDown(f"the sentinels are moving {self._at.service} away from {_name(address)}")
+
+    async def wait_while_primary(self, address: Address, connecting: Coroutine[Any, Any, None]) -> None:
+        """Wait for a connection to this server; raises BusDown once the sentinels take the service from it.
+
+        A server whose machine is gone says nothing: a connection to it is given up seconds too late.
+        """
+        task = asyncio.ensure_future(connecting)
+        try:
+            while not task.done():
+                word = asyncio.ensure_future(self._word.wait())
+                try:
+                    await asyncio.wait((task, word), return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    word.cancel()
+                if not task.done():
+                    self.check(address)
+            task.result()
+        finally:
+            task.cancel()
 
     def keep(self, transport: asyncio.Transport, address: Address) -> None:
         """A connection is there: it is closed when the primary moves.
@@ -362,7 +381,8 @@ class _PrimaryMixin:
         watch = watch_of(self.toolgate_at)
         address = await watch.find()
         self.host, self.port = reach(address, self.toolgate_at.address_map)
-        await super()._connect()  # type: ignore[misc]  # redis-py's own, of the class that is mixed in
+        connecting = super()._connect()  # type: ignore[misc]  # redis-py's own, of the class that is mixed in
+        await watch.wait_while_primary(address, connecting)
         try:
             watch.keep(self._writer.transport, address)
         except BusDown:
