@@ -20,6 +20,13 @@ SUPERVISOR = """
 import sys, anyio
 from toolgate_schedulers.worker import supervisor as module
 module.SURVIVE_S, module.GRACE = 0.3, 0.3
+add = module._ReplicaSet.add
+
+async def tell(self, process):
+    await add(self, process)
+    open(sys.argv[1], "a").write(f"told {process.pid}\\n")
+
+module._ReplicaSet.add = tell
 
 async def never():
     await anyio.sleep_forever()
@@ -27,7 +34,7 @@ async def never():
 
 async def main(seconds):
     with anyio.move_on_after(seconds):
-        code = "import os,sys,time; open(sys.argv[1],'a').write(f'{os.getpid()}\\\\n'); " + sys.argv[2]
+        code = "import os,sys,time; open(sys.argv[1],'a').write(f'hangs {os.getpid()}\\\\n'); " + sys.argv[2]
         command = [sys.executable, "-c", code, sys.argv[1], ]
         reloads = module.Reloads(never(), lambda: None, print)
         await module.supervise(command, [{}, {}], print, reloads)
@@ -169,8 +176,9 @@ async def supervised(process, tmp_path, wait_until):
     async def start(hang, seconds=600):
         file = tmp_path / "pids"
         run = process(sys.executable, "-c", SUPERVISOR, file, HANGS[hang], seconds)
-        await wait_until(lambda: file.exists() and len(file.read_text().split()) == 2, timeout=20)
-        pids.extend(map(int, file.read_text().split()))
+        # Each hangs, and the survivor was told of each.
+        await wait_until(lambda: file.exists() and len(file.read_text().splitlines()) == 4, timeout=20)
+        pids.extend({int(line.split()[1]) for line in file.read_text().splitlines()})
         return run, pids
 
     yield start
