@@ -160,7 +160,7 @@ async def test_it_waits_for_a_server_that_is_away_and_goes_on(
         await agent.works(5)  # nobody can be asked: the facts wait in the agent
         own_durable_server.start()
         await wait_until(lambda: len(archive.ids()) == 25, timeout=60)
-        assert "The server is back" in archiver.stderr
+        await wait_until(lambda: "The server is back" in archiver.stderr, timeout=30)
         archiver.signal(signal.SIGTERM)
         assert await ended(archiver) == 0
     assert archive.ids() == agent.ids
