@@ -6,6 +6,7 @@ PIP := $(BIN)/python -m pip install -q --disable-pip-version-check -c constraint
 PYTHONS := python3 python3.13 python3.12 python3.11
 INPUTS := pyproject.toml constraints.txt
 ALL := $(VENV)/.installed-all
+TEST := $(VENV)/.installed-test
 DEV := $(VENV)/.installed-dev
 NEWEST := .venv-newest
 CASES := 200000
@@ -35,7 +36,7 @@ demo: $(ALL) ## watch three schedulers rule on a small agent, on one screen
 shell: $(ALL) ## a shell in which `toolgate` is found
 	@PATH="$(CURDIR)/$(BIN):$$PATH" VIRTUAL_ENV="$(CURDIR)/$(VENV)" $${SHELL:-/bin/sh} -i
 
-test: $(DEV) ## run the tests, on an embedded server
+test: $(TEST) ## run the tests, on an embedded server
 	@$(BIN)/python tests/stages.py $(BEGAN)
 
 test-newest: $(BIN)/python ## the pure tests on the newest versions that are allowed
@@ -134,14 +135,19 @@ $(ALL): $(INPUTS) | $(BIN)/python
 	@$(PIP) -e '.[all]'
 	@touch $@
 
+$(TEST): $(INPUTS) | $(BIN)/python
+	@echo "Installing Toolgate and what its tests need into $(VENV) …"
+	@$(PIP) -e '.[test]'
+	@touch $(ALL) $@
+
 $(DEV): $(INPUTS) | $(BIN)/python
 	@echo "Installing Toolgate and its development tools into $(VENV) …"
 	@$(PIP) -e '.[dev]'
-	@touch $(ALL) $@
+	@touch $(ALL) $(TEST) $@
 
 # Without constraints.txt; renewed when it is a day old.
 $(NEWEST)/.installed: pyproject.toml | $(BIN)/python
 	@echo "Installing the newest versions of all packages into $(NEWEST) …"
 	@[ -x $(NEWEST)/bin/python ] || $(BIN)/python -m venv $(NEWEST)
-	@$(NEWEST)/bin/python -m pip install -q --disable-pip-version-check --upgrade --upgrade-strategy eager -e '.[dev]'
+	@$(NEWEST)/bin/python -m pip install -q --disable-pip-version-check --upgrade --upgrade-strategy eager -e '.[test]'
 	@touch $@

@@ -23,7 +23,7 @@ from toolgate_orchestrator.turn.tool_output import cost_of
 UNIT = 1_000_000
 CONFIG = {
     "tools": {"dear": {"cost": 40}},
-    "budgets": [{"name": "b", "limit": 200, "window": "day"}],
+    "budgets": [{"name": "b", "limit": 200}],
     "charge_llm": True,
 }
 

@@ -29,7 +29,7 @@ COST_AWARE = {
         {"name": "all", "level": "fleet", "limit": 1000},
         {"name": "each", "level": "session", "limit": 1},
         {"name": "task", "level": "tree", "limit": 2},
-        {"name": "purse", "level": "agent", "limit": 25, "window": "day"},
+        {"name": "purse", "level": "agent", "limit": 25, "window": 366 * 86_400},
         {"name": "kitty", "level": "agent", "limit": 25},
     ],
 }

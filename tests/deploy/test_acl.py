@@ -34,7 +34,7 @@ CONFIGS = {
     "approval": {"rules": [{"name": "wide", "tools": "write_file", "when": {"path": "*public*"}}]},
     "cost-aware": {
         "default": {"cost": 1},
-        "budgets": [{"name": "daily", "level": "fleet", "limit": 25, "window": "day"}],
+        "budgets": [{"name": "daily", "level": "fleet", "limit": 25}],
     },
     "router": {"routes": [{"from": "read_file", "targets": [{"to": "read_file"}, {"to": "list_files"}]}]},
     "heuristic": {"strategy": "round-robin", "groups": [{"tools": ["calculate", "calculate_again"]}]},

@@ -219,6 +219,10 @@ def docs():
     importlib.import_module("zensical")
 
 
+def test():
+    run("pytest", "--help")
+
+
 def dev():
     for tool in ("pytest", "mypy", "ruff", "lint-imports"):
         run(tool, "--help")
@@ -243,7 +247,22 @@ FRAMEWORKS = (
 OWN_SERVER = ("embedded", "bench", "all")
 SMOKES = {
     one.__name__: one
-    for one in (base, orchestrator, llm, console, serve, mcp, notify, otel, embedded, bench, all, docs, dev)
+    for one in (
+        base,
+        orchestrator,
+        llm,
+        console,
+        serve,
+        mcp,
+        notify,
+        otel,
+        embedded,
+        bench,
+        all,
+        docs,
+        test,
+        dev,
+    )
 }
 NAMES = (*SMOKES, *FRAMEWORKS)
 

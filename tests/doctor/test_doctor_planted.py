@@ -20,7 +20,7 @@ POLICY = {"rules": [{"name": "keep", "tools": "delete_file", "action": "deny", "
 BUDGETS = {
     "default": {"cost": 1},
     "learn": False,
-    "budgets": [{"name": "daily", "level": "fleet", "limit": 3, "window": "day"}],
+    "budgets": [{"name": "daily", "level": "fleet", "limit": 3}],
 }
 APPROVAL = {"rules": [{"name": "wide", "tools": "write_file", "expires_s": 12}]}
 KEYS = Keys("default")

@@ -13,6 +13,8 @@ from toolgate_orchestrator.gate.gate import Gate
 
 pytestmark = pytest.mark.acceptance
 
+YEAR = 366 * 86_400
+"""A window that hardly ends while a test runs, as an hour may."""
 CHEAP = {"q": ["$.query", "$.text"], "limit": {"value": 3}, "lang": ["$.lang", {"value": "en"}]}
 CONFIGS = {
     "money": {
@@ -20,7 +22,7 @@ CONFIGS = {
         "default": {"cost": 3},
         "alternatives": [{"tools": {"dear": {}, "cheap": {"arguments": CHEAP}}}],
         "budgets": [
-            {"name": "hourly", "limit": 50, "window": "hour"},
+            {"name": "yearly", "limit": 50, "window": YEAR},
             {"name": "count", "limit": None, "window": "month", "time_zone": "Europe/Berlin"},
         ],
         "currency": "EUR",
@@ -74,10 +76,14 @@ async def test_over_budget_the_cheaper_equivalent_runs_and_then_the_llm_is_told_
     assert await ran(gate, "other", tools) == "other"  # at the default's cost
     refused = await gate.decide("dear", {}, tools)
     assert (refused.outcome, refused.scheduler) == ("deny", "cost-aware")
-    for words in ("2.00 EUR is left of the budget hourly", "cheap (5.00 EUR)", "renewed every hour"):
+    for words in (
+        "2.00 EUR is left of the budget yearly",
+        "cheap (5.00 EUR)",
+        "renewed every 31622400 seconds",
+    ):
         assert words in refused.reason
     balances = {one.key: (one.limit, one.reserved) for one in await ledger_of(gate).balances()}
-    assert balances == {"hourly/fleet": (50_000_000, 48_000_000), "count/fleet": (None, 48_000_000)}
+    assert balances == {"yearly/fleet": (50_000_000, 48_000_000), "count/fleet": (None, 48_000_000)}
     # What it really cost is settled, and what it told is not learned.
     for decision, cost in ((first, 12), (second, 1)):
         gate.note(
@@ -87,7 +93,7 @@ async def test_over_budget_the_cheaper_equivalent_runs_and_then_the_llm_is_told_
 
     async def settled():
         return {one.key: (one.spent, one.reserved) for one in await ledger_of(gate).balances()}[
-            "hourly/fleet"
+            "yearly/fleet"
         ]
 
     await wait_until(lambda: _equals(settled, (13_000_000, 3_000_000)), timeout=10)
@@ -148,56 +154,56 @@ async def test_budgets_are_listed_shown_set_and_reset(running, process, server_u
         assert await asyncio.to_thread(running.wait) == 0, running.stderr
         return running.stdout
 
-    async def hourly():
+    async def yearly():
         rows = map(json.loads, (await budget("list", "--json")).splitlines())
-        return {row["account"]: row for row in rows}["hourly/fleet"]
+        return {row["account"]: row for row in rows}["yearly/fleet"]
 
     first = await gate.decide("dear", {}, ["dear"])
-    row = await hourly()
+    row = await yearly()
     assert (row["limit"], row["reserved"], row["left"]) == (50_000_000, 40_000_000, 10_000_000)
-    assert (row["window"], row["currency"], row["limit_set"]) == ("hour", "EUR", False)
+    assert (row["window"], row["currency"], row["limit_set"]) == ("31622400 s", "EUR", False)
     assert "40.00 EUR" in await budget("list")
-    (shown,) = map(json.loads, (await budget("show", "hourly", "--json")).splitlines())
+    (shown,) = map(json.loads, (await budget("show", "yearly", "--json")).splitlines())
     (held,) = shown["held"]
     assert (held["decision"], held["tool"], held["amount"]) == (first.id, "dear", 40_000_000)
-    assert first.id in await budget("show", "hourly/fleet")
+    assert first.id in await budget("show", "yearly/fleet")
 
     assert "Over budget" in await ran(gate, "dear")
-    assert "hourly: 100.00 EUR" in await budget("set", "hourly", "100")
+    assert "yearly: 100.00 EUR" in await budget("set", "yearly", "100")
 
     async def passes():
         return await ran(gate, "dear") == "dear"
 
     await wait_until(passes, timeout=5)
-    row = await hourly()
+    row = await yearly()
     assert (row["limit"], row["limit_set"], row["reserved"]) == (100_000_000, True, 80_000_000)
 
     gate.note("tool:post", {"decision_id": first.id, "tool": "dear", "cost": 7_000_000})
 
     async def paid():
-        return (await hourly())["spent"] == 7_000_000
+        return (await yearly())["spent"] == 7_000_000
 
     await wait_until(paid, timeout=15)
-    assert (await budget("reset", "hourly", "--yes")).strip() == "hourly: 1 accounts set to zero"
-    row = await hourly()
+    assert (await budget("reset", "yearly", "--yes")).strip() == "yearly: 1 accounts set to zero"
+    row = await yearly()
     assert (row["spent"], row["reserved"], row["limit"], row["limit_set"]) == (
         0,
         40_000_000,
         50_000_000,
         False,
     )
-    assert json.loads(await budget("set", "hourly", "none", "--json"))["limit"] is None
-    assert json.loads(await budget("set", "hourly", "--configured", "--json"))["configured"] is True
-    assert (await hourly())["limit_set"] is False
+    assert json.loads(await budget("set", "yearly", "none", "--json"))["limit"] is None
+    assert json.loads(await budget("set", "yearly", "--configured", "--json"))["configured"] is True
+    assert (await yearly())["limit_set"] is False
 
 
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        (("show", "hurly"), "there is no budget 'hurly'; there are: count, hourly"),
-        (("set", "hourly", "much"), "LIMIT: must be an amount of money"),
-        (("set", "hourly"), "give a LIMIT"),
-        (("reset", "hourly"), "Aborted"),
+        (("show", "yerly"), "there is no budget 'yerly'; there are: count, yearly"),
+        (("set", "yearly", "much"), "LIMIT: must be an amount of money"),
+        (("set", "yearly"), "give a LIMIT"),
+        (("reset", "yearly"), "Aborted"),
     ],
 )
 async def test_what_cannot_be_done_is_said(running, process, server_url, words, complaint):

@@ -25,7 +25,8 @@ MAKE_S = 300.0
 WAIT_S = 60.0
 PORTS = ("GRAFANA", "PROMETHEUS", "ALERTMANAGER", "CONSOLE")
 NETWORK = "10.213.85"
-LIMITS = re.compile(r"limit: \d+")
+LIMITS = re.compile(r"limit: \d+, window: \w+")
+"""A test must not end in another hour than it began in, where nothing is spent yet."""
 
 
 class ContainerFleet:
