@@ -143,7 +143,8 @@ async def test_the_limits_are_read_and_hold():
     fields = {"tool_name": "web_a", "agent": "helper-1", "labels": {"env": "prod"}, "session": "s"}
     verdicts = [await limits.decide(ToolSelecting(id=f"{n:032x}", **fields)) for n in range(4)]
     assert [verdict.action for verdict in verdicts] == ["continue"] * 3 + ["deny"]
-    assert "10 times per minute in this session (searches). Try again in 6 seconds" in verdicts[-1].reason
+    said = "in this session and those of its agents together (searches). Try again in 6 seconds"
+    assert f"10 times per minute {said}" in verdicts[-1].reason
 
 
 def test_the_slots_are_read_and_needed():

@@ -7,7 +7,8 @@ from toolgate_bus.queues.queue_redis import MemoryQueues, RedisQueues
 from toolgate_bus.queues.queue_view import read_queue
 from toolgate_bus.transport.redis.connection import RedisCommands
 from toolgate_schedulers.shipped.slots.config import SlotsConfig, find_pools, request_of
-from toolgate_schedulers.testing import question
+from toolgate_schedulers.shipped.slots.scheduler import Slots
+from toolgate_schedulers.testing import question, trial
 
 NAN = float("nan")
 
@@ -39,6 +40,17 @@ def test_a_wrong_value_is_refused_by_the_name_of_its_field(fields, where):
         read(**fields)
     assert where in str(error.value)
     assert "slots.yaml: pools.0" in str(error.value)
+
+
+@pytest.mark.pure
+async def test_a_call_that_fits_more_pools_than_it_can_have_is_denied_and_told_which():
+    pools = [{"name": f"p{number}", "tools": "read", "limit": 9} for number in range(9)]
+    async with trial(Slots, config={"pools": pools}) as here:
+        denied = await here.ask("read", phase="admit")
+    assert denied.action == "deny"
+    assert "9 pools, and a call can have 8" in denied.reason
+    async with trial(Slots, config={"pools": pools[1:]}) as here:
+        assert (await here.ask("read", phase="admit")).action == "continue"
 
 
 KEYS = [

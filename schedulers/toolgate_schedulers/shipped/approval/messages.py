@@ -45,7 +45,7 @@ def make_ask_user(need: ApprovalNeed, call: ToolSelecting) -> AskUser:
     """The question that the app asks."""
     more: dict[str, Any] = {} if need.rule.options is None else {"options": need.rule.options}
     return AskUser(
-        prompt=need.rule.prompt or f"May {call.tool_name} run? ({need.called})",
+        prompt=need.prompt or f"May {call.tool_name} run? ({need.called})",
         timeout_s=need.rule.expires_s,
         reason=f"{call.tool_name} needs a person's approval ({need.called})",
         **more,

@@ -13,7 +13,6 @@ from toolgate_bus.protocol.events import ToolSelecting
 from toolgate_bus.queues.queue import (
     MAX_LEVEL,
     MAX_LIMIT,
-    MAX_NEEDS,
     MAX_WEIGHT,
     MIN_WEIGHT,
     Need,
@@ -158,8 +157,8 @@ class SlotsConfig(StrictModel):
 
 
 def find_pools(config: SlotsConfig, call: ToolSelecting) -> list[PoolConfig]:
-    """The pools that a call needs a slot of; what cannot be seen fits. At most as many as a request may."""
-    return [pool for pool in config.pools if pool.about(pool.tools, call) is not False][:MAX_NEEDS]
+    """List the pools that a call needs a slot of; what cannot be seen fits."""
+    return [pool for pool in config.pools if pool.concerns(pool.tools, call) is not False]
 
 
 def need_of(pool: PoolConfig, call: ToolSelecting) -> Need:
