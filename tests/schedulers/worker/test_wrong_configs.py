@@ -119,7 +119,7 @@ FULL: dict[str, dict[str, Any]] = {
     },
     "rate-limit": {
         "limits": [
-            {"name": "n", "tools": ["x"], "agents": ["a"], "labels": {"team": "x"}, "per": "session"}
+            {**ABOUT, "name": "n", "tools": ["x"], "agents": ["a"], "labels": {"team": "x"}, "per": "session"}
             | {"rate": {"calls": 1, "seconds": 1.5}, "burst": 2}
         ],
         "admission": True,
