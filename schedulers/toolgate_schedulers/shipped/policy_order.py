@@ -461,13 +461,15 @@ def _equal(one: Any, other: Any) -> Truth:
     truth = forth if forth is not False else same(other, one)
     if truth is False and (isinstance(one, list | tuple) or isinstance(other, list | tuple)):
         # One of several: it counts against a call, and not for it.
-        pairs = ((a, b) for a in _elements(one) for b in _elements(other))
-        return None if any(_equal(a, b) is not False for a, b in pairs) else False
+        ones, others = _elements(one), _elements(other)
+        if len(ones) * len(others) > _MAX_PAIRS:
+            return None
+        return None if any(_equal(a, b) is not False for a in ones for b in others) else False
     return truth
 
 
 def _elements(value: Any) -> Sequence[Any]:
-    return value[:_MAX_ELEMENTS] if isinstance(value, list | tuple) else (value,)
+    return value if isinstance(value, list | tuple) else (value,)
 
 
-_MAX_ELEMENTS: Final = 64
+_MAX_PAIRS: Final = 4096
