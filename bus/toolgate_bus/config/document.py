@@ -6,6 +6,7 @@ of YAML take for different things is refused by its line: keys given twice, the 
 ends that only some know, another version of YAML. Whether a file says the right things is `check`'s affair.
 """
 
+import json
 import math
 import re
 from collections.abc import Iterator, Sequence
@@ -90,17 +91,18 @@ def read_document(path: Path) -> Document:
     return parse_document(raw, str(path))
 
 
-def parse_document(raw: bytes, name: str, *, secret: bool = False) -> Document:
-    """The document in a text; `name` begins every complaint, and of a secret one none quotes it.
+def parse_document(raw: bytes, name: str, *, secret: bool = False, as_amplifier: bool = False) -> Document:
+    """Return the document in a text; `name` begins every complaint, and of a secret one none quotes it.
 
-    Raises ConfigError.
+    In a secret one every value is text. What Amplifier itself will read, by YAML 1.1, is read `as_amplifier`
+    does. Raises ConfigError.
     """
     if len(raw) > MAX_BYTES:
         raise ConfigError(f"{name}: longer than {MAX_BYTES // 1024} KiB: nobody wrote that by hand")
     loader = None
     try:
         text = raw.decode("utf-16" if raw.startswith((b"\xff\xfe", b"\xfe\xff")) else "utf-8-sig")
-        loader = _Loader(_prepare(text, name), name, secret)
+        loader = (_AmplifierLoader if as_amplifier else _Loader)(_prepare(text, name), name, secret)
         root = loader.get_single_node()
         if loader.yaml_version not in (None, (1, 2)):
             raise ConfigError(f"{name}: says that it is of another YAML than 1.2: leave its line %YAML out")
@@ -110,12 +112,41 @@ def parse_document(raw: bytes, name: str, *, secret: bool = False) -> Document:
         return Document(name, root, loader.construct_document(root), loader.has_odd)
     except RecursionError:
         raise ConfigError(f"{name}: nested more than {MAX_DEPTH} deep") from None
-    except (yaml.YAMLError, ValueError) as error:
+    except (yaml.YAMLError, ValueError, OverflowError) as error:
         mark = getattr(error, "problem_mark", None)
         at = f"{name}:{mark.line + 1}" if mark else name
         said = getattr(error, "problem", None) or str(error).splitlines()[0]
         column = f" (column {mark.column + 1})" if mark else ""
         raise ConfigError(f"{at}: is not YAML{'' if secret else f': {said}'}{column}") from None
+
+
+def parse_json(text: str) -> Any:
+    """Return the value in JSON that a person wrote.
+
+    Raises ValueError for what is no JSON, and for what programs read in several ways.
+    """
+    return json.loads(
+        text, object_pairs_hook=_as_object, parse_float=_finite, parse_constant=_refuse_constant
+    )
+
+
+def _as_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in found:
+            raise ValueError(f"the key {name!r} is given twice")
+        found[name] = value
+    return found
+
+
+def _finite(text: str) -> float:
+    if math.isinf(value := float(text)):
+        raise ValueError("a number is too large")
+    return value
+
+
+def _refuse_constant(constant: str) -> Any:
+    raise ValueError(f"{constant} is no JSON number")
 
 
 def _prepare(text: str, name: str) -> str:
@@ -207,6 +238,16 @@ for _tag, _pattern, _first, _construct in _CORE_SCHEMA:
     _Loader.add_constructor(_tag, _construct)
 for _tag in (_TEXT, _LIST, _MAP):
     _Loader.add_constructor(_tag, yaml.SafeLoader.yaml_constructors[_tag])
+
+
+class _AmplifierLoader(_Loader):
+    """Reads as Amplifier does, but leaves dates as text."""
+
+    yaml_implicit_resolvers = {  # noqa: RUF012
+        first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+    yaml_constructors = yaml.SafeLoader.yaml_constructors
 
 
 def _examine(root: yaml.Node, name: str, secret: bool) -> None:

@@ -84,6 +84,7 @@ def test_not_a_number_is_read():
         ("a: 1\nb: 'x\x85 y'", r"f\.yaml:2: holds the character U\+0085"),
         ("a: 1\u2029# b", r"f\.yaml:1: holds the character U\+2029"),
         ('a: 1\nb: "\\ud83d"', r"f\.yaml:2: a text holds half a character"),
+        ('a: "\\Ud83dde00"', r"f\.yaml: is not YAML: "),
         ("a: 1\nb: 1e400", r"f\.yaml:2: is not YAML: a number is too large"),
         ("a: -1e999", r"f\.yaml:1: is not YAML: a number is too large"),
         ("a: 0x" + "F" * 5000, r"f\.yaml:1: is not YAML: a number is too large"),
