@@ -110,7 +110,9 @@ def test_an_editor_is_given_the_call_and_gives_one_back():
             edits.from_text(wrong)
 
 
-@pytest.mark.parametrize("text", ["NaN", '{"a": NaN}', '{"a": Infinity}', "[" * 100_000])
+@pytest.mark.parametrize(
+    "text", ["NaN", '{"a": NaN}', '{"a": Infinity}', "[" * 100_000, '{"a": 1, "a": 2}', '{"a": 1e400}']
+)
 def test_what_no_json_is_is_refused(text):
     with pytest.raises(ConfigError, match="is not JSON"):
         edits.read(text)

@@ -97,6 +97,7 @@ def test_calls_have_the_fields_of_a_question_and_meet_one_state(tried):
     [
         ("delete_file", "--call: is not JSON"),
         ("[" * 5000, "--call: is not JSON"),
+        ('{"tool": "x", "arguments": {"a": 1, "a": 2}}', "--call: is not JSON: the key 'a' is given twice"),
         ("[]", "--call: must be an object"),
         ({"name": "x"}, "--call: must name a `tool`"),
         ({"tool": "x", "arguments": []}, "--call: must name a `tool`, and its `arguments`"),

@@ -236,7 +236,7 @@ async def test_the_scheduler_answers_by_its_config():
         ),
         ("rules: [{tools: x, action: deny, labels: [a]}]", "rules.0.labels: Input should be a mapping"),
         (
-            "rules: [{tools: x, action: deny, labels: {a: yes}}]",
+            "rules: [{tools: x, action: deny, labels: {a: true}}]",
             "rules.0.labels.a: Input should be a list",
         ),
         (

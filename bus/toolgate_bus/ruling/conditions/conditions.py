@@ -31,6 +31,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, WrapValidator, field_validator, model_validator
 
 from toolgate_bus.config.check import StrictModel
+from toolgate_bus.config.odd_number import Exact
 from toolgate_bus.protocol import placeholders
 from toolgate_bus.ruling.conditions import patterns
 from toolgate_bus.ruling.conditions.arguments import MISSING, UNSEEN, Each, Path, readings
@@ -85,8 +86,8 @@ Number = Annotated[float, Field(allow_inf_nan=False, strict=True), WrapValidator
 class Condition(StrictModel):
     """What one argument must be; of several tests all must hold."""
 
-    equals: Any = None
-    in_: tuple[Any, ...] | None = Field(default=None, alias="in")
+    equals: Exact = None
+    in_: tuple[Exact, ...] | None = Field(default=None, alias="in")
     glob: Glob | None = None
     matches: Annotated[str, Field(min_length=1, max_length=1024)] | None = None
     """A regular expression, found anywhere in the value, in linear time (`patterns`)."""

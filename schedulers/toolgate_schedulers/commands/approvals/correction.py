@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from toolgate_bus.config.document import parse_json
 from toolgate_bus.errors import CodecError, ConfigError, ToolgateError
 from toolgate_bus.protocol import packing
 
@@ -57,16 +58,12 @@ def from_text(text: str) -> tuple[str, dict[str, Any]]:
 def parse_object(text: str, where: str) -> dict[str, Any]:
     """The JSON object in a text; raises ConfigError that begins with `where`."""
     try:
-        value = json.loads(text, parse_constant=_refuse)
+        value = parse_json(text)
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{where}: is not JSON: {error}") from None
     if not isinstance(value, dict):
         raise ConfigError(f"{where}: must be a JSON object, not {type(value).__name__}")
     return value
-
-
-def _refuse(constant: str) -> None:
-    raise ValueError(f"{constant} is no JSON number")
 
 
 def check(approval: Approval, tool: str, arguments: Mapping[str, Any]) -> None:
