@@ -54,6 +54,6 @@ def _key(arguments: Mapping[str, Any], agents: Collection[str]) -> str | None:
 
 def _name(value: Any) -> str | None:
     """The text that an argument is, whatever it says of itself."""
-    if isinstance(value, Enum):
+    if issubclass(type(value), Enum):
         value = object.__getattribute__(value, "_value_")
     return str.__str__(value) if issubclass(type(value), str) else None

@@ -147,11 +147,9 @@ class _Reading:
             return value
         if kind is list:
             return self._read_list(value, depth)
-        left = self._left
         try:
             return self._read_map(value, depth) if kind is dict else self._read_odd(value, kind, depth)
         except Exception:  # noqa: BLE001 - a value's own code may raise anything
-            self._left = left - 1
             return value
 
     def _read_list(self, value: list[Any], depth: int) -> list[Any]:
@@ -247,9 +245,9 @@ class _Reading:
 
     def _read_mapping(self, value: Any, kind: type, depth: int) -> dict[str, Any]:
         keys = list(islice(iter(value), self._left + 1))
-        if len(keys) > self._left:
-            raise _NoPlainForm
         self._left -= len(keys)
+        if self._left < 0:
+            raise _NoPlainForm
         items = [(key, value[key]) for key in keys]
         if issubclass(kind, dict):
             held = dict(dict.items(value))

@@ -37,6 +37,8 @@ class UnreadableQuestion(Exception):  # noqa: N818 - it says what was found
 
 def arguments_of(tool_input: Any) -> dict[str, Any]:
     """Arguments as a map of their own; what is none travels as a placeholder for all that there might be."""
+    if tool_input is None:
+        return {}
     try:
         return copy_arguments(dict(tool_input)) if isinstance(tool_input, Mapping) else {WHOLE: tool_input}
     except Exception:  # noqa: BLE001 - another's mapping may raise anything

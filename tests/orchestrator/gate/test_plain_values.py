@@ -14,9 +14,12 @@ from typing import NamedTuple
 
 import pytest
 from pydantic import BaseModel, Field, RootModel, SecretStr
-from toolgate_bus.protocol.events import AskUser, Continue, Modify
+from toolgate_bus.protocol.events import AskUser, Continue
 from toolgate_bus.ruling.conditions.placeholder_schema import make_check, validator_of
+from toolgate_orchestrator.gate.canonical import canonicalize
+from toolgate_orchestrator.gate.plain_values import to_plain
 from toolgate_orchestrator.gate.shown_call import question_about, shown_call
+from toolgate_schedulers.shipped.loop_guard import fingerprint_call
 from toolgate_schedulers.shipped.policy import PolicyConfig, rule_on
 
 pytestmark = pytest.mark.pure
@@ -264,3 +267,113 @@ async def test_what_has_no_plain_form_counts_against_the_call(world, value):
 async def test_what_has_no_plain_form_earns_nothing(world, value):
     gate = await policy(world, {"arg": "harmless"}, default="deny", action="allow")
     assert (await gate.decide("tool-0", {"arg": value}, [])).outcome == "deny"
+
+
+@pytest.mark.parametrize("arguments", [["amount", 5000], [("amount", 5000)], "amount", Hostile(), Slotted(5000)])
+async def test_arguments_that_are_no_map_count_against_the_call_whatever_a_rule_looks_at(world, arguments):
+    gate = await policy(world, {"amount": {"gt": 100}})
+    assert (await gate.decide("tool-0", arguments, [])).outcome == "deny"
+    assert (await gate.decide("tool-0", None, [])).tool_input == {}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        ({"arg": 2**70}, "a number that no wire carries"),
+        ({"arg": -(2**70)}, "the same below"),
+        ({"arg": 10**6000}, "a number of more digits than Python writes"),
+        ({"arg": "\ud800"}, "a text that no encoding has"),
+        ({"arg": ["x" * 70_000]}, "a text that is too long, in a list"),
+    ],
+)
+async def test_what_the_wire_cannot_carry_is_unknown_to_a_rule_and_runs_exactly(world, arguments, why):
+    gate = await policy(world, {"arg": {"gt": 100}}, {"arg": {"lt": -100}}, {"arg": {"equals": arguments["arg"]}})
+    if isinstance(arguments["arg"], int):
+        assert [(await gate.decide(f"tool-{n}", arguments, [])).outcome for n in range(3)] == ["deny"] * 3
+    assert (await gate.decide("tool", arguments, [])).tool_input == arguments
+
+
+@pytest.mark.parametrize("secret", [{}, {"fields": ["password"]}])
+@pytest.mark.parametrize("number", [2**63, 2**64 - 1, -(2**63)])
+async def test_a_number_of_64_bits_travels_whether_anything_is_secret_or_not(world, number, secret):
+    seen = []
+    await world.scheduler("sees", lambda call: seen.append(call.tool_input) or Continue())
+    await (await world.gate(redact=secret)).decide("tool", {"n": number}, [])
+    assert seen == [{"n": number}]
+
+
+def test_a_placeholder_of_no_type_is_unknown_to_a_schema_as_well():
+    hidden = f"⟦toolgate:truncated:7{'0' * 31}⟧"
+    check = make_check(validator_of({}), {"properties": {"arg": {"type": "string"}}})
+    assert check({"arg": hidden}) is None
+
+
+async def fingerprints(world, *values):
+    """What loop-guard tells calls with these arguments apart by."""
+    seen = []
+    await world.scheduler("sees", lambda call: seen.append(fingerprint_call(call).call) or Continue())
+    gate = await world.gate()
+    for value in values:
+        await gate.decide("tool", {"arg": value}, [])
+    return seen
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: pathlib.Path("a"),
+        lambda: decimal.Decimal("1.10"),
+        lambda: {"b", "a", "c"},
+        lambda: [Payment(decimal.Decimal(1), ("x",))],
+        lambda: Mail(to=["a"]),
+        lambda: b"raw",
+        lambda: bytearray(b"raw"),
+        lambda: {"b": 2**70, "a": 1},
+        lambda: "\ud800",
+    ],
+)
+async def test_equal_values_are_the_same_call_to_who_counts_repeats(world, make):
+    assert len(set(await fingerprints(world, make(), make()))) == 1
+
+
+async def test_an_object_is_the_same_as_itself_alone_even_where_another_takes_its_place(world):
+    one = Hostile()
+    assert len(set(await fingerprints(world, one, one))) == 1
+    marks = set()
+    for _ in range(50):  # each likely stands where the one before it stood
+        marks.add(canonicalize(Hostile()))
+        marks.add(canonicalize(object()))
+    assert len(marks) == 100
+
+
+def test_bytes_are_equal_for_equal_values_alone_however_large_these_are():
+    wide = [0] * 5_000
+    other = [*wide[:2_500], 1, *wide[2_501:]]
+    assert canonicalize(wide) == canonicalize(list(wide)) != canonicalize(other)
+    long = "x" * 3_000_000
+    assert canonicalize(long) != canonicalize(f"{long[:1_500_000]}y{long[1_500_001:]}")
+    many = [[0] for _ in range(5_000)]
+    assert canonicalize([many]) != canonicalize([[*many[:-1], [1]]])
+    assert canonicalize({"a": 1, "b": 2.0}) == canonicalize({"b": 2, "a": 1.0})
+    assert canonicalize({"a": True}) != canonicalize({"a": 1})
+
+
+def test_a_person_is_shown_the_plain_form_and_no_words_of_an_object():
+    told = shown_call("pay", {"to": LyingText("eve"), "by": Folder(), "what": Disguised(), "raw": b"x"})
+    assert told == 'pay {"to": "eve", "by": "/etc/passwd", "what": "⟦Disguised⟧", "raw": "⟦bytes⟧"}'
+    assert "eve" in shown_call("pay", {"to": "eve", "odd": {(1, 2): 3}, "digits": 10**6000})
+    assert "⟦Hostile⟧" in question_about(AskUser(prompt="?"), "pay", {"odd": Hostile(), "cause": of_itself()})
+
+
+def test_a_plain_value_is_given_back_as_it_is():
+    value = {"a": [1, 2.5, None, True, "x", {"b": []}], "c": {}}
+    assert to_plain(value) is value
+
+
+def test_reading_ends_however_much_a_value_holds():
+    value = [EndlessMap() for _ in range(1_000)]
+    assert to_plain(value) is value
+    branch = ()
+    for _ in range(60):
+        branch = types.MappingProxyType({"a": branch, "b": branch})
+    assert to_plain({"branch": branch})
