@@ -8,13 +8,13 @@ that the others were never asked about is not `verified`. The gate counts shadow
 them, `replay --against` compares by it.
 """
 
-import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple
 
 from toolgate_bus.protocol.delegation import reroute
 from toolgate_bus.protocol.events import AskUser, Modify, Outcome, ReceivedVerdict, Why
+from toolgate_bus.protocol.json_values import same_json
 from toolgate_bus.ruling.merge import counts, merge
 
 Change = Literal["veto", "reroute", "ask", "hold", "allow"]
@@ -52,9 +52,9 @@ class ProposedCall(NamedTuple):
     """To whom it delegates."""
 
     def same(self, other: "ProposedCall") -> bool:
-        """Whether it is the same call: 1 and 1.0 and true are different arguments."""
-        return (self.tool, self.agent) == (other.tool, other.agent) and (
-            self.arguments is other.arguments or _key(self.arguments) == _key(other.arguments)
+        """Whether it is the same call, with the same arguments as JSON."""
+        return (self.tool, self.agent) == (other.tool, other.agent) and same_json(
+            self.arguments, other.arguments
         )
 
 
@@ -245,7 +245,3 @@ def _open_hold(verdicts: Iterable[ReceivedVerdict]) -> ReceivedVerdict | None:
         elif heard.verdict.action != "failed":
             answered.add(key)
     return next((heard for key, heard in open_.items() if key not in answered), None)
-
-
-def _key(arguments: Any) -> str:
-    return json.dumps(arguments, sort_keys=True, ensure_ascii=False, default=repr)

@@ -34,6 +34,7 @@ from toolgate_orchestrator.gate.ids import decision_id
 from toolgate_orchestrator.gate.local_scheduler import LocalScheduler
 from toolgate_orchestrator.gate.one_question import one_question
 from toolgate_orchestrator.gate.pauses import wait_while_paused
+from toolgate_orchestrator.gate.plain_values import changed, copy_arguments
 from toolgate_orchestrator.gate.question import (
     TOO_DEEP,
     UnreadableQuestion,
@@ -48,6 +49,7 @@ from toolgate_orchestrator.gate.recorder import DecisionRecorder, span_of_decisi
 from toolgate_orchestrator.gate.redact import Redactor
 from toolgate_orchestrator.gate.resumption import DeferralDesk
 from toolgate_orchestrator.gate.ruling import (
+    CHANGED,
     GATE_FAILED,
     UNASKED,
     DecisionState,
@@ -182,7 +184,7 @@ class DecisionFlow:
         asking = ToolQuestion(
             id_.hex(),
             tool_name if plain else name_of(tool_name),
-            dict(tool_input) if type(tool_input) is dict else arguments_of(tool_input),
+            copy_arguments(tool_input) if type(tool_input) is dict else arguments_of(tool_input),
             names_of(available_tools),
             self._ttl_ms,
             agent,
@@ -260,6 +262,9 @@ class DecisionFlow:
                 if call.objection is not None:
                     self._asking.give_back(call)
                     ruling = objection(call) or ruling
+                elif _is_changed(call, ruling):
+                    self._asking.give_back(call)
+                    ruling = CHANGED
             elif ruling.why == "silent":
                 await self._tell_silence(call)
         except asyncio.CancelledError:
@@ -372,6 +377,8 @@ class DecisionFlow:
         self, call: DecisionState, ruling: RulingResult, ask: Ask | Literal["defer"] | None
     ) -> RulingResult:
         """Somebody said `ask_user`: the person is asked about the call that would run."""
+        if _is_changed(call, ruling):
+            return CHANGED
         asker = min(ruling.asks, key=rank)
         asked = one_question(ruling.asks)
         answer: Answer = "no_approver"
@@ -382,6 +389,7 @@ class DecisionFlow:
             question = call.question
             if ruling.winner is not None:
                 question = ruling.replacement(question, self._ttl_ms)
+            question = question._replace(tool_input=copy_arguments(question.tool_input))
             call.report_waits(self.note)
             self._asking.go_on(call)
             try:
@@ -410,6 +418,16 @@ class DecisionFlow:
             for name in audience.names or self.config.required or ("unknown",):
                 call.fail_open(name, "bus_down")
         return False
+
+
+def _is_changed(call: DecisionState, ruling: RulingResult) -> bool:
+    """Whether what would run is not what was ruled on: of objects that others have, one was changed."""
+    asked, last = call.question.tool_input, call.replaced
+    if call.plain is not None and changed(call.plain, asked):
+        return True
+    if last is None or last.plain is None:
+        return False
+    return changed(last.plain, asked if ruling.tool_input is None else ruling.tool_input)
 
 
 def _trace(span: tracing.Span, decision: Decision) -> Decision:

@@ -20,6 +20,7 @@ from toolgate_bus.protocol.events import Outcome, ReceivedVerdict, ToolQuestion,
 from toolgate_bus.protocol.packing import MAX_FRAME, pack, unpack
 from toolgate_bus.protocol.placeholders import MARK, WHOLE
 
+from toolgate_orchestrator.gate.plain_values import put_back, to_plain
 from toolgate_orchestrator.gate.question import UnreadableQuestion
 from toolgate_orchestrator.gate.redact import restore
 
@@ -65,7 +66,8 @@ def read_token(text: Any) -> Token | None:
 
 
 def _seal(secret: bytes, id_: str, body: bytes, question: ToolQuestion) -> bytes:
-    asked = [question.session, question.agent, question.tool_name, question.agent_target, question.tool_input]
+    arguments = to_plain(question.tool_input)
+    asked = [question.session, question.agent, question.tool_name, question.agent_target, arguments]
     words = _USE + bytes.fromhex(id_) + hashlib.sha256(body).digest() + digest_value(asked)
     return hmac.digest(secret, words, "sha256")
 
@@ -132,22 +134,33 @@ class DeferredDecision(NamedTuple):
         travelled = self.travelled
         whole = travelled.get(WHOLE)
         if len(travelled) == 1 and isinstance(whole, str) and whole.startswith(MARK):
-            return {whole: dict(arguments)}
-        return dict(_compare(travelled, arguments))
+            return {whole: to_plain(dict(arguments))}
+        return dict(_compare(travelled, to_plain(arguments)))
 
     @property
     def travelled(self) -> dict[str, Any]:
         """The arguments as they were asked about."""
-        fields = unpack(self.question)
-        found = fields.get("tool_input") if isinstance(fields, dict) else None
+        found = self._asked.get("tool_input")
         return found if isinstance(found, dict) else {}
 
+    @property
+    def _asked(self) -> dict[str, Any]:
+        fields = unpack(self.question)
+        return fields if isinstance(fields, dict) else {}
+
     def restore_final(self, arguments: Mapping[str, Any]) -> dict[str, Any] | None:
-        """The arguments that would run instead of the call's own; raises BadPlaceholder."""
+        """The arguments that would run instead of the call's own; raises BadPlaceholder.
+
+        What was left as it was is the call's own object (`validation.final_arguments`).
+        """
         if self.final_input is None:
             return None
         found = restore(self.final_input, self.find_hidden(arguments), allowed=True)
-        return found if isinstance(found, dict) else None
+        if not isinstance(found, dict):
+            return None
+        plain = to_plain(arguments)
+        is_other = plain is arguments or self.final_tool != self._asked.get("tool_name")
+        return found if is_other else put_back(found, plain, arguments)
 
 
 def read_deferred(body: bytes) -> DeferredDecision | None:

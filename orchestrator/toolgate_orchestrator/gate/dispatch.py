@@ -250,6 +250,7 @@ class Dispatcher:
             limits=self._config.schedulers.get(scheduler),
             placeholders=call.placeholders,
             agents=call.agents,
+            plain=call.plain,
         )
 
     def deny_for(self, call: DecisionState, scheduler: str, verdict: Modify | AskUser) -> Deny | None:
@@ -258,7 +259,9 @@ class Dispatcher:
             return None if call.reaches_person else deny_ask(scheduler, verdict)
         asked = call.question
         limits = self._config.schedulers.get(scheduler)
-        arguments = final_arguments(verdict, asked.tool_name, asked.tool_input, call.placeholders, limits)
+        arguments = final_arguments(
+            verdict, asked.tool_name, asked.tool_input, call.placeholders, limits, call.plain
+        )
         final = ProposedCall(
             verdict.tool, *reroute(asked.tool_input, asked.agent_target, arguments, verdict.agent_target)
         )

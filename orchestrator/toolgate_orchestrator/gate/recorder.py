@@ -179,7 +179,7 @@ class DecisionRecorder:
         else:
             own = own_fields(data)
             foreign = {name: value for name, value in data.items() if name not in own}
-            fields = {**foreign_fields(self._redactor.redact_arguments(foreign).value), **own, "event": event}
+            fields = {**foreign_fields(self._redactor.redact_fact(foreign)), **own, "event": event}
             make = partial(record.other_fact, fields, seq, at)
         client.facts, client.batch = seq, None
         client.fact(make)

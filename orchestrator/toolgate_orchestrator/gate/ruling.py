@@ -136,6 +136,11 @@ class DecisionState:
         """What stands for what in the question."""
         return {} if self.outgoing is None else self.outgoing.placeholders
 
+    @property
+    def plain(self) -> Mapping[str, Any] | None:
+        """Its arguments as they were ruled on, where they are no JSON."""
+        return None if self.outgoing is None else self.outgoing.plain
+
     def outgoing_of(self, phase: Phase) -> RedactedArguments | None:
         """The arguments as they travelled in a phase."""
         return self.outgoing if phase == "select" or self.replaced is None else self.replaced
@@ -261,6 +266,11 @@ class RulingResult:
         )
 
 
+CHANGED: Final = RulingResult(
+    "deny",
+    "gate_failed",
+    reason="This call was not run: its arguments were changed while it was ruled on.",
+)
 AGREED: Final = RulingResult("continue", "agreed")
 UNASKED: Final = RulingResult("continue", "unasked")
 GATE_FAILED: Final = RulingResult(
@@ -327,6 +337,7 @@ def final_call(call: DecisionState, closed: RoundResult, config: ToolgateConfig)
         asked.tool_input,
         call.placeholders,
         config.schedulers.get(winner.scheduler),
+        call.plain,
     )
     arguments, target = reroute(asked.tool_input, asked.agent_target, arguments, modify.agent_target)
     return RulingResult(

@@ -69,5 +69,6 @@ class ShadowLog:
             decision.original_input,
             self._outgoing.placeholders if self._outgoing else {},
             limits.get(heard.scheduler),
+            self._outgoing.plain if self._outgoing else None,
         )
         return heard._replace(verdict=heard.verdict.model_copy(update={"arguments": arguments}))

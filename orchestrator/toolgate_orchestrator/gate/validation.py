@@ -10,6 +10,7 @@ from toolgate_bus.protocol.events import Modify
 from toolgate_bus.protocol.llm import LLM_REQUEST, complete_arguments
 
 from toolgate_orchestrator.gate.config import SchedulerLimits
+from toolgate_orchestrator.gate.plain_values import put_back, to_plain
 from toolgate_orchestrator.gate.redact import BadPlaceholder, restore
 from toolgate_orchestrator.gate.schema_check import Checker, Uncheckable
 
@@ -25,11 +26,13 @@ def final_arguments(
     tool_input: Mapping[str, Any],
     placeholders: Mapping[str, Any],
     limits: SchedulerLimits | None,
+    plain: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """The arguments the replacement would run with; raises BadPlaceholder.
 
     Originals go back only into the same tool, or one the scheduler is expressly allowed: otherwise a
-    scheduler that never saw a secret could send it wherever it likes.
+    scheduler that never saw a secret could send it wherever it likes. Where the call's arguments are no
+    JSON, `plain` is what they are as JSON: what the scheduler left as it was stays the same tool's own object.
     """
     if modify.arguments is None:
         if placeholders and not _can_restore(modify.tool, tool_name, limits):
@@ -39,6 +42,8 @@ def final_arguments(
     restored = restore(modify.arguments, placeholders, allowed=allowed)
     if not isinstance(restored, dict):
         raise BadPlaceholder("for all arguments")
+    if plain is not None and modify.tool == tool_name:
+        restored = put_back(restored, plain, tool_input)
     return complete_arguments(tool_input, restored) if modify.tool == LLM_REQUEST else restored
 
 
@@ -51,6 +56,7 @@ def check_modify(
     limits: SchedulerLimits | None,
     placeholders: Mapping[str, Any],
     agents: Sequence[str] | None = None,
+    plain: Mapping[str, Any] | None = None,
 ) -> Problem | None:
     """What is wrong with a modify, or None."""
     if modify.tool not in tools:
@@ -60,7 +66,7 @@ def check_modify(
     if modify.agent_target is not None and (agents is None or modify.agent_target not in agents):
         return "agent"
     try:
-        arguments = final_arguments(modify, tool_name, tool_input, placeholders, limits)
+        arguments = final_arguments(modify, tool_name, tool_input, placeholders, limits, plain)
     except BadPlaceholder:
         return "placeholder"
     was = target_of(tool_input, agents)
@@ -86,6 +92,6 @@ def _can_restore(target: str, tool_name: str, limits: SchedulerLimits | None) ->
 
 def _fits(arguments: Mapping[str, Any], schema: Mapping[str, Any]) -> bool:
     try:
-        return not Checker(schema).problems(arguments)
+        return not Checker(schema).problems(to_plain(arguments))
     except Uncheckable:
         return True  # the tool's own fault; it will say so when it runs

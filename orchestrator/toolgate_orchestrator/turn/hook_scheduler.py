@@ -21,6 +21,7 @@ from amplifier_core import HookResult
 from toolgate_bus.protocol.events import AskUser, Continue, Deny, Modify, ToolQuestion, Verdict
 from toolgate_bus.telemetry.logging import where
 
+from toolgate_orchestrator.gate.plain_values import to_plain
 from toolgate_orchestrator.turn.hook_dispatch import Hooks
 from toolgate_orchestrator.turn.jsonable import find_change, jsonable
 
@@ -102,7 +103,7 @@ class HookScheduler:
 def payload_of(question: ToolQuestion) -> dict[str, Any]:
     """What hooks on tool:selecting are given: the seed's fields and everything else of the question."""
     fields = (name for name in ToolQuestion._fields if name not in _NOT_FOR_HOOKS)
-    payload: dict[str, Any] = {name: jsonable(getattr(question, name)) for name in fields}
+    payload: dict[str, Any] = {name: jsonable(to_plain(getattr(question, name))) for name in fields}
     return {**payload, "decision_id": question.id}
 
 
@@ -111,7 +112,7 @@ def modify_in(data: Mapping[str, Any] | None, question: ToolQuestion) -> Modify 
     if not isinstance(data, Mapping):
         return None
     tool = find_change(data, ("tool", "tool_name"), str, question.tool_name)
-    arguments = find_change(data, ("arguments", "tool_input"), dict, jsonable(question.tool_input))
+    arguments = find_change(data, ("arguments", "tool_input"), dict, jsonable(to_plain(question.tool_input)))
     agent = find_change(data, ("agent_target",), str, question.agent_target)
     if tool is None and arguments is None and agent is None:
         return None

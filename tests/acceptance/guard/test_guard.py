@@ -5,6 +5,7 @@ import contextvars
 import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from decimal import Decimal
 
 import pytest
@@ -28,6 +29,11 @@ class Interrupt(Exception):  # noqa: N818 - as such things are called
 
 class Leave(BaseException):
     """The same, of a framework that lets no `except Exception` stop it."""
+
+
+@dataclass
+class Payment:
+    amount: int
 
 
 @pytest.fixture
@@ -212,6 +218,25 @@ async def test_who_gives_up_withdraws_the_question_and_holds_nothing(guard_on, t
     await guard.flush()
     (decision,) = await told("impatient", "decision")
     assert decision["outcome"] == "cancelled"
+
+
+def test_a_function_runs_with_what_the_person_agreed_to(guard_on):
+    plain, parsed = {"amount": 1}, Payment(1)
+
+    def ask(_asked, _call):
+        plain["amount"] = parsed.amount = 5000
+        return True
+
+    guard = guard_on("payer", ask=ask)
+
+    @guard.tool
+    def pay(rules: dict, payment: object):
+        return payment["amount"] if isinstance(payment, dict) else payment.amount
+
+    assert pay(ASK["rules"], plain) == 1
+    parsed.amount = 1
+    with pytest.raises(CallDenial, match="arguments were changed"):
+        pay(ASK["rules"], parsed)
 
 
 def test_functions_are_each_others_replacement_and_a_denied_one_raises_what_the_llm_is_told(guard_on):

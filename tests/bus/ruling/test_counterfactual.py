@@ -63,10 +63,10 @@ def test_a_modify_that_leaves_the_call_as_it_is_changes_nothing():
     assert changed_by("shade", ruled(shadow(Modify(tool="search"))))[0] is None
 
 
-@pytest.mark.parametrize(("one", "other"), [(1, 1.0), (1, True), (0, False)])
+@pytest.mark.parametrize(("one", "other"), [(1, 1.5), (1, True), (0, False), (1, "1")])
 def test_arguments_of_another_type_are_another_call(one, other):
     assert not ProposedCall("t", {"n": one}).same(ProposedCall("t", {"n": other}))
-    assert ProposedCall("t", {"n": one, "m": 2}).same(ProposedCall("t", {"m": 2, "n": one}))
+    assert ProposedCall("t", {"n": one, "m": 2}).same(ProposedCall("t", {"m": 2.0, "n": one}))
 
 
 def test_another_agent_is_another_call():

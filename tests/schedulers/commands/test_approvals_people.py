@@ -137,6 +137,12 @@ def test_a_correction_that_cannot_be_right_is_refused(tool, arguments, why):
         edits.check(approval({"to": "eve", "token": TOKEN}), tool, arguments)
 
 
+def test_a_number_corrected_to_a_truth_value_is_a_change_and_one_written_otherwise_is_none():
+    edits.check(approval({"amount": 1}), "pay", {"amount": True})
+    with pytest.raises(ToolgateError, match="nothing is changed"):
+        edits.check(approval({"amount": 1}), "pay", {"amount": 1.0})
+
+
 def test_a_correction_may_keep_placeholders_for_the_same_tool():
     edits.check(approval({"to": "eve", "token": TOKEN}), "pay", {"to": "bob", "token": TOKEN})
     edits.check(approval({"to": "eve", "token": TOKEN}), "refund", {"to": "bob"})

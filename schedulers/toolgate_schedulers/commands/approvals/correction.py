@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 from toolgate_bus.config.document import parse_json
 from toolgate_bus.errors import CodecError, ConfigError, ToolgateError
 from toolgate_bus.protocol import packing
+from toolgate_bus.protocol.json_values import same_json
 
 from toolgate_schedulers.shipped.approval.records import Approval
 
@@ -86,7 +87,7 @@ def problem(approval: Approval, tool: str, arguments: Mapping[str, Any]) -> Corr
         )
     if tool not in call.available_tools and not call.truncated:
         return CorrectionFault("tool", f"the agent has no {tool}; it has: {', '.join(call.available_tools)}")
-    if tool == call.tool_name and arguments == call.tool_input:
+    if tool == call.tool_name and same_json(dict(arguments), call.tool_input):
         return CorrectionFault("", "nothing is changed: approve it as it is")
     try:
         if not packing.within_bounds(dict(arguments)) or packing.size(arguments) > MAX_VALUE:
