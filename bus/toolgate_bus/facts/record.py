@@ -46,7 +46,9 @@ _UNREMARKABLE: Final[Mapping[str, Any]] = {
 
 def verdict_fields(heard: ReceivedVerdict) -> dict[str, Any]:
     """One verdict as plain values; flags that are not set are left out."""
-    scheduler, verdict, priority, phase, seconds, late, shadow, problem, capped, _, revision, said, again = heard
+    scheduler, verdict, priority, phase, seconds, late, shadow, problem, capped, _, revision, said, again = (
+        heard
+    )
     fields: dict[str, Any] = {
         "scheduler": scheduler,
         "action": verdict.action,

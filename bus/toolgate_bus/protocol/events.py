@@ -87,7 +87,7 @@ class ToolSelecting(_Event):
     """What the user asked for, redacted, its first 8192 characters; for schedulers that ask for it alone
     (`reads`), and empty where it is not known."""
     again: bool = False
-    """In `verify`: others have changed the replacement since, and everyone is asked once more, for the last time."""
+    """In `verify`: others have changed the replacement since, and everyone is asked for the last time."""
 
 
 class ToolQuestion(NamedTuple):

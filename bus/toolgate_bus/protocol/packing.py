@@ -1,9 +1,9 @@
 """Plain values to bytes and back, in items and frames: bounded msgpack. The only importer of msgpack.
 
 A *frame* is a msgpack array of *items*; it is the value of the `frame` field of one stream entry.
-An item is `[version, decision id (16 bytes), phase (0 select, 1 verify, 2 admit, 3 verify again), body, signature or nil]`,
-its body a msgpack map. `docs/reference/wire.md` documents every field, with golden vectors. What a body says
-is `codec`'s affair: no event is known here.
+An item is `[version, decision id (16 bytes), phase, body, signature or nil]`, its phase a number (0 select,
+1 verify, 2 admit, 3 verify again), its body a msgpack map. `docs/reference/wire.md` documents every field,
+with golden vectors. What a body says is `codec`'s affair: no event is known here.
 
 Whatever is wrong with bytes from elsewhere becomes a CodecError; nothing else is ever raised here
 while decoding. Bounds: size, depth, nodes, string lengths, no extension types; containers
@@ -107,7 +107,7 @@ def item(
     return _pack((version, id, phase, body, mac))
 
 
-def number_of(phase: str, again: bool) -> int:  # noqa: FBT001 - two fields of one question
+def number_of(phase: str, again: bool) -> int:
     """Return the number of a phase, as it stands in an item."""
     return AGAIN if again else PHASE_NUMBERS[phase]
 

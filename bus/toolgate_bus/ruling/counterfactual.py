@@ -1,11 +1,11 @@
 """What a decision would have come to, had other verdicts counted. Pure.
 
-The rules are those of `merge`: deny, then the replacement and what was said of it in
-`verify`, once more where others changed it there, then a person, then what was said in `admit` of the call that was about to run. What verdicts did
-not decide stands: a denial by silence, by expiry or by a bus that was away stays one, and a person who was
-asked about a call gives the same answer about the same call. What nobody can know is said: a replacement
-that the others were never asked about is not `verified`. The gate counts shadows by it, the record lists
-them, `replay --against` compares by it.
+The rules are those of `merge`: deny, then the replacement and what was said of it in `verify`, and again
+where others changed it there, then a person, then what was said in `admit` of the call that was about to run.
+What verdicts did not decide stands: a denial by silence, by expiry or by a bus that was away stays one, and
+a person who was asked about a call gives the same answer about the same call. What nobody can know is said:
+a replacement that the others were never asked about is not `verified`. The gate counts shadows by it, the
+record lists them, `replay --against` compares by it.
 """
 
 import json
@@ -60,7 +60,7 @@ class ProposedCall(NamedTuple):
     def lay_over(self, changes: Sequence["ProposedCall"]) -> "ProposedCall":
         """Return this call with each change that somebody wants of it, the highest priority first.
 
-        A change is what the call is to be instead: the arguments that it sets otherwise are changed, the others
+        A change is what the call is to be instead: the arguments that it sets otherwise are changed, others
         are left. Of an argument that several change, the highest priority counts.
         """
         if len(changes) == 1:
@@ -168,7 +168,8 @@ def replay_decision(
         [
             one
             for one in part
-            if one.phase == "select" or (asked and (one.scheduler != author or one.again or one.phase == "admit"))
+            if one.phase == "select"
+            or (asked and (one.scheduler != author or one.again or one.phase == "admit"))
         ]
         for part, asked in parts
     )
@@ -176,16 +177,21 @@ def replay_decision(
     if second.action == "deny" and second.winner is not None:
         return Effect("deny", ruled.original, second.winner.scheduler, second.winner.verdict.reason)
     as_changed = _apply_changes(then, merge(_of(ruled.verdicts, "verify")))
+    as_added = as_changed
+    if verified is not None:
+        as_added = _apply_changes(verified, merge(_of(added, "verify")))
     changed = _apply_changes(call, second)
-    if not changed.same(as_changed):  # nobody was asked about the call as it is changed now
+    if not changed.same(as_changed):  # these were asked about another call in the rounds that follow
         told = [one for one in told if not (one.again or one.phase == "admit")]
+    if not changed.same(as_added):
         told_by_added = [one for one in told_by_added if not (one.again or one.phase == "admit")]
     third = merge(_of((*told, *told_by_added), "verify", again=True))
     if third.action == "deny" and third.winner is not None:
         return Effect("deny", ruled.original, third.winner.scheduler, third.winner.verdict.reason)
     same = call.same(then) and changed.same(as_changed)
     effect = _apply_winner(ruled.final if same and ruled.runs else changed, merged.winner, parts)
-    if not changed.same(call) and not changed.same(as_changed):
+    unheard = any(counts(one) for one in stay) or not changed.same(as_added)
+    if unheard and not changed.same(call) and not changed.same(as_changed):
         effect = effect._replace(verified=False)
     asks = (*merged.asks, *second.asks, *third.asks)
     effect = _apply_waits(ruled, effect, asks, told_by_added, same_call=same)

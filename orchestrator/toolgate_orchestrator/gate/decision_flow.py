@@ -54,6 +54,7 @@ from toolgate_orchestrator.gate.ruling import (
     DecisionState,
     OnHold,
     RulingResult,
+    deny_unasked,
     final_call,
     objection,
 )
@@ -337,7 +338,10 @@ class DecisionFlow:
         ruling = await self._desk.resume(call, answer)
         if ruling.outcome == "deny":
             return ruling
-        return await self._admit(call, ruling, self._audience(ruling.tool_name or call.question.tool_name))
+        audience = self._audience(ruling.tool_name or call.question.tool_name)
+        if (denied := deny_unasked(call, audience.required)) is not None:
+            return replace(denied, asked_user=True)
+        return await self._admit(call, ruling, audience)
 
     async def _admit(self, call: DecisionState, ruling: RulingResult, audience: Audience) -> RulingResult:
         """The last round of a call that is to run."""

@@ -240,9 +240,7 @@ class Dispatcher:
 
     # ------------------------------------------------------------------ what a question asks back
 
-    def problem(
-        self, call: DecisionState, asked: ToolQuestion, scheduler: str, modify: Modify
-    ) -> str | None:
+    def problem(self, call: DecisionState, asked: ToolQuestion, scheduler: str, modify: Modify) -> str | None:
         """What is wrong with a scheduler's modify of what it was asked about, or None."""
         return check_modify(
             modify,
@@ -254,9 +252,7 @@ class Dispatcher:
             agents=call.agents,
         )
 
-    def apply(
-        self, call: DecisionState, asked: ToolQuestion, scheduler: str, modify: Modify
-    ) -> ProposedCall:
+    def apply(self, call: DecisionState, asked: ToolQuestion, scheduler: str, modify: Modify) -> ProposedCall:
         """The call that a valid modify makes of what was asked about."""
         placeholders, limits = call.placeholders_of(asked.phase), self._config.schedulers.get(scheduler)
         arguments = final_arguments(modify, asked.tool_name, asked.tool_input, placeholders, limits)
@@ -298,6 +294,8 @@ class Dispatcher:
     def _publish(self, client: GateClient, question: PendingDecision) -> None:
         (id_, phase), body, asked = question.key, question.body, question.asked
         versions, version = question.audience.versions, question.audience.version
+        if question.question.again:  # whom nobody has seen is asked in the version that has this phase
+            versions, version = dict.fromkeys(asked, packing.NEWEST), packing.NEWEST
         question.outages = client.outages
         if self.keyring is not None:
             question.digest = digest(packing.bytes_to_sign(id_, phase, body))

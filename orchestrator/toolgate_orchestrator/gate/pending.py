@@ -49,14 +49,10 @@ class Judge(Protocol):
     look_at: Callable[[float], None]
     """Have the open questions ticked at this deadline at the latest."""
 
-    def problem(
-        self, call: DecisionState, asked: ToolQuestion, scheduler: str, modify: Modify
-    ) -> str | None:
+    def problem(self, call: DecisionState, asked: ToolQuestion, scheduler: str, modify: Modify) -> str | None:
         """What is wrong with a scheduler's modify of what it was asked about, or None."""
 
-    def apply(
-        self, call: DecisionState, asked: ToolQuestion, scheduler: str, modify: Modify
-    ) -> ProposedCall:
+    def apply(self, call: DecisionState, asked: ToolQuestion, scheduler: str, modify: Modify) -> ProposedCall:
         """The call that a valid modify makes of what was asked about."""
 
     def deny_for(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from toolgate_bus.protocol.delegation import reroute, target_of
 from toolgate_bus.protocol.events import (
+    OVERRULED,
     AskUser,
     Decision,
     Deny,
@@ -19,6 +20,7 @@ from toolgate_bus.protocol.events import (
 )
 from toolgate_bus.protocol.names import MAX_REASON
 from toolgate_bus.ruling.counterfactual import ProposedCall
+from toolgate_bus.ruling.merge import counts
 from toolgate_bus.ruling.round import RoundResult
 from toolgate_bus.telemetry.unanimous import Group
 
@@ -241,9 +243,7 @@ class RulingResult:
         """The replacement as others have changed it; the LLM is told why each did."""
         reasons = (self.reason, *(one.verdict.reason for one in modifies))
         told = "; ".join(dict.fromkeys(filter(None, reasons)))[:MAX_REASON]
-        return replace(
-            self, tool_input=final.arguments, agent_target=final.agent, reason=told or None
-        )
+        return replace(self, tool_input=final.arguments, agent_target=final.agent, reason=told or None)
 
     def with_refusal(
         self, answer: Literal["allow", "refuse", "expired", "no_approver"], asker: str
@@ -300,6 +300,23 @@ def objection(call: DecisionState) -> RulingResult | None:
     if heard is None or not isinstance(heard.verdict, Deny):
         return None
     return RulingResult("deny", "denied", reason=heard.verdict.reason, scheduler=heard.scheduler)
+
+
+def deny_unasked(call: DecisionState, required: Mapping[str, bool]) -> RulingResult | None:
+    """Return the denial of a deferred call to which somebody who is required here has not agreed; else None.
+
+    Another process may have asked about it, and have required others.
+    """
+    agreed = {heard.scheduler for heard in call.heard if counts(heard)}
+    for name, is_required in required.items():
+        if is_required and (name not in agreed or _is_overruled(call.heard, name)):
+            reason = f"This call was not run: {name} is required here, and has not agreed to it."
+            return RulingResult("deny", "silent", reason=reason, scheduler=name)
+    return None
+
+
+def _is_overruled(verdicts: Iterable[ReceivedVerdict], name: str) -> bool:
+    return any(heard.scheduler == name and heard.problem == OVERRULED for heard in verdicts)
 
 
 def denial(call: DecisionState, closed: RoundResult, config: ToolgateConfig) -> RulingResult | None:

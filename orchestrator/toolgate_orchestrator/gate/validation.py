@@ -75,9 +75,9 @@ def check_call(
     """Find what is wrong with a call; `before` are the arguments of the same tool that it replaces."""
     if two_agents(call.arguments, agents):
         return "agent"
-    if before is not None and target_of(before, agents) is not None:
-        if agents is None or call.agent not in agents:
-            return "agent"  # named by an argument
+    delegates = before is not None and target_of(before, agents) is not None
+    if delegates and (agents is None or call.agent not in agents):
+        return "agent"  # named by an argument
     schema = tools[call.tool] if isinstance(tools, Mapping) else None
     return None if schema is None or _fits(call.arguments, schema) else "schema"
 

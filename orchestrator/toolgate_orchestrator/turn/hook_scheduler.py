@@ -5,7 +5,8 @@
                       which the highest data["priority"] wins (none given: the first registered)
 
 In the phase `verify` the replacement is emitted in full once more; what hooks change of another
-scheduler's is laid over it. Both spellings of a modify are read: `tool`/`tool_name`, `arguments`/`tool_input`.
+scheduler's is laid over it. Both spellings of a modify are read: `tool`/`tool_name`,
+`arguments`/`tool_input`.
 Known limit: behind another hook's modify a hook gets only what that one returned; one that expects
 the original fields raises, and the kernel passes over it. It has its say in `verify`, unless the
 first hook modifies the replacement as well.

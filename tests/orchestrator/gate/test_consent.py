@@ -1,4 +1,4 @@
-"""Who must answer has agreed to the call that runs, as it runs: changes of a replacement, by way of a gate."""
+"""Who must answer has agreed to the call that runs, as it runs: how a replacement is changed."""
 
 import asyncio
 import itertools
@@ -7,7 +7,9 @@ import pytest
 from gate_world import growth
 from toolgate_bus.facts import record
 from toolgate_bus.protocol import packing
-from toolgate_bus.protocol.events import AskUser, Continue, Deny, Hold, Modify
+from toolgate_bus.protocol.codec import CONTINUE_BODY
+from toolgate_bus.protocol.events import AskUser, Continue, Hold, Modify
+from toolgate_orchestrator.gate.deferral import PersonAnswer
 
 pytestmark = pytest.mark.pure
 
@@ -64,15 +66,12 @@ async def consult(world, schedulers, arguments=CALL, *, required=BOTH, ask=None,
 
 
 @pytest.mark.parametrize("order", [*itertools.permutations((*BOTH, "router"))], ids="-".join)
-async def test_what_runs_has_the_changes_of_all_who_are_required_and_another_ones_tool(world, order):
+async def test_what_runs_has_the_changes_of_both_who_are_required_and_the_tool_of_a_router(world, order):
     answers = {"limiter": limiter, "masker": masker, "router": router}
     decision = await consult(world, {name: answers[name] for name in order})
-    assert decision.outcome in ("modify", "deny")
-    if decision.allowed:
-        assert decision.tool_input == {"text": "*** 1", "limit": 10}
-    if order[0] == "router":
-        assert (decision.tool_name, decision.scheduler) == ("fast_search", "router")
-    assert decision.allowed
+    assert (decision.outcome, decision.scheduler) == ("modify", order[0])
+    assert decision.tool_input == {"text": "*** 1", "limit": 10}
+    assert decision.tool_name == ("fast_search" if order[0] == "router" else "search")
 
 
 async def test_everyone_is_asked_again_about_a_changed_replacement_its_first_author_too(world):
@@ -105,7 +104,7 @@ async def test_nobody_is_asked_a_third_time_where_nobody_changes_the_replacement
 
     def agrees(call):
         asked.append(call.phase)
-        return Modify(tool=call.tool_name, arguments=dict(call.tool_input)) if call.phase == "verify" else Continue()
+        return sets()(call) if call.phase == "verify" else Continue()
 
     decision = await consult(world, {"limiter": limiter, "agrees": agrees}, required=("limiter", "agrees"))
     assert (decision.outcome, decision.tool_input) == ("modify", {**CALL, "limit": 10})
@@ -124,19 +123,16 @@ async def test_who_does_not_agree_after_three_rounds_denies_and_all_are_named(wo
     decision = await consult(world, answers, required=tuple(answers))
     assert (decision.outcome, decision.why) == ("deny", "denied")
     assert "first and third do not agree to it" in decision.reason
-    assert [heard.said.tool for heard in decision.verdicts if heard.said and heard.action == "deny"] if False else True
 
 
 async def test_an_optional_scheduler_that_still_wants_a_change_is_overruled_and_counted(world):
     overruled = growth("toolgate_overruled_total", scheduler="stubborn")
-    answers = {"limiter": limiter, "stubborn": sets(n=1), "masker": lambda call: masker(call)}
 
     def counting(call):
         n = call.tool_input.get("n", 0)
         return Modify(tool=call.tool_name, arguments={**call.tool_input, "n": n + 1})
 
-    answers["stubborn"] = counting
-    decision = await consult(world, answers)
+    decision = await consult(world, {"limiter": limiter, "stubborn": counting, "masker": masker})
     assert decision.tool_input == {"text": "*** 1", "limit": 10, "n": 1}
     assert (decision.overruled, overruled()) == (("stubborn",), 1)
 
@@ -148,10 +144,11 @@ async def test_an_optional_scheduler_does_not_reset_what_a_higher_priority_has_s
 
 
 async def test_a_required_scheduler_resets_what_another_has_set_and_that_one_must_agree(world):
-    decision = await consult(world, {"first": sets(limit=50), "limiter": limiter}, required=("limiter",))
+    await world.scheduler("first", sets(limit=50), priority=9)
+    await world.scheduler("limiter", limiter)
+    decision = await (await world.gate(required=["limiter"])).decide("search", CALL, TOOLS)
     assert (decision.tool_input["limit"], decision.overruled) == (10, ("first",))
-    world.hub = type(world.hub)()
-    decision = await consult(world, {"first": sets(limit=50), "limiter": limiter}, required=("limiter", "first"))
+    decision = await (await world.gate(required=["limiter", "first"])).decide("search", CALL, TOOLS)
     assert decision.outcome == "deny"
     assert "first does not agree to it" in decision.reason
 
@@ -174,7 +171,7 @@ async def test_a_change_that_fits_no_schema_denies_by_a_required_scheduler_and_i
     await world.scheduler("wrong", wrong)
     decision = await (await world.gate(required=["limiter"])).decide("search", CALL, tools)
     assert (decision.tool_input["limit"], invalid()) == (10, 1)
-    decision = await (await world.gate(required=BOTH[:1] + ("wrong",))).decide("search", CALL, tools)
+    decision = await (await world.gate(required=["limiter", "wrong"])).decide("search", CALL, tools)
     assert (decision.outcome, decision.why, decision.scheduler) == ("deny", "silent", "wrong")
 
 
@@ -191,7 +188,8 @@ async def test_two_changes_that_fit_the_schema_only_alone_are_not_both_made(worl
 
 
 async def test_another_tool_in_place_of_a_replacement_denies_by_a_required_scheduler(world):
-    decision = await consult(world, {"limiter": limiter, "other": wants("write")}, required=("limiter", "other"))
+    answers = {"limiter": limiter, "other": wants("write")}
+    decision = await consult(world, answers, required=("limiter", "other"))
     assert (decision.outcome, decision.why, decision.scheduler) == ("deny", "denied", "other")
     assert "other wanted write to run in place of search" in decision.reason
     said = next(heard.said for heard in decision.verdicts if heard.verdict.action == "deny")
@@ -231,25 +229,23 @@ async def test_the_record_says_who_was_overruled_and_in_which_round_each_was_ask
 
 async def test_a_verdict_on_the_replacement_as_it_was_is_no_agreement_to_what_it_is_now(world):
     """A second answer to the second round, by another replica, comes in the third."""
-    bus = {}
 
     async def masked_late(call):
         if call.again:  # this replica answers nothing; what comes is another's word on the round before
-            client.on_verdicts([("masker", packing.frame([packing.item(bytes.fromhex(call.id), 1, AGREES)]))])
+            before = packing.item(bytes.fromhex(call.id), packing.PHASE_NUMBERS["verify"], CONTINUE_BODY)
+            client.on_verdicts([("masker", packing.frame([before]))])
             await asyncio.Event().wait()
         return masker(call)
 
-    from toolgate_bus.protocol.codec import CONTINUE_BODY as AGREES
-
     await world.scheduler("limiter", limiter, priority=9)
-    bus["masker"] = await world.scheduler("masker", masked_late)
-    gate = await world.gate(required=list(BOTH), patience_ms=200)
+    await world.scheduler("masker", masked_late)
+    gate = await world.gate(required=list(BOTH), patience_ms=1000)
     client = gate._client
     decision = await gate.decide("search", CALL, TOOLS)
     assert (decision.outcome, decision.why, decision.scheduler) == ("deny", "silent", "masker")
 
 
-# ---------------------------------------------------------------------- a person, and those who are asked last
+# ---------------------------------------------------------------------- a person, and who is asked last
 
 
 async def test_a_person_is_asked_about_the_call_as_all_have_changed_it(world):
@@ -302,3 +298,19 @@ async def test_a_hold_in_each_round_is_waited_for_and_answered_for_that_round_al
     await world.scheduler("masker", holds, streams=True)
     decision = await (await world.gate(required=list(BOTH))).decide("search", CALL, TOOLS)
     assert decision.tool_input == {"text": "*** 1", "limit": 10}
+
+
+async def test_who_is_required_where_a_deferred_call_goes_on_must_have_agreed_to_it(world):
+    await world.scheduler("asker", AskUser(prompt="May it?"))
+    await world.scheduler("limiter", limiter)
+    waits = await (await world.gate()).decide("search", CALL, TOOLS, ask="defer")
+    elsewhere = await world.gate(required=["limiter", "guard"])
+    answer = PersonAnswer(waits.token, "allow", by="ann")
+    decision = await elsewhere.decide("search", CALL, TOOLS, answer=answer)
+    assert (decision.outcome, decision.why, decision.scheduler) == ("deny", "silent", "guard")
+    assert "guard is required here" in decision.reason
+    waits = await (await world.gate()).decide("search", CALL, TOOLS, ask="defer")
+    elsewhere = await world.gate(required=["limiter"])
+    answer = PersonAnswer(waits.token, "allow", by="ann")
+    decision = await elsewhere.decide("search", CALL, TOOLS, answer=answer)
+    assert (decision.outcome, decision.tool_input) == ("modify", {**CALL, "limit": 10})

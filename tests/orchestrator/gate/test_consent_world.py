@@ -1,15 +1,15 @@
-"""Every decision of a small world: three schedulers, required or not, and all that each can say in each round.
+"""Every decision of a small world: three schedulers, required or not, and all that each can say in a round.
 
 The rounds are those of the gate: its flow, its judgement of verdicts, its state machine. Only the way to the
 schedulers is short: what each says is handed in at once, and time is a number. The law is checked by what was
 said alone: whoever is required has agreed to exactly what runs, or nothing runs. Beside it stands a model of
 what must run, that knows nothing of `toolgate_bus.ruling`.
 
-What is left out, and why nothing is lost by it: a later round knows of an earlier one only what is asked about,
-who wrote it, and whether a person is to be asked. So the second round is tried from one first round for each of
-these, and the third from one second round for each. Fields are alike but for their names: the first change of a
-call is one of `x`. In the third round, which ends as the second, a failure is a silence, and each hold one that
-ends in a change.
+What is left out, and why nothing is lost by it: a later round knows of an earlier one only what is asked
+about, who wrote it, and whether a person is to be asked. So the second round is tried from one first round
+for each of these, and the third from one second round for each tool. Fields are alike but for their names:
+the first change of a call is one of `x`. In the third round, which ends as the second, a failure is a
+silence, and each hold one that ends in a change.
 """
 
 import itertools
@@ -23,7 +23,6 @@ from toolgate_bus.ruling.round import Round
 from toolgate_orchestrator.gate.config import parse
 from toolgate_orchestrator.gate.decision_flow import DecisionFlow
 from toolgate_orchestrator.gate.dispatch import Dispatcher
-from toolgate_orchestrator.gate.ids import decision_id
 from toolgate_orchestrator.gate.pending import PendingDecision
 from toolgate_orchestrator.gate.recipients import Audience
 from toolgate_orchestrator.gate.ruling import DecisionState
@@ -33,7 +32,8 @@ pytestmark = pytest.mark.pure
 NAMES = ("a", "b", "c")
 """The highest priority first."""
 RANK = {"a": 30, "b": 20, "c": 10}
-KINDS = ("continue", "deny", "x=1", "x=2", "y=1", "other", "ask", "hold", "hold x=1", "held", "silent", "failed")
+CHANGES = ("x=1", "x=2", "y=1", "other")
+KINDS = ("continue", "deny", *CHANGES, "ask", "hold", "hold x=1", "held", "silent", "failed")
 """What one can say: `hold` goes on with a continue or a change, `held` with nothing."""
 REQUIRED = [frozenset(who) for count in range(4) for who in itertools.combinations(NAMES, count)]
 LIKE_OTHERS = ("hold", "failed")
@@ -206,7 +206,8 @@ def scripts_of(phase, before, asked, kinds=KINDS):
     """A script for each thing that those who are asked can say in this round."""
     quiet = dict.fromkeys(NAMES, "continue")
     for said in itertools.product(kinds, repeat=len(asked)):
-        yield {"verify": quiet, "again": quiet, **before, phase: {**quiet, **dict(zip(asked, said, strict=True))}}
+        told = {**quiet, **dict(zip(asked, said, strict=True))}
+        yield {"verify": quiet, "again": quiet, **before, phase: told}
 
 
 def each_case():

@@ -236,9 +236,7 @@ class ApprovalScheduler:
             return None
         _log.info("a person answered", decision=question.id, action=answer.action, by=answer.by)
         verdict = verdict_of(answer, question)
-        given = await self._context.holds.answer(
-            question.id, verdict, question.phase, again=question.again
-        )
+        given = await self._context.holds.answer(question.id, verdict, question.phase, again=question.again)
         await self._desk.close(id_, "given" if given else "gone")
         return None
 
