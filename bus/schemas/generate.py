@@ -50,7 +50,8 @@ def bounded(node: Any) -> Any:
 def question() -> dict[str, Any]:
     """The body of `tool:selecting`."""
     schema = ToolSelecting.model_json_schema()
-    del schema["properties"]["id"]  # it stands in the item
+    for name in ("id", "again"):  # they stand in the item
+        del schema["properties"][name]
     schema["properties"]["phase"].pop("default")
     schema["required"] = ["phase", "tool_name"]
     return schema

@@ -22,6 +22,7 @@ from toolgate_bus.protocol.events import (
     Verdict,
 )
 from toolgate_bus.protocol.packing import (
+    AGAIN,
     MAX_QUESTION,
     MAX_VERDICT,
     NEWEST,
@@ -186,9 +187,10 @@ def question(entry: Item) -> ToolSelecting:
     fields["id"] = entry.id.hex()
     try:
         if entry.version == VERSION:
-            if "request" in fields:
-                raise CodecError("malformed", "request: extra_forbidden")
+            if "request" in fields or "again" in fields:
+                raise CodecError("malformed", "request, again: extra_forbidden")
             return _QUESTION.validate_python(fields)
+        fields["again"] = entry.phase == AGAIN  # whatever the body says
         read = _QUESTION.validate_python(fields, extra="allow")
         return _check_extra(read) if read.__pydantic_extra__ else read
     except ValidationError as error:

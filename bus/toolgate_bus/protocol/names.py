@@ -8,6 +8,10 @@ IN_PROCESS: Final = "in-process"
 """The scheduler made of the hooks of an orchestrator's own process."""
 RESERVED_NAMES: Final = frozenset((IN_PROCESS,))
 """Names that nobody on a bus may bear, whatever the pattern allows."""
+OVERRULED: Final = "overruled"
+"""The `problem` of a valid modify of an optional scheduler that is set aside in `verify`."""
+AGAIN: Final = "again"
+"""With which a scheduler announces, among its phases, that it can be asked a second time in `verify`."""
 MAX_NAME: Final = 256
 """Characters of the name of a tool, an agent or a session in a question."""
 MAX_LINEAGE: Final = 64

@@ -10,6 +10,7 @@ Facts come off a wire: anything may be in them, and a value that makes no sense 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
+from toolgate_bus.protocol.names import OVERRULED
 from toolgate_bus.telemetry import definitions
 from toolgate_bus.telemetry.definitions import OTHER, Metric
 
@@ -122,7 +123,9 @@ def _verdict(verdict: Fact, tool: str, agent: str) -> Iterator[MetricUpdate]:
 
 
 def _remarks(name: str, verdict: Fact) -> Iterator[MetricUpdate]:
-    if isinstance(problem := verdict.get("problem"), str):
+    if verdict.get("problem") == OVERRULED:
+        yield (definitions.OVERRULED, (name,), 1, None)
+    elif isinstance(problem := verdict.get("problem"), str):
         yield (definitions.INVALID_MODIFIES, (name, _word(problem)), 1, None)
     if verdict.get("capped") is True:
         yield (definitions.PRIORITY_CAPPED, (name,), 1, None)

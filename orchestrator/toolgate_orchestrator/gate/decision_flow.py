@@ -1,6 +1,7 @@
 """The way of one decision: who is asked, what they said, a replacement, a person, what is scarce.
 
     pause? ─▶ select ─▶ verify, where a modify won ─▶ a person, where somebody said so ─▶ admit ─▶ decided
+                          └─▶ verify again, where others change the replacement
 
 Here core, bus and clock meet. How a gate is opened and closed: `gate`.
 """
@@ -55,6 +56,7 @@ from toolgate_orchestrator.gate.ruling import (
     DecisionState,
     OnHold,
     RulingResult,
+    deny_unasked,
     final_call,
     objection,
 )
@@ -341,7 +343,10 @@ class DecisionFlow:
         ruling = await self._desk.resume(call, answer)
         if ruling.outcome == "deny":
             return ruling
-        return await self._admit(call, ruling, self._audience(ruling.tool_name or call.question.tool_name))
+        audience = self._audience(ruling.tool_name or call.question.tool_name)
+        if (denied := deny_unasked(call, audience.required)) is not None:
+            return replace(denied, asked_user=True)
+        return await self._admit(call, ruling, audience)
 
     async def _admit(self, call: DecisionState, ruling: RulingResult, audience: Audience) -> RulingResult:
         """The last round of a call that is to run."""
@@ -363,15 +368,31 @@ class DecisionFlow:
     async def _verify(
         self, call: DecisionState, ruling: RulingResult, local: LocalScheduler | None
     ) -> RulingResult:
-        """A winning modify is a new call that nobody has judged: once more to all but its author."""
-        spent = time.monotonic() - call.started
-        patience = self._patience if ruling.held else max(self._patience - spent, self._patience / 2)
-        changed = ruling.replacement(call.question, int(patience * 1000) or 1)
-        audience = self._audience(changed.tool_name).without(ruling.scheduler)
+        """A winning modify is a new call that nobody has judged: once more to all but its author.
+
+        What they change of it is laid over it, and then everybody is asked, for the last time.
+        """
+        call.author = ruling.winner
+        patience = self._patience_left(call, ruling)
+        asked = ruling.replacement(call.question, int(patience * 1000) or 1)
+        audience = self._audience(asked.tool_name).without(ruling.scheduler)
         if local is None and not audience.required and not audience.names:
             return ruling
-        second = await self._asking.dispatch(call, changed, audience, local, patience)
-        return ruling.with_verification(call, second, self.config)
+        second = await self._asking.dispatch(call, asked, audience, local, patience)
+        ruling = ruling.with_verification(call, second, self.config)
+        modifies = second.merged.modifies
+        if ruling.outcome == "deny" or not modifies:
+            return ruling
+        ruling = ruling.with_changes(self._asking.lay_over(call, asked, modifies), modifies)
+        patience = self._patience_left(call, ruling)
+        asked = ruling.replacement(call.question, int(patience * 1000) or 1, again=True)
+        third = await self._asking.dispatch(call, asked, self._audience(asked.tool_name), local, patience)
+        return ruling.with_verification(call, third, self.config)
+
+    def _patience_left(self, call: DecisionState, ruling: RulingResult) -> float:
+        """Seconds for which another round waits."""
+        spent = time.monotonic() - call.started
+        return self._patience if ruling.held else max(self._patience - spent, self._patience / 2)
 
     async def _ask_person(
         self, call: DecisionState, ruling: RulingResult, ask: Ask | Literal["defer"] | None

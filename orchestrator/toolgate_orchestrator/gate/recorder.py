@@ -135,7 +135,7 @@ class DecisionRecorder:
         asked = _recipients_of(call)
         _count(call, decision, asked)
         if call.shadows is not None:
-            call.shadows.record_decision(decision, call.question.agent_target, call.outgoing)
+            call.shadows.record_decision(decision, call.question.agent_target, call.outgoing, call.replaced)
         disagreeing = self._compare(call)
         # Whoever was asked may answer, and reserve, when nobody waits any longer: it is to hear the end.
         if decision.verdicts or self.is_recording or any(name != IN_PROCESS for name in asked):

@@ -8,6 +8,7 @@ from typing import Any, Literal
 from toolgate_bus.protocol.delegation import reroute, target_of, two_agents
 from toolgate_bus.protocol.events import Modify
 from toolgate_bus.protocol.llm import LLM_REQUEST, complete_arguments
+from toolgate_bus.ruling.counterfactual import ProposedCall
 
 from toolgate_orchestrator.gate.config import SchedulerLimits
 from toolgate_orchestrator.gate.plain_values import put_back, to_plain
@@ -70,13 +71,21 @@ def check_modify(
     except BadPlaceholder:
         return "placeholder"
     was = target_of(tool_input, agents)
-    arguments, target = reroute(tool_input, was, arguments, modify.agent_target)
-    if two_agents(arguments, agents):
+    final = ProposedCall(modify.tool, *reroute(tool_input, was, arguments, modify.agent_target))
+    return check_call(final, tools, tool_input if modify.tool == tool_name else None, agents)
+
+
+def check_call(
+    call: ProposedCall, tools: Tools, before: Mapping[str, Any] | None, agents: Sequence[str] | None
+) -> Problem | None:
+    """Find what is wrong with a call; `before` are the arguments of the same tool that it replaces."""
+    if two_agents(call.arguments, agents):
         return "agent"
-    if modify.tool == tool_name and was is not None and (agents is None or target not in agents):
+    delegates = before is not None and target_of(before, agents) is not None
+    if delegates and (agents is None or call.agent not in agents):
         return "agent"  # named by an argument
-    schema = tools[modify.tool] if isinstance(tools, Mapping) else None
-    return None if schema is None or _fits(arguments, schema) else "schema"
+    schema = tools[call.tool] if isinstance(tools, Mapping) else None
+    return None if schema is None or _fits(call.arguments, schema) else "schema"
 
 
 def _can_restore(target: str, tool_name: str, limits: SchedulerLimits | None) -> bool:

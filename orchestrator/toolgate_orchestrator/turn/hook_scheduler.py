@@ -4,8 +4,9 @@
     emit_and_collect  where data changed and several hooks are there: each hook's own modify, of
                       which the highest data["priority"] wins (none given: the first registered)
 
-In the phase `verify` the replacement is emitted in full once more, and only deny and ask_user
-count. Both spellings of a modify are read: `tool`/`tool_name`, `arguments`/`tool_input`.
+In the phase `verify` the replacement is emitted in full once more; what hooks change of another
+scheduler's is laid over it. Both spellings of a modify are read: `tool`/`tool_name`,
+`arguments`/`tool_input`.
 Known limit: behind another hook's modify a hook gets only what that one returned; one that expects
 the original fields raises, and the kernel passes over it. It has its say in `verify`, unless the
 first hook modifies the replacement as well.
@@ -32,7 +33,7 @@ _MAX_SECONDS = 86_400.0
 OBSERVERS = "hooks-logging"
 """Handlers so named answer nothing: a hook beside them is alone, and need not be asked twice."""
 _PRIORITY_LIMIT = 2**31
-_NOT_FOR_HOOKS = ("id", "trace", "ttl_ms", "request")
+_NOT_FOR_HOOKS = ("id", "trace", "ttl_ms", "request", "again")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +74,7 @@ class HookScheduler:
                 reason=result.reason,
                 priority=_priority(result.data),
             )
-        if question.phase == "verify":
-            return Continue()
-        if result.action == "inject_context":
+        if result.action == "inject_context" and question.phase != "verify":
             self._hooks.injections.take(result, TOOL_SELECTING)
         return await self._modify(question, payload, result) or Continue()
 

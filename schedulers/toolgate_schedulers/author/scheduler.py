@@ -58,10 +58,13 @@ class Holds(Protocol):
         """
         ...
 
-    async def answer(self, decision_id: str, verdict: Verdict, phase: Phase | None = None) -> bool:
+    async def answer(
+        self, decision_id: str, verdict: Verdict, phase: Phase | None = None, *, again: bool = False
+    ) -> bool:
         """Send the final answer of a hold; False if it is gone: answered, withdrawn or run out.
 
-        Without a phase that of the replacement is meant, if it is held. Raises TransportError where
+        Without a phase that of the replacement is meant, if it is held. `again` is the question's own:
+        who agrees to a replacement has not agreed to what others made of it. Raises TransportError where
         the answer may not have been sent: answer again, which does no harm.
         """
         ...

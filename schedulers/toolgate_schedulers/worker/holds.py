@@ -34,6 +34,7 @@ MIN_SECONDS: Final = 0.02
 
 Result = TypeVar("Result")
 
+_LATEST_FIRST: Final = (packing.PHASE_NUMBERS["admit"], packing.AGAIN, 1, 0)
 KEEPING_SHARE: Final = 0.8
 """Of the asker's patience; the rest is for the way back."""
 
@@ -95,12 +96,14 @@ class StoredHolds:
             held.append(HeldQuestion(question.id, question, left, asked.orchestrator))
         return sorted(held, key=lambda one: (one.seconds_left, one.decision_id))
 
-    async def is_kept(self, decision_id: str, phase: Phase) -> bool:
+    async def is_kept(self, decision_id: str, phase: Phase, *, again: bool = False) -> bool:
         """Whether this one waits right now."""
-        place = f"{self._prefix}{decision_id}:{packing.PHASE_NUMBERS[phase]}"
+        place = f"{self._prefix}{decision_id}:{packing.number_of(phase, again)}"
         return await self._store.get(place) is not None
 
-    async def answer(self, decision_id: str, verdict: Verdict, phase: Phase | None = None) -> bool:
+    async def answer(
+        self, decision_id: str, verdict: Verdict, phase: Phase | None = None, *, again: bool = False
+    ) -> bool:
         """Send the final answer; False if the hold is gone: answered, withdrawn or run out.
 
         Raises TransportError where it may not have been sent: answer again.
@@ -109,8 +112,8 @@ class StoredHolds:
             id_ = bytes.fromhex(decision_id)
         except ValueError:
             return False
-        phases = reversed(range(len(packing.PHASES))) if phase is None else (packing.PHASE_NUMBERS[phase],)
-        keys = [self._key(id_, number) for number in phases]
+        numbers = _LATEST_FIRST if phase is None else (packing.number_of(phase, again),)
+        keys = [self._key(id_, number) for number in numbers]
         return await self._give(keys, verdict, time.monotonic() + ANSWER_SECONDS)
 
     async def finish(self, asked: ReplyTo, verdict: Verdict | Failure, until: float) -> bool:

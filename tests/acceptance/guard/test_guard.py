@@ -258,6 +258,27 @@ def test_functions_are_each_others_replacement_and_a_denied_one_raises_what_the_
         bash(rules=DENY["rules"])
 
 
+@pytest.mark.parametrize("routed", [False, True], ids=["", "routed"])
+@pytest.mark.parametrize("who", [("alpha", "beta"), ("beta", "alpha")], ids="-".join)
+def test_a_function_runs_with_the_changes_of_both_who_must_answer(guard_on, who, routed):
+    guard, ran = guard_on("both-agree"), []
+
+    @guard.tool
+    def search(text: str, limit: int, rules: dict):
+        ran.append(("search", text, limit))
+
+    @guard.tool
+    def fast_search(text: str, limit: int, rules: dict):
+        ran.append(("fast_search", text, limit))
+
+    changes = zip(who, ({"limit": 10}, {"text": "***"}), strict=True)
+    rules = {name: {"do": "set", "arguments": change} for name, change in changes}
+    call = {"text": "SSN", "limit": 500, "rules": rules}
+    other = {"action": "modify", "tool": "fast_search", "arguments": call}
+    search("SSN", 500, {**rules, "gamma": other} if routed else rules)
+    assert ran == [("fast_search" if routed else "search", "***", 10)]
+
+
 # ---------------------------------------------------------------------- people
 
 

@@ -191,13 +191,27 @@ def test_items_of_both_versions_share_a_frame_and_a_third_is_counted():
     assert one[:4] == two[:4] == (ID, 1, b"x", None)
 
 
-@pytest.mark.parametrize(("phase", "reason"), [(3, "phase"), (127, "phase"), (128, "malformed")])
+@pytest.mark.parametrize(("phase", "reason"), [(4, "phase"), (127, "phase"), (128, "malformed")])
 def test_a_phase_that_nobody_knows_yet_is_counted_as_that(phase, reason):
     before, unknown, after = packing.items(
         packing.frame([packing.item(ID, number, b"", None, 2) for number in (0, phase, 1)])
     )
     assert (before.phase, unknown.reason, after.phase) == (0, reason, 1)
     assert packing.items(packing.frame([packing.item(ID, phase, b"")]))[0].reason == "malformed"
+
+
+def test_a_second_round_of_verify_has_a_number_of_its_own_and_says_so_to_an_author():
+    body = msgpack.packb({"phase": "verify", "tool_name": "search", "again": "no matter what it says"})
+    first, second = (packing.Item(ID, packing.number_of("verify", again), body, None, 2) for again in (False, True))
+    assert (first.phase, second.phase) == (1, packing.AGAIN)
+    assert [(one.phase, one.again) for one in map(codec.question, (first, second))] == [
+        ("verify", False),
+        ("verify", True),
+    ]
+    [old] = packing.items(packing.frame([packing.item(ID, packing.AGAIN, body)]))
+    assert old.reason == "malformed"
+    with pytest.raises(CodecError):
+        codec.question(packing.Item(ID, 1, body, None, 1))
 
 
 @given(verdicts, json_maps.filter(lambda one: not set(one) & {"action", "reason", "priority", "revision"}))

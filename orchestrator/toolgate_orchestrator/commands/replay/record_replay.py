@@ -148,7 +148,7 @@ class RecordReplay:
         call = effect.call
         fields = {"tool_name": call.tool, "tool_input": call.arguments, "agent_target": call.agent}
         second = await self._decide(one.question.model_copy(update=fields))
-        # What was said of a replacement: it counts as in the verify phase, where no modify does.
+        # What was said of a replacement: it counts as in the verify phase.
         of_it = [heard._replace(phase="verify") for heard in second.verdicts if heard.phase == "select"]
         of_it += [heard for heard in second.verdicts if heard.phase == "admit"]
         added = [heard for heard in added if heard.phase != "admit"]

@@ -246,7 +246,8 @@ class ApprovalScheduler:
             await self._desk.close(id_, "changed" if changed else gone)
             return None
         _log.info("a person answered", decision=question.id, action=answer.action, by=answer.by)
-        given = await self._context.holds.answer(question.id, verdict_of(answer, question), question.phase)
+        verdict = verdict_of(answer, question)
+        given = await self._context.holds.answer(question.id, verdict, question.phase, again=question.again)
         await self._desk.close(id_, "given" if given else "gone")
         return None
 
