@@ -100,7 +100,8 @@ class GateDoor:
         await client.start()
         person = _agree if written.person_agrees else None
         try:
-            gate = Gate(parse({"patience_ms": PATIENCE_MS, "required": [name]}), client, person)
+            config = {"patience_ms": PATIENCE_MS, "required": [name], "redact": dict(written.redact)}
+            gate = Gate(parse(config), client, person)
             yield cls(gate, Desk(hub.store, shared.notices), name)
         finally:
             await client.bus.aclose()

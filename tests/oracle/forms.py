@@ -20,7 +20,7 @@ from uuid import UUID
 
 from pydantic import BaseModel
 
-__all__ = ["FORMS", "HONEST", "Subject", "called", "put", "tool_forms", "twice"]
+__all__ = ["FORMS", "HONEST", "SECRET", "Subject", "called", "put", "tool_forms", "twice"]
 
 
 class Subject(NamedTuple):
@@ -36,6 +36,8 @@ class Subject(NamedTuple):
     """The type of Python that such a value has: `path`, `uuid`, `date`."""
 
 
+SECRET = "sk-" + 24 * "a"
+"""What is redacted where patterns are."""
 Form = Callable[[random.Random, Subject, Any], dict[str, Any] | None]
 
 
@@ -90,6 +92,9 @@ class _Opaque:
 
     def __str__(self) -> str:
         return str(self.value)
+
+    def __repr__(self) -> str:
+        return f"_Opaque({self.value!r})"
 
 
 class _Model(BaseModel):
@@ -202,6 +207,8 @@ FORMS: Mapping[str, Form] = MappingProxyType(
         "plain": _leaf(lambda dice, value: value),
         "padded": _texts(lambda dice, value: f"{value} #{'x' * dice.choice([300, 16_400, 70_000])}"),
         "padded before": _texts(lambda dice, value: f"{'é' * dice.choice([300, 16_400])} {value}"),
+        "secret in it": _texts(lambda dice, value: f"{value} {SECRET}"),
+        "placeholder in it": _texts(lambda dice, value: f"{value} ⟦toolgate:redacted:4{31 * 'a'}⟧"),
         "surrogate": _texts(lambda dice, value: f"{value} \ud800"),
         "list": _leaf(lambda dice, value: [value]),
         "list with others": _beside,

@@ -57,6 +57,10 @@ class Written(Protocol):
     def person_agrees(self) -> bool:
         """Whether a person who is asked says yes: only what is denied may not run then."""
 
+    @property
+    def redact(self) -> Mapping[str, Any]:
+        """What the agent's side keeps to itself: rules see placeholders."""
+
     def document(self) -> dict[str, Any]:
         """Its file."""
 
@@ -168,6 +172,7 @@ class RuleList:
     rules: tuple[Rule, ...]
     default: str = "allow"
     person_agrees: bool = False
+    redact: Mapping[str, Any] = field(default_factory=dict)
 
     def document(self) -> dict[str, Any]:
         """The file."""
@@ -197,9 +202,10 @@ class RuleList:
 
 
 class _Asks:
-    """What never asks a person."""
+    """What never asks a person, and is told all."""
 
     person_agrees: ClassVar[bool] = False
+    redact: ClassVar[Mapping[str, Any]] = {}
 
 
 @dataclass(frozen=True)

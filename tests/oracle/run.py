@@ -41,16 +41,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     each = [options.cases // jobs + (number < options.cases % jobs) for number in range(jobs)]
     parts = [(options.seed, each[number], options.kind, number, jobs) for number in range(jobs)]
     over = threading.Event()
-    bar = threading.Thread(target=_show_bar, args=(done, options.cases, over))
-    bar.start()
-    try:
-        with multiprocessing.Pool(jobs, _begin, (done,)) as pool:
-            found = Found()
+    found = Found()
+    with multiprocessing.Pool(jobs, _begin, (done,)) as pool:
+        bar = threading.Thread(target=_show_bar, args=(done, options.cases, over))
+        bar.start()
+        try:
             for one in pool.imap_unordered(_run, parts):
                 found.add(one)
-    finally:
-        over.set()
-        bar.join()
+        finally:
+            over.set()
+            bar.join()
     print(json.dumps(found.as_json(), indent=1) if options.json else summary(found))
     return 1 if found.let_through or found.refused or found.unread else 0
 

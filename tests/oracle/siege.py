@@ -19,6 +19,8 @@ __all__ = ["Found", "besiege"]
 
 IN_FLIGHT = 32
 """Cases of one world at a time."""
+MAX_IDLE = 2_000
+"""Worlds in a row with no case of the kinds in question: there are none."""
 AT_ONCE = 8
 """Worlds at a time: one that ends waits for a moment."""
 SHOWN = 3
@@ -93,17 +95,18 @@ async def besiege(
     open_door: Open = GateDoor.open,
 ) -> Found:
     """Try so many cases, or as many of the kinds in `only`; `part` (n, of) is every of-th world from n on."""
-    found, began, planned = Found(), time.monotonic(), 0
+    found, began, planned, idle = Found(), time.monotonic(), 0, 0
     turns = asyncio.Semaphore(AT_ONCE)
     async with asyncio.TaskGroup() as group:
         for world in islice(worlds(seed, families), part[0], None, part[1]):
             chosen = [case for case in world.cases if only(case.kind)][: cases - planned]
             planned += len(chosen)
+            idle = 0 if chosen else idle + 1
             await turns.acquire()
             done = group.create_task(_try_world(world, chosen, open_door, found))
             done.add_done_callback(lambda _: turns.release())
             tell(found.total)
-            if planned >= cases:
+            if planned >= cases or idle > MAX_IDLE:
                 break
     found.seconds = time.monotonic() - began
     return found
@@ -164,7 +167,8 @@ def describe(written: Written, case: Case) -> str:
     """A case, ready to be pasted into a test."""
     calls = [call for at, call in enumerate(case.calls) if at < 2 or at == len(case.calls) - 1]
     told = "\n    ".join(_show(call) for call in calls)
-    return f"{written.scheduler}: {written.document()}\n    {told}"
+    kept = f", the gate with redact={dict(written.redact)}" if written.redact else ""
+    return f"{written.scheduler}: {written.document()}{kept}\n    {told}"
 
 
 def _show(call: Call) -> str:
