@@ -56,7 +56,7 @@ def _leaf(make: Callable[[random.Random, Any], Any]) -> Form:
     def form(dice: random.Random, subject: Subject, value: Any) -> dict[str, Any] | None:
         try:
             return put(subject.path, make(dice, value))
-        except (TypeError, ValueError, ArithmeticError):
+        except (AttributeError, TypeError, ValueError, ArithmeticError):
             return None
 
     return form

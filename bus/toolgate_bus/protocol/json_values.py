@@ -34,6 +34,15 @@ def same_json(one: Any, other: Any) -> bool:
     return True
 
 
+def whole(value: Any) -> Any:
+    """Return a value with 1.0 as 1, everywhere in it: what is the same as JSON is written alike."""
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, list | tuple):
+        return list(map(whole, value))
+    return {key: whole(one) for key, one in value.items()} if isinstance(value, dict) else value
+
+
 def _same_scalar(one: Any, other: Any) -> bool:
     if one is other:
         return True

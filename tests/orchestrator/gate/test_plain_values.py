@@ -269,7 +269,9 @@ async def test_what_has_no_plain_form_earns_nothing(world, value):
     assert (await gate.decide("tool-0", {"arg": value}, [])).outcome == "deny"
 
 
-@pytest.mark.parametrize("arguments", [["amount", 5000], [("amount", 5000)], "amount", Hostile(), Slotted(5000)])
+@pytest.mark.parametrize(
+    "arguments", [["amount", 5000], [("amount", 5000)], "amount", Hostile(), Slotted(5000)]
+)
 async def test_arguments_that_are_no_map_count_against_the_call_whatever_a_rule_looks_at(world, arguments):
     gate = await policy(world, {"amount": {"gt": 100}})
     assert (await gate.decide("tool-0", arguments, [])).outcome == "deny"
@@ -287,7 +289,9 @@ async def test_arguments_that_are_no_map_count_against_the_call_whatever_a_rule_
     ],
 )
 async def test_what_the_wire_cannot_carry_is_unknown_to_a_rule_and_runs_exactly(world, arguments, why):
-    gate = await policy(world, {"arg": {"gt": 100}}, {"arg": {"lt": -100}}, {"arg": {"equals": arguments["arg"]}})
+    gate = await policy(
+        world, {"arg": {"gt": 100}}, {"arg": {"lt": -100}}, {"arg": {"equals": arguments["arg"]}}
+    )
     if isinstance(arguments["arg"], int):
         assert [(await gate.decide(f"tool-{n}", arguments, [])).outcome for n in range(3)] == ["deny"] * 3
     assert (await gate.decide("tool", arguments, [])).tool_input == arguments

@@ -21,7 +21,7 @@ longer than is looked at. That something is there at all is known of a placehold
 
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from decimal import Decimal, InvalidOperation
 from fnmatch import fnmatchcase
 from functools import cached_property
@@ -166,7 +166,7 @@ def condition_holds(condition: Condition, value: Any, elements: Quantifier = "an
     """Tell whether every test given holds for one value, which may be MISSING, UNSEEN or `Each`."""
     kind = type(value)
     if kind is str:
-        if value[:1] in _MAY_BEGIN_JSON and (inner := _read_json(value)) is not MISSING:
+        if value[:1] in _MAY_BEGIN_JSON and (inner := _read_json(value, elements)) is not MISSING:
             return _both(_test(condition, value), condition_holds(condition, inner, elements), elements)
         return _test(condition, value)
     if value is MISSING:
@@ -197,20 +197,33 @@ def _both(text: Truth, inner: Truth, elements: Quantifier) -> Truth:
     return (any_of if elements == "any" else every)((text, inner))
 
 
-def _read_json(text: str) -> Any:
-    """Return the list or text that a text holds as JSON; MISSING where it holds none."""
-    if len(text) > MAX_TEXT or text.strip()[-1:] not in _MAY_END_JSON:
+def _read_json(text: str, elements: Quantifier) -> Any:
+    """Return the map, list or text that a text holds as JSON; MISSING where it holds none.
+
+    Of a map a rule that restricts looks at all that is in it.
+    """
+    stripped = text.strip(_BLANK)
+    if len(text) > MAX_TEXT or stripped[:1] not in _BEGINS_JSON or stripped[-1:] not in _ENDS_JSON:
         return MISSING
     try:
-        found = json.loads(text.strip())
+        found = json.loads(stripped)
+        return list(_leaves(found)) if elements == "any" and not isinstance(found, str) else found
     except (ValueError, RecursionError):
         return MISSING
-    # A map in it has a path of its own, which leads through this text and is unseen there.
-    return [one for one in found if not isinstance(one, dict)] if isinstance(found, list) else found
 
 
-_MAY_BEGIN_JSON = frozenset('[" \t\r\n\ufeff')
-_MAY_END_JSON = frozenset(']"')
+def _leaves(value: Any) -> Iterator[Any]:
+    if isinstance(value, list | dict):
+        for one in value.values() if isinstance(value, dict) else value:
+            yield from _leaves(one)
+    else:
+        yield value
+
+
+_BLANK = " \t\r\n\ufeff"
+_BEGINS_JSON = frozenset('["{')
+_ENDS_JSON = frozenset(']"}')
+_MAY_BEGIN_JSON = _BEGINS_JSON | frozenset(_BLANK)
 
 
 def any_glob(globs: Iterable[str], name: str) -> bool:
@@ -249,8 +262,9 @@ def _equals(value: Any, given: Any) -> Truth:
     if truth is not False:
         return truth
     if placeholders.hides(value):
-        hidden = placeholders.type_behind(value)
-        return False if hidden == "null" or (hidden == "object") is not isinstance(given, Mapping) else None
+        return False if placeholders.type_behind(value) == "null" else None
+    if isinstance(value, Mapping) and not isinstance(given, Mapping):
+        return None  # a tool may take out of it what the rule means
     if type(value) is type(given):
         return False
     return None if _is_other_spelling(value, given) or _is_other_spelling(given, value) else False
