@@ -104,7 +104,7 @@ def parse_document(raw: bytes, name: str, *, secret: bool = False, as_amplifier:
         text = raw.decode("utf-16" if raw.startswith((b"\xff\xfe", b"\xfe\xff")) else "utf-8-sig")
         loader = (_AmplifierLoader if as_amplifier else _Loader)(_prepare(text, name), name, secret)
         root = loader.get_single_node()
-        if loader.yaml_version not in (None, (1, 2)):
+        if not as_amplifier and loader.yaml_version not in (None, (1, 2)):
             raise ConfigError(f"{name}: says that it is of another YAML than 1.2: leave its line %YAML out")
         if root is None:
             return Document(name, None, {})

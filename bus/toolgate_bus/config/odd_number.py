@@ -50,7 +50,7 @@ def refuse_odd(value: Any) -> Any:
     """Return the value; raise an error with words for the person where a number in it is odd."""
     for odd in _find(value):
         plain = json.dumps(float(odd) if isinstance(odd, OddFloat) else int(odd))
-        instead = f", or {plain} for the number" if plain.strip("-").isascii() and plain[-1].isdigit() else ""
+        instead = f", or {plain} for the number" if plain[-1].isdigit() else ""
         raise PydanticCustomError(
             KIND,
             "{text} can be read as a text or as a number: write '{text}', in quotes, for the text{instead}",
