@@ -337,6 +337,14 @@ MUTANTS = (
     ),
     Mutant(
         "rules",
+        "an @ beside a slash is trusted",
+        f"{SCHEDULERS}/shipped/provenance_names.py",
+        "if canonical_address(addressee) != addressee if is_mail else _AMBIGUOUS.search(addressee):",
+        "if not is_mail and _AMBIGUOUS.search(addressee):",
+        "../schedulers/shipped/test_provenance_places.py::test_an_at_beside_a_slash_is_trusted_by_no_pattern",
+    ),
+    Mutant(
+        "rules",
         "weights mean nothing",
         f"{SCHEDULERS}/shipped/router/targets.py",
         "_draw(salt, key, *own, number) / target.weight",

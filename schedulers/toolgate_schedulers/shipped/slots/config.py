@@ -3,8 +3,7 @@
 import hashlib
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
-from typing import Annotated, Any, Final
-from urllib.parse import urlsplit
+from typing import Annotated, Final
 
 from pydantic import Field, field_validator, model_validator
 from toolgate_bus.config.check import StrictModel
@@ -23,6 +22,7 @@ from toolgate_bus.ruling.conditions import globs
 from toolgate_bus.ruling.conditions.arguments import MISSING, UNSEEN, readings
 from toolgate_bus.ruling.conditions.conditions import Globs
 from toolgate_bus.ruling.conditions.matching import CallMatcher
+from toolgate_bus.ruling.conditions.places import find_host, find_place
 
 MAX_KEY: Final = 200
 _LABEL: Final = "label:"
@@ -205,17 +205,12 @@ def _key(pool: PoolConfig, call: ToolSelecting) -> str:
         return ""
     path, part, _ = pool.key.removeprefix("$.").partition(_HOST)
     found = readings(path, call.tool_input)
-    value = found[0] if len(found) == 1 else UNSEEN  # what can be read in two ways has a slot of its own
+    value = found[0] if len(found) == 1 else UNSEEN
     if value is MISSING or value is UNSEEN:
         return f"/{_UNSEEN}"
-    text = _host(value) if part else str(value)
+    text = find_host(value) if part else find_place(value)
+    if text is None:  # all that cannot be read in one way share a slot, so that none evades it
+        return f"/{_UNSEEN}"
     return "/" + (
         text if len(text) <= MAX_KEY else hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
     )
-
-
-def _host(value: Any) -> str:
-    try:
-        return urlsplit(str(value)).hostname or _UNSEEN
-    except ValueError:
-        return _UNSEEN
