@@ -270,7 +270,9 @@ async def test_what_has_no_plain_form_earns_nothing(world, value):
 
 
 @pytest.mark.parametrize(
-    "arguments", [["amount", 5000], [("amount", 5000)], "amount", Hostile(), Slotted(5000)]
+    "arguments",
+    [["amount", 5000], [("amount", 5000)], "amount", Hostile(), Slotted(5000)],
+    ids=["list", "pairs", "text", "hostile", "dataclass"],
 )
 async def test_arguments_that_are_no_map_count_against_the_call_whatever_a_rule_looks_at(world, arguments):
     gate = await policy(world, {"amount": {"gt": 100}})
