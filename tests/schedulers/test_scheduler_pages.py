@@ -26,7 +26,7 @@ from toolgate_schedulers.shipped.provenance import ProvenanceConfig
 from toolgate_schedulers.shipped.provenance import rule_on as judge_provenance
 from toolgate_schedulers.shipped.rate_limit import RateLimit, RateLimitConfig
 from toolgate_schedulers.shipped.router.router import RouterConfig, route
-from toolgate_schedulers.shipped.slots.config import SlotsConfig, find_pools, need_of, weight_of
+from toolgate_schedulers.shipped.slots.config import SlotsConfig, find_pools, needs_of, weight_of
 from toolgate_schedulers.testing import Trial
 
 pytestmark = pytest.mark.pure
@@ -152,7 +152,7 @@ def test_the_slots_are_read_and_needed():
 
     def needs(tool, **fields):
         asked = ToolSelecting(id="0" * 32, tool_name=tool, **fields)
-        return [need_of(pool, asked) for pool in find_pools(config, asked)]
+        return [need for pool in find_pools(config, asked) for need in needs_of(pool, asked)]
 
     assert needs("browser_open") == [Need("browser", 8)]
     (reader,) = needs("read_file", tool_input={"path": "a"})

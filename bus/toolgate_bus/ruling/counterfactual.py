@@ -236,8 +236,11 @@ def _of(
 
 def _apply_changes(call: ProposedCall, merged: MergeResult) -> ProposedCall:
     """What a round of `verify` makes of a call; a change to another tool is overruled."""
-    wanted = [heard for heard in merged.modifies if isinstance(heard.verdict, Modify)]
-    changes = [apply_modify(call, heard) for heard in wanted if heard.verdict.tool == call.tool]
+    changes = [
+        apply_modify(call, heard)
+        for heard in merged.modifies
+        if isinstance(heard.verdict, Modify) and heard.verdict.tool == call.tool
+    ]
     return call.lay_over(changes) if changes else call
 
 

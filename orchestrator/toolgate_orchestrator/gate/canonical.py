@@ -4,6 +4,7 @@ Equal is what `same_json` calls so. What JSON has not is told from others by its
 they hold. Nobody reads a value back.
 """
 
+import contextlib
 import itertools
 import weakref
 from typing import Any, Final
@@ -76,10 +77,8 @@ def _name(value: Any) -> bytes:
     if known is not None and known[0]() is value:
         return b"o%d:" % known[1]
     number, place = _new_number(), id(value)
-    try:
+    with contextlib.suppress(TypeError):  # it cannot be looked after: the next one may stand where it stood
         _numbered[place] = weakref.ref(value, lambda ref: _forget(place, ref)), number
-    except TypeError:  # it cannot be looked after: the next one may stand where it stood
-        pass
     return b"o%d:" % number
 
 

@@ -33,7 +33,7 @@ def final_arguments(
 
     Originals go back only into the same tool, or one the scheduler is expressly allowed: otherwise a
     scheduler that never saw a secret could send it wherever it likes. Where the call's arguments are no
-    JSON, `plain` is what they are as JSON: what the scheduler left as it was stays the same tool's own object.
+    JSON, `plain` is what they are as JSON: what the scheduler left as it was stays the tool's own object.
     """
     if modify.arguments is None:
         if placeholders and not _can_restore(modify.tool, tool_name, limits):

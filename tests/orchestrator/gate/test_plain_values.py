@@ -189,7 +189,7 @@ class EndlessMap(collections.abc.Mapping):
         return 1
 
 
-class TwoFaced(str, enum.Enum):
+class TwoFaced(str, enum.Enum):  # noqa: UP042 - a StrEnum could not lie
     FACE = "harmless"
 
     def __new__(cls, value):

@@ -94,8 +94,8 @@ MUTANTS = (
         "unknown",
         "a call gets no slot of its ninth pool, and runs",
         f"{SHIPPED}/slots/messages.py",
-        "if len(pools) <= MAX_NEEDS:",
-        "if pools:",
+        "if needs <= MAX_NEEDS:",
+        "if needs:",
         "../schedulers/shipped/test_slots_config.py",
     ),
     Mutant(

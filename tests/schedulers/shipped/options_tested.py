@@ -13,13 +13,13 @@ __all__ = ["CONFIGS", "TESTED", "options_of", "shown_by"]
 
 ABOUT: Final = (
     "name when when.*.equals when.*.in when.*.glob when.*.matches when.*.gt when.*.gte when.*.lt when.*.lte "
-    "when.*.exists schema agents labels sessions agent_targets"
+    "when.*.under when.*.base when.*.exists schema agents labels sessions agent_targets"
 )
 """What rules of policy and approval have in common with routes."""
 
 BEFORE: Final = (
     "tool when when.*.equals when.*.in when.*.glob when.*.matches when.*.gt when.*.gte when.*.lt when.*.lte "
-    "when.*.exists"
+    "when.*.under when.*.base when.*.exists"
 )
 """What a rule on order says of the calls before: which they are."""
 

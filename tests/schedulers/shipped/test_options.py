@@ -74,6 +74,8 @@ CONDITIONS: dict[str, tuple[Any, Any, Any]] = {
     "gte": ({"gte": 10}, 10, 9),
     "lt": ({"lt": 10}, 9, 10),
     "lte": ({"lte": 10}, 10, 11),
+    "under": ({"under": "/srv"}, "/srv/a", "/srv/../a"),
+    "base": ({"under": "/srv", "base": "/srv"}, "a", "../a"),
     "exists": ({"exists": True}, None, ...),
 }
 

@@ -200,7 +200,7 @@ async def test_the_scheduler_answers_by_its_config():
         ),
         (
             "rules: [{tools: x, action: deny, when: {a: {equal: 1}}}]",
-            "rules.0.when.a.equal: unknown key; allowed: equals, exists, glob",
+            "rules.0.when.a.equal: unknown key; allowed: base, equals, exists, glob",
         ),
         (
             "rules: [{tools: x, action: deny, when: {a: {matches: '('}}}]",

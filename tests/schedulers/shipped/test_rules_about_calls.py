@@ -36,6 +36,8 @@ ROWS: Final = (
     Row("gte", {"when": {"a": {"gte": 10}}}, given(a=10), given(a=9)),
     Row("lt", {"when": {"a": {"lt": 10}}}, given(a=-1), given(a=10)),
     Row("lte", {"when": {"a": {"lte": 10}}}, given(a=10), given(a=11)),
+    Row("under", {"when": {"a": {"under": "/srv"}}}, given(a="/srv/x"), given(a="/srv/../x")),
+    Row("base", {"when": {"a": {"under": "/srv", "base": "/srv"}}}, given(a="x"), given(a="../x")),
     Row("exists", {"when": {"a": {"exists": False}}}, given(b=1), given(a=None)),
     Row("when", {"when": {"a": "x*", "b": 1}}, given(a="xy", b=1), given(a="xy", b=2)),
     Row(

@@ -50,9 +50,28 @@ async def test_a_call_that_fits_more_pools_than_it_can_have_is_denied_and_told_w
     async with trial(Slots, config={"pools": pools}) as here:
         denied = await here.ask("read", phase="admit")
     assert denied.action == "deny"
-    assert "9 pools, and a call can have 8" in denied.reason
+    assert "needs 9 slots, and a call can have 8" in denied.reason
     async with trial(Slots, config={"pools": pools[1:]}) as here:
         assert (await here.ask("read", phase="admit")).action == "continue"
+
+
+@pytest.mark.pure
+async def test_a_call_that_names_several_places_needs_a_slot_of_each():
+    async with trial(
+        Slots, config={"pools": [{"name": "file", "tools": "read", "key": "$.path", "wait_s": 0}]}
+    ) as here:
+
+        async def action(path):
+            return (await here.ask("read", {"path": path}, phase="admit")).action
+
+        assert await action(["/a", "/b/../a", "/c"]) == "continue"
+        assert [await action(path) for path in ("/a", ["/d", "/c"], "/./c", "/b")] == [
+            "deny",
+            "deny",
+            "deny",
+            "continue",
+        ]
+        assert await action([f"/{number}" for number in range(9)]) == "deny"
 
 
 KEYS = [

@@ -23,6 +23,7 @@ ABOUT: dict[str, Any] = {
     "when": {
         "a": {"equals": 1, "in": [1], "glob": "1", "matches": "1", "gt": 0, "gte": 1, "lt": 2, "lte": 1},
         "b": {"exists": True},
+        "c": {"under": "/srv", "base": "/srv"},
     },
     "schema": {"required": ["a"]},
     "agents": ["x"],

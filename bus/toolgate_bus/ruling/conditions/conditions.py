@@ -21,6 +21,7 @@ longer than is looked at. That something is there at all is known of a placehold
 
 import json
 import math
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from decimal import Decimal, InvalidOperation
 from fnmatch import fnmatchcase
@@ -28,12 +29,12 @@ from functools import cached_property
 from itertools import chain
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, WrapValidator, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, WrapValidator, field_validator, model_validator
 
 from toolgate_bus.config.check import StrictModel
 from toolgate_bus.config.odd_number import Exact
 from toolgate_bus.protocol import placeholders
-from toolgate_bus.ruling.conditions import patterns
+from toolgate_bus.ruling.conditions import addresses, paths, patterns
 from toolgate_bus.ruling.conditions.arguments import MISSING, UNSEEN, Each, Path, readings
 
 Truth = bool | None
@@ -74,12 +75,19 @@ Globs = Annotated[
 """A glob or a list of them."""
 
 
+def _check_folder(written: str) -> str:
+    if paths.is_under(written, written) is not True:
+        raise ValueError("must be the whole path of a folder, from / on, that can be read in one way only")
+    return written
+
+
 def _exact(written: Any, check: Callable[[Any], float]) -> float:
     """A whole number stays one: as a float it might be its neighbour."""
     checked = check(written)
     return written if type(written) is int else checked
 
 
+Folder = Annotated[str, Field(min_length=1, max_length=1024), AfterValidator(_check_folder)]
 Number = Annotated[float, Field(allow_inf_nan=False, strict=True), WrapValidator(_exact)]
 
 
@@ -95,6 +103,10 @@ class Condition(StrictModel):
     gte: Number | None = None
     lt: Number | None = None
     lte: Number | None = None
+    under: Folder | None = None
+    """A folder: the path is it, or lies within it, as its text says (`paths`)."""
+    base: Folder | None = None
+    """With `under`: the folder that relative paths begin in; without it, of those nothing is known."""
     exists: bool | None = Field(default=None, strict=True)
 
     @model_validator(mode="before")
@@ -126,8 +138,10 @@ class Condition(StrictModel):
             raise ValueError(f"{empty[0].rstrip('_')}: needs a value")
         if not tests:
             raise ValueError(
-                "says nothing: give one or more of equals, in, glob, matches, gt, gte, lt, lte, exists"
+                "says nothing: give one or more of equals, in, glob, matches, gt, gte, lt, lte, under, exists"
             )
+        if self.base is not None and self.under is None:
+            raise ValueError("base: goes with under: it is where relative paths begin")
         if self.exists is False and tests != {"exists"}:
             raise ValueError(
                 "exists: false goes with no other test: nothing can be said of what is not there"
@@ -137,7 +151,10 @@ class Condition(StrictModel):
     @cached_property
     def tests(self) -> tuple[tuple[Callable[[Any, Any], Truth], Any], ...]:
         """The tests that were given, each with what it compares with."""
-        return tuple((_TESTS[field], getattr(self, field)) for field in self.model_fields_set)
+        given = {field: getattr(self, field) for field in self.model_fields_set if field != "base"}
+        if self.under is not None:
+            given["under"] = (self.under, self.base)
+        return tuple((_TESTS[field], value) for field, value in given.items())
 
 
 When = Annotated[dict[Path, Condition], Field(max_length=256)]
@@ -202,14 +219,18 @@ def _read_json(text: str, elements: Quantifier) -> Any:
 
     Of a map a rule that restricts looks at all that is in it.
     """
-    stripped = text.strip(_BLANK)
-    if len(text) > MAX_TEXT or stripped[:1] not in _BEGINS_JSON or stripped[-1:] not in _ENDS_JSON:
+    if len(text) > MAX_TEXT or not _may_be_json(text):
         return MISSING
     try:
-        found = json.loads(stripped)
+        found = json.loads(text.strip(_BLANK))
         return list(_leaves(found)) if elements == "any" and not isinstance(found, str) else found
     except (ValueError, RecursionError):
         return MISSING
+
+
+def _may_be_json(text: str) -> bool:
+    stripped = text.strip(_BLANK)
+    return stripped[:1] in _BEGINS_JSON and stripped[-1:] in _ENDS_JSON
 
 
 def _leaves(value: Any) -> Iterator[Any]:
@@ -265,7 +286,9 @@ def _equals(value: Any, given: Any) -> Truth:
         return False if placeholders.type_behind(value) == "null" else None
     if isinstance(value, Mapping) and not isinstance(given, Mapping):
         return None  # a tool may take out of it what the rule means
-    if type(value) is type(given):
+    if isinstance(value, str) and isinstance(given, str):
+        if "@" in given and "@" in value and _ADDRESS.fullmatch(given) and not _may_be_json(value):
+            return _as_addresses(value, False, addresses.canonical_address(given).__eq__)
         return False
     return None if _is_other_spelling(value, given) or _is_other_spelling(given, value) else False
 
@@ -313,7 +336,27 @@ def _number(value: Any) -> int | float | Decimal | None:
         return near
 
 
-def _on_text(test: Callable[[str, Any], bool]) -> Callable[[Any, Any], Truth]:
+def _fits_glob(text: str, written: str) -> Truth:
+    fits = patterns.glob(written).search(text)
+    if "@" not in written or "@" not in text or not _ADDRESS.fullmatch(written) or _may_be_json(text):
+        return fits
+    return _as_addresses(text, fits, lambda one: patterns.glob(written.lower()).search(one))
+
+
+def _as_addresses(text: str, fits: Truth, test: Callable[[str], bool]) -> Truth:
+    """A text with a display name, or with several addresses, is also each of them to a mail program."""
+    found = addresses.find_addresses(text)
+    if found is None:
+        return None
+    truths = {test(one) for one in found}
+    return fits if truths == {fits} else None
+
+
+_ADDRESS = re.compile(r"[^\s@]*@[^\s@]*[^\s@*]")
+"""A text or glob that is meant for one mail address: its domain is said to its end."""
+
+
+def _on_text(test: Callable[[str, Any], Truth]) -> Callable[[Any, Any], Truth]:
     def evaluate(value: Any, given: Any) -> Truth:
         if placeholders.hides(value):
             return False if placeholders.type_behind(value) == "null" else None
@@ -342,7 +385,8 @@ def _on_number(test: Callable[[Any, Any], bool]) -> Callable[[Any, Any], Truth]:
 _TESTS: dict[str, Callable[[Any, Any], Truth]] = {
     "equals": _equals,
     "in_": lambda value, given: any_of(_equals(value, one) for one in given),
-    "glob": _on_text(lambda text, written: patterns.glob(written).search(text)),
+    "glob": _on_text(_fits_glob),
+    "under": _on_text(lambda text, given: paths.is_under(text, *given)),
     "matches": _on_text(lambda text, pattern: patterns.compile_pattern(pattern).search(text)),
     "gt": _on_number(lambda number, given: number > given),
     "gte": _on_number(lambda number, given: number >= given),

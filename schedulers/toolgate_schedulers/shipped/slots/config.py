@@ -161,10 +161,10 @@ def find_pools(config: SlotsConfig, call: ToolSelecting) -> list[PoolConfig]:
     return [pool for pool in config.pools if pool.concerns(pool.tools, call) is not False]
 
 
-def need_of(pool: PoolConfig, call: ToolSelecting) -> Need:
-    """The slot of a pool that a call needs."""
+def needs_of(pool: PoolConfig, call: ToolSelecting) -> list[Need]:
+    """List the slots of a pool that a call needs: one, or one for each place that it names."""
     alone = pool.shared is not None and not globs.either(pool.shared.tools, call.tool_name)
-    return Need(f"{pool.name}{_key(pool, call)}", pool.most, alone)
+    return [Need(f"{pool.name}{key}", pool.most, alone) for key in _keys(pool, call)]
 
 
 def whose(by: str, call: ToolSelecting) -> str:
@@ -180,7 +180,7 @@ def request_of(pools: Sequence[PoolConfig], call: ToolSelecting, owner: str) -> 
     tenant = whose(share.by, call)
     return Request(
         call.id,
-        tuple(need_of(pool, call) for pool in pools),
+        tuple(need for pool in pools for need in needs_of(pool, call)),
         owner,
         tenant,
         weight_of(share, tenant),
@@ -200,17 +200,21 @@ def weight_of(share: Share, tenant: str) -> float:
     )
 
 
-def _key(pool: PoolConfig, call: ToolSelecting) -> str:
+def _keys(pool: PoolConfig, call: ToolSelecting) -> list[str]:
+    """List what stands behind the pool's name: nothing, or a key for each value."""
     if pool.key is None:
-        return ""
+        return [""]
     path, part, _ = pool.key.removeprefix("$.").partition(_HOST)
     found = readings(path, call.tool_input)
     value = found[0] if len(found) == 1 else UNSEEN
-    if value is MISSING or value is UNSEEN:
-        return f"/{_UNSEEN}"
-    text = find_host(value) if part else find_place(value)
-    if text is None:  # all that cannot be read in one way share a slot, so that none evades it
-        return f"/{_UNSEEN}"
-    return "/" + (
-        text if len(text) <= MAX_KEY else hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
-    )
+    values = value if isinstance(value, list | tuple) and value else [value]
+    texts = [
+        None if one is MISSING or one is UNSEEN else (find_host if part else find_place)(one)
+        for one in values
+    ]
+    # All that cannot be read in one way share a slot, so that none evades it.
+    return sorted({f"/{_UNSEEN}" if text is None else f"/{_short(text)}" for text in texts})
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= MAX_KEY else hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()

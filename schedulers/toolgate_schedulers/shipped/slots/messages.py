@@ -19,13 +19,15 @@ def tell_dropped(pools: Sequence[PoolConfig], why: str) -> str:
     return f"This call waited for a slot of {_names(pools)}; an operator took it out of the queue: {why}"
 
 
-def deny_too_many(pools: Sequence[PoolConfig]) -> Deny | None:
-    """Deny a call that needs a slot of more pools than one request can ask for; None for all others."""
-    if len(pools) <= MAX_NEEDS:
+def deny_too_many(pools: Sequence[PoolConfig], needs: int) -> Deny | None:
+    """Deny a call that needs more slots than one call can have; None for all others."""
+    if needs <= MAX_NEEDS:
         return None
     return Deny(
-        reason=f"This call needs a slot of {len(pools)} pools, and a call can have {MAX_NEEDS}. Whoever runs "
-        f"Toolgate has to make the pools of this tool fewer: {_names(pools)}."[:MAX_REASON],
+        reason=f"This call needs {needs} slots, and a call can have {MAX_NEEDS}. Name fewer places in one "
+        f"call, or whoever runs Toolgate has to make the pools of this tool fewer: {_names(pools)}."[
+            :MAX_REASON
+        ],
         rule_name=pools[0].name[:MAX_RULE],
     )
 

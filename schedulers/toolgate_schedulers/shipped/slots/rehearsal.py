@@ -103,9 +103,9 @@ class SlotsRehearsal(Rehearsal):
         pools = find_pools(self._config, call)
         if not pools:
             return Continue()
-        if (denied := deny_too_many(pools)) is not None:
-            return denied
         request = request_of(pools, call, OWNER)
+        if (denied := deny_too_many(pools, len(request.needs))) is not None:
+            return denied
         self._asked[call.id] = call, request, now
         ticket = self._rules.ask(request, LEASE_S, now)
         for need in request.needs:

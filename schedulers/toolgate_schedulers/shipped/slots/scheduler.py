@@ -61,9 +61,9 @@ class Slots:
         pools = find_pools(self.config, call)
         if not pools:
             return Continue()
-        if (denied := deny_too_many(pools)) is not None:
-            return denied
         request = request_of(pools, call, asking.get())
+        if (denied := deny_too_many(pools, len(request.needs))) is not None:
+            return denied
         wait_s = request.wait_s
         ticket = await self._ask(request, call.ttl_ms / 1000)
         if ticket.status == "given":

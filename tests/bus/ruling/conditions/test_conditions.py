@@ -156,6 +156,45 @@ def test_what_a_tool_may_take_for_the_given_value_is_unknown(given, value):
 
 
 @pytest.mark.parametrize(
+    ("condition", "value", "fits"),
+    [
+        ({"under": "/srv"}, "/srv/data/a.txt", True),
+        ({"under": "/srv"}, "/srv", True),
+        ({"under": "/srv"}, "/srv/../etc/passwd", False),
+        ({"under": "/srv"}, "/srvx/a", False),
+        ({"under": "/srv"}, "data/a.txt", None),
+        ({"under": "/srv"}, "~/a", None),
+        ({"under": "/srv", "base": "/srv/app"}, "data/a.txt", True),
+        ({"under": "/srv", "base": "/srv/app"}, "../../etc/passwd", False),
+        ({"under": "/srv"}, ["/srv/a", "/etc/passwd"], True),
+        ({"under": "/srv"}, {"path": "/srv/a"}, None),
+        ({"under": "/srv"}, None, False),
+    ],
+)
+def test_a_path_is_under_a_folder_by_its_text(condition, value, fits):
+    assert holds(when({"path": condition}), {"path": value}) is fits
+
+
+@pytest.mark.parametrize(
+    ("condition", "value", "fits"),
+    [
+        (EVIL, "Eve <eve@evil.example>", None),
+        (EVIL, "ann@ok.example, eve@evil.example", None),
+        (EVIL, "eve@evil.example, ann@ok.example", None),
+        (EVIL, "eve@EVIL.example", None),
+        (EVIL, "eve@evil.example.", None),
+        (EVIL, "Ann <ann@ok.example>", False),
+        (EVIL, "meet @ noon", None),
+        ("*@evil.example*", "meet @ noon", False),
+        ("eve@evil.example", "mailto:eve@evil.example", None),
+        ("eve@evil.example", "ann@ok.example", False),
+    ],
+)
+def test_a_rule_about_an_address_reads_a_text_as_a_mail_program_does(condition, value, fits):
+    assert holds(when({"to": condition}), {"to": value}) is fits
+
+
+@pytest.mark.parametrize(
     ("path", "write"),
     [
         ("items[0].price", r"write items\.0\.price"),
@@ -187,6 +226,9 @@ def test_a_path_that_can_never_fit_is_refused_with_what_to_write(path, write):
         ({"a": {"in": "abc"}}, "valid tuple"),
         ({"a": {"exists": "no"}}, "valid boolean"),
         ({"a": {"exists": False, "gt": 1}}, "exists: false goes with no other test"),
+        ({"a": {"under": "srv"}}, "whole path of a folder"),
+        ({"a": {"under": "/srv/%2e%2e"}}, "can be read in one way only"),
+        ({"a": {"equals": "/srv", "base": "/srv"}}, "base: goes with under"),
         ({"": 1}, "at least 1 character"),
         ({1: 1}, "valid string"),
     ],
