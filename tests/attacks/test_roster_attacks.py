@@ -168,7 +168,7 @@ async def test_no_heartbeat_but_its_own_excuses_a_policy(world, attacker):
 
 async def test_a_heartbeat_that_was_kept_and_is_shown_again_excuses_nobody(world, attacker):
     """Signed by the policy itself, of when it ruled on less: true then, and nobody's word today."""
-    admin, ring = attacker("admin"), Keyring(read_keys(world.keys))
+    admin, ring = attacker("admin"), Keyring(read_keys(world.keys), "default")
     world.end()
     minute, outcomes = int((await admin.time())[0]) // 60, {}
     for age in (3600, 0):

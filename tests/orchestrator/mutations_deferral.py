@@ -53,8 +53,8 @@ MUTANTS = (
         "answers",
         "what lies in the store is believed as it is",
         f"{ORCHESTRATOR}/gate/deferral_record.py",
-        "words = _USE + bytes.fromhex(id_) + hashlib.sha256(body).digest() + digest_value(asked)",
-        "words = _USE + bytes.fromhex(id_) + digest_value(asked)",
+        "sealed = bytes.fromhex(id_), hashlib.sha256(body).digest(), digest_value(asked)",
+        "sealed = bytes.fromhex(id_), digest_value(asked)",
         f"{_GATE}::test_what_lies_in_the_store_may_be_changed_by_nobody",
     ),
     Mutant(

@@ -15,6 +15,7 @@ from toolgate_bus.protocol import packing
 from toolgate_bus.protocol.agents import LiveAgent, Stop
 from toolgate_bus.protocol.llm import LLM_REQUEST, add_selector
 from toolgate_bus.protocol.pauses import StandingPauses
+from toolgate_bus.protocol.signing import OTHER_SCHEME
 from toolgate_bus.ruling.breaker import Breaker
 from toolgate_bus.telemetry import metrics
 from toolgate_bus.telemetry.loggers import get_logger
@@ -66,6 +67,7 @@ class GateClient:
         self._down_since = time.monotonic()
         self._warned: set[str] = set()
         self._warned_of_wire: set[str] = set()
+        self._warned_of_scheme: set[str] = set()
         self._spoken = WireVersions()
         self._keyed: set[str] = set()
         """Who has a key, and signs what it says of itself."""
@@ -185,7 +187,13 @@ class GateClient:
         elif name in self._keyed:  # who knows who said it: it narrows nothing
             tools = add_selector(("*",), one.tools)
             version = version or packing.VERSION
-            return SchedulerInfo(name, one.priority, tools, False, version, gone=one.gone)
+            other = any(each.signs_otherwise for each in members)
+            if other and name not in self._warned_of_scheme:
+                self._warned_of_scheme.add(name)
+                _log.error(f"a scheduler is not believed: it is {OTHER_SCHEME}", scheduler=name)
+            return SchedulerInfo(
+                name, one.priority, tools, False, version, gone=one.gone, signs_otherwise=other
+            )
         return SchedulerInfo(
             name,
             one.priority,

@@ -82,7 +82,7 @@ class DecisionFlow:
         self._client = client
         self._ask = ask
         keys = read_keys(config.keys) if config.keys is not None else None
-        keyring = Keyring(keys) if keys is not None else None
+        keyring = Keyring(keys, config.namespace) if keys is not None else None
         self._redactor = redactor or Redactor(config.redact)
         if self._redactor.configured:
             hide_in_logs(self._redactor)

@@ -21,7 +21,7 @@ from toolgate_bus.protocol.events import (
     ReceivedVerdict,
     ToolQuestion,
 )
-from toolgate_bus.protocol.signing import Keyring, Kind, digest
+from toolgate_bus.protocol.signing import OTHER_SCHEME, Keyring, Kind, digest
 from toolgate_bus.ruling.counterfactual import ProposedCall
 from toolgate_bus.ruling.round import Round, RoundResult
 
@@ -404,6 +404,9 @@ class Dispatcher:
         self, client: GateClient, question: PendingDecision, closed: RoundResult, name: str, *, fair: bool
     ) -> None:
         """A required scheduler that said nothing: where it is not even alive, that is what is told."""
+        announced = client.announced.get(name)
+        if announced is not None and announced.signs_otherwise:
+            question.call.leave_unasked(name, f"{name} is {OTHER_SCHEME}")
         if name in question.audience.absent and name not in question.refused_by:
             question.call.leave_unasked(name, self._absent(client, name))
             if fair and not any(one.scheduler == name for one in closed.heard):

@@ -42,6 +42,9 @@ class SchedulerInfo:
     signed: bool = False
     """It is signed, and no older than the newest start that was seen: a required one is held to it."""
 
+    signs_otherwise: bool = False
+    """It is signed as another release signs: what it says of itself counts for nothing."""
+
     def wants(self, tool: str) -> bool:
         """Whether its selector matches a tool."""
         return globs.either(self.tools, tool)

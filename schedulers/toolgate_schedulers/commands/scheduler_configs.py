@@ -65,7 +65,9 @@ class ConfigDesk:
         now, digest = await self.store.now(), digest_of(text)
         new = StoredConfig(digest, label, getpass.getuser()[:64], now, len(text), spec[:128])
         await self.store.put_text(digest, text)
-        was, record = await self.store.change(lambda record: push(record, new, stage=stage))
+        was, record = await self.store.change(
+            lambda record: push(record, new, stage=stage), anew=True
+        )
         if record.active != was.active:
             await self._tell("config:pushed", was, record)
         return record.config(digest) or new
@@ -179,7 +181,7 @@ def at_desk(
     if not re.fullmatch(NAME_PATTERN, name):
         raise ConfigError(f"{name}: is no scheduler's name")
     with join_bus(redis, namespace, keys) as settings:
-        keyring = Keyring(read_keys(settings.keys)) if settings.keys else None
+        keyring = Keyring(read_keys(settings.keys), settings.namespace) if settings.keys else None
         if keyring is not None and not keyring.knows(name):
             raise ConfigError(f"keys: {settings.keys} has no key for {name}: add `{name}: <hex>`")
 
