@@ -59,6 +59,22 @@ MUTANTS = (
     ),
     Mutant(
         "answers",
+        "the seal does not say how long a list is",
+        f"{ORCHESTRATOR}/gate/deferral_record.py",
+        'digest.update(b"l%d:" % len(one))',
+        'digest.update(b"l:")',
+        f"{_GATE}::test_an_answer_is_good_for_the_shape_that_was_shown_and_for_no_other",
+    ),
+    Mutant(
+        "answers",
+        "the seal does not say how many keys a map has",
+        f"{ORCHESTRATOR}/gate/deferral_record.py",
+        'digest.update(b"m%d:" % len(one))',
+        'digest.update(b"m:")',
+        f"{_GATE}::test_an_answer_is_good_for_the_shape_that_was_shown_and_for_no_other",
+    ),
+    Mutant(
+        "answers",
         "an answer that is too late counts",
         _RESUMPTION,
         'given = "expired" if kept.left_s <= 0 else answer.answer',
