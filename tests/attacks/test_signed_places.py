@@ -1,4 +1,4 @@
-"""What is signed holds where it was signed: two fleets on one server, with one keys file, and someone between.
+"""What is signed holds where it was signed: two fleets on one server with one keys file, and a thief.
 
 The fleet `lax` rules on less than the fleet of the test. Whoever can write to the server carries what was
 signed there over, byte for byte: a heartbeat, a question, a pushed configuration.
@@ -115,7 +115,9 @@ async def test_an_answer_that_was_given_in_another_namespace_answers_nothing(
             if entry not in asked:
                 asked.add(entry)
                 await thief.xadd(there.inbox("gamma"), fields)
-        async for key in thief.scan_iter(there.verdicts("*", "gamma").replace("{", "[{]").replace("}", "[}]")):
+        async for key in thief.scan_iter(
+            there.verdicts("*", "gamma").replace("{", "[{]").replace("}", "[}]")
+        ):
             orchestrator = key.decode().split(":out:")[1].split(":")[0]
             for entry, fields in await thief.xrange(key):
                 if entry not in answered:

@@ -45,7 +45,7 @@ MUTANTS = (
         "answers",
         "an answer runs whatever call it comes with",
         _RESUMPTION,
-        "if not token.seals(kept.body, question):",
+        "if not token.seals(self._config.namespace, kept.body, question):",
         "if False:",
         f"{_GATE}::test_a_changed_call_does_not_run_on_it_and_the_answer_stays_good_for_its_own",
     ),

@@ -94,17 +94,13 @@ class Keyring:
         self, orchestrator: str, scheduler: str, signed: bytes, mac: bytes | None, version: int = 1
     ) -> bool:
         """Whether the signature is this question's."""
-        return self.is_genuine(
-            "question", scheduler, mac, orchestrator.encode(), bytes((version,)), signed
-        )
+        return self.is_genuine("question", scheduler, mac, orchestrator.encode(), bytes((version,)), signed)
 
     def is_withdrawn(
         self, orchestrator: str, scheduler: str, signed: bytes, mac: bytes | None, version: int = 1
     ) -> bool:
         """Whether the signature is this withdrawal's."""
-        return self.is_genuine(
-            "withdrawn", scheduler, mac, orchestrator.encode(), bytes((version,)), signed
-        )
+        return self.is_genuine("withdrawn", scheduler, mac, orchestrator.encode(), bytes((version,)), signed)
 
     def is_verdict(
         self,

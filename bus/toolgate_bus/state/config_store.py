@@ -191,7 +191,9 @@ class ConfigStore:
         except ConfigError as error:
             if not anew:
                 raise
-            _log.warning("a new record of configurations replaces one that counts for nothing", why=str(error))
+            _log.warning(
+                "a new record of configurations replaces one that counts for nothing", why=str(error)
+            )
             record = NO_RECORD
         progress = None
         if run is not None and record.rollout is not None:

@@ -14,7 +14,8 @@ from typing import Any, Literal
 from toolgate_bus.protocol import packing
 from toolgate_bus.protocol.delegation import TWO_AGENTS, two_agents
 from toolgate_bus.protocol.events import AskUser, Decision, Failure, ToolQuestion
-from toolgate_bus.protocol.names import MAX_LINEAGE, MAX_NAME
+from toolgate_bus.protocol.llm import LLM_REQUEST
+from toolgate_bus.protocol.names import MAX_LINEAGE, MAX_NAME, NO_TOOL, is_reserved_tool
 from toolgate_bus.protocol.signing import Keyring
 from toolgate_bus.ruling.merge import rank
 from toolgate_bus.server.settings import read_keys
@@ -160,6 +161,7 @@ class DecisionFlow:
         can: Collection[Ability] = ALL,
         answer: PersonAnswer | None = None,
         passes: tuple[type[BaseException], ...] = (),
+        is_request: bool = False,
     ) -> Decision:
         """Rule on one call; what may run stands in the decision, and why.
 
@@ -173,7 +175,8 @@ class DecisionFlow:
         With `ask="defer"` nobody is asked here: the outcome is `ask`, with a token, and the same call with
         that token in `answer` goes on with the decision, in this process or another. `can` is what the
         caller can do; who answers with what it cannot denies. What `ask` raises of the types in `passes`
-        ends the decision, and is raised here.
+        ends the decision, and is raised here. `is_request`: it is a request to an LLM, which alone may have
+        the name `llm:request`.
         """
         config, id_ = self.config, decision_id()
         plain = type(tool_name) is str and len(tool_name) <= MAX_NAME and tool_name.isascii()
@@ -221,6 +224,7 @@ class DecisionFlow:
         if can is not ALL or passes:
             reaches = "ask" in can or callable(ask or self._ask)
             call.bind(check_abilities(can), passes, reaches_person=reaches)
+        call.is_request = is_request
         before = DECISION.set(asking.id)
         try:
             if tracing.is_active():
@@ -248,7 +252,9 @@ class DecisionFlow:
         try:
             if client is not None and client.pauses.standing:
                 await self._wait_while_paused(client, call)
-            if answer is None:
+            if is_reserved_tool(call.question.tool_name) and not _is_request(call):
+                ruling = RulingResult("deny", "denied", reason=f"This call was not run: {NO_TOOL}.")
+            elif answer is None:
                 ruling = await self._rule(call, local, ask or self._ask)
             else:
                 ruling = await self._resume(call, answer)
@@ -410,6 +416,10 @@ class DecisionFlow:
             for name in audience.names or self.config.required or ("unknown",):
                 call.fail_open(name, "bus_down")
         return False
+
+
+def _is_request(call: DecisionState) -> bool:
+    return call.is_request and call.question.tool_name == LLM_REQUEST
 
 
 def _trace(span: tracing.Span, decision: Decision) -> Decision:

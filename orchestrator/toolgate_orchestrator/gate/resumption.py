@@ -220,7 +220,7 @@ class DeferralDesk:
             return _UNKNOWN
         deferred = read_deferred(kept.body)
         if deferred is None or deferred.lock != token.lock:
-            return "The answer that came with it has a token that no question gave, or one of another release did"
+            return "The answer that came with it has a token that no question gave, or one of another release"
         if deferred.session != question.session:
             return "The answer that came with it was given to a question of another session"
         if not token.seals(self._config.namespace, kept.body, question):

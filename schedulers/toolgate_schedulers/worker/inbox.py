@@ -79,7 +79,9 @@ class InboxFilter:
         """Say once that agents of another release ask: nothing else tells whoever runs the fleet."""
         if not self._is_told and names_other_scheme(item.mac):
             self._is_told = True
-            _log.error(f"an agent's questions are not answered: they are {OTHER_SCHEME}", scheduler=self._name)
+            _log.error(
+                f"an agent's questions are not answered: they are {OTHER_SCHEME}", scheduler=self._name
+            )
 
     def _is_genuine(self, ring: Keyring, delivery: Delivery, item: packing.Item) -> bool:
         check = ring.is_withdrawn if delivery.event == WITHDRAWN else ring.is_question

@@ -95,7 +95,9 @@ async def test_a_process_with_another_key_neither_answers_nor_is_believed(
     assert schedulers.lines("asked") == []  # the question is a forgery to it
 
 
-async def test_one_without_a_key_of_its_own_is_not_even_asked(signed, rogue, namespace, gate, signer, counted):
+async def test_one_without_a_key_of_its_own_is_not_even_asked(
+    signed, rogue, namespace, gate, signer, counted
+):
     stranger = await rogue("stranger", namespace)
     async with gate() as opened:
         deciding = asyncio.create_task(opened.decide("search", {}, TOOLS))
@@ -122,7 +124,9 @@ FORGERIES = {
         orch, q, Deny(reason="x"), SECRETS["alpha"], speaker="alpha"
     ),
     "another orchestrator's": lambda signed, orch, q: signed("0" * 16, q, Deny(reason="x")),
-    "another question's": lambda signed, orch, q: signed(orch, q._replace(body=q.body + b"x"), Deny(reason="x")),
+    "another question's": lambda signed, orch, q: signed(
+        orch, q._replace(body=q.body + b"x"), Deny(reason="x")
+    ),
     "the question's own": lambda signed, orch, q: msgpack.packb(
         [[packing.VERSION, q.id, q.phase, codec.verdict_body(Deny(reason="x")), q.mac]]
     ),

@@ -76,7 +76,10 @@ def test_a_signature_holds_in_its_own_namespace_only():
     covered = digest(QUESTION)
     for made, is_genuine in (
         (RING.sign_question("o1", "cost", QUESTION), partial(elsewhere.is_question, "o1", "cost", QUESTION)),
-        (RING.sign_withdrawn("o1", "cost", QUESTION), partial(elsewhere.is_withdrawn, "o1", "cost", QUESTION)),
+        (
+            RING.sign_withdrawn("o1", "cost", QUESTION),
+            partial(elsewhere.is_withdrawn, "o1", "cost", QUESTION),
+        ),
         (
             RING.sign_verdict("o1", "cost", covered, BODY),
             partial(elsewhere.is_verdict, "o1", "cost", covered, BODY),
