@@ -52,6 +52,10 @@ MAX_SEEN: Final = 4096
 _log = get_logger("toolgate.configs")
 
 
+class OtherReleaseError(ConfigError):
+    """What stands on the bus was signed by a release that signs otherwise."""
+
+
 class ConfigsRead(NamedTuple):
     """What stands on the bus for a scheduler, checked."""
 
@@ -95,7 +99,7 @@ class ConfigStore:
     ) -> tuple[ConfigRecord, ConfigRecord]:
         """Change the record; gives what it was and what it is. Raises what the transition raises.
 
-        `anew`: one that nobody can believe is replaced, its history with it.
+        `anew`: one that another release signed is replaced, its history with it.
         """
         for _ in range(ATTEMPTS):
             record, progress, raw, _ = await self._read(anew=anew)
@@ -188,7 +192,7 @@ class ConfigStore:
         raw, run = await read_values(self._commands, self._key("record"), self._key("run:progress"))
         try:
             record = NO_RECORD if raw is None else decode_record(self._unseal("record", raw))
-        except ConfigError as error:
+        except OtherReleaseError as error:
             if not anew:
                 raise
             _log.warning(
@@ -223,8 +227,10 @@ class ConfigStore:
         mac = mac if isinstance(mac, bytes) else None
         ring = self._keyring
         if ring is not None and not ring.is_genuine("config", self._scheduler, mac, what.encode(), body):
-            why = OTHER_SCHEME if names_other_scheme(mac) else f"not signed with the key of {self._scheduler}"
-            raise ConfigError(f"the {what} of configurations on the bus is {why}: push it again, with --keys")
+            told = f"the {what} of configurations on the bus is"
+            if names_other_scheme(mac):
+                raise OtherReleaseError(f"{told} {OTHER_SCHEME}: push it again, with --keys")
+            raise ConfigError(f"{told} not signed with the key of {self._scheduler}: push with --keys")
         return body
 
     def _key(self, name: str) -> str:

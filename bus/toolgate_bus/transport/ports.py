@@ -96,6 +96,11 @@ class Member:
     extra: Mapping[str, Any] = field(default_factory=dict)
 
     @property
+    def start(self) -> str:
+        """Which start of which replica it is: as its verdicts name it, where they are signed."""
+        return f"{self.replica}:{self.started}"
+
+    @property
     def signs_otherwise(self) -> bool:
         """Whether it is signed as another release signs, and so by nobody whom this one can believe."""
         return self.proof is not None and names_other_scheme(self.proof[1])

@@ -349,7 +349,7 @@ class DecisionFlow:
         client = self._client
         if client is not None and client.pauses.standing:  # what is paused is given nothing
             await self._wait_while_paused(client, call)
-        if ruling.winner is not None:
+        if ruling.winner is not None or audience.admitters:  # who answered may have proven its own word
             audience = self._audience(ruling.tool_name or call.question.tool_name)
         if audience.admitters:
             ruling = await admit(self._asking, call, ruling, audience, self.config)

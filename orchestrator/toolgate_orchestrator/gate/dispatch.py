@@ -375,6 +375,11 @@ class Dispatcher:
         held = HeldCall(asked.id, asked.tool_name, heard.phase, heard.scheduler, reason, seconds)
         call_guarded(call.on_hold, held)
 
+    def prove(self, scheduler: str, start: str) -> None:
+        """A signed verdict names the start that gave it."""
+        if self._client is not None:
+            self._client.prove(scheduler, start)
+
     def give_back(self, call: DecisionState) -> None:
         """Tell all who gave something to a call that it will not run."""
         given, call.admitted = call.admitted, ()

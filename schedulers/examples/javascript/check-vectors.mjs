@@ -125,9 +125,9 @@ function readable({ version = 1, id, phase, body, mac }) {
 }
 
 for (const vector of newer.verdicts) {
-  check("verdict of version 2", vector, ({ fields, revision, body }) => {
-    assert.deepEqual(wire.verdict(hex(body)), { ...fields, ...(revision ? { revision } : {}) });
-    if (!body.includes("cb")) same(wire.verdictBody(fields, revision), body);
+  check("verdict of version 2", vector, ({ fields, revision, start, body }) => {
+    assert.deepEqual(wire.verdict(hex(body)), { ...fields, ...(revision ? { revision } : {}), ...(start ? { start } : {}) });
+    if (!body.includes("cb")) same(wire.verdictBody(fields, revision, start), body);
   });
 }
 for (const vector of newer.read.questions) {

@@ -193,10 +193,10 @@ function isBounded(value) {
   return true;
 }
 
-/** A verdict's body; in version 2 it may name the revision of the rules. */
-export function verdictBody(verdict, revision) {
+/** A verdict's body; in version 2 it may name the revision of the rules, and the start that gave it. */
+export function verdictBody(verdict, revision, start) {
   const reason = verdict.reason?.length > MAX_REASON ? `${verdict.reason.slice(0, MAX_REASON - 1)}…` : verdict.reason;
-  const body = pack({ ...verdict, ...(reason === undefined ? {} : { reason }), ...(revision ? { revision } : {}) });
+  const body = pack({ ...verdict, ...(reason === undefined ? {} : { reason }), ...(revision ? { revision } : {}), ...(start ? { start } : {}) });
   if (body.length <= MAX_VERDICT) return body;
   return pack({ action: "failed", reason: `its verdict has ${body.length} bytes, ${MAX_VERDICT} are allowed` });
 }

@@ -192,7 +192,8 @@ export class Worker {
   async answer(orchestrator, item, verdict) {
     const { name } = this.scheduler;
     const { key, namespace, revision } = this.options;
-    const body = wire.verdictBody(verdict, item.version > 1 ? revision : "");
+    const start = key && item.version > 1 ? `${this.replica}:${this.started}` : "";
+    const body = wire.verdictBody(verdict, item.version > 1 ? revision : "", start);
     const mac = key && wire.signVerdict(key, namespace, orchestrator, name, item, body);
     const frame = wire.frame([wire.item(item.version, item.id, item.phase, body, mac)]); // as it was asked
     this.talked.add(orchestrator);

@@ -71,13 +71,15 @@ def raw(vector, field="body"):
 
 
 @pytest.mark.parametrize("vector", named(WIRE["verdicts"] + WIRE["read"]["verdicts"]))
-def test_a_golden_verdict_is_read_with_its_revision(vector):
-    verdict, revision = codec.decode_verdict(raw(vector))
+def test_a_golden_verdict_is_read_with_its_revision_and_its_start(vector):
+    for _ in range(2):  # the second time it is known by its bytes
+        verdict, revision, start = codec.decode_verdict(raw(vector))
+        assert start == vector.get("start", "")
     assert verdict.model_dump(mode="json", exclude_none=True) == vector["fields"]
     assert revision == vector.get("revision", "")
     assert (verdict.model_extra or {}) == vector.get("unknown", {})
     if "unknown" not in vector:
-        assert codec.verdict_body(verdict, revision) == raw(vector)
+        assert codec.verdict_body(verdict, revision, start) == raw(vector)
 
 
 @pytest.mark.parametrize("vector", named(WIRE["read"]["questions"]))
@@ -199,7 +201,10 @@ def test_a_phase_that_nobody_knows_yet_is_counted_as_that(phase, reason):
     assert packing.items(packing.frame([packing.item(ID, phase, b"")]))[0].reason == "malformed"
 
 
-@given(verdicts, json_maps.filter(lambda one: not set(one) & {"action", "reason", "priority", "revision"}))
+NAMED = {"action", "reason", "priority", "revision", "start"}
+
+
+@given(verdicts, json_maps.filter(lambda one: not set(one) & NAMED))
 def test_fields_that_nobody_knows_are_kept_and_change_nothing(verdict, more):
     known = verdict.model_dump(exclude_none=True)
     more = {name: value for name, value in more.items() if name not in type(verdict).model_fields}
@@ -213,15 +218,17 @@ def test_fields_that_nobody_knows_are_kept_and_change_nothing(verdict, more):
 @given(verdicts, texts.filter(lambda text: 0 < len(text) <= 64))
 def test_every_verdict_and_its_revision_survive_the_wire(verdict, revision):
     for _ in range(2):  # a plain continue is known by its bytes the second time
-        assert codec.decode_verdict(codec.verdict_body(verdict, revision)) == (verdict, revision)
+        assert codec.decode_verdict(codec.verdict_body(verdict, revision)) == (verdict, revision, "")
+        named = codec.verdict_body(verdict, revision, "r:1")
+        assert codec.decode_verdict(named) == (verdict, revision, "r:1")
 
 
 def test_one_revision_is_never_taken_for_another():
     bodies = [codec.verdict_body(Continue(), f"v{number}") for number in range(600)]
     for number in [at // 2 for at in range(1200)]:  # decoded, and then known by its bytes
-        assert codec.decode_verdict(bodies[number]) == (codec.PLAIN_CONTINUE, f"v{number}")
+        assert codec.decode_verdict(bodies[number]) == (codec.PLAIN_CONTINUE, f"v{number}", "")
     assert len(codec.PLAIN_BODIES) <= 256
-    assert codec.decode_verdict(codec.CONTINUE_BODY) == (codec.PLAIN_CONTINUE, "")
+    assert codec.decode_verdict(codec.CONTINUE_BODY) == (codec.PLAIN_CONTINUE, "", "")
 
 
 def test_a_continue_with_a_grant_is_one_and_is_not_remembered_as_plain():
@@ -231,10 +238,10 @@ def test_a_continue_with_a_grant_is_one_and_is_not_remembered_as_plain():
     assert body not in codec.PLAIN_BODIES
 
 
-@pytest.mark.parametrize("revision", [7, "x" * 65, None, ["v1"]])
-def test_a_denial_that_names_no_sound_revision_is_still_a_denial(revision):
-    said = codec.decode_verdict(msgpack.packb({"action": "deny", "reason": "no", "revision": revision}))
-    assert said == (Deny(reason="no"), "")
+@pytest.mark.parametrize("unsound", [7, "x" * 97, None, ["v1"]])
+def test_a_denial_that_names_no_sound_revision_or_start_is_still_a_denial(unsound):
+    body = {"action": "deny", "reason": "no", "revision": unsound, "start": unsound}
+    assert codec.decode_verdict(msgpack.packb(body)) == (Deny(reason="no"), "", "")
 
 
 def test_version_one_knows_no_further_fields():
