@@ -131,6 +131,33 @@ async def test_an_answer_that_was_given_in_another_namespace_answers_nothing(
     assert lax.lines("asked") == []  # to the scheduler there it is a forgery
 
 
+async def test_a_hold_that_was_put_in_the_place_of_another_lets_nothing_run(
+    schedulers, thief, namespace, gate, keys
+):
+    """The late answer to a harmless call is one to that call alone, whatever lies under its key."""
+    await schedulers.start("obedient:gamma", "--keys", keys)
+    holding = {"action": "hold", "seconds": 20}
+    harmless = {**holding, "then": {"action": "continue", "after": 1.0}}
+    harmful = {**holding, "then": {"action": "deny", "reason": "never", "after": 3.0}}
+
+    async def holds():
+        pattern = Keys(namespace).store_key("hold:gamma:*").replace("{", "[{]").replace("}", "[}]")
+        return [key async for key in thief.scan_iter(pattern)]
+
+    async with gate() as opened:
+        first = asyncio.create_task(opened.decide("bash", {"rules": {"gamma": harmful}}, TOOLS))
+        while not (stored := await holds()):
+            await asyncio.sleep(0.01)
+        second = asyncio.create_task(opened.decide("read_file", {"rules": {"gamma": harmless}}, TOOLS))
+        while len(both := await holds()) < 2:
+            await asyncio.sleep(0.01)
+        (other,) = set(both) - set(stored)
+        await thief.set(other, await thief.get(stored[0]), px=60_000)
+        decision = await first
+        second.cancel()
+    assert (decision.outcome, decision.reason) == ("deny", "never")
+
+
 async def test_a_configuration_that_was_pushed_in_another_namespace_is_refused_here(
     server_url, thief, namespace
 ):
