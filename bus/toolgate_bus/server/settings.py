@@ -20,7 +20,7 @@ from toolgate_bus.protocol.cluster_url import (
     read_cluster_url,
 )
 from toolgate_bus.protocol.host_list import redact_hosts_url
-from toolgate_bus.protocol.names import NAME_PATTERN
+from toolgate_bus.protocol.names import NAME_PATTERN, explain_reserved
 from toolgate_bus.protocol.sentinel_url import (
     SCHEMES,
     SENTINEL_OPTIONS,
@@ -215,6 +215,8 @@ def read_keys(path: Path) -> dict[str, bytes]:
     for place, name, key in _entries(path):
         if not re.fullmatch(NAME_PATTERN, name):
             raise ConfigError(f"{place}: this is not a scheduler's name")
+        if why := explain_reserved(name):
+            raise ConfigError(f"{place}: {name} is no scheduler's name: {why}")
         try:
             made = bytes.fromhex(key)
         except ValueError:

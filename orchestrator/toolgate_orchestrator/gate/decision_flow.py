@@ -15,7 +15,8 @@ from typing import Any, Literal
 from toolgate_bus.protocol import packing
 from toolgate_bus.protocol.delegation import TWO_AGENTS, two_agents
 from toolgate_bus.protocol.events import AskUser, Decision, Failure, ToolQuestion
-from toolgate_bus.protocol.names import MAX_LINEAGE, MAX_NAME
+from toolgate_bus.protocol.llm import LLM_REQUEST
+from toolgate_bus.protocol.names import MAX_LINEAGE, MAX_NAME, NO_TOOL, is_reserved_tool
 from toolgate_bus.protocol.signing import Keyring
 from toolgate_bus.ruling.merge import rank
 from toolgate_bus.server.settings import read_keys
@@ -86,7 +87,7 @@ class DecisionFlow:
         self._client = client
         self._ask = ask
         keys = read_keys(config.keys) if config.keys is not None else None
-        keyring = Keyring(keys) if keys is not None else None
+        keyring = Keyring(keys, config.namespace) if keys is not None else None
         self._redactor = redactor or Redactor(config.redact)
         if self._redactor.configured:
             hide_in_logs(self._redactor)
@@ -164,6 +165,7 @@ class DecisionFlow:
         can: Collection[Ability] = ALL,
         answer: PersonAnswer | None = None,
         passes: tuple[type[BaseException], ...] = (),
+        is_request: bool = False,
     ) -> Decision:
         """Rule on one call; what may run stands in the decision, and why.
 
@@ -177,7 +179,8 @@ class DecisionFlow:
         With `ask="defer"` nobody is asked here: the outcome is `ask`, with a token, and the same call with
         that token in `answer` goes on with the decision, in this process or another. `can` is what the
         caller can do; who answers with what it cannot denies. What `ask` raises of the types in `passes`
-        ends the decision, and is raised here.
+        ends the decision, and is raised here. `is_request`: it is a request to an LLM, which alone may have
+        the name `llm:request`.
         """
         config, id_ = self.config, decision_id()
         plain = type(tool_name) is str and len(tool_name) <= MAX_NAME and tool_name.isascii()
@@ -225,6 +228,7 @@ class DecisionFlow:
         if can is not ALL or passes:
             reaches = "ask" in can or callable(ask or self._ask)
             call.bind(check_abilities(can), passes, reaches_person=reaches)
+        call.is_request = is_request
         before = DECISION.set(asking.id)
         try:
             if tracing.is_active():
@@ -252,7 +256,9 @@ class DecisionFlow:
         try:
             if client is not None and client.pauses.standing:
                 await self._wait_while_paused(client, call)
-            if answer is None:
+            if is_reserved_tool(call.question.tool_name) and not _is_request(call):
+                ruling = RulingResult("deny", "denied", reason=f"This call was not run: {NO_TOOL}.")
+            elif answer is None:
                 ruling = await self._rule(call, local, ask or self._ask)
             else:
                 ruling = await self._resume(call, answer)
@@ -353,7 +359,7 @@ class DecisionFlow:
         client = self._client
         if client is not None and client.pauses.standing:  # what is paused is given nothing
             await self._wait_while_paused(client, call)
-        if ruling.winner is not None:
+        if ruling.winner is not None or audience.admitters:  # who answered may have proven its own word
             audience = self._audience(ruling.tool_name or call.question.tool_name)
         if audience.admitters:
             ruling = await admit(self._asking, call, ruling, audience, self.config)
@@ -449,6 +455,10 @@ def _is_changed(call: DecisionState, ruling: RulingResult) -> bool:
     if last is None or last.plain is None:
         return False
     return changed(last.plain, asked if ruling.tool_input is None else ruling.tool_input)
+
+
+def _is_request(call: DecisionState) -> bool:
+    return call.is_request and call.question.tool_name == LLM_REQUEST
 
 
 def _trace(span: tracing.Span, decision: Decision) -> Decision:

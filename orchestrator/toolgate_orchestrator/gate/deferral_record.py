@@ -19,6 +19,7 @@ from toolgate_bus.facts import record
 from toolgate_bus.protocol.events import Outcome, ReceivedVerdict, ToolQuestion, Why
 from toolgate_bus.protocol.packing import MAX_FRAME, pack, unpack
 from toolgate_bus.protocol.placeholders import MARK, WHOLE
+from toolgate_bus.protocol.signing import make_signature
 
 from toolgate_orchestrator.gate.plain_values import put_back, to_plain
 from toolgate_orchestrator.gate.question import UnreadableQuestion
@@ -26,7 +27,7 @@ from toolgate_orchestrator.gate.redact import restore
 
 _TOKEN: Final = re.compile(r"([0-9a-f]{32})\.([A-Za-z0-9_-]{64})")
 SECRET_BYTES: Final = 16
-_USE: Final = b"toolgate deferral 1"
+_USE: Final = b"toolgate deferral 2"
 _MAX_COUNT: Final = 1_000_000
 
 
@@ -46,14 +47,14 @@ class Token(NamedTuple):
         """What is kept to know the secret again."""
         return hashlib.sha256(_USE + self.secret).digest()
 
-    def seals(self, body: bytes, question: ToolQuestion) -> bool:
-        """Whether it was made for this, and for this call."""
-        return hmac.compare_digest(self.seal, _seal(self.secret, self.id, body, question))
+    def seals(self, namespace: str, body: bytes, question: ToolQuestion) -> bool:
+        """Whether it was made for this, and for this call, in this namespace."""
+        return hmac.compare_digest(self.seal, _seal(self.secret, namespace, self.id, body, question))
 
 
-def make_token(secret: bytes, body: bytes, question: ToolQuestion) -> Token:
+def make_token(secret: bytes, namespace: str, body: bytes, question: ToolQuestion) -> Token:
     """The token of a decision, for what is kept of it; raises UnreadableQuestion."""
-    return Token(question.id, secret, _seal(secret, question.id, body, question))
+    return Token(question.id, secret, _seal(secret, namespace, question.id, body, question))
 
 
 def read_token(text: Any) -> Token | None:
@@ -65,11 +66,11 @@ def read_token(text: Any) -> Token | None:
     return Token(found[1], raw[:SECRET_BYTES], raw[SECRET_BYTES:])
 
 
-def _seal(secret: bytes, id_: str, body: bytes, question: ToolQuestion) -> bytes:
+def _seal(secret: bytes, namespace: str, id_: str, body: bytes, question: ToolQuestion) -> bytes:
     arguments = to_plain(question.tool_input)
     asked = [question.session, question.agent, question.tool_name, question.agent_target, arguments]
-    words = _USE + bytes.fromhex(id_) + hashlib.sha256(body).digest() + digest_value(asked)
-    return hmac.digest(secret, words, "sha256")
+    sealed = bytes.fromhex(id_), hashlib.sha256(body).digest(), digest_value(asked)
+    return make_signature(secret, namespace, "deferral", *sealed)[1:]
 
 
 def digest_value(value: Any) -> bytes:

@@ -22,7 +22,7 @@ from toolgate_bus.protocol.events import (
     ToolQuestion,
 )
 from toolgate_bus.protocol.names import AGAIN
-from toolgate_bus.protocol.signing import Keyring, Kind, digest
+from toolgate_bus.protocol.signing import OTHER_SCHEME, Keyring, Kind, digest
 from toolgate_bus.ruling.counterfactual import ProposedCall
 from toolgate_bus.ruling.round import Round, RoundResult
 
@@ -399,6 +399,11 @@ class Dispatcher:
         held = HeldCall(asked.id, asked.tool_name, heard.phase, heard.scheduler, reason, seconds)
         call_guarded(call.on_hold, held)
 
+    def prove(self, scheduler: str, start: str) -> None:
+        """A signed verdict names the start that gave it."""
+        if self._client is not None:
+            self._client.prove(scheduler, start)
+
     def give_back(self, call: DecisionState) -> None:
         """Tell all who gave something to a call that it will not run."""
         given, call.admitted = call.admitted, ()
@@ -428,6 +433,9 @@ class Dispatcher:
         self, client: GateClient, question: PendingDecision, closed: RoundResult, name: str, *, fair: bool
     ) -> None:
         """A required scheduler that said nothing: where it is not even alive, that is what is told."""
+        announced = client.announced.get(name)
+        if announced is not None and announced.signs_otherwise:
+            question.call.leave_unasked(name, f"{name} is {OTHER_SCHEME}")
         if name in question.audience.absent and name not in question.refused_by:
             question.call.leave_unasked(name, self._absent(client, name))
             if fair and not any(one.scheduler == name for one in closed.heard):

@@ -66,6 +66,9 @@ class Judge(Protocol):
     def on_held(self, question: "PendingDecision", heard: ReceivedVerdict) -> None:
         """A hold came, and is waited for."""
 
+    def prove(self, scheduler: str, start: str) -> None:
+        """A signed verdict names the start that gave it."""
+
     def withdraw(self, question: "PendingDecision", scheduler: str) -> None:
         """Tell a scheduler that nobody waits for its answer."""
 
@@ -271,7 +274,9 @@ class PendingDecision:
                 judge.orchestrator, scheduler, self.digest_for(scheduler), item.body, item.mac, item.version
             ):
                 raise CodecError("forged")
-            verdict, revision = codec.decode_verdict(item.body, item.version)
+            verdict, revision, start = codec.decode_verdict(item.body, item.version)
+            if start and judge.keyring is not None:
+                judge.prove(scheduler, start)
         except CodecError as error:
             metrics.count(metrics.BAD_MESSAGES, scheduler, error.reason)
             if error.reason == "forged" or packing.action_of(item.body) not in RESTRICTIVE:

@@ -129,6 +129,8 @@ class Audiences:
         return audience
 
     def _make(self, tool: str, announced: Mapping[str, SchedulerInfo]) -> Audience:
+        if self._keyring is not None:
+            announced = {name: self._widen(one) for name, one in announced.items()}
         everyone = self._required.union(announced)
         waited = {name for name in everyone if self._rules_on(name, announced.get(name), tool)}
         last = [one for name, one in announced.items() if name in waited and ADMIT in one.phases]
@@ -138,6 +140,11 @@ class Audiences:
         if not admitters:
             return audience
         return replace(audience, admitters=tuple(self._gather({one.name}, announced) for one in admitters))
+
+    def _widen(self, one: SchedulerInfo) -> SchedulerInfo:
+        """A required scheduler as it is asked until its own word counts: in every phase."""
+        doubtful = one.name in self._required and not one.signed and one.version > packing.VERSION
+        return replace(one, phases=get_args(Phase)) if doubtful else one
 
     def _find_only_last(self, one: SchedulerInfo) -> str:
         """Its name, if it need not be asked before; else none.

@@ -92,7 +92,7 @@ class DeferralDesk:
         secret = secrets.token_bytes(SECRET_BYTES)
         try:
             body = self._write(call, ruling, asker, Token(call.question.id, secret, b"").lock)
-            token = make_token(secret, body, call.question)
+            token = make_token(secret, self._config.namespace, body, call.question)
             await self._kept.keep(call.question.id, self._orchestrator, body, seconds)
         except (UnreadableQuestion, CodecError) as error:
             return _deny("no_approver", f"It needs a person's approval, and cannot be kept for one: {error}")
@@ -222,10 +222,10 @@ class DeferralDesk:
             return _UNKNOWN
         deferred = read_deferred(kept.body)
         if deferred is None or deferred.lock != token.lock:
-            return "The answer that came with it has a token that no question gave"
+            return "The answer that came with it has a token that no question gave, or one of another release"
         if deferred.session != question.session:
             return "The answer that came with it was given to a question of another session"
-        if not token.seals(kept.body, question):
+        if not token.seals(self._config.namespace, kept.body, question):
             return _CHANGED
         return kept, deferred, token
 

@@ -110,6 +110,8 @@ class DecisionState:
     """Whether that is not all."""
     reaches_person: bool = True
     """Whether a person can be asked, by the caller or by others."""
+    is_request: bool = False
+    """Whether it is a request to an LLM, and no call of a tool."""
     passes: tuple[type[BaseException], ...] = ()
     """What may be raised while a person is asked, and ends the decision."""
     interrupt: BaseException | None = None

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from toolgate_bus.commands.options import join_bus, parse_span, run_async
 from toolgate_bus.config.document import parse_document
 from toolgate_bus.errors import ConfigError
-from toolgate_bus.protocol.names import NAME_PATTERN
+from toolgate_bus.protocol.names import NAME_PATTERN, explain_reserved
 from toolgate_bus.protocol.signing import Keyring
 from toolgate_bus.server.settings import read_keys
 from toolgate_bus.state.changes import ChangeEvent, ConfigChange, tell_change
@@ -65,7 +65,7 @@ class ConfigDesk:
         now, digest = await self.store.now(), digest_of(text)
         new = StoredConfig(digest, label, getpass.getuser()[:64], now, len(text), spec[:128])
         await self.store.put_text(digest, text)
-        was, record = await self.store.change(lambda record: push(record, new, stage=stage))
+        was, record = await self.store.change(lambda record: push(record, new, stage=stage), anew=True)
         if record.active != was.active:
             await self._tell("config:pushed", was, record)
         return record.config(digest) or new
@@ -178,8 +178,10 @@ def at_desk(
     """Do something at a scheduler's desk; raises ToolgateError."""
     if not re.fullmatch(NAME_PATTERN, name):
         raise ConfigError(f"{name}: is no scheduler's name")
+    if why := explain_reserved(name):
+        raise ConfigError(f"{name}: is no scheduler's name: {why}")
     with join_bus(redis, namespace, keys) as settings:
-        keyring = Keyring(read_keys(settings.keys)) if settings.keys else None
+        keyring = Keyring(read_keys(settings.keys), settings.namespace) if settings.keys else None
         if keyring is not None and not keyring.knows(name):
             raise ConfigError(f"keys: {settings.keys} has no key for {name}: add `{name}: <hex>`")
 

@@ -84,8 +84,8 @@ class StoredHolds:
         else:
             keys = [f"{self._prefix}{decision_id}:{phase}" for phase in range(len(packing.PHASES))]
         held = []
-        for raw, left in await self._store.read_many(keys):
-            asked = _decode_reply_to(raw)
+        for key, (raw, left) in zip(keys, await self._store.read_many(keys), strict=True):
+            asked = self._decode(key, raw)
             if asked is None or left is None:
                 continue
             try:
@@ -146,7 +146,7 @@ class StoredHolds:
     async def _give_once(self, key: str, verdict: Verdict | Failure, mine: bytes, version: int) -> bool:
         lease = f"answering:{key}"
         leased, stored = await self._store.lease(key, lease, mine, LEASE_SECONDS)
-        asked = _decode_reply_to(stored)
+        asked = self._decode(key, stored)
         if asked is None:
             if leased:  # it may be stored in a moment, and is answered then
                 await self._store.delete(lease)
@@ -161,6 +161,12 @@ class StoredHolds:
     async def _forget(self, key: str) -> None:
         with contextlib.suppress(ToolgateError):
             await _again(lambda: self._store.delete(key), time.monotonic() + FORGET_SECONDS)
+
+    def _decode(self, key: str, raw: bytes | None) -> ReplyTo | None:
+        """What is stored there; None where nothing is, or what belongs to another question."""
+        asked = _decode_reply_to(raw)
+        is_own = asked is not None and key == self._key(asked.item.id, asked.item.phase)
+        return asked if is_own else None
 
     def _key(self, id_: bytes, phase: int) -> str:
         return f"{self._prefix}{id_.hex()}:{phase}"
@@ -205,6 +211,8 @@ def _decode_reply_to(raw: bytes | None) -> ReplyTo | None:
     if not isinstance(stored, list) or len(stored) != 4:
         return None
     orchestrator, id_, phase, body = stored
-    if not isinstance(orchestrator, str):
+    if not (isinstance(orchestrator, str) and isinstance(phase, int)):
+        return None
+    if not (isinstance(id_, bytes) and isinstance(body, bytes)):
         return None
     return ReplyTo(orchestrator, packing.Item(id_, phase, body, None))

@@ -207,8 +207,8 @@ MUTANTS = (
         "authors",
         "a reload is not announced",
         f"{SCHEDULERS}/worker/worker.py",
-        "return await self._bus.announce(describe_replica(scheduler, self.replica))",
-        "return describe_replica(scheduler, self.replica)",
+        "self._name_start(await self._bus.announce(describe_replica(scheduler, self.replica)))",
+        "describe_replica(scheduler, self.replica)",
         "test_reloading.py::test_all_replicas_are_reloaded_and_the_roster_says_so",
     ),
     Mutant(

@@ -181,7 +181,7 @@ class RedisOrchestratorBus(OrchestratorBus):
     @override
     def trust(self, keys: Mapping[str, bytes]) -> None:
         self._keys_of = {**keys, **self._keys_of}
-        self._roster.keyring = Keyring(self._keys_of)
+        self._roster.keyring = Keyring(self._keys_of, self._namespace)
         present = tuple(
             replace(one, signed=is_signed(one, self._roster.keyring) and self._roster.is_recent(one))
             for one in self._schedulers.present

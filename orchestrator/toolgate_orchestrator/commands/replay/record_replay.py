@@ -13,6 +13,7 @@ from typing import Any
 
 from toolgate_bus.facts.shadow_report import normalize
 from toolgate_bus.protocol.events import Decision, ToolSelecting
+from toolgate_bus.protocol.llm import LLM_REQUEST
 from toolgate_bus.protocol.placeholders import MARK
 from toolgate_bus.ruling.counterfactual import Effect, actual, apply_modify
 from toolgate_bus.ruling.merge import merge
@@ -172,6 +173,7 @@ class RecordReplay:
             available_agents=question.available_agents,
             agent_target=question.agent_target,
             request=question.request,
+            is_request=question.tool_name == LLM_REQUEST,
         )
         self.unanswered += bool(_find_silent(decision))
         self.invalid += any(heard.problem is not None for heard in decision.verdicts)
