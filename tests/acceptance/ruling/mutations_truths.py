@@ -90,7 +90,7 @@ MUTANTS = (
         "nobody is asked about a replacement that others changed",
         f"{ORCHESTRATOR}/gate/decision_flow.py",
         'if ruling.outcome == "deny" or not modifies:',
-        'if True:',
+        "if True:",
         "orchestrator/gate/test_consent_world.py",
     ),
     Mutant(

@@ -331,10 +331,15 @@ def test_without_who_changed_it_the_replacement_runs_as_it_was_and_words_on_the_
     )
     assert replay_decision(decision, [], without=("masker",)).call.arguments == {"q": "a", "n": 10}
     refused = DecisionRecord(
-        CALL, CALL, "deny", "denied", (
+        CALL,
+        CALL,
+        "deny",
+        "denied",
+        (
             *replaced(masks(), final={}).verdicts,
             said("limiter", DENY, phase="verify", again=True, said=to("search", q="a", n=10)),
-        ), scheduler="limiter",
+        ),
+        scheduler="limiter",
     )
     assert replay_decision(refused, []).kind == "deny"
     assert replay_decision(refused, [], without=("masker",)).kind == "run"
