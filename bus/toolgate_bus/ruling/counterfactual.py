@@ -236,11 +236,8 @@ def _of(
 
 def _apply_changes(call: ProposedCall, merged: MergeResult) -> ProposedCall:
     """What a round of `verify` makes of a call; a change to another tool is overruled."""
-    changes = [
-        apply_modify(call, heard)
-        for heard in merged.modifies
-        if isinstance(heard.verdict, Modify) and heard.verdict.tool == call.tool
-    ]
+    wanted = [apply_modify(call, heard) for heard in merged.modifies]
+    changes = [one for one in wanted if one.tool == call.tool]
     return call.lay_over(changes) if changes else call
 
 

@@ -162,9 +162,8 @@ async def test_a_further_modify_of_the_replacement_does_not_count(gate):
 @pytest.mark.parametrize("who", [("alpha", "beta"), ("beta", "alpha")], ids="-".join)
 async def test_two_who_change_different_arguments_have_both_changes_in_what_runs(gate, crew, who, routed):
     limit, mask = {"limit": 10}, {"text": "***"}
-    rules = {
-        name: {"do": "set", "arguments": change} for name, change in zip(who, (limit, mask), strict=True)
-    }
+    changes = zip(who, (limit, mask), strict=True)
+    rules = {name: {"do": "set", "arguments": change} for name, change in changes}
     call = {"text": "SSN", "limit": 500, "rules": rules}
     asked = {**call, "rules": {**rules, "gamma": modify("fast_search", call)}} if routed else call
     async with gate(required=list(who)) as opened:

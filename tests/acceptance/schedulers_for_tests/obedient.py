@@ -1,9 +1,9 @@
 """Schedulers that answer as the call they are asked about tells them to.
 
 The argument `rules` maps a scheduler's name to what it does: `{"action": "deny", "reason": …}` and
-the other verdicts, or `{"do": "hang" | "raise" | "nonsense" | "die"}`; `{"do": "set",
-"arguments": …}` has these arguments in the call, whatever else is in it; `after` waits first. Without a
-rule they say continue. A modify's own arguments bring the rules for its verify phase.
+the other verdicts, or `{"do": "hang" | "raise" | "nonsense" | "die"}`; `{"do": "set", "arguments": …}` has
+these arguments in the call, whatever else is in it; `after` waits first. Without a rule they say continue. A
+modify's own arguments bring the rules for its verify phase.
 
 Every question is noted in the file that TOOLGATE_TEST_LOG names, one line each: what, scheduler, pid,
 decision id, phase, tool.
