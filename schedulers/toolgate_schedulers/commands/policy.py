@@ -187,7 +187,7 @@ def run_cases(
         for number in never:
             name, place = name_of(config.rules[number], number), written.where(("rules", number))
             console.print(f"[yellow]never fired[/] {escape(place)}: {escape(name)}", soft_wrap=True)
-        compared.show()
+        compared.show(quiet=quiet)
         console.print(
             f"{len(outcomes)} cases: {len(outcomes) - len(failed)} as expected, {len(failed)} not; "
             f"{len(config.rules) - len(never)} of {len(config.rules)} rules fired"

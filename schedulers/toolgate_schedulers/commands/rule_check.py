@@ -61,10 +61,12 @@ class RuleCheck:
                 "\n".join([*self.certain, "--strict refuses what does not go with living agents"])
             )
 
-    def show(self) -> None:
-        """Print the doubts, and what could not be compared."""
+    def show(self, *, quiet: bool = False) -> None:
+        """Print the doubts, and unless that is to be quiet what could not be compared."""
         for line in self.lines:
             console.print(f"[yellow]doubtful[/] {escape(line)}", soft_wrap=True)
+        if quiet:
+            return
         if not self.processes:
             words = "nothing could be compared with the tools of living agents"
             err_console.print(escape(f"{self.missing}: {words}"), soft_wrap=True)

@@ -1,4 +1,4 @@
-"""Rules that do not go with living agents' tools are named by `check`, `push`, `rollout` and `policy test`."""
+"""Rules that do not go with living agents' tools are named by `check`, `push`, `rollout`, `policy test`."""
 
 import asyncio
 import json
