@@ -233,6 +233,10 @@ class _Ears:
         """No session is behind these questions."""
         return ()
 
+    def tools(self) -> bytes:
+        """No agent has tools here."""
+        return b""
+
     def on_stop_order(self, order: Stop) -> Sequence[str]:
         """There is nothing to stop."""
         return ()

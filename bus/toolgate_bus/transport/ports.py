@@ -150,6 +150,9 @@ class OrchestratorListener(Protocol):
     def agents(self) -> "Sequence[LiveAgent]":
         """The sessions that are alive here; asked at every heartbeat."""
 
+    def tools(self) -> bytes:
+        """The encoded set of their tools, the same object until it changed; asked at every heartbeat."""
+
     def on_stop_order(self, order: "Stop") -> Sequence[str]:
         """An operator wants turns to end; gives the sessions that had one."""
 

@@ -39,6 +39,7 @@ from toolgate_orchestrator.gate.scheduler_info import (
     versions,
 )
 from toolgate_orchestrator.gate.sessions import Presence, sessions_above
+from toolgate_orchestrator.gate.tool_catalog import ToolCatalog
 
 if TYPE_CHECKING:
     from toolgate_orchestrator.gate.deferral_watch import DeferralWatch
@@ -94,6 +95,8 @@ class GateClient:
         self.users = 0
         self.present: dict[str, Presence] = {}
         """The live sessions that are ruled on through this bus, by id."""
+        self.catalog = ToolCatalog()
+        """The tools of all sessions that are ruled on through this bus."""
         self.pauses = Pauses(self.present)
         self.deferred: dict[str, DeferralWatch] = {}
         """Decisions that wait for a person, by id."""
@@ -252,6 +255,10 @@ class GateClient:
     def agents(self) -> list[LiveAgent]:
         """The live sessions, oldest first."""
         return [one.tell() for one in self.present.values()]
+
+    def tools(self) -> bytes:
+        """The encoded set of their tools."""
+        return self.catalog.encode()
 
     def on_stop_order(self, order: Stop) -> list[str]:
         """An operator wants turns to end; gives the sessions that had one."""

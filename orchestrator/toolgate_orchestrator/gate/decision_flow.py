@@ -136,6 +136,11 @@ class DecisionFlow:
         except Exception as error:  # noqa: BLE001 - as above
             note_fault("record", error)
 
+    def show_tools(self, tools: Tools) -> None:
+        """Let operators see that an agent has these tools, before it calls any."""
+        if self._client is not None:
+            self._client.catalog.note(tools)
+
     def note(self, event: str, data: Mapping[str, Any]) -> None:
         """A fact after the event (tool:selected, tool:post, usage …), where facts are kept."""
         self._recorder.note(event, data)
@@ -183,6 +188,7 @@ class DecisionFlow:
         the name `llm:request`.
         """
         config, id_ = self.config, decision_id()
+        self.show_tools(available_tools)
         plain = type(tool_name) is str and len(tool_name) <= MAX_NAME and tool_name.isascii()
         agent = config.agent if agent is None else agent
         root_session = root_session or session

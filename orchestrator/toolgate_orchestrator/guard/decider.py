@@ -61,6 +61,8 @@ class Decider:
         presences.start_decision(at, key, call.tool)
         try:
             wanted = call.answer is not None or gate.wanted(call.tool, is_request=is_request)
+            if not wanted and call.tools:
+                gate.show_tools(call.tools)
             if not wanted and gate.may_tell:
                 await gate.tell_unruled()
             decision = await self._decide(gate, call, at, ask, on_hold, is_request) if wanted else None

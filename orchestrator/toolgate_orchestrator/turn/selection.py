@@ -60,6 +60,7 @@ class Selection:
         self._request = request_of(self._place, prompt)
         self._agents = agents_of(getattr(hooks.coordinator, "config", None))
         self._schemas = {name: schema_of(tool) for name, tool in tools.items()}
+        gate.show_tools(self._schemas)
         self.approvals = Approvals(hooks)
         """Whoever asks the person; tells how many questions are open."""
         self._holds = HoldReporter(hooks)

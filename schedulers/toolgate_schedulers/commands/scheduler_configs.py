@@ -14,10 +14,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from toolgate_bus.commands.options import join_bus, parse_span, run_async
-from toolgate_bus.config.document import parse_document
+from toolgate_bus.config.document import Document, parse_document
 from toolgate_bus.errors import ConfigError
 from toolgate_bus.protocol.names import NAME_PATTERN, explain_reserved
 from toolgate_bus.protocol.signing import Keyring
@@ -45,11 +45,21 @@ from toolgate_bus.transport.ports import Member
 from toolgate_bus.transport.redis.connection import RedisCommands
 from toolgate_bus.transport.redis.roster import Roster
 
+from toolgate_schedulers.commands.rule_check import RuleCheck, compare, read_living
 from toolgate_schedulers.worker.bus_address import bus_url
 from toolgate_schedulers.worker.config_follower import change_of
 from toolgate_schedulers.worker.loading import load
 
 Result = TypeVar("Result")
+
+
+class CheckedConfig(NamedTuple):
+    """A configuration that its scheduler takes."""
+
+    text: bytes
+    document: Document
+    tools: tuple[str, ...]
+    """Of the scheduler that was made of it."""
 
 
 class ConfigDesk:
@@ -69,6 +79,26 @@ class ConfigDesk:
         if record.active != was.active:
             await self._tell("config:pushed", was, record)
         return record.config(digest) or new
+
+    async def compare(self, checked: CheckedConfig, spec: str, *, strict: bool) -> RuleCheck:
+        """Hold a configuration against living agents; where that is strict, raises ConfigError for doubts."""
+        living = await read_living(self._commands, self._namespace)
+        found = compare(spec, checked.document, living, checked.tools)
+        if strict:
+            found.refuse()
+        return found
+
+    async def compare_stored(self, label: str, *, strict: bool) -> RuleCheck:
+        """The same for one that was pushed."""
+        record = (await self.store.read()).record
+        digest = record.find(label)
+        config = record.config(digest)
+        if config is None:  # each replica's own file, which is not here
+            return RuleCheck(missing="each replica's own file is not on the bus")
+        document = parse_document(await self.store.text(digest), label)
+        spec = config.spec or self.name
+        tools = load(spec, name=self.name, config=document).tools
+        return await self.compare(CheckedConfig(b"", document, tools), spec, strict=strict)
 
     async def undo(self, to: str | None) -> ConfigRecord:
         """Put the one before in force, or the one that is named."""
@@ -192,16 +222,16 @@ def at_desk(
         return run_async(main)
 
 
-def read_checked(path: Path, spec: str, name: str) -> bytes:
-    """The bytes of a configuration that this scheduler takes; raises ConfigError by field and line."""
+def read_checked(path: Path, spec: str, name: str) -> CheckedConfig:
+    """A configuration that this scheduler takes; raises ConfigError by field and line."""
     try:
         with path.open("rb") as file:
             text = file.read(MAX_CONFIG + 1)
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
     digest_of(text)
-    load(spec, name=name, config=parse_document(text, str(path)))
-    return text
+    document = parse_document(text, str(path))
+    return CheckedConfig(text, document, load(spec, name=name, config=document).tools)
 
 
 def plan_rollout(
