@@ -6,6 +6,7 @@ they hold. Nobody reads a value back.
 
 import itertools
 import weakref
+from contextlib import suppress
 from typing import Any, Final
 
 from toolgate_bus.errors import CodecError
@@ -76,10 +77,8 @@ def _name(value: Any) -> bytes:
     if known is not None and known[0]() is value:
         return b"o%d:" % known[1]
     number, place = _new_number(), id(value)
-    try:
+    with suppress(TypeError):  # what cannot be looked after is like nothing else, itself included
         _numbered[place] = weakref.ref(value, lambda ref: _forget(place, ref)), number
-    except TypeError:  # it cannot be looked after: the next one may stand where it stood
-        pass
     return b"o%d:" % number
 
 

@@ -291,7 +291,7 @@ def _decimal(value: Decimal) -> int | str:
     if not shorter:
         return 0
     if 0 <= exponent <= 20:
-        whole = int(shorter) * 10**exponent * (-1 if sign else 1)
+        whole: int = int(shorter) * 10**exponent * (-1 if sign else 1)
         if MIN_INTEGER <= whole <= MAX_INTEGER:
             return whole
     return str(Decimal((sign, tuple(map(int, shorter)), exponent)))
