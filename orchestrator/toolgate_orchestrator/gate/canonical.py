@@ -4,9 +4,9 @@ Equal is what `same_json` calls so. What JSON has not is told from others by its
 they hold. Nobody reads a value back.
 """
 
-import contextlib
 import itertools
 import weakref
+from contextlib import suppress
 from typing import Any, Final
 
 from toolgate_bus.errors import CodecError
@@ -77,7 +77,7 @@ def _name(value: Any) -> bytes:
     if known is not None and known[0]() is value:
         return b"o%d:" % known[1]
     number, place = _new_number(), id(value)
-    with contextlib.suppress(TypeError):  # it cannot be looked after: the next one may stand where it stood
+    with suppress(TypeError):  # what cannot be looked after is like nothing else, itself included
         _numbered[place] = weakref.ref(value, lambda ref: _forget(place, ref)), number
     return b"o%d:" % number
 

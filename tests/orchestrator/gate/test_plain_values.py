@@ -189,7 +189,7 @@ class EndlessMap(collections.abc.Mapping):
         return 1
 
 
-class TwoFaced(str, enum.Enum):  # noqa: UP042 - a StrEnum could not lie
+class TwoFaced(str, enum.Enum):  # noqa: UP042 - a StrEnum cannot be one thing and say another
     FACE = "harmless"
 
     def __new__(cls, value):
@@ -291,9 +291,8 @@ async def test_arguments_that_are_no_map_count_against_the_call_whatever_a_rule_
     ],
 )
 async def test_what_the_wire_cannot_carry_is_unknown_to_a_rule_and_runs_exactly(world, arguments, why):
-    gate = await policy(
-        world, {"arg": {"gt": 100}}, {"arg": {"lt": -100}}, {"arg": {"equals": arguments["arg"]}}
-    )
+    tests = [{"gt": 100}, {"lt": -100}, {"equals": arguments["arg"]}]
+    gate = await policy(world, *({"arg": test} for test in tests))
     if isinstance(arguments["arg"], int):
         assert [(await gate.decide(f"tool-{n}", arguments, [])).outcome for n in range(3)] == ["deny"] * 3
     assert (await gate.decide("tool", arguments, [])).tool_input == arguments

@@ -171,10 +171,8 @@ def test_one_host_in_several_spellings_has_one_slot(url):
 
 @pytest.mark.pure
 def test_numeric_hosts_and_idn_are_one_host_each_and_other_letters_another():
-    assert {
-        *keys("$.path#host", f"http://{one}/")
-        for one in ("127.0.0.1", "0x7f.1", "2130706433", "[::ffff:7f00:1]")
-    } == {"file/127.0.0.1"}
+    for one in ("127.0.0.1", "0x7f.1", "2130706433", "[::ffff:7f00:1]"):
+        assert keys("$.path#host", f"http://{one}/") == ["file/127.0.0.1"]
     assert keys("$.path#host", "https://straße.example") != keys("$.path#host", "https://strasse.example")
 
 
