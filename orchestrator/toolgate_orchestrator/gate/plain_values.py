@@ -17,7 +17,6 @@ can change is read once more at the end (`changed`).
 import dataclasses
 import datetime
 import ipaddress
-import os
 import uuid
 from collections.abc import Iterable, Mapping
 from decimal import Decimal
@@ -271,8 +270,9 @@ def _scalar(value: Any, kind: type) -> Any:
     for base in (datetime.datetime, datetime.date, datetime.time):
         if issubclass(kind, base):
             return base.isoformat(value)
-    if issubclass(kind, os.PathLike):
-        return str.__str__(os.fsdecode(os.fspath(value)))
+    if (path_of := getattr(kind, "__fspath__", None)) is not None:
+        path = path_of(value)
+        return str.__str__(path.decode("utf-8", "surrogateescape") if isinstance(path, bytes) else path)
     if issubclass(kind, _ADDRESSES) or issubclass(kind, AnyUrl):
         return str.__str__(str(value))
     return value

@@ -31,10 +31,10 @@ def final_arguments(
 ) -> dict[str, Any]:
     """The arguments the replacement would run with; raises BadPlaceholder.
 
-        Originals go back only into the same tool, or one the scheduler is expressly allowed: otherwise a
-            scheduler that never saw a secret could send it wherever it likes. `plain` is the plain form of arguments
-        that are no JSON: the same tool is given its own object where the scheduler changed nothing.
-        """
+    Originals go back only into the same tool, or one the scheduler is expressly allowed: otherwise a
+    scheduler that never saw a secret could send it wherever it likes. `plain` is the plain form of arguments
+    that are no JSON: the same tool is given its own object where the scheduler changed nothing.
+    """
     if modify.arguments is None:
         if placeholders and not _can_restore(modify.tool, tool_name, limits):
             raise BadPlaceholder(modify.tool)
