@@ -41,11 +41,13 @@ from toolgate_bus.state.config_record import (
 from toolgate_bus.state.config_store import ConfigsRead, ConfigStore, ReplicaReport
 from toolgate_bus.state.notifications import RedisNotices
 from toolgate_bus.state.rollout_rules import TrialCounts, parse_condition
+from toolgate_bus.telemetry.printable import visible
 from toolgate_bus.transport.ports import Member
 from toolgate_bus.transport.redis.connection import RedisCommands
 from toolgate_bus.transport.redis.roster import Roster
 
 from toolgate_schedulers.commands.rule_check import RuleCheck, compare, read_living
+from toolgate_schedulers.shipped.rule_listing import CONFIGS
 from toolgate_schedulers.worker.bus_address import bus_url
 from toolgate_schedulers.worker.config_follower import change_of
 from toolgate_schedulers.worker.loading import load
@@ -89,16 +91,21 @@ class ConfigDesk:
         return found
 
     async def compare_stored(self, label: str, *, strict: bool) -> RuleCheck:
-        """The same for one that was pushed."""
+        """The same for one that was pushed; nothing is loaded that a record names but what is shipped."""
         record = (await self.store.read()).record
         digest = record.find(label)
         config = record.config(digest)
-        if config is None:  # each replica's own file, which is not here
-            return RuleCheck(missing="each replica's own file is not on the bus")
-        document = parse_document(await self.store.text(digest), label)
-        spec = config.spec or self.name
-        tools = load(spec, name=self.name, config=document).tools
-        return await self.compare(CheckedConfig(b"", document, tools), spec, strict=strict)
+        spec = (config.spec or self.name) if config is not None else ""
+        if spec not in CONFIGS:
+            return RuleCheck(missing=f"{visible(label)} is of no shipped scheduler")
+        living = await read_living(self._commands, self._namespace)
+        try:
+            found = compare(spec, parse_document(await self.store.text(digest), label), living)
+        except ConfigError as error:  # whoever takes it up refuses it, and says so
+            return RuleCheck(missing=str(error).partition("\n")[0])
+        if strict:
+            found.refuse()
+        return found
 
     async def undo(self, to: str | None) -> ConfigRecord:
         """Put the one before in force, or the one that is named."""
