@@ -59,7 +59,7 @@ soak-llm: $(DEV) ## 200 agents think on 100 USD while their parts are killed
 soak-attacks: $(DEV) ## dress up CASES calls (200000) that policies deny
 	@$(BIN)/python tests/soak_attacks.py --cases $(CASES)
 
-soak-oracle: $(DEV) ## try CASES (200000) of rules and values, judged by an oracle of its own
+soak-oracle: $(DEV) ## try CASES (200000) of rules and values
 	@$(BIN)/python tests/oracle/run.py --cases $(CASES) --jobs 2
 
 soak-slots: $(DEV) ## histories of who has slots, against a model

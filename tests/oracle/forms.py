@@ -51,12 +51,12 @@ def put(path: str, value: Any) -> dict[str, Any]:
 
 
 def _leaf(make: Callable[[random.Random, Any], Any]) -> Form:
-    """The value itself in another form; TypeError and ValueError say that it has none."""
+    """The value itself in another form, where it has one."""
 
     def form(dice: random.Random, subject: Subject, value: Any) -> dict[str, Any] | None:
         try:
             return put(subject.path, make(dice, value))
-        except (AttributeError, TypeError, ValueError, ArithmeticError):
+        except (TypeError, ValueError, ArithmeticError, AttributeError):
             return None
 
     return form

@@ -59,7 +59,17 @@ EXAMPLES: Mapping[str, Example] = {
 CALLS: tuple[dict[str, Any], ...] = tuple(
     yaml.safe_load((Path(__file__).parent / "honest_calls.yaml").read_text())
 )
-CHANGED: Mapping[tuple[str, int], Change] = {}
+_PORT = "443 is the port of https anyhow"
+_MAILTO = "a link that writes to a trusted address sends to nobody else"
+CHANGED: Mapping[tuple[str, int], Change] = {
+    ("policy", 134): Change("ask_user", "a tool may read 1,000 as a thousand, or not at all"),
+    ("provenance", 81): Change("continue", "an apostrophe may stand in an address"),
+    ("provenance", 90): Change("continue", "a display name in quotes may hold a comma"),
+    ("provenance", 217): Change("continue", _PORT),
+    ("provenance", 218): Change("continue", _PORT),
+    ("provenance", 225): Change("continue", _MAILTO),
+    ("provenance", 226): Change("continue", _MAILTO),
+}
 """By example and the call's place in the file, from 0."""
 
 

@@ -39,10 +39,10 @@ MUTANTS = (
     ),
     Mutant(
         "law 7",
-        "oracle: a link is trusted by what stands before its at",
+        "oracle: of a list of addressees the first is looked at",
         f"{SCHEDULERS}/shipped/provenance_names.py",
-        'r"[^/@:?#]*" if part == "*" else r"[^@]*"',
-        'r".*"',
+        "        for one in value:\n            yield from find_addressees(one, depth + 1)",
+        "        for one in value[:1]:\n            yield from find_addressees(one, depth + 1)",
         f"{TESTS}[trusted]",
     ),
     Mutant(
