@@ -10,7 +10,6 @@ Facts come off a wire: anything may be in them, and a value that makes no sense 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from toolgate_bus.protocol.names import OVERRULED
 from toolgate_bus.telemetry import definitions
 from toolgate_bus.telemetry.definitions import OTHER, Metric
 
@@ -123,9 +122,10 @@ def _verdict(verdict: Fact, tool: str, agent: str) -> Iterator[MetricUpdate]:
 
 
 def _remarks(name: str, verdict: Fact) -> Iterator[MetricUpdate]:
-    if verdict.get("problem") == OVERRULED:
+    problem = verdict.get("problem")
+    if problem == "overruled":
         yield (definitions.OVERRULED, (name,), 1, None)
-    elif isinstance(problem := verdict.get("problem"), str):
+    elif isinstance(problem, str):
         yield (definitions.INVALID_MODIFIES, (name, _word(problem)), 1, None)
     if verdict.get("capped") is True:
         yield (definitions.PRIORITY_CAPPED, (name,), 1, None)
