@@ -1,4 +1,4 @@
-"""A modify in the phase `verify`: agreement, a change of the replacement, or a refusal of it. Pure.
+"""A modify in the phase `verify`: agreement, a change of the replacement, or a refusal of it.
 
     same call as asked              agreement: it counts as `continue`
     same tool, first round          a change: it is laid over the replacement, and everyone is asked again

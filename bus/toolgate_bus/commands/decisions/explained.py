@@ -216,12 +216,12 @@ def _also(decision: Fact, counted: Sequence[Fact]) -> Iterable[str]:
             names = " and ".join(sorted(others))
             yield f"{names} denied it too; the agent is told the reason of the highest priority."
     if decision.get("outcome") == "modify":
-        others = {
-            str(one.get("scheduler"))
-            for one in counted
-            if one.get("action") == "modify" and one.get("phase") == "select" and not one.get("problem")
-        } - {decided}
-        if others:
+        modifies = [one for one in counted if one.get("action") == "modify" and not one.get("problem")]
+        changed = {str(one.get("scheduler")) for one in modifies if one.get("phase") == "verify"}
+        if changed:
+            yield f"{' and '.join(sorted(changed))} changed the replacement, and it ran as changed."
+        others = {str(one.get("scheduler")) for one in modifies if one.get("phase") == "select"}
+        if others := others - changed - {decided}:
             yield f"{' and '.join(sorted(others))} wanted another call too, and had no higher priority."
     if (
         decision.get("asked_user")
