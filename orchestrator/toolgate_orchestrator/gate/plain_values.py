@@ -17,7 +17,6 @@ can change is read once more at the end (`changed`).
 import dataclasses
 import datetime
 import ipaddress
-import os
 import uuid
 from collections.abc import Iterable, Mapping
 from decimal import Decimal
@@ -271,8 +270,9 @@ def _scalar(value: Any, kind: type) -> Any:
     for base in (datetime.datetime, datetime.date, datetime.time):
         if issubclass(kind, base):
             return base.isoformat(value)
-    if issubclass(kind, os.PathLike):
-        return str.__str__(os.fsdecode(os.fspath(value)))
+    if hasattr(kind, "__fspath__"):
+        path = kind.__fspath__(value)
+        return str.__str__(path if isinstance(path, str) else path.decode("utf-8", "surrogateescape"))
     if issubclass(kind, _ADDRESSES) or issubclass(kind, AnyUrl):
         return str.__str__(str(value))
     return value
