@@ -11,7 +11,7 @@ MUTANTS = (
         "one reading",
         "a path is an object to a rule",
         _VALUES,
-        "    if issubclass(kind, os.PathLike):",
+        '    if hasattr(kind, "__fspath__"):',
         "    if False:",
         f"{_PLAIN}::test_a_rule_sees_what_has_a_plain_form",
     ),

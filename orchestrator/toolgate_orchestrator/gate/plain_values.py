@@ -270,9 +270,9 @@ def _scalar(value: Any, kind: type) -> Any:
     for base in (datetime.datetime, datetime.date, datetime.time):
         if issubclass(kind, base):
             return base.isoformat(value)
-    if (path_of := getattr(kind, "__fspath__", None)) is not None:
-        path = path_of(value)
-        return str.__str__(path.decode("utf-8", "surrogateescape") if isinstance(path, bytes) else path)
+    if hasattr(kind, "__fspath__"):
+        path = kind.__fspath__(value)
+        return str.__str__(path if isinstance(path, str) else path.decode("utf-8", "surrogateescape"))
     if issubclass(kind, _ADDRESSES) or issubclass(kind, AnyUrl):
         return str.__str__(str(value))
     return value
