@@ -23,7 +23,7 @@ RESERVED_NAMES: Final = PSEUDO_NAMES | STORE_NAMES
 """Names that no scheduler on a bus may bear, whatever the pattern allows."""
 RESERVED_PREFIXES: Final = ("llm:", "turn:", "session:")
 """How no tool's name begins: so begin the names of what else is ruled on."""
-_LONGEST: Final = max(map(len, RESERVED_PREFIXES))
+_MAX_PREFIX: Final = max(map(len, RESERVED_PREFIXES))
 NO_TOOL: Final = (
     f"names that begin with {', '.join(RESERVED_PREFIXES[:-1])} or {RESERVED_PREFIXES[-1]} are no tools'; "
     "give the tool another"
@@ -52,7 +52,7 @@ MAX_REQUEST: Final = 8192
 def is_reserved_tool(name: str) -> bool:
     """Whether a name, in either reading of its characters, is one that no tool may have."""
     return name.startswith(RESERVED_PREFIXES) or (
-        not name.isascii() and unicodedata.normalize("NFKC", name[:_LONGEST]).startswith(RESERVED_PREFIXES)
+        not name.isascii() and unicodedata.normalize("NFKC", name[:_MAX_PREFIX]).startswith(RESERVED_PREFIXES)
     )
 
 

@@ -31,9 +31,17 @@ def digest(message: bytes) -> bytes:
     return hashlib.sha256(message).digest()
 
 
-def make_signature(key: bytes, namespace: str, kind: Kind, *parts: bytes) -> bytes:
-    """Signature of something of this kind in this namespace; the only place that makes one."""
-    return SCHEME + hmac.digest(key, _head(namespace, kind) + b"".join(map(_measure, parts)), "sha256")
+def make_signature(
+    key: bytes, namespace: str, kind: Kind, *parts: bytes, names: tuple[str, ...] = ()
+) -> bytes:
+    """Signature of something of this kind in this namespace; the only place that makes one.
+
+    `names` are the first parts, which come again and again.
+    """
+    message = _head(namespace, kind, names)
+    for part in parts:
+        message += len(part).to_bytes(4, "big") + part
+    return SCHEME + hmac.digest(key, message, "sha256")
 
 
 def names_other_scheme(mac: Any) -> bool:
@@ -41,13 +49,10 @@ def names_other_scheme(mac: Any) -> bool:
     return isinstance(mac, bytes) and (len(mac) == SIZE - 1 or (len(mac) == SIZE and mac[:1] != SCHEME))
 
 
-@lru_cache(256)
-def _head(namespace: str, kind: Kind) -> bytes:
-    return _measure(namespace.encode()) + _measure(kind.encode())
-
-
-def _measure(part: bytes) -> bytes:
-    return len(part).to_bytes(4, "big") + part
+@lru_cache(1024)
+def _head(namespace: str, kind: Kind, names: tuple[str, ...]) -> bytes:
+    parts = [one.encode() for one in (namespace, kind, *names)]
+    return b"".join(len(part).to_bytes(4, "big") + part for part in parts)
 
 
 class Keyring:
@@ -62,45 +67,45 @@ class Keyring:
         """Whether there is a key for this scheduler."""
         return scheduler in self._keys
 
-    def sign(self, kind: Kind, scheduler: str, *parts: bytes) -> bytes:
-        """Signature with this scheduler's key; raises KeyError without one."""
-        return make_signature(self._keys[scheduler], self._namespace, kind, scheduler.encode(), *parts)
+    def sign(self, kind: Kind, names: tuple[str, ...], *parts: bytes) -> bytes:
+        """Signature with the key of the scheduler that is the first of the names; KeyError without one."""
+        return make_signature(self._keys[names[0]], self._namespace, kind, *parts, names=names)
 
-    def is_genuine(self, kind: Kind, scheduler: str, mac: bytes | None, *parts: bytes) -> bool:
+    def is_genuine(self, kind: Kind, names: tuple[str, ...], mac: bytes | None, *parts: bytes) -> bool:
         """Whether the signature is that of these parts."""
-        if mac is None or scheduler not in self._keys:
+        if mac is None or names[0] not in self._keys:
             return False
-        return hmac.compare_digest(mac, self.sign(kind, scheduler, *parts))
+        return hmac.compare_digest(mac, self.sign(kind, names, *parts))
 
     def sign_question(self, orchestrator: str, scheduler: str, signed: bytes, version: int = 1) -> bytes:
         """Signature of a question (`packing.bytes_to_sign`); raises KeyError without a key."""
-        return self.sign("question", scheduler, orchestrator.encode(), bytes((version,)), signed)
+        return self.sign("question", (scheduler, orchestrator, chr(version)), signed)
 
     def sign_withdrawn(self, orchestrator: str, scheduler: str, signed: bytes, version: int = 1) -> bytes:
         """Signature of a withdrawal; raises KeyError without a key."""
-        return self.sign("withdrawn", scheduler, orchestrator.encode(), bytes((version,)), signed)
+        return self.sign("withdrawn", (scheduler, orchestrator, chr(version)), signed)
 
     def sign_verdict(
         self, orchestrator: str, scheduler: str, question: bytes, body: bytes, version: int = 1
     ) -> bytes:
         """Signature of a verdict on the question with this digest; raises KeyError without a key."""
-        return self.sign("verdict", scheduler, orchestrator.encode(), bytes((version,)), question, body)
+        return self.sign("verdict", (scheduler, orchestrator, chr(version)), question, body)
 
     def sign_heartbeat(self, scheduler: str, replica: str, told: bytes) -> bytes:
         """Signature of what a replica says of itself on the roster; raises KeyError without a key."""
-        return self.sign("heartbeat", scheduler, replica.encode(), told)
+        return self.sign("heartbeat", (scheduler, replica), told)
 
     def is_question(
         self, orchestrator: str, scheduler: str, signed: bytes, mac: bytes | None, version: int = 1
     ) -> bool:
         """Whether the signature is this question's."""
-        return self.is_genuine("question", scheduler, mac, orchestrator.encode(), bytes((version,)), signed)
+        return self.is_genuine("question", (scheduler, orchestrator, chr(version)), mac, signed)
 
     def is_withdrawn(
         self, orchestrator: str, scheduler: str, signed: bytes, mac: bytes | None, version: int = 1
     ) -> bool:
         """Whether the signature is this withdrawal's."""
-        return self.is_genuine("withdrawn", scheduler, mac, orchestrator.encode(), bytes((version,)), signed)
+        return self.is_genuine("withdrawn", (scheduler, orchestrator, chr(version)), mac, signed)
 
     def is_verdict(
         self,
@@ -112,10 +117,8 @@ class Keyring:
         version: int = 1,
     ) -> bool:
         """Whether the signature is this verdict's, for the question with this digest."""
-        return self.is_genuine(
-            "verdict", scheduler, mac, orchestrator.encode(), bytes((version,)), question, body
-        )
+        return self.is_genuine("verdict", (scheduler, orchestrator, chr(version)), mac, question, body)
 
     def is_heartbeat(self, scheduler: str, replica: str, told: bytes, mac: bytes | None) -> bool:
         """Whether the signature is this replica's, of what it says of itself."""
-        return self.is_genuine("heartbeat", scheduler, mac, replica.encode(), told)
+        return self.is_genuine("heartbeat", (scheduler, replica), mac, told)

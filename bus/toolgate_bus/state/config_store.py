@@ -213,7 +213,7 @@ class ConfigStore:
     def _seal(self, what: str, body: bytes) -> bytes:
         fields: dict[str, Any] = {"body": body}
         if self._keyring is not None:
-            fields["mac"] = self._keyring.sign("config", self._scheduler, what.encode(), body)
+            fields["mac"] = self._keyring.sign("config", (self._scheduler, what), body)
         return pack(fields)
 
     def _unseal(self, what: str, raw: bytes) -> bytes:
@@ -226,7 +226,7 @@ class ConfigStore:
             raise ConfigError("the record of configurations on the bus cannot be read")
         mac = mac if isinstance(mac, bytes) else None
         ring = self._keyring
-        if ring is not None and not ring.is_genuine("config", self._scheduler, mac, what.encode(), body):
+        if ring is not None and not ring.is_genuine("config", (self._scheduler, what), mac, body):
             told = f"the {what} of configurations on the bus is"
             if names_other_scheme(mac):
                 raise OtherReleaseError(f"{told} {OTHER_SCHEME}: push it again, with --keys")

@@ -162,8 +162,8 @@ MUTANTS = (
         5,
         "a verdict's signature is not bound to its question",
         f"{BUS}/protocol/signing.py",
-        "bytes((version,)), question, body",
-        "bytes((version,)), body",
+        "question, body)",
+        "body)",
         "test_signed.py::test_a_replayed_verdict_is_refused_and_counted[another call]",
     ),
     Mutant(
