@@ -47,6 +47,10 @@ _FOUND: Final = re.compile(
         (?: \w[\w-]*(?:[{_DOTS}]\w[\w-]*)+ [{_DOTS}]?(?::[0-9]{{1,5}}(?![0-9.]))? (?:[/?\#\\]{_MORE})? )
     """
 )
+_MAY_LEAD: Final = re.compile(
+    rf"[/\\]{{2}}|\w:[/\\]|\w[{_DOTS}]\w|\w@\w|[&%\\=]|\][(:]|(?:https?|mailto|script|data):", re.IGNORECASE
+)
+"""What a text has that leads anywhere, in any variant of it."""
 _NEXT: Final = re.compile(r"[,;)\]}](?=[a-z][a-z0-9+.-]{1,30}:[/\\]{2}|www\.)", re.IGNORECASE)
 _AFTER: Final = ".,;:!?)]}*_"
 _ESCAPED: Final = re.compile(r"\\(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2})|([!-/:-@\[-`{-~]))")
@@ -191,6 +195,8 @@ def _decode_plain(found: re.Match[str]) -> str:
 
 def find_places(text: str) -> Iterator[str]:
     """Yield the place of each link, and each mail address, in a text; Unreadable what has no one place."""
+    if text.isascii() and _MAY_LEAD.search(text) is None:
+        return
     for variant in _variants(text):
         for _, _, places in scan(variant):
             yield from places
