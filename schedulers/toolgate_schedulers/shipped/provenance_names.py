@@ -64,7 +64,8 @@ def plain(text: str) -> str:
 @lru_cache(maxsize=32)
 def plain_request(text: str) -> str:
     """A request as it is compared: links and addresses in it as what they resolve to, the rest as names."""
-    made, at = [], 0
+    made: list[str] = []
+    at = 0
     for found in _WORD.finditer(text):
         made += (plain(text[at : found.start()]), _plain_word(found[0]))
         at = found.end()
