@@ -45,7 +45,8 @@ _SIGNS: Final = re.compile(r"[@:/\\?#<>\"]")
 _SPLITS: Final = re.compile(r"""[\s<>()\[\]"'`\\,;\x00-\x1f]""")
 """Characters at which some reader ends an address."""
 _SCHEME: Final = re.compile(r"(?<![A-Za-z0-9+.-])(?:(?:https?|ftp)://|mailto:)", re.IGNORECASE)
-_WORD: Final = re.compile(r"[^\s<>\"`|]+")
+_WORD: Final = re.compile(r"[^\s<>\"`|.:@/。．｡：＠／]*[.:@/。．｡：＠／][^\s<>\"`|]*")
+"""A word that may be a link or an address."""
 _OPENING: Final = "([{*_,;:'‘“„«¿¡—–"
 _CLOSING: Final = ".,;:!?)]}*_'’”“»…—–"
 _PLAIN_WORD: Final = re.compile(r"[\w ]+")
@@ -60,9 +61,15 @@ def plain(text: str) -> str:
     return unicodedata.normalize("NFKC", text).lower()
 
 
+@lru_cache(maxsize=32)
 def plain_request(text: str) -> str:
     """A request as it is compared: links and addresses in it as what they resolve to, the rest as names."""
-    return unicodedata.normalize("NFKC", _WORD.sub(lambda found: _plain_word(found[0]), text))
+    made: list[str] = []
+    at = 0
+    for found in _WORD.finditer(text):
+        made += (plain(text[at : found.start()]), _plain_word(found[0]))
+        at = found.end()
+    return unicodedata.normalize("NFKC", "".join((*made, plain(text[at:]))))
 
 
 def _plain_word(word: str) -> str:

@@ -1,7 +1,7 @@
 """Hosts, as a browser resolves them: one spelling for each host, or none where a host has two readings. Pure.
 
-Names become A-labels by IDNA 2008 with the mapping of UTS 46. So `ß` stays apart from `ss`, and letters that
-mean the same (`EXAMPLE`, full-width letters, a soft hyphen within) make the same name. A last dot, percent
+Names become A-labels by IDNA 2008 with the mapping of UTS 46. So "ß" stays apart from "ss", and letters that
+mean the same (capitals, full-width letters, a soft hyphen within) make the same name. A last dot, percent
 signs and the numeric forms of IPv4 (`0x7f.1`, `2130706433`) are read as the URL standard has it.
 """
 
@@ -17,7 +17,7 @@ _LABEL: Final = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?")
 _NUMBER: Final = re.compile(r"[0-9]+|0x[0-9a-f]*")
 _PART: Final = re.compile(r"0|[1-9][0-9]*|0x[0-9a-f]+")
 _OTHER_READING: Final = "\u1e9e"
-"""The capital sharp s: `ss` for some readers, `ß` for others."""
+"""The capital sharp s: "ss" for some readers, "ß" for others."""
 
 
 @lru_cache(maxsize=1024)

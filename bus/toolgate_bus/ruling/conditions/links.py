@@ -47,6 +47,10 @@ _FOUND: Final = re.compile(
         (?: \w[\w-]*(?:[{_DOTS}]\w[\w-]*)+ [{_DOTS}]?(?::[0-9]{{1,5}}(?![0-9.]))? (?:[/?\#\\]{_MORE})? )
     """
 )
+_MAY_LEAD: Final = re.compile(
+    rf"[/\\]{{2}}|\w:[/\\]|\w[{_DOTS}]\w|\w@\w|[&%\\=]|\][(:]|(?:https?|mailto|script|data):", re.IGNORECASE
+)
+"""What a text has that leads anywhere, in any variant of it."""
 _NEXT: Final = re.compile(r"[,;)\]}](?=[a-z][a-z0-9+.-]{1,30}:[/\\]{2}|www\.)", re.IGNORECASE)
 _AFTER: Final = ".,;:!?)]}*_"
 _ESCAPED: Final = re.compile(r"\\(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2})|([!-/:-@\[-`{-~]))")
@@ -67,7 +71,7 @@ class Unreadable(str):
     __slots__ = ()
 
 
-class Link(NamedTuple):
+class ResolvedLink(NamedTuple):
     """A link as it is resolved."""
 
     scheme: str
@@ -92,7 +96,7 @@ class Link(NamedTuple):
 
 
 def is_link(text: str) -> bool:
-    """Return whether a text as a whole has the form of a link: a scheme and a host, `//host`, `host.tld`."""
+    """Return whether a text as a whole has the form of a link: a scheme and a host, `//host`, or `a.b`."""
     scheme = _SCHEME.match(text)
     if scheme is not None:
         if scheme[1].lower() in _PORTS or text.startswith(("//", "\\\\", "/\\"), scheme.end()):
@@ -111,7 +115,7 @@ def is_link(text: str) -> bool:
     return named is not None and (has_port or "." in named) and (not is_address(named) or named == host)
 
 
-def read_link(text: str) -> Link | None:
+def read_link(text: str) -> ResolvedLink | None:
     """Return a link as it is resolved, or None where readers disagree, or it is none."""
     text = text.strip(" \t\r\n")
     if _FORBIDDEN.search(text):
@@ -137,7 +141,7 @@ def read_link(text: str) -> Link | None:
     port = int(parts[2]) if parts[2] else None
     if host is None or (not host and (scheme in _DROPPED or user or port)) or (port or 0) > 65535:
         return None
-    return Link(scheme, user, host, None if port == _PORTS.get(scheme, -1) else port, *path)
+    return ResolvedLink(scheme, user, host, None if port == _PORTS.get(scheme, -1) else port, *path)
 
 
 def read_place(text: str) -> str:
@@ -191,6 +195,8 @@ def _decode_plain(found: re.Match[str]) -> str:
 
 def find_places(text: str) -> Iterator[str]:
     """Yield the place of each link, and each mail address, in a text; Unreadable what has no one place."""
+    if text.isascii() and _MAY_LEAD.search(text) is None:
+        return
     for variant in _variants(text):
         for _, _, places in scan(variant):
             yield from places
