@@ -6,6 +6,7 @@ from honest import CALLS, CHANGED, EXAMPLES, ask_all, expected
 pytestmark = pytest.mark.pure
 
 
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", EXAMPLES)
 async def test_an_example_says_of_ordinary_calls_what_it_said_before(name):
     said, before = await ask_all(name), expected(name)
