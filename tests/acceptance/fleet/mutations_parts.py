@@ -315,8 +315,8 @@ MUTANTS = (
         "rules",
         "a rule that only observes denies",
         f"{SCHEDULERS}/shipped/policy.py",
-        'if rule.mode == "enforce":',
-        "if True:",
+        'if rule.mode != "enforce":',
+        "if False:",
         "test_policy_options.py::test_the_first_rule_that_fits_a_call_decides_and_is_named",
     ),
     Mutant(
