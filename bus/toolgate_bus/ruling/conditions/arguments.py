@@ -3,8 +3,7 @@ r"""Arguments: what stands at a path, every way to read it; and what `arguments:
 A path is names with dots between (`user.address.zip`, `items.0.price`). A number steps to one element of a
 list, a name into each of them: in `{"to": [{"email": "ann@example.com"}]}` each address is at "to.email".
 
-An
-LLM may also write a key that has the dots in it (`{"order.amount": 1, "order": {"amount": 5000}}`), and
+An LLM may also write a key that has the dots in it (`{"order.amount": 1, "order": {"amount": 5000}}`), and
 which of the two a tool takes is not known here: `readings` gives both. `order\.amount` is that key only.
 Nor is it known whether a tool reads a text that looks like JSON (`{"order": "{\"amount\": 5000}"}`) as JSON.
 
