@@ -24,7 +24,7 @@ export PYTHONPYCACHEPREFIX := $(CURDIR)/$(VENV)/pycache
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo shell test test-newest test-system test-adapters test-clients test-fast lint docs check soak soak-llm soak-attacks soak-ha soak-slots soak-containers soak-failovers soak-lives soak-serve simulate simulate-mutants mutants cost dist up down clean
+.PHONY: help demo shell test test-newest test-system test-adapters test-clients test-fast lint docs check soak soak-llm soak-attacks soak-oracle soak-ha soak-slots soak-containers soak-failovers soak-lives soak-serve simulate simulate-mutants mutants cost dist up down clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | while IFS="$$(printf '\t')" read -r name line; \
@@ -58,6 +58,9 @@ soak-llm: $(DEV) ## 200 agents think on 100 USD while their parts are killed
 
 soak-attacks: $(DEV) ## dress up CASES calls (200000) that policies deny
 	@$(BIN)/python tests/soak_attacks.py --cases $(CASES)
+
+soak-oracle: $(DEV) ## try CASES (200000) of rules and values
+	@$(BIN)/python tests/oracle/run.py --cases $(CASES) --jobs 2
 
 soak-slots: $(DEV) ## histories of who has slots, against a model
 	@$(BIN)/python tests/soak_slots.py

@@ -373,7 +373,7 @@ def named_in(table_after: str) -> set[str]:
 
 
 def test_the_page_of_the_wire_has_every_field_of_a_question() -> None:
-    assert named_in("### The question, `tool:selecting`") == set(ToolSelecting.model_fields) - {"id"}
+    assert named_in("### The question, `tool:selecting`") == set(ToolSelecting.model_fields) - {"id", "again"}
 
 
 def test_the_page_of_the_wire_has_every_field_of_a_heartbeat() -> None:

@@ -13,6 +13,7 @@ from typing import Any
 from pydantic import TypeAdapter
 from pydantic.json_schema import models_json_schema
 from toolgate_bus.protocol import packing
+from toolgate_bus.protocol.codec import MAX_START
 from toolgate_bus.protocol.events import AskUser, Continue, Deny, Failure, Hold, Modify, ToolSelecting
 from toolgate_bus.protocol.revision import MAX_REVISION
 from toolgate_bus.transport.ports import Member
@@ -50,7 +51,8 @@ def bounded(node: Any) -> Any:
 def question() -> dict[str, Any]:
     """The body of `tool:selecting`."""
     schema = ToolSelecting.model_json_schema()
-    del schema["properties"]["id"]  # it stands in the item
+    for name in ("id", "again"):  # they stand in the item
+        del schema["properties"][name]
     schema["properties"]["phase"].pop("default")
     schema["required"] = ["phase", "tool_name"]
     return schema
@@ -89,6 +91,7 @@ def newer_verdict() -> dict[str, Any]:
     made = newer(verdict())
     for schema in made["$defs"].values():
         schema["properties"]["revision"] = {"type": "string", "maxLength": MAX_REVISION}
+        schema["properties"]["start"] = {"type": "string", "maxLength": MAX_START}
     return made
 
 

@@ -45,23 +45,16 @@ drops every step of a script, and every transaction, that it may not write."""
 SCHEMES = ("redis", "rediss", "redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster")
 EVERY_SENTINEL_USER = "+ping +auth +hello +client|setname +client|id"
 NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+PSEUDO = {"in-process", "ledger", "operator", "orchestrator", "unknown"}
+"""Who is named like a scheduler in the record or in metrics, and is none."""
 STORE = {
-    "answering",
-    "approval",
-    "budget",
-    "budget-hooks",
-    "budget-shadow",
-    "buckets",
-    "buckets-shadow",
-    "exporter",
-    "hold",
-    "notices",
-    "notify",
-    "tally",
-    "tally-shadow",
-    "turns",
+    *("answering", "budget", "budget-hooks", "budget-shadow", "buckets", "buckets-shadow", "config"),
+    *("deferred", "exporter", "hold", "notices", "notify", "order", "pauses", "slots-shadow"),
+    *("tally", "tally-shadow", "turns"),
 }
-"""First words of keys in the shared store: a scheduler of its own by that name would share them."""
+"""First words of keys in the shared store: a scheduler of that name would share them with their owner."""
+KINDS = {"approval", "slots"}
+"""First words of keys that are a shipped scheduler's own name: only that one may have it."""
 
 
 def roles_of(sections, schedulers, hooks):
@@ -106,7 +99,9 @@ def scheduler_of(word, kinds):
         raise SystemExit(f"--scheduler {word}: a name has 1 to 64 letters, digits, _ . and -")
     if kind not in kinds:
         raise SystemExit(f"--scheduler {word}: the kind must be one of {', '.join(sorted(kinds))}")
-    if kind == "own" and name in STORE:
+    if name in PSEUDO:
+        raise SystemExit(f"--scheduler {word}: the record and the metrics mean somebody else by {name}")
+    if name in STORE or (name in KINDS and name != kind):
         raise SystemExit(f"--scheduler {word}: {name} names keys of the shared store; take another name")
     return name, kind
 

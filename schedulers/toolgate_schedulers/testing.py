@@ -138,7 +138,7 @@ class Trial:
             raise NotAsked(f"{self.scheduler.name} rules on {globs_}, not on {tool}")
         asked = Question(question(tool, arguments, **{"ttl_ms": round(timeout_s * 1000), **fields}))
         self._questions[_key(asked)] = asked
-        left_out = {"id"} if asked.call.request else {"id", "request"}
+        left_out = {"id", "again"} if asked.call.request else {"id", "again", "request"}
         self._write(asked, "tool:selecting", asked.call.model_dump(exclude=left_out))
         return asked
 
@@ -233,6 +233,10 @@ class _Ears:
         """No session is behind these questions."""
         return ()
 
+    def tools(self) -> bytes:
+        """No agent has tools here."""
+        return b""
+
     def on_stop_order(self, order: Stop) -> Sequence[str]:
         """There is nothing to stop."""
         return ()
@@ -250,7 +254,7 @@ class _Ears:
 
 
 def _key(asked: Question) -> tuple[bytes, int]:
-    return bytes.fromhex(asked.id), packing.PHASE_NUMBERS[asked.call.phase]
+    return bytes.fromhex(asked.id), packing.number_of(asked.call.phase, asked.call.again)
 
 
 @contextlib.asynccontextmanager

@@ -138,7 +138,7 @@ MUTANTS = (
         "law 5",
         "arguments that are no map are an error of whoever asks",
         f"{ORCHESTRATOR}/gate/decision_flow.py",
-        "dict(tool_input) if type(tool_input) is dict else arguments_of(tool_input),",
+        "copy_arguments(tool_input) if type(tool_input) is dict else arguments_of(tool_input),",
         "dict(tool_input),",
         "../attacks/test_turn_attacks.py::test_whatever_a_program_asks_about_is_ruled_on",
     ),

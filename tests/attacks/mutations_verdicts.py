@@ -65,8 +65,8 @@ MUTANTS = (
         "law 1",
         "anybody may bear the name of our own hooks",
         f"{BUS}/protocol/names.py",
-        "frozenset((IN_PROCESS,))",
-        "frozenset(())",
+        "frozenset((IN_PROCESS, ",
+        "frozenset((",
         f"{_TESTS}::test_a_scheduler_by_the_name_of_our_hooks_is_not_heard_in_their_place",
     ),
     Mutant(

@@ -143,7 +143,7 @@ async def test_a_signed_question_written_again_as_a_withdrawal_ends_no_hold(
         await wait_until(lambda: schedulers.lines("asked"))
         for _, fields in await writer.client.xrange(inbox):
             (item,) = packing.items(fields[b"frame"])
-            ring = Keyring({"gamma": bytes.fromhex(KEY)})
+            ring = Keyring({"gamma": bytes.fromhex(KEY)}, namespace)
             assert item.version == 2
             orchestrator = fields[b"orch"].decode()
             older = ring.sign_question(

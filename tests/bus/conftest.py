@@ -28,6 +28,7 @@ class Ears:
     members: tuple[Member, ...] = ()
     connections: list[bool] = field(default_factory=list)
     living: list[LiveAgent] = field(default_factory=list)
+    announced: bytes = b""
     orders: list[Stop] = field(default_factory=list)
     pauses: list[StandingPauses] = field(default_factory=list)
 
@@ -48,6 +49,9 @@ class Ears:
 
     def agents(self) -> Sequence[LiveAgent]:
         return self.living
+
+    def tools(self) -> bytes:
+        return self.announced
 
     def on_stop_order(self, order: Stop) -> Sequence[str]:
         self.orders.append(order)

@@ -1,6 +1,7 @@
 """The page in a real browser: LLM spend, revisions, rollouts, and words of others in all of them."""
 
 import json
+import sys
 from contextlib import aclosing
 
 import pytest
@@ -14,8 +15,10 @@ from toolgate_bus.protocol.packing import pack
 from toolgate_bus.state.config_record import Progress, Rollout, RolloutStage, encode_progress
 from toolgate_bus.state.config_store import ReplicaReport
 from toolgate_bus.state.rollout_rules import TrialCounts
+from toolgate_bus.transport.redis.agents import Fleet
 from toolgate_bus.transport.redis.connection import RedisCommands
 from toolgate_bus.transport.redis.store import RedisStore
+from toolgate_orchestrator.gate.gate import Gate
 from toolgate_schedulers.commands.console.revisions import RevisionReader
 from toolgate_schedulers.commands.scheduler_configs import ConfigDesk
 
@@ -121,6 +124,48 @@ async def test_how_many_live_sessions_the_new_one_rules_on_is_counted(desk, comm
     await desk.move(cancel=True)
     (told,) = (await reader.read())["schedulers"]
     assert told["last_rollout"]["ending"] == "cancelled"
+
+
+async def test_rules_that_do_not_go_with_living_agents_are_named(
+    page, desk, commands, server_url, namespace, wait_until
+):
+    await desk.push(b"rules: [{tools: serach, action: deny}]", "v1", "policy", stage=False)
+    reader = RevisionReader(commands, namespace, Fleet(commands, namespace).agents)
+    (told,) = (await reader.read())["schedulers"]
+    assert (told["doubts"], told["compared"]) == ([], False)
+    async with Gate.open(redis=server_url, namespace=namespace) as gate:
+        await gate.decide("search", {}, {"search": {}, "fetch": {}})
+
+        async def is_said():
+            (told,) = (await reader.read())["schedulers"]
+            return told["doubts"]
+
+        await wait_until(is_said)
+        assert await is_said() == [
+            "line:1: rules.0.tools: no living agent has a tool serach; did you mean search?"
+        ]
+        await page.go("revisions")
+        await page.page.locator("[data-doubt=policy]").get_by_text("did you mean search?").wait_for()
+        await desk.push(b"rules: [{tools: sear*, action: deny}]", "v2", "policy", stage=False)
+        (told,) = (await reader.read())["schedulers"]
+        assert (told["doubts"], told["compared"]) == ([], True)
+
+
+async def test_a_console_imports_nothing_that_a_record_names(
+    desk, commands, server_url, namespace, wait_until
+):
+    await desk.push(b"rules: [{tools: serach, action: deny}]", "v1", "antigravity:fly", stage=False)
+    fleet = Fleet(commands, namespace)
+    async with Gate.open(redis=server_url, namespace=namespace) as gate:
+        await gate.decide("search", {}, {"search": {}, "fetch": {}})
+
+        async def are_told():
+            return bool((await fleet.tools()).tools)
+
+        await wait_until(are_told)
+        (told,) = (await RevisionReader(commands, namespace, fleet.agents).read())["schedulers"]
+    assert (told["doubts"], told["compared"]) == ([], False)
+    assert "antigravity" not in sys.modules
 
 
 async def test_whatever_stands_on_the_bus_is_text_and_bounded(

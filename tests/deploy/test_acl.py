@@ -191,6 +191,9 @@ async def test_every_role_does_its_work_under_its_rules(under_rules, process, wa
     asked = await wait_until(waiting, timeout=60)
     toolgate(under_rules, "operator", "approvals", "show", asked[0]["id"])
     assert "No agent" not in toolgate(under_rules, "operator", "agents")
+    words = ("scheduler", "check", "policy", "--config", tmp_path / "policy.yaml", "--json")
+    (checked,) = rows(toolgate(under_rules, "operator", *words))
+    assert checked["compared"]["processes"] == 1
     (paused,) = rows(toolgate(under_rules, "operator", "agents", "pause", "--all", "--json"))
     assert [len(paused[which]) for which in ("paused", "agents", "deaf")] == [1, 1, 0]
     (resumed,) = rows(toolgate(under_rules, "console", "agents", "resume", "--all", "--json"))

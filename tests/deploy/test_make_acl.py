@@ -1,10 +1,13 @@
 """`make_acl.py`: each role has a user, and a URL closed to others; a wrong option is refused by name."""
 
+import re
 import subprocess
 import sys
+from runpy import run_path
 
 import pytest
 from guarded_server import DEPLOY, make_acl
+from toolgate_bus.protocol.names import PSEUDO_NAMES, STORE_NAMES
 from toolgate_bus.protocol.sentinel_url import read_sentinel_url
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(180)]
@@ -69,6 +72,14 @@ def test_a_container_gets_its_own_passwords_in_a_folder_that_is_closed_to_others
     [
         (["--scheduler", "a b"], "a b"),
         (["--scheduler", "budget"], "budget"),
+        (["--scheduler", "config"], "config names keys of the shared store"),
+        (["--scheduler", "order:policy"], "order names keys of the shared store"),
+        (["--scheduler", "policy+pauses"], "pauses names keys of the shared store"),
+        (["--scheduler", "deferred"], "deferred names keys of the shared store"),
+        (["--scheduler", "approval:policy"], "approval names keys of the shared store"),
+        (["--scheduler", "slots:own"], "slots names keys of the shared store"),
+        (["--scheduler", "operator"], "mean somebody else by operator"),
+        (["--scheduler", "in-process"], "mean somebody else by in-process"),
         (["--scheduler", "treasury:aproval"], "aproval"),
         (["--scheduler", "policy+treasury:aproval"], "aproval"),
         (["--namespace", "a:b"], "--namespace"),
@@ -82,3 +93,16 @@ def test_a_wrong_option_of_make_acl_is_refused_by_name(words, names, tmp_path):
     assert ended.returncode == 1
     assert names in ended.stderr
     assert not (tmp_path / "users.acl").exists()
+
+
+def test_the_names_that_make_acl_refuses_are_those_that_the_bus_refuses():
+    script = run_path(str(DEPLOY / "redis" / "make_acl.py"))
+    assert (script["PSEUDO"], script["STORE"]) == (PSEUDO_NAMES, STORE_NAMES)
+
+
+def test_every_first_word_of_a_key_in_the_shared_store_is_no_schedulers_name():
+    script = run_path(str(DEPLOY / "redis" / "make_acl.py"))
+    roles = (DEPLOY / "redis" / "roles").read_text(encoding="utf-8")
+    words = set(re.findall(r":ledger\}:([A-Za-z0-9_.-]+)", roles))
+    assert {"config", "deferred", "order", "pauses"} < words
+    assert words <= script["STORE"] | script["KINDS"]

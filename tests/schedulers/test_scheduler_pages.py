@@ -26,7 +26,7 @@ from toolgate_schedulers.shipped.provenance import ProvenanceConfig
 from toolgate_schedulers.shipped.provenance import rule_on as judge_provenance
 from toolgate_schedulers.shipped.rate_limit import RateLimit, RateLimitConfig
 from toolgate_schedulers.shipped.router.router import RouterConfig, route
-from toolgate_schedulers.shipped.slots.config import SlotsConfig, find_pools, need_of, weight_of
+from toolgate_schedulers.shipped.slots.config import SlotsConfig, find_pools, needs_of, weight_of
 from toolgate_schedulers.testing import Trial
 
 pytestmark = pytest.mark.pure
@@ -143,7 +143,8 @@ async def test_the_limits_are_read_and_hold():
     fields = {"tool_name": "web_a", "agent": "helper-1", "labels": {"env": "prod"}, "session": "s"}
     verdicts = [await limits.decide(ToolSelecting(id=f"{n:032x}", **fields)) for n in range(4)]
     assert [verdict.action for verdict in verdicts] == ["continue"] * 3 + ["deny"]
-    assert "10 times per minute in this session (searches). Try again in 6 seconds" in verdicts[-1].reason
+    said = "in this session and those of its agents together (searches). Try again in 6 seconds"
+    assert f"10 times per minute {said}" in verdicts[-1].reason
 
 
 def test_the_slots_are_read_and_needed():
@@ -151,7 +152,7 @@ def test_the_slots_are_read_and_needed():
 
     def needs(tool, **fields):
         asked = ToolSelecting(id="0" * 32, tool_name=tool, **fields)
-        return [need_of(pool, asked) for pool in find_pools(config, asked)]
+        return [need for pool in find_pools(config, asked) for need in needs_of(pool, asked)]
 
     assert needs("browser_open") == [Need("browser", 8)]
     (reader,) = needs("read_file", tool_input={"path": "a"})

@@ -52,7 +52,7 @@ _CHANGES = (
     (
         "a replacement by a tool that is not there is valid",
         _PENDING,
-        'problem = "phase" if is_last else judge.problem(self.call, scheduler, verdict)',
+        "problem = judge.problem(call, asked, scheduler, modify)",
         "problem = None",
     ),
     ("a shadow counts", _PENDING, "shadow = scheduler in audience.shadows", "shadow = False"),
@@ -71,8 +71,8 @@ _CHANGES = (
     (
         "whoever replaces a call verifies it",
         _GATE,
-        "self._audience(changed.tool_name).without(ruling.scheduler)",
-        "self._audience(changed.tool_name)",
+        "self._audience(asked.tool_name).without(ruling.scheduler)",
+        "self._audience(asked.tool_name)",
     ),
     ("a person who refuses is not heard", _GATE, 'if answer != "allow":', 'if answer == "expired":'),
     (

@@ -13,13 +13,14 @@ from typing import Any
 
 import msgpack
 from simulation_plan import MAX_HOLD, PATIENCE, PERSON_S, TOOLS, Plan
-from simulation_rules import Heard, Ruled, Said, rule
+from simulation_rules import Heard, Replacement, Ruled, Said, rule
 from toolgate_bus.protocol import packing
 from toolgate_bus.protocol.events import Decision, ToolSelecting
 
 SLACK = 1e-6
 """Seconds of rounding."""
-PHASES = ("select", "verify")
+PHASES = ("select", "verify", "admit", "verify")
+AGAIN = 3
 
 
 class BrokenInvariant(Exception):  # noqa: N818 - it says what was found
@@ -184,16 +185,37 @@ class Journal:
         away = self.down.get(log.agent, ())
         loose = loose or any(first <= ends and ruled.over <= last for first, last in away)
         self._check_time(ruled, select, ends, decision, loose=loose)
-        asks, winner, second = list(ruled.asks), ruled.winner, None
+        asks, winner, last = list(ruled.asks), ruled.winner, None
         if ruled.action == "modify" and verify is not None:
             spent = verify.began - began
             patience = PATIENCE if ruled.held else max(PATIENCE - spent, PATIENCE / 2)
-            over = log.person[0] if log.person else now
+            again = log.rounds.get(AGAIN)
+            over = again.began if again else log.person[0] if log.person else now
             if winner is not None and winner.scheduler in verify.asked and not loose:
                 self.fail(f"{winner.scheduler} was asked about its own replacement of {decision.id[:8]}")
-            second = self._rule(log, 1, patience, over, decision)
-            self._check_time(second, verify, over, decision, loose=loose)
-            asks += second.asks
+            assert winner is not None
+            asked = Replacement(
+                winner.body["tool"], winner.body["arguments"], winner, decision.original_input
+            )
+            last = self._rule(log, 1, patience, over, decision, asked)
+            self._check_time(last, verify, over, decision, loose=loose)
+            asks += last.asks
+            if again is not None and not loose and last.action != "modify":
+                self.fail(f"{decision.id[:8]} was verified again though nobody changed it")
+            if last.action == "modify" and again is not None:
+                patience = (
+                    PATIENCE
+                    if ruled.held or last.held
+                    else max(PATIENCE - (again.began - began), PATIENCE / 2)
+                )
+                asked, over = asked.changed(last.changes), log.person[0] if log.person else now
+                last = self._rule(log, AGAIN, patience, over, decision, asked)
+                self._check_time(last, again, over, decision, loose=loose)
+                asks += last.asks
+            elif last.action == "modify" and not loose:
+                self.fail(f"nobody was asked about {decision.id[:8]} as others had changed it")
+            if decision.allowed and not loose and decision.tool_input != asked.arguments:
+                self.fail(f"{decision.id[:8]} would run otherwise than all had agreed to")
         elif verify is not None and not loose:
             self.fail(f"{decision.id[:8]} was verified though nothing is replaced")
         elif (
@@ -204,7 +226,7 @@ class Journal:
             and decision.why != "bus_down"
         ):
             self.fail(f"the replacement in {decision.id[:8]} was not verified")
-        denied = ruled.action == "deny" or (second is not None and second.action == "deny")
+        denied = ruled.action == "deny" or (last is not None and last.action == "deny")
         expected = "deny" if denied else ruled.action
         if not denied and asks:
             if log.person is None and not loose and not self._is_objected(log, now):
@@ -267,28 +289,36 @@ class Journal:
             if name not in given:
                 self.fail(f"{name} is required, said nothing on {decision.id[:8]}, and it may run")
 
-    def _rule(self, log: DecisionLog, phase: int, patience: float, ends: float, decision: Decision) -> Ruled:
+    def _rule(
+        self,
+        log: DecisionLog,
+        phase: int,
+        patience: float,
+        ends: float,
+        decision: Decision,
+        about: Replacement | None = None,
+    ) -> Ruled:
         """What must come of a round; of two, it is not told in which somebody was passed over."""
         names = sorted(set(decision.passed_over))
         fewest = 0 if 1 in log.rounds or decision.outcome == "modify" else len(names)
         for count in range(len(names), fewest - 1, -1):
             for passed in combinations(names, count):
                 told = decision._replace(passed_over=passed)
-                ruled = rule(self._heard(log, phase, log.rounds[phase], patience, ends, told))
+                ruled = rule(self._heard(log, phase, patience, ends, told, about))
                 if abs(ends - ruled.over) <= SLACK:
                     return ruled
-        return rule(self._heard(log, phase, log.rounds[phase], patience, ends, decision))
+        return rule(self._heard(log, phase, patience, ends, decision, about))
 
     def _heard(
         self,
         log: DecisionLog,
         phase: int,
-        asked: RoundLog,
         patience: float,
         ends: float,
         decision: Decision,
+        about: Replacement | None,
     ) -> Heard:
-        plan, shadows = self._plans, self._shadows
+        plan, shadows, asked = self._plans, self._shadows, log.rounds[phase]
         if over := [name for name in decision.passed_over if name in plan and plan[name].required]:
             self.fail(f"{over} are required, and were passed over in {decision.id[:8]}")
         passed = set(decision.passed_over)
@@ -297,14 +327,17 @@ class Journal:
             for name in asked.asked
             if name not in shadows and name not in passed
         }
-        if phase == 0 and (missing := [name for name in self._required if name not in asked.asked]):
+        if phase != 1 and (missing := [name for name in self._required if name not in asked.asked]):
             self.fail(f"{missing} are required, and were not asked about {decision.id[:8]}")
         said = []
         for at, scheduler, item, body in log.said:
             if item.phase != phase or scheduler in shadows or scheduler not in asked.asked or at > ends:
                 continue
-            said.append(self._said(phase, at, scheduler, body, item.body, plan[scheduler].priority))
-        return Heard(asked.began, patience, MAX_HOLD, awaited, said, asked.unreached, modifies=phase == 0)
+            one = self._said(phase, at, scheduler, body, item.body, plan[scheduler].priority)
+            if about is not None:
+                one = about.counted(one, required=plan[scheduler].required, last=phase == AGAIN)
+            said.append(one)
+        return Heard(asked.began, patience, MAX_HOLD, awaited, said, asked.unreached)
 
     def _said(
         self, phase: int, at: float, scheduler: str, body: Mapping[str, Any], raw: bytes, announced: int

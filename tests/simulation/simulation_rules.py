@@ -43,7 +43,6 @@ class Heard:
     said: Sequence[Said]
     unreached: Mapping[str, float] = field(default_factory=dict)
     """Whom the question did not reach, and since when that is known."""
-    modifies: bool = True
 
 
 @dataclass(slots=True)
@@ -58,6 +57,8 @@ class Ruled:
     winner: Said | None = None
     asks: tuple[Said, ...] = ()
     held: bool = False
+    changes: tuple[Said, ...] = ()
+    """All modifies that count, the highest priority first."""
 
 
 def rule(heard: Heard) -> Ruled:
@@ -69,6 +70,8 @@ def rule(heard: Heard) -> Ruled:
     """Given up: silent, unreached, or a hold that ran out."""
     expired: set[str] = set()
     failed: set[str] = set()
+    disagree = False
+    """Somebody required does not agree to a replacement that others changed: the others are heard out."""
     answered: set[str] = set()
     counting: list[Said] = []
     held: set[str] = set()
@@ -98,6 +101,8 @@ def rule(heard: Heard) -> Ruled:
                 gone.add(name)
                 expired.add(name)
                 return done(nearest, "expired")
+            if disagree and not waiting:
+                return done(nearest, "denied")
             if not waiting and not holds:
                 return done(nearest, "silent" if any(map(required, failed)) else "")
 
@@ -115,6 +120,13 @@ def rule(heard: Heard) -> Ruled:
         else:
             name, action = what.scheduler, what.action
             if name in gone and action not in STOPS:
+                continue
+            if action == "disagree":
+                disagree = True
+                waiting.discard(name)
+                holds.pop(name, None)
+                if not waiting:
+                    return done(at, "denied")
                 continue
             if action == "deny":
                 counting.append(what)
@@ -158,16 +170,61 @@ def _sum_up(heard: Heard, counting: Sequence[Said], held: set[str], over: float,
     strictest: dict[str, Said] = {}
     order = ("ask_user", "modify", "continue")
     for one in valid:
-        if one.action == "modify" and not heard.modifies:
-            continue
         other = strictest.get(one.scheduler)
         if other is None or _key(one, order) < _key(other, order):
             strictest[one.scheduler] = one
     ranked = sorted(strictest.values(), key=lambda one: (-one.priority, one.scheduler, one.mark))
-    winner = next((one for one in ranked if one.action == "modify"), None)
+    changes = tuple(one for one in ranked if one.action == "modify")
     asks = tuple(one for one in ranked if one.action == "ask_user")
-    return Ruled("modify" if winner else "continue", over, "", winner, asks, bool(held))
+    if not changes:
+        return Ruled("continue", over, "", None, asks, bool(held))
+    return Ruled("modify", over, "", changes[0], asks, bool(held), changes)
 
 
 def _key(one: Said, order: Sequence[str]) -> tuple[int, int, bytes]:
     return (order.index(one.action), -one.priority, one.mark)
+
+
+@dataclass(slots=True)
+class Replacement:
+    """A call that stands in for the LLM's own, as it is asked about."""
+
+    tool: str
+    arguments: Mapping[str, Any]
+    author: Said
+    original: Mapping[str, Any]
+    """The arguments of the LLM's own call."""
+
+    def counted(self, said: Said, *, required: bool, last: bool) -> Said:
+        """What somebody says of it, as it counts."""
+        if said.action != "modify":
+            return said
+        if said.body["tool"] != self.tool:
+            return self._as(said, "deny" if required else "continue")
+        wanted = said.body["arguments"]
+        if wanted == self.arguments:
+            return self._as(said, "continue")
+        if last:
+            return self._as(said, "disagree" if required else "continue")
+        changes, before = _differ(wanted, self.arguments), _differ(self.arguments, self.original)
+        outranked = (-self.author.priority, self.author.scheduler) < (-said.priority, said.scheduler)
+        return self._as(said, "continue") if not required and outranked and changes & before else said
+
+    def changed(self, changes: Sequence[Said]) -> "Replacement":
+        """The same with what others change of it; of one argument the highest priority counts."""
+        arguments = dict(self.arguments)
+        for one in reversed(changes):
+            wanted = one.body["arguments"]
+            for name in _differ(wanted, self.arguments):
+                arguments.pop(name, None)
+                arguments |= {name: wanted[name]} if name in wanted else {}
+        return Replacement(self.tool, arguments, self.author, self.original)
+
+    @staticmethod
+    def _as(said: Said, action: str) -> Said:
+        return Said(said.at, said.scheduler, {"action": action}, said.mark, said.priority)
+
+
+def _differ(one: Mapping[str, Any], other: Mapping[str, Any]) -> set[str]:
+    names = {*one, *other}
+    return {name for name in names if one.get(name, NEVER) != other.get(name, NEVER)}

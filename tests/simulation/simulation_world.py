@@ -226,7 +226,7 @@ class World:
         )
         process.made = make_scheduler(self.plan, one, self._person, self.journal.says)  # type: ignore[attr-defined]
         process.plan = one  # type: ignore[attr-defined]
-        keyring = Keyring({one.name: KEY}) if self.plan.signed else None
+        keyring = Keyring({one.name: KEY}, "default") if self.plan.signed else None
         worker = Worker(
             process.made,  # type: ignore[attr-defined]
             process.bus,

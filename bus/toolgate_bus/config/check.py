@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 
+from toolgate_bus.config import odd_number
 from toolgate_bus.errors import ConfigError
 
 if TYPE_CHECKING:
     from toolgate_bus.config.document import Document
 
-SAY_WHAT_IS_ALLOWED: Final = ("value_error", "literal_error")
+SAY_WHAT_IS_ALLOWED: Final = ("value_error", "literal_error", odd_number.KIND)
 """Kinds of errors whose own words name it: validators of ours, and choices."""
 YAML_WORDS: Final = {
     "tuple_type": "Input should be a list",
@@ -44,14 +45,16 @@ def check(model: type[Model], value: Any, where: "str | Document", *at: Loc) -> 
 
     `where` begins each line: a name, or the document that the value is from, at the places `at` (it may be
     put together from several; the first counts for what is in none). Unknown keys at the top are refused
-    even where the model forgot to forbid them.
+    even where the model forgot to forbid them. What a rule compares with must be written as JSON writes it.
     """
     if faults := _find_unknown_keys(model, value):
         raise _error(faults, where, at)
     try:
-        return model.model_validate(value)
+        checked = model.model_validate(value)
     except ValidationError as error:
         raise _error(explain(error, model), where, at) from None
+    _refuse_odd_numbers(model, value, where, at)
+    return checked
 
 
 def check_part(model: type[BaseModel], value: Any, where: "str | Document", *at: Loc) -> None:
@@ -60,6 +63,22 @@ def check_part(model: type[BaseModel], value: Any, where: "str | Document", *at:
         model.model_validate(value)
     except ValidationError as error:
         if faults := [*_find_unknown_keys(model, value), *explain(error, model, part=True)]:
+            raise _error(faults, where, at) from None
+    _refuse_odd_numbers(model, value, where, at)
+
+
+def _refuse_odd_numbers(
+    model: type[BaseModel], value: Any, where: "str | Document", at: Sequence[Loc]
+) -> None:
+    if isinstance(where, str) or not where.has_odd:
+        return
+    try:
+        model.model_validate(where.mark_odd(value, at or ((),)))
+    except ValidationError as error:
+        faults = [
+            (fault["loc"], fault["msg"]) for fault in error.errors() if fault["type"] == odd_number.KIND
+        ]
+        if faults:
             raise _error(faults, where, at) from None
 
 

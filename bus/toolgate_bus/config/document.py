@@ -1,11 +1,14 @@
 """A file that a person writes, in YAML or JSON: what it says, and on which line each value stands.
 
-Reading is bounded (bytes, depth, values with aliases counted in full) and safe (no tags that make objects).
-Keys given twice are refused, since YAML would drop the first without a word. So is the merge key `<<`, which
-releases of PyYAML resolve to different values. Dates stay text, as in the JSON that they are compared with.
-Whether a file says the right things is `check`'s affair.
+Read by the core schema of YAML 1.2: `NO`, `off`, `12:30`, `1_000` and dates are texts, as in the JSON that
+they are compared with. Reading is bounded (bytes, depth, values with aliases counted in full). What readers
+of YAML take for different things is refused by its line: keys given twice, the merge key `<<`, tags, line
+ends that only some know, another version of YAML. Whether a file says the right things is `check`'s affair.
 """
 
+import json
+import math
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,12 +16,14 @@ from typing import Any, Final
 
 import yaml
 
+from toolgate_bus.config import odd_number
 from toolgate_bus.errors import ConfigError
 
 MAX_BYTES: Final = 1 << 20
 MAX_VALUES: Final = 50_000
 MAX_DEPTH: Final = 64
-_MERGE: Final = "tag:yaml.org,2002:merge"
+MAX_DIGITS: Final = 1024
+"""Longest number."""
 _NO_MERGE: Final = (
     "the merge key `<<` is not read, since YAML readers do not agree what it means: write its keys out here "
     "(an alias that is a whole value, `key: *name`, is read)"
@@ -36,6 +41,8 @@ class Document:
     """The file, as it begins every complaint."""
     root: yaml.Node | None
     value: Any
+    has_odd: bool = False
+    """Whether a number in it is not written as JSON writes it."""
 
     def mapping(self) -> dict[str, Any]:
         """The value where it is a mapping; raises ConfigError where it is not."""
@@ -45,22 +52,30 @@ class Document:
 
     def where(self, place: Place) -> str:
         """File and line of a place, or of what is nearest to it."""
-        _, line = self._walk(place)
+        _, line, _ = self._walk(place)
         return f"{self.name}:{line}" if line else self.name
 
     def nearest(self, places: Sequence[Place]) -> Place:
         """The place of several that is there, or that leads furthest."""
         return max(places, key=lambda place: self._walk(place)[0])
 
-    def _walk(self, place: Place) -> tuple[int, int]:
-        """How many steps of a place are there, and the line to which they lead."""
+    def mark_odd(self, value: Any, places: Sequence[Place]) -> Any:
+        """Return a value out of these places with its odd numbers marked (`odd_number`)."""
+        for place in places if self.has_odd else ():
+            steps, _, node = self._walk(place)
+            if steps == len(place) and node is not None:
+                value = _mark(node, value)
+        return value
+
+    def _walk(self, place: Place) -> tuple[int, int, yaml.Node | None]:
+        """The steps of a place that are there, and the line and node to which they lead."""
         node, line, steps = self.root, 0, 0
         for step in place:
             found = next((pair for pair in _pairs(node) if pair[0] == str(step)), None)
             if found is not None:
                 _, line, node = found
                 steps += 1
-        return steps, line
+        return steps, line, node
 
     def __str__(self) -> str:
         return self.name
@@ -76,25 +91,28 @@ def read_document(path: Path) -> Document:
     return parse_document(raw, str(path))
 
 
-def parse_document(raw: bytes, name: str, *, secret: bool = False) -> Document:
-    """The document in a text; `name` begins every complaint, and of a secret one none quotes it.
+def parse_document(raw: bytes, name: str, *, secret: bool = False, as_amplifier: bool = False) -> Document:
+    """Return the document in a text; `name` begins every complaint, and of a secret one none quotes it.
 
-    Raises ConfigError.
+    In a secret one every value is text. What Amplifier itself will read, by YAML 1.1, is read `as_amplifier`
+    does. Raises ConfigError.
     """
     if len(raw) > MAX_BYTES:
         raise ConfigError(f"{name}: longer than {MAX_BYTES // 1024} KiB: nobody wrote that by hand")
-    # Tabs indent in JSON alone, and stand in none of its strings.
     loader = None
     try:
-        loader = _Loader(raw.replace(b"\t", b" ") if name.endswith(".json") else raw)
+        text = raw.decode("utf-16" if raw.startswith((b"\xff\xfe", b"\xfe\xff")) else "utf-8-sig")
+        loader = (_AmplifierLoader if as_amplifier else _Loader)(_prepare(text, name), name, secret)
         root = loader.get_single_node()
+        if not as_amplifier and loader.yaml_version not in (None, (1, 2)):
+            raise ConfigError(f"{name}: says that it is of another YAML than 1.2: leave its line %YAML out")
         if root is None:
             return Document(name, None, {})
         _examine(root, name, secret)
-        return Document(name, root, loader.construct_document(root))
+        return Document(name, root, loader.construct_document(root), loader.has_odd)
     except RecursionError:
         raise ConfigError(f"{name}: nested more than {MAX_DEPTH} deep") from None
-    except (yaml.YAMLError, ValueError) as error:
+    except (yaml.YAMLError, ValueError, OverflowError) as error:
         mark = getattr(error, "problem_mark", None)
         at = f"{name}:{mark.line + 1}" if mark else name
         said = getattr(error, "problem", None) or str(error).splitlines()[0]
@@ -102,13 +120,134 @@ def parse_document(raw: bytes, name: str, *, secret: bool = False) -> Document:
         raise ConfigError(f"{at}: is not YAML{'' if secret else f': {said}'}{column}") from None
 
 
-class _Loader(yaml.SafeLoader):
-    """SafeLoader that leaves dates as text."""
+def parse_json(text: str) -> Any:
+    """Return the value in JSON that a person wrote.
 
-    yaml_implicit_resolvers = {  # noqa: RUF012 - the base class's own way of saying it
+    Raises ValueError for what is no JSON, and for what programs read in several ways.
+    """
+    return json.loads(
+        text, object_pairs_hook=_as_object, parse_float=_finite, parse_constant=_refuse_constant
+    )
+
+
+def _as_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in found:
+            raise ValueError(f"the key {name!r} is given twice")
+        found[name] = value
+    return found
+
+
+def _finite(text: str) -> float:
+    if math.isinf(value := float(text)):
+        raise ValueError("a number is too large")
+    return value
+
+
+def _refuse_constant(constant: str) -> Any:
+    raise ValueError(f"{constant} is no JSON number")
+
+
+def _prepare(text: str, name: str) -> str:
+    """The text as PyYAML reads it right; raises ConfigError for line ends that YAML 1.2 does not know."""
+    if name.endswith(".json"):
+        return text.translate(_JSON_ALONE)
+    if (found := _LINE_ENDS.search(text)) is not None:
+        line = text.count("\n", 0, found.start()) + 1
+        raise ConfigError(
+            f"{name}:{line}: holds the character U+{ord(found[0]):04X}, which ends a line for some readers: "
+            f'write it as "\\u{ord(found[0]):04x}", in double quotes'
+        )
+    return text
+
+
+_LINE_ENDS: Final = re.compile("[\x85\u2028\u2029]")
+_JSON_ALONE: Final = {0x09: " "} | {
+    code: f"\\u{code:04x}" for code in (*range(0x7F, 0xA0), 0x2028, 0x2029, 0xFEFF, 0xFFFE, 0xFFFF)
+}
+"""Tabs indent in JSON alone, and stand in none of its texts; the others stand nowhere else."""
+
+
+class _Loader(yaml.SafeLoader):
+    """Reads by the core schema of YAML 1.2, and notes whether a number is odd."""
+
+    yaml_implicit_resolvers = {}  # noqa: RUF012 - the base class's own way of saying it
+    yaml_constructors = {}  # noqa: RUF012
+
+    def __init__(self, text: str, file: str, secret: bool) -> None:
+        super().__init__(text)
+        self.file, self.secret = file, secret
+        self.has_odd = False
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        """Refuse tags, and put characters together that JSON writes in two halves."""
+        event = self.peek_event()  # type: ignore[no-untyped-call]  # not in the stubs
+        line = event.start_mark.line + 1
+        if getattr(event, "tag", None) not in (None, _TEXT):
+            raise ConfigError(f"{self.file}:{line}: a tag (`!…`) is not read: write a text in quotes, no tag")
+        node = super().compose_node(parent, index)
+        if isinstance(node, yaml.ScalarNode) and _HALVES.search(node.value) is not None:
+            try:
+                node.value = node.value.encode("utf-16", "surrogatepass").decode("utf-16")
+            except UnicodeDecodeError:
+                raise ConfigError(f"{self.file}:{line}: a text holds half a character") from None
+        return node
+
+    def resolve(self, kind: type[yaml.Node], value: Any, implicit: Any) -> Any:
+        """Return the tag of a value; in a secret every value is the text that it is."""
+        if self.secret and kind is yaml.ScalarNode:
+            return _TEXT
+        return super().resolve(kind, value, implicit)  # type: ignore[no-untyped-call]  # not in the stubs
+
+    def construct_number(self, node: yaml.Node) -> float:
+        """Return the number, and note where it is odd."""
+        value = _read_number(node)
+        self.has_odd = self.has_odd or odd_number.is_odd(node.value, value)
+        return value
+
+
+def _read_number(node: yaml.Node) -> float:
+    text = str(node.value).lower()
+    if len(text) <= MAX_DIGITS:
+        if node.tag == _INT:
+            return int(text, {"0o": 8, "0x": 16}.get(text[:2], 10))
+        value = float(text.replace(".inf", "inf").replace(".nan", "nan"))
+        if not math.isinf(value) or text.endswith("inf"):
+            return value
+    raise yaml.constructor.ConstructorError(None, None, "a number is too large", node.start_mark)
+
+
+_HALVES: Final = re.compile("[\ud800-\udfff]")
+_TEXT, _NULL, _BOOL, _INT, _FLOAT, _LIST, _MAP = (
+    f"tag:yaml.org,2002:{kind}" for kind in ("str", "null", "bool", "int", "float", "seq", "map")
+)
+_CORE_SCHEMA: Final = (
+    (_NULL, r"(|~|null|Null|NULL)\Z", ["", *"~nN"], yaml.SafeLoader.yaml_constructors[_NULL]),
+    (_BOOL, r"(true|True|TRUE|false|False|FALSE)\Z", [*"tTfF"], yaml.SafeLoader.yaml_constructors[_BOOL]),
+    (_INT, r"([-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+)\Z", [*"-+0123456789"], _Loader.construct_number),
+    (
+        _FLOAT,
+        r"([-+]?((\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|\.(inf|Inf|INF))|\.(nan|NaN|NAN))\Z",
+        [*"-+.0123456789"],
+        _Loader.construct_number,
+    ),
+)
+for _tag, _pattern, _first, _construct in _CORE_SCHEMA:
+    _Loader.add_implicit_resolver(_tag, re.compile(_pattern), _first)
+    _Loader.add_constructor(_tag, _construct)
+for _tag in (_TEXT, _LIST, _MAP):
+    _Loader.add_constructor(_tag, yaml.SafeLoader.yaml_constructors[_tag])
+
+
+class _AmplifierLoader(_Loader):
+    """Reads as Amplifier does, but leaves dates as text."""
+
+    yaml_implicit_resolvers = {  # noqa: RUF012
         first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
         for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
     }
+    yaml_constructors = yaml.SafeLoader.yaml_constructors
 
 
 def _examine(root: yaml.Node, name: str, secret: bool) -> None:
@@ -134,15 +273,18 @@ def _children(node: yaml.Node, name: str, secret: bool) -> Iterator[yaml.Node]:
     if isinstance(node, yaml.SequenceNode):
         yield from node.value
     elif isinstance(node, yaml.MappingNode):
-        seen: set[tuple[str, str]] = set()
+        seen: set[str] = set()
         for key, value in node.value:
             if isinstance(key, yaml.ScalarNode):
-                if key.tag == _MERGE:
-                    raise ConfigError(f"{name}:{key.start_mark.line + 1}: {_NO_MERGE}")
-                if (key.tag, key.value) in seen:
-                    what = "a name" if secret else f"the key {key.value!r}"
-                    raise ConfigError(f"{name}:{key.start_mark.line + 1}: {what} is given twice")
-                seen.add((key.tag, key.value))
+                at = f"{name}:{key.start_mark.line + 1}"
+                if key.value == "<<" and key.style is None:
+                    raise ConfigError(f"{at}: {_NO_MERGE}")
+                what = "a name" if secret else f"the key {key.value!r}"
+                if key.tag in (_NULL, _BOOL, _FLOAT) or (key.tag == _INT and _is_odd(key)):
+                    raise ConfigError(f"{at}: {what} is no text: write it in quotes")
+                if key.value in seen:
+                    raise ConfigError(f"{at}: {what} is given twice")
+                seen.add(key.value)
             yield key
             yield value
 
@@ -156,3 +298,21 @@ def _pairs(node: yaml.Node | None) -> Iterator[tuple[str, int, yaml.Node]]:
         for key, value in node.value:
             if isinstance(key, yaml.ScalarNode):
                 yield key.value, key.start_mark.line + 1, value
+
+
+def _is_odd(node: yaml.Node) -> bool:
+    return node.tag in (_INT, _FLOAT) and odd_number.is_odd(node.value, _read_number(node))
+
+
+def _mark(node: yaml.Node, value: Any) -> Any:
+    """The value of a node with its odd numbers marked; what is not from this node stays as it is."""
+    if isinstance(node, yaml.MappingNode) and isinstance(value, dict):
+        inner = {step: item for step, _, item in _pairs(node)}
+        return {
+            key: _mark(inner[str(key)], item) if str(key) in inner else item for key, item in value.items()
+        }
+    if isinstance(node, yaml.SequenceNode) and isinstance(value, list):
+        return [*map(_mark, node.value, value), *value[len(node.value) :]]
+    if type(value) in (int, float) and _is_odd(node) and repr(value) == repr(_read_number(node)):
+        return odd_number.mark(node.value, value)
+    return value

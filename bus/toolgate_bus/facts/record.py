@@ -37,6 +37,7 @@ _UNREMARKABLE: Final[Mapping[str, Any]] = {
     "asked_user": False,
     "silent": [],
     "passed_over": [],
+    "overruled": [],
     "failed_open": {},
     "disagreeing": [],
 }
@@ -45,7 +46,9 @@ _UNREMARKABLE: Final[Mapping[str, Any]] = {
 
 def verdict_fields(heard: ReceivedVerdict) -> dict[str, Any]:
     """One verdict as plain values; flags that are not set are left out."""
-    scheduler, verdict, priority, phase, seconds, late, shadow, problem, capped, _, revision, said = heard
+    scheduler, verdict, priority, phase, seconds, late, shadow, problem, capped, _, revision, said, again = (
+        heard
+    )
     fields: dict[str, Any] = {
         "scheduler": scheduler,
         "action": verdict.action,
@@ -55,7 +58,9 @@ def verdict_fields(heard: ReceivedVerdict) -> dict[str, Any]:
     }
     if revision:
         fields["revision"] = revision
-    if codec.is_plain(verdict) and not (late or shadow or capped):
+    if again:
+        fields["again"] = True
+    if codec.is_plain(verdict) and not (late or shadow or capped or said):
         return fields
     fields |= verdict.model_dump(exclude_none=True, exclude={"priority"})
     fields |= {
@@ -127,6 +132,8 @@ def beside(
         fields["failed_open"] = failed_open
     if disagreeing:
         fields["disagreeing"] = disagreeing
+    if overruled := decision.overruled:
+        fields["overruled"] = overruled
     return fields
 
 
@@ -234,6 +241,7 @@ def read_verdict(fields: Any) -> ReceivedVerdict:
         capped=fields.get("capped") is True,
         revision=revision if isinstance(revision := fields.get("revision"), str) else "",
         said=_read_said(fields.get("said")),
+        again=fields.get("again") is True,
     )
 
 

@@ -92,7 +92,7 @@ _SAID: Final[Mapping[str, Check]] = {
     "priority": int,
     "fence": _count,
     "seconds": _seconds,
-    **dict.fromkeys(("late", "shadow", "capped"), bool),
+    **dict.fromkeys(("late", "shadow", "capped", "again"), bool),
     "said": dict,
 }
 """What one verdict has; its arguments may be a text that says that they were cut."""
@@ -119,7 +119,7 @@ _DECISION: Final[Mapping[str, Check]] = {
     "request": str,
     **dict.fromkeys(("tool_input", "final_input"), dict),
     "verdicts": _verdicts,
-    **dict.fromkeys(("asked", "silent", "passed_over", "disagreeing"), _texts),
+    **dict.fromkeys(("asked", "silent", "passed_over", "overruled", "disagreeing"), _texts),
     **dict.fromkeys(("available_tools", "available_agents"), _texts),
     "failed_open": _words,
     "waited": _seconds,

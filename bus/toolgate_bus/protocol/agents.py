@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from toolgate_bus.errors import CodecError, ConfigError
 from toolgate_bus.protocol.packing import MAX_STRING, pack, unpack
+from toolgate_bus.protocol.tool_sets import is_digest
 
 MAX_AGENTS_COUNT: Final = 2000
 """Sessions that one process tells of; the newest are left out where it has more."""
@@ -77,17 +78,19 @@ class Stop:
         )
 
 
-def encode_agents(agents: Sequence[LiveAgent], obeyed: Sequence[bytes] = ()) -> bytes:
+def encode_agents(agents: Sequence[LiveAgent], obeyed: Sequence[bytes] = (), tools: str = "") -> bytes:
     """The value of `agents:ORCH`: pages of agents, the newest left out where there are too many.
 
-    `obeyed` are the orders that were carried out, as `StopOrderLog` tells them.
+    `obeyed` are the orders that were carried out, as `StopOrderLog` tells them. `tools` is the digest of the
+    set of their tools (`tool_sets`).
     """
     told = [
         {name: getattr(one, name) for name in _TOLD} | {"lineage": list(one.lineage)}
         for one in agents[:MAX_AGENTS_COUNT]
     ]
     pages = [pack(told[at : at + _PAGE]) for at in range(0, len(told), _PAGE)]
-    return pack({"pages": pages, "all": len(agents), "obeyed": list(obeyed)})
+    named = {"tools": tools} if tools else {}
+    return pack({"pages": pages, "all": len(agents), "obeyed": list(obeyed), **named})
 
 
 def decode_agents(orchestrator: str, raw: bytes) -> list[LiveAgent]:
@@ -103,6 +106,16 @@ def decode_agents(orchestrator: str, raw: bytes) -> list[LiveAgent]:
         pass  # what came before it counts
     agents = (_agent(orchestrator, one) for one in entries)
     return [one for one in agents if one is not None]
+
+
+def find_tool_digest(raw: bytes) -> str:
+    """Return the digest of the tools that a process announces; empty where it announces none."""
+    try:
+        found = unpack(raw, MAX_AGENTS)
+    except CodecError:
+        return ""
+    digest = found.get("tools") if isinstance(found, dict) else None
+    return digest if isinstance(digest, str) and is_digest(digest) else ""
 
 
 _TOLD: Final = tuple(field.name for field in fields(LiveAgent) if field.name != "orchestrator")

@@ -22,6 +22,7 @@ from toolgate_bus.protocol.events import (
     Verdict,
 )
 from toolgate_bus.protocol.packing import (
+    AGAIN,
     MAX_QUESTION,
     MAX_VERDICT,
     NEWEST,
@@ -34,7 +35,9 @@ from toolgate_bus.protocol.packing import (
 )
 from toolgate_bus.protocol.revision import MAX_REVISION
 
-PLAIN_SIZE: Final = 128
+PLAIN_SIZE: Final = 256
+MAX_START: Final = 96
+"""Characters of the name of a start."""
 MAX_PLAIN: Final = 256
 
 for _event in (ToolSelecting, Continue, Deny, Modify, AskUser, Hold, Failure):
@@ -56,11 +59,18 @@ Nearly every verdict is one of these, to the byte: who finds it here need not de
 """
 
 
+PLAIN_STARTS: Final[dict[bytes, str]] = {}
+"""The start that each of them names, where it names one."""
+
+
 class DecodedVerdict(NamedTuple):
-    """A verdict off the wire, and the revision of the configuration that gave it, if it names one."""
+    """A verdict off the wire, and what else it names."""
 
     verdict: Verdict | Failure
     revision: str
+    """Of the configuration that gave it; empty where it names none."""
+    start: str = ""
+    """Of the replica that gave it (`Member.start`); empty where it names none."""
 
 
 # ---------------------------------------------------------------------------------- encoding
@@ -102,15 +112,17 @@ def add_request(body: bytes, request: str) -> bytes:
     return pack({**fields, "request": request})
 
 
-def verdict_body(answer: Verdict | Failure, revision: str = "") -> bytes:
-    """The body of a verdict: its fields, without those that are None; with a revision, of version 2."""
+def verdict_body(answer: Verdict | Failure, revision: str = "", start: str = "") -> bytes:
+    """The body of a verdict: its fields, without those that are None; version 2 has a revision or start."""
     if is_plain(answer):
-        return plain_body(revision)
+        return plain_body(revision, start)
     fields = answer.model_dump(exclude_none=True)
     if revision:
         fields["revision"] = revision
     else:
         fields.pop("rule_name", None)
+    if start:
+        fields["start"] = start
     return pack(fields)
 
 
@@ -126,9 +138,10 @@ def is_plain(answer: Verdict | Failure) -> bool:
 
 
 @lru_cache(MAX_PLAIN)
-def plain_body(revision: str) -> bytes:
-    """The body of a `continue` without words, in the name of this revision if there is one."""
-    return pack({**_CONTINUE, "revision": revision}) if revision else CONTINUE_BODY
+def plain_body(revision: str, start: str = "") -> bytes:
+    """The body of a `continue` without words, in the name of this revision and start if there are."""
+    named = {"revision": revision} if revision else {}
+    return pack({**_CONTINUE, **named, **({"start": start} if start else {})})
 
 
 # ---------------------------------------------------------------------------------- decoding
@@ -138,22 +151,27 @@ def decode_verdict(body: bytes, version: int = NEWEST) -> DecodedVerdict:
     """A verdict and its revision from a body of this version; raises CodecError."""
     revision = PLAIN_BODIES.get(body)
     if revision is not None:
-        return DecodedVerdict(PLAIN_CONTINUE, revision)
+        return DecodedVerdict(PLAIN_CONTINUE, revision, PLAIN_STARTS.get(body, ""))
     if version == VERSION:
         return DecodedVerdict(verdict(body), "")
     fields = _verdict_fields(body)
     told = fields.pop("revision", "")
     # What names nobody's configuration is no reason to pass over a denial.
     revision = told if isinstance(told, str) and len(told) <= MAX_REVISION else ""
+    told = fields.pop("start", "")
+    start = told if isinstance(told, str) and len(told) <= MAX_START else ""
     answer = _answer(fields, tolerant=True)
     if is_plain(answer):
         if len(body) <= PLAIN_SIZE:
             if len(PLAIN_BODIES) >= MAX_PLAIN:  # revisions come and go, and others may make them up
                 PLAIN_BODIES.clear()
+                PLAIN_STARTS.clear()
                 PLAIN_BODIES[CONTINUE_BODY] = ""
             PLAIN_BODIES[body] = revision
-        return DecodedVerdict(PLAIN_CONTINUE, revision)
-    return DecodedVerdict(answer, revision)
+            if start:
+                PLAIN_STARTS[body] = start
+        return DecodedVerdict(PLAIN_CONTINUE, revision, start)
+    return DecodedVerdict(answer, revision, start)
 
 
 def verdict(body: bytes) -> Verdict | Failure:
@@ -186,9 +204,10 @@ def question(entry: Item) -> ToolSelecting:
     fields["id"] = entry.id.hex()
     try:
         if entry.version == VERSION:
-            if "request" in fields:
-                raise CodecError("malformed", "request: extra_forbidden")
+            if "request" in fields or "again" in fields:
+                raise CodecError("malformed", "request, again: extra_forbidden")
             return _QUESTION.validate_python(fields)
+        fields["again"] = entry.phase == AGAIN  # whatever the body says
         read = _QUESTION.validate_python(fields, extra="allow")
         return _check_extra(read) if read.__pydantic_extra__ else read
     except ValidationError as error:

@@ -6,6 +6,7 @@ delegation that anybody could rule on: schedulers would look at one of them, and
 """
 
 from collections.abc import Collection, Mapping
+from enum import Enum
 from typing import Any, Final
 
 _ARGUMENTS: Final = ("agent", "agent_name")
@@ -15,7 +16,7 @@ TWO_AGENTS: Final = "it has both `agent` and `agent_name`; name the agent once, 
 def target_of(arguments: Mapping[str, Any], agents: Collection[str] | None) -> str | None:
     """The agent that a call names, if it is one of those that there are."""
     key = _key(arguments, agents) if agents else None
-    return str(arguments[key]) if key else None
+    return _name(arguments[key]) if key else None
 
 
 def two_agents(arguments: Mapping[str, Any], agents: Collection[str] | None) -> bool:
@@ -37,16 +38,22 @@ def reroute(
     """
     key = _key(original, (was,)) if was is not None else None
     if target is not None:
-        key = key or next((name for name in _ARGUMENTS if isinstance(arguments.get(name), str)), None)
+        key = key or next((name for name in _ARGUMENTS if _name(arguments.get(name)) is not None), None)
         named = key is not None and key in arguments
         return ({**arguments, key: target} if named and key else arguments), target
-    found = arguments.get(key) if key is not None else None
-    return arguments, found if isinstance(found, str) else None
+    return arguments, _name(arguments.get(key)) if key is not None else None
 
 
 def _key(arguments: Mapping[str, Any], agents: Collection[str]) -> str | None:
     for key in _ARGUMENTS:
-        value = arguments.get(key)
-        if isinstance(value, str) and value in agents:
+        name = _name(arguments.get(key))
+        if name is not None and name in agents:
             return key
     return None
+
+
+def _name(value: Any) -> str | None:
+    """The text that an argument is, whatever it says of itself."""
+    if issubclass(type(value), Enum):
+        value = object.__getattribute__(value, "_value_")
+    return str.__str__(value) if issubclass(type(value), str) else None

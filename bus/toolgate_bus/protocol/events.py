@@ -16,12 +16,14 @@ from toolgate_bus.protocol.names import (
     MAX_LINEAGE,
     MAX_RULE,
     NAME_PATTERN,
+    OVERRULED,
     RESERVED_NAMES,
 )
 
 __all__ = [
     "IN_PROCESS",
     "NAME_PATTERN",
+    "OVERRULED",
     "RESERVED_NAMES",
     "AskUser",
     "Continue",
@@ -84,6 +86,8 @@ class ToolSelecting(_Event):
     request: str = ""
     """What the user asked for, redacted, its first 8192 characters; for schedulers that ask for it alone
     (`reads`), and empty where it is not known."""
+    again: bool = False
+    """In `verify`: others have changed the replacement since, and everyone is asked for the last time."""
 
 
 class ToolQuestion(NamedTuple):
@@ -113,6 +117,8 @@ class ToolQuestion(NamedTuple):
     phase: Phase = "select"
     request: str = ""
     """What the user asked for, in whole."""
+    again: bool = False
+    """In `verify`: it was asked about before, and others have changed it since."""
 
 
 class Continue(_Event):
@@ -225,7 +231,10 @@ class ReceivedVerdict(NamedTuple):
     revision: str = ""
     """Which configuration of the scheduler gave it, where it says so (`revision`)."""
     said: Verdict | None = None
-    """What it said, where that counts as a denial, as the caller cannot do it (`Gate.decide(can=…)`)."""
+    """What it said, where that counts as another verdict: a denial, as the caller cannot do it
+    (`Gate.decide(can=…)`) or a required scheduler does not agree; or continue, as it changes nothing."""
+    again: bool = False
+    """Whether it is about a replacement that others had changed in `verify`."""
 
 
 class Decision(NamedTuple):
@@ -261,6 +270,12 @@ class Decision(NamedTuple):
     def pending(self) -> bool:
         """Whether a person is to be asked, and it goes on with their answer (`token`)."""
         return self.outcome == "ask"
+
+    @property
+    def overruled(self) -> tuple[str, ...]:
+        """Schedulers that wanted another call than the one decided on, and were not heard."""
+        found = (heard.scheduler for heard in self.verdicts if heard.problem == OVERRULED)
+        return tuple(dict.fromkeys(found))
 
     @property
     def latency(self) -> float:

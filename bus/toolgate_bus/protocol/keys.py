@@ -86,6 +86,10 @@ class Keys:
         """The live sessions of one orchestrator process; expires."""
         return f"{self._ns}:agents:{orchestrator}"
 
+    def tools(self, digest: str) -> str:
+        """The set of tools that has this digest, written by any process that announces it; expires."""
+        return f"{self._ns}:tools:{digest}"
+
     @property
     def pauses(self) -> str:
         """Hash of what operators have paused, a field each, and when that was last changed."""

@@ -1,13 +1,38 @@
-"""What names may look like, and which are taken: of schedulers, replicas, namespaces and orchestrators."""
+"""What names may look like, and which are taken: of schedulers, replicas, orchestrators and tools."""
 
+import unicodedata
 from typing import Final
 
 NAME_PATTERN = r"^[A-Za-z0-9_.-]{1,64}$"
 """What a scheduler, replica, namespace or orchestrator id may look like: safe inside a Redis key."""
 IN_PROCESS: Final = "in-process"
 """The scheduler made of the hooks of an orchestrator's own process."""
-RESERVED_NAMES: Final = frozenset((IN_PROCESS,))
-"""Names that nobody on a bus may bear, whatever the pattern allows."""
+PSEUDO_NAMES: Final = frozenset((IN_PROCESS, "ledger", "operator", "orchestrator", "unknown"))
+"""Who is named like a scheduler in the record or in metrics, and is none."""
+STORE_NAMES: Final = frozenset(
+    (
+        *("answering", "budget", "budget-hooks", "budget-shadow", "buckets", "buckets-shadow", "config"),
+        *("deferred", "exporter", "hold", "notices", "notify", "order", "pauses", "slots-shadow"),
+        *("tally", "tally-shadow", "turns"),
+    )
+)
+"""First words of keys in the shared store: a scheduler of that name would share them with their owner.
+
+`deploy/redis/make_acl.py` has them as well, beside those that a shipped scheduler has its own name for."""
+RESERVED_NAMES: Final = PSEUDO_NAMES | STORE_NAMES
+"""Names that no scheduler on a bus may bear, whatever the pattern allows."""
+RESERVED_PREFIXES: Final = ("llm:", "turn:", "session:")
+"""How no tool's name begins: so begin the names of what else is ruled on."""
+_MAX_PREFIX: Final = max(map(len, RESERVED_PREFIXES))
+NO_TOOL: Final = (
+    f"names that begin with {', '.join(RESERVED_PREFIXES[:-1])} or {RESERVED_PREFIXES[-1]} are no tools'; "
+    "give the tool another"
+)
+"""Why a call by such a name is denied."""
+OVERRULED: Final = "overruled"
+"""The `problem` of a valid modify of an optional scheduler that is set aside in `verify`."""
+AGAIN: Final = "again"
+"""With which a scheduler announces, among its phases, that it can be asked a second time in `verify`."""
 MAX_NAME: Final = 256
 """Characters of the name of a tool, an agent or a session in a question."""
 MAX_LINEAGE: Final = 64
@@ -22,3 +47,19 @@ MAX_REASON: Final = 1024
 """Characters of a verdict's reason: the rest is cut."""
 MAX_REQUEST: Final = 8192
 """Characters of what the user asked for, in a question: the rest is cut."""
+
+
+def is_reserved_tool(name: str) -> bool:
+    """Whether a name, in either reading of its characters, is one that no tool may have."""
+    return name.startswith(RESERVED_PREFIXES) or (
+        not name.isascii() and unicodedata.normalize("NFKC", name[:_MAX_PREFIX]).startswith(RESERVED_PREFIXES)
+    )
+
+
+def explain_reserved(name: str) -> str:
+    """Why a scheduler may not have this name, in words; empty where it may."""
+    if name == IN_PROCESS:
+        return "it means the hooks of an orchestrator's own process; take another"
+    if name in PSEUDO_NAMES:
+        return "the record and the metrics mean somebody else by it; take another"
+    return "it names keys of the shared store; take another" if name in STORE_NAMES else ""

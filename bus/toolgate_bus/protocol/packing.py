@@ -1,9 +1,9 @@
 """Plain values to bytes and back, in items and frames: bounded msgpack. The only importer of msgpack.
 
 A *frame* is a msgpack array of *items*; it is the value of the `frame` field of one stream entry.
-An item is `[version, decision id (16 bytes), phase (0 select, 1 verify, 2 admit), body, signature or nil]`,
-its body a msgpack map. `docs/reference/wire.md` documents every field, with golden vectors. What a body says
-is `codec`'s affair: no event is known here.
+An item is `[version, decision id (16 bytes), phase, body, signature or nil]`, its phase a number (0 select,
+1 verify, 2 admit, 3 verify again), its body a msgpack map. `docs/reference/wire.md` documents every field,
+with golden vectors. What a body says is `codec`'s affair: no event is known here.
 
 Whatever is wrong with bytes from elsewhere becomes a CodecError; nothing else is ever raised here
 while decoding. Bounds: size, depth, nodes, string lengths, no extension types; containers
@@ -38,9 +38,12 @@ _STRINGS: Final = frozenset((str,))
 _PLAIN: Final = frozenset((str, int, float, bool, type(None), dict, list))
 _CONTAINERS: Final = frozenset((dict, list))
 _SCALARS: Final = _PLAIN - _CONTAINERS
-PHASES: Final = ("select", "verify", "admit")
-PHASE_NUMBERS: Final = {phase: number for number, phase in enumerate(PHASES)}
-KNOWN_PHASES: Final = {VERSION: frozenset((0, 1)), NEWEST: frozenset((0, 1, 2))}
+PHASES: Final = ("select", "verify", "admit", "verify")
+"""The phase that a body names, by the number in its item."""
+PHASE_NUMBERS: Final = {"select": 0, "verify": 1, "admit": 2}
+AGAIN: Final = 3
+"""The number of a second round of `verify`: a verdict on what was asked about before does not fit it."""
+KNOWN_PHASES: Final = {VERSION: frozenset((0, 1)), NEWEST: frozenset((0, 1, 2, AGAIN))}
 _LAST_PHASE: Final = 127
 _SPOKEN: Final = frozenset(VERSIONS)
 SMALL: Final = 4096
@@ -102,6 +105,11 @@ def item(
 ) -> bytes:
     """One message, ready for a frame."""
     return _pack((version, id, phase, body, mac))
+
+
+def number_of(phase: str, again: bool) -> int:
+    """Return the number of a phase, as it stands in an item."""
+    return AGAIN if again else PHASE_NUMBERS[phase]
 
 
 def bytes_to_sign(id: bytes, phase: int, body: bytes) -> bytes:  # noqa: A002 - the wire's word

@@ -2,6 +2,8 @@
 
     ⟦toolgate:KIND:TOKEN⟧      KIND: redacted or truncated; TOKEN: 1 hex digit of type, 31 of a keyed digest
 
+The digit 7 tells no type: what is hidden is nothing that JSON has.
+
 Whatever holds the mark is one for whoever reads it: no orchestrator lets such a text of an LLM pass.
 """
 
@@ -13,6 +15,7 @@ MARK: Final = "⟦toolgate:"
 WHOLE: Final = "⟦arguments⟧"
 """The one argument that a question has when all of them had to travel as a placeholder."""
 _TOKEN: Final = re.compile(r"⟦toolgate:[a-z]+:([0-6])[0-9a-f]{31}⟧")
+_DIGITS: Final = {type(None): 0, bool: 1, int: 2, float: 3, str: 4, list: 5, tuple: 5, dict: 6}
 _TYPES: Final = ("null", "boolean", "integer", "number", "string", "array", "object")
 
 Kind = Literal["redacted", "truncated"]
@@ -21,8 +24,9 @@ Kind = Literal["redacted", "truncated"]
 def token(key: bytes, value: Any, written: bytes) -> str:
     """What tells this value from others, for whoever has no key; equal values have equal ones."""
     digest = hashlib.blake2b(written, key=key, digest_size=16).hexdigest()
-    kinds = ((bool, 1), (type(None), 0), (int, 2), (float, 3), (str, 4), ((list, tuple), 5))
-    kind = next((digit for kind, digit in kinds if isinstance(value, kind)), 6)
+    kind = _DIGITS.get(type(value), 7)
+    if kind == 3 and value.is_integer():  # as JSON it is the same
+        kind = 2
     return f"{kind}{digest[:31]}"
 
 

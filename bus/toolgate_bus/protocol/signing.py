@@ -1,20 +1,29 @@
 """Optional signatures with shared keys: HMAC-SHA256, checked before a body is decoded.
 
-One key for each scheduler. Whatever is signed says first what kind of message it is, in which version,
-and between which orchestrator and scheduler. A question's signature covers the decision's id, the phase
-and the body (`packing.bytes_to_sign`); a verdict's covers the digest of all that as well, so it fits no other
-decision, not even a word-for-word repeated call. Version 1 knew questions and verdicts only, and signed a
-withdrawal as a question: what tells them apart there is the withdrawal's body (`codec.check_withdrawal`).
+One key for each scheduler. A signature covers first the namespace and the kind of what is signed, then the
+rest, each part with its length: nothing that is signed in one place, or as one thing, holds as another. A
+question's covers the decision's id, the phase and the body (`packing.bytes_to_sign`). A verdict's covers the
+digest of all that as well, so it fits no other decision, not even a word-for-word repeated call.
+
+A signature begins with a byte that says how it was made (`SCHEME`). Older releases had none, and signed
+without the namespace: what they signed is refused, and `names_other_scheme` tells it from a forgery.
 """
 
 import hashlib
 import hmac
 from collections.abc import Mapping
-from typing import Final, Literal
+from functools import lru_cache
+from typing import Any, Final, Literal
 
-Kind = Literal["question", "verdict", "withdrawn", "heartbeat", "control", "fact"]
-"""What a message is. A signature of one kind is none of any other."""
-_HEADS: Final = {1: b"toolgate-1", 2: b"toolgate-2"}
+Kind = Literal["question", "verdict", "withdrawn", "heartbeat", "config", "deferral"]
+"""What is signed. A signature of one kind is none of any other."""
+SCHEME: Final = b"\x02"
+"""How a signature begins that is made as it is here."""
+SIZE: Final = 33
+OTHER_SCHEME: Final = (
+    "signed as another release of Toolgate signs (stop the whole fleet, bring it to one release, start it)"
+)
+"""What to say of a signature of another release."""
 
 
 def digest(message: bytes) -> bytes:
@@ -22,73 +31,81 @@ def digest(message: bytes) -> bytes:
     return hashlib.sha256(message).digest()
 
 
+def make_signature(
+    key: bytes, namespace: str, kind: Kind, *parts: bytes, names: tuple[str, ...] = ()
+) -> bytes:
+    """Signature of something of this kind in this namespace; the only place that makes one.
+
+    `names` are the first parts, which come again and again.
+    """
+    message = _head(namespace, kind, names)
+    for part in parts:
+        message += len(part).to_bytes(4, "big") + part
+    return SCHEME + hmac.digest(key, message, "sha256")
+
+
+def names_other_scheme(mac: Any) -> bool:
+    """Whether a signature says of itself that another release made it: for words, and to believe nothing."""
+    return isinstance(mac, bytes) and (len(mac) == SIZE - 1 or (len(mac) == SIZE and mac[:1] != SCHEME))
+
+
+@lru_cache(1024)
+def _head(namespace: str, kind: Kind, names: tuple[str, ...]) -> bytes:
+    parts = [one.encode() for one in (namespace, kind, *names)]
+    return b"".join(len(part).to_bytes(4, "big") + part for part in parts)
+
+
 class Keyring:
-    """Shared keys by scheduler name."""
+    """Shared keys by scheduler name, as they are used in one namespace."""
 
-    __slots__ = ("_keys",)
+    __slots__ = ("_keys", "_namespace")
 
-    def __init__(self, keys: Mapping[str, bytes]) -> None:
-        self._keys = dict(keys)
+    def __init__(self, keys: Mapping[str, bytes], namespace: str) -> None:
+        self._keys, self._namespace = dict(keys), namespace
 
     def knows(self, scheduler: str) -> bool:
         """Whether there is a key for this scheduler."""
         return scheduler in self._keys
 
-    def sign(self, kind: Kind, orchestrator: str, scheduler: str, message: bytes, version: int = 2) -> bytes:
-        """Signature of a message of this kind; raises KeyError without a key.
+    def sign(self, kind: Kind, names: tuple[str, ...], *parts: bytes) -> bytes:
+        """Signature with the key of the scheduler that is the first of the names; KeyError without one."""
+        return make_signature(self._keys[names[0]], self._namespace, kind, *parts, names=names)
 
-        Whoever is no party to it is left empty: a heartbeat has no orchestrator.
-        """
-        # Names cannot hold a NUL byte (NAME_PATTERN), so the fields cannot run into each other.
-        head = b"\0".join((_HEADS[version], kind.encode(), orchestrator.encode(), scheduler.encode(), b""))
-        return hmac.digest(self._keys[scheduler], head + message, "sha256")
-
-    def is_genuine(
-        self,
-        kind: Kind,
-        orchestrator: str,
-        scheduler: str,
-        message: bytes,
-        mac: bytes | None,
-        version: int = 2,
-    ) -> bool:
-        """Whether the signature is this message's."""
-        if mac is None or scheduler not in self._keys:
+    def is_genuine(self, kind: Kind, names: tuple[str, ...], mac: bytes | None, *parts: bytes) -> bool:
+        """Whether the signature is that of these parts."""
+        if mac is None or names[0] not in self._keys:
             return False
-        return hmac.compare_digest(mac, self.sign(kind, orchestrator, scheduler, message, version))
+        return hmac.compare_digest(mac, self.sign(kind, names, *parts))
 
     def sign_question(self, orchestrator: str, scheduler: str, signed: bytes, version: int = 1) -> bytes:
         """Signature of a question (`packing.bytes_to_sign`); raises KeyError without a key."""
-        return self.sign("question", orchestrator, scheduler, signed, version)
+        return self.sign("question", (scheduler, orchestrator, chr(version)), signed)
 
     def sign_withdrawn(self, orchestrator: str, scheduler: str, signed: bytes, version: int = 1) -> bytes:
-        """Signature of a withdrawal; in version 1 that is a question's."""
-        return self.sign(
-            "question" if version == 1 else "withdrawn", orchestrator, scheduler, signed, version
-        )
+        """Signature of a withdrawal; raises KeyError without a key."""
+        return self.sign("withdrawn", (scheduler, orchestrator, chr(version)), signed)
 
     def sign_verdict(
         self, orchestrator: str, scheduler: str, question: bytes, body: bytes, version: int = 1
     ) -> bytes:
         """Signature of a verdict on the question with this digest; raises KeyError without a key."""
-        return self.sign("verdict", orchestrator, scheduler, question + body, version)
+        return self.sign("verdict", (scheduler, orchestrator, chr(version)), question, body)
 
     def sign_heartbeat(self, scheduler: str, replica: str, told: bytes) -> bytes:
         """Signature of what a replica says of itself on the roster; raises KeyError without a key."""
-        return self.sign("heartbeat", "", scheduler, replica.encode() + b"\0" + told)
+        return self.sign("heartbeat", (scheduler, replica), told)
 
     def is_question(
         self, orchestrator: str, scheduler: str, signed: bytes, mac: bytes | None, version: int = 1
     ) -> bool:
         """Whether the signature is this question's."""
-        return self.is_genuine("question", orchestrator, scheduler, signed, mac, version)
+        return self.is_genuine("question", (scheduler, orchestrator, chr(version)), mac, signed)
 
     def is_withdrawn(
         self, orchestrator: str, scheduler: str, signed: bytes, mac: bytes | None, version: int = 1
     ) -> bool:
         """Whether the signature is this withdrawal's."""
-        kind: Kind = "question" if version == 1 else "withdrawn"
-        return self.is_genuine(kind, orchestrator, scheduler, signed, mac, version)
+        return self.is_genuine("withdrawn", (scheduler, orchestrator, chr(version)), mac, signed)
 
     def is_verdict(
         self,
@@ -100,8 +117,8 @@ class Keyring:
         version: int = 1,
     ) -> bool:
         """Whether the signature is this verdict's, for the question with this digest."""
-        return self.is_genuine("verdict", orchestrator, scheduler, question + body, mac, version)
+        return self.is_genuine("verdict", (scheduler, orchestrator, chr(version)), mac, question, body)
 
     def is_heartbeat(self, scheduler: str, replica: str, told: bytes, mac: bytes | None) -> bool:
         """Whether the signature is this replica's, of what it says of itself."""
-        return self.is_genuine("heartbeat", "", scheduler, replica.encode() + b"\0" + told, mac)
+        return self.is_genuine("heartbeat", (scheduler, replica), mac, told)

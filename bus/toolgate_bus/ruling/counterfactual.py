@@ -1,21 +1,21 @@
 """What a decision would have come to, had other verdicts counted. Pure.
 
-The rules are those of `merge`: deny, then the replacement and what was said of it in
-`verify`, then a person, then what was said in `admit` of the call that was about to run. What verdicts did
-not decide stands: a denial by silence, by expiry or by a bus that was away stays one, and a person who was
-asked about a call gives the same answer about the same call. What nobody can know is said: a replacement
-that the others were never asked about is not `verified`. The gate counts shadows by it, the record lists
-them, `replay --against` compares by it.
+The rules are those of `merge`: deny, then the replacement and what was said of it in `verify`, and again
+where others changed it there, then a person, then what was said in `admit` of the call that was about to run.
+What verdicts did not decide stands: a denial by silence, by expiry or by a bus that was away stays one, and
+a person who was asked about a call gives the same answer about the same call. What nobody can know is said:
+a replacement that the others were never asked about is not `verified`. The gate counts shadows by it, the
+record lists them, `replay --against` compares by it.
 """
 
-import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple
 
 from toolgate_bus.protocol.delegation import reroute
-from toolgate_bus.protocol.events import AskUser, Modify, Outcome, ReceivedVerdict, Why
-from toolgate_bus.ruling.merge import counts, merge
+from toolgate_bus.protocol.events import AskUser, Modify, Outcome, Phase, ReceivedVerdict, Why
+from toolgate_bus.protocol.json_values import same_json
+from toolgate_bus.ruling.merge import MergeResult, counts, merge
 
 Change = Literal["veto", "reroute", "ask", "hold", "allow"]
 """What other verdicts change: the call is denied, runs as another, waits for a person, is held by a
@@ -52,10 +52,38 @@ class ProposedCall(NamedTuple):
     """To whom it delegates."""
 
     def same(self, other: "ProposedCall") -> bool:
-        """Whether it is the same call: 1 and 1.0 and true are different arguments."""
-        return (self.tool, self.agent) == (other.tool, other.agent) and (
-            self.arguments is other.arguments or _key(self.arguments) == _key(other.arguments)
+        """Whether it is the same call, with the same arguments as JSON."""
+        return (self.tool, self.agent) == (other.tool, other.agent) and same_json(
+            self.arguments, other.arguments
         )
+
+    def lay_over(self, changes: Sequence["ProposedCall"]) -> "ProposedCall":
+        """Return this call with each change that somebody wants of it, the highest priority first.
+
+        A change is what the call is to be instead: the arguments that it sets otherwise are changed, others
+        are left. Of an argument that several change, the highest priority counts.
+        """
+        if len(changes) == 1:
+            return changes[0]._replace(tool=self.tool)
+        arguments, agent = dict(self.arguments), self.agent
+        for one in reversed(changes):
+            for name in one.find_changed(self):
+                if name in one.arguments:
+                    arguments[name] = one.arguments[name]
+                else:
+                    arguments.pop(name, None)
+            if one.agent != self.agent:
+                agent = one.agent
+        return ProposedCall(self.tool, arguments, agent)
+
+    def find_changed(self, before: "ProposedCall") -> list[str]:
+        """Return the arguments that are others than in `before`, or in one of the two alone."""
+        own, others = self.arguments, before.arguments
+        return [
+            name
+            for name in {**own, **others}
+            if name not in own or name not in others or not same_json(own[name], others[name])
+        ]
 
 
 class Effect(NamedTuple):
@@ -116,7 +144,8 @@ def replay_decision(
     """What would have become of it with these verdicts, and without those of some.
 
     `verified` is the call that the added verdicts of the verify phase are about, if it is not the one
-    that the decision had verified.
+    that the decision had verified. Changes that added verdicts want of it are laid over it, and nobody was
+    asked about that.
     """
     # What was only late because of a denial that now falls away counts.
     freed = ruled.why == "denied" and ruled.scheduler in without
@@ -125,33 +154,48 @@ def replay_decision(
         for heard in ruled.verdicts
         if heard.scheduler not in without
     ]
-    merged = merge(heard for heard in (*stay, *added) if heard.phase == "select")
+    merged = merge(_of((*stay, *added), "select"))
     if merged.winner is not None and merged.action == "deny":
         return Effect("deny", ruled.original, merged.winner.scheduler, merged.winner.verdict.reason)
     lifted = ruled.outcome != "deny" or ruled.why == "denied" or ruled.scheduler in without
     if ruled.outcome == "cancelled" or not (lifted or _has_person_answer(ruled)):
         return actual(ruled)  # a denial that no verdict gave and none can lift
-    then = apply_modify(
-        ruled.original, merge(heard for heard in ruled.verdicts if heard.phase == "select").winner
-    )
+    then = apply_modify(ruled.original, merge(_of(ruled.verdicts, "select")).winner)
     call = apply_modify(ruled.original, merged.winner)
-    parts = ((stay, call.same(then)), (added, call.same(verified or then)))
     author = None if merged.winner is None else merged.winner.scheduler  # it is not asked about its own
+    parts = ((stay, call.same(then)), (added, call.same(verified or then)))
     told, told_by_added = (
         [
             one
             for one in part
-            if one.phase == "select" or (asked and (one.scheduler != author or one.phase == "admit"))
+            if one.phase == "select"
+            or (asked and (one.scheduler != author or one.again or one.phase == "admit"))
         ]
         for part, asked in parts
     )
-    second = merge((one for one in (*told, *told_by_added) if one.phase == "verify"), modifies=False)
-    if second.winner is not None:
+    second = merge(_of((*told, *told_by_added), "verify"))
+    if second.action == "deny" and second.winner is not None:
         return Effect("deny", ruled.original, second.winner.scheduler, second.winner.verdict.reason)
-    same = call.same(then)
-    effect = _apply_winner(ruled.final if same and ruled.runs else call, merged.winner, parts)
-    effect = _apply_waits(ruled, effect, (*merged.asks, *second.asks), told_by_added, same_call=same)
-    last = merge((one for one in (*told, *told_by_added) if one.phase == "admit"), modifies=False).winner
+    as_changed = _apply_changes(then, merge(_of(ruled.verdicts, "verify")))
+    as_added = as_changed
+    if verified is not None:
+        as_added = _apply_changes(verified, merge(_of(added, "verify")))
+    changed = _apply_changes(call, second)
+    if not changed.same(as_changed):  # these were asked about another call in the rounds that follow
+        told = [one for one in told if not (one.again or one.phase == "admit")]
+    if not changed.same(as_added):
+        told_by_added = [one for one in told_by_added if not (one.again or one.phase == "admit")]
+    third = merge(_of((*told, *told_by_added), "verify", again=True))
+    if third.action == "deny" and third.winner is not None:
+        return Effect("deny", ruled.original, third.winner.scheduler, third.winner.verdict.reason)
+    same = call.same(then) and changed.same(as_changed)
+    effect = _apply_winner(ruled.final if same and ruled.runs else changed, merged.winner, parts)
+    unheard = any(counts(one) for one in stay) or not changed.same(as_added)
+    if unheard and not changed.same(call) and not changed.same(as_changed):
+        effect = effect._replace(verified=False)
+    asks = (*merged.asks, *second.asks, *third.asks)
+    effect = _apply_waits(ruled, effect, asks, told_by_added, same_call=same)
+    last = merge(_of((*told, *told_by_added), "admit")).winner
     if effect.kind != "run" or last is None:
         return effect
     return Effect("deny", ruled.original, last.scheduler, last.verdict.reason)
@@ -181,6 +225,20 @@ def change(before: Effect, after: Effect) -> Change | None:
     if after.kind != before.kind:
         return _ENDS[after.kind]
     return "reroute" if after.kind == "run" and not after.call.same(before.call) else None
+
+
+def _of(
+    verdicts: Iterable[ReceivedVerdict], phase: Phase, *, again: bool = False
+) -> Iterable[ReceivedVerdict]:
+    """The verdicts of one round."""
+    return (heard for heard in verdicts if heard.phase == phase and heard.again is again)
+
+
+def _apply_changes(call: ProposedCall, merged: MergeResult) -> ProposedCall:
+    """What a round of `verify` makes of a call; a change to another tool is overruled."""
+    wanted = [apply_modify(call, heard) for heard in merged.modifies]
+    changes = [one for one in wanted if one.tool == call.tool]
+    return call.lay_over(changes) if changes else call
 
 
 def _apply_winner(
@@ -245,7 +303,3 @@ def _open_hold(verdicts: Iterable[ReceivedVerdict]) -> ReceivedVerdict | None:
         elif heard.verdict.action != "failed":
             answered.add(key)
     return next((heard for key, heard in open_.items() if key not in answered), None)
-
-
-def _key(arguments: Any) -> str:
-    return json.dumps(arguments, sort_keys=True, ensure_ascii=False, default=repr)

@@ -3,7 +3,8 @@
 Order and duplicates do not matter. Late verdicts, shadow verdicts, holds and invalid modifies are
 set aside before anything is compared. From one scheduler the most restrictive answer counts:
 deny > ask_user > modify > continue. Of several denies or modifies the highest priority stands
-first (tie: alphabetically first scheduler, then the digest of the body).
+first (tie: alphabetically first scheduler, then the digest of the body). A round of the phase `verify` has
+no winner among its modifies: all of them are laid over what was asked about (`ProposedCall.lay_over`).
 
 What stops or delays a call is `RESTRICTIVE`: a round hears it whenever it is read. The tables here are
 the only ones: `round`, `counterfactual` and the gate go by them.
@@ -31,6 +32,8 @@ class MergeResult:
     denies: tuple[ReceivedVerdict, ...] = ()
     asks: tuple[ReceivedVerdict, ...] = ()
     """Who wants a person asked, the highest priority first."""
+    modifies: tuple[ReceivedVerdict, ...] = ()
+    """Who wants another call, the highest priority first; none where somebody denies."""
 
 
 NOTHING: Final = MergeResult("continue")
@@ -47,12 +50,12 @@ def counts(heard: ReceivedVerdict) -> bool:
     return not (heard.late or heard.shadow or heard.problem) and heard.verdict.action in ORDER
 
 
-def merge(heard: Iterable[ReceivedVerdict], *, modifies: bool = True) -> MergeResult:
-    """Reduce verdicts to one ruling; `modifies=False` is the verify phase, where none counts."""
+def merge(heard: Iterable[ReceivedVerdict]) -> MergeResult:
+    """Reduce the verdicts of one round to one ruling."""
     standing: dict[str, ReceivedVerdict] = {}
     for one in heard:
         action = one.verdict.action
-        if action == "continue" or not counts(one) or (action == "modify" and not modifies):
+        if action == "continue" or not counts(one):
             continue
         other = standing.get(one.scheduler)
         if other is None or _order(one) < _order(other):
@@ -64,8 +67,10 @@ def merge(heard: Iterable[ReceivedVerdict], *, modifies: bool = True) -> MergeRe
     asks = tuple(one for one in ranked if one.verdict.action == "ask_user")
     if denies:
         return MergeResult("deny", denies[0], denies, asks)
-    winner = next((one for one in ranked if one.verdict.action == "modify"), None)
-    return MergeResult("modify" if winner else "continue", winner, (), asks)
+    modifies = tuple(one for one in ranked if one.verdict.action == "modify")
+    if not modifies:
+        return MergeResult("continue", None, (), asks)
+    return MergeResult("modify", modifies[0], (), asks, modifies)
 
 
 def _order(heard: ReceivedVerdict) -> tuple[int, int, str, bytes, str]:

@@ -14,7 +14,8 @@ is over counts. What is restrictive (deny, ask_user, hold) counts until the roun
 a scheduler that was given up or is not waited for at all; its continue or modify is late by then.
 
 The round is over when a deny counts, a hold ran out, a required scheduler is silent, or nobody is
-left to wait for. After `close` everything is late. `deadline` says when to call `tick`.
+left to wait for. A deny by who does not agree to a changed replacement waits for the words of the others:
+all who do not agree are told. After `close` everything is late. `deadline` says when to call `tick`.
 Not here: clocks, timers, who to ask, what makes a modify valid.
 """
 
@@ -23,7 +24,7 @@ from types import MappingProxyType
 from typing import Final, Literal, NamedTuple
 
 from toolgate_bus.protocol.codec import PLAIN_CONTINUE, is_plain
-from toolgate_bus.protocol.events import Continue, Hold, ReceivedVerdict
+from toolgate_bus.protocol.events import OVERRULED, Continue, Hold, Modify, ReceivedVerdict
 from toolgate_bus.ruling.merge import NOTHING, RESTRICTIVE, MergeResult, merge
 
 State = Literal["waiting", "held", "answered", "expired", "silent"]
@@ -66,6 +67,7 @@ class Round:
     """One question's wait. `required` maps each expected scheduler to whether its silence denies."""
 
     _denied = False
+    _disagreed = False
     _closed = False
     _troubled = False
     _was_held = False
@@ -83,13 +85,11 @@ class Round:
         max_hold: float,
         now: float,
         patient: Iterable[str] = (),
-        modifies: bool = True,
     ) -> None:
         """Begin to wait at `now`; `patient` schedulers are waited for as if they had held at once."""
         self._required = required
         self._max_hold = max_hold
         self._patience_ends = now + patience
-        self._modifies = modifies
         self._state: dict[str, State] = dict.fromkeys(required, "waiting")
         self._open = len(required)
         self._heard: list[ReceivedVerdict] = []
@@ -123,7 +123,7 @@ class Round:
             type(heard.verdict) is Continue
             and state == "waiting"
             and not heard.shadow
-            and not (self._holds or self._failed or self._closed)
+            and not (self._holds or self._failed or self._closed or self._disagreed)
         ):
             # Nearly every verdict: nothing below could make of it anything else.
             self._heard.append(heard)
@@ -141,7 +141,10 @@ class Round:
         if heard.shadow:
             return True
         if action == "deny" and not (heard.late or heard.problem):
-            self._denied = True
+            if heard.again and type(heard.said) is Modify:
+                self._disagreed = True
+            else:
+                self._denied = True
         if given_up and (state == "expired" or self._denies(name)):
             return True  # a denial by time stays one, whatever is said of it afterwards
         if isinstance(heard.verdict, Hold):
@@ -157,6 +160,7 @@ class Round:
             if state != "answered":
                 self._end(name, "answered")
         self._judge_failures()
+        self._judge_disagreement()
         return True
 
     def waits_for(self, name: str) -> bool:
@@ -174,6 +178,7 @@ class Round:
         if self._state.get(name) == "waiting":
             self._end(name, "silent")
             self._judge_silence(name)
+            self._judge_disagreement()
 
     def tick(self, now: float) -> None:
         """Let time pass up to `now`."""
@@ -184,6 +189,7 @@ class Round:
                 if state == "waiting":
                     self._end(name, "silent")
                     self._judge_silence(name)
+            self._judge_disagreement()
         if self._holds:
             for name, holding in list(self._holds.items()):
                 if now >= holding.until:
@@ -196,7 +202,7 @@ class Round:
         heard = tuple(self._heard)
         if self._plain and not self._open and not self._troubled:
             return RoundResult(NOTHING, (), (), (), (), heard, (), False, not self._worded)
-        merged = merge(heard, modifies=self._modifies)
+        merged = merge(heard)
         by_state: dict[State, list[str]] = {}
         for name, state in self._state.items():
             by_state.setdefault(state, []).append(name)
@@ -219,7 +225,8 @@ class Round:
             return []
         own = [heard for heard in self._heard if not heard.shadow and heard.scheduler in self._state]
         held = {heard.scheduler for heard in own if heard.verdict.action == "hold"}
-        valid = {h.scheduler for h in own if h.verdict.action not in ("hold", "failed") and not h.problem}
+        answers = [heard for heard in own if heard.verdict.action not in ("hold", "failed")]
+        valid = {heard.scheduler for heard in answers if heard.problem in (None, "", OVERRULED)}
         return [name for name in sorted(held - valid) if self._state[name] == "answered"]
 
     def _denies(self, name: str) -> bool:
@@ -250,6 +257,11 @@ class Round:
 
     def _judge_silence(self, name: str) -> None:
         if self._denies(name):
+            self._denied = True
+
+    def _judge_disagreement(self) -> None:
+        # Nobody's hold is waited for: the call is denied whatever comes of it.
+        if self._disagreed and "waiting" not in self._state.values():
             self._denied = True
 
     def _judge_failures(self) -> None:

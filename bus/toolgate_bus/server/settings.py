@@ -20,7 +20,7 @@ from toolgate_bus.protocol.cluster_url import (
     read_cluster_url,
 )
 from toolgate_bus.protocol.host_list import redact_hosts_url
-from toolgate_bus.protocol.names import NAME_PATTERN
+from toolgate_bus.protocol.names import NAME_PATTERN, explain_reserved
 from toolgate_bus.protocol.sentinel_url import (
     SCHEMES,
     SENTINEL_OPTIONS,
@@ -212,9 +212,11 @@ def read_keys(path: Path) -> dict[str, bytes]:
     Keys are written in hexadecimal, at least 16 bytes (32 digits) each. No error shows a key.
     """
     keys: dict[str, bytes] = {}
-    for line, name, key in _entries(path):
+    for place, name, key in _entries(path):
         if not re.fullmatch(NAME_PATTERN, name):
-            raise ConfigError(f"{path}:{line}: this is not a scheduler's name")
+            raise ConfigError(f"{place}: this is not a scheduler's name")
+        if why := explain_reserved(name):
+            raise ConfigError(f"{place}: {name} is no scheduler's name: {why}")
         try:
             made = bytes.fromhex(key)
         except ValueError:
@@ -227,25 +229,16 @@ def read_keys(path: Path) -> dict[str, bytes]:
     return keys
 
 
-def _entries(path: Path) -> list[tuple[int, str, str]]:
-    """Line, name and key, as they are written: a key of digits alone must not be read as a number.
+def _entries(path: Path) -> list[tuple[str, str, str]]:
+    """Place, name and key, as they are written; where something else stands, the key is no number."""
+    from toolgate_bus.config.document import parse_document  # here: most processes read no keys
 
-    Where something else stands, the name is empty, the key no hexadecimal number.
-    """
-    import yaml  # here, as the reader: most processes read no keys
-
-    from toolgate_bus.config.document import parse_document
-
-    node = parse_document(read_secret(path, "keys"), f"keys: {path}", secret=True).root
-    if not isinstance(node, yaml.MappingNode):
+    document = parse_document(read_secret(path, "keys"), f"keys: {path}", secret=True)
+    if document.root is None or not isinstance(document.value, dict):
         raise ConfigError(
             f"keys: {path} must map scheduler names to hexadecimal keys, one `name: key` a line"
         )
     return [
-        (
-            name.start_mark.line + 1,
-            name.value if isinstance(name, yaml.ScalarNode) else "",
-            key.value if isinstance(key, yaml.ScalarNode) else "?",
-        )
-        for name, key in node.value
+        (document.where((name,)).removeprefix("keys: "), name, key if isinstance(key, str) else "?")
+        for name, key in document.value.items()
     ]

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 from toolgate_bus.errors import CodecError, ConfigError, TransportError
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.protocol.packing import pack, unpack
-from toolgate_bus.protocol.signing import Keyring
+from toolgate_bus.protocol.signing import OTHER_SCHEME, Keyring, names_other_scheme
 from toolgate_bus.state.config_record import (
     MAX_CONFIG,
     MAX_RECORD,
@@ -27,6 +27,7 @@ from toolgate_bus.state.config_record import (
     settle,
 )
 from toolgate_bus.state.rollout_rules import TrialCounts
+from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_bus.transport.ports import Commands, Store
 from toolgate_bus.transport.redis.reads import (
     add_counts,
@@ -48,6 +49,11 @@ GONE_S: Final = 60.0
 """A replica that said nothing for so long is forgotten by the next that starts."""
 COUNTS_KEPT_MS: Final = 7 * 86_400_000
 MAX_SEEN: Final = 4096
+_log = get_logger("toolgate.configs")
+
+
+class OtherReleaseError(ConfigError):
+    """What stands on the bus was signed by a release that signs otherwise."""
 
 
 class ConfigsRead(NamedTuple):
@@ -89,11 +95,14 @@ class ConfigStore:
         return ConfigsRead(settle(record, progress), progress)
 
     async def change(
-        self, transition: Callable[[ConfigRecord], ConfigRecord]
+        self, transition: Callable[[ConfigRecord], ConfigRecord], *, anew: bool = False
     ) -> tuple[ConfigRecord, ConfigRecord]:
-        """Change the record; gives what it was and what it is. Raises what the transition raises."""
+        """Change the record; gives what it was and what it is. Raises what the transition raises.
+
+        `anew`: one that another release signed is replaced, its history with it.
+        """
         for _ in range(ATTEMPTS):
-            record, progress, raw, _ = await self._read()
+            record, progress, raw, _ = await self._read(anew=anew)
             was = settle(record, progress)
             now = transition(was)
             if await self._swap("record", raw, self._seal("record", encode_record(now))):
@@ -177,9 +186,19 @@ class ConfigStore:
 
     # ------------------------------------------------------------------ bytes
 
-    async def _read(self) -> tuple[ConfigRecord, Progress | None, bytes | None, bytes | None]:
+    async def _read(
+        self, *, anew: bool = False
+    ) -> tuple[ConfigRecord, Progress | None, bytes | None, bytes | None]:
         raw, run = await read_values(self._commands, self._key("record"), self._key("run:progress"))
-        record = NO_RECORD if raw is None else decode_record(self._unseal("record", raw))
+        try:
+            record = NO_RECORD if raw is None else decode_record(self._unseal("record", raw))
+        except OtherReleaseError as error:
+            if not anew:
+                raise
+            _log.warning(
+                "a new record of configurations replaces one that counts for nothing", why=str(error)
+            )
+            record = NO_RECORD
         progress = None
         if run is not None and record.rollout is not None:
             try:
@@ -194,7 +213,7 @@ class ConfigStore:
     def _seal(self, what: str, body: bytes) -> bytes:
         fields: dict[str, Any] = {"body": body}
         if self._keyring is not None:
-            fields["mac"] = self._keyring.sign("control", "", self._scheduler, self._signed(what, body))
+            fields["mac"] = self._keyring.sign("config", (self._scheduler, what), body)
         return pack(fields)
 
     def _unseal(self, what: str, raw: bytes) -> bytes:
@@ -205,17 +224,14 @@ class ConfigStore:
         body, mac = (told.get("body"), told.get("mac")) if isinstance(told, Mapping) else (None, None)
         if not isinstance(body, bytes):
             raise ConfigError("the record of configurations on the bus cannot be read")
-        if self._keyring is not None and not self._keyring.is_genuine(
-            "control", "", self._scheduler, self._signed(what, body), mac if isinstance(mac, bytes) else None
-        ):
-            raise ConfigError(
-                f"the {what} of configurations on the bus is not signed with the key of {self._scheduler}: "
-                "push with --keys"
-            )
+        mac = mac if isinstance(mac, bytes) else None
+        ring = self._keyring
+        if ring is not None and not ring.is_genuine("config", (self._scheduler, what), mac, body):
+            told = f"the {what} of configurations on the bus is"
+            if names_other_scheme(mac):
+                raise OtherReleaseError(f"{told} {OTHER_SCHEME}: push it again, with --keys")
+            raise ConfigError(f"{told} not signed with the key of {self._scheduler}: push with --keys")
         return body
-
-    def _signed(self, what: str, body: bytes) -> bytes:
-        return b"\0".join((b"config", self._prefix.encode(), what.encode(), body))
 
     def _key(self, name: str) -> str:
         return self._keys.store_key(self._prefix + name)

@@ -104,6 +104,11 @@ LATE: Final = _counter("late_verdicts", "Verdicts that came after their decision
 INVALID_MODIFIES: Final = _counter(
     "invalid_modifies", "Modifies set aside, by what was wrong.", "scheduler", "reason"
 )
+OVERRULED: Final = _counter(
+    "overruled",
+    "Modifies of a replacement that an optional scheduler wanted, and that were set aside.",
+    "scheduler",
+)
 PRIORITY_CAPPED: Final = _counter(
     "priority_capped", "Verdicts whose priority was lowered to `max_priority`.", "scheduler"
 )
@@ -141,7 +146,8 @@ PAUSED_SECONDS: Final = _seconds(
 FLEET: Final = (
     *(DECISIONS, DECISION_SECONDS, ASKED, VERDICTS, RULE_VERDICTS, VERDICT_SECONDS, DECIDED),
     ADMISSION_SECONDS,
-    *(SILENT, FAILED_OPEN, PASSED_OVER, LATE, INVALID_MODIFIES, PRIORITY_CAPPED, SHADOW_DISAGREEMENTS),
+    *(SILENT, FAILED_OPEN, PASSED_OVER, LATE, INVALID_MODIFIES, OVERRULED, PRIORITY_CAPPED),
+    SHADOW_DISAGREEMENTS,
     *(TURNS, TURN_SECONDS, PROVIDER_REQUESTS, PROVIDER_SECONDS, TOKENS, COST, TOOL_CALLS, TOOL_SECONDS),
     PAUSED_SECONDS,
 )

@@ -122,7 +122,10 @@ def _verdict(verdict: Fact, tool: str, agent: str) -> Iterator[MetricUpdate]:
 
 
 def _remarks(name: str, verdict: Fact) -> Iterator[MetricUpdate]:
-    if isinstance(problem := verdict.get("problem"), str):
+    problem = verdict.get("problem")
+    if problem == "overruled":
+        yield (definitions.OVERRULED, (name,), 1, None)
+    elif isinstance(problem, str):
         yield (definitions.INVALID_MODIFIES, (name, _word(problem)), 1, None)
     if verdict.get("capped") is True:
         yield (definitions.PRIORITY_CAPPED, (name,), 1, None)

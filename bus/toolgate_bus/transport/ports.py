@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from toolgate_bus.errors import TransportError
 from toolgate_bus.protocol.revision import NO_REVISION, Revision
+from toolgate_bus.protocol.signing import names_other_scheme
 
 if TYPE_CHECKING:
     from typing_extensions import override as override
@@ -94,6 +95,16 @@ class Member:
     """It vanished without leaving, and is remembered."""
     extra: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def start(self) -> str:
+        """Which start of which replica it is: as its verdicts name it, where they are signed."""
+        return f"{self.replica}:{self.started}"
+
+    @property
+    def signs_otherwise(self) -> bool:
+        """Whether it is signed as another release signs, and so by nobody whom this one can believe."""
+        return self.proof is not None and names_other_scheme(self.proof[1])
+
 
 class Delivery(NamedTuple):
     """One inbox entry handed to one replica: a frame of questions from one orchestrator."""
@@ -138,6 +149,9 @@ class OrchestratorListener(Protocol):
 
     def agents(self) -> "Sequence[LiveAgent]":
         """The sessions that are alive here; asked at every heartbeat."""
+
+    def tools(self) -> bytes:
+        """The encoded set of their tools, the same object until it changed; asked at every heartbeat."""
 
     def on_stop_order(self, order: "Stop") -> Sequence[str]:
         """An operator wants turns to end; gives the sessions that had one."""

@@ -15,6 +15,7 @@ from typing import Any, Final, TypeAlias
 import anyio
 import claude_agent_sdk as sdk
 from toolgate_bus.errors import TurnStop
+from toolgate_bus.protocol.json_values import same_json
 
 from toolgate_orchestrator.adapters.claude_calls import SessionCall, SessionCalls
 from toolgate_orchestrator.adapters.claude_messages import DENIED, deny_changes, usage_of
@@ -93,7 +94,7 @@ class _CallbackDesk:
         if not ruling.allowed and not ruling.pending:
             return claude.deny(event, ruling.refusal)
         self.calls.keep(SessionCall(event, call, ruling))
-        others = None if ruling.arguments == dict(event.arguments) else ruling.arguments
+        others = None if same_json(ruling.arguments, dict(event.arguments)) else ruling.arguments
         if ruling.pending:
             return claude.ask(event, others, ruling.prompt.prompt if ruling.prompt else ruling.refusal)
         return {} if others is None else claude.change(event, others, ruling.reason or "")

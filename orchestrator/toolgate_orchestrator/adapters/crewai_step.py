@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Final
 from crewai.tools.tool_failure import ToolFailure
 from crewai.utilities.string_utils import sanitize_tool_name
 from toolgate_bus.errors import TurnStop
+from toolgate_bus.protocol.json_values import same_json
 
 from toolgate_orchestrator.guard.call import Call
 from toolgate_orchestrator.guard.context import enter_tool
@@ -77,7 +78,7 @@ class ToolStep:
         except TurnStop as error:
             self.stop = error
             return str(error)
-        if ruling.allowed and (ruling.tool, ruling.arguments) != (self.name, self.given):
+        if ruling.allowed and not same_json([ruling.tool, ruling.arguments], [self.name, self.given]):
             ruling.release()
             return "Another call was chosen in its place: make it anew."
         self.error = None

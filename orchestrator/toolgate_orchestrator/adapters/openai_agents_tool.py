@@ -13,6 +13,7 @@ from agents import FunctionTool, ModelBehaviorError
 from agents import tool as sdk
 from agents.exceptions import ToolTimeoutError
 from agents.tool_context import ToolContext
+from toolgate_bus.protocol.json_values import same_json
 
 from toolgate_orchestrator.adapters import openai_agents_notes as notes
 from toolgate_orchestrator.adapters.openai_agents_step import (
@@ -73,7 +74,9 @@ class ToolInvoker:
             if (read := read_arguments(arguments)) is None:
                 raise ModelBehaviorError(f"Invalid JSON input for tool {self._tool.name}")
             ruling = step.rulings.pop(context.tool_call_id, None)
-            if ruling is not None and ruling.call.arguments != read:  # somebody has changed them
+            if ruling is not None and not same_json(
+                dict(ruling.call.arguments), read
+            ):  # somebody has changed them
                 ruling.release()
                 ruling = None
             if ruling is None:
@@ -112,7 +115,7 @@ class ToolInvoker:
             return await step.rule(name, call_id, arguments, "defer", answer)
 
         def agree(asked: Any, would_run: Any) -> bool:  # the person saw this call, and no replacement
-            return bool((would_run.tool_name, would_run.tool_input) == (name, arguments))
+            return would_run.tool_name == name and same_json(would_run.tool_input, arguments)
 
         agreed = approved and is_inspectable(context.tool_arguments)
         return await step.rule(name, call_id, arguments, agree if agreed else step.guard._ask)

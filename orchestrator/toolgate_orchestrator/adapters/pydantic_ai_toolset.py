@@ -8,6 +8,7 @@ from pydantic_ai import ApprovalRequired, CallDeferred, RunContext, ToolFailed, 
 from pydantic_ai.messages import ModelResponse
 from pydantic_ai.toolsets import ToolsetTool, WrapperToolset
 from pydantic_core import to_jsonable_python
+from toolgate_bus.protocol.json_values import same_json
 
 from toolgate_orchestrator.gate.deferral import PersonAnswer
 from toolgate_orchestrator.guard.call import Call
@@ -68,12 +69,12 @@ class GateToolset(WrapperToolset[Any]):  # type: ignore[misc] # Any where pydant
         schemas = {one: tool.tool_def.parameters_json_schema for one, tool in self.tools.items()}
         call = Call(name, arguments, schemas, self.gate.at, call_id, iteration=ctx.run_step)
         token, *about = notes.get(call_id, ("",))
-        if ctx.tool_call_approved and about == [name, arguments]:
+        if ctx.tool_call_approved and same_json(about, [name, arguments]):
             keep_notes(ctx, {one: note for one, note in notes.items() if one != call_id})
             return await guard.rule(call._replace(answer=PersonAnswer(token, "allow")), ask="defer")
 
         def agree(asked: Any, would_run: Any) -> bool:  # the person saw this call, and no replacement
-            return bool((would_run.tool_name, would_run.tool_input) == (name, arguments))
+            return would_run.tool_name == name and same_json(would_run.tool_input, arguments)
 
         return await guard.rule(call, ask=agree if ctx.tool_call_approved else guard._ask or "defer")
 

@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import Any, Final
 
 from toolgate_bus.errors import ConfigError
+from toolgate_bus.protocol.json_values import same_json
 
 from toolgate_orchestrator.coding_agents import claude, codex, copilot, cursor, gemini
 from toolgate_orchestrator.coding_agents.event import HookDecision, HookEvent, MalformedEvent, read_object
@@ -87,7 +88,7 @@ def _answer(module: ModuleType, event: HookEvent, ruling: HookDecision) -> dict[
         denied: dict[str, Any] = deny(event, _words(ruling.reason))
         return denied
     answer: dict[str, Any] | None = None
-    others = None if ruling.arguments == event.arguments else ruling.arguments
+    others = None if same_json(ruling.arguments, event.arguments) else ruling.arguments
     if ruling.tool != event.tool:
         wanted = f"run {ruling.tool} in its place"
     elif others is not None and "arguments" not in event.can:

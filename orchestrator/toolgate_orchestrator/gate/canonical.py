@@ -1,44 +1,87 @@
-"""Any value as bytes: equal ones for equal values, others for others, in bounded time.
+"""A value as bytes, of which a placeholder's token is the digest: equal ones for equal values.
 
-Of a placeholder's token they are what is digested; nobody reads a value back out of them.
+Equal is what `same_json` calls so. What JSON has not is told from others by its identity, but bytes by what
+they hold. Nobody reads a value back.
 """
 
-from collections.abc import Mapping
+import itertools
+import weakref
+from contextlib import suppress
 from typing import Any, Final
 
+from toolgate_bus.errors import CodecError
+from toolgate_bus.protocol import packing
+
 _MAX_COUNT: Final = 4_000
-_MAX_LENGTH: Final = 1 << 20
+"""Values that are written one by one; of more only those are equal that are packed alike."""
+_STRINGS: Final = frozenset((str,))
+_BYTES: Final = (bytes, bytearray, memoryview)
+_new_number: Final = itertools.count(1).__next__
+_numbered: dict[int, tuple["weakref.ref[Any]", int]] = {}
+"""By its identity, the number of each object that was met and still lives."""
 
 
 def canonicalize(value: Any) -> bytes:
-    """A value as bytes that tell it from others; never raises: beyond thousands of nodes by size only."""
+    """A value as bytes that tell it from others; never raises."""
     parts: list[bytes] = []
     todo, left = [value], _MAX_COUNT
-    while todo and left:
+    while todo:
         left -= 1
+        if left < 0:
+            parts.append(_pack(todo))
+            break
         _write(todo.pop(), parts, todo)
     return b"".join(parts)
 
 
 def _write(value: Any, parts: list[bytes], todo: list[Any]) -> None:
-    if isinstance(value, str):
-        text = value if len(value) <= _MAX_LENGTH else value[: _MAX_LENGTH // 2] + value[-_MAX_LENGTH // 2 :]
-        encoded = text.encode("utf-8", "surrogatepass")
-        parts.append(b"s%d:%d:" % (len(value), len(encoded)) + encoded)
-    elif isinstance(value, Mapping):
-        parts.append(b"m%d:" % len(value))
-        some = (
-            value.items() if len(value) > _MAX_COUNT else sorted(value.items(), key=lambda one: str(one[0]))
-        )
-        todo += [part for pair in some for part in pair][: 2 * _MAX_COUNT]
-    elif isinstance(value, list | tuple):
-        parts.append(b"l%d:" % len(value))
-        todo += value[:_MAX_COUNT]
-    elif value is None or isinstance(value, bool):
+    kind = type(value)
+    if kind is str:
+        encoded = value.encode("utf-8", "surrogatepass")
+        parts.append(b"s%d:" % len(encoded) + encoded)
+    elif value is None or kind is bool:
         parts.append(b"%r:" % value)
-    elif isinstance(value, int):
-        parts.append(b"i%x:" % value)
-    elif isinstance(value, float):
+    elif kind is int or (kind is float and value.is_integer()):
+        parts.append(b"i%x:" % int(value))
+    elif kind is float:
         parts.append(b"f%r:" % value)
+    elif kind in _BYTES:
+        held = bytes(value)
+        parts.append(b"b%d:" % len(held) + held)
+    elif (kind is list or kind is tuple) and len(value) <= _MAX_COUNT:
+        parts.append(b"l%d:" % len(value))
+        todo += value
+    elif kind is dict and len(value) <= _MAX_COUNT and _STRINGS.issuperset(map(type, value)):
+        parts.append(b"m%d:" % len(value))
+        todo += [part for pair in sorted(value.items(), key=_key) for part in pair]
     else:
-        parts.append(b"o%s:%d:" % (type(value).__qualname__.encode("utf-8", "replace"), id(value)))
+        parts.append(_pack(value) if kind is list or kind is dict else _name(value))
+
+
+def _key(pair: tuple[str, Any]) -> str:
+    return pair[0]
+
+
+def _pack(value: Any) -> bytes:
+    """What is wide, as the wire has it; what the wire has not is like nothing else."""
+    try:
+        packed = packing.pack(value)
+    except CodecError:
+        return b"n%d:" % _new_number()
+    return b"p%d:" % len(packed) + packed
+
+
+def _name(value: Any) -> bytes:
+    """A number that this object has as long as it lives, and no other."""
+    known = _numbered.get(id(value))
+    if known is not None and known[0]() is value:
+        return b"o%d:" % known[1]
+    number, place = _new_number(), id(value)
+    with suppress(TypeError):  # what cannot be looked after is like nothing else, itself included
+        _numbered[place] = weakref.ref(value, lambda ref: _forget(place, ref)), number
+    return b"o%d:" % number
+
+
+def _forget(place: int, ref: "weakref.ref[Any]") -> None:
+    if place in _numbered and _numbered[place][0] is ref:
+        del _numbered[place]

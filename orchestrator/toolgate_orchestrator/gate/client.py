@@ -8,13 +8,15 @@ ends, `pending`'s; what is decided, `gate`'s.
 import asyncio
 import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 from toolgate_bus.errors import CodecError
 from toolgate_bus.protocol import packing
 from toolgate_bus.protocol.agents import LiveAgent, Stop
+from toolgate_bus.protocol.events import Phase
 from toolgate_bus.protocol.llm import LLM_REQUEST, add_selector
 from toolgate_bus.protocol.pauses import StandingPauses
+from toolgate_bus.protocol.signing import OTHER_SCHEME
 from toolgate_bus.ruling.breaker import Breaker
 from toolgate_bus.telemetry import metrics
 from toolgate_bus.telemetry.loggers import get_logger
@@ -37,11 +39,13 @@ from toolgate_orchestrator.gate.scheduler_info import (
     versions,
 )
 from toolgate_orchestrator.gate.sessions import Presence, sessions_above
+from toolgate_orchestrator.gate.tool_catalog import ToolCatalog
 
 if TYPE_CHECKING:
     from toolgate_orchestrator.gate.deferral_watch import DeferralWatch
 
 MAX_OF_LLM = 1024
+MAX_PROVEN = 4096
 FLUSH_S = 0.002
 """Seconds between two looks whether the bus has all facts."""
 _log = get_logger("toolgate.gate")
@@ -66,11 +70,15 @@ class GateClient:
         self._down_since = time.monotonic()
         self._warned: set[str] = set()
         self._warned_of_wire: set[str] = set()
+        self._warned_of_scheme: set[str] = set()
         self._spoken = WireVersions()
         self._keyed: set[str] = set()
         """Who has a key, and signs what it says of itself."""
         self._starts: dict[str, int] = {}
         """The newest start of each scheduler that was seen signed."""
+        self._proven: set[tuple[str, str]] = set()
+        """Schedulers with their starts that have answered a question of this process, signed."""
+        self._members: Sequence[Member] = ()
         self.absence = Absence(where)
         self.failures = Failures()
         self._looking: asyncio.TimerHandle | None = None
@@ -87,6 +95,8 @@ class GateClient:
         self.users = 0
         self.present: dict[str, Presence] = {}
         """The live sessions that are ruled on through this bus, by id."""
+        self.catalog = ToolCatalog()
+        """The tools of all sessions that are ruled on through this bus."""
         self.pauses = Pauses(self.present)
         self.deferred: dict[str, DeferralWatch] = {}
         """Decisions that wait for a person, by id."""
@@ -155,6 +165,7 @@ class GateClient:
 
     def on_roster_change(self, members: Sequence[Member]) -> None:
         """Who is alive, by name; replicas that disagree are warned about once."""
+        self._members = members
         by_name = select_trusted(members)
         spoken = self._spoken.with_each(
             # One whose word does not count may read less than the others, but cannot shut them out.
@@ -185,7 +196,14 @@ class GateClient:
         elif name in self._keyed:  # who knows who said it: it narrows nothing
             tools = add_selector(("*",), one.tools)
             version = version or packing.VERSION
-            return SchedulerInfo(name, one.priority, tools, False, version, gone=one.gone)
+            other = any(each.signs_otherwise for each in members)
+            if other and name not in self._warned_of_scheme:
+                self._warned_of_scheme.add(name)
+                _log.error(f"a scheduler is not believed: it is {OTHER_SCHEME}", scheduler=name)
+            phases = get_args(Phase) if version > packing.VERSION else ("select", "verify")
+            return SchedulerInfo(
+                name, one.priority, tools, False, version, phases, gone=one.gone, signs_otherwise=other
+            )
         return SchedulerInfo(
             name,
             one.priority,
@@ -196,7 +214,7 @@ class GateClient:
             one.wire,
             version > packing.VERSION and REQUEST in one.reads,
             one.gone,
-            one.signed and one.started >= self._starts[name],
+            one.signed and one.started >= self._starts[name] and (name, one.start) in self._proven,
         )
 
     def _speak(self, one: SchedulerInfo, before: int) -> None:
@@ -237,6 +255,10 @@ class GateClient:
     def agents(self) -> list[LiveAgent]:
         """The live sessions, oldest first."""
         return [one.tell() for one in self.present.values()]
+
+    def tools(self) -> bytes:
+        """The encoded set of their tools."""
+        return self.catalog.encode()
 
     def on_stop_order(self, order: Stop) -> list[str]:
         """An operator wants turns to end; gives the sessions that had one."""
@@ -293,6 +315,14 @@ class GateClient:
         if not keys.keys() <= self._keyed:
             self._keyed.update(keys)
             self.bus.trust(keys)
+
+    def prove(self, scheduler: str, start: str) -> None:
+        """A signed verdict on a question of ours names this start: it is alive, and its own word counts."""
+        if (scheduler, start) not in self._proven:
+            if len(self._proven) >= MAX_PROVEN:
+                self._proven.clear()
+            self._proven.add((scheduler, start))
+            self.on_roster_change(self._members)
 
     async def reachable(self, patience: float) -> bool:
         """Whether the bus can be used; waits for it until it was away for `patience` seconds."""

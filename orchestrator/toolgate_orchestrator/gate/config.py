@@ -8,7 +8,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator
 from toolgate_bus.config.check import StrictModel, check
-from toolgate_bus.protocol.events import NAME_PATTERN, RESERVED_NAMES
+from toolgate_bus.protocol.events import NAME_PATTERN
+from toolgate_bus.protocol.names import IN_PROCESS, RESERVED_NAMES, explain_reserved
 from toolgate_bus.ruling.conditions.patterns import compile_pattern
 from toolgate_bus.transport.deferrals import MAX_DEFERRAL_S
 
@@ -112,11 +113,13 @@ class ToolgateConfig(StrictModel):
         """Whether calls are denied while the server is away."""
         return (self.on_bus_down or ("deny" if self.required else "continue")) == "deny"
 
-    @field_validator("required", "shadow")
+    @field_validator("required", "shadow", "schedulers")
     @classmethod
-    def _not_reserved(cls, names: tuple[str, ...]) -> tuple[str, ...]:
-        for name in RESERVED_NAMES.intersection(names):
-            raise ValueError(f"{name!r} names the hooks of this process; it is always heard")
+    def _not_reserved(cls, names: Any) -> Any:
+        if IN_PROCESS in names:
+            raise ValueError(f"{IN_PROCESS!r} names the hooks of this process; it is always heard")
+        for name in sorted(RESERVED_NAMES.intersection(names)):
+            raise ValueError(f"{name!r} is no scheduler's name: {explain_reserved(name)}")
         return names
 
 

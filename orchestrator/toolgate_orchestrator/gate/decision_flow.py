@@ -1,6 +1,7 @@
 """The way of one decision: who is asked, what they said, a replacement, a person, what is scarce.
 
     pause? ─▶ select ─▶ verify, where a modify won ─▶ a person, where somebody said so ─▶ admit ─▶ decided
+                          └─▶ verify again, where others change the replacement
 
 Here core, bus and clock meet. How a gate is opened and closed: `gate`.
 """
@@ -14,7 +15,8 @@ from typing import Any, Literal
 from toolgate_bus.protocol import packing
 from toolgate_bus.protocol.delegation import TWO_AGENTS, two_agents
 from toolgate_bus.protocol.events import AskUser, Decision, Failure, ToolQuestion
-from toolgate_bus.protocol.names import MAX_LINEAGE, MAX_NAME
+from toolgate_bus.protocol.llm import LLM_REQUEST
+from toolgate_bus.protocol.names import MAX_LINEAGE, MAX_NAME, NO_TOOL, is_reserved_tool
 from toolgate_bus.protocol.signing import Keyring
 from toolgate_bus.ruling.merge import rank
 from toolgate_bus.server.settings import read_keys
@@ -34,6 +36,7 @@ from toolgate_orchestrator.gate.ids import decision_id
 from toolgate_orchestrator.gate.local_scheduler import LocalScheduler
 from toolgate_orchestrator.gate.one_question import one_question
 from toolgate_orchestrator.gate.pauses import wait_while_paused
+from toolgate_orchestrator.gate.plain_values import changed, copy_arguments
 from toolgate_orchestrator.gate.question import (
     TOO_DEEP,
     UnreadableQuestion,
@@ -48,11 +51,13 @@ from toolgate_orchestrator.gate.recorder import DecisionRecorder, span_of_decisi
 from toolgate_orchestrator.gate.redact import Redactor
 from toolgate_orchestrator.gate.resumption import DeferralDesk
 from toolgate_orchestrator.gate.ruling import (
+    CHANGED,
     GATE_FAILED,
     UNASKED,
     DecisionState,
     OnHold,
     RulingResult,
+    deny_unasked,
     final_call,
     objection,
 )
@@ -82,7 +87,7 @@ class DecisionFlow:
         self._client = client
         self._ask = ask
         keys = read_keys(config.keys) if config.keys is not None else None
-        keyring = Keyring(keys) if keys is not None else None
+        keyring = Keyring(keys, config.namespace) if keys is not None else None
         self._redactor = redactor or Redactor(config.redact)
         if self._redactor.configured:
             hide_in_logs(self._redactor)
@@ -131,6 +136,11 @@ class DecisionFlow:
         except Exception as error:  # noqa: BLE001 - as above
             note_fault("record", error)
 
+    def show_tools(self, tools: Tools) -> None:
+        """Let operators see that an agent has these tools, before it calls any."""
+        if self._client is not None:
+            self._client.catalog.note(tools)
+
     def note(self, event: str, data: Mapping[str, Any]) -> None:
         """A fact after the event (tool:selected, tool:post, usage …), where facts are kept."""
         self._recorder.note(event, data)
@@ -160,6 +170,7 @@ class DecisionFlow:
         can: Collection[Ability] = ALL,
         answer: PersonAnswer | None = None,
         passes: tuple[type[BaseException], ...] = (),
+        is_request: bool = False,
     ) -> Decision:
         """Rule on one call; what may run stands in the decision, and why.
 
@@ -173,16 +184,18 @@ class DecisionFlow:
         With `ask="defer"` nobody is asked here: the outcome is `ask`, with a token, and the same call with
         that token in `answer` goes on with the decision, in this process or another. `can` is what the
         caller can do; who answers with what it cannot denies. What `ask` raises of the types in `passes`
-        ends the decision, and is raised here.
+        ends the decision, and is raised here. `is_request`: it is a request to an LLM, which alone may have
+        the name `llm:request`.
         """
         config, id_ = self.config, decision_id()
+        self.show_tools(available_tools)
         plain = type(tool_name) is str and len(tool_name) <= MAX_NAME and tool_name.isascii()
         agent = config.agent if agent is None else agent
         root_session = root_session or session
         asking = ToolQuestion(
             id_.hex(),
             tool_name if plain else name_of(tool_name),
-            dict(tool_input) if type(tool_input) is dict else arguments_of(tool_input),
+            copy_arguments(tool_input) if type(tool_input) is dict else arguments_of(tool_input),
             names_of(available_tools),
             self._ttl_ms,
             agent,
@@ -221,6 +234,7 @@ class DecisionFlow:
         if can is not ALL or passes:
             reaches = "ask" in can or callable(ask or self._ask)
             call.bind(check_abilities(can), passes, reaches_person=reaches)
+        call.is_request = is_request
         before = DECISION.set(asking.id)
         try:
             if tracing.is_active():
@@ -248,7 +262,9 @@ class DecisionFlow:
         try:
             if client is not None and client.pauses.standing:
                 await self._wait_while_paused(client, call)
-            if answer is None:
+            if is_reserved_tool(call.question.tool_name) and not _is_request(call):
+                ruling = RulingResult("deny", "denied", reason=f"This call was not run: {NO_TOOL}.")
+            elif answer is None:
                 ruling = await self._rule(call, local, ask or self._ask)
             else:
                 ruling = await self._resume(call, answer)
@@ -260,6 +276,9 @@ class DecisionFlow:
                 if call.objection is not None:
                     self._asking.give_back(call)
                     ruling = objection(call) or ruling
+                elif _is_changed(call, ruling):
+                    self._asking.give_back(call)
+                    ruling = CHANGED
             elif ruling.why == "silent":
                 await self._tell_silence(call)
         except asyncio.CancelledError:
@@ -336,14 +355,17 @@ class DecisionFlow:
         ruling = await self._desk.resume(call, answer)
         if ruling.outcome == "deny":
             return ruling
-        return await self._admit(call, ruling, self._audience(ruling.tool_name or call.question.tool_name))
+        audience = self._audience(ruling.tool_name or call.question.tool_name)
+        if (denied := deny_unasked(call, audience.required)) is not None:
+            return replace(denied, asked_user=True)
+        return await self._admit(call, ruling, audience)
 
     async def _admit(self, call: DecisionState, ruling: RulingResult, audience: Audience) -> RulingResult:
         """The last round of a call that is to run."""
         client = self._client
         if client is not None and client.pauses.standing:  # what is paused is given nothing
             await self._wait_while_paused(client, call)
-        if ruling.winner is not None:
+        if ruling.winner is not None or audience.admitters:  # who answered may have proven its own word
             audience = self._audience(ruling.tool_name or call.question.tool_name)
         if audience.admitters:
             ruling = await admit(self._asking, call, ruling, audience, self.config)
@@ -358,20 +380,38 @@ class DecisionFlow:
     async def _verify(
         self, call: DecisionState, ruling: RulingResult, local: LocalScheduler | None
     ) -> RulingResult:
-        """A winning modify is a new call that nobody has judged: once more to all but its author."""
-        spent = time.monotonic() - call.started
-        patience = self._patience if ruling.held else max(self._patience - spent, self._patience / 2)
-        changed = ruling.replacement(call.question, int(patience * 1000) or 1)
-        audience = self._audience(changed.tool_name).without(ruling.scheduler)
+        """A winning modify is a new call that nobody has judged: once more to all but its author.
+
+        What they change of it is laid over it, and then everybody is asked, for the last time.
+        """
+        call.author = ruling.winner
+        patience = self._patience_left(call, ruling)
+        asked = ruling.replacement(call.question, int(patience * 1000) or 1)
+        audience = self._audience(asked.tool_name).without(ruling.scheduler)
         if local is None and not audience.required and not audience.names:
             return ruling
-        second = await self._asking.dispatch(call, changed, audience, local, patience)
-        return ruling.with_verification(call, second, self.config)
+        second = await self._asking.dispatch(call, asked, audience, local, patience)
+        ruling = ruling.with_verification(call, second, self.config)
+        modifies = second.merged.modifies
+        if ruling.outcome == "deny" or not modifies:
+            return ruling
+        ruling = ruling.with_changes(self._asking.lay_over(call, asked, modifies), modifies)
+        patience = self._patience_left(call, ruling)
+        asked = ruling.replacement(call.question, int(patience * 1000) or 1, again=True)
+        third = await self._asking.dispatch(call, asked, self._audience(asked.tool_name), local, patience)
+        return ruling.with_verification(call, third, self.config)
+
+    def _patience_left(self, call: DecisionState, ruling: RulingResult) -> float:
+        """Seconds for which another round waits."""
+        spent = time.monotonic() - call.started
+        return self._patience if ruling.held else max(self._patience - spent, self._patience / 2)
 
     async def _ask_person(
         self, call: DecisionState, ruling: RulingResult, ask: Ask | Literal["defer"] | None
     ) -> RulingResult:
         """Somebody said `ask_user`: the person is asked about the call that would run."""
+        if _is_changed(call, ruling):
+            return CHANGED
         asker = min(ruling.asks, key=rank)
         asked = one_question(ruling.asks)
         answer: Answer = "no_approver"
@@ -382,6 +422,7 @@ class DecisionFlow:
             question = call.question
             if ruling.winner is not None:
                 question = ruling.replacement(question, self._ttl_ms)
+            question = question._replace(tool_input=copy_arguments(question.tool_input))
             call.report_waits(self.note)
             self._asking.go_on(call)
             try:
@@ -410,6 +451,20 @@ class DecisionFlow:
             for name in audience.names or self.config.required or ("unknown",):
                 call.fail_open(name, "bus_down")
         return False
+
+
+def _is_changed(call: DecisionState, ruling: RulingResult) -> bool:
+    """Whether what would run is not what was ruled on: of objects that others have, one was changed."""
+    asked, last = call.question.tool_input, call.replaced
+    if call.plain is not None and changed(call.plain, asked):
+        return True
+    if last is None or last.plain is None:
+        return False
+    return changed(last.plain, asked if ruling.tool_input is None else ruling.tool_input)
+
+
+def _is_request(call: DecisionState) -> bool:
+    return call.is_request and call.question.tool_name == LLM_REQUEST
 
 
 def _trace(span: tracing.Span, decision: Decision) -> Decision:

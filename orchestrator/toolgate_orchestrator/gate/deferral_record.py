@@ -19,13 +19,15 @@ from toolgate_bus.facts import record
 from toolgate_bus.protocol.events import Outcome, ReceivedVerdict, ToolQuestion, Why
 from toolgate_bus.protocol.packing import MAX_FRAME, pack, unpack
 from toolgate_bus.protocol.placeholders import MARK, WHOLE
+from toolgate_bus.protocol.signing import make_signature
 
+from toolgate_orchestrator.gate.plain_values import put_back, to_plain
 from toolgate_orchestrator.gate.question import UnreadableQuestion
 from toolgate_orchestrator.gate.redact import restore
 
 _TOKEN: Final = re.compile(r"([0-9a-f]{32})\.([A-Za-z0-9_-]{64})")
 SECRET_BYTES: Final = 16
-_USE: Final = b"toolgate deferral 1"
+_USE: Final = b"toolgate deferral 2"
 _MAX_COUNT: Final = 1_000_000
 
 
@@ -45,14 +47,14 @@ class Token(NamedTuple):
         """What is kept to know the secret again."""
         return hashlib.sha256(_USE + self.secret).digest()
 
-    def seals(self, body: bytes, question: ToolQuestion) -> bool:
-        """Whether it was made for this, and for this call."""
-        return hmac.compare_digest(self.seal, _seal(self.secret, self.id, body, question))
+    def seals(self, namespace: str, body: bytes, question: ToolQuestion) -> bool:
+        """Whether it was made for this, and for this call, in this namespace."""
+        return hmac.compare_digest(self.seal, _seal(self.secret, namespace, self.id, body, question))
 
 
-def make_token(secret: bytes, body: bytes, question: ToolQuestion) -> Token:
+def make_token(secret: bytes, namespace: str, body: bytes, question: ToolQuestion) -> Token:
     """The token of a decision, for what is kept of it; raises UnreadableQuestion."""
-    return Token(question.id, secret, _seal(secret, question.id, body, question))
+    return Token(question.id, secret, _seal(secret, namespace, question.id, body, question))
 
 
 def read_token(text: Any) -> Token | None:
@@ -64,10 +66,11 @@ def read_token(text: Any) -> Token | None:
     return Token(found[1], raw[:SECRET_BYTES], raw[SECRET_BYTES:])
 
 
-def _seal(secret: bytes, id_: str, body: bytes, question: ToolQuestion) -> bytes:
-    asked = [question.session, question.agent, question.tool_name, question.agent_target, question.tool_input]
-    words = _USE + bytes.fromhex(id_) + hashlib.sha256(body).digest() + digest_value(asked)
-    return hmac.digest(secret, words, "sha256")
+def _seal(secret: bytes, namespace: str, id_: str, body: bytes, question: ToolQuestion) -> bytes:
+    arguments = to_plain(question.tool_input)
+    asked = [question.session, question.agent, question.tool_name, question.agent_target, arguments]
+    sealed = bytes.fromhex(id_), hashlib.sha256(body).digest(), digest_value(asked)
+    return make_signature(secret, namespace, "deferral", *sealed)[1:]
 
 
 def digest_value(value: Any) -> bytes:
@@ -132,22 +135,33 @@ class DeferredDecision(NamedTuple):
         travelled = self.travelled
         whole = travelled.get(WHOLE)
         if len(travelled) == 1 and isinstance(whole, str) and whole.startswith(MARK):
-            return {whole: dict(arguments)}
-        return dict(_compare(travelled, arguments))
+            return {whole: to_plain(dict(arguments))}
+        return dict(_compare(travelled, to_plain(arguments)))
 
     @property
     def travelled(self) -> dict[str, Any]:
         """The arguments as they were asked about."""
-        fields = unpack(self.question)
-        found = fields.get("tool_input") if isinstance(fields, dict) else None
+        found = self._asked.get("tool_input")
         return found if isinstance(found, dict) else {}
 
+    @property
+    def _asked(self) -> dict[str, Any]:
+        fields = unpack(self.question)
+        return fields if isinstance(fields, dict) else {}
+
     def restore_final(self, arguments: Mapping[str, Any]) -> dict[str, Any] | None:
-        """The arguments that would run instead of the call's own; raises BadPlaceholder."""
+        """The arguments that would run instead of the call's own; raises BadPlaceholder.
+
+        What was left as it was is the call's own object (`validation.final_arguments`).
+        """
         if self.final_input is None:
             return None
         found = restore(self.final_input, self.find_hidden(arguments), allowed=True)
-        return found if isinstance(found, dict) else None
+        if not isinstance(found, dict):
+            return None
+        plain = to_plain(arguments)
+        is_other = plain is arguments or self.final_tool != self._asked.get("tool_name")
+        return found if is_other else put_back(found, plain, arguments)
 
 
 def read_deferred(body: bytes) -> DeferredDecision | None:

@@ -21,7 +21,8 @@ from toolgate_bus.protocol.events import (
     ReceivedVerdict,
     ToolQuestion,
 )
-from toolgate_bus.protocol.signing import Keyring, Kind, digest
+from toolgate_bus.protocol.names import AGAIN
+from toolgate_bus.protocol.signing import OTHER_SCHEME, Keyring, Kind, digest
 from toolgate_bus.ruling.counterfactual import ProposedCall
 from toolgate_bus.ruling.round import Round, RoundResult
 
@@ -39,7 +40,7 @@ from toolgate_orchestrator.gate.ruling import DecisionState, HeldCall, holders
 from toolgate_orchestrator.gate.shadow_log import ShadowLog
 from toolgate_orchestrator.gate.user_request import with_request
 from toolgate_orchestrator.gate.vacancy import tell_failing
-from toolgate_orchestrator.gate.validation import check_modify, final_arguments
+from toolgate_orchestrator.gate.validation import check_call, check_modify, final_arguments
 from toolgate_orchestrator.gate.wait_reports import Note
 
 MAX_WAIT_S: Final = 86_400.0
@@ -94,7 +95,7 @@ class Dispatcher:
         asked, awaited = audience.names, audience.required
         if client is None or not client.breaker.calm or audience.absent:
             awaited, asked = self._whom(call, audience, now)
-        unasked = audience.unasked.get(phase) if audience.unasked else None
+        unasked = audience.unasked.get(AGAIN if asking.again else phase) if audience.unasked else None
         if unasked:
             awaited, asked = self._left_out(call, unasked, awaited, asked)
         hopeless = self._skip_given_up(client, call, audience, awaited) if audience.absent else ()
@@ -110,7 +111,6 @@ class Dispatcher:
             max_hold=self._config.max_hold_s if phase != ADMIT else MAX_WAIT_S,
             now=now,
             patient=(IN_PROCESS,) if local is not None else (),
-            modifies=phase == "select",
         )
         question = PendingDecision(self, call, asking, audience, round_, asked, loop.create_future(), now)
         question.body = self._write(call, asking)
@@ -240,30 +240,52 @@ class Dispatcher:
 
     # ------------------------------------------------------------------ what a question asks back
 
-    def problem(self, call: DecisionState, scheduler: str, modify: Modify) -> str | None:
-        """What is wrong with a scheduler's modify, or None."""
+    def problem(self, call: DecisionState, asked: ToolQuestion, scheduler: str, modify: Modify) -> str | None:
+        """What is wrong with a scheduler's modify of what it was asked about, or None."""
         return check_modify(
             modify,
-            tool_name=call.question.tool_name,
-            tool_input=call.question.tool_input,
+            tool_name=asked.tool_name,
+            tool_input=asked.tool_input,
             tools=call.tools,
             limits=self._config.schedulers.get(scheduler),
-            placeholders=call.placeholders,
+            placeholders=call.placeholders_of(asked.phase),
             agents=call.agents,
+            plain=call.plain_of(asked.phase),
         )
 
-    def deny_for(self, call: DecisionState, scheduler: str, verdict: Modify | AskUser) -> Deny | None:
+    def apply(self, call: DecisionState, asked: ToolQuestion, scheduler: str, modify: Modify) -> ProposedCall:
+        """The call that a valid modify makes of what was asked about."""
+        placeholders, limits = call.placeholders_of(asked.phase), self._config.schedulers.get(scheduler)
+        plain = call.plain_of(asked.phase)
+        arguments = final_arguments(modify, asked.tool_name, asked.tool_input, placeholders, limits, plain)
+        agent = asked.agent_target
+        return ProposedCall(modify.tool, *reroute(asked.tool_input, agent, arguments, modify.agent_target))
+
+    def lay_over(
+        self, call: DecisionState, asked: ToolQuestion, modifies: Sequence[ReceivedVerdict]
+    ) -> ProposedCall:
+        """What was asked about with these changes; without those with which it would be no valid call."""
+        own = ProposedCall(asked.tool_name, asked.tool_input, asked.agent_target)
+        changes = [
+            self.apply(call, asked, heard.scheduler, heard.verdict)
+            for heard in modifies
+            if isinstance(heard.verdict, Modify)
+        ]
+        kept: list[ProposedCall] = []
+        for one in changes:
+            both = own.lay_over([*kept, one])
+            if check_call(both, call.tools, asked.tool_input, call.agents) is None:
+                kept.append(one)
+        return own.lay_over(kept) if kept else own
+
+    def deny_for(
+        self, call: DecisionState, asked: ToolQuestion, scheduler: str, verdict: Modify | AskUser
+    ) -> Deny | None:
         """What a verdict comes to for a caller who cannot do what it wants; None where they can."""
         if isinstance(verdict, AskUser):
             return None if call.reaches_person else deny_ask(scheduler, verdict)
-        asked = call.question
-        limits = self._config.schedulers.get(scheduler)
-        arguments = final_arguments(verdict, asked.tool_name, asked.tool_input, call.placeholders, limits)
-        final = ProposedCall(
-            verdict.tool, *reroute(asked.tool_input, asked.agent_target, arguments, verdict.agent_target)
-        )
-        own = ProposedCall(asked.tool_name, asked.tool_input, asked.agent_target)
-        return deny_change(scheduler, verdict, asked.tool_name, find_missing(call.can, own, final))
+        final, own = self.apply(call, asked, scheduler, verdict), call.own
+        return deny_change(scheduler, verdict, own.tool, find_missing(call.can, own, final))
 
     def late(self, call: DecisionState, heard: ReceivedVerdict) -> None:
         """A genuine verdict came after the end."""
@@ -274,6 +296,8 @@ class Dispatcher:
     def _publish(self, client: GateClient, question: PendingDecision) -> None:
         (id_, phase), body, asked = question.key, question.body, question.asked
         versions, version = question.audience.versions, question.audience.version
+        if question.question.again:  # whom nobody has seen is asked in the version that has this phase
+            versions, version = dict.fromkeys(asked, packing.NEWEST), packing.NEWEST
         question.outages = client.outages
         if self.keyring is not None:
             question.digest = digest(packing.bytes_to_sign(id_, phase, body))
@@ -375,6 +399,11 @@ class Dispatcher:
         held = HeldCall(asked.id, asked.tool_name, heard.phase, heard.scheduler, reason, seconds)
         call_guarded(call.on_hold, held)
 
+    def prove(self, scheduler: str, start: str) -> None:
+        """A signed verdict names the start that gave it."""
+        if self._client is not None:
+            self._client.prove(scheduler, start)
+
     def give_back(self, call: DecisionState) -> None:
         """Tell all who gave something to a call that it will not run."""
         given, call.admitted = call.admitted, ()
@@ -404,6 +433,9 @@ class Dispatcher:
         self, client: GateClient, question: PendingDecision, closed: RoundResult, name: str, *, fair: bool
     ) -> None:
         """A required scheduler that said nothing: where it is not even alive, that is what is told."""
+        announced = client.announced.get(name)
+        if announced is not None and announced.signs_otherwise:
+            question.call.leave_unasked(name, f"{name} is {OTHER_SCHEME}")
         if name in question.audience.absent and name not in question.refused_by:
             question.call.leave_unasked(name, self._absent(client, name))
             if fair and not any(one.scheduler == name for one in closed.heard):

@@ -16,7 +16,7 @@ from contextlib import asynccontextmanager
 from typing import Any, Literal
 
 from toolgate_bus.protocol.events import IN_PROCESS, Decision, ReceivedVerdict
-from toolgate_bus.protocol.llm import LLM_REQUEST
+from toolgate_bus.protocol.names import is_reserved_tool
 from toolgate_bus.server.embedded import find_running_server
 from toolgate_bus.server.settings import bus_settings, read_keys
 from toolgate_bus.telemetry import loggers
@@ -134,10 +134,15 @@ class Gate(DecisionFlow):
         """Be told of verdicts that came after their decision: decision id and verdict."""
         self._recorder.late_subscribers.append(callback)
 
-    def wanted(self, tool_name: str, *, local: bool = False) -> bool:
-        """Whether a decision on this tool would ask or record anything; False is the plain loop."""
+    def wanted(self, tool_name: str, *, local: bool = False, is_request: bool = False) -> bool:
+        """Whether a decision on this tool would ask or record anything; False is the plain loop.
+
+        `is_request`: what is meant is a request to an LLM.
+        """
+        if is_reserved_tool(tool_name) and not is_request:
+            return True  # it is denied
         audience = self._audience(tool_name)
-        if local or not audience.is_empty or tool_name == LLM_REQUEST:
+        if local or not audience.is_empty or is_request:
             return local or not audience.is_empty
         config = self.config
         if config.is_strict or self._recorder.is_recording:

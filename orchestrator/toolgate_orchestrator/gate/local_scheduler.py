@@ -22,6 +22,7 @@ from toolgate_bus.protocol.events import (
 
 from toolgate_orchestrator.gate.faults import note_fault
 from toolgate_orchestrator.gate.pending import PendingDecision
+from toolgate_orchestrator.gate.plain_values import copy_arguments
 
 LocalScheduler = Callable[[ToolQuestion], Awaitable[Sequence[Verdict]]]
 """Decides in this process; it sees the call unredacted."""
@@ -31,7 +32,9 @@ async def consult(local: LocalScheduler, question: PendingDecision) -> None:
     """Hear the hooks of this process: one more scheduler, whose failure is its own."""
     verdicts: Sequence[Verdict | Failure]
     try:
-        verdicts = [_sanitize_answer(one) for one in await local(question.question)]
+        asked = question.question
+        asked = asked._replace(tool_input=copy_arguments(asked.tool_input))
+        verdicts = [_sanitize_answer(one) for one in await local(asked)]
     except (Exception, asyncio.CancelledError) as error:
         task = asyncio.current_task()
         if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():

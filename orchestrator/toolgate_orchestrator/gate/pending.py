@@ -12,6 +12,7 @@ from typing import Final, Protocol
 from toolgate_bus.errors import CodecError
 from toolgate_bus.protocol import codec, packing
 from toolgate_bus.protocol.events import (
+    OVERRULED,
     AskUser,
     Deny,
     Failure,
@@ -22,12 +23,14 @@ from toolgate_bus.protocol.events import (
 )
 from toolgate_bus.protocol.names import MAX_REASON
 from toolgate_bus.protocol.signing import Keyring, digest
+from toolgate_bus.ruling.counterfactual import ProposedCall
 from toolgate_bus.ruling.merge import RESTRICTIVE
 from toolgate_bus.ruling.round import Round, RoundResult
 from toolgate_bus.telemetry import metrics
 from toolgate_bus.telemetry.fact_metrics import trace_id
 from toolgate_bus.transport.ports import HoldPlace
 
+from toolgate_orchestrator.gate.consent import JudgedChange, agree, judge_change, judge_other_tool
 from toolgate_orchestrator.gate.recipients import Audience
 from toolgate_orchestrator.gate.ruling import DecisionState
 
@@ -46,10 +49,15 @@ class Judge(Protocol):
     look_at: Callable[[float], None]
     """Have the open questions ticked at this deadline at the latest."""
 
-    def problem(self, call: DecisionState, scheduler: str, modify: Modify) -> str | None:
-        """What is wrong with a scheduler's modify, or None."""
+    def problem(self, call: DecisionState, asked: ToolQuestion, scheduler: str, modify: Modify) -> str | None:
+        """What is wrong with a scheduler's modify of what it was asked about, or None."""
 
-    def deny_for(self, call: DecisionState, scheduler: str, verdict: Modify | AskUser) -> Deny | None:
+    def apply(self, call: DecisionState, asked: ToolQuestion, scheduler: str, modify: Modify) -> ProposedCall:
+        """The call that a valid modify makes of what was asked about."""
+
+    def deny_for(
+        self, call: DecisionState, asked: ToolQuestion, scheduler: str, verdict: Modify | AskUser
+    ) -> Deny | None:
         """What a verdict comes to for a caller who cannot do what it wants; None where they can."""
 
     def late(self, call: DecisionState, heard: ReceivedVerdict) -> None:
@@ -57,6 +65,9 @@ class Judge(Protocol):
 
     def on_held(self, question: "PendingDecision", heard: ReceivedVerdict) -> None:
         """A hold came, and is waited for."""
+
+    def prove(self, scheduler: str, start: str) -> None:
+        """A signed verdict names the start that gave it."""
 
     def withdraw(self, question: "PendingDecision", scheduler: str) -> None:
         """Tell a scheduler that nobody waits for its answer."""
@@ -102,7 +113,7 @@ class PendingDecision:
         self._judge, self.call, self.question, self._round = judge, call, question, round_
         self.audience, self.asked, self.future, self.started = audience, asked, future, started
         self.phase = question.phase
-        self.key = (call.id, packing.PHASE_NUMBERS[question.phase])
+        self.key = (call.id, packing.number_of(question.phase, question.again))
 
     @property
     def has_shadows(self) -> bool:
@@ -153,6 +164,8 @@ class PendingDecision:
                 False,
                 b"",
                 revision,
+                None,
+                self.question.again,
             )
             if not self._round.receive(heard, now):
                 self._late(heard)
@@ -201,15 +214,15 @@ class PendingDecision:
             priority = cap
         if verdict.priority is None and scheduler in audience.capped and verdict.action != "continue":
             capped = True  # what it announced of itself was
-        problem = said = None
-        if type(verdict) is Modify and self.phase != "verify":
-            is_last = self.phase == "admit"  # nothing is replaced any more
-            problem = "phase" if is_last else judge.problem(self.call, scheduler, verdict)
+        problem: str | None = None
+        said: Verdict | None = None
+        if type(verdict) is Modify:
+            verdict, problem, said = self._judge_modify(scheduler, verdict, priority)
         elif type(verdict) is AskUser and self.phase == "admit":
             verdict = Deny(reason=f"{scheduler} wanted a person asked about a call that was to be admitted.")
         if self.call.is_bound and problem is None and isinstance(verdict, Modify | AskUser):
-            denied = judge.deny_for(self.call, scheduler, verdict) if self._is_heard(verdict) else None
-            verdict, said = (verdict, None) if denied is None else (denied, verdict)
+            denied = judge.deny_for(self.call, self.question, scheduler, verdict)
+            verdict, said = (verdict, said) if denied is None else (denied, verdict)
         mark = b"" if codec.is_plain(verdict) else digest(body)
         shadow = scheduler in audience.shadows
         seconds = now - self.started
@@ -226,11 +239,33 @@ class PendingDecision:
             mark,
             revision,
             said,
+            self.question.again,
         )
 
-    def _is_heard(self, verdict: Modify | AskUser) -> bool:
-        """Whether a verdict of this kind counts in this phase."""
-        return self.phase == "select" or isinstance(verdict, AskUser)
+    def _judge_modify(self, scheduler: str, modify: Modify, priority: int) -> JudgedChange:
+        """How a modify counts in this phase."""
+        judge, call, asked, author = self._judge, self.call, self.question, self.call.author
+        if self.phase == "admit":
+            return JudgedChange(modify, "phase")  # nothing is replaced any more
+        is_shadow = scheduler in self.audience.shadows
+        required = self.audience.required.get(scheduler, False)
+        if self.phase == "verify" and modify.tool != asked.tool_name and not is_shadow:
+            return judge_other_tool(scheduler, modify, asked.tool_name, required=required)
+        problem = judge.problem(call, asked, scheduler, modify)
+        if self.phase == "select" or problem is not None or is_shadow:
+            return JudgedChange(modify, problem)
+        if author is not None and scheduler == author.scheduler and not asked.again:
+            return agree(modify)  # hooks are asked about their own replacement, too
+        outranked = author is not None and (-author.priority, author.scheduler) < (-priority, scheduler)
+        return judge_change(
+            scheduler,
+            modify,
+            judge.apply(call, asked, scheduler, modify),
+            ProposedCall(asked.tool_name, asked.tool_input, asked.agent_target),
+            required=required,
+            again=asked.again,
+            bound_by=call.own if outranked else None,
+        )
 
     def _read(self, scheduler: str, item: packing.Item, now: float) -> ReceivedVerdict | None:
         judge = self._judge
@@ -239,7 +274,9 @@ class PendingDecision:
                 judge.orchestrator, scheduler, self.digest_for(scheduler), item.body, item.mac, item.version
             ):
                 raise CodecError("forged")
-            verdict, revision = codec.decode_verdict(item.body, item.version)
+            verdict, revision, start = codec.decode_verdict(item.body, item.version)
+            if start and judge.keyring is not None:
+                judge.prove(scheduler, start)
         except CodecError as error:
             metrics.count(metrics.BAD_MESSAGES, scheduler, error.reason)
             if error.reason == "forged" or packing.action_of(item.body) not in RESTRICTIVE:
@@ -333,5 +370,7 @@ def count_remarks(heard: ReceivedVerdict) -> None:
     """Count what was wrong with a verdict."""
     if heard.capped:
         metrics.count(metrics.PRIORITY_CAPPED, heard.scheduler)
-    if heard.problem:
+    if heard.problem == OVERRULED:
+        metrics.count(metrics.OVERRULED, heard.scheduler)
+    elif heard.problem:
         metrics.count(metrics.INVALID_MODIFIES, heard.scheduler, heard.problem)

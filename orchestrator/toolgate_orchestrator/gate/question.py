@@ -12,8 +12,10 @@ from toolgate_bus.errors import CodecError
 from toolgate_bus.protocol import codec, packing
 from toolgate_bus.protocol.events import ToolQuestion
 from toolgate_bus.protocol.names import MAX_LINEAGE, MAX_NAME
+from toolgate_bus.protocol.placeholders import WHOLE
 from toolgate_bus.telemetry.printable import shorten
 
+from toolgate_orchestrator.gate.plain_values import copy_arguments
 from toolgate_orchestrator.gate.redact import RedactedArguments, Redactor
 
 TOO_DEEP: Final = f"it is made more than {MAX_LINEAGE} agents deep, and not all of them can be told"
@@ -34,11 +36,13 @@ class UnreadableQuestion(Exception):  # noqa: N818 - it says what was found
 
 
 def arguments_of(tool_input: Any) -> dict[str, Any]:
-    """Arguments as a map; what is none travels as a placeholder, which no rule can see into."""
+    """Arguments as a map of their own; what is none travels as a placeholder for all that there might be."""
+    if tool_input is None:
+        return {}
     try:
-        return dict(tool_input) if isinstance(tool_input, Mapping) else {_UNREAD: tool_input}
+        return copy_arguments(dict(tool_input)) if isinstance(tool_input, Mapping) else {WHOLE: tool_input}
     except Exception:  # noqa: BLE001 - another's mapping may raise anything
-        return {_UNREAD: tool_input}
+        return {WHOLE: tool_input}
 
 
 def name_of(tool_name: Any) -> str:

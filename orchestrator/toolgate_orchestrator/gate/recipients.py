@@ -14,6 +14,7 @@ from typing import ClassVar, Final, NamedTuple, get_args
 from toolgate_bus.protocol import packing
 from toolgate_bus.protocol.events import RESERVED_NAMES, Phase
 from toolgate_bus.protocol.llm import names_llm
+from toolgate_bus.protocol.names import AGAIN
 from toolgate_bus.protocol.signing import Keyring
 from toolgate_bus.ruling.conditions import globs
 from toolgate_bus.telemetry import metrics
@@ -57,7 +58,7 @@ class Audience:
     versions: Mapping[str, int] = field(default_factory=dict)
     """The version of each."""
     unasked: Mapping[str, Mapping[str, ExclusionReason]] = field(default_factory=dict)
-    """By phase: who should be asked in it, and cannot be."""
+    """By phase, and for a second round of `verify` (`again`): who should be asked in it, and cannot be."""
     absent: frozenset[str] = frozenset()
     """Those of them who are not alive."""
     readers: frozenset[str] = frozenset()
@@ -128,6 +129,8 @@ class Audiences:
         return audience
 
     def _make(self, tool: str, announced: Mapping[str, SchedulerInfo]) -> Audience:
+        if self._keyring is not None:
+            announced = {name: self._widen(one) for name, one in announced.items()}
         everyone = self._required.union(announced)
         waited = {name for name in everyone if self._rules_on(name, announced.get(name), tool)}
         last = [one for name, one in announced.items() if name in waited and ADMIT in one.phases]
@@ -137,6 +140,11 @@ class Audiences:
         if not admitters:
             return audience
         return replace(audience, admitters=tuple(self._gather({one.name}, announced) for one in admitters))
+
+    def _widen(self, one: SchedulerInfo) -> SchedulerInfo:
+        """A required scheduler as it is asked until its own word counts: in every phase."""
+        doubtful = one.name in self._required and not one.signed and one.version > packing.VERSION
+        return replace(one, phases=get_args(Phase)) if doubtful else one
 
     def _find_only_last(self, one: SchedulerInfo) -> str:
         """Its name, if it need not be asked before; else none.
@@ -221,7 +229,14 @@ def _find_skipped(asked: Sequence[SchedulerInfo]) -> dict[str, dict[str, Exclusi
                 found.setdefault(phase, {})[one.name] = ExclusionReason(
                     "phase", f"{one.name} does not rule on {what}"
                 )
-    return found
+    verified = found.get("verify", {})
+    again = {
+        one.name: verified.get(one.name)
+        or ExclusionReason("phase", f"{one.name} cannot be asked again about a replacement (phase {AGAIN})")
+        for one in asked
+        if one.name in verified or AGAIN not in one.phases
+    }
+    return {**found, AGAIN: again} if again else found
 
 
 class Absence:

@@ -135,7 +135,7 @@ class DecisionRecorder:
         asked = _recipients_of(call)
         _count(call, decision, asked)
         if call.shadows is not None:
-            call.shadows.record_decision(decision, call.question.agent_target, call.outgoing)
+            call.shadows.record_decision(decision, call.question.agent_target, call.outgoing, call.replaced)
         disagreeing = self._compare(call)
         # Whoever was asked may answer, and reserve, when nobody waits any longer: it is to hear the end.
         if decision.verdicts or self.is_recording or any(name != IN_PROCESS for name in asked):
@@ -179,7 +179,7 @@ class DecisionRecorder:
         else:
             own = own_fields(data)
             foreign = {name: value for name, value in data.items() if name not in own}
-            fields = {**foreign_fields(self._redactor.redact_arguments(foreign).value), **own, "event": event}
+            fields = {**foreign_fields(self._redactor.redact_fact(foreign)), **own, "event": event}
             make = partial(record.other_fact, fields, seq, at)
         client.facts, client.batch = seq, None
         client.fact(make)

@@ -23,6 +23,7 @@ from toolgate_bus.ruling.conditions import globs
 
 from toolgate_orchestrator.gate.canonical import canonicalize
 from toolgate_orchestrator.gate.config import MAX_CHARS, RedactConfig
+from toolgate_orchestrator.gate.plain_values import MAX_INTEGER, MIN_INTEGER, copy_arguments, to_plain
 from toolgate_orchestrator.gate.scanning import Scanner, TextScan, secrets_within
 
 _MARK_BYTES: Final = MARK.encode()
@@ -33,7 +34,6 @@ _FEW_BYTES: Final = packing.MAX_NODES // 2
 _WHOLE_BYTES: Final = WHOLE.encode()
 _BRACKET: Final = _MARK_BYTES[0]
 """With which both begin: one byte is found much faster than several."""
-_MAX_VALUE: Final = 2**63
 _CONTAINERS: Final = frozenset((dict, list))
 _SCALARS: Final = frozenset((str, int, float, bool, type(None)))
 _STRINGS: Final = frozenset((str,))
@@ -79,6 +79,8 @@ class RedactedArguments:
     wary: bool = False
     """Whether there are too many secrets to look for each: every text is hidden."""
     max_chars: int = MAX_CHARS
+    plain: dict[str, Any] | None = None
+    """All of them as JSON, where that is another form than they have; not to leave."""
     read: int = 0
     """Characters of texts in which secret fields were looked for."""
     look: TextScan | None = None
@@ -123,7 +125,7 @@ class Redactor:
     def redact_arguments(
         self, tool_input: Mapping[str, Any], before: RedactedArguments | None = None, tool: str = ""
     ) -> RedactedArguments:
-        """The arguments of this tool as they may leave; the original is not changed.
+        """The arguments of this tool as they may leave, in plain form; the original is not changed.
 
         `before` is what left of the call that this one replaces: its secrets are secrets here, too.
         """
@@ -131,6 +133,21 @@ class Redactor:
             with suppress(CodecError):
                 if self.is_harmless(tool, tool_input, packing.pack(tool_input)):
                     return RedactedArguments(dict(tool_input))
+        plain = to_plain(tool_input)
+        if plain is tool_input:
+            return self._redact(plain, before, tool)
+        plain = copy_arguments(plain)  # what is ruled on stays as it is, whoever changes a list in an object
+        out = self._redact(plain, before, tool)
+        out.plain = plain
+        return out
+
+    def redact_fact(self, fields: Mapping[str, Any]) -> dict[str, Any]:
+        """Fields of a fact as they may leave: what is no JSON in them is hidden."""
+        return self._redact(fields, None, "").value
+
+    def _redact(
+        self, tool_input: Mapping[str, Any], before: RedactedArguments | None, tool: str
+    ) -> RedactedArguments:
         look = self._scanner.start_look() if self._scanner else None
         out = RedactedArguments({}, max_chars=self.max_chars(tool), look=look)
         if before is not None and before.placeholders:
@@ -233,7 +250,7 @@ class Redactor:
                 return "redacted"
             return "truncated" if MARK in value or not _fits(value) else None
         if kind is int or kind is float:
-            if kind is int and not -_MAX_VALUE <= value < _MAX_VALUE:
+            if kind is int and not MIN_INTEGER <= value <= MAX_INTEGER:
                 return "truncated"
             secret = (out.look or out.known or out.wary) and self._matches(str(value), out)
             return "redacted" if secret else None

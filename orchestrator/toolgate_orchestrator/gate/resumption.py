@@ -40,6 +40,7 @@ from toolgate_orchestrator.gate.deferral_record import (
 )
 from toolgate_orchestrator.gate.deferral_watch import DeferralWatch
 from toolgate_orchestrator.gate.inability import find_missing
+from toolgate_orchestrator.gate.plain_values import copy_arguments, to_plain
 from toolgate_orchestrator.gate.question import UnreadableQuestion, write_question
 from toolgate_orchestrator.gate.recorder import DecisionRecorder
 from toolgate_orchestrator.gate.redact import BadPlaceholder, RedactedArguments, Redactor
@@ -91,7 +92,7 @@ class DeferralDesk:
         secret = secrets.token_bytes(SECRET_BYTES)
         try:
             body = self._write(call, ruling, asker, Token(call.question.id, secret, b"").lock)
-            token = make_token(secret, body, call.question)
+            token = make_token(secret, self._config.namespace, body, call.question)
             await self._kept.keep(call.question.id, self._orchestrator, body, seconds)
         except (UnreadableQuestion, CodecError) as error:
             return _deny("no_approver", f"It needs a person's approval, and cannot be kept for one: {error}")
@@ -173,6 +174,7 @@ class DeferralDesk:
                 return _deny("void", found)
             kept, deferred, token = found
             final = deferred.restore_final(call.question.tool_input)
+            plain = copy_arguments(to_plain(call.question.tool_input))  # others may change them from now on
             if (missing := _find_missing(call, deferred, final)) is not None:
                 return missing
             given = "expired" if kept.left_s <= 0 else answer.answer
@@ -191,7 +193,7 @@ class DeferralDesk:
         if standing != claim:
             by = f" by {standing.person}" if standing.person else ""
             return _deny("void", f"The question that this answers is {_ENDED[standing.answer]} already{by}")
-        self._adopt(call, token, kept, deferred, claim)
+        self._adopt(call, token, kept, deferred, claim, plain)
         if given != "allow":
             return replace(
                 RulingResult("deny", "denied").with_refusal(given, deferred.asker), asked_user=True
@@ -220,10 +222,10 @@ class DeferralDesk:
             return _UNKNOWN
         deferred = read_deferred(kept.body)
         if deferred is None or deferred.lock != token.lock:
-            return "The answer that came with it has a token that no question gave"
+            return "The answer that came with it has a token that no question gave, or one of another release"
         if deferred.session != question.session:
             return "The answer that came with it was given to a question of another session"
-        if not token.seals(kept.body, question):
+        if not token.seals(self._config.namespace, kept.body, question):
             return _CHANGED
         return kept, deferred, token
 
@@ -239,14 +241,19 @@ class DeferralDesk:
         return None
 
     def _adopt(
-        self, call: DecisionState, token: Token, kept: Deferral, deferred: DeferredDecision, claim: Claim
+        self,
+        call: DecisionState,
+        token: Token,
+        kept: Deferral,
+        deferred: DeferredDecision,
+        claim: Claim,
+        plain: dict[str, Any],
     ) -> None:
         """This call is that decision from now on, with all that was heard of it."""
         call.id, call.question = bytes.fromhex(token.id), call.question._replace(id=token.id)
         DECISION.set(token.id)
         call.body, hidden = deferred.question, deferred.find_hidden(call.question.tool_input)
-        if hidden:
-            call.outgoing = RedactedArguments(deferred.travelled, hidden)
+        call.outgoing = RedactedArguments(deferred.travelled, hidden, plain=plain)
         call.heard, call.asked = deferred.verdicts, (deferred.asked,)
         call.silent, call.passed_over = deferred.silent, deferred.passed_over
         call.failed_open = deferred.failed_open

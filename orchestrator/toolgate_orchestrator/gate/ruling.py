@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from toolgate_bus.protocol.delegation import reroute, target_of
 from toolgate_bus.protocol.events import (
+    OVERRULED,
     AskUser,
     Decision,
     Deny,
@@ -17,11 +18,15 @@ from toolgate_bus.protocol.events import (
     ToolQuestion,
     Why,
 )
+from toolgate_bus.protocol.names import MAX_REASON
+from toolgate_bus.ruling.counterfactual import ProposedCall
+from toolgate_bus.ruling.merge import counts
 from toolgate_bus.ruling.round import RoundResult
 from toolgate_bus.telemetry.unanimous import Group
 
 from toolgate_orchestrator.gate.capabilities import ALL, Ability
 from toolgate_orchestrator.gate.config import ToolgateConfig
+from toolgate_orchestrator.gate.consent import explain_disagreement
 from toolgate_orchestrator.gate.redact import RedactedArguments
 from toolgate_orchestrator.gate.shadow_log import ShadowLog
 from toolgate_orchestrator.gate.validation import Tools, final_arguments
@@ -70,6 +75,8 @@ class DecisionState:
     """The arguments as they travelled; None where nothing was kept back."""
     replaced: RedactedArguments | None = None
     """Those of the replacement, likewise."""
+    author: ReceivedVerdict | None = None
+    """The modify whose replacement is verified."""
     heard: tuple[ReceivedVerdict, ...] = ()
     asked: tuple[Sequence[str], ...] = ()
     """Who was asked, round by round; `in-process` among them."""
@@ -103,6 +110,8 @@ class DecisionState:
     """Whether that is not all."""
     reaches_person: bool = True
     """Whether a person can be asked, by the caller or by others."""
+    is_request: bool = False
+    """Whether it is a request to an LLM, and no call of a tool."""
     passes: tuple[type[BaseException], ...] = ()
     """What may be raised while a person is asked, and ends the decision."""
     interrupt: BaseException | None = None
@@ -132,9 +141,31 @@ class DecisionState:
         self.labels, self.started, self.on_hold = labels, started, on_hold
 
     @property
+    def own(self) -> ProposedCall:
+        """The LLM's own call."""
+        asked = self.question
+        return ProposedCall(asked.tool_name, asked.tool_input, asked.agent_target)
+
+    @property
     def placeholders(self) -> Mapping[str, Any]:
         """What stands for what in the question."""
         return {} if self.outgoing is None else self.outgoing.placeholders
+
+    @property
+    def plain(self) -> Mapping[str, Any] | None:
+        """Its arguments as they were ruled on, where they are no JSON."""
+        return None if self.outgoing is None else self.outgoing.plain
+
+    def plain_of(self, phase: Phase) -> Mapping[str, Any] | None:
+        """Return the same of the arguments that were asked about in a phase."""
+        outgoing = self.outgoing_of(phase)
+        return None if outgoing is None else outgoing.plain
+
+    def placeholders_of(self, phase: Phase) -> Mapping[str, Any]:
+        """What stands for what in the question of a phase."""
+        if phase == "select":
+            return self.placeholders
+        return {} if self.replaced is None else self.replaced.placeholders
 
     def outgoing_of(self, phase: Phase) -> RedactedArguments | None:
         """The arguments as they travelled in a phase."""
@@ -194,7 +225,7 @@ class RulingResult:
     seconds: float = 0.0
     """For how long it may be given."""
 
-    def replacement(self, question: ToolQuestion, ttl_ms: int) -> ToolQuestion:
+    def replacement(self, question: ToolQuestion, ttl_ms: int, *, again: bool = False) -> ToolQuestion:
         """The question about the call that would run instead, which nobody has judged."""
         return question._replace(
             phase="verify",
@@ -202,6 +233,7 @@ class RulingResult:
             tool_input=question.tool_input if self.tool_input is None else self.tool_input,
             agent_target=question.agent_target if self.winner is None else self.agent_target,
             ttl_ms=ttl_ms,
+            again=again,
         )
 
     def admission(self, question: ToolQuestion, ttl_ms: int) -> ToolQuestion:
@@ -213,11 +245,17 @@ class RulingResult:
     def with_verification(
         self, call: DecisionState, second: RoundResult, config: ToolgateConfig
     ) -> "RulingResult":
-        """After the verify round of a call: a denial there vetoes the replacement."""
+        """After a verify round of a call: a denial there vetoes the replacement."""
         denied = denial(call, second, config)
         if denied is not None:
             return denied
-        return replace(self, asks=(*self.asks, *second.merged.asks))
+        return replace(self, asks=(*self.asks, *second.merged.asks), held=self.held or second.was_held)
+
+    def with_changes(self, final: ProposedCall, modifies: Sequence[ReceivedVerdict]) -> "RulingResult":
+        """The replacement as others have changed it; the LLM is told why each did."""
+        reasons = (self.reason, *(one.verdict.reason for one in modifies))
+        told = "; ".join(dict.fromkeys(filter(None, reasons)))[:MAX_REASON]
+        return replace(self, tool_input=final.arguments, agent_target=final.agent, reason=told or None)
 
     def with_refusal(
         self, answer: Literal["allow", "refuse", "expired", "no_approver"], asker: str
@@ -261,6 +299,11 @@ class RulingResult:
         )
 
 
+CHANGED: Final = RulingResult(
+    "deny",
+    "gate_failed",
+    reason="This call was not run: its arguments were changed while it was ruled on.",
+)
 AGREED: Final = RulingResult("continue", "agreed")
 UNASKED: Final = RulingResult("continue", "unasked")
 GATE_FAILED: Final = RulingResult(
@@ -276,13 +319,29 @@ def objection(call: DecisionState) -> RulingResult | None:
     return RulingResult("deny", "denied", reason=heard.verdict.reason, scheduler=heard.scheduler)
 
 
+def deny_unasked(call: DecisionState, required: Mapping[str, bool]) -> RulingResult | None:
+    """Return the denial of a deferred call to which somebody who is required here has not agreed; else None.
+
+    Another process may have asked about it, and have required others.
+    """
+    agreed = {heard.scheduler for heard in call.heard if counts(heard)}
+    for name, is_required in required.items():
+        if is_required and (name not in agreed or _is_overruled(call.heard, name)):
+            reason = f"This call was not run: {name} is required here, and has not agreed to it."
+            return RulingResult("deny", "silent", reason=reason, scheduler=name)
+    return None
+
+
+def _is_overruled(verdicts: Iterable[ReceivedVerdict], name: str) -> bool:
+    return any(heard.scheduler == name and heard.problem == OVERRULED for heard in verdicts)
+
+
 def denial(call: DecisionState, closed: RoundResult, config: ToolgateConfig) -> RulingResult | None:
     """The denial in a closed round, if there is one: by a verdict, by silence, or by expiry."""
     merged = closed.merged
     if merged.action == "deny" and merged.winner is not None and isinstance(merged.winner.verdict, Deny):
-        return RulingResult(
-            "deny", "denied", reason=merged.winner.verdict.reason, scheduler=merged.winner.scheduler
-        )
+        reason = explain_disagreement(merged.denies) or merged.winner.verdict.reason
+        return RulingResult("deny", "denied", reason=reason, scheduler=merged.winner.scheduler)
     if closed.required_silent:
         names = ", ".join(closed.required_silent)
         for name in closed.required_silent:
@@ -327,6 +386,7 @@ def final_call(call: DecisionState, closed: RoundResult, config: ToolgateConfig)
         asked.tool_input,
         call.placeholders,
         config.schedulers.get(winner.scheduler),
+        call.plain,
     )
     arguments, target = reroute(asked.tool_input, asked.agent_target, arguments, modify.agent_target)
     return RulingResult(

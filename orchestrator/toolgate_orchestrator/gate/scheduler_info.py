@@ -40,7 +40,11 @@ class SchedulerInfo:
     gone: bool = False
     """All of them vanished without leaving."""
     signed: bool = False
-    """It is signed, and no older than the newest start that was seen: a required one is held to it."""
+    """It is signed, no older than the newest start that was seen, and that start has answered a question of
+    this process: by it a required one is asked about less."""
+
+    signs_otherwise: bool = False
+    """It is signed as another release signs: what it says of itself counts for nothing."""
 
     def wants(self, tool: str) -> bool:
         """Whether its selector matches a tool."""

@@ -6,7 +6,7 @@ from toolgate_bus.protocol.events import Decision, Modify, ReceivedVerdict
 from toolgate_bus.ruling.counterfactual import DecisionRecord, ProposedCall, actual, change, with_shadow
 
 from toolgate_orchestrator.gate.config import SchedulerLimits
-from toolgate_orchestrator.gate.redact import RedactedArguments
+from toolgate_orchestrator.gate.redact import BadPlaceholder, RedactedArguments, restore
 from toolgate_orchestrator.gate.validation import final_arguments
 
 
@@ -17,7 +17,7 @@ class ShadowLog:
     a call. Arguments are compared as they are, with what was redacted put back.
     """
 
-    __slots__ = ("_agent", "_decision", "_late", "_named", "_outgoing")
+    __slots__ = ("_agent", "_decision", "_late", "_named", "_outgoing", "_replaced")
 
     def __init__(self) -> None:
         self._decision: Decision | None = None
@@ -25,10 +25,18 @@ class ShadowLog:
         self._named: tuple[str, ...] = ()
 
     def record_decision(
-        self, decision: Decision, agent: str | None, outgoing: RedactedArguments | None
+        self,
+        decision: Decision,
+        agent: str | None,
+        outgoing: RedactedArguments | None,
+        replaced: RedactedArguments | None = None,
     ) -> None:
-        """What was decided; to whom the LLM's call delegates, and its arguments as they travelled."""
-        self._decision, self._agent, self._outgoing = decision, agent, outgoing
+        """What was decided; to whom the LLM's call delegates, and its arguments as they travelled.
+
+        `replaced` are those of the replacement.
+        """
+        self._decision, self._agent = decision, agent
+        self._outgoing, self._replaced = outgoing, replaced
 
     def add_late(self, late: ReceivedVerdict) -> None:
         """A shadow's verdict that came when nobody listened for this round any longer."""
@@ -61,13 +69,29 @@ class ShadowLog:
         self, heard: ReceivedVerdict, decision: Decision, limits: Mapping[str, SchedulerLimits]
     ) -> ReceivedVerdict:
         """A modify with the arguments it would run with."""
-        if not isinstance(heard.verdict, Modify) or heard.problem or heard.phase == "verify":
+        if not isinstance(heard.verdict, Modify) or heard.problem:
             return heard
+        if heard.phase == "verify":
+            return _with_originals(heard, heard.verdict, self._replaced)
         arguments = final_arguments(
             heard.verdict,
             decision.original_tool,
             decision.original_input,
             self._outgoing.placeholders if self._outgoing else {},
             limits.get(heard.scheduler),
+            self._outgoing.plain if self._outgoing else None,
         )
         return heard._replace(verdict=heard.verdict.model_copy(update={"arguments": arguments}))
+
+
+def _with_originals(
+    heard: ReceivedVerdict, modify: Modify, outgoing: RedactedArguments | None
+) -> ReceivedVerdict:
+    """A change of a replacement with the arguments it would run with; invalid where nobody knows them."""
+    if outgoing is None or modify.arguments is None:
+        return heard
+    try:
+        arguments = restore(modify.arguments, outgoing.placeholders, allowed=True)
+    except BadPlaceholder:
+        return heard._replace(problem="placeholder")
+    return heard._replace(verdict=modify.model_copy(update={"arguments": arguments}))

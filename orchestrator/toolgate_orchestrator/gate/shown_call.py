@@ -8,6 +8,7 @@ from toolgate_bus.protocol.events import AskUser, ToolQuestion
 from toolgate_bus.telemetry.printable import printable, shorten, visible
 
 from toolgate_orchestrator.gate.one_question import MAX_PROMPT
+from toolgate_orchestrator.gate.plain_values import to_plain
 
 _MAX_ARGUMENTS: Final = 1_500
 """Characters of all arguments, as they are shown; with prompt and name all of it is shown (`printable`)."""
@@ -37,8 +38,22 @@ def shown_call(tool_name: str, tool_input: Mapping[str, object]) -> str:
     return f"{shorten(visible(tool_name), _MAX_TOOL)} {arguments}"
 
 
-def _shown(value: object) -> str:
-    return visible(json.dumps(value, ensure_ascii=False, default=str))
+def _shown(value: object, *, in_parts: bool = True) -> str:
+    """A value as JSON; what has no plain form is told by its type."""
+    plain = to_plain(value)
+    try:
+        return visible(json.dumps(plain, ensure_ascii=False, default=_type_of))
+    except (TypeError, ValueError, RecursionError):  # keys that are no texts, digits without end
+        if in_parts and type(plain) is dict:
+            parts = (
+                f"{_shown(key, in_parts=False)}: {_shown(one, in_parts=False)}" for key, one in plain.items()
+            )
+            return f"{{{', '.join(parts)}}}"
+        return visible(_type_of(plain))
+
+
+def _type_of(value: object) -> str:
+    return f"⟦{type.__dict__['__name__'].__get__(type(value))}⟧"
 
 
 def _in_part(arguments: Mapping[str, object], length: int) -> str:

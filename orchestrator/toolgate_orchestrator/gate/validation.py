@@ -8,8 +8,10 @@ from typing import Any, Literal
 from toolgate_bus.protocol.delegation import reroute, target_of, two_agents
 from toolgate_bus.protocol.events import Modify
 from toolgate_bus.protocol.llm import LLM_REQUEST, complete_arguments
+from toolgate_bus.ruling.counterfactual import ProposedCall
 
 from toolgate_orchestrator.gate.config import SchedulerLimits
+from toolgate_orchestrator.gate.plain_values import put_back, to_plain
 from toolgate_orchestrator.gate.redact import BadPlaceholder, restore
 from toolgate_orchestrator.gate.schema_check import Checker, Uncheckable
 
@@ -25,11 +27,13 @@ def final_arguments(
     tool_input: Mapping[str, Any],
     placeholders: Mapping[str, Any],
     limits: SchedulerLimits | None,
+    plain: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """The arguments the replacement would run with; raises BadPlaceholder.
 
     Originals go back only into the same tool, or one the scheduler is expressly allowed: otherwise a
-    scheduler that never saw a secret could send it wherever it likes.
+    scheduler that never saw a secret could send it wherever it likes. `plain` is the plain form of arguments
+    that are no JSON: the same tool is given its own object where the scheduler changed nothing.
     """
     if modify.arguments is None:
         if placeholders and not _can_restore(modify.tool, tool_name, limits):
@@ -39,6 +43,8 @@ def final_arguments(
     restored = restore(modify.arguments, placeholders, allowed=allowed)
     if not isinstance(restored, dict):
         raise BadPlaceholder("for all arguments")
+    if plain is not None and modify.tool == tool_name:
+        restored = put_back(restored, plain, tool_input)
     return complete_arguments(tool_input, restored) if modify.tool == LLM_REQUEST else restored
 
 
@@ -51,6 +57,7 @@ def check_modify(
     limits: SchedulerLimits | None,
     placeholders: Mapping[str, Any],
     agents: Sequence[str] | None = None,
+    plain: Mapping[str, Any] | None = None,
 ) -> Problem | None:
     """What is wrong with a modify, or None."""
     if modify.tool not in tools:
@@ -60,17 +67,25 @@ def check_modify(
     if modify.agent_target is not None and (agents is None or modify.agent_target not in agents):
         return "agent"
     try:
-        arguments = final_arguments(modify, tool_name, tool_input, placeholders, limits)
+        arguments = final_arguments(modify, tool_name, tool_input, placeholders, limits, plain)
     except BadPlaceholder:
         return "placeholder"
     was = target_of(tool_input, agents)
-    arguments, target = reroute(tool_input, was, arguments, modify.agent_target)
-    if two_agents(arguments, agents):
+    final = ProposedCall(modify.tool, *reroute(tool_input, was, arguments, modify.agent_target))
+    return check_call(final, tools, tool_input if modify.tool == tool_name else None, agents)
+
+
+def check_call(
+    call: ProposedCall, tools: Tools, before: Mapping[str, Any] | None, agents: Sequence[str] | None
+) -> Problem | None:
+    """Find what is wrong with a call; `before` are the arguments of the same tool that it replaces."""
+    if two_agents(call.arguments, agents):
         return "agent"
-    if modify.tool == tool_name and was is not None and (agents is None or target not in agents):
+    delegates = before is not None and target_of(before, agents) is not None
+    if delegates and (agents is None or call.agent not in agents):
         return "agent"  # named by an argument
-    schema = tools[modify.tool] if isinstance(tools, Mapping) else None
-    return None if schema is None or _fits(arguments, schema) else "schema"
+    schema = tools[call.tool] if isinstance(tools, Mapping) else None
+    return None if schema is None or _fits(call.arguments, schema) else "schema"
 
 
 def _can_restore(target: str, tool_name: str, limits: SchedulerLimits | None) -> bool:
@@ -86,6 +101,6 @@ def _can_restore(target: str, tool_name: str, limits: SchedulerLimits | None) ->
 
 def _fits(arguments: Mapping[str, Any], schema: Mapping[str, Any]) -> bool:
     try:
-        return not Checker(schema).problems(arguments)
+        return not Checker(schema).problems(to_plain(arguments))
     except Uncheckable:
         return True  # the tool's own fault; it will say so when it runs

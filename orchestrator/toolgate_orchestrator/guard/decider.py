@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from toolgate_bus.errors import TurnStop
 from toolgate_bus.protocol.delegation import target_of
 from toolgate_bus.protocol.fact_events import TOOL_SELECTED
-from toolgate_bus.protocol.llm import LLM, names_llm
+from toolgate_bus.protocol.names import NO_TOOL, is_reserved_tool
 
 from toolgate_orchestrator.gate.capabilities import ALL, UnnamedTools
 from toolgate_orchestrator.gate.fact_shapes import describe_place, describe_selection
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from toolgate_orchestrator.gate.ruling import OnHold
 
 _numbers: Final = count(1)
-NO_TOOL: Final = f"names that begin with {LLM} are of requests to the LLM, not of tools"
 
 
 class Decider:
@@ -53,7 +52,7 @@ class Decider:
     ) -> Ruling:
         """The ruling on a call; raises TurnStop, ConfigError, and CancelledError, which withdraws the
         question."""
-        if names_llm(call.tool) and not is_request:
+        if is_reserved_tool(call.tool) and not is_request:
             return self.refuse(call, at, NO_TOOL)
         if (stopped := self._find_stop(call, at)) is not None:
             return stopped
@@ -61,10 +60,12 @@ class Decider:
         presences, key = self._reports.presences, call.id or f"call-{next(_numbers)}"
         presences.start_decision(at, key, call.tool)
         try:
-            wanted = call.answer is not None or gate.wanted(call.tool)
+            wanted = call.answer is not None or gate.wanted(call.tool, is_request=is_request)
+            if not wanted and call.tools:
+                gate.show_tools(call.tools)
             if not wanted and gate.may_tell:
                 await gate.tell_unruled()
-            decision = await self._decide(gate, call, at, ask, on_hold) if wanted else None
+            decision = await self._decide(gate, call, at, ask, on_hold, is_request) if wanted else None
             ruling = Ruling(call, at, self._reports, decision, self._template, key=key)
         except BaseException:
             presences.end(at, key)
@@ -80,9 +81,15 @@ class Decider:
         return ruling
 
     async def _decide(
-        self, gate: "Gate", call: Call, at: At, ask: "Ask | Literal['defer'] | None", on_hold: "OnHold | None"
+        self,
+        gate: "Gate",
+        call: Call,
+        at: At,
+        ask: "Ask | Literal['defer'] | None",
+        on_hold: "OnHold | None",
+        is_request: bool,
     ) -> "Decision":
-        beside: dict[str, Any] = {"ask": ask}
+        beside: dict[str, Any] = {"ask": ask, "is_request": is_request}
         if call.answer is not None:
             beside["answer"] = call.answer
         if call.can is not ALL:

@@ -32,6 +32,7 @@ def decision_record(decision: Decision) -> dict[str, Any]:
         "grants": decision.grants,
         "silent": list(decision.silent),
         "passed_over": list(decision.passed_over),
+        "overruled": list(decision.overruled),
         "asked_user": decision.asked_user,
         "verdicts": [
             {

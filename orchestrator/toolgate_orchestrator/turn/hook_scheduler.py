@@ -4,8 +4,9 @@
     emit_and_collect  where data changed and several hooks are there: each hook's own modify, of
                       which the highest data["priority"] wins (none given: the first registered)
 
-In the phase `verify` the replacement is emitted in full once more, and only deny and ask_user
-count. Both spellings of a modify are read: `tool`/`tool_name`, `arguments`/`tool_input`.
+In the phase `verify` the replacement is emitted in full once more; what hooks change of another
+scheduler's is laid over it. Both spellings of a modify are read: `tool`/`tool_name`,
+`arguments`/`tool_input`.
 Known limit: behind another hook's modify a hook gets only what that one returned; one that expects
 the original fields raises, and the kernel passes over it. It has its say in `verify`, unless the
 first hook modifies the replacement as well.
@@ -21,6 +22,7 @@ from amplifier_core import HookResult
 from toolgate_bus.protocol.events import AskUser, Continue, Deny, Modify, ToolQuestion, Verdict
 from toolgate_bus.telemetry.logging import where
 
+from toolgate_orchestrator.gate.plain_values import to_plain
 from toolgate_orchestrator.turn.hook_dispatch import Hooks
 from toolgate_orchestrator.turn.jsonable import find_change, jsonable
 
@@ -31,7 +33,7 @@ _MAX_SECONDS = 86_400.0
 OBSERVERS = "hooks-logging"
 """Handlers so named answer nothing: a hook beside them is alone, and need not be asked twice."""
 _PRIORITY_LIMIT = 2**31
-_NOT_FOR_HOOKS = ("id", "trace", "ttl_ms", "request")
+_NOT_FOR_HOOKS = ("id", "trace", "ttl_ms", "request", "again")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +74,7 @@ class HookScheduler:
                 reason=result.reason,
                 priority=_priority(result.data),
             )
-        if question.phase == "verify":
-            return Continue()
-        if result.action == "inject_context":
+        if result.action == "inject_context" and question.phase != "verify":
             self._hooks.injections.take(result, TOOL_SELECTING)
         return await self._modify(question, payload, result) or Continue()
 
@@ -102,7 +102,7 @@ class HookScheduler:
 def payload_of(question: ToolQuestion) -> dict[str, Any]:
     """What hooks on tool:selecting are given: the seed's fields and everything else of the question."""
     fields = (name for name in ToolQuestion._fields if name not in _NOT_FOR_HOOKS)
-    payload: dict[str, Any] = {name: jsonable(getattr(question, name)) for name in fields}
+    payload: dict[str, Any] = {name: jsonable(to_plain(getattr(question, name))) for name in fields}
     return {**payload, "decision_id": question.id}
 
 
@@ -111,7 +111,7 @@ def modify_in(data: Mapping[str, Any] | None, question: ToolQuestion) -> Modify 
     if not isinstance(data, Mapping):
         return None
     tool = find_change(data, ("tool", "tool_name"), str, question.tool_name)
-    arguments = find_change(data, ("arguments", "tool_input"), dict, jsonable(question.tool_input))
+    arguments = find_change(data, ("arguments", "tool_input"), dict, jsonable(to_plain(question.tool_input)))
     agent = find_change(data, ("agent_target",), str, question.agent_target)
     if tool is None and arguments is None and agent is None:
         return None

@@ -98,7 +98,7 @@ class LlmGate:
     @property
     def is_wanted(self) -> bool:
         """Whether anybody rules on requests to an LLM."""
-        return self._gate.wanted(LLM_REQUEST)
+        return self._gate.wanted(LLM_REQUEST, is_request=True)
 
     async def admit(
         self, target: LlmTarget, request: ChatRequest, iteration: int, purpose: str, tokens: int | None = None
@@ -143,6 +143,7 @@ class LlmGate:
             iteration=iteration,
             ask=self._approvals,
             on_hold=self._holds.report_for(call_id),
+            is_request=True,
         )
 
     def _over(self) -> Callable[[], bool]:

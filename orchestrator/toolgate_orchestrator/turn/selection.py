@@ -17,8 +17,7 @@ from amplifier_core.events import POLICY_VIOLATION
 from toolgate_bus.protocol.delegation import target_of
 from toolgate_bus.protocol.events import Decision
 from toolgate_bus.protocol.fact_events import TOOL_SELECTED, TOOL_UNUSED
-from toolgate_bus.protocol.llm import LLM, names_llm
-from toolgate_bus.protocol.names import MAX_GRANTS
+from toolgate_bus.protocol.names import MAX_GRANTS, NO_TOOL, is_reserved_tool
 from toolgate_bus.telemetry.logging import where
 
 from toolgate_orchestrator.gate.config import ToolgateConfig
@@ -61,6 +60,7 @@ class Selection:
         self._request = request_of(self._place, prompt)
         self._agents = agents_of(getattr(hooks.coordinator, "config", None))
         self._schemas = {name: schema_of(tool) for name, tool in tools.items()}
+        gate.show_tools(self._schemas)
         self.approvals = Approvals(hooks)
         """Whoever asks the person; tells how many questions are open."""
         self._holds = HoldReporter(hooks)
@@ -69,8 +69,8 @@ class Selection:
         """The call to run, which may be another than the LLM's, or why none may run."""
         if call.problem:
             return call
-        if names_llm(call.name):
-            return CallRefusal(f"names that begin with {LLM} are of requests to the LLM, not of tools", call)
+        if is_reserved_tool(call.name):
+            return CallRefusal(NO_TOOL, call)
         local = None
         if self._hooks.has_listeners(TOOL_SELECTING):
             also = {"output_path": call.output_path} if call.output_path else {}

@@ -77,9 +77,10 @@ for (const [version, vector] of [
 ]) {
   check("signature", vector, (one) => {
     const item = { version, id: hex(one.id), phase: one.phase, body: hex(one.question_body), mac: hex(one.question_mac) };
-    const who = [hex(one.key), one.orchestrator, one.scheduler];
+    const who = [hex(one.key), one.namespace, one.orchestrator, one.scheduler];
     same(wire.signQuestion(...who, item), one.question_mac);
     assert.ok(wire.isGenuine(...who, item));
+    assert.ok(!wire.isGenuine(hex(one.key), `${one.namespace}x`, one.orchestrator, one.scheduler, item));
     assert.ok(!wire.isGenuine(...who, { ...item, phase: 1 - item.phase }));
     assert.ok(!wire.isGenuine(...who, { ...item, mac: null }));
     same(wire.signVerdict(...who, item, hex(one.verdict_body)), one.verdict_mac);
@@ -124,9 +125,9 @@ function readable({ version = 1, id, phase, body, mac }) {
 }
 
 for (const vector of newer.verdicts) {
-  check("verdict of version 2", vector, ({ fields, revision, body }) => {
-    assert.deepEqual(wire.verdict(hex(body)), { ...fields, ...(revision ? { revision } : {}) });
-    if (!body.includes("cb")) same(wire.verdictBody(fields, revision), body);
+  check("verdict of version 2", vector, ({ fields, revision, start, body }) => {
+    assert.deepEqual(wire.verdict(hex(body)), { ...fields, ...(revision ? { revision } : {}), ...(start ? { start } : {}) });
+    if (!body.includes("cb")) same(wire.verdictBody(fields, revision, start), body);
   });
 }
 for (const vector of newer.read.questions) {
@@ -136,10 +137,16 @@ for (const vector of newer.read.questions) {
     refuses(() => wire.question({ version: 1, id: Buffer.alloc(16), phase, body: hex(body) }), "malformed");
   });
 }
-for (const vector of newer.signatures) {
+for (const vector of newer.parts) {
+  check("signature of parts", vector, ({ key, namespace, kind, parts, mac }) =>
+    same(wire.sign(hex(key), namespace, kind, ...parts.map(hex)), mac),
+  );
+}
+for (const vector of [...vectors.signatures, ...newer.signatures]) {
   check("signature of a withdrawal", vector, (one) => {
-    const item = { version: 2, id: hex(one.id), phase: one.phase, body: hex(one.withdrawn_body), mac: hex(one.withdrawn_mac) };
-    const who = [hex(one.key), one.orchestrator, one.scheduler];
+    const version = newer.signatures.includes(one) ? 2 : 1;
+    const item = { version, id: hex(one.id), phase: one.phase, body: hex(one.withdrawn_body), mac: hex(one.withdrawn_mac) };
+    const who = [hex(one.key), one.namespace, one.orchestrator, one.scheduler];
     assert.ok(wire.isGenuine(...who, item, "withdrawn"));
     assert.ok(!wire.isGenuine(...who, item, "question"));
   });
@@ -155,10 +162,10 @@ for (const vector of newer.refused.withdrawn) {
   );
 }
 for (const vector of newer.heartbeats.filter((one) => one.scheduler)) {
-  check("signed heartbeat", vector, ({ key, scheduler, replica, fields, value }) => {
+  check("signed heartbeat", vector, ({ key, namespace, scheduler, replica, fields, value }) => {
     const { v2, mac } = wire.unpack(hex(value), 16 * 1024);
     assert.deepEqual(wire.unpack(Buffer.from(v2), 16 * 1024), fields);
-    same(wire.signHeartbeat(hex(key), scheduler, replica, wire.pack(fields)), Buffer.from(mac).toString("hex"));
+    same(wire.signHeartbeat(hex(key), namespace, scheduler, replica, wire.pack(fields)), Buffer.from(mac).toString("hex"));
   });
 }
 for (const vector of newer.refused.items) {

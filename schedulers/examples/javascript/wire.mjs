@@ -193,10 +193,10 @@ function isBounded(value) {
   return true;
 }
 
-/** A verdict's body; in version 2 it may name the revision of the rules. */
-export function verdictBody(verdict, revision) {
+/** A verdict's body; in version 2 it may name the revision of the rules, and the start that gave it. */
+export function verdictBody(verdict, revision, start) {
   const reason = verdict.reason?.length > MAX_REASON ? `${verdict.reason.slice(0, MAX_REASON - 1)}…` : verdict.reason;
-  const body = pack({ ...verdict, ...(reason === undefined ? {} : { reason }), ...(revision ? { revision } : {}) });
+  const body = pack({ ...verdict, ...(reason === undefined ? {} : { reason }), ...(revision ? { revision } : {}), ...(start ? { start } : {}) });
   if (body.length <= MAX_VERDICT) return body;
   return pack({ action: "failed", reason: `its verdict has ${body.length} bytes, ${MAX_VERDICT} are allowed` });
 }
@@ -208,6 +208,8 @@ export function verdict(body) {
 
 // ---------------------------------------------------------------- signatures
 
+const SCHEME = Buffer.from([2]);
+
 /** What a question's signature covers, and what its digest is taken of. */
 export function signed({ id, phase, body }) {
   return Buffer.concat([id, Buffer.from([phase]), body]);
@@ -218,28 +220,34 @@ export function digest(item) {
   return createHash("sha256").update(signed(item)).digest();
 }
 
-/** The signature of a question, or of its withdrawal: version 1 did not tell them apart. */
-export function signQuestion(key, orchestrator, scheduler, item, kind = "question") {
-  return mac(key, item.version, item.version === 1 ? "question" : kind, orchestrator, scheduler, signed(item));
+/** The signature of a question, or of its withdrawal. */
+export function signQuestion(key, namespace, orchestrator, scheduler, item, kind = "question") {
+  return sign(key, namespace, kind, scheduler, orchestrator, Buffer.from([item.version]), signed(item));
 }
 
 /** The signature of a verdict on that question. */
-export function signVerdict(key, orchestrator, scheduler, item, body) {
-  return mac(key, item.version, "verdict", orchestrator, scheduler, Buffer.concat([digest(item), body]));
+export function signVerdict(key, namespace, orchestrator, scheduler, item, body) {
+  return sign(key, namespace, "verdict", scheduler, orchestrator, Buffer.from([item.version]), digest(item), body);
 }
 
 /** The signature of what a replica says of itself on the roster. */
-export function signHeartbeat(key, scheduler, replica, told) {
-  return mac(key, 2, "heartbeat", "", scheduler, Buffer.concat([Buffer.from(`${replica}\0`), told]));
+export function signHeartbeat(key, namespace, scheduler, replica, told) {
+  return sign(key, namespace, "heartbeat", scheduler, replica, told);
 }
 
 /** Whether an item bears the signature of a question (or a withdrawal) from this orchestrator to this scheduler. */
-export function isGenuine(key, orchestrator, scheduler, item, kind = "question") {
-  const right = signQuestion(key, orchestrator, scheduler, item, kind);
+export function isGenuine(key, namespace, orchestrator, scheduler, item, kind = "question") {
+  const right = signQuestion(key, namespace, orchestrator, scheduler, item, kind);
   return item.mac !== null && item.mac.length === right.length && timingSafeEqual(item.mac, right);
 }
 
-function mac(key, version, kind, orchestrator, scheduler, rest) {
-  const head = [`toolgate-${version}`, kind, orchestrator, scheduler, ""].join("\0");
-  return createHmac("sha256", key).update(head).update(rest).digest();
+/** A byte that says how it is signed, and the MAC of all parts, each with its length: first namespace and kind. */
+export function sign(key, ...parts) {
+  const mac = createHmac("sha256", key);
+  for (const part of parts.map((one) => Buffer.from(one))) {
+    const length = Buffer.alloc(4);
+    length.writeUInt32BE(part.length);
+    mac.update(length).update(part);
+  }
+  return Buffer.concat([SCHEME, mac.digest()]);
 }

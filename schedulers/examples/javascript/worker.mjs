@@ -33,7 +33,7 @@ export class Worker {
     this.scheduler = scheduler;
     this.replica = `${hostname().replace(/[^A-Za-z0-9.-]/g, "-").slice(0, 32)}-${process.pid}-${randomBytes(3).toString("hex")}`;
     this.counted = { answered: 0, late: 0, expired: 0, failed: 0, claimed: 0, poisoned: 0, refused: {} };
-    this.options = { key, shadow, concurrency, revision };
+    this.options = { key, namespace, shadow, concurrency, revision };
     this.beats = 0;
     const shard = `tg:{${namespace}:0}`;
     this.keys = {
@@ -150,10 +150,10 @@ export class Worker {
       this.refuse(error.reason);
       return [];
     }
-    const { key } = this.options;
+    const { key, namespace } = this.options;
     return found.filter((item) => {
       if (item instanceof wire.Refused) this.refuse(item.reason);
-      else if (key === null || wire.isGenuine(key, orchestrator, this.scheduler.name, item, kind)) return true;
+      else if (key === null || wire.isGenuine(key, namespace, orchestrator, this.scheduler.name, item, kind)) return true;
       else this.refuse("forged");
       return false;
     });
@@ -191,9 +191,10 @@ export class Worker {
 
   async answer(orchestrator, item, verdict) {
     const { name } = this.scheduler;
-    const { key, revision } = this.options;
-    const body = wire.verdictBody(verdict, item.version > 1 ? revision : "");
-    const mac = key && wire.signVerdict(key, orchestrator, name, item, body);
+    const { key, namespace, revision } = this.options;
+    const start = key && item.version > 1 ? `${this.replica}:${this.started}` : "";
+    const body = wire.verdictBody(verdict, item.version > 1 ? revision : "", start);
+    const mac = key && wire.signVerdict(key, namespace, orchestrator, name, item, body);
     const frame = wire.frame([wire.item(item.version, item.id, item.phase, body, mac)]); // as it was asked
     this.talked.add(orchestrator);
     // Said twice it does no harm: after a lost connection it is said again.
@@ -277,9 +278,9 @@ export class Worker {
   /** What readers of version 1 know, and beside it what the others read, with its signature where there is a key. */
   signed(plain, fields) {
     this.beats += 1;
-    const { key } = this.options;
+    const { key, namespace } = this.options;
     const v2 = wire.pack({ ...fields, beat: this.beats });
-    const mac = key && wire.signHeartbeat(key, this.scheduler.name, this.replica, v2);
+    const mac = key && wire.signHeartbeat(key, namespace, this.scheduler.name, this.replica, v2);
     return wire.pack({ ...plain, v2, ...(mac ? { mac } : {}) });
   }
 

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 
 from toolgate_bus.errors import ConfigError
-from toolgate_bus.protocol.events import NAME_PATTERN, RESERVED_NAMES, Phase, ToolSelecting, Verdict
+from toolgate_bus.protocol.events import NAME_PATTERN, Phase, ToolSelecting, Verdict
+from toolgate_bus.protocol.names import explain_reserved
 from toolgate_bus.protocol.revision import NO_REVISION, Revision
 
 if TYPE_CHECKING:
@@ -58,10 +59,13 @@ class Holds(Protocol):
         """
         ...
 
-    async def answer(self, decision_id: str, verdict: Verdict, phase: Phase | None = None) -> bool:
+    async def answer(
+        self, decision_id: str, verdict: Verdict, phase: Phase | None = None, *, again: bool = False
+    ) -> bool:
         """Send the final answer of a hold; False if it is gone: answered, withdrawn or run out.
 
-        Without a phase that of the replacement is meant, if it is held. Raises TransportError where
+        Without a phase that of the replacement is meant, if it is held. `again` is the question's own:
+        who agrees to a replacement has not agreed to what others made of it. Raises TransportError where
         the answer may not have been sent: answer again, which does no harm.
         """
         ...
@@ -130,11 +134,8 @@ class Scheduler:
             raise ConfigError(
                 f"scheduler {self.name!r}: name: 1 to 64 letters, digits, '.', '_' or '-' are allowed"
             )
-        if self.name in RESERVED_NAMES:
-            raise ConfigError(
-                f"scheduler {self.name!r}: name: it means the hooks of an orchestrator's own process; "
-                "take another"
-            )
+        if why := explain_reserved(self.name):
+            raise ConfigError(f"scheduler {self.name!r}: name: {why}")
         check_priority(self.name, self.priority)
         tools = (self.tools,) if isinstance(self.tools, str) else self.tools
         globs = tuple(tools) if isinstance(tools, Iterable) else ()

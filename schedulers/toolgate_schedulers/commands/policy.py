@@ -14,7 +14,7 @@ from typing import Annotated, Any, Final, Literal
 import typer
 from pydantic import Field, JsonValue
 from toolgate_bus.commands.markup import escape
-from toolgate_bus.commands.options import JsonOption, QuietOption
+from toolgate_bus.commands.options import JsonOption, NamespaceOption, QuietOption, RedisOption
 from toolgate_bus.commands.terminal import console, print_json
 from toolgate_bus.config.check import StrictModel, check
 from toolgate_bus.config.document import Document, read_document
@@ -127,8 +127,15 @@ def _group() -> None:
 def run_cases(
     rules: Annotated[Path, typer.Argument(metavar="RULES", help="The configuration of the policy.")],
     cases: Annotated[Path, typer.Argument(metavar="CASES", help="The expectations, in YAML or JSON.")],
-    strict: Annotated[bool, typer.Option("--strict", help="Fail also where a rule never fired.")] = False,
+    strict: Annotated[
+        bool,
+        typer.Option(
+            "--strict", help="Fail also where a rule never fired, or does not go with living agents' tools."
+        ),
+    ] = False,
     quiet: QuietOption = False,
+    redis: RedisOption = None,
+    namespace: NamespaceOption = "default",
     json_: JsonOption = False,
 ) -> None:
     """Rule on each case, and say which did not come out as expected, and which rules never fired.
@@ -156,29 +163,36 @@ def run_cases(
       toolgate policy test rules.yaml cases.yaml
       toolgate policy test rules.yaml cases.yaml --strict --json
 
+    It needs no bus. Where agents are alive on one, it names rules that do not
+    go with their tools, as `toolgate scheduler check` does.
+
     Exit codes: 0 all as expected, 1 not so (with --strict also: a rule never
-    fired), 2 a file is wrong.
+    fired, or does not go with living agents' tools), 2 a file is wrong.
     """
+    from toolgate_schedulers.commands.rule_check import compare_at_bus  # here: it needs what the bus needs
+
     written = read_document(rules)
     config = check(PolicyConfig, written.mapping(), written)
     fired: Counter[int] = Counter()
     outcomes = list(_outcomes(config, read_document(cases), fired))
     failed = [one for one in outcomes if one.faults]
+    compared = compare_at_bus("policy", written, redis, namespace)
     never = [number for number in range(len(config.rules)) if not fired[number]]
     if json_:
         for one in outcomes:
             print_json(_case_record(one))
-        print_json(_summary_record(config, outcomes, fired))
+        print_json({**_summary_record(config, outcomes, fired), **compared.as_json()})
     else:
         _show(failed if quiet else outcomes)
         for number in never:
             name, place = name_of(config.rules[number], number), written.where(("rules", number))
             console.print(f"[yellow]never fired[/] {escape(place)}: {escape(name)}", soft_wrap=True)
+        compared.show(quiet=quiet)
         console.print(
             f"{len(outcomes)} cases: {len(outcomes) - len(failed)} as expected, {len(failed)} not; "
             f"{len(config.rules) - len(never)} of {len(config.rules)} rules fired"
         )
-    if failed or (strict and never):
+    if failed or (strict and (never or compared.certain)):
         raise typer.Exit(1)
 
 

@@ -192,7 +192,7 @@ def try_(
     ] = 5.0,
     json_: JsonOption = False,
 ) -> None:
-    """Ask a scheduler about a call, without a bus: its verdict, and why.
+    """Ask a scheduler about a call, without a bus: its verdict, why, and what would allow the call.
 
     \b
       toolgate scheduler try policy --config rules.yaml \\
@@ -200,22 +200,29 @@ def try_(
       toolgate scheduler try my_rules:rule --call '{"tool": "bash", "agent": "clerk"}'
       toolgate scheduler try loop-guard --config g.yaml --call "$CALL" --call "$CALL"
 
+    Of a shipped scheduler it says which rule decided, whether that rule saw all
+    that it looks at, and what would allow the call.
+
     Several calls are asked about one after the other, on the same state.
     `toolgate policy test` holds a policy to a file of expectations.
 
     Exit codes: 0 it ruled (whatever it said), or is not asked about that tool;
     1 it failed or gave no answer; 2 the call or its configuration is wrong.
     """
+    from toolgate_bus.config.document import read_document
     from toolgate_bus.protocol.events import Failure  # here: as above
 
-    from toolgate_schedulers.commands.scheduler_try import as_json, parse_call, show, try_calls
+    from toolgate_schedulers.commands.scheduler_try import ReasonFinder, as_json, parse_call, show, try_calls
     from toolgate_schedulers.worker.loading import load
 
-    scheduler = load(spec, config=config)
+    document = None if config is None else read_document(config)
+    scheduler = load(spec, config=document)
+    reasons = ReasonFinder(spec, document)
     calls = [parse_call(one) for one in call]
     tried = run_async(lambda: try_calls(scheduler, calls, timeout))
     for one in tried:
-        print_json(as_json(one, scheduler.name)) if json_ else show(one, scheduler.name)
+        told = (one, scheduler.name, reasons)
+        print_json(as_json(*told)) if json_ else show(*told)
     if any(one.asked and isinstance(one.answer, Failure | None) for one in tried):
         raise typer.Exit(1)
 

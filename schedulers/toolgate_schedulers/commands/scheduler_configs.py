@@ -14,12 +14,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from toolgate_bus.commands.options import join_bus, parse_span, run_async
-from toolgate_bus.config.document import parse_document
+from toolgate_bus.config.document import Document, parse_document
 from toolgate_bus.errors import ConfigError
-from toolgate_bus.protocol.names import NAME_PATTERN
+from toolgate_bus.protocol.names import NAME_PATTERN, explain_reserved
 from toolgate_bus.protocol.signing import Keyring
 from toolgate_bus.server.settings import read_keys
 from toolgate_bus.state.changes import ChangeEvent, ConfigChange, tell_change
@@ -41,15 +41,27 @@ from toolgate_bus.state.config_record import (
 from toolgate_bus.state.config_store import ConfigsRead, ConfigStore, ReplicaReport
 from toolgate_bus.state.notifications import RedisNotices
 from toolgate_bus.state.rollout_rules import TrialCounts, parse_condition
+from toolgate_bus.telemetry.printable import visible
 from toolgate_bus.transport.ports import Member
 from toolgate_bus.transport.redis.connection import RedisCommands
 from toolgate_bus.transport.redis.roster import Roster
 
+from toolgate_schedulers.commands.rule_check import RuleCheck, compare, read_living
+from toolgate_schedulers.shipped.rule_listing import CONFIGS
 from toolgate_schedulers.worker.bus_address import bus_url
 from toolgate_schedulers.worker.config_follower import change_of
 from toolgate_schedulers.worker.loading import load
 
 Result = TypeVar("Result")
+
+
+class CheckedConfig(NamedTuple):
+    """A configuration that its scheduler takes."""
+
+    text: bytes
+    document: Document
+    tools: tuple[str, ...]
+    """Of the scheduler that was made of it."""
 
 
 class ConfigDesk:
@@ -65,10 +77,35 @@ class ConfigDesk:
         now, digest = await self.store.now(), digest_of(text)
         new = StoredConfig(digest, label, getpass.getuser()[:64], now, len(text), spec[:128])
         await self.store.put_text(digest, text)
-        was, record = await self.store.change(lambda record: push(record, new, stage=stage))
+        was, record = await self.store.change(lambda record: push(record, new, stage=stage), anew=True)
         if record.active != was.active:
             await self._tell("config:pushed", was, record)
         return record.config(digest) or new
+
+    async def compare(self, checked: CheckedConfig, spec: str, *, strict: bool) -> RuleCheck:
+        """Hold a configuration against living agents; where that is strict, raises ConfigError for doubts."""
+        living = await read_living(self._commands, self._namespace)
+        found = compare(spec, checked.document, living, checked.tools)
+        if strict:
+            found.refuse()
+        return found
+
+    async def compare_stored(self, label: str, *, strict: bool) -> RuleCheck:
+        """The same for one that was pushed; nothing is loaded that a record names but what is shipped."""
+        record = (await self.store.read()).record
+        digest = record.find(label)
+        config = record.config(digest)
+        spec = (config.spec or self.name) if config is not None else ""
+        if spec not in CONFIGS:
+            return RuleCheck(missing=f"{visible(label)} is of no shipped scheduler")
+        living = await read_living(self._commands, self._namespace)
+        try:
+            found = compare(spec, parse_document(await self.store.text(digest), label), living)
+        except ConfigError as error:  # whoever takes it up refuses it, and says so
+            return RuleCheck(missing=str(error).partition("\n")[0])
+        if strict:
+            found.refuse()
+        return found
 
     async def undo(self, to: str | None) -> ConfigRecord:
         """Put the one before in force, or the one that is named."""
@@ -178,8 +215,10 @@ def at_desk(
     """Do something at a scheduler's desk; raises ToolgateError."""
     if not re.fullmatch(NAME_PATTERN, name):
         raise ConfigError(f"{name}: is no scheduler's name")
+    if why := explain_reserved(name):
+        raise ConfigError(f"{name}: is no scheduler's name: {why}")
     with join_bus(redis, namespace, keys) as settings:
-        keyring = Keyring(read_keys(settings.keys)) if settings.keys else None
+        keyring = Keyring(read_keys(settings.keys), settings.namespace) if settings.keys else None
         if keyring is not None and not keyring.knows(name):
             raise ConfigError(f"keys: {settings.keys} has no key for {name}: add `{name}: <hex>`")
 
@@ -190,16 +229,16 @@ def at_desk(
         return run_async(main)
 
 
-def read_checked(path: Path, spec: str, name: str) -> bytes:
-    """The bytes of a configuration that this scheduler takes; raises ConfigError by field and line."""
+def read_checked(path: Path, spec: str, name: str) -> CheckedConfig:
+    """A configuration that this scheduler takes; raises ConfigError by field and line."""
     try:
         with path.open("rb") as file:
             text = file.read(MAX_CONFIG + 1)
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
     digest_of(text)
-    load(spec, name=name, config=parse_document(text, str(path)))
-    return text
+    document = parse_document(text, str(path))
+    return CheckedConfig(text, document, load(spec, name=name, config=document).tools)
 
 
 def plan_rollout(

@@ -20,6 +20,9 @@ SpecOption = Annotated[
     str | None,
     typer.Option(metavar="NAME_OR_MODULE:ATTR", help="What runs under that name, where it is not the same."),
 ]
+StrictOption = Annotated[
+    bool, typer.Option("--strict", help="Refuse rules that do not go with the tools of living agents.")
+]
 FileOption = Annotated[Path, typer.Option("--config", metavar="FILE", help="Its configuration, in YAML.")]
 
 
@@ -29,6 +32,7 @@ def push(
     label: Annotated[str, typer.Option(help="What you call it: verdicts and lists name it.")] = "",
     spec: SpecOption = None,
     stage: Annotated[bool, typer.Option("--stage", help="Only store it, for a rollout.")] = False,
+    strict: StrictOption = False,
     redis: RedisOption = None,
     namespace: NamespaceOption = "default",
     keys: KeysOption = None,
@@ -42,18 +46,30 @@ def push(
       toolgate scheduler push treasury --spec approval --config t.yaml
 
     What was pushed wins over --config and SIGHUP, until `undo --to file`.
-    Exit codes: 0 stored, 1 the bus is away, 2 the configuration is wrong.
-    """
-    from toolgate_schedulers.commands.scheduler_configs import at_desk, read_checked
+    Rules on tools or arguments that no living agent has are named; --strict
+    stores nothing then.
 
-    text = read_checked(config, spec or name, name)
-    new = at_desk(
-        name, redis, namespace, keys, lambda desk: desk.push(text, label, spec or name, stage=stage)
-    )
+    Exit codes: 0 stored, 1 the bus is away, 2 the configuration is wrong
+    (with --strict also: it does not go with living agents).
+    """
+    from toolgate_bus.state.config_record import StoredConfig
+
+    from toolgate_schedulers.commands.rule_check import RuleCheck
+    from toolgate_schedulers.commands.scheduler_configs import ConfigDesk, at_desk, read_checked
+
+    checked, own = read_checked(config, spec or name, name), spec or name
+
+    async def compare_and_push(desk: ConfigDesk) -> tuple[RuleCheck, StoredConfig]:
+        compared = await desk.compare(checked, own, strict=strict)
+        return compared, await desk.push(checked.text, label, own, stage=stage)
+
+    compared, new = at_desk(name, redis, namespace, keys, compare_and_push)
     done = "stored; nothing rules by it yet" if stage else "in force within seconds"
     if json_:
-        print_json({"scheduler": name, "revision": new.revision.text, "digest": new.digest, "staged": stage})
+        told = {"scheduler": name, "revision": new.revision.text, "digest": new.digest, "staged": stage}
+        print_json({**told, **compared.as_json()})
     else:
+        compared.show()
         console.print(escape(f"{name}: {new.revision.text} is {done}"), soft_wrap=True)
 
 
@@ -163,6 +179,7 @@ def rollout(
     ] = 20,
     advance: Annotated[bool, typer.Option("--advance", help="Go on to the next stage now.")] = False,
     cancel: Annotated[bool, typer.Option("--cancel", help="Undo it: the old one rules on all.")] = False,
+    strict: StrictOption = False,
     redis: RedisOption = None,
     namespace: NamespaceOption = "default",
     keys: KeysOption = None,
@@ -177,19 +194,29 @@ def rollout(
       toolgate scheduler rollout policy --advance
       toolgate scheduler rollout policy --cancel
 
-    The replicas carry it on and undo it: this command need not stay.
+    The replicas carry it on and undo it: this command need not stay. With --to
+    it is compared with the tools of living agents, as by `push`.
     """
     from toolgate_bus.errors import ConfigError
+    from toolgate_bus.state.config_record import ConfigRecord
 
-    from toolgate_schedulers.commands.scheduler_configs import at_desk, plan_rollout
+    from toolgate_schedulers.commands.rule_check import RuleCheck
+    from toolgate_schedulers.commands.scheduler_configs import ConfigDesk, at_desk, plan_rollout
 
     if sum((to is not None, advance, cancel)) != 1:
         raise ConfigError("say one of --to LABEL, --advance, --cancel")
     if to is not None:
         planned = plan_rollout(shadow, share or (), step, undo_if, min_sample)
-        begun = at_desk(name, redis, namespace, keys, lambda desk: desk.begin(to, planned)).rollout
-        stages = [one.text for one in begun.stages] if begun else []
+
+        async def compare_and_begin(desk: ConfigDesk) -> tuple[RuleCheck, ConfigRecord]:
+            return await desk.compare_stored(to, strict=strict), await desk.begin(to, planned)
+
+        compared, record = at_desk(name, redis, namespace, keys, compare_and_begin)
+        stages = [one.text for one in record.rollout.stages] if record.rollout else []
         told: dict[str, Any] = {"scheduler": name, "rollout": planned.id, "stages": stages}
+        told |= compared.as_json()
+        if not json_:
+            compared.show()
         words = f"{name}: {to} goes through {', '.join([*stages, 'all'])}: toolgate scheduler status {name}"
     else:
         moved = at_desk(name, redis, namespace, keys, lambda desk: desk.move(cancel=cancel))
@@ -258,28 +285,45 @@ def check(
     name: NameArgument,
     config: FileOption,
     spec: SpecOption = None,
+    strict: StrictOption = False,
+    redis: RedisOption = None,
+    namespace: NamespaceOption = "default",
     json_: JsonOption = False,
 ) -> None:
-    """Check a configuration as `push` and `run` do, without a bus: for the CI of a repository of rules.
+    """Check a configuration as `push` and `run` do: for the CI of a repository of rules.
 
     \b
       toolgate scheduler check policy --config policy.yaml
+      toolgate scheduler check policy --config policy.yaml --strict --redis redis://staging
 
-    Exit codes: 0 it is right, 2 it is wrong.
+    It needs no bus. Where agents are alive on one, it names rules on tools or
+    arguments that none of them has, values of another type, and conditions
+    that can never or always hold.
+
+    Exit codes: 0 it is right, 2 it is wrong (with --strict also: it does not
+    go with living agents).
     """
     from toolgate_bus.errors import ConfigError
     from toolgate_bus.state.config_record import digest_of
 
+    from toolgate_schedulers.commands.rule_check import RuleCheck, compare_at_bus
     from toolgate_schedulers.commands.scheduler_configs import read_checked
 
+    compared = RuleCheck()
     try:
-        text = read_checked(config, spec or name, name)
+        checked = read_checked(config, spec or name, name)
+        compared = compare_at_bus(spec or name, checked.document, redis, namespace, checked.tools)
+        if strict:
+            compared.refuse()
     except ConfigError as error:
         if not json_:
             raise
-        print_json({"ok": False, "config": str(config), "errors": str(error).splitlines()})
+        wrong = {"ok": False, "config": str(config), "errors": str(error).splitlines()}
+        print_json({**wrong, **compared.as_json()})
         raise typer.Exit(2) from None
     if json_:
-        print_json({"ok": True, "config": str(config), "digest": digest_of(text)})
+        told = {"ok": True, "config": str(config), "digest": digest_of(checked.text)}
+        print_json({**told, **compared.as_json()})
     else:
-        console.print(escape(f"{config}: right, {digest_of(text)[:12]}"), soft_wrap=True)
+        compared.show()
+        console.print(escape(f"{config}: right, {digest_of(checked.text)[:12]}"), soft_wrap=True)

@@ -221,7 +221,7 @@ def _check_names(names: Sequence[str]) -> None:
 def _load_keyring(settings: BusSettings, schedulers: Sequence[Scheduler]) -> Keyring | None:
     if settings.keys is None:
         return None
-    keyring = Keyring(read_keys(settings.keys))
+    keyring = Keyring(read_keys(settings.keys), settings.namespace)
     for scheduler in schedulers:
         if not keyring.knows(scheduler.name):
             raise ConfigError(

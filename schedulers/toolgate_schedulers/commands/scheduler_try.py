@@ -13,11 +13,13 @@ from pydantic import ValidationError
 from toolgate_bus.commands.markup import escape
 from toolgate_bus.commands.terminal import console
 from toolgate_bus.config.check import explain
+from toolgate_bus.config.document import Document, parse_json
 from toolgate_bus.errors import ConfigError
 from toolgate_bus.protocol.events import AskUser, Hold, Modify, ToolSelecting
 from toolgate_bus.telemetry.printable import visible
 
 from toolgate_schedulers.author.scheduler import Scheduler
+from toolgate_schedulers.commands.ruling_reasons import RulingReason, explain_answer
 from toolgate_schedulers.testing import Answer, NotAsked, Silent, question, trial
 
 MAX_CALL: Final = 1 << 20
@@ -38,12 +40,27 @@ class TriedCall:
     """Whether an orchestrator would ask it about this tool."""
 
 
+class ReasonFinder:
+    """Finds out which rule of a configuration decided."""
+
+    def __init__(self, spec: str, document: Document | None) -> None:
+        self._spec, self._document = spec, document
+
+    def find(self, tried: TriedCall) -> RulingReason | None:
+        """What decided a call; None where that cannot be told."""
+        return explain_answer(self._spec, self._document, tried.call, tried.answer)
+
+    def where(self, reason: RulingReason) -> str:
+        """File and line of the rule."""
+        return self._document.where(reason.place) if self._document is not None else ""
+
+
 def parse_call(text: str) -> ToolSelecting:
     """A call as JSON: `tool`, `arguments`, and any other field of a question; raises ConfigError."""
     if len(text) > MAX_CALL:
         raise ConfigError(f"--call: longer than {MAX_CALL // 1024} KiB")
     try:
-        given = json.loads(text)
+        given = parse_json(text)
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"--call: is not JSON: {error}; write it as {SAMPLE}") from None
     if not isinstance(given, dict):
@@ -83,13 +100,22 @@ async def try_calls(
     return tried
 
 
-def show(tried: TriedCall, name: str) -> None:
-    """The call, the verdict, and why."""
+def show(tried: TriedCall, name: str, reasons: ReasonFinder) -> None:
+    """Print the call, the verdict, why, and what would allow it."""
     call = tried.call
     arguments = json.dumps(call.tool_input, ensure_ascii=False)
     console.print(f"{escape(call.tool_name)} {escape(arguments)}", soft_wrap=True)
     word, why = _words(tried)
     console.print(f"  {escape(name)}: [bold]{word}[/]{escape(f': {why}') if why else ''}", soft_wrap=True)
+    reason = reasons.find(tried)
+    if reason is None:
+        return
+    sight = {True: ", which saw all that it looks at", False: f", unseen: {reason.unseen}", None: ""}
+    place = f" ({reasons.where(reason)})" if reason.place else ""
+    told = visible(f"{reason.rule}{place}{sight[reason.seen]}")
+    console.print(f"  decided by {escape(told)}", soft_wrap=True)
+    for way in reason.ways:
+        console.print(f"  to allow it: {escape(visible(way))}", soft_wrap=True)
 
 
 def _words(tried: TriedCall) -> tuple[str, str]:
@@ -112,8 +138,9 @@ def _words(tried: TriedCall) -> tuple[str, str]:
             return answer.action, visible(answer.reason or "")
 
 
-def as_json(tried: TriedCall, name: str) -> dict[str, Any]:
+def as_json(tried: TriedCall, name: str, reasons: ReasonFinder) -> dict[str, Any]:
     """The same for scripts."""
+    reason = reasons.find(tried)
     answer = tried.answer
     verdict = "none" if tried.asked else "not_asked"
     return {
@@ -123,4 +150,10 @@ def as_json(tried: TriedCall, name: str) -> dict[str, Any]:
         "verdict": answer.action if answer else verdict,
         **({} if answer else {"reason": tried.missing}),
         **(answer.model_dump(exclude={"action"}, exclude_none=True) if answer else {}),
+        **({} if reason is None else _reason_record(reason, reasons.where(reason))),
     }
+
+
+def _reason_record(reason: RulingReason, where: str) -> dict[str, Any]:
+    decided = {"rule": reason.rule, "where": where, "seen": reason.seen, "unseen": reason.unseen or None}
+    return {"decided_by": decided, "to_allow": list(reason.ways)}

@@ -18,6 +18,7 @@ from typing import Annotated, Any, ClassVar, Final
 from pydantic import BaseModel, Field, field_validator, model_validator
 from toolgate_bus.config.check import StrictModel
 from toolgate_bus.protocol.events import Continue, Deny, ToolSelecting, Verdict
+from toolgate_bus.protocol.json_values import whole
 from toolgate_bus.ruling.conditions import globs
 from toolgate_bus.ruling.conditions.conditions import Glob
 from toolgate_bus.state.call_counts import MAX_WINDOW, CallCounter, CallCounts, CountedCall, DelegationResult
@@ -91,8 +92,8 @@ class LoopGuardConfig(StrictModel):
 
 
 def fingerprint_call(call: ToolSelecting) -> CountedCall:
-    """The call as it is counted. What is hidden is told apart by its placeholder."""
-    called = [call.tool_name, call.tool_input]
+    """Return the call as it is counted. What is hidden is told apart by its placeholder."""
+    called = [call.tool_name, whole(call.tool_input)]
     written = json.dumps(called, sort_keys=True, default=repr, ensure_ascii=False)
     return CountedCall(
         session=call.session,

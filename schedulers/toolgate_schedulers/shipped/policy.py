@@ -4,7 +4,8 @@ The first rule that fits a call rules on it; where none does, `default`. Every d
 A rule in `mode: observe` never rules: a call that goes on says what that rule would have done to it.
 A replacement (phase `verify`) is judged by the same rules as the LLM's own call.
 Where an argument that a rule looks at could not be seen (a placeholder, two readings), the rule fits if it
-denies or asks, and does not if it allows; `unknown: allow` turns that round.
+denies or asks, and does not if it allows; `unknown: allow` turns that round. The rules below a rule that
+fits unseen are looked at, too, and the strictest of what may fit counts: what cannot be seen earns nothing.
 A sub-agent's call is ruled on as its own and as each agent's above it, and the strictest counts: what
 is denied to an agent, it cannot have done by another.
 A rule may look at what came before a call (`after`, `unless_after`, `at_most`): where that is not as it
@@ -14,6 +15,7 @@ reads facts.
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from itertools import islice
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Final, Literal
 
@@ -23,8 +25,8 @@ from toolgate_bus.protocol.events import AskUser, Continue, Deny, Phase, ToolSel
 from toolgate_bus.protocol.llm import add_selector
 from toolgate_bus.protocol.names import MAX_REASON, MAX_RULE
 from toolgate_bus.ruling.conditions import globs
-from toolgate_bus.ruling.conditions.conditions import Truth
-from toolgate_bus.ruling.conditions.matching import Unknown, check_unique, describe_unseen
+from toolgate_bus.ruling.conditions.conditions import Quantifier, Truth
+from toolgate_bus.ruling.conditions.matching import Unknown, as_each_agent, check_unique, describe_unseen
 from toolgate_bus.ruling.merge import ORDER
 
 from toolgate_schedulers.author.scheduler import SchedulerContext
@@ -94,9 +96,14 @@ class PolicyRule(OrderMatcher):
         return self
 
     def fits(self, truth: Truth) -> bool:
-        """Whether it rules on a call that it is about, is not about, or cannot tell."""
+        """Tell whether it rules on a call that it is about, is not about, or cannot tell."""
         allows = self.action == "allow" and not self.is_ordered
         return allows is (self.unknown == "allow") if truth is None else truth
+
+    @cached_property
+    def elements(self) -> Quantifier:
+        """Number of elements of a list that must fit: any, where it restricts; all, where it allows."""
+        return "all" if self.action == "allow" and not self.is_ordered else "any"
 
 
 class PolicyConfig(StrictModel):
@@ -157,12 +164,12 @@ def explain_ruling(
     The rule that decides stands last; where it is the default, there is none but observers.
     """
     verdict, fired = _rule_for_one(config, call, past)
-    for agent in dict.fromkeys(call.lineage):
-        if agent == call.agent or isinstance(verdict, Deny):
-            continue
-        above, rules = _rule_for_one(config, call.model_copy(update={"agent": agent}), past)
+    for one in islice(as_each_agent(call), 1, None):
+        if isinstance(verdict, Deny):
+            break
+        above, rules = _rule_for_one(config, one, past)
         if _STRICTNESS[above.action] < _STRICTNESS[verdict.action]:
-            reason = f"{above.reason}, as for {agent}, for whom {call.agent or 'this agent'} works"
+            reason = f"{above.reason}, as for {one.agent}, for whom {call.agent or 'this agent'} works"
             verdict, fired = above.model_copy(update={"reason": reason[:MAX_REASON]}), (*fired, *rules)
     return verdict, fired
 
@@ -170,20 +177,31 @@ def explain_ruling(
 def _rule_for_one(config: PolicyConfig, call: ToolSelecting, past: Past) -> tuple[Verdict, tuple[int, ...]]:
     observed: list[str] = []
     fired: list[int] = []
+    strictest: tuple[Verdict, tuple[int, ...]] | None = None
+    """Of rules that fit unseen."""
     for number, rule in config.rules_for(call.tool_name):
-        truth = rule.about(rule.tools, call)
+        truth = rule.about(rule.tools, call, rule.elements)
         if truth is False or not rule.fits(truth):
             continue
         name = name_of(rule, number)
         verdict = _apply_rule(rule, name, call, truth, past)
         if verdict is None:
             continue
-        fired.append(number)
-        if rule.mode == "enforce":
-            return _add_observations(verdict, observed), tuple(fired)
-        what = "deny" if isinstance(verdict, Deny) else "ask"
-        observed.append(f"{name} would have {_WOULD[what]}")
-    return _add_observations(_default(config.default, call), observed), tuple(fired)
+        if rule.mode != "enforce":
+            fired.append(number)
+            what = "deny" if isinstance(verdict, Deny) else "ask"
+            observed.append(f"{name} would have {_WOULD[what]}")
+            continue
+        if strictest is None or _STRICTNESS[verdict.action] < _STRICTNESS[strictest[0].action]:
+            strictest = verdict, (number,)
+        if truth or rule.unknown == "allow" or isinstance(verdict, Deny):
+            break
+    else:
+        default = _default(config.default, call)
+        if strictest is None or _STRICTNESS[default.action] < _STRICTNESS[strictest[0].action]:
+            strictest = default, ()
+    verdict, decided = strictest
+    return _add_observations(verdict, observed), (*fired, *decided)
 
 
 def _apply_rule(rule: PolicyRule, name: str, call: ToolSelecting, truth: Truth, past: Past) -> Verdict | None:
@@ -192,8 +210,9 @@ def _apply_rule(rule: PolicyRule, name: str, call: ToolSelecting, truth: Truth, 
         barrier = check_order(rule, name, call, past, rule.reason)
         if barrier is not None:
             return barrier
-        is_silent = rule.action == "allow" and (truth is None or rule.mode == "observe")
-        if rule.action is None or is_silent:
+        if rule.action is None or (rule.mode == "observe" and rule.action == "allow"):
+            return None
+        if rule.action == "allow" and rule.about(rule.tools, call, "all") is not True:
             return None
     return _verdict(rule, name, call, "" if truth else f"; {describe_unseen(rule, call)}")
 

@@ -18,7 +18,7 @@ from toolgate_bus.state.claims import KEPT_MS, MAX_WORDS, ClaimBoard
 from toolgate_bus.telemetry.loggers import get_logger
 
 from toolgate_schedulers.shipped.policy_needs import OrderMatcher
-from toolgate_schedulers.shipped.policy_order import CallHistory, scope_of
+from toolgate_schedulers.shipped.policy_order import CallHistory, scopes_for
 
 RENEW_S: Final = KEPT_MS / 3000
 _SAID: Final = ("session", "root_session", "labels", "tool_input")
@@ -98,7 +98,7 @@ class PlaceKeeper:
         found = set()
         for rule, scope, words in self._rules:
             if any_glob(rule.tools, call.tool_name) and holds(rule.when, call.tool_input) is not False:
-                row = "\0".join((words, *scope_of(scope, call)))
+                row = "\0".join((words, *scopes_for(scope, call, against=True)[0]))
                 found.add(hashlib.sha256(row.encode("utf-8", "replace")).hexdigest()[:32])
         return tuple(self._prefix + digest for digest in sorted(found))
 

@@ -55,7 +55,8 @@ _NOBODY_WAITS: Final = Deny(reason="Nobody waits for this call any longer.")
 _log = get_logger("toolgate.policy")
 
 Rule = Callable[[ToolSelecting, Past], Verdict]
-Key = tuple[str, Phase]
+Key = tuple[str, Phase, bool]
+"""Decision, phase, and whether it is asked about again."""
 
 
 @dataclass(slots=True)
@@ -160,7 +161,8 @@ class OrderKeeper:
 
     def withdraw(self, decision: str, phase: Phase) -> None:
         """Nobody waits any longer."""
-        self._drop((decision, phase))
+        for again in (False, True):
+            self._drop((decision, phase, again))
 
     async def _settle(self, orchestrator: str) -> bool:
         """Wait until all is read that was told before it asked; False where that takes too long."""
@@ -184,7 +186,7 @@ class OrderKeeper:
 
     async def _wait_and_see(self, call: ToolSelecting, hold: Hold) -> Verdict:
         """The verdict, where it comes soon; else the hold."""
-        waiting = self._waiting[call.id, call.phase]
+        waiting = self._waiting[call.id, call.phase, call.again]
         if waiting.is_held or (waiting.soon is None and self._soon >= MAX_SOON):
             waiting.is_held = True
             return hold
@@ -207,7 +209,7 @@ class OrderKeeper:
         return True
 
     def _wait(self, call: ToolSelecting, hold: Hold) -> Hold:
-        key: Key = (call.id, call.phase)
+        key: Key = (call.id, call.phase, call.again)
         if key not in self._waiting:
             self._waiting[key] = _WaitingCall(call, time.monotonic(), self._history.scopes_of(call))
             for scope in self._waiting[key].scopes:
@@ -265,7 +267,7 @@ class OrderKeeper:
         """Tell one who waits; one that cannot be told now is told when somebody mends."""
         for pause in (*PAUSES_S, None):
             try:
-                if await self._context.holds.answer(key[0], verdict, key[1]):
+                if await self._context.holds.answer(key[0], verdict, key[1], again=key[2]):
                     return
             except TransportError as error:
                 _log.info("one who waits could not be told yet", decision=key[0], error=str(error))
@@ -369,14 +371,14 @@ class OrderKeeper:
             began, rest = time.monotonic(), TICK_S
             try:
                 for held in await self._context.holds.open():
-                    key: Key = (held.decision_id, held.question.phase)
+                    key: Key = (held.decision_id, held.question.phase, held.question.again)
                     waited = max(0.0, self._longest + SLACK_S - held.seconds_left)
                     if key in self._waiting or waited < TICK_S:
                         continue
                     verdict = self._judge(held.question, waited)
                     is_over = waited >= self._longest + TICK_S
                     if not isinstance(verdict, Hold) and (is_over or not isinstance(verdict, Deny)):
-                        await self._context.holds.answer(key[0], verdict, key[1])
+                        await self._context.holds.answer(key[0], verdict, key[1], again=key[2])
                 rest = max(TICK_S, rest_after_search(time.monotonic() - began))
             except TransportError as error:
                 _log.info("those who wait cannot be looked after", error=str(error))

@@ -15,13 +15,13 @@ from toolgate_bus.ruling.conditions.matching import CallMatcher
 MAX_WINDOW_S: Final = 3600.0
 LABEL: Final = "label:"
 _WILD: Final = frozenset("*?[")
-_SCOPE: Final = re.compile(r"session|tree|label:.{1,128}", re.DOTALL)
+_SCOPE: Final = re.compile(r"session|own-session|tree|label:.{1,128}", re.DOTALL)
 _PATH: Final = re.compile(r"\$\.(.{1,1022})", re.DOTALL)
 
 
 def _read_scope(written: Any) -> Any:
     if not isinstance(written, str) or not _SCOPE.fullmatch(written):
-        raise ValueError("must be session, tree or label:NAME")
+        raise ValueError("must be session, own-session, tree or label:NAME")
     return written
 
 
@@ -51,7 +51,9 @@ class Precondition(StrictModel):
     same: Pairs = Field(default_factory=dict)
     """`{$.path: $.path}`: what stands there in this call is what stood there in that one."""
     scope: Scope = "session"
-    """Whose calls count: those of the same `session`, `tree` of sessions, or value of `label:NAME`."""
+    """Whose calls count: those of the same `session`, `tree` of sessions, or value of `label:NAME`. What
+    counts against a call in a `session` counts in those of its agents as well; `own-session` is it alone. A
+    call without that label may be of any value: it counts against all of them."""
 
     def list_paths(self) -> Iterator[str]:
         """The places in that call's arguments that it looks at."""

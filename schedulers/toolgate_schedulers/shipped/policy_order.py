@@ -1,11 +1,14 @@
 """What happened before a call, as rules on order need it: a bounded history, read from facts. Pure.
 
 Reads no stream, keeps no time and gives no verdict: facts, questions and the time come in, `met`, `under
-way` or `unmet` goes out. Only tools that a rule names are kept, and of their arguments what a rule looks
-at. A call that was denied is not in it. Times are those of the facts' entries: seconds by the server's
+way` or `unmet` goes out. An LLM that makes many calls cannot have one forgotten by which a rule goes: what
+a rule looks for is kept beside the last calls, and where even that is too much, it counts against the call.
+Only tools that a rule names are kept, and of their arguments what a rule looks at. A call that was denied is
+not in it. Times are those of the facts' entries: seconds by the server's
 clock, which all replicas read alike.
 """
 
+import math
 from collections import OrderedDict, deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
@@ -29,7 +32,7 @@ State = Literal["met", "under way", "unmet"]
 Scope = tuple[str, str]
 """Of what kind it is, and which: `session` and its id, and so on."""
 MAX_CALLS: Final = 256
-"""Calls kept of one tool in one scope; older ones are forgotten."""
+"""Calls kept of one tool in one scope; of older ones those that a rule looks for, again so many for each."""
 MAX_SCOPES: Final = 10_000
 MAX_RUNNING: Final = 100_000
 MAX_TOOLS: Final = 64
@@ -64,6 +67,18 @@ class _ScopeHistory:
     """When something came to it last."""
     ended: OrderedDict[str, deque[PastCall]] = field(default_factory=OrderedDict)
     running: dict[str, dict[str, PastCall]] = field(default_factory=dict)
+    evidence: dict[int, deque[PastCall]] = field(default_factory=dict)
+    """Older calls, by the number of what looks for them."""
+    lost_at: dict[int, float] = field(default_factory=dict)
+    """When the last of these ended that was forgotten."""
+
+
+class Search(NamedTuple):
+    """What a rule looks for among the calls before."""
+
+    of: Precondition | CallCount
+    tools: Globs
+    when: When
 
 
 class _CallPlace(NamedTuple):
@@ -79,7 +94,14 @@ class _CallPlace(NamedTuple):
 class CallHistory:
     """Calls of the tools that match `watched`, by scope; of their arguments only what `paths` may lead to."""
 
-    def __init__(self, watched: Globs, paths: Iterable[str] = (), labels: Collection[str] = ()) -> None:
+    def __init__(
+        self,
+        watched: Globs,
+        paths: Iterable[str] = (),
+        labels: Collection[str] = (),
+        searches: Iterable[Search] = (),
+    ) -> None:
+        self._searches = tuple(searches)
         self._watched, self._labels = tuple(dict.fromkeys(watched)), tuple(dict.fromkeys(labels))
         self._patterns = tuple(glob for glob in self._watched if not _WILD.isdisjoint(glob))
         self._names = tuple({_first_name(path) for path in paths})
@@ -244,10 +266,24 @@ class CallHistory:
         return place, run
 
     def _add(self, kept: _ScopeHistory, tool: str, run: PastCall) -> None:
-        kept.ended.setdefault(tool, deque(maxlen=MAX_CALLS)).append(run)
+        runs = kept.ended.setdefault(tool, deque())
+        runs.append(run)
         kept.ended.move_to_end(tool)
+        if len(runs) > MAX_CALLS:
+            self._keep_evidence(kept, tool, runs.popleft())
         if len(kept.ended) > MAX_TOOLS:
-            kept.ended.popitem(last=False)
+            other, older = kept.ended.popitem(last=False)
+            for one in older:
+                self._keep_evidence(kept, other, one)
+
+    def _keep_evidence(self, kept: _ScopeHistory, tool: str, run: PastCall) -> None:
+        for search in self._searches:
+            if any_glob(search.tools, tool) and holds(search.when, run.arguments) is not False:
+                key = id(search.of)
+                runs = kept.evidence.setdefault(key, deque())
+                runs.append(run)
+                if len(runs) > MAX_CALLS:
+                    kept.lost_at[key] = runs.popleft().at
 
     def _open(self, scope: Scope, at: float) -> _ScopeHistory:
         kept = self._scopes.setdefault(scope, _ScopeHistory())
@@ -261,12 +297,18 @@ class CallHistory:
         yield "session", session
         yield "tree", root or session
         for name in self._labels:
-            if isinstance(value := labels.get(name), str):
-                yield LABEL + name, value
+            value = labels.get(name)
+            yield LABEL + name, value if isinstance(value, str) else _UNTOLD
+            yield _EVERY + LABEL + name, _UNTOLD
 
     def scopes_of(self, call: ToolSelecting) -> tuple[Scope, ...]:
-        """In which scopes something must change for the call to be judged otherwise."""
-        return tuple(self._scopes_of(call.session, call.root_session, call.labels))
+        """List the scopes in which something must change for the call to be judged otherwise."""
+        own = self._scopes_of(call.session, call.root_session, call.labels)
+        return (*own, *((LABEL + name, _UNTOLD) for name in self._labels))
+
+    def _open_scopes(self, scope: str, call: ToolSelecting, *, against: bool) -> list[_ScopeHistory]:
+        found = (self._scopes.get(one) for one in scopes_for(scope, call, against=against))
+        return [one for one in found if one is not None]
 
     # ------------------------------------------------------------------ what is asked of it
 
@@ -277,14 +319,16 @@ class CallHistory:
         `after`; True for `unless_after`, so that it counts against the call, and of what is still being
         decided only what was asked before the call counts.
         """
-        kept = self._scopes.get(scope_of(need.scope, call))
-        if kept is None:
+        kept = self._open_scopes(need.scope, call, against=unseen)
+        if not kept:
             return "unmet"
         wanted = _look_up(need, call)
-        for run in _of(kept.ended, need.tool):
+        for run in _ended(kept, need.tool, need):
             in_time = now - run.at <= need.within_s
             if in_time and need.success in (None, run.success) and _fits(need, wanted, run, unseen):
                 return "met"
+        if unseen and any(now - one.lost_at.get(id(need), -math.inf) <= need.within_s for one in kept):
+            return "met"
         before = self._places[call.id].number if unseen and call.id in self._places else 0
         runs = (
             run
@@ -299,11 +343,11 @@ class CallHistory:
 
         `under way`: there is, if what was asked before it does not run.
         """
-        kept = self._scopes.get(scope_of(most.scope, call))
-        if kept is None:
+        kept = self._open_scopes(most.scope, call, against=True)
+        if not kept:
             return "met"
         own, first = self._places.get(call.id), self._before.get(call.id)
-        ended = [run for run in _of(kept.ended, tools) if now - run.at <= most.within_s]
+        ended = [run for run in _ended(kept, tools, most) if now - run.at <= most.within_s]
         running = [run for runs in _of_running(kept, tools) for run in runs.values() if run.id != call.id]
         counted = [run for run in (*ended, *running) if holds(when, run.arguments) is not False]
         sure = sum(run.number == 0 for run in counted)
@@ -323,7 +367,16 @@ def new_history(rules: Sequence[OrderMatcher]) -> CallHistory:
         tuple(chain.from_iterable(rule.list_globs() for rule in rules)),
         chain.from_iterable(rule.list_paths() for rule in rules),
         tuple(chain.from_iterable(rule.list_labels() for rule in rules)),
+        chain.from_iterable(_list_searches(rule) for rule in rules),
     )
+
+
+def _list_searches(rule: OrderMatcher) -> Iterator[Search]:
+    for need in (rule.after, rule.unless_after):
+        if need is not None:
+            yield Search(need, need.tool, need.when)
+    if rule.at_most is not None:
+        yield Search(rule.at_most, rule.tools, rule.when)
 
 
 def time_of(fact: Mapping[str, Any]) -> float:
@@ -332,27 +385,42 @@ def time_of(fact: Mapping[str, Any]) -> float:
     return int(milliseconds) / 1000 if milliseconds.isdecimal() and len(milliseconds) < 16 else 0.0
 
 
-def scope_of(scope: str, call: ToolSelecting) -> Scope:
-    """The scope of that kind which a call is in; one without such a label is in none."""
-    if scope == "session":
-        return scope, call.session
-    if scope == "tree":
-        return scope, call.root_session or call.session
-    return scope, call.labels.get(scope.removeprefix(LABEL), "")
+def scopes_for(scope: str, call: ToolSelecting, *, against: bool) -> tuple[Scope, ...]:
+    """List the scopes of that kind in which the calls stand that count for a call, or against it.
+
+    Against a call counts what its whole tree did, and what was done without the label by which a scope is
+    told: that may be of any value, as the call itself may be where it has none.
+    """
+    if scope == "tree" or (scope == "session" and against):
+        return (("tree", call.root_session or call.session),)
+    if not scope.startswith(LABEL):
+        return (("session", call.session),)
+    value = call.labels.get(scope.removeprefix(LABEL))
+    if value is None:
+        return ((_EVERY + scope, _UNTOLD),) if against else ()
+    return ((scope, value), (scope, _UNTOLD)) if against else ((scope, value),)
+
+
+_EVERY: Final = "every "
+_UNTOLD: Final = ""
 
 
 def _first_name(path: str) -> str:
     return path.removeprefix("$.").replace(r"\.", "\0").partition(".")[0].replace("\0", ".")
 
 
-def _of(ended: Mapping[str, deque[PastCall]], globs: Globs) -> Iterator[PastCall]:
-    for tool, runs in ended.items():
-        if any_glob(globs, tool):
-            yield from reversed(runs)
+def _ended(
+    kept: Iterable[_ScopeHistory], globs: Globs, looked_for: Precondition | CallCount
+) -> Iterator[PastCall]:
+    for one in kept:
+        for tool, runs in one.ended.items():
+            if any_glob(globs, tool):
+                yield from reversed(runs)
+        yield from reversed(one.evidence.get(id(looked_for), ()))
 
 
-def _of_running(kept: _ScopeHistory, globs: Globs) -> Iterator[Mapping[str, PastCall]]:
-    return (runs for tool, runs in kept.running.items() if any_glob(globs, tool))
+def _of_running(kept: Iterable[_ScopeHistory], globs: Globs) -> Iterator[Mapping[str, PastCall]]:
+    return (runs for one in kept for tool, runs in one.running.items() if any_glob(globs, tool))
 
 
 _Wanted = tuple[tuple[Sequence[Any], str], ...]
@@ -390,4 +458,18 @@ def _equal(one: Any, other: Any) -> Truth:
     if one is UNSEEN or other is UNSEEN:
         return None
     forth = same(one, other)
-    return forth if forth is not False else same(other, one)
+    truth = forth if forth is not False else same(other, one)
+    if truth is False and (isinstance(one, list | tuple) or isinstance(other, list | tuple)):
+        # One of several: it counts against a call, and not for it.
+        ones, others = _elements(one), _elements(other)
+        if len(ones) * len(others) > _MAX_PAIRS:
+            return None
+        return None if any(_equal(a, b) is not False for a in ones for b in others) else False
+    return truth
+
+
+def _elements(value: Any) -> Sequence[Any]:
+    return value if isinstance(value, list | tuple) else (value,)
+
+
+_MAX_PAIRS: Final = 4096

@@ -55,14 +55,14 @@ def _barriers(rule: OrderMatcher, call: ToolSelecting, past: Past) -> list[tuple
         state = history.count(most, rule.tools, rule.when, call, now)
         times = "once" if most.n == 1 else f"{most.n} times"
         again = "Do something else, or answer with what you have."
-        where = f"{_in_scope(most.scope)}{_in_time(most.within_s)}"
+        where = f"{_in_scope(most.scope, against=True)}{_in_time(most.within_s)}"
         if state != "met":
             found.append((state, f"{tool} may run {times}{where}, and has. {again}"))
     if (need := rule.unless_after) is not None:
         state = history.judge(need, call, now, True)
         done = "has run" if state == "met" else "is under way"
         if state != "unmet":
-            words = f"{tool} may not run after {_words(need)}, which {done}"
+            words = f"{tool} may not run after {_words(need, against=True)}, which {done}"
             found.append(("unmet" if state == "met" else state, words))
     if (need := rule.after) is not None:
         state = history.judge(need, call, now, False)
@@ -73,22 +73,23 @@ def _barriers(rule: OrderMatcher, call: ToolSelecting, past: Past) -> list[tuple
     return sorted(found, key=lambda one: one[0] == "under way")
 
 
-def _words(need: Precondition) -> str:
+def _words(need: Precondition, *, against: bool = False) -> str:
     ended = {True: "ended well", False: "failed", None: "ended"}[need.success]
     told = [f"{there.removeprefix('$.')} = {here}" for here, there in need.same.items()]
     how = f" with {' and '.join(told[:_SHOWN])}" if told else ""
     more = " and what its rule says of its arguments" if need.when else ""
-    return f"{_tools(need.tool)}{how}{more} has {ended}{_in_scope(need.scope)}{_in_time(need.within_s)}"
+    when = f"{_in_scope(need.scope, against=against)}{_in_time(need.within_s)}"
+    return f"{_tools(need.tool)}{how}{more} has {ended}{when}"
 
 
 def _tools(globs: Globs) -> str:
     return " or ".join(globs[:_SHOWN]) + (" or others" if len(globs) > _SHOWN else "")
 
 
-def _in_scope(scope: str) -> str:
-    if scope == "session":
+def _in_scope(scope: str, *, against: bool) -> str:
+    if scope == "own-session" or (scope == "session" and not against):
         return " in this session"
-    if scope == "tree":
+    if scope in ("session", "tree"):
         return " in this session or those of its agents"
     return f" for the same {scope.removeprefix(LABEL)}"
 

@@ -1,9 +1,12 @@
 """Whether a request names an addressee, and whether a configuration trusts it. Pure.
 
-Texts are compared in the form NFKC and without regard to case. What an LLM wrote is hostile: a value that
-holds several addresses is each of them, and one that could be read in two ways is trusted by no pattern.
+Hosts, mail addresses and links are compared as what they resolve to (`ruling/conditions/links.py` and its
+neighbours). All else is a name: it is compared in the form NFKC and without regard to case. What an LLM wrote
+is hostile: a value that holds several addresses is each of them, and one that readers take for different
+places is trusted by no pattern.
 """
 
+import json
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -11,6 +14,18 @@ from functools import lru_cache
 from typing import Any, Final
 
 from toolgate_bus.protocol import placeholders
+from toolgate_bus.ruling.conditions.addresses import canonical_address
+from toolgate_bus.ruling.conditions.addresses import find_addresses as find_mailboxes
+from toolgate_bus.ruling.conditions.hosts import canonical_host
+from toolgate_bus.ruling.conditions.links import (
+    Unreadable,
+    find_places,
+    hides_dots,
+    is_link,
+    read_link,
+    read_place,
+    spell,
+)
 
 MAX_VALUE: Final = 2048
 """Characters of an addressee; a longer one is none."""
@@ -21,14 +36,19 @@ MAX_TEXT: Final = 64 * 1024
 UNSEEN: Final = "something that could not be seen"
 """What stands for a value that did not travel, is too long, or is too deep."""
 _DEPTH: Final = 8
-_LINK: Final = re.compile(
-    r"""[a-z][a-z0-9+.-]{1,30}://[^\s<>"'`]+|www\.[^\s<>"'`]+|[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63})+"""
-)
 _JOINED: Final = "@._-/+:%~"
 """Characters that go on with an address, where a letter or a digit follows."""
-_AMBIGUOUS: Final = re.compile(r"""[\s<>"'`\\\x00-\x1f]|@.*@|@.*/|/.*@""", re.DOTALL)
-_ANGLE: Final = re.compile(r"[^<>]{0,200}<([^<>\s]+)>")
-_SCHEME: Final = re.compile(r"(?<!\w)(?:(?:https?|ftp)://|mailto:)")
+_AMBIGUOUS: Final = re.compile(r"""[\s<>"'`\\\x00-\x1f]""")
+_SEVERAL: Final = re.compile("[,;|%]")
+"""What parts, or hides, several addressees in a text that is no link."""
+_SIGNS: Final = re.compile(r"[@:/\\?#<>\"]")
+_SPLITS: Final = re.compile(r"""[\s<>()\[\]"'`\\,;\x00-\x1f]""")
+"""Characters at which some reader ends an address."""
+_SCHEME: Final = re.compile(r"(?<![A-Za-z0-9+.-])(?:(?:https?|ftp)://|mailto:)", re.IGNORECASE)
+_WORD: Final = re.compile(r"[^\s<>\"`|.:@/。．｡：＠／]*[.:@/。．｡：＠／][^\s<>\"`|]*")
+"""A word that may be a link or an address."""
+_OPENING: Final = "([{*_,;:'‘“„«¿¡—–"
+_CLOSING: Final = ".,;:!?)]}*_'’”“»…—–"
 _PLAIN_WORD: Final = re.compile(r"[\w ]+")
 _BEFORE_HANDLE: Final = "([{<“‘,:;"
 _NUMBER: Final = re.compile(r"\+?[a-z0-9]+(?:[ -][a-z0-9]+)*")
@@ -37,63 +57,120 @@ _DIGITS: Final = range(10, 41)
 
 
 def plain(text: str) -> str:
-    """A text as it is compared."""
-    return unicodedata.normalize("NFKC", text).casefold()
+    """A name as it is compared."""
+    return unicodedata.normalize("NFKC", text).lower()
 
 
+@lru_cache(maxsize=32)
 def plain_request(text: str) -> str:
-    """A request as it is compared: addresses in it without their schemes."""
-    return _SCHEME.sub("", plain(text))
+    """A request as it is compared: links and addresses in it as what they resolve to, the rest as names."""
+    made: list[str] = []
+    at = 0
+    for found in _WORD.finditer(text):
+        made += (plain(text[at : found.start()]), _plain_word(found[0]))
+        at = found.end()
+    return unicodedata.normalize("NFKC", "".join((*made, plain(text[at:]))))
+
+
+def _plain_word(word: str) -> str:
+    scheme = _SCHEME.search(word)
+    start = len(word) - len(word.lstrip(_OPENING)) if scheme is None else scheme.start()
+    end = max(len(word.rstrip(_CLOSING)), start)
+    return plain(word[:start]) + _resolve(word[start:end]) + plain(word[end:])
+
+
+def _resolve(word: str) -> str:
+    if "@" in word and "://" not in word:
+        word = re.split("[?#]", word[7:], maxsplit=1)[0] if word[:7].lower() == "mailto:" else word
+        return "".join(canonical_address(part) or plain(part) for part in re.split("([,;])", word))
+    place = read_place(word) if is_link(word) else Unreadable(word)
+    return plain(_SCHEME.sub("", word)) if isinstance(place, Unreadable) else place
 
 
 def find_addressees(value: Any, depth: int = 0) -> Iterator[str]:
-    """The addressees in the value of an argument, as they are compared; UNSEEN for what cannot be told."""
+    """The addressees in the value of an argument, as they are compared; UNSEEN for what cannot be told.
+
+    A key is one where it is an address itself: some libraries take `{address: name}`.
+    """
     if value is None or value == "":
         return
     if isinstance(value, bool | int | float):
-        yield str(value).casefold()
-    elif isinstance(value, str):
-        yield from _of_text(value)
-    elif depth >= _DEPTH:
+        yield str(value).lower()
+    elif depth >= _DEPTH and not isinstance(value, str):
         yield UNSEEN
-    elif isinstance(value, Mapping):
-        for one in value.values():
+    elif isinstance(value, str):
+        yield from _of_text(value, depth)
+    elif isinstance(value, Mapping | _Fields):
+        for key, one in value.items() if isinstance(value, Mapping) else value:
+            name = str(key)
+            if "//" in name or "@" in unicodedata.normalize("NFKC", name) or _SCHEME.match(name):
+                yield from _of_text(name, depth + 1)
             yield from find_addressees(one, depth + 1)
-    elif isinstance(value, Sequence):
+    elif isinstance(value, Sequence) and not isinstance(value, bytes):
         for one in value:
             yield from find_addressees(one, depth + 1)
     else:
         yield UNSEEN
 
 
-def _of_text(value: str) -> Iterator[str]:
+def _of_text(value: str, depth: int) -> Iterator[str]:
     if placeholders.hides(value) or len(value) > MAX_VALUE:
         yield UNSEEN
         return
-    text = plain(value)
-    parts = re.split(r"[,;\n]", text) if "@" in text else [text]
-    for part in parts:
-        if not (part := part.strip()):
-            continue
-        inner = _ANGLE.fullmatch(part)
-        yield canonicalize(inner[1] if inner else part)
+    text = value.strip().lstrip("\ufeff")
+    if text[:1] in ("[", "{", '"') and (read := _read_json(text)) is not None:
+        yield from find_addressees(read, depth + 1)
+        return
+    wide = unicodedata.normalize("NFKC", text)
+    if wide != text and _is_place(wide) and _SIGNS.findall(wide) != _SIGNS.findall(text):
+        yield Unreadable(wide)
+    elif "@" in text and not _is_url(text):
+        yield from _of_mail(text)
+    elif is_link(text):
+        yield read_place(text)
+    elif text:
+        yield plain(text)
 
 
-def canonicalize(address: str) -> str:
-    """An address without its scheme, and without a last slash."""
-    found = _SCHEME.match(address)
-    rest = address[found.end() :] if found else address
-    return rest.removesuffix("/") or address
+class _Fields(list[tuple[str, Any]]):
+    """The fields of a JSON object, each key as often as it stands there."""
+
+
+def _read_json(text: str) -> Any:
+    """What a tool may read a text as that looks like JSON; None if it is none."""
+    try:
+        return json.loads(text, object_pairs_hook=_Fields)
+    except RecursionError:
+        return b""  # no JSON value: it cannot be told
+    except ValueError:
+        return None
+
+
+def _is_place(text: str) -> bool:
+    return "@" in text or is_link(text)
+
+
+def _is_url(text: str) -> bool:
+    return is_link(text) and text[:7].lower() != "mailto:"
+
+
+def _of_mail(text: str) -> Iterator[str]:
+    """The addressees in a text with an `@`; what is no mail address may be another name of one word."""
+    found = find_mailboxes(text)
+    if found is not None:
+        yield from found
+    elif _SPLITS.search(text) or text[:7].lower() == "mailto:":
+        yield Unreadable(plain(text))
+    else:
+        yield plain(text)
 
 
 def find_links(value: Any, depth: int = 0) -> Iterator[str]:
-    """The web and mail addresses that stand in the texts of a value."""
+    """The places of the links, and the mail addresses, that stand in the texts of a value."""
     if isinstance(value, str):
-        text = plain(value[:MAX_TEXT])
         if placeholders.hides(value) or len(value) > MAX_TEXT:
             yield UNSEEN
-        for found in _LINK.finditer(text):
-            yield canonicalize(found[0].rstrip(".,;:!?)]}"))
+        yield from find_places(value[:MAX_TEXT])
     elif isinstance(value, Mapping | Sequence) and depth >= _DEPTH:
         yield UNSEEN
     elif isinstance(value, Mapping):
@@ -110,9 +187,11 @@ def is_named(request: str, addressee: str, *, by_name: bool = False) -> bool:
 
     `by_name`: a mail address is also named by all the words before its `@` (`ann.smith@…` by "Ann Smith").
     """
-    if addressee == UNSEEN or not addressee:
+    if addressee == UNSEEN or not addressee or isinstance(addressee, Unreadable):
         return False
     if stands_in(request, addressee) or _has_other_spelling(request, addressee):
+        return True
+    if not is_link(addressee) and stands_in(request.lower(), addressee.lower()):
         return True
     if not by_name or addressee.count("@") != 1:
         return False
@@ -162,23 +241,35 @@ def _is_sign(request: str, at: int) -> bool:
 
 def asks_for(request: str, words: Iterable[str]) -> bool:
     """Whether one of these words stands in a request; `*` is any letters: `delet*`, `*mail*`."""
-    return any(_word(word).search(request) is not None for word in words)
+    folded = request.casefold()
+    return any(_word(word).search(folded) is not None for word in words)
 
 
 def trusts(patterns: Iterable[str], addressee: str) -> bool:
     """Whether one of these patterns is of an addressee.
 
     `*` stands for anything within a part: it does not pass `/`, `@`, `:`, `?` or `#`; `**` passes all
-    but `@`.
+    but `@`. Behind a host the case of letters counts.
     """
-    if addressee == UNSEEN or _AMBIGUOUS.search(addressee):
+    if addressee == UNSEEN or isinstance(addressee, Unreadable):
         return False
-    return any(_pattern(one).fullmatch(addressee) is not None for one in patterns)
+    # An `@` beside a `/`, or twice, is one address to a browser and another to a mail library.
+    is_mail = "@" in addressee[1:]
+    if canonical_address(addressee) != addressee if is_mail else _AMBIGUOUS.search(addressee):
+        return False
+    if "/" in addressee and hides_dots(re.split("[?#]", addressee, maxsplit=1)[0]):
+        return False
+    exact = is_mail or is_link(addressee)
+    if not exact and _SEVERAL.search(addressee):
+        return False
+    text = addressee if exact else addressee.lower()
+    return any(_pattern(one, exact).fullmatch(text) is not None for one in patterns)
 
 
 @lru_cache(maxsize=4096)
-def _pattern(pattern: str) -> re.Pattern[str]:
-    parts = re.split(r"(\*+)", canonicalize(plain(pattern)))
+def _pattern(pattern: str, exact: bool) -> re.Pattern[str]:
+    written = _spell_pattern(pattern) if exact else plain(_SCHEME.sub("", pattern, count=1)).removesuffix("/")
+    parts = re.split(r"(\*+)", written)
     made = [
         re.escape(part) if not part.startswith("*") else r"[^/@:?#]*" if part == "*" else r"[^@]*"
         for part in parts
@@ -186,7 +277,30 @@ def _pattern(pattern: str) -> re.Pattern[str]:
     return re.compile("".join(made))
 
 
+def _spell_pattern(pattern: str) -> str:
+    """A pattern of addresses or links, spelled as what it is compared with."""
+    scheme = _SCHEME.match(pattern)
+    bare = pattern if scheme is None else pattern[scheme.end() :]
+    if "*" not in pattern and (link := read_link(pattern)) is not None:
+        return link.place
+    if "@" in bare:
+        local, _, host = bare.rpartition("@")
+        return f"{plain(local)}@{_spell_host(host)}"
+    host = re.split("[/?#]", bare, maxsplit=1)[0]
+    name, colon, port = host.partition(":")
+    return (_spell_host(name) + colon + port + spell(bare[len(host) :])).removesuffix("/")
+
+
+def _spell_host(host: str) -> str:
+    if "*" not in host:
+        return canonical_host(host) or plain(host)
+    return ".".join(
+        plain(label) if "*" in label else (canonical_host(f"{label}.x") or plain(f"{label}.x"))[:-2]
+        for label in host.removesuffix(".").split(".")
+    )
+
+
 @lru_cache(maxsize=4096)
 def _word(word: str) -> re.Pattern[str]:
-    inner = re.escape(plain(word)).replace(r"\*", r"\w*")
+    inner = re.escape(plain(word).casefold()).replace(r"\*", r"\w*")
     return re.compile(rf"(?<!\w){inner}(?!\w)")

@@ -4,8 +4,11 @@ Every limit that fits a call applies: the call takes a token from the bucket of 
 them and is denied. A call that was let through has taken its tokens, whether it then runs or not. In
 phase `verify` the replacement takes from the buckets of its own limits that the decision has not
 taken from before: a call that is replaced by one to a limited tool does not slip by, and one that
-stays within a limit counts there once. With `admission` it is asked last instead, about the call that is
-about to run: one that others deny has taken nothing.
+stays within a limit counts there once. A sub-agent's calls count for each agent above it, too, and a
+session's with those of its whole tree: nobody gets more calls by delegating.
+
+With `admission` it is asked last instead, about the call that is about to run: one that others deny has
+taken nothing.
 
 The buckets themselves: `toolgate_bus.state.token_buckets`.
 """
@@ -13,7 +16,7 @@ The buckets themselves: `toolgate_bus.state.token_buckets`.
 import hashlib
 import math
 import re
-from fnmatch import fnmatchcase
+from collections.abc import Iterator
 from typing import Annotated, Any, ClassVar, Final, NamedTuple
 
 from pydantic import BaseModel, Field, field_validator, model_validator
@@ -21,21 +24,21 @@ from toolgate_bus.config.check import StrictModel
 from toolgate_bus.protocol.events import Continue, Deny, Phase, ToolSelecting, Verdict
 from toolgate_bus.protocol.names import MAX_RULE
 from toolgate_bus.ruling.conditions import globs
-from toolgate_bus.ruling.conditions.conditions import Glob, Globs, any_glob
+from toolgate_bus.ruling.conditions.conditions import Globs, any_glob
+from toolgate_bus.ruling.conditions.matching import CallMatcher
 from toolgate_bus.state.token_buckets import Bucket, Buckets, TakeResult
 
 from toolgate_schedulers.author.scheduler import SchedulerContext
 
 _UNITS: Final = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400}
 _RATE: Final = re.compile(r"\s*(\d{1,7})\s*/\s*(second|minute|hour|day)\s*")
-_PER: Final = ("session", "tree", "agent", "tool", "fleet")
+_PER: Final = ("session", "tree", "own-session", "agent", "tool", "fleet")
 _LABEL: Final = "label:"
 _MAX_OWNER: Final = 200
 _LAST: Final[tuple[Phase, ...]] = ("admit",)
 _FIRST: Final[tuple[Phase, ...]] = ("select", "verify")
 
 Calls = Annotated[int, Field(ge=1, le=1_000_000, strict=True)]
-Labels = Annotated[dict[Annotated[str, Field(min_length=1, max_length=256)], Glob], Field(max_length=64)]
 
 
 class Rate(StrictModel):
@@ -54,17 +57,11 @@ class Rate(StrictModel):
         return f"{times} in {self.seconds:g} seconds"
 
 
-class Limit(StrictModel):
+class Limit(CallMatcher):
     """Which calls are limited, whose are counted together, and to what."""
 
-    name: Annotated[str, Field(min_length=1, max_length=128)] | None = None
-    """Told in its denials; without it they say "limit 1" and so on."""
     tools: Globs
     """One glob or several."""
-    agents: Globs | None = None
-    """The agent that makes the call: one glob or several."""
-    labels: Labels = Field(default_factory=dict)
-    """Label to a glob: each of these labels is there, and matches."""
     per: Annotated[str, Field(max_length=300)]
     """Whose calls are counted together, see below."""
     rate: Rate
@@ -93,31 +90,26 @@ class Limit(StrictModel):
 
     def mark(self, scheduler: str) -> str:
         """What marks its buckets under this name; a limit that is changed begins with full ones."""
-        told_apart = f"{scheduler} {self.model_dump_json()}"
+        told_apart = f"{scheduler} {self.model_dump_json(exclude={'schema_'})}"
         return hashlib.sha256(told_apart.encode("utf-8", "replace")).hexdigest()[:16]
 
     def fits(self, call: ToolSelecting) -> bool:
-        """Whether this limit is about the call."""
-        return (
-            globs.either(self.tools, call.tool_name)
-            and (self.agents is None or any_glob(self.agents, call.agent))
-            and all(
-                name in call.labels and fnmatchcase(call.labels[name], glob)
-                for name, glob in self.labels.items()
-            )
-        )
+        """Tell whether this limit is, or may be, about the call."""
+        return self.concerns(self.tools, call) is not False
 
-    def whose(self, call: ToolSelecting) -> str:
-        """Whose calls it is counted with; those who have no session, agent or label share a bucket."""
+    def owners(self, call: ToolSelecting) -> Iterator[str]:
+        """Give whose calls it is counted with; those who have no session, agent or label share a bucket."""
         if self.per.startswith(_LABEL):
-            return call.labels.get(self.per.removeprefix(_LABEL), "")
-        return {
-            "session": call.session,
-            "tree": call.root_session or call.session,
-            "agent": call.agent,
-            "tool": globs.plain(call.tool_name),
-            "fleet": "",
-        }[self.per]
+            yield call.labels.get(self.per.removeprefix(_LABEL), "")
+        elif self.per == "agent":
+            named = dict.fromkeys((call.agent, *call.lineage))
+            yield from (one for one in named if self.agents is None or any_glob(self.agents, one))
+        elif self.per == "own-session":
+            yield call.session
+        elif self.per == "tool":
+            yield globs.plain(call.tool_name)
+        else:
+            yield "" if self.per == "fleet" else call.root_session or call.session
 
 
 class RateLimitConfig(StrictModel):
@@ -142,19 +134,20 @@ class AppliedLimit(NamedTuple):
     bucket: Bucket
     limit: Limit
     name: str
+    whose: str
 
 
 def find_limits(config: RateLimitConfig, scheduler: str, call: ToolSelecting) -> dict[str, AppliedLimit]:
     """The limits that apply to a call, by the key of their bucket: each scheduler's name has its own."""
     found = {}
     for number, limit in enumerate(config.limits, start=1):
-        if limit.fits(call):
-            whose = limit.whose(call)
-            if len(whose) > _MAX_OWNER:
-                whose = hashlib.sha256(whose.encode("utf-8", "replace")).hexdigest()
+        for whose in limit.owners(call) if limit.fits(call) else ():
+            own = whose
+            if len(own) > _MAX_OWNER:
+                own = hashlib.sha256(own.encode("utf-8", "replace")).hexdigest()
             calls, period_ms = limit.rate.calls, max(1, round(limit.rate.seconds * 1000))
-            bucket = Bucket(f"{limit.mark(scheduler)}:{whose}", calls, period_ms, limit.burst or calls)
-            found[bucket.key] = AppliedLimit(bucket, limit, limit.name or f"limit {number}")
+            bucket = Bucket(f"{limit.mark(scheduler)}:{own}", calls, period_ms, limit.burst or calls)
+            found[bucket.key] = AppliedLimit(bucket, limit, limit.name or f"limit {number}", whose)
     return found
 
 
@@ -174,20 +167,21 @@ def verdict_from(limits: dict[str, AppliedLimit], taken: TakeResult, call: ToolS
     again = "1 second" if seconds == 1 else f"{seconds} seconds"
     return Deny(
         reason=f"{call.tool_name} was called too often: {tools} may be called {short.limit.rate.words} "
-        f"{_by_whom(short.limit, call)} ({short.name}). Try again in {again}; until then do something "
+        f"{_by_whom(short, call)} ({short.name}). Try again in {again}; until then do something "
         "else, or answer with what you have.",
         rule_name=short.name[:MAX_RULE],
     )
 
 
-def _by_whom(limit: Limit, call: ToolSelecting) -> str:
-    match limit.per:
-        case "session":
+def _by_whom(short: AppliedLimit, call: ToolSelecting) -> str:
+    match short.limit.per:
+        case "own-session":
             return "in this session"
-        case "tree":
+        case "session" | "tree":
             return "in this session and those of its agents together"
         case "agent":
-            return f"by {call.agent or 'agents without a name'}"
+            below = "" if short.whose == call.agent else " and the agents that work for it"
+            return f"by {short.whose or 'agents without a name'}{below}"
         case "tool" | "fleet":
             return "by all agents together"
         case label:

@@ -32,6 +32,8 @@ class AnswerWriter:
 
     def __init__(self, name: str, keyring: Keyring | None) -> None:
         self._name, self._keyring = name, keyring
+        self.start = ""
+        """Which start of the replica answers, once it is on the roster: named in what is signed."""
 
     def check(self, verdict: Any) -> Verdict | Failure:
         """The verdict, or a failure for what is none; that is counted."""
@@ -68,7 +70,9 @@ class AnswerWriter:
             verdict = verdict.model_copy(update={"fence": None})  # nothing is given before
         named = revision if question.version > packing.VERSION else ""
         # There is nothing in a plain one that could not be written.
-        body = codec.plain_body(named) if codec.is_plain(verdict) else self._encode(verdict, named)
+        start = self.start if self._keyring is not None and question.version > packing.VERSION else ""
+        is_plain = codec.is_plain(verdict)
+        body = codec.plain_body(named, start) if is_plain else self._encode(verdict, named, start)
         mac = None
         if self._keyring is not None:
             mac = self._keyring.sign_verdict(
@@ -76,8 +80,8 @@ class AnswerWriter:
             )
         return packing.item(question.id, question.phase, body, mac, question.version)
 
-    def _encode(self, verdict: Verdict | Failure, revision: str) -> bytes:
-        written = write_verdict(verdict, revision)
+    def _encode(self, verdict: Verdict | Failure, revision: str, start: str) -> bytes:
+        written = write_verdict(verdict, revision, start)
         if written.trouble is not None:
             metrics.count(metrics.SCHEDULER_ERRORS, self._name, "unwritable")
             sent = written.verdict.action

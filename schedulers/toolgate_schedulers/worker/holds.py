@@ -34,6 +34,7 @@ MIN_SECONDS: Final = 0.02
 
 Result = TypeVar("Result")
 
+_LATEST_FIRST: Final = (packing.PHASE_NUMBERS["admit"], packing.AGAIN, 1, 0)
 KEEPING_SHARE: Final = 0.8
 """Of the asker's patience; the rest is for the way back."""
 
@@ -83,8 +84,8 @@ class StoredHolds:
         else:
             keys = [f"{self._prefix}{decision_id}:{phase}" for phase in range(len(packing.PHASES))]
         held = []
-        for raw, left in await self._store.read_many(keys):
-            asked = _decode_reply_to(raw)
+        for key, (raw, left) in zip(keys, await self._store.read_many(keys), strict=True):
+            asked = self._decode(key, raw)
             if asked is None or left is None:
                 continue
             try:
@@ -95,12 +96,14 @@ class StoredHolds:
             held.append(HeldQuestion(question.id, question, left, asked.orchestrator))
         return sorted(held, key=lambda one: (one.seconds_left, one.decision_id))
 
-    async def is_kept(self, decision_id: str, phase: Phase) -> bool:
+    async def is_kept(self, decision_id: str, phase: Phase, *, again: bool = False) -> bool:
         """Whether this one waits right now."""
-        place = f"{self._prefix}{decision_id}:{packing.PHASE_NUMBERS[phase]}"
+        place = f"{self._prefix}{decision_id}:{packing.number_of(phase, again)}"
         return await self._store.get(place) is not None
 
-    async def answer(self, decision_id: str, verdict: Verdict, phase: Phase | None = None) -> bool:
+    async def answer(
+        self, decision_id: str, verdict: Verdict, phase: Phase | None = None, *, again: bool = False
+    ) -> bool:
         """Send the final answer; False if the hold is gone: answered, withdrawn or run out.
 
         Raises TransportError where it may not have been sent: answer again.
@@ -109,8 +112,8 @@ class StoredHolds:
             id_ = bytes.fromhex(decision_id)
         except ValueError:
             return False
-        phases = reversed(range(len(packing.PHASES))) if phase is None else (packing.PHASE_NUMBERS[phase],)
-        keys = [self._key(id_, number) for number in phases]
+        numbers = _LATEST_FIRST if phase is None else (packing.number_of(phase, again),)
+        keys = [self._key(id_, number) for number in numbers]
         return await self._give(keys, verdict, time.monotonic() + ANSWER_SECONDS)
 
     async def finish(self, asked: ReplyTo, verdict: Verdict | Failure, until: float) -> bool:
@@ -143,7 +146,7 @@ class StoredHolds:
     async def _give_once(self, key: str, verdict: Verdict | Failure, mine: bytes, version: int) -> bool:
         lease = f"answering:{key}"
         leased, stored = await self._store.lease(key, lease, mine, LEASE_SECONDS)
-        asked = _decode_reply_to(stored)
+        asked = self._decode(key, stored)
         if asked is None:
             if leased:  # it may be stored in a moment, and is answered then
                 await self._store.delete(lease)
@@ -158,6 +161,12 @@ class StoredHolds:
     async def _forget(self, key: str) -> None:
         with contextlib.suppress(ToolgateError):
             await _again(lambda: self._store.delete(key), time.monotonic() + FORGET_SECONDS)
+
+    def _decode(self, key: str, raw: bytes | None) -> ReplyTo | None:
+        """What is stored there; None where nothing is, or what belongs to another question."""
+        asked = _decode_reply_to(raw)
+        is_own = asked is not None and key == self._key(asked.item.id, asked.item.phase)
+        return asked if is_own else None
 
     def _key(self, id_: bytes, phase: int) -> str:
         return f"{self._prefix}{id_.hex()}:{phase}"
@@ -202,6 +211,8 @@ def _decode_reply_to(raw: bytes | None) -> ReplyTo | None:
     if not isinstance(stored, list) or len(stored) != 4:
         return None
     orchestrator, id_, phase, body = stored
-    if not isinstance(orchestrator, str):
+    if not (isinstance(orchestrator, str) and isinstance(phase, int)):
+        return None
+    if not (isinstance(id_, bytes) and isinstance(body, bytes)):
         return None
     return ReplyTo(orchestrator, packing.Item(id_, phase, body, None))

@@ -9,13 +9,15 @@ from typing import Final
 
 from toolgate_bus.errors import CodecError
 from toolgate_bus.protocol import packing
-from toolgate_bus.protocol.signing import Keyring
+from toolgate_bus.protocol.signing import OTHER_SCHEME, Keyring, names_other_scheme
 from toolgate_bus.telemetry import metrics
+from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_bus.transport.ports import Delivery
 
 from toolgate_schedulers.worker.holds import ReplyTo
 
 WITHDRAWN: Final = "tool:withdrawn"
+_log = get_logger("toolgate.worker")
 
 
 @dataclass(slots=True, eq=False)
@@ -54,11 +56,11 @@ class Job:
 class InboxFilter:
     """What one scheduler believes of what it was delivered."""
 
-    __slots__ = ("_name", "_ring")
+    __slots__ = ("_is_told", "_name", "_ring")
 
     def __init__(self, name: str, ring: Keyring | None) -> None:
         """With a ring an item counts only under its sender's key."""
-        self._name, self._ring = name, ring
+        self._name, self._ring, self._is_told = name, ring, False
 
     def believe(self, delivery: Delivery, found: Sequence[packing.Item | CodecError]) -> list[packing.Item]:
         """What could be read and is genuine; the rest is counted."""
@@ -70,7 +72,16 @@ class InboxFilter:
                 items.append(one)
             else:
                 metrics.count(metrics.BAD_MESSAGES, "orchestrator", "forged")
+                self._tell_scheme(one)
         return items
+
+    def _tell_scheme(self, item: packing.Item) -> None:
+        """Say once that agents of another release ask: nothing else tells whoever runs the fleet."""
+        if not self._is_told and names_other_scheme(item.mac):
+            self._is_told = True
+            _log.error(
+                f"an agent's questions are not answered: they are {OTHER_SCHEME}", scheduler=self._name
+            )
 
     def _is_genuine(self, ring: Keyring, delivery: Delivery, item: packing.Item) -> bool:
         check = ring.is_withdrawn if delivery.event == WITHDRAWN else ring.is_question

@@ -7,6 +7,7 @@ from importlib.metadata import version
 from typing import Final
 
 from toolgate_bus.protocol import packing
+from toolgate_bus.protocol.names import AGAIN
 from toolgate_bus.transport.ports import Member
 
 from toolgate_schedulers.author.scheduler import Scheduler
@@ -30,7 +31,7 @@ def describe_replica(scheduler: Scheduler, replica: str) -> Member:
         priority=scheduler.priority,
         tools=scheduler.tools,
         shadow=scheduler.shadow,
-        phases=scheduler.phases,
+        phases=(*scheduler.phases, AGAIN),
         pid=os.getpid(),
         host=socket.gethostname(),
         wire=packing.VERSIONS,

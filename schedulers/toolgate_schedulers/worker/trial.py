@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any, Final, cast
 
 from toolgate_bus.protocol.events import AskUser, Continue, Deny, Hold, Modify, ToolSelecting
+from toolgate_bus.protocol.json_values import same_json
 from toolgate_bus.ruling.conditions import globs
 from toolgate_bus.state.rollout_rules import TrialCounts, in_share
 
@@ -88,11 +89,8 @@ def is_same_ruling(one: Any, other: Any) -> bool:
     if type(one) is not type(other):
         return False
     if isinstance(one, Modify):
-        return (one.tool, one.arguments, one.agent_target) == (
-            other.tool,
-            other.arguments,
-            other.agent_target,
-        )
+        same = one.tool == other.tool and one.agent_target == other.agent_target
+        return same and same_json(one.arguments, other.arguments)
     return isinstance(one, _VERDICTS)
 
 

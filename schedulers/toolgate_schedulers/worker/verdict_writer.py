@@ -27,20 +27,20 @@ class EncodedVerdict(NamedTuple):
     trouble: str | None = None
 
 
-def write_verdict(verdict: Verdict | Failure, revision: str = "") -> EncodedVerdict:
+def write_verdict(verdict: Verdict | Failure, revision: str = "", start: str = "") -> EncodedVerdict:
     """The body of a verdict, within the wire's bounds, whatever the author put into it.
 
-    With a revision it is of version 2.
+    With a revision or a start it is of version 2.
     """
     if codec.is_plain(verdict):  # nearly every verdict
-        return EncodedVerdict(verdict, codec.verdict_body(verdict, revision))
+        return EncodedVerdict(verdict, codec.verdict_body(verdict, revision, start))
     trouble: str | None = None
     for form in (_short, _repair, _ours):
         try:
             made = form(verdict)
-            body = codec.verdict_body(made, revision)
+            body = codec.verdict_body(made, revision, start)
             # As its reader will: what cannot be read would count as silence.
-            codec.decode_verdict(body, packing.NEWEST if revision else packing.VERSION)
+            codec.decode_verdict(body, packing.NEWEST if revision or start else packing.VERSION)
         except Exception as error:  # noqa: BLE001 - whatever an author may have put into it
             trouble = trouble or (str(error) if isinstance(error, CodecError) else type(error).__name__)
         else:

@@ -105,7 +105,7 @@ class Worker:
         self._bus.listen(self)
         self._bus.stats(lambda: (self._answered, self._late))
         self._joined = True
-        member = await self._bus.start(self._tenures.describe())
+        member = self._name_start(await self._bus.start(self._tenures.describe()))
         self._want()
         if not await self._bus.wait_until_noticed(NOTICE_SECONDS):
             _log.info("an orchestrator has not seen us yet; it will ask us once it has", name=self._name)
@@ -119,7 +119,7 @@ class Worker:
         what it raised is raised, and all stays as it was.
         """
         await self._tenures.swap(scheduler, shared)
-        return await self._bus.announce(describe_replica(scheduler, self.replica))
+        return self._name_start(await self._bus.announce(describe_replica(scheduler, self.replica)))
 
     async def try_beside(
         self, scheduler: Scheduler, shared: SharedState, rollout: str, share: int, tally: TrialTally
@@ -138,7 +138,12 @@ class Worker:
 
     async def announce(self) -> Member:
         """Say on the roster by what this replica rules."""
-        return await self._bus.announce(self._tenures.describe())
+        return self._name_start(await self._bus.announce(self._tenures.describe()))
+
+    def _name_start(self, member: Member) -> Member:
+        """Have answers name the start that the roster tells from now on."""
+        self._answers.start = member.start
+        return member
 
     async def run(self) -> None:
         """Start, work until cancelled, then drain."""

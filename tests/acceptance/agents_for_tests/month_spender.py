@@ -72,7 +72,9 @@ class Agent:
         who = {"session": f"{self.team}-1", "agent": f"of-{self.team}", "labels": {"team": self.team}}
         async with asyncio.timeout(60):
             while True:  # right after the clock was moved everybody looks gone
-                made = await self.gate.decide(tool, arguments, [*PRICES, "llm:request"], **who)
+                made = await self.gate.decide(
+                    tool, arguments, [*PRICES, "llm:request"], is_request=tool == "llm:request", **who
+                )
                 if made.allowed:
                     return made
 

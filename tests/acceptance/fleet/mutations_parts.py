@@ -207,8 +207,8 @@ MUTANTS = (
         "authors",
         "a reload is not announced",
         f"{SCHEDULERS}/worker/worker.py",
-        "return await self._bus.announce(describe_replica(scheduler, self.replica))",
-        "return describe_replica(scheduler, self.replica)",
+        "self._name_start(await self._bus.announce(describe_replica(scheduler, self.replica)))",
+        "describe_replica(scheduler, self.replica)",
         "test_reloading.py::test_all_replicas_are_reloaded_and_the_roster_says_so",
     ),
     Mutant(
@@ -315,8 +315,8 @@ MUTANTS = (
         "rules",
         "a rule that only observes denies",
         f"{SCHEDULERS}/shipped/policy.py",
-        'if rule.mode == "enforce":',
-        "if True:",
+        'if rule.mode != "enforce":',
+        "if False:",
         "test_policy_options.py::test_the_first_rule_that_fits_a_call_decides_and_is_named",
     ),
     Mutant(
@@ -334,6 +334,14 @@ MUTANTS = (
         "(at == 0 or request[at - 1].isspace() or request[at - 1] in _BEFORE_HANDLE)",
         "True",
         "../schedulers/shipped/test_provenance.py::test_a_part_of_something_longer_is_not",
+    ),
+    Mutant(
+        "rules",
+        "an @ beside a slash is trusted",
+        f"{SCHEDULERS}/shipped/provenance_names.py",
+        "if canonical_address(addressee) != addressee if is_mail else _AMBIGUOUS.search(addressee):",
+        "if not is_mail and _AMBIGUOUS.search(addressee):",
+        "../schedulers/shipped/test_provenance_places.py::test_an_at_beside_a_slash_is_trusted_by_no_pattern",
     ),
     Mutant(
         "rules",

@@ -102,6 +102,7 @@ def test_its_check_goes_red_for_a_vector_that_it_does_not_agree_with(process, tm
         "verdict",
         "frame",
         "signature",
+        "signature of a withdrawal",
     }
 
 

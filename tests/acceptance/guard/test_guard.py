@@ -5,6 +5,7 @@ import contextvars
 import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from decimal import Decimal
 
 import pytest
@@ -28,6 +29,11 @@ class Interrupt(Exception):  # noqa: N818 - as such things are called
 
 class Leave(BaseException):
     """The same, of a framework that lets no `except Exception` stop it."""
+
+
+@dataclass
+class Payment:
+    amount: int
 
 
 @pytest.fixture
@@ -214,6 +220,25 @@ async def test_who_gives_up_withdraws_the_question_and_holds_nothing(guard_on, t
     assert decision["outcome"] == "cancelled"
 
 
+def test_a_function_runs_with_what_the_person_agreed_to(guard_on):
+    plain, parsed = {"amount": 1}, Payment(1)
+
+    def ask(_asked, _call):
+        plain["amount"] = parsed.amount = 5000
+        return True
+
+    guard = guard_on("payer", ask=ask)
+
+    @guard.tool
+    def pay(rules: dict, payment: object):
+        return payment["amount"] if isinstance(payment, dict) else payment.amount
+
+    assert pay(ASK["rules"], plain) == 1
+    parsed.amount = 1
+    with pytest.raises(CallDenial, match="arguments were changed"):
+        pay(ASK["rules"], parsed)
+
+
 def test_functions_are_each_others_replacement_and_a_denied_one_raises_what_the_llm_is_told(guard_on):
     guard = guard_on("decorator")
 
@@ -231,6 +256,27 @@ def test_functions_are_each_others_replacement_and_a_denied_one_raises_what_the_
     assert asyncio.run(look(rules=DENY["rules"])) is None
     with pytest.raises(CallDenial, match="not here"):
         bash(rules=DENY["rules"])
+
+
+@pytest.mark.parametrize("routed", [False, True], ids=["", "routed"])
+@pytest.mark.parametrize("who", [("alpha", "beta"), ("beta", "alpha")], ids="-".join)
+def test_a_function_runs_with_the_changes_of_both_who_must_answer(guard_on, who, routed):
+    guard, ran = guard_on("both-agree"), []
+
+    @guard.tool
+    def search(text: str, limit: int, rules: dict):
+        ran.append(("search", text, limit))
+
+    @guard.tool
+    def fast_search(text: str, limit: int, rules: dict):
+        ran.append(("fast_search", text, limit))
+
+    changes = zip(who, ({"limit": 10}, {"text": "***"}), strict=True)
+    rules = {name: {"do": "set", "arguments": change} for name, change in changes}
+    call = {"text": "SSN", "limit": 500, "rules": rules}
+    other = {"action": "modify", "tool": "fast_search", "arguments": call}
+    search("SSN", 500, {**rules, "gamma": other} if routed else rules)
+    assert ran == [("fast_search" if routed else "search", "***", 10)]
 
 
 # ---------------------------------------------------------------------- people

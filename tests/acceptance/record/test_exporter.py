@@ -181,6 +181,8 @@ async def all_kinds_of_traffic(gate, plain):
     await decide(gate, {"alpha": {"action": "modify", "tool": "write", "arguments": {}, "priority": 99}})
     verify = {"rules": {"beta": DENY}}
     await decide(gate, {"alpha": {"action": "modify", "tool": "write", "arguments": verify}})
+    elsewhere = {"rules": {"beta": {"action": "modify", "tool": "fast_search", "arguments": {}}}}
+    await decide(gate, {"alpha": {"action": "modify", "tool": "write", "arguments": elsewhere}})  # overruled
     await decide(gate, {"alpha": {"do": "raise"}})
     await decide(gate, {"alpha": {"action": "ask_user", "prompt": "sure?"}})
     await decide(gate, {"watcher": DENY})

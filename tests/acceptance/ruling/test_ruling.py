@@ -158,6 +158,28 @@ async def test_a_further_modify_of_the_replacement_does_not_count(gate):
     assert (decision.outcome, decision.scheduler, decision.tool_name) == ("modify", "gamma", "write")
 
 
+@pytest.mark.parametrize("routed", [False, True], ids=["", "routed"])
+@pytest.mark.parametrize("who", [("alpha", "beta"), ("beta", "alpha")], ids="-".join)
+async def test_two_who_change_different_arguments_have_both_changes_in_what_runs(gate, crew, who, routed):
+    limit, mask = {"limit": 10}, {"text": "***"}
+    changes = zip(who, (limit, mask), strict=True)
+    rules = {name: {"do": "set", "arguments": change} for name, change in changes}
+    call = {"text": "SSN", "limit": 500, "rules": rules}
+    asked = {**call, "rules": {**rules, "gamma": modify("fast_search", call)}} if routed else call
+    async with gate(required=list(who)) as opened:
+        decision = await opened.decide("search", asked, TOOLS)
+    assert (decision.outcome, decision.tool_name) == ("modify", "fast_search" if routed else "search")
+    assert decision.tool_input == {**call, **limit, **mask}
+    last = {one.scheduler for one in decision.verdicts if one.again}
+    assert last >= {"alpha", "beta", "gamma"}
+
+
+async def test_a_required_scheduler_that_wants_another_tool_than_was_chosen_denies(gate):
+    rules = {"gamma": modify("write", {"rules": {"alpha": modify("bash")}})}
+    decision = await ruled(gate, rules, required=["alpha"])
+    assert (decision.outcome, decision.why, decision.scheduler) == ("deny", "denied", "alpha")
+
+
 async def test_verify_can_be_turned_off(gate):
     rules = {"gamma": modify("write", {"rules": {"alpha": DENY}})}
     decision = await ruled(gate, rules, verify=False)

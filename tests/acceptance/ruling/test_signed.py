@@ -38,13 +38,18 @@ async def signer(rogue, namespace):
     return await rogue("signer", namespace)
 
 
-def signed(orchestrator, question, verdict, key=SECRETS["signer"], *, to=None, speaker="signer"):
-    """A frame with one verdict on a question, written into the item of question `to`."""
-    body = codec.verdict_body(verdict)
-    ring = Keyring({speaker: bytes.fromhex(key)})
-    mac = ring.sign_verdict(orchestrator, speaker, digest(question.signature_input), body)
-    target = to or question
-    return msgpack.packb([[packing.VERSION, target.id, target.phase, body, mac]])
+@pytest.fixture
+def signed(namespace):
+    """Gives a frame with one verdict on a question, written into the item of question `to`."""
+
+    def sign(orchestrator, question, verdict, key=SECRETS["signer"], *, to=None, speaker="signer"):
+        body = codec.verdict_body(verdict)
+        ring = Keyring({speaker: bytes.fromhex(key)}, namespace)
+        mac = ring.sign_verdict(orchestrator, speaker, digest(question.signature_input), body)
+        target = to or question
+        return msgpack.packb([[packing.VERSION, target.id, target.phase, body, mac]])
+
+    return sign
 
 
 async def test_signed_processes_work_from_end_to_end(schedulers, gate, keys, counted):
@@ -90,7 +95,9 @@ async def test_a_process_with_another_key_neither_answers_nor_is_believed(
     assert schedulers.lines("asked") == []  # the question is a forgery to it
 
 
-async def test_one_without_a_key_of_its_own_is_not_even_asked(rogue, namespace, gate, signer, counted):
+async def test_one_without_a_key_of_its_own_is_not_even_asked(
+    signed, rogue, namespace, gate, signer, counted
+):
     stranger = await rogue("stranger", namespace)
     async with gate() as opened:
         deciding = asyncio.create_task(opened.decide("search", {}, TOOLS))
@@ -103,33 +110,35 @@ async def test_one_without_a_key_of_its_own_is_not_even_asked(rogue, namespace, 
 
 
 FORGERIES = {
-    "no signature": lambda orch, q: msgpack.packb(
+    "no signature": lambda signed, orch, q: msgpack.packb(
         [[packing.VERSION, q.id, q.phase, codec.verdict_body(Deny(reason="x")), None]]
     ),
-    "random signature": lambda orch, q: msgpack.packb(
+    "random signature": lambda signed, orch, q: msgpack.packb(
         [[packing.VERSION, q.id, q.phase, codec.verdict_body(Deny(reason="x")), os.urandom(32)]]
     ),
-    "empty signature": lambda orch, q: msgpack.packb(
+    "empty signature": lambda signed, orch, q: msgpack.packb(
         [[packing.VERSION, q.id, q.phase, codec.verdict_body(Deny(reason="x")), b""]]
     ),
-    "another key": lambda orch, q: signed(orch, q, Deny(reason="x"), "ee" * 32),
-    "another scheduler's key": lambda orch, q: signed(
+    "another key": lambda signed, orch, q: signed(orch, q, Deny(reason="x"), "ee" * 32),
+    "another scheduler's key": lambda signed, orch, q: signed(
         orch, q, Deny(reason="x"), SECRETS["alpha"], speaker="alpha"
     ),
-    "another orchestrator's": lambda orch, q: signed("0" * 16, q, Deny(reason="x")),
-    "another question's": lambda orch, q: signed(orch, q._replace(body=q.body + b"x"), Deny(reason="x")),
-    "the question's own": lambda orch, q: msgpack.packb(
+    "another orchestrator's": lambda signed, orch, q: signed("0" * 16, q, Deny(reason="x")),
+    "another question's": lambda signed, orch, q: signed(
+        orch, q._replace(body=q.body + b"x"), Deny(reason="x")
+    ),
+    "the question's own": lambda signed, orch, q: msgpack.packb(
         [[packing.VERSION, q.id, q.phase, codec.verdict_body(Deny(reason="x")), q.mac]]
     ),
 }
 
 
 @pytest.mark.parametrize("forgery", FORGERIES)
-async def test_a_forged_verdict_is_refused_and_counted(signer, gate, counted, wait_until, forgery):
+async def test_a_forged_verdict_is_refused_and_counted(signed, signer, gate, counted, wait_until, forgery):
     async with gate() as opened:
         deciding = asyncio.create_task(opened.decide("search", {"a": 1}, TOOLS))
         _, orchestrator, question = await signer.question()
-        await signer.write(orchestrator, FORGERIES[forgery](orchestrator, question))
+        await signer.write(orchestrator, FORGERIES[forgery](signed, orchestrator, question))
         await wait_until(
             lambda: counted("toolgate_bad_messages_total", sender="signer", reason="forged") == 1
         )
@@ -139,7 +148,7 @@ async def test_a_forged_verdict_is_refused_and_counted(signer, gate, counted, wa
 
 
 @pytest.mark.parametrize("again", ["another call", "the same call once more"])
-async def test_a_replayed_verdict_is_refused_and_counted(signer, gate, counted, wait_until, again):
+async def test_a_replayed_verdict_is_refused_and_counted(signed, signer, gate, counted, wait_until, again):
     """A genuine `continue` for one question must not answer a later one, be it word for word the same."""
     async with gate(required=["signer"]) as opened:
         first = asyncio.create_task(opened.decide("search", {"n": 1}, TOOLS))
@@ -160,7 +169,7 @@ async def test_a_replayed_verdict_is_refused_and_counted(signer, gate, counted, 
 
 
 async def test_a_verdict_on_the_original_does_not_pass_for_one_on_the_replacement(
-    signer, schedulers, gate, keys, counted, wait_until
+    signed, signer, schedulers, gate, keys, counted, wait_until
 ):
     """Played again in the verify phase, a `continue` on the LLM's own call is a forgery."""
     await schedulers.start("obedient:gamma", "--keys", keys)
@@ -181,7 +190,7 @@ async def test_a_verdict_on_the_original_does_not_pass_for_one_on_the_replacemen
 
 
 async def test_an_answer_to_nobodys_question_is_refused_though_it_is_signed(
-    signer, gate, counted, wait_until
+    signed, signer, gate, counted, wait_until
 ):
     async with gate() as opened:
         deciding = asyncio.create_task(opened.decide("search", {}, TOOLS))
@@ -216,7 +225,7 @@ async def test_a_forged_question_is_not_answered(schedulers, rogue, namespace, k
 
 
 async def test_priorities_above_the_cap_are_lowered_with_keys_as_well(
-    signer, schedulers, gate, keys, counted
+    signed, signer, schedulers, gate, keys, counted
 ):
     await schedulers.start("obedient:gamma", "--keys", keys)
     async with gate(schedulers={"signer": {"max_priority": 5}}) as opened:

@@ -1,8 +1,9 @@
 """Schedulers that answer as the call they are asked about tells them to.
 
 The argument `rules` maps a scheduler's name to what it does: `{"action": "deny", "reason": …}` and
-the other verdicts, or `{"do": "hang" | "raise" | "nonsense" | "die"}`; `after` waits first. Without a
-rule they say continue. A modify's own arguments bring the rules for its verify phase.
+the other verdicts, or `{"do": "hang" | "raise" | "nonsense" | "die"}`; `{"do": "set", "arguments": …}` has
+these arguments in the call, whatever else is in it; `after` waits first. Without a rule they say continue. A
+modify's own arguments bring the rules for its verify phase.
 
 Every question is noted in the file that TOOLGATE_TEST_LOG names, one line each: what, scheduler, pid,
 decision id, phase, tool.
@@ -44,6 +45,10 @@ async def obey(name, call):
             raise RuntimeError("told to")
         case "nonsense":
             return "yes, why not"
+        case "set":
+            wanted = {**call.tool_input, **rule["arguments"]}
+            note("decided", name, call)
+            return Continue() if wanted == call.tool_input else Modify(tool=call.tool_name, arguments=wanted)
         case "die":
             die_once(rule["mark"])
             return Continue()

@@ -37,7 +37,7 @@ class Peer:
     """What both have in common: keys of the bus, signatures, heartbeats, and when to end."""
 
     def __init__(self, name, url, namespace, key=""):
-        self.name, self.key = name, bytes.fromhex(key)
+        self.name, self.key, self.namespace = name, bytes.fromhex(key), namespace
         self.redis = redis.from_url(url)
         self.bus, self.roster = f"tg:{{{namespace}:0}}", f"tg:{{{namespace}}}:roster"
         self.inbox = f"{self.bus}:in:{name}"
@@ -50,8 +50,9 @@ class Peer:
     def mac(self, kind, orchestrator, message):
         if not self.key:
             return None
-        head = b"\0".join((b"toolgate-1", kind, orchestrator.encode(), self.name.encode(), b""))
-        return hmac.digest(self.key, head + message, "sha256")
+        names = self.namespace.encode(), kind, self.name.encode(), orchestrator.encode()
+        covered = b"".join(len(one).to_bytes(4, "big") + one for one in (*names, b"\1", *message))
+        return b"\2" + hmac.digest(self.key, covered, "sha256")
 
     def beat(self, member, fields):
         if time.monotonic() - self.beat_at > BEAT_S:
@@ -119,13 +120,13 @@ class Scheduler(Peer):
         version, id_, phase, body, mac = item
         signed = id_ + bytes((phase,)) + body
         call = msgpack.unpackb(body)
-        if version != 1 or mac != self.mac(b"question", orchestrator, signed) or set(call) - FIELDS:
+        if version != 1 or mac != self.mac(b"question", orchestrator, [signed]) or set(call) - FIELDS:
             return None
         said = {"action": "continue"}
         if call["tool_name"] == "rm":
             said = {"action": "deny", "reason": "never"}
         answer = msgpack.packb(said)
-        covered = hashlib.sha256(signed).digest() + answer
+        covered = [hashlib.sha256(signed).digest(), answer]
         return [1, id_, phase, answer, self.mac(b"verdict", orchestrator, covered)]
 
 
@@ -158,7 +159,7 @@ class Agent(Peer):
         id_ = secrets.token_bytes(16)
         body = msgpack.packb({"phase": "select", "tool_name": tool, "ttl_ms": int(PATIENCE_S * 1000)})
         signed = id_ + b"\0" + body
-        frame = msgpack.packb([[1, id_, 0, body, self.mac(b"question", self.orchestrator, signed)]])
+        frame = msgpack.packb([[1, id_, 0, body, self.mac(b"question", self.orchestrator, [signed])]])
         self.redis.xadd(self.inbox, {"event": "tool:selecting", "orch": self.orchestrator, "frame": frame})
         until = time.monotonic() + PATIENCE_S
         while (left := until - time.monotonic()) > 0:
@@ -172,7 +173,7 @@ class Agent(Peer):
 
     def heard(self, id_, signed, item):
         version, answered, phase, body, mac = item
-        covered = hashlib.sha256(signed).digest() + body
+        covered = [hashlib.sha256(signed).digest(), body]
         said = msgpack.unpackb(body)
         genuine = mac == self.mac(b"verdict", self.orchestrator, covered)
         if version != 1 or answered != id_ or phase != 0 or not genuine or set(said) - SAID:

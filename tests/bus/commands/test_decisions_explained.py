@@ -158,7 +158,41 @@ def test_a_denied_replacement_is_told_from_a_denied_call():
 
 
 def test_every_problem_of_a_modify_that_bus_readme_names_has_words():
-    assert set(PROBLEMS) == {"unavailable_tool", "not_allowed", "schema", "placeholder", "agent", "phase"}
+    invalid = {"unavailable_tool", "not_allowed", "schema", "placeholder", "agent", "phase"}
+    assert set(PROBLEMS) == {*invalid, "overruled"}
+
+
+def test_changes_of_a_replacement_are_told_round_by_round_and_so_is_who_was_overruled():
+    explained = told(
+        outcome="modify",
+        why="modified",
+        scheduler="limiter",
+        final_input={"n": 1},
+        verdicts=[
+            verdict("limiter", "modify", tool="search"),
+            verdict("masker", "modify", tool="search"),
+            verdict("masker", "modify", phase="verify", tool="search", arguments={"n": 1}),
+            verdict("other", "modify", phase="verify", tool="rm", problem="overruled"),
+            verdict("limiter", phase="verify", again=True),
+        ],
+    )
+    assert explained.heard[2:] == (
+        "The others were asked about the replacement:",
+        'masker (priority 0) wanted another call after 1.2 ms: search {"n": 1}.',
+        (
+            "other (priority 0) wanted another call after 1.2 ms: rm, with the same arguments; that was "
+            "overruled: it is optional, and wanted another call than all required schedulers agreed to."
+        ),
+        "Everyone was asked again, about the replacement as others had changed it:",
+        "limiter (priority 0) said continue after 1.2 ms.",
+    )
+    assert explained.why[2:] == ("masker changed the replacement, and it ran as changed.",)
+
+
+def test_a_required_scheduler_that_does_not_agree_to_a_replacement_is_told_as_that():
+    decision = {**BASE, "outcome": "deny", "why": "denied", "scheduler": "x"}
+    said = verdict("x", "deny", reason="no", phase="verify", again=True, said={"action": "modify"})
+    assert "does not agree" in rule_of(decision, [said])
 
 
 def test_the_last_round_is_told_apart_with_what_was_given_and_the_wait_is_no_latency():

@@ -74,7 +74,7 @@ def test_a_file_too_long_is_refused(tmp_path):
         (b"- a\n- b\n", "must be a mapping"),
         (b"just text", "must be a mapping"),
         (b"a: [1\nb: 2", r"f:2: is not YAML: .* \(column 2\)"),
-        (b"a: !!python/object/apply:os.system [ls]", "is not YAML: could not determine a constructor"),
+        (b"a: !!python/object/apply:os.system [ls]", "f:1: a tag .* is not read"),
         (b"\xff\xfe\xff", "is not YAML"),
         (b"a: 1\n---\nb: 2\n", "is not YAML"),
         (b"? {a: 1}\n: 2", "is not YAML: found unhashable key"),
@@ -129,7 +129,7 @@ def test_aliases_that_grow_without_bound_are_refused():
         parse_document("\n".join(lines).encode(), "f")
 
 
-@pytest.mark.parametrize("merge", ["<<: *b", "<<: [*b, {c: 3}]", "? <<\n  : *b", "!!merge x: *b"])
+@pytest.mark.parametrize("merge", ["<<: *b", "<<: [*b, {c: 3}]", "? <<\n  : *b"])
 def test_a_merge_key_is_refused_by_its_line_with_what_to_write_instead(merge):
     """Releases of PyYAML read a merge into a mapping that itself has one differently."""
     raw = f"base: &b {{a: 1}}\nrules:\n- a: 2\n  {merge}\n"

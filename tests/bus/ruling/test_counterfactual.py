@@ -63,10 +63,10 @@ def test_a_modify_that_leaves_the_call_as_it_is_changes_nothing():
     assert changed_by("shade", ruled(shadow(Modify(tool="search"))))[0] is None
 
 
-@pytest.mark.parametrize(("one", "other"), [(1, 1.0), (1, True), (0, False)])
+@pytest.mark.parametrize(("one", "other"), [(1, 1.5), (1, True), (0, False), (1, "1")])
 def test_arguments_of_another_type_are_another_call(one, other):
     assert not ProposedCall("t", {"n": one}).same(ProposedCall("t", {"n": other}))
-    assert ProposedCall("t", {"n": one, "m": 2}).same(ProposedCall("t", {"m": 2, "n": one}))
+    assert ProposedCall("t", {"n": one, "m": 2}).same(ProposedCall("t", {"m": 2.0, "n": one}))
 
 
 def test_another_agent_is_another_call():
@@ -284,3 +284,68 @@ def test_who_came_to_the_last_round_had_the_persons_word():
 def test_what_was_given_to_another_call_says_nothing_of_a_new_replacement():
     after = replay_decision(denied_last(said("a", CONTINUE)), [said("b", to("fast", q="b"))])
     assert (after.kind, after.call.tool, after.verified) == ("run", "fast", False)
+
+
+# ---------------------------------------------------------------------- changes of a replacement
+
+
+def replaced(*verdicts, final):
+    """A decision in which the limiter's replacement was verified."""
+    limited = said("limiter", to("search", q="a", n=10))
+    return ruled(limited, *verdicts, outcome="modify", why="modified", final=ProposedCall("search", final))
+
+
+def masks(**fields):
+    return said("masker", to("search", q="*", n=10), phase="verify", **fields)
+
+
+def test_changes_are_laid_over_a_call_and_of_one_argument_the_first_counts():
+    one, other = ProposedCall("t", {"a": 1, "b": 0}, "x"), ProposedCall("t", {"a": 2, "c": 3}, "y")
+    asked = ProposedCall("t", {"a": 0, "b": 0}, "x")
+    assert asked.lay_over([one, other]) == ProposedCall("t", {"a": 1, "c": 3}, "y")
+    assert asked.lay_over([other, one]) == ProposedCall("t", {"a": 2, "c": 3}, "y")
+    assert asked.lay_over([other]) == other
+
+
+def test_a_shadow_that_would_change_a_replacement_would_have_rerouted_and_nobody_was_asked():
+    shade = said("shade", to("search", q="*", n=10), phase="verify", shadow=True)
+    decision = replaced(said("a", CONTINUE, phase="verify"), shade, final={"q": "a", "n": 10})
+    changed, after = changed_by("shade", decision)
+    assert (changed, after.call.arguments, after.verified) == ("reroute", {"q": "*", "n": 10}, False)
+
+
+def test_a_shadow_that_denies_a_changed_replacement_would_have_vetoed():
+    decision = replaced(
+        masks(),
+        said("limiter", CONTINUE, phase="verify", again=True),
+        said("shade", DENY, phase="verify", again=True, shadow=True),
+        final={"q": "*", "n": 10},
+    )
+    assert changed_by("shade", decision)[0] == "veto"
+    assert actual(decision).call.arguments == {"q": "*", "n": 10}
+
+
+def test_without_who_changed_it_the_replacement_runs_as_it_was_and_words_on_the_change_fall_away():
+    decision = replaced(
+        masks(), said("limiter", CONTINUE, phase="verify", again=True), final={"q": "*", "n": 10}
+    )
+    assert replay_decision(decision, [], without=("masker",)).call.arguments == {"q": "a", "n": 10}
+    refused = DecisionRecord(
+        CALL,
+        CALL,
+        "deny",
+        "denied",
+        (
+            *replaced(masks(), final={}).verdicts,
+            said("limiter", DENY, phase="verify", again=True, said=to("search", q="a", n=10)),
+        ),
+        scheduler="limiter",
+    )
+    assert replay_decision(refused, []).kind == "deny"
+    assert replay_decision(refused, [], without=("masker",)).kind == "run"
+
+
+def test_a_change_of_old_that_was_set_aside_in_silence_stays_so():
+    """As the record of before has it: nobody was asked again, and the replacement ran as it was."""
+    decision = replaced(masks(), final={"q": "a", "n": 10})
+    assert replay_decision(decision, []).call.arguments == {"q": "a", "n": 10}

@@ -34,7 +34,6 @@ def of_each(all_heard):
 def test_the_order_of_verdicts_never_matters(verdicts, random):
     shuffled = random.sample(verdicts, len(verdicts))
     assert merge(shuffled) == merge(verdicts)
-    assert merge(shuffled, modifies=False) == merge(verdicts, modifies=False)
 
 
 @given(sets, st.lists(st.integers(0, 7), max_size=8))
@@ -107,9 +106,11 @@ def test_continue_holds_and_failures_add_nothing(verdicts, name):
 
 
 @given(sets)
-def test_in_the_verify_phase_no_modify_counts(verdicts):
-    without = [one for one in verdicts if one.verdict.action != "modify"]
-    assert merge(verdicts, modifies=False) == merge(without)
+def test_who_wants_another_call_is_listed_by_rank_and_the_first_of_them_wins(verdicts):
+    merged = merge(verdicts)
+    assert list(merged.modifies) == sorted(merged.modifies, key=rank)
+    if merged.action != "deny":
+        assert merged.winner == next(iter(merged.modifies), None)
 
 
 @given(sets)

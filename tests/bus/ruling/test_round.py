@@ -30,12 +30,11 @@ class Script:
 
     required: dict[str, bool]
     events: tuple[tuple[float, ReceivedVerdict], ...]
-    modifies: bool = True
     told: tuple[bool, ...] = ()
     """For each event: whether the round was told the time before it."""
 
     def begin(self):
-        return Round(self.required, patience=PATIENCE, max_hold=MAX_HOLD, now=0.0, modifies=self.modifies)
+        return Round(self.required, patience=PATIENCE, max_hold=MAX_HOLD, now=0.0)
 
     def play(self, until=float("inf")):
         round_ = self.begin()
@@ -72,7 +71,7 @@ def scripts(draw, answers=answers, names=EXPECTED):
     events = draw(st.lists(st.tuples(moments, spoken), max_size=8))
     ordered = tuple(sorted(events, key=lambda event: event[0]))
     told = draw(st.lists(st.booleans(), min_size=len(ordered), max_size=len(ordered)))
-    return Script(required, ordered, draw(st.booleans()), tuple(told))
+    return Script(required, ordered, tuple(told))
 
 
 # ------------------------------------------------------------------ the model
@@ -101,7 +100,7 @@ def model(script, closing):
     expired = {name for name, each in told.items() if each.state == "expired" or each.hollow}
     counted = [heard for each in told.values() for heard in each.counted]
     return {
-        "merged": merge(counted, modifies=script.modifies),
+        "merged": merge(counted),
         "silent": silent,
         "required_silent": {name for name in silent if script.required[name]},
         "expired": expired,
@@ -185,8 +184,8 @@ def test_a_round_denies_for_a_deny_a_required_silence_or_an_expired_hold_only(sc
 def test_what_comes_at_the_same_moment_may_come_in_any_order(script, random, moment):
     together = tuple((moment, heard) for _, heard in script.events)
     shuffled = tuple(random.sample(together, len(together)))
-    one = Script(script.required, together, script.modifies)
-    other = Script(script.required, shuffled, script.modifies)
+    one = Script(script.required, together)
+    other = Script(script.required, shuffled)
     assert outcome(one.closed_at(moment)) == outcome(other.closed_at(moment))
 
 
@@ -194,9 +193,9 @@ def test_what_comes_at_the_same_moment_may_come_in_any_order(script, random, mom
 def test_final_answers_within_patience_may_come_in_any_order_and_at_any_time(script, random, closing):
     times = sorted(random.randint(0, int(PATIENCE) - 1) for _ in script.events)
     heard = [heard for _, heard in script.events]
-    one = Script(script.required, tuple(zip(times, heard, strict=True)), script.modifies)
+    one = Script(script.required, tuple(zip(times, heard, strict=True)))
     shuffled = random.sample(heard, len(heard))
-    other = Script(script.required, tuple(zip(times, shuffled, strict=True)), script.modifies)
+    other = Script(script.required, tuple(zip(times, shuffled, strict=True)))
     assert outcome(one.closed_at(50.0)) == outcome(other.closed_at(50.0))
 
 
@@ -208,7 +207,7 @@ def test_hearing_a_verdict_twice_changes_nothing(script, again, closing):
     told = tuple(
         event for at, one in enumerate(script.told) for event in ([one, False] if at in again else [one])
     )
-    twice = outcome(Script(script.required, doubled, script.modifies, told).closed_at(closing))
+    twice = outcome(Script(script.required, doubled, told).closed_at(closing))
     once = outcome(script.closed_at(closing))
     assert {k: v for k, v in twice.items() if k != "counted"} == {
         k: v for k, v in once.items() if k != "counted"
@@ -223,7 +222,7 @@ def test_hearing_a_verdict_twice_changes_nothing(script, again, closing):
 def test_the_deadline_is_the_next_moment_at_which_something_changes(script):
     """Nothing changes before it, something does at it, and none is left when the round is over."""
     for at in range(len(script.events) + 1):
-        part = Script(script.required, script.events[:at], script.modifies, script.told[:at])
+        part = Script(script.required, script.events[:at], script.told[:at])
         now = script.events[at - 1][0] if at else 0.0
         round_ = part.play()
         round_.tick(now)
@@ -247,7 +246,7 @@ def test_the_deadline_is_the_next_moment_at_which_something_changes(script):
 @given(scripts())
 def test_a_round_is_over_exactly_when_it_is_denied_or_nobody_is_waited_for(script):
     for at in range(len(script.events) + 1):
-        part = Script(script.required, script.events[:at], script.modifies, script.told[:at])
+        part = Script(script.required, script.events[:at], script.told[:at])
         round_ = part.play()
         now = script.events[at - 1][0] if at else 0.0
         round_.tick(now)

@@ -268,3 +268,30 @@ def test_the_same_hold_delivered_again_later_does_not_move_the_wait():
     round_.receive(heard("alpha", Hold(seconds=12)), 1.0)
     round_.receive(heard("alpha", Hold(seconds=12)), 9.0)
     assert round_.deadline == 13.0
+
+
+def test_who_does_not_agree_to_a_changed_replacement_denies_once_the_others_have_spoken():
+    refusal = heard("alpha", Deny(reason="no"), again=True, said=Modify(tool="x"))
+    round_ = expecting(alpha=True, beta=True, gamma=False)
+    round_.receive(heard("gamma", Hold(seconds=50)), 1.0)
+    round_.receive(refusal, 1.0)
+    assert not round_.over
+    round_.receive(heard("beta", Continue(), again=True), 2.0)
+    assert round_.over
+    assert round_.close().denied
+
+
+def test_who_does_not_agree_denies_at_the_end_of_patience_at_the_latest():
+    round_ = expecting(alpha=True, gamma=False)
+    round_.receive(heard("alpha", Deny(reason="no"), again=True, said=Modify(tool="x")), 1.0)
+    round_.tick(PATIENCE)
+    assert round_.over
+    assert round_.close().denied
+
+
+def test_a_hold_is_answered_by_a_change_that_is_overruled():
+    round_ = expecting(alpha=False)
+    round_.receive(heard("alpha", Hold(seconds=50)), 1.0)
+    round_.receive(heard("alpha", Modify(tool="x"), problem="overruled"), 2.0)
+    closed = round_.close()
+    assert (closed.expired, closed.denied) == ((), False)

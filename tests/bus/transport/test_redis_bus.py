@@ -265,6 +265,9 @@ class Ignore:
     def agents(self):
         return ()
 
+    def tools(self):
+        return b""
+
     def holds(self):
         return ()
 

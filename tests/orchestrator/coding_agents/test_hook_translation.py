@@ -175,6 +175,15 @@ def test_arguments_that_are_no_json_between_programs_are_a_denial(client, value)
 
 
 @pytest.mark.parametrize("client", CLIENTS)
+def test_a_client_is_told_that_a_number_became_a_truth_value_and_not_that_it_was_written_otherwise(client):
+    event = HookEvent(client, "x", "before", "Bash", {"a": 1}, "s", can=frozenset({"arguments", "ask"}))
+    changed = write_answer(client, event, HookDecision("modify", "Bash", {"a": True}, "why"))
+    assert b"true" in changed or b'"deny"' in changed
+    same = write_answer(client, event, HookDecision("modify", "Bash", {"a": 1.0}, "why"))
+    assert same == write_answer(client, event, HookDecision("continue"))
+
+
+@pytest.mark.parametrize("client", CLIENTS)
 def test_who_cannot_change_or_ask_does_not_run_the_call_as_it_was(client):
     event = HookEvent(client, "x", "before", "Bash", {"a": 1}, "s")
     for outcome in ("modify", "ask"):

@@ -96,6 +96,12 @@ async def test_includes_are_read_before_the_bundle_each_with_its_own(bundles):
     assert [one.name for one in await read_bundle(str(mine))] == ["low", "base", "toolgate-behavior", "mine"]
 
 
+async def test_a_bundle_is_read_by_yaml_1_1_as_amplifier_reads_it(bundles, tmp_path):
+    (tmp_path / "b.yaml").write_text("bundle: {name: b}\nsession: {a: no, b: 0755, c: 1.10, d: 2024-05-01}\n")
+    (layer,) = await read_bundle("b.yaml")
+    assert layer.content["session"] == {"a": False, "b": 493, "c": 1.1, "d": "2024-05-01"}
+
+
 async def test_bundles_that_include_each_other_end(bundles):
     bundles("a", {}, includes=["./b.yaml"])
     b = bundles("b", {}, includes=["./a.yaml"])

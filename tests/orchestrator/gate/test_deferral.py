@@ -7,8 +7,9 @@ from gate_world import growth
 from toolgate_bus.facts.join import join_decisions
 from toolgate_bus.facts.record import read_facts
 from toolgate_bus.protocol import codec, packing
-from toolgate_bus.protocol.events import AskUser, Continue, Deny, Modify
+from toolgate_bus.protocol.events import AskUser, Continue, Deny, Modify, ToolQuestion
 from toolgate_orchestrator.gate.deferral import PersonAnswer
+from toolgate_orchestrator.gate.deferral_record import make_token
 
 pytestmark = pytest.mark.pure
 
@@ -111,6 +112,40 @@ async def test_a_changed_call_does_not_run_on_it_and_the_answer_stays_good_for_i
     assert (void.outcome, void.why) == ("deny", "void")
     assert words in void.reason
     assert (await answer(world, first)).allowed
+
+
+SHAPES = (
+    {"to": ["a", ["b"]]},
+    {"to": [["a", "b"]]},
+    {"to": ["a", "b"]},
+    {"to": [["a"], "b"]},
+    {"to": [[], ["a", "b"]]},
+    {"to": ["a"], "cc": ["b"]},
+    {"to": [], "cc": ["a", "b"]},
+    {"to": {"a": "b"}},
+    {"y": {"b": 1}, "x": "a"},
+    {"x": {"a": "y", "b": 1}},
+    {"to": ["1", 1, 1.0, True]},
+    {"to": ["1", 1, 1.0, "true"]},
+)
+
+
+@pytest.mark.parametrize("asked", SHAPES)
+@pytest.mark.parametrize("other", SHAPES)
+async def test_an_answer_is_good_for_the_shape_that_was_shown_and_for_no_other(world, asked, other):
+    await world.scheduler("police", ASK)
+    first = await put_off(world, arguments=asked)
+    made = await answer(world, first, arguments=other)
+    assert made.allowed is (asked is other)
+
+
+def test_the_seal_on_what_is_kept_holds_in_its_namespace_only():
+    who = ("a", {}, "s", "s", None, [], "", 0, "", None, None, {}, False)
+    question = ToolQuestion("0" * 32, "pay", {"n": 1}, [], 500, *who)
+    token = make_token(b"s" * 16, "fleet-1", b"kept", question)
+    assert token.seals("fleet-1", b"kept", question)
+    assert not token.seals("fleet-2", b"kept", question)
+    assert not token.seals("fleet-1", b"kept!", question)
 
 
 @pytest.mark.parametrize("token", ["", "x" * 97, 7, None, "a" * 10_000_000, "0" * 32 + "." + "A" * 64])

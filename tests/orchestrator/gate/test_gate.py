@@ -79,7 +79,7 @@ async def test_the_replacement_is_verified_by_all_but_its_author(world):
     ],
 )
 async def test_an_invalid_modify_is_set_aside_and_the_next_one_wins(world, modify, problem):
-    await world.scheduler("bad", modify, priority=9)
+    await world.scheduler("bad", lambda call: modify if call.phase == "select" else Continue(), priority=9)
     await world.scheduler("good", Modify(tool="write", arguments={"path": "a"}), priority=1)
     tools = {"bash": {}, "search": {}, "write": {"properties": {"path": {"type": "string"}}}}
     invalid = growth("toolgate_invalid_modifies_total", scheduler="bad", reason=problem)

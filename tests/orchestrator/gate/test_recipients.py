@@ -9,7 +9,7 @@ from toolgate_orchestrator.gate.scheduler_info import SchedulerInfo, newest, sel
 
 pytestmark = pytest.mark.pure
 
-KEYRING = Keyring({"policy": b"k" * 16})
+KEYRING = Keyring({"policy": b"k" * 16}, "default")
 
 
 def audience(config, *announced, tool="pay", keyring=None):

@@ -2,6 +2,7 @@
 
 import json
 import math
+from decimal import Decimal
 
 import pytest
 from hypothesis import given, settings
@@ -11,6 +12,7 @@ from toolgate_bus.protocol import codec, packing
 from toolgate_bus.protocol.events import ToolSelecting
 from toolgate_bus.protocol.placeholders import type_behind
 from toolgate_orchestrator.gate.config import RedactConfig
+from toolgate_orchestrator.gate.plain_values import put_back
 from toolgate_orchestrator.gate.question import write_question
 from toolgate_orchestrator.gate.redact import BadPlaceholder, RedactedArguments, Redactor, restore
 
@@ -32,8 +34,9 @@ def travels(redactor, arguments):
     return question, outgoing
 
 
-def back(outgoing):
-    return restore(outgoing.value, outgoing.placeholders, allowed=True)
+def back(outgoing, arguments=None):
+    restored = restore(outgoing.value, outgoing.placeholders, allowed=True)
+    return restored if outgoing.plain is None else put_back(restored, outgoing.plain, arguments)
 
 
 def same(one, other):
@@ -165,8 +168,9 @@ def test_equal_values_have_equal_placeholders_and_others_none_of_them():
     first, second = (
         STRICT.redact_arguments({"password": "x", "api_key": {"a": 1, "b": [2]}}) for _ in range(2)
     )
-    other = STRICT.redact_arguments({"password": "y", "api_key": {"b": [2.0], "a": 1}})
-    assert first.value == second.value
+    other = STRICT.redact_arguments({"password": "y", "api_key": {"b": [2.5], "a": 1}})
+    alike = STRICT.redact_arguments({"password": "x", "api_key": {"b": (Decimal(2),), "a": 1.0}})
+    assert first.value == second.value == alike.value
     assert not {*first.placeholders} & {*other.placeholders}
     swapped = STRICT.redact_arguments({"password": {"b": [2], "a": 1}})
     assert swapped.value["password"] == first.value["api_key"]
@@ -179,8 +183,8 @@ def test_no_placeholder_can_be_foretold_and_each_tells_the_type_of_what_it_hides
         patch.setattr("toolgate_orchestrator.gate.redact._KEY", b"another process")
         made.append(STRICT.redact_arguments({"password": "x"}).value["password"])
     assert made[0] != made[1]
-    values = (None, True, 7, 7.5, "x", [1], {"a": 1}, 10**6000)
-    kinds = ["null", "boolean", "integer", "number", "string", "array", "object", "integer"]
+    values = (None, True, 7, 7.5, "x", [1], {"a": 1}, 10**6000, 7.0, b"x")
+    kinds = ["null", "boolean", "integer", "number", "string", "array", "object", "integer", "integer", None]
     placeholders = [STRICT.redact_arguments({"password": value}).value["password"] for value in values]
     assert [type_behind(one) for one in placeholders] == kinds
     assert alike.secrets == ()
@@ -282,7 +286,7 @@ def test_a_reason_repeats_no_secret(said, told):
         pytest.param({"x" * 70_000: 1}, id="a long argument's name"),
         pytest.param({"map": {"x" * 70_000: 1}}, id="a long key"),
         pytest.param({"set": {1, 2}, "object": object(), "bytes": b"x", "tuple": (1,)}, id="no JSON"),
-        pytest.param({"map": {1: "x"}}, id="keys that are no texts"),
+        pytest.param({"map": {(1,): "x"}}, id="keys that are no texts"),
         pytest.param({"list": [{f"{at}": "é" * 500} for at in range(400)]}, id="many texts"),
     ],
 )
@@ -290,7 +294,7 @@ def test_what_does_not_fit_travels_as_a_placeholder_and_says_so(arguments):
     for redactor in (PLAIN, STRICT):
         question, outgoing = travels(redactor, arguments)
         assert question.truncated
-        assert same(back(outgoing), arguments)
+        assert same(back(outgoing, arguments), arguments)
 
 
 @pytest.mark.parametrize("levels", [34, 40, 900])
@@ -392,8 +396,8 @@ def large(draw):
 def test_any_arguments_travel_within_the_bounds_and_come_back_as_they_were(arguments):
     for redactor in (PLAIN, STRICT):
         _, outgoing = travels(redactor, arguments)
-        assert same(back(outgoing), arguments)
-        assert same(back(redactor.redact_arguments(arguments)), arguments)
+        assert same(back(outgoing, arguments), arguments)
+        assert same(back(redactor.redact_arguments(arguments), arguments), arguments)
 
 
 # ------------------------------------------------------------------ restoring

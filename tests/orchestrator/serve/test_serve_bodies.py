@@ -56,7 +56,6 @@ def test_any_json_is_read_or_refused_as_a_bad_request(case):
         (DecideRequest, {"tool": "a", "argument": {}}, "argument: unknown key; allowed: "),
         (DecideRequest, {"tool": "a", "arguments": []}, "arguments: Input should be a mapping"),
         (DecideRequest, {"tool": "x" * 257}, "tool: "),
-        (DecideRequest, {"tool": "llm:other"}, "a request to an LLM is llm:request"),
         (DecideRequest, {"tool": "a", "timeout_ms": 0}, "timeout_ms: "),
         (DecideRequest, {"tool": "a", "can": ["fly"]}, "can.0: "),
         (DecideRequest, {"tool": "a", "session": 7}, "session: "),

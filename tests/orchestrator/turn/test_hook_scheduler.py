@@ -90,9 +90,9 @@ async def test_a_hook_beside_the_log_is_alone_and_runs_once() -> None:
     assert several.runs == 4
 
 
-async def test_in_verify_only_deny_and_ask_user_count() -> None:
+async def test_in_verify_nothing_is_injected_once_more() -> None:
     registry = Registry(to("b"))
-    assert await registry.verdicts(phase="verify") == [Continue()]
+    assert await registry.verdicts(phase="verify") == [Modify(tool="b", arguments={"n": 1})]
     injecting = Registry(HookResult(action="inject_context", context_injection="x"))
     assert await injecting.verdicts(phase="verify") == [Continue()]
     assert not injecting.injections.has_pending

@@ -290,10 +290,10 @@ async def test_a_required_scheduler_that_the_plan_names_for_requests_is_missed_f
         client = GateClient(bus.hub.orchestrator())
         await client.start()
         gate = Gate(parse({**ASKED, "patience_ms": 50, **config}), client)
-        assert gate.wanted("llm:request") is wanted
+        assert gate.wanted("llm:request", is_request=True) is wanted
         assert gate.wanted("add") is True
         await client.bus.aclose()
-        assert Gate(parse({**ASKED, **config}), None).wanted("llm:request") is wanted
+        assert Gate(parse({**ASKED, **config}), None).wanted("llm:request", is_request=True) is wanted
 
 
 async def test_a_person_is_asked_about_a_request(agent: Any, llm: Any, says: Any, bus: Bus) -> None:

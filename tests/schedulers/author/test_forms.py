@@ -92,7 +92,7 @@ def test_one_glob_may_be_given_as_a_text():
 
 
 class Budget:
-    name = "budget"
+    name = "purse"
     priority = 5
     tools = ("paid_*",)
 
@@ -112,7 +112,7 @@ class Budget:
 async def test_a_class_keeps_its_state_between_start_and_stop():
     budget = Budget()
     made = as_scheduler(budget)
-    assert (made.name, made.priority, made.tools) == ("budget", 5, ("paid_*",))
+    assert (made.name, made.priority, made.tools) == ("purse", 5, ("paid_*",))
     await made.start("context")
     assert await made.decide(CALL) == Deny(reason="seen 1")
     await made.stop()

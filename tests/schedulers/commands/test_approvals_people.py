@@ -110,7 +110,9 @@ def test_an_editor_is_given_the_call_and_gives_one_back():
             edits.from_text(wrong)
 
 
-@pytest.mark.parametrize("text", ["NaN", '{"a": NaN}', '{"a": Infinity}', "[" * 100_000])
+@pytest.mark.parametrize(
+    "text", ["NaN", '{"a": NaN}', '{"a": Infinity}', "[" * 100_000, '{"a": 1, "a": 2}', '{"a": 1e400}']
+)
 def test_what_no_json_is_is_refused(text):
     with pytest.raises(ConfigError, match="is not JSON"):
         edits.read(text)
@@ -133,6 +135,12 @@ def test_what_no_json_is_is_refused(text):
 def test_a_correction_that_cannot_be_right_is_refused(tool, arguments, why):
     with pytest.raises(ToolgateError, match=why):
         edits.check(approval({"to": "eve", "token": TOKEN}), tool, arguments)
+
+
+def test_a_number_corrected_to_a_truth_value_is_a_change_and_one_written_otherwise_is_none():
+    edits.check(approval({"amount": 1}), "pay", {"amount": True})
+    with pytest.raises(ToolgateError, match="nothing is changed"):
+        edits.check(approval({"amount": 1}), "pay", {"amount": 1.0})
 
 
 def test_a_correction_may_keep_placeholders_for_the_same_tool():

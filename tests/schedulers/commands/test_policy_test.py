@@ -90,6 +90,9 @@ def test_scripts_get_a_line_a_case_and_how_often_each_rule_fired(tested):
         "failed": 2,
         "rules": {"watch writers": 0, "no deleting": 1, "rule 3": 1, "never used": 0},
         "never_fired": ["watch writers", "never used"],
+        "compared": None,
+        "not_compared": "no server is running",
+        "doubts": [],
     }
 
 

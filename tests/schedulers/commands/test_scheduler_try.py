@@ -49,9 +49,100 @@ def test_a_policy_says_what_it_does_to_a_call_and_why(tried):
     call = {"tool": "delete_file", "arguments": {"path": "a"}}
     ended = tried("policy", call, options=["--config", "rules.yaml"])
     assert ended.wait() == 0
-    assert ended.stdout == (
-        'delete_file {"path": "a"}\n  policy: deny: deleting is for people (no deleting)\n'
-    )
+    assert ended.stdout.splitlines() == [
+        'delete_file {"path": "a"}',
+        "  policy: deny: deleting is for people (no deleting)",
+        "  decided by no deleting (rules.yaml:1)",
+        '  to allow it: a rule above no deleting that allows it: {tools: "delete_file", action: allow}',
+    ]
+
+
+SHELL = """
+default: deny
+rules:
+  - name: no removing
+    tools: bash
+    when: {command: "*rm*"}
+    action: deny
+  - tools: bash
+    when: {command: "git *"}
+    action: allow
+  - tools: deploy
+    after: {tool: run_tests}
+    action: allow
+  - {name: ask first, tools: pay, when: {amount: {gt: 100}}, action: ask}
+  - {tools: pay, action: allow}
+  - {name: no refunds, tools: refund, when: {order.amount: {gt: 100}}, action: deny}
+"""
+
+
+@pytest.fixture
+def told(tried, tmp_path):
+    """What `scheduler try --json` tells of a call under rules."""
+
+    def ask(scheduler, rules, tool, code=0, **arguments):
+        (tmp_path / "some.yaml").write_text(rules)
+        call = {"tool": tool, "arguments": arguments}
+        ended = tried(scheduler, call, options=["--config", "some.yaml", "--json", "--timeout", "0.5"])
+        assert ended.wait() == code, ended.stderr
+        return json.loads(ended.stdout)
+
+    return ask
+
+
+def test_it_is_said_which_rule_decided_by_what_it_saw_and_what_would_allow_the_call(told):
+    found = told("policy", SHELL, "bash", command="rm -rf /")
+    assert found["decided_by"] == {
+        "rule": "no removing",
+        "where": "some.yaml:4",
+        "seen": True,
+        "unseen": None,
+    }
+    assert found["to_allow"] == [
+        'other arguments, which no removing is not about (command: "*rm*"); but default denies it then',
+        'a rule above no removing that allows it: {tools: "bash", action: allow}',
+    ]
+
+
+def test_it_is_said_that_a_rule_could_not_see_and_decided_all_the_same(told):
+    found = told("policy", SHELL, "refund", order='{"amount": 5}')
+    assert found["verdict"] == "deny"
+    assert found["decided_by"]["seen"] is False
+    assert "order.amount could not be seen whole" in found["decided_by"]["unseen"]
+    assert "written so that no refunds can see it" in found["to_allow"][0]
+    assert any("unknown: allow" in way for way in found["to_allow"])
+
+
+def test_the_default_and_a_rule_that_allows_are_named_too(told):
+    found = told("policy", SHELL, "search", q="x")
+    assert (found["decided_by"]["rule"], found["decided_by"]["where"]) == ("default", "some.yaml:2")
+    assert found["to_allow"] == ['a rule that allows it: {tools: "search", action: allow}']
+    found = told("policy", SHELL, "bash", command="git status")
+    assert (found["decided_by"]["rule"], found["decided_by"]["where"]) == ("rule 2", "some.yaml:8")
+    assert found["to_allow"] == []
+
+
+def test_what_a_person_or_an_earlier_call_would_allow_is_said(told):
+    assert told("policy", SHELL, "pay", amount=500)["to_allow"][0] == "a person says yes"
+    found = told("policy", SHELL, "deploy")
+    assert found["decided_by"]["rule"] == "rule 3"
+    assert found["to_allow"][0] == "what the reason asks for comes first"
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "rules", "rule", "way"),
+    [
+        ("approval", "rules: [{name: money, tools: pay}]", "money", "toolgate approvals approve"),
+        ("provenance", "sinks: [{name: mails, tools: pay, to: to}]", "mails", "trusted"),
+        ("rate-limit", "limits: [{name: few, tools: pay, per: fleet, rate: 1/day}]", "few", "a higher rate"),
+    ],
+)
+def test_other_schedulers_say_it_as_well(tried, tmp_path, scheduler, rules, rule, way):
+    (tmp_path / "some.yaml").write_text(rules)
+    call = {"tool": "pay", "arguments": {"to": "eve@evil.example"}}
+    ended = tried(scheduler, call, call, options=["--config", "some.yaml", "--timeout", "0.5"])
+    assert f"decided by {rule} (some.yaml:1)" in ended.stdout, ended.stderr
+    assert way in ended.stdout
 
 
 def test_each_kind_of_answer_is_shown_and_counts_as_one(tried):
@@ -97,6 +188,7 @@ def test_calls_have_the_fields_of_a_question_and_meet_one_state(tried):
     [
         ("delete_file", "--call: is not JSON"),
         ("[" * 5000, "--call: is not JSON"),
+        ('{"tool": "x", "arguments": {"a": 1, "a": 2}}', "--call: is not JSON: the key 'a' is given twice"),
         ("[]", "--call: must be an object"),
         ({"name": "x"}, "--call: must name a `tool`"),
         ({"tool": "x", "arguments": []}, "--call: must name a `tool`, and its `arguments`"),

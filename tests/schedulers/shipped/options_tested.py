@@ -13,13 +13,13 @@ __all__ = ["CONFIGS", "TESTED", "options_of", "shown_by"]
 
 ABOUT: Final = (
     "name when when.*.equals when.*.in when.*.glob when.*.matches when.*.gt when.*.gte when.*.lt when.*.lte "
-    "when.*.exists schema agents labels sessions agent_targets"
+    "when.*.under when.*.base when.*.exists schema agents labels sessions agent_targets"
 )
 """What rules of policy and approval have in common with routes."""
 
 BEFORE: Final = (
     "tool when when.*.equals when.*.in when.*.glob when.*.matches when.*.gt when.*.gte when.*.lt when.*.lte "
-    "when.*.exists"
+    "when.*.under when.*.base when.*.exists"
 )
 """What a rule on order says of the calls before: which they are."""
 
@@ -144,8 +144,11 @@ TESTED: Final[dict[str, dict[str, str]]] = {
         ),
     },
     "rate-limit": {
+        "test_rules_about_calls.py::test_a_limit_is_about_the_calls_that_all_its_conditions_fit": (
+            _in("limits.*", ABOUT)
+        ),
         "test_options.py::test_calls_are_limited_by_whose_they_are_which_and_how_many": (
-            "limits limits.*.name limits.*.tools limits.*.per limits.*.agents limits.*.labels limits.*.rate "
+            "limits limits.*.tools limits.*.per limits.*.rate "
             "limits.*.rate.calls limits.*.rate.seconds limits.*.burst"
         ),
         "acceptance/shipped/test_limits.py::"

@@ -10,6 +10,7 @@ from toolgate_bus.protocol.events import AskUser, Continue, Deny, Hold, Modify
 from toolgate_bus.state.shared import make_shared_state
 from toolgate_schedulers.author.scheduler import SchedulerContext
 from toolgate_schedulers.shipped.approval import scheduler as approval_scheduler
+from toolgate_schedulers.shipped.approval.config import find_rules
 from toolgate_schedulers.shipped.approval.messages import STORE_AWAY
 from toolgate_schedulers.shipped.approval.queue import LEASE_S, TOPIC, Desk, news
 from toolgate_schedulers.shipped.approval.records import ApprovalAnswer, StandingApproval, always_id, digest
@@ -384,6 +385,40 @@ async def test_a_rule_that_wants_a_person_each_time_is_not_passed():
     await fleet.asked(replica, call("refund"))
     await standing(fleet, await fleet.only(), exactly=False)
     assert (await replica.decide(call("refund", id_="2" * 32))).action == "hold"
+
+
+GIT = """
+rules:
+  - {name: pushes, tools: bash, when: {command: "git push*"}, prompt: "Push?"}
+  - {name: all else, tools: bash, always: false}
+"""
+LONG = "⟦toolgate:truncated:4" + 31 * "a" + "⟧"
+
+
+async def test_a_call_that_a_rule_cannot_see_gets_nothing_of_its_standing_approval():
+    fleet = Fleet(GIT)
+    replica = fleet.replica()
+    await fleet.asked(replica, call("bash", command="git push origin"))
+    await standing(fleet, await fleet.only(), exactly=False)
+    assert (await replica.decide(call("bash", id_="2" * 32, command="git push"))).action == "continue"
+    hidden = call("bash", id_="3" * 32, command=LONG)
+    assert (await replica.decide(hidden)).action == "hold"
+    kept = await fleet.desk.approval(replica._make_approval(*find_rules(replica.config, hidden), hidden).id)
+    assert (kept.rule, kept.always) == ("all else", False)
+    assert "command could not be seen whole" in kept.prompt
+
+
+async def test_a_call_that_needs_a_person_for_an_agent_needs_one_for_whoever_works_for_it():
+    rules = "rules: [{tools: pay, agents: clerk}, {tools: pay, agents: scout, name: scouts}]"
+    fleet = Fleet(rules)
+    replica = fleet.replica()
+    below = {"agent": "scout", "lineage": ("clerk", "scout")}
+    one = call("pay").model_copy(update=below)
+    assert (await fleet.asked(replica, one)).action == "hold"
+    id_ = await standing(fleet, await fleet.only(), exactly=False)
+    again = one.model_copy(update={"id": "2" * 32})
+    assert (await replica.decide(again)).action == "hold"  # that of the scout is not that of the clerk
+    assert id_
 
 
 async def test_via_ask_user_the_app_is_asked_and_nothing_is_kept():

@@ -129,6 +129,15 @@ def test_whatever_a_fact_tells_somebody_pays(fact):
     assert len(accounts_of(read, payer_of(fact), {})) == 4
 
 
+def test_what_works_for_an_agent_spends_of_its_budget_too():
+    read = budgets(("a", "agent"), ("b", "fleet"))
+    keys = ["a/agent/scout", "a/agent/boss", "a/agent/clerk", "b/fleet"]
+    below = {"agent": "scout", "lineage": ["boss", "clerk", "scout"]}
+    assert [one.key for one in accounts_of(read, payer_of(below), {})] == keys
+    asked = call(agent="scout", lineage=("boss", "clerk", "scout"))
+    assert [one.key for one in accounts_of(read, Payer.of(asked), {})] == keys
+
+
 SLICES = {"slice:ab": "2000000", "slice:cd": "0500000", "team": "red"}
 
 

@@ -74,6 +74,8 @@ CONDITIONS: dict[str, tuple[Any, Any, Any]] = {
     "gte": ({"gte": 10}, 10, 9),
     "lt": ({"lt": 10}, 9, 10),
     "lte": ({"lte": 10}, 10, 11),
+    "under": ({"under": "/srv"}, "/srv/a", "/srv/../a"),
+    "base": ({"under": "/srv", "base": "/srv"}, "a", "../a"),
     "exists": ({"exists": True}, None, ...),
 }
 
@@ -136,6 +138,8 @@ async def test_a_rule_counts_calls_by_session_tree_or_label_within_its_time() ->
     rules = [
         {"tools": "once", "at_most": {"n": 1}},
         {"tools": "tree", "at_most": {"n": 1, "scope": "tree"}},
+        {"tools": "alone", "at_most": {"n": 1, "scope": "own-session"}},
+        {"tools": "team", "at_most": {"n": 1, "scope": "label:team"}},
         {"tools": "brief", "at_most": {"n": 1, "within_s": 0.2}},
     ]
     async with trial(Policy, config={"rules": rules}) as here:
@@ -143,13 +147,18 @@ async def test_a_rule_counts_calls_by_session_tree_or_label_within_its_time() ->
         async def action(tool: str, **who: Any) -> str:
             return str((await here.ask(tool, **{"session": "s", "root_session": "r", **who})).action)
 
-        for tool in ("once", "tree", "brief"):
+        for tool in ("once", "tree", "alone", "brief"):
             ran(here, tool, root_session="r")
-        assert (await action("once"), await action("once", session="t")) == ("deny", "continue")
-        assert (await action("tree", session="t"), await action("tree", session="t", root_session="q")) == (
-            "deny",
-            "continue",
-        )
+        for tool in ("once", "tree"):
+            below, apart = {"session": "t"}, {"session": "t", "root_session": "q"}
+            assert (await action(tool, **below), await action(tool, **apart)) == ("deny", "continue")
+        assert (await action("alone"), await action("alone", session="t")) == ("deny", "continue")
+        red, blue = {"labels": {"team": "red"}}, {"labels": {"team": "blue"}}
+        ran(here, "team", root_session="r", **red)
+        told = [await action("team", **red), await action("team", **blue), await action("team")]
+        assert told == ["deny", "continue", "deny"]  # a call without a team may be of any
+        ran(here, "team", root_session="r")
+        assert await action("team", **blue) == "deny"
         await becomes(lambda: action("brief"), "continue")
 
 

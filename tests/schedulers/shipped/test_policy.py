@@ -119,6 +119,50 @@ def test_a_call_about_which_a_person_is_asked_stays_one_further_down_the_tree():
     assert asked("clerk", "intern", "clerk").action == "deny"
 
 
+SHELL = """
+rules:
+  - {name: listings, tools: bash, when: {command: "ls*"}, action: allow}
+  - {name: pushes, tools: bash, when: {command: "git push*"}, action: ask, prompt: "Push?"}
+  - {name: removals, tools: bash, when: {command: "rm *"}, action: deny}
+default: allow
+"""
+LONG = "⟦toolgate:truncated:4" + 31 * "a" + "⟧"
+
+
+def test_of_rules_that_may_fit_a_call_that_cannot_be_seen_the_strictest_counts():
+    denied = rule(SHELL, "bash", command=LONG)
+    assert denied.action == "deny"
+    assert denied.rule_name == "removals"
+    assert "command could not be seen whole" in denied.reason
+    asking = rule(SHELL.replace("action: deny", "action: deny, unknown: allow"), "bash", command=LONG)
+    assert (asking.action, asking.rule_name) == ("ask_user", "pushes")
+    rest = SHELL.replace('"rm *"}, action: deny', '"rm *"}, action: ask').replace(
+        "default: allow", "default: deny"
+    )
+    assert rule(rest, "bash", command=LONG).rule_name == "default"
+
+
+def test_an_allow_that_is_meant_for_what_cannot_be_seen_rules_on_it():
+    text = "rules: [{tools: bash, when: {command: 'ls*'}, action: allow, unknown: allow}]\ndefault: deny"
+    assert rule(text, "bash", command=LONG).action == "continue"
+
+
+def test_a_list_is_denied_for_one_element_and_allowed_for_all_of_them():
+    text = """
+rules:
+  - {tools: mail, when: {to: "*@evil.example"}, action: deny}
+  - {tools: [mail, post], when: {to: "*@ok.example"}, action: allow}
+default: ask
+"""
+    to = ["ann@ok.example", "bob@ok.example"]
+    assert rule(text, "mail", to=to).action == "continue"
+    assert rule(text, "mail", to=[*to, "eve@evil.example"]).action == "deny"
+    assert rule(text, "mail", to=[*to, "zoe@far.example"]).action == "ask_user"
+    assert rule(text, "mail", to=[]).action == "ask_user"
+    assert rule(text, "mail", to=[{"email": "eve@evil.example"}]).action == "deny"
+    assert rule(text, "post", to=[{"email": "ann@ok.example"}]).action == "ask_user"
+
+
 def test_the_longest_reason_leaves_room_for_the_rules_name():
     text = f"rules: [{{name: {'n' * 128}, tools: x, action: deny, reason: {'r' * 800}}}]"
     verdict = rule(text, "x")
@@ -156,7 +200,7 @@ async def test_the_scheduler_answers_by_its_config():
         ),
         (
             "rules: [{tools: x, action: deny, when: {a: {equal: 1}}}]",
-            "rules.0.when.a.equal: unknown key; allowed: equals, exists, glob",
+            "rules.0.when.a.equal: unknown key; allowed: base, equals, exists, glob",
         ),
         (
             "rules: [{tools: x, action: deny, when: {a: {matches: '('}}}]",
@@ -192,7 +236,7 @@ async def test_the_scheduler_answers_by_its_config():
         ),
         ("rules: [{tools: x, action: deny, labels: [a]}]", "rules.0.labels: Input should be a mapping"),
         (
-            "rules: [{tools: x, action: deny, labels: {a: yes}}]",
+            "rules: [{tools: x, action: deny, labels: {a: true}}]",
             "rules.0.labels.a: Input should be a list",
         ),
         (

@@ -3,8 +3,8 @@
 import pytest
 from toolgate_bus.protocol.events import ToolSelecting
 from toolgate_schedulers.shipped import policy_order
-from toolgate_schedulers.shipped.policy_needs import CallCount, Precondition
-from toolgate_schedulers.shipped.policy_order import CallHistory
+from toolgate_schedulers.shipped.policy_needs import CallCount, OrderMatcher, Precondition
+from toolgate_schedulers.shipped.policy_order import CallHistory, new_history
 
 pytestmark = pytest.mark.pure
 
@@ -114,6 +114,52 @@ def test_only_what_changes_something_is_told():
     assert history.read(decided())
     assert history.read(ended()) == (("session", "s"), ("tree", "r"))
     assert not history.read(ended())
+
+
+READ = Precondition(tool=("read_*",), when={"path": {"glob": "*.pem"}})
+SAME = Precondition(tool=("read_*",), same={"$.path": "$.path"})
+WRITES = CallCount(n=2)
+RULES = [
+    OrderMatcher(tools=("send",), unless_after=READ),
+    OrderMatcher(tools=("share",), unless_after=SAME),
+    OrderMatcher(tools=("write",), when={"path": {"glob": "/etc/*"}}, at_most=WRITES),
+]
+
+
+@pytest.mark.parametrize("tools", [1, 200])
+def test_no_number_of_other_calls_has_one_forgotten_by_which_a_rule_goes(tools):
+    history = new_history(RULES)
+    (_, share, write) = RULES
+    for number, (tool, path) in enumerate(
+        [
+            ("read_file", "key.pem"),
+            *[("write", "/etc/passwd")] * 2,
+            *[(f"read_{number % tools}", f"{number}.txt") for number in range(600)],
+            *[("write", f"/tmp/{number}") for number in range(600)],
+        ]
+    ):
+        history.read(decided(f"{number}", tool, path=path))
+        history.read(ended(f"{number}"))
+    call = ToolSelecting(id="e", tool_name="x", session="s", root_session="r", tool_input={"path": "key.pem"})
+    assert history.judge(RULES[0].unless_after, call, 2.0, True) == "met"
+    assert history.count(write.at_most, write.tools, write.when, call, 2.0) == "unmet"
+    assert history.judge(share.unless_after, call, 2.0, True) == "met"  # more than are kept count against it
+    assert history.judge(share.unless_after, call, 5000.0, True) == "unmet"
+
+
+def test_a_call_counts_against_others_whose_lists_hold_its_value_and_for_none():
+    tested = [decided(id=["a", "b"]), ended()]
+    pair = {"$.id": "$.id"}
+    for arguments in ({"id": "a"}, {"id": ["b", "c"]}, {"id": [["a"]]}):
+        assert judge(tested, arguments=arguments, same=pair, unseen=True) == "met"
+        assert judge(tested, arguments=arguments, same=pair) == "unmet"
+    assert judge(tested, arguments={"id": "c"}, same=pair, unseen=True) == "unmet"
+
+
+def test_what_counts_against_a_call_counts_in_its_whole_tree_unless_the_rule_says_otherwise():
+    elsewhere = [decided(session="other"), ended()]
+    assert judge(elsewhere, unseen=True) == "met"
+    assert judge(elsewhere, unseen=True, scope="own-session") == "unmet"
 
 
 def test_the_oldest_is_forgotten_when_there_are_too_many(monkeypatch):

@@ -65,10 +65,21 @@ async def test_calls_are_counted_together_by(per, same, other):
     assert await actions(scheduler, call(**same), call(**same), call(**other), call(**other)) == "cdcd"
 
 
-async def test_the_sessions_of_a_tree_are_counted_together():
-    scheduler = await limiter("limits: [{tools: '*', per: tree, rate: 1/day}]")
+async def test_the_sessions_of_a_tree_are_counted_together_unless_the_rule_says_otherwise():
     calls = [call(session="r"), call(session="child", root_session="r")]
-    assert await actions(scheduler, *calls) == "cd"
+    for per, said in (("session", "cd"), ("tree", "cd"), ("own-session", "cc")):
+        scheduler = await limiter(f"limits: [{{tools: '*', per: {per}, rate: 1/day}}]")
+        assert await actions(scheduler, *calls) == said
+
+
+async def test_an_agent_gets_no_more_calls_by_having_others_make_them():
+    below = {"agent": "scout", "lineage": ["clerk", "scout"]}
+    for agents in ("", "agents: clerk, "):
+        scheduler = await limiter(f"limits: [{{tools: '*', {agents}per: agent, rate: 2/day}}]")
+        calls = [call(agent="clerk"), call(**below), call(**below), call(agent="clerk")]
+        assert await actions(scheduler, *calls, call(agent="scout")) == "ccddc"
+    denied = await scheduler.decide(call(**below))
+    assert "by clerk and the agents that work for it" in denied.reason
 
 
 async def test_the_whole_fleet_is_counted_together():
@@ -136,6 +147,7 @@ limits:
             {"session": "s"},
             (
                 "web_a was called too often: web_* or fetch may be called once per minute in this session "
+                "and those of its agents together "
                 "(searches). Try again in 60 seconds; until then do something else, or answer with"
             ),
         ),
@@ -234,14 +246,14 @@ async def test_the_scheduler_is_only_asked_about_the_tools_that_it_limits():
         ("limit: []", "limit: unknown key; allowed: admission, limits; did you mean limits?"),
         (
             "limits: [{tools: a, per: fleet, rate: 1/day, bursts: 2}]",
-            "limits.0.bursts: unknown key; allowed: agents, burst, labels, name, per, rate, tools; did",
+            "limits.0.bursts: unknown key; allowed: agent_targets, agents, burst, labels, name,",
         ),
         ("limits: [{per: fleet, rate: 1/day}]", "limits.0.tools: Field required"),
         ("limits: [{tools: [], per: fleet, rate: 1/day}]", "limits.0.tools: List should have at least 1"),
         ("limits: [{tools: a, rate: 1/day}]", "limits.0.per: Field required"),
         (
             "limits: [{tools: a, per: user, rate: 1/day}]",
-            "limits.0.per: must be session, tree, agent, tool, fleet or label:NAME",
+            "limits.0.per: must be session, tree, own-session, agent, tool, fleet or label:NAME",
         ),
         ("limits: [{tools: a, per: 'label:', rate: 1/day}]", "limits.0.per: must be session, tree"),
         ("limits: [{tools: a, per: fleet}]", "limits.0.rate: Field required"),

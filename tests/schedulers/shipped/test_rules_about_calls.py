@@ -6,6 +6,7 @@ from typing import Any, Final, NamedTuple
 import pytest
 from toolgate_schedulers.shipped.approval.scheduler import ApprovalScheduler
 from toolgate_schedulers.shipped.policy import Policy
+from toolgate_schedulers.shipped.rate_limit import RateLimit
 from toolgate_schedulers.shipped.router.router import Router
 from toolgate_schedulers.shipped.slots.scheduler import Slots
 from toolgate_schedulers.testing import Trial, trial
@@ -27,14 +28,16 @@ def given(**arguments: Any) -> dict[str, Any]:
 
 
 ROWS: Final = (
-    Row("equals", {"when": {"a": {"equals": 1}}}, given(a=1.0), given(a=True)),
-    Row("in", {"when": {"a": {"in": ["x", 2]}}}, given(a=2), given(a="2")),
+    Row("equals", {"when": {"a": {"equals": 1}}}, given(a=1.0), given(a=2)),
+    Row("in", {"when": {"a": {"in": ["x", 2]}}}, given(a=2), given(a="3")),
     Row("glob", {"when": {"a.b": {"glob": "x*"}}}, given(a={"b": "xy"}), given(a={"b": "y"})),
     Row("matches", {"when": {"a": {"matches": r"rm\s"}}}, given(a="sudo rm -r"), given(a="arm")),
     Row("gt", {"when": {"a": {"gt": 10}}}, given(a="10.5"), given(a=10)),
     Row("gte", {"when": {"a": {"gte": 10}}}, given(a=10), given(a=9)),
     Row("lt", {"when": {"a": {"lt": 10}}}, given(a=-1), given(a=10)),
     Row("lte", {"when": {"a": {"lte": 10}}}, given(a=10), given(a=11)),
+    Row("under", {"when": {"a": {"under": "/srv"}}}, given(a="/srv/x"), given(a="/srv/../x")),
+    Row("base", {"when": {"a": {"under": "/srv", "base": "/srv"}}}, given(a="x"), given(a="../x")),
     Row("exists", {"when": {"a": {"exists": False}}}, given(b=1), given(a=None)),
     Row("when", {"when": {"a": "x*", "b": 1}}, given(a="xy", b=1), given(a="xy", b=2)),
     Row(
@@ -98,3 +101,16 @@ async def test_a_pool_is_about_the_calls_that_all_its_conditions_fit() -> None:
             for call, actions in ((row.fits, ["continue", "deny"]), (row.other, ["continue", "continue"])):
                 told = [(await verdict(here, row.option, call, phase="admit")).action for _ in actions]
                 assert told == actions, row.option
+
+
+async def test_a_limit_is_about_the_calls_that_all_its_conditions_fit() -> None:
+    limits = [
+        {"name": f"by {row.option}", "tools": row.option, "per": "fleet", "rate": "1/day", **row.rule}
+        for row in ROWS
+    ]
+    async with trial(RateLimit, config={"limits": limits}) as here:
+        for row in ROWS:
+            fits = [await verdict(here, row.option, row.fits) for _ in range(2)]
+            other = [await verdict(here, row.option, row.other) for _ in range(2)]
+            assert [one.action for one in (*fits, *other)] == ["continue", "deny", "continue", "continue"]
+            assert f"(by {row.option})" in fits[1].reason

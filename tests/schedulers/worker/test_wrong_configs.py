@@ -23,6 +23,7 @@ ABOUT: dict[str, Any] = {
     "when": {
         "a": {"equals": 1, "in": [1], "glob": "1", "matches": "1", "gt": 0, "gte": 1, "lt": 2, "lte": 1},
         "b": {"exists": True},
+        "c": {"under": "/srv", "base": "/srv"},
     },
     "schema": {"required": ["a"]},
     "agents": ["x"],
@@ -119,7 +120,7 @@ FULL: dict[str, dict[str, Any]] = {
     },
     "rate-limit": {
         "limits": [
-            {"name": "n", "tools": ["x"], "agents": ["a"], "labels": {"team": "x"}, "per": "session"}
+            {**ABOUT, "name": "n", "tools": ["x"], "agents": ["a"], "labels": {"team": "x"}, "per": "session"}
             | {"rate": {"calls": 1, "seconds": 1.5}, "burst": 2}
         ],
         "admission": True,

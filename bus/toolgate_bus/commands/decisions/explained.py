@@ -14,6 +14,7 @@ from toolgate_bus.commands.decisions.rules import PROBLEMS, UNASKED, rule_of
 from toolgate_bus.commands.decisions.wait import describe_wait
 from toolgate_bus.errors import CodecError
 from toolgate_bus.facts.shadow_report import disagreements, is_redacted
+from toolgate_bus.protocol.events import OVERRULED
 from toolgate_bus.protocol.money import format_amount
 from toolgate_bus.telemetry.printable import describe_call, shorten
 
@@ -35,6 +36,7 @@ _WOULD: Final = {
 
 _ROUNDS: Final = {
     "verify": "The others were asked about the replacement:",
+    "again": "Everyone was asked again, about the replacement as others had changed it:",
     "admit": "Last, those who give what is scarce were asked about the call that was about to run:",
 }
 """What is said before the verdicts of a later round."""
@@ -123,10 +125,10 @@ def _explain_call(decision: Fact) -> Iterable[str]:
 
 def _explain_verdicts(decision: Fact, counted: Sequence[Fact]) -> Iterable[str]:
     for one in counted:
-        if str(one.get("phase")) not in _ROUNDS:
+        if _round_of(one) not in _ROUNDS:
             yield _describe_verdict(one)
-    for phase, words in _ROUNDS.items():
-        told = [_describe_verdict(one) for one in counted if one.get("phase") == phase]
+    for round_, words in _ROUNDS.items():
+        told = [_describe_verdict(one) for one in counted if _round_of(one) == round_]
         yield from ([words, *told] if told else ())
     failed = _dict(decision.get("failed_open"))
     said = {str(one.get("scheduler")) for one in counted if one.get("action") == "failed"}
@@ -138,6 +140,10 @@ def _explain_verdicts(decision: Fact, counted: Sequence[Fact]) -> Iterable[str]:
             yield f"{name} could not be asked: {why}."
     for name in _list(decision.get("passed_over")):
         yield f"{name} was not waited for: it had been silent before, and is tried again once a second."
+
+
+def _round_of(verdict: Fact) -> str:
+    return "again" if verdict.get("again") else str(verdict.get("phase"))
 
 
 def _describe_verdict(verdict: Fact) -> str:
@@ -165,7 +171,9 @@ def _describe_verdict(verdict: Fact) -> str:
     told += f", because: {_text(reason)}" if reason else ""
     if verdict.get("capped"):
         told += "; its own priority was higher, and is capped by the orchestrator"
-    if problem := verdict.get("problem"):
+    if (problem := verdict.get("problem")) == OVERRULED:
+        told += f"; that was overruled: {PROBLEMS[OVERRULED]}"
+    elif problem:
         told += f"; that is invalid and was set aside: {PROBLEMS.get(str(problem), problem)}"
     if fence := verdict.get("fence"):
         told += f", and gave it number {fence}"
@@ -208,12 +216,12 @@ def _also(decision: Fact, counted: Sequence[Fact]) -> Iterable[str]:
             names = " and ".join(sorted(others))
             yield f"{names} denied it too; the agent is told the reason of the highest priority."
     if decision.get("outcome") == "modify":
-        others = {
-            str(one.get("scheduler"))
-            for one in counted
-            if one.get("action") == "modify" and one.get("phase") == "select" and not one.get("problem")
-        } - {decided}
-        if others:
+        modifies = [one for one in counted if one.get("action") == "modify" and not one.get("problem")]
+        changed = {str(one.get("scheduler")) for one in modifies if one.get("phase") == "verify"}
+        if changed:
+            yield f"{' and '.join(sorted(changed))} changed the replacement, and it ran as changed."
+        others = {str(one.get("scheduler")) for one in modifies if one.get("phase") == "select"}
+        if others := others - changed - {decided}:
             yield f"{' and '.join(sorted(others))} wanted another call too, and had no higher priority."
     if (
         decision.get("asked_user")

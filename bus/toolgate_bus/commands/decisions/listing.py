@@ -20,6 +20,7 @@ from toolgate_bus.commands.terminal import Terminal, print_json
 from toolgate_bus.errors import CodecError, ConfigError, ToolgateError
 from toolgate_bus.facts.join import DecisionJoiner, join_decisions
 from toolgate_bus.facts.shadow_report import Disagreement, ShadowTotals, add_to_totals, disagreements
+from toolgate_bus.protocol.events import OVERRULED
 from toolgate_bus.protocol.fact_events import TOLD_AS_DECISION
 from toolgate_bus.ruling.counterfactual import CHANGES
 from toolgate_bus.telemetry.printable import describe_call
@@ -113,10 +114,10 @@ def _call(tool: object, arguments: object) -> str:
 
 def _verdict(verdict: Fact) -> str:
     marks = [mark for mark in ("late", "shadow", "capped") if verdict.get(mark)]
-    if verdict.get("problem"):
-        marks.append(f"invalid: {verdict['problem']}")
+    if problem := verdict.get("problem"):
+        marks.append(OVERRULED if problem == OVERRULED else f"invalid: {problem}")
     if verdict.get("phase") in ("verify", "admit"):
-        marks.append(str(verdict["phase"]))
+        marks.append(f"{verdict['phase']}{' again' if verdict.get('again') else ''}")
     if verdict.get("fence"):
         marks.append(f"number {verdict['fence']}")
     more = f"  ({', '.join(marks)})" if marks else ""

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from toolgate_bus.protocol.events import Why
+from toolgate_bus.protocol.events import OVERRULED, Why
 
 _RULES: Final[Mapping[Why, str]] = {
     "agreed": "Nobody objected: where no deny and no modify counts, the LLM's own choice stands.",
@@ -36,6 +36,7 @@ PROBLEMS: Final[Mapping[str, str]] = {
     "placeholder": "it holds a placeholder that it may not use there",
     "agent": "it delegates to an agent that is not there",
     "phase": "a call that is about to run is not replaced any more",
+    OVERRULED: "it is optional, and wanted another call than all required schedulers agreed to",
 }
 """Why a modify was set aside."""
 UNASKED: Final[Mapping[str, str]] = {
@@ -60,6 +61,8 @@ def rule_of(decision: Mapping[str, Any], counted: Sequence[Mapping[str, Any]] = 
     denials = [one for one in counted if one.get("scheduler") == decided and one.get("action") == "deny"]
     if why == "denied" and {one.get("phase") for one in denials} == {"verify"}:
         rule = "{scheduler} denied the replacement: a replacement is a new call, and a deny of it vetoes."
+        if any(isinstance(one.get("said"), Mapping) for one in denials):
+            rule = "{scheduler} is required and does not agree to the replacement: that denies."
     if why == "denied" and {one.get("phase") for one in denials} == {"admit"}:
         rule = "{scheduler} denied it as it was about to run: what others had given it was given back."
     silent = decision.get("silent")

@@ -37,6 +37,7 @@ def _nobody(view: RosterView) -> list[Diagnostic]:
 def _scheduler(name: str, members: Sequence[Member], view: RosterView) -> list[Diagnostic]:
     found = [
         *_strangers(name, members, view),
+        *_signatures(name, members),
         *_disagreement(name, members),
         *_revisions(name, members),
         *_lateness(name, members),
@@ -83,6 +84,18 @@ def _strangers(name: str, members: Sequence[Member], view: RosterView) -> list[D
     agents = _first(strangers(members, view.wires))
     change = f"bring {name} or those agents ({agents}) to a version that both speak"
     return [warning(SUBJECT, "roster-incompatible", what, change)]
+
+
+def _signatures(name: str, members: Sequence[Member]) -> list[Diagnostic]:
+    older = [member for member in members if member.signs_otherwise]
+    if not older:
+        return []
+    what = (
+        f"{name} ({_first([_whose(one) for one in older])}) is signed as another release of Toolgate signs: "
+        "agents of this release believe nothing that it says, and it answers none of their questions"
+    )
+    change = "stop the whole fleet, bring it to one release, start it, and push its configurations again"
+    return [warning(SUBJECT, "roster-signatures", what, change)]
 
 
 def _revisions(name: str, members: Sequence[Member]) -> list[Diagnostic]:

@@ -1,7 +1,9 @@
 r"""Arguments: what stands at a path, every way to read it; and what `arguments:` makes of them. Pure.
 
-A path is names with dots between (`user.address.zip`, `items.0.price`); a number steps into a list. An
-LLM may also write a key that has the dots in it (`{"order.amount": 1, "order": {"amount": 5000}}`), and
+A path is names with dots between (`user.address.zip`, `items.0.price`). A number steps to one element of a
+list, a name into each of them: in `{"to": [{"email": "ann@example.com"}]}` each address is at "to.email".
+
+An LLM may also write a key that has the dots in it (`{"order.amount": 1, "order": {"amount": 5000}}`), and
 which of the two a tool takes is not known here: `readings` gives both. `order\.amount` is that key only.
 Nor is it known whether a tool reads a text that looks like JSON (`{"order": "{\"amount\": 5000}"}`) as JSON.
 
@@ -9,11 +11,12 @@ A replacement's arguments map target argument to source: `$.path` in the call's 
 them, or `{value: …}`. A source that the call does not have leaves its target argument out.
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Annotated, Any, Final
 
-from pydantic import BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from toolgate_bus.config.check import StrictModel
 from toolgate_bus.protocol import placeholders
@@ -22,13 +25,21 @@ MISSING: Any = type("Missing", (), {"__repr__": lambda _self: "MISSING"})()
 """What stands where there is no such argument."""
 UNSEEN: Any = type("Unseen", (), {"__repr__": lambda _self: "UNSEEN"})()
 """What stands where the path leads through something that did not travel, or a text that may be JSON."""
+
+
+class Each(tuple[Any, ...]):
+    """Values that stand at a path that leads through a list: one of each element, or MISSING."""
+
+    __slots__ = ()
+
+
 _BEGINS: Final = frozenset(("{", "[", '"'))
 _MAX_COUNT: Final = 64
 """So many readings of one path are looked at."""
 
 
 def readings(path: str, arguments: Mapping[str, Any]) -> Sequence[Any]:
-    """The value as the path goes, or MISSING or UNSEEN; then those at keys with dots, if there are any."""
+    """Read what stands at a path: a value, `Each`, MISSING or UNSEEN; then those at keys with dots."""
     if placeholders.stands_for_all(arguments):
         return (UNSEEN,)
     names, other = _parts(path)
@@ -49,7 +60,7 @@ def find(path: str, value: Any) -> Any:
         return MISSING
     here = (one for one in readings(path, value) if one is not MISSING)
     found = next(here, MISSING)
-    return MISSING if found is UNSEEN else found
+    return MISSING if found is UNSEEN or type(found) is Each else found
 
 
 @lru_cache(maxsize=4096)
@@ -61,15 +72,29 @@ def _parts(path: str) -> tuple[tuple[str, ...], bool]:
 
 
 def _at(names: Sequence[str], value: Any) -> Any:
-    for name in names:
+    for number, name in enumerate(names):
+        if isinstance(value, list | tuple) and not _is_index(name):
+            return _at_each(names[number:], value)
         value = _step(name, value)
         if value is MISSING or value is UNSEEN:
             return value
     return value
 
 
+def _at_each(names: Sequence[str], elements: Sequence[Any]) -> Any:
+    found: list[Any] = []
+    for element in elements:
+        one = _at(names, element)
+        found += one if type(one) is Each else (one,)
+    return Each(found) if found else MISSING
+
+
 def _at_dotted(names: Sequence[str], value: Any) -> Iterator[Any]:
     """What is there at a key that has some of the dots in it."""
+    if isinstance(value, list | tuple) and not _is_index(names[0]):
+        for element in value:
+            yield from _at_dotted(names, element)
+        return
     for end in range(1, len(names) + 1):
         if end == 1:
             inner = _step(names[0], value)
@@ -93,12 +118,35 @@ def _step(name: str, value: Any) -> Any:
         return (
             UNSEEN if placeholders.hides(value) or value.lstrip("\ufeff \t\r\n")[:1] in _BEGINS else MISSING
         )
-    # Six digits are more than any argument's length, and int() of a long text is slow.
-    if isinstance(value, Sequence) and not isinstance(value, bytes) and name.isdecimal() and len(name) < 7:
+    if isinstance(value, Sequence) and not isinstance(value, bytes) and _is_index(name):
         return value[int(name)] if int(name) < len(value) else MISSING
     return MISSING
 
 
+def _is_index(name: str) -> bool:
+    # Six digits are more than any argument's length, and int() of a long text is slow.
+    return name.isdecimal() and len(name) < 7
+
+
+def check_path(path: str) -> str:
+    """Return a path as it is; raises ValueError for one that no arguments can have, with what to write."""
+    if path.startswith("$"):
+        raise ValueError(f"{path}: a path has no $ here: write {path.lstrip('$').lstrip('.') or 'its name'}")
+    if path.startswith("/"):
+        raise ValueError(
+            f"{path}: is no JSON pointer: write {path.strip('/').replace('/', '.') or 'its name'}"
+        )
+    if bracket := _BRACKETS.search(path):
+        plain = _BRACKETS.sub(lambda one: f".{one[1]}" if one[1].strip("*") else "", path).lstrip(".")
+        raise ValueError(f"{path}: {bracket[0]} is no part of a path: write {plain}")
+    if "" in _parts(path)[0]:
+        raise ValueError(f"{path}: has an empty name between, before or after its dots")
+    return path
+
+
+_BRACKETS: Final = re.compile(r"\[['\"]?([^\[\]'\"]*)['\"]?\]")
+Path = Annotated[str, Field(min_length=1, max_length=1024), AfterValidator(check_path)]
+"""A path as people write it."""
 Name = Annotated[str, Field(min_length=1, max_length=256)]
 
 

@@ -6,28 +6,40 @@ compared with regard to case. LLMs write numbers as texts as well: `gt`, `gte`, 
 that is a number as that number, exactly, however long; `glob` and `matches` read a number or a truth
 value as its JSON text.
 
-A test is true, false, or not known: where the value is a placeholder, or the path leads through one, or
-through a text that looks like JSON;
-where the path can be read in several ways that differ; where the value is no number that can be
-compared (NaN), or is longer than is looked at. That something is there at all is known of a placeholder.
+    to: "*@evil.example"   of a rule that denies: meets ["ann@ok.example", "eve@evil.example"]
+    to: "*@ok.example"     of a rule that allows: meets ["ann@ok.example", "bob@ok.example"], and never []
+
+A list meets a condition where one element does (`Quantifier` any), or where all do and there is one (`all`):
+a rule that denies or asks looks for any, one that allows for all.
+
+A test is true, false, or unknown. It is unknown where the value is a placeholder, or the path leads
+through one, or through a text that looks like JSON; where a text and the JSON that it holds differ; where the
+path can be read in several ways that differ; where a test wants a text and finds a map, or wants a number
+and finds a text that is none, a truth value or a map; where a number cannot be compared (NaN), or a value is
+longer than is looked at. That something is there at all is known of a placeholder.
 """
 
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from decimal import Decimal, InvalidOperation
 from fnmatch import fnmatchcase
 from functools import cached_property
-from typing import Annotated, Any
+from itertools import chain
+from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, WrapValidator, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, WrapValidator, field_validator, model_validator
 
 from toolgate_bus.config.check import StrictModel
+from toolgate_bus.config.odd_number import Exact
 from toolgate_bus.protocol import placeholders
-from toolgate_bus.ruling.conditions import patterns
-from toolgate_bus.ruling.conditions.arguments import MISSING, UNSEEN, readings
+from toolgate_bus.ruling.conditions import addresses, paths, patterns
+from toolgate_bus.ruling.conditions.arguments import MISSING, UNSEEN, Each, Path, readings
 
 Truth = bool | None
+Quantifier = Literal["any", "all"]
+"""How many elements of a list must meet a condition; of an empty list `all` is none."""
 
 
 def every(truths: Iterable[Truth]) -> Truth:
@@ -42,7 +54,7 @@ def every(truths: Iterable[Truth]) -> Truth:
 
 
 def any_of(truths: Iterable[Truth]) -> Truth:
-    """Whether one is true."""
+    """Whether one is true; True as soon as one is true."""
     return opposite(every(map(opposite, truths)))
 
 
@@ -63,20 +75,27 @@ Globs = Annotated[
 """A glob or a list of them."""
 
 
+def _check_folder(written: str) -> str:
+    if paths.is_under(written, written) is not True:
+        raise ValueError("must be the whole path of a folder, from / on, that can be read in one way only")
+    return written
+
+
 def _exact(written: Any, check: Callable[[Any], float]) -> float:
     """A whole number stays one: as a float it might be its neighbour."""
     checked = check(written)
     return written if type(written) is int else checked
 
 
+Folder = Annotated[str, Field(min_length=1, max_length=1024), AfterValidator(_check_folder)]
 Number = Annotated[float, Field(allow_inf_nan=False, strict=True), WrapValidator(_exact)]
 
 
 class Condition(StrictModel):
     """What one argument must be; of several tests all must hold."""
 
-    equals: Any = None
-    in_: tuple[Any, ...] | None = Field(default=None, alias="in")
+    equals: Exact = None
+    in_: tuple[Exact, ...] | None = Field(default=None, alias="in")
     glob: Glob | None = None
     matches: Annotated[str, Field(min_length=1, max_length=1024)] | None = None
     """A regular expression, found anywhere in the value, in linear time (`patterns`)."""
@@ -84,6 +103,10 @@ class Condition(StrictModel):
     gte: Number | None = None
     lt: Number | None = None
     lte: Number | None = None
+    under: Folder | None = None
+    """A folder: the path is it, or lies within it, as its text says (`paths`)."""
+    base: Folder | None = None
+    """With `under`: the folder that relative paths begin in; without it, of those nothing is known."""
     exists: bool | None = Field(default=None, strict=True)
 
     @model_validator(mode="before")
@@ -115,8 +138,10 @@ class Condition(StrictModel):
             raise ValueError(f"{empty[0].rstrip('_')}: needs a value")
         if not tests:
             raise ValueError(
-                "says nothing: give one or more of equals, in, glob, matches, gt, gte, lt, lte, exists"
+                "says nothing: give one or more of equals, in, glob, matches, gt, gte, lt, lte, under, exists"
             )
+        if self.base is not None and self.under is None:
+            raise ValueError("base: goes with under: it is where relative paths begin")
         if self.exists is False and tests != {"exists"}:
             raise ValueError(
                 "exists: false goes with no other test: nothing can be said of what is not there"
@@ -126,17 +151,20 @@ class Condition(StrictModel):
     @cached_property
     def tests(self) -> tuple[tuple[Callable[[Any, Any], Truth], Any], ...]:
         """The tests that were given, each with what it compares with."""
-        return tuple((_TESTS[field], getattr(self, field)) for field in self.model_fields_set)
+        given = {field: getattr(self, field) for field in self.model_fields_set if field != "base"}
+        if self.under is not None:
+            given["under"] = (self.under, self.base)
+        return tuple((_TESTS[field], value) for field, value in given.items())
 
 
-When = Annotated[dict[Annotated[str, Field(min_length=1, max_length=1024)], Condition], Field(max_length=256)]
+When = Annotated[dict[Path, Condition], Field(max_length=256)]
 
 
-def holds(when: Mapping[str, Condition], arguments: Mapping[str, Any]) -> Truth:
-    """Whether all conditions hold for these arguments."""
+def holds(when: Mapping[str, Condition], arguments: Mapping[str, Any], elements: Quantifier = "any") -> Truth:
+    """Tell whether all conditions hold for these arguments."""
     whole: Truth = True
     for path, condition in when.items():
-        truth = _at(path, condition, arguments)
+        truth = _at(path, condition, arguments, elements)
         if truth is False:
             return False
         if truth is None:
@@ -144,22 +172,79 @@ def holds(when: Mapping[str, Condition], arguments: Mapping[str, Any]) -> Truth:
     return whole
 
 
-def unknown_in(when: Mapping[str, Condition], arguments: Mapping[str, Any]) -> list[str]:
-    """The paths of which it is not known whether their condition holds."""
-    return [path for path, condition in when.items() if _at(path, condition, arguments) is None]
+def unknown_in(
+    when: Mapping[str, Condition], arguments: Mapping[str, Any], elements: Quantifier = "any"
+) -> list[str]:
+    """List the paths of which it is unknown whether their condition holds."""
+    return [path for path, condition in when.items() if _at(path, condition, arguments, elements) is None]
 
 
-def condition_holds(condition: Condition, value: Any) -> Truth:
-    """Whether every test given holds for one value, which may be MISSING or UNSEEN."""
+def condition_holds(condition: Condition, value: Any, elements: Quantifier = "any") -> Truth:
+    """Tell whether every test given holds for one value, which may be MISSING, UNSEEN or `Each`."""
+    kind = type(value)
+    if kind is str:
+        if value[:1] in _MAY_BEGIN_JSON and (inner := _read_json(value, elements)) is not MISSING:
+            return _both(_test(condition, value), condition_holds(condition, inner, elements), elements)
+        return _test(condition, value)
     if value is MISSING:
         return condition.exists is False
     if value is UNSEEN:
         return None
+    if kind is not list and not isinstance(value, list | tuple):
+        return _test(condition, value)
+    each = (condition_holds(condition, one, elements) for one in value)
+    whole: Truth = False if kind is Each else _test(condition, value)
+    if elements == "any":
+        return any_of(chain((whole,), each))
+    return True if whole is True else every(each) if value else False
+
+
+def _test(condition: Condition, value: Any) -> Truth:
     tests = condition.tests
     if len(tests) == 1:
         test, given = tests[0]
         return test(value, given)
     return every(test(value, given) for test, given in tests)
+
+
+def _both(text: Truth, inner: Truth, elements: Quantifier) -> Truth:
+    """A text is read as it stands and as the JSON in it, and nobody knows which a tool takes."""
+    if text is inner:
+        return text
+    return (any_of if elements == "any" else every)((text, inner))
+
+
+def _read_json(text: str, elements: Quantifier) -> Any:
+    """Return the map, list or text that a text holds as JSON; MISSING where it holds none.
+
+    Of a map a rule that restricts looks at all that is in it.
+    """
+    if len(text) > MAX_TEXT or not _may_be_json(text):
+        return MISSING
+    try:
+        found = json.loads(text.strip(_BLANK))
+        return list(_leaves(found)) if elements == "any" and not isinstance(found, str) else found
+    except (ValueError, RecursionError):
+        return MISSING
+
+
+def _may_be_json(text: str) -> bool:
+    stripped = text.strip(_BLANK)
+    return stripped[:1] in _BEGINS_JSON and stripped[-1:] in _ENDS_JSON
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+    if isinstance(value, list | dict):
+        for one in value.values() if isinstance(value, dict) else value:
+            yield from _leaves(one)
+    else:
+        yield value
+
+
+_BLANK = " \t\r\n\ufeff"
+_BEGINS_JSON = frozenset('["{')
+_ENDS_JSON = frozenset(']"}')
+_MAY_BEGIN_JSON = _BEGINS_JSON | frozenset(_BLANK)
 
 
 def any_glob(globs: Iterable[str], name: str) -> bool:
@@ -168,7 +253,7 @@ def any_glob(globs: Iterable[str], name: str) -> bool:
 
 
 def same(one: Any, other: Any) -> Truth:
-    """Equal as JSON: 1 equals 1.0, but never true. `one` may hold placeholders."""
+    """Tell whether two values are equal as JSON: 1 equals 1.0, never true. `one` may hold placeholders."""
     if placeholders.hides(one):
         if one == other:  # one token, one value
             return True
@@ -184,16 +269,49 @@ def same(one: Any, other: Any) -> Truth:
     return bool(one == other)
 
 
-def _at(path: str, condition: Condition, arguments: Mapping[str, Any]) -> Truth:
+def _at(path: str, condition: Condition, arguments: Mapping[str, Any], elements: Quantifier) -> Truth:
     found = readings(path, arguments)
     if len(found) == 1:
-        return condition_holds(condition, found[0])
-    said = {condition_holds(condition, value) for value in found}
+        return condition_holds(condition, found[0], elements)
+    said = {condition_holds(condition, value, elements) for value in found}
     return said.pop() if len(said) == 1 else None
 
 
+def _equals(value: Any, given: Any) -> Truth:
+    """`same`, for who does not know whether a tool takes `"5"` for 5, or 1 for true: then it is unknown."""
+    truth = same(value, given)
+    if truth is not False:
+        return truth
+    if placeholders.hides(value):
+        return False if placeholders.type_behind(value) == "null" else None
+    if isinstance(value, Mapping) and not isinstance(given, Mapping):
+        return None  # a tool may take out of it what the rule means
+    if isinstance(value, str) and isinstance(given, str):
+        if "@" in given and "@" in value and _ADDRESS.fullmatch(given) and not _may_be_json(value):
+            return _as_addresses(value, False, addresses.canonical_address(given).__eq__)
+        return False
+    return None if _is_other_spelling(value, given) or _is_other_spelling(given, value) else False
+
+
+def _is_other_spelling(value: Any, given: Any) -> bool:
+    """Tell whether a tool may take a text or number for the given number, truth value or null."""
+    if isinstance(given, bool):
+        if isinstance(value, str):
+            return (value.strip().casefold() in _FALSE) is not given
+        return isinstance(value, int | float) and bool(value) is given
+    if not isinstance(value, str):
+        return False
+    if given is None:
+        return value.strip().casefold() in _NULL
+    return isinstance(given, int | float) and len(value) <= MAX_TEXT and _number(value) == given
+
+
+_FALSE = frozenset(("", "0", "false", "no", "off", "n", "f", "none", "null"))
+_NULL = frozenset(("", "null", "none", "nil", "undefined"))
+
+
 def _might_be(placeholder: str, value: Any) -> bool:
-    """Whether this value may be what a placeholder hides, by its type."""
+    """Tell whether this value may be what a placeholder hides, by its type."""
     hidden = placeholders.type_behind(placeholder)
     if hidden in (None, "integer", "number"):
         return hidden is None or (isinstance(value, int | float) and not isinstance(value, bool))
@@ -218,12 +336,32 @@ def _number(value: Any) -> int | float | Decimal | None:
         return near
 
 
-def _on_text(test: Callable[[str, Any], bool]) -> Callable[[Any, Any], Truth]:
+def _fits_glob(text: str, written: str) -> Truth:
+    fits = patterns.glob(written).search(text)
+    if "@" not in written or "@" not in text or not _ADDRESS.fullmatch(written) or _may_be_json(text):
+        return fits
+    return _as_addresses(text, fits, lambda one: patterns.glob(written.lower()).search(one))
+
+
+def _as_addresses(text: str, fits: Truth, test: Callable[[str], bool]) -> Truth:
+    """A text with a display name, or with several addresses, is also each of them to a mail program."""
+    found = addresses.find_addresses(text)
+    if found is None:
+        return None
+    truths = {test(one) for one in found}
+    return fits if truths == {fits} else None
+
+
+_ADDRESS = re.compile(r"[^\s@]*@[^\s@]*[^\s@*]")
+"""A text or glob that is meant for one mail address: its domain is said to its end."""
+
+
+def _on_text(test: Callable[[str, Any], Truth]) -> Callable[[Any, Any], Truth]:
     def evaluate(value: Any, given: Any) -> Truth:
         if placeholders.hides(value):
-            return False if placeholders.type_behind(value) in ("null", "array", "object") else None
+            return False if placeholders.type_behind(value) == "null" else None
         if not isinstance(value, str | bool | int | float):
-            return False
+            return None if isinstance(value, Mapping) else False
         text = value if isinstance(value, str) else json.dumps(value)
         return None if len(text) > MAX_TEXT else test(text, given)
 
@@ -233,21 +371,22 @@ def _on_text(test: Callable[[str, Any], bool]) -> Callable[[Any, Any], Truth]:
 def _on_number(test: Callable[[Any, Any], bool]) -> Callable[[Any, Any], Truth]:
     def evaluate(value: Any, given: Any) -> Truth:
         if placeholders.hides(value):
-            return None if placeholders.type_behind(value) in (None, "integer", "number", "string") else False
+            return False if placeholders.type_behind(value) == "null" else None
         if isinstance(value, str) and len(value) > MAX_TEXT:
             return None
         number = _number(value)
-        if number is None:
-            return False
+        if number is None:  # a list's elements are tested by themselves
+            return None if isinstance(value, str | bool | Mapping) else False
         return None if number != number else test(number, given)
 
     return evaluate
 
 
 _TESTS: dict[str, Callable[[Any, Any], Truth]] = {
-    "equals": same,
-    "in_": lambda value, given: any_of(same(value, one) for one in given),
-    "glob": _on_text(lambda text, written: patterns.glob(written).search(text)),
+    "equals": _equals,
+    "in_": lambda value, given: any_of(_equals(value, one) for one in given),
+    "glob": _on_text(_fits_glob),
+    "under": _on_text(lambda text, given: paths.is_under(text, *given)),
     "matches": _on_text(lambda text, pattern: patterns.compile_pattern(pattern).search(text)),
     "gt": _on_number(lambda number, given: number > given),
     "gte": _on_number(lambda number, given: number >= given),

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from jsonschema import Draft202012Validator, SchemaError, ValidationError
 
+from toolgate_bus.config.odd_number import refuse_odd
 from toolgate_bus.ruling.conditions.conditions import Truth
 from toolgate_bus.ruling.conditions.patterns import Unknown, compile_pattern
 from toolgate_bus.ruling.conditions.placeholder_schema import make_check, validator_of
@@ -102,6 +103,8 @@ class _SchemaWalker:
             if name in through:
                 raise ValueError(_at(place, "leads round in a circle"))
             self.over(self._root["$defs"][name], f"$defs.{name}", (*through, name), depth + 1)
+        if keyword in ("const", "enum"):
+            refuse_odd(value)
         self._keywords.add(keyword)
         if {"patternProperties", "unevaluatedProperties"} <= self._keywords:
             told = "goes with no patternProperties anywhere in the fragment; write additionalProperties"

@@ -14,6 +14,7 @@ from jsonschema import Draft202012Validator, ValidationError, validators
 from referencing import Registry
 
 from toolgate_bus.protocol import placeholders
+from toolgate_bus.protocol.json_values import whole
 from toolgate_bus.ruling.conditions.conditions import Truth
 from toolgate_bus.ruling.conditions.patterns import Pattern, compile_pattern
 
@@ -70,18 +71,9 @@ def keywords(find: Find) -> dict[str, Keyword]:
 def _unique(_validator: Any, wanted: Any, instance: Any, _schema: Any) -> Iterator[ValidationError]:
     """`uniqueItems` in one pass: the library compares each with each where items cannot be sorted."""
     if wanted and isinstance(instance, list):
-        different = {json.dumps(_whole(one), sort_keys=True) for one in instance}
+        different = {json.dumps(whole(one), sort_keys=True) for one in instance}
         if len(different) < len(instance):
             yield ValidationError("has non-unique elements")
-
-
-def _whole(value: Any) -> Any:
-    """1.0 as 1: as JSON they are the same."""
-    if isinstance(value, float) and value.is_integer():
-        return int(value)
-    if isinstance(value, list):
-        return list(map(_whole, value))
-    return {key: _whole(one) for key, one in value.items()} if isinstance(value, dict) else value
 
 
 _ARRAY: Final = frozenset({"array"})

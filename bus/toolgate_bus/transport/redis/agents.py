@@ -4,14 +4,16 @@ Whoever is on the roster is looked up; a process that is gone has its key expire
 """
 
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from typing import Final, NamedTuple, TypeVar
 
 import anyio
 
 from toolgate_bus.errors import ConfigError, Refusal
-from toolgate_bus.protocol.agents import LiveAgent, Stop, decode_agents, encode_stop
+from toolgate_bus.protocol.agents import LiveAgent, Stop, decode_agents, encode_stop, find_tool_digest
 from toolgate_bus.protocol.keys import Keys
+from toolgate_bus.protocol.tool_sets import LivingTools, decode_tools, merge_tools
 from toolgate_bus.transport.ports import Commands
 from toolgate_bus.transport.redis.reads import ask_all, is_other_type
 from toolgate_bus.transport.redis.refusals import refusal_of
@@ -20,6 +22,8 @@ from toolgate_bus.transport.redis.roster_sets import OLD
 from toolgate_bus.transport.redis.stop_orders import decode_obeyed
 
 ORDERS_KEPT_MS: Final = 60_000
+MAX_SETS: Final = 64
+"""Different sets of tools that are read, those of the most processes first."""
 _LOOK_S: Final = 0.05
 Order = TypeVar("Order")
 
@@ -82,6 +86,32 @@ class Fleet:
             if order and (stopped := decode_obeyed(raw).get(order)) is not None:
                 look.obeyed[name] = stopped
         return look
+
+    async def tools(self) -> LivingTools:
+        """The tools of all agents that are alive, as their processes announce them; raises TransportError."""
+        orchestrators = sorted((await self._roster.read()).orchestrators)
+        values = await self._get([self._keys.agents(one) for one in orchestrators])
+        named = Counter(find_tool_digest(raw) for raw in values if raw is not None)
+        named.pop("", None)
+        digests = [digest for digest, _ in named.most_common(MAX_SETS)]
+        raws = await self._get([self._keys.tools(digest) for digest in digests])
+        read = {
+            digest: found
+            for digest, raw in zip(digests, raws, strict=True)
+            if raw is not None and (found := decode_tools(digest, raw)) is not None
+        }
+        told = sum(named[digest] for digest in read)
+        return merge_tools(read.values(), told, len(orchestrators) - told)
+
+    async def _get(self, keys: Sequence[str]) -> list[bytes | None]:
+        """The value of each key; None where there is none of this type; raises TransportError."""
+        asks = [("GET", key) for key in keys]
+        values: list[bytes | None] = []
+        for ask, raw in zip(asks, await self._commands.pipeline(asks) if asks else (), strict=True):
+            if isinstance(raw, Exception) and not is_other_type(raw):
+                raise refusal_of(ask, raw)
+            values.append(raw if isinstance(raw, bytes) else None)
+        return values
 
     async def stop(self, order: Stop) -> frozenset[str]:
         """Tell every living orchestrator; gives those that were told. Raises TransportError."""

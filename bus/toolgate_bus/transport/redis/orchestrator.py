@@ -79,7 +79,9 @@ class RedisOrchestratorBus(OrchestratorBus):
         self._outbox = Outbox(self._keys, self.orchestrator, self._spill.keep)
         self._schedulers = ReadSet()
         self._keys_of: dict[str, bytes] = {}
-        self._agents = AgentReport(self._keys.agents(self.orchestrator), lambda: self._listener.agents())
+        self._agents = AgentReport(
+            self._keys, self.orchestrator, lambda: self._listener.agents(), lambda: self._listener.tools()
+        )
         self._holds = HoldWatch(self._keys, lambda: self._listener.holds())
         self._pauses = PauseWatch(self._keys, lambda found: self._listener.on_pauses(found))
         self._orders = OperatorOrders(lambda: self._listener, self._agents, self._pauses)
@@ -181,7 +183,7 @@ class RedisOrchestratorBus(OrchestratorBus):
     @override
     def trust(self, keys: Mapping[str, bytes]) -> None:
         self._keys_of = {**keys, **self._keys_of}
-        self._roster.keyring = Keyring(self._keys_of)
+        self._roster.keyring = Keyring(self._keys_of, self._namespace)
         present = tuple(
             replace(one, signed=is_signed(one, self._roster.keyring) and self._roster.is_recent(one))
             for one in self._schedulers.present
@@ -252,7 +254,7 @@ class RedisOrchestratorBus(OrchestratorBus):
             self._shard, self._keys = shard, Keys(self._namespace, shard)
             self._outbox.move(self._keys, self.orchestrator)
             self._reader.move(self._keys, self.orchestrator)
-            self._agents.move(self._keys.agents(self.orchestrator))
+            self._agents.move(self.orchestrator)
             self._heart.move(self._keys, self.orchestrator)
 
     async def _keep_writer(self) -> None:

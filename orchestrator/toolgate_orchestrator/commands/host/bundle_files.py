@@ -135,7 +135,7 @@ def _read_content(file: Path) -> dict[str, Any]:
     if file.suffix == ".md":
         _, fence, rest = raw.removeprefix(b"\xef\xbb\xbf").partition(_FENCE)
         raw = rest.partition(b"\n" + _FENCE)[0] if fence else b""
-    return parse_document(raw, str(file)).mapping()
+    return parse_document(raw, str(file), as_amplifier=True).mapping()
 
 
 def _name_of(content: Mapping[str, Any]) -> str:

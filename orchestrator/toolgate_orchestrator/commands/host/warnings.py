@@ -66,7 +66,7 @@ def warn_unrequired(alive: Iterable[Member], meant: Collection[str]) -> list[str
 
 
 def _silence_of(member: Member) -> str:
-    return SILENT.get(member.name, SCARCE if member.phases == ("admit",) else OTHERS)
+    return SILENT.get(member.name, OTHERS if {"select", "verify"} & {*member.phases} else SCARCE)
 
 
 def _section(plan: Plan) -> Mapping[str, Any]:

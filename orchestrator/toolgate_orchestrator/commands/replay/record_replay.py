@@ -13,6 +13,7 @@ from typing import Any
 
 from toolgate_bus.facts.shadow_report import normalize
 from toolgate_bus.protocol.events import Decision, ToolSelecting
+from toolgate_bus.protocol.llm import LLM_REQUEST
 from toolgate_bus.protocol.placeholders import MARK
 from toolgate_bus.ruling.counterfactual import Effect, actual, apply_modify
 from toolgate_bus.ruling.merge import merge
@@ -148,7 +149,7 @@ class RecordReplay:
         call = effect.call
         fields = {"tool_name": call.tool, "tool_input": call.arguments, "agent_target": call.agent}
         second = await self._decide(one.question.model_copy(update=fields))
-        # What was said of a replacement: it counts as in the verify phase, where no modify does.
+        # What was said of a replacement: it counts as in the verify phase.
         of_it = [heard._replace(phase="verify") for heard in second.verdicts if heard.phase == "select"]
         of_it += [heard for heard in second.verdicts if heard.phase == "admit"]
         added = [heard for heard in added if heard.phase != "admit"]
@@ -172,6 +173,7 @@ class RecordReplay:
             available_agents=question.available_agents,
             agent_target=question.agent_target,
             request=question.request,
+            is_request=question.tool_name == LLM_REQUEST,
         )
         self.unanswered += bool(_find_silent(decision))
         self.invalid += any(heard.problem is not None for heard in decision.verdicts)

@@ -9,7 +9,6 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from toolgate_bus.errors import ConfigError
 from toolgate_bus.facts.validation import MAX_SECONDS, SIGNAL
 from toolgate_bus.protocol import packing
-from toolgate_bus.protocol.llm import LLM_REQUEST, names_llm
 from toolgate_bus.protocol.money import MAX_AMOUNT, dollars, micro
 from toolgate_bus.protocol.names import MAX_LINEAGE, MAX_NAME
 
@@ -108,14 +107,6 @@ class DecideRequest(PlaceBody):
     """Goes on with the decision that was `ask`: the same call, or it is void."""
     trace: Annotated[dict[Text, Annotated[str, Field(max_length=512)]], Field(max_length=4)] | None = None
     """Trace context: `traceparent`, `tracestate`."""
-
-    @model_validator(mode="after")
-    def _is_tool(self) -> "DecideRequest":
-        if names_llm(self.tool) and self.tool != LLM_REQUEST:
-            raise ValueError(
-                "tool: names that begin with llm: are no tools'; a request to an LLM is llm:request"
-            )
-        return self
 
 
 class WaitRequest(RequestBody):

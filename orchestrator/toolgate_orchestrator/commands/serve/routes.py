@@ -43,7 +43,7 @@ class SidecarRoute(NamedTuple):
 
 
 async def _decide(service: SidecarService, value: Any, gone: Gone) -> Mapping[str, Any]:
-    return await service.decide(read_body(DecideRequest, value), gone)
+    return await service.decide(read_body(DecideRequest, value), gone, may_request=True)
 
 
 async def _wait(service: SidecarService, value: Any, gone: Gone) -> Mapping[str, Any]:

@@ -89,8 +89,11 @@ class SidecarService:
 
     # ------------------------------------------------------------------ decisions
 
-    async def decide(self, asked: DecideRequest, gone: Gone) -> Body:
-        """The ruling on one call. Raises Abandonment (gone) where nobody is there to be told."""
+    async def decide(self, asked: DecideRequest, gone: Gone, *, may_request: bool = False) -> Body:
+        """The ruling on one call. Raises Abandonment (gone) where nobody is there to be told.
+
+        `may_request`: by the name `llm:request` the caller means a request to an LLM, and no tool.
+        """
         check_depth(asked.arguments, "arguments")
         agent = self.name_agent(asked)
         turn = self.turns.get(asked.session)
@@ -100,7 +103,7 @@ class SidecarService:
         key = f"{asked.call_id}#{next(self._numbers)}" if turn is not None else ""
         if turn is not None:
             turn.presence.start_decision(key, asked.tool)
-        work = self._ask_gate(asked, agent, holder)
+        work = self._ask_gate(asked, agent, holder, may_request=may_request)
         task = asyncio.get_running_loop().create_task(work) if "wait" in asked.can else None
         try:
             decision = await self._wait(
@@ -160,7 +163,9 @@ class SidecarService:
         if self.is_ending and not self._open:
             self._quiet.set()
 
-    async def _ask_gate(self, asked: DecideRequest, agent: str, holder: list[str]) -> Decision:
+    async def _ask_gate(
+        self, asked: DecideRequest, agent: str, holder: list[str], *, may_request: bool
+    ) -> Decision:
         def on_hold(held: HeldCall) -> None:
             holder[:] = [held.scheduler]
 
@@ -187,6 +192,7 @@ class SidecarService:
             answer=None
             if asked.answer is None
             else PersonAnswer(asked.answer.token, asked.answer.answer, asked.answer.by),
+            is_request=may_request and asked.tool == LLM_REQUEST,
         )
 
     def _tools_of(self, asked: DecideRequest) -> Any:

@@ -9,8 +9,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from toolgate_bus.config.document import parse_json
 from toolgate_bus.errors import CodecError, ConfigError, ToolgateError
 from toolgate_bus.protocol import packing
+from toolgate_bus.protocol.json_values import same_json
 
 from toolgate_schedulers.shipped.approval.records import Approval
 
@@ -57,16 +59,12 @@ def from_text(text: str) -> tuple[str, dict[str, Any]]:
 def parse_object(text: str, where: str) -> dict[str, Any]:
     """The JSON object in a text; raises ConfigError that begins with `where`."""
     try:
-        value = json.loads(text, parse_constant=_refuse)
+        value = parse_json(text)
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{where}: is not JSON: {error}") from None
     if not isinstance(value, dict):
         raise ConfigError(f"{where}: must be a JSON object, not {type(value).__name__}")
     return value
-
-
-def _refuse(constant: str) -> None:
-    raise ValueError(f"{constant} is no JSON number")
 
 
 def check(approval: Approval, tool: str, arguments: Mapping[str, Any]) -> None:
@@ -89,7 +87,7 @@ def problem(approval: Approval, tool: str, arguments: Mapping[str, Any]) -> Corr
         )
     if tool not in call.available_tools and not call.truncated:
         return CorrectionFault("tool", f"the agent has no {tool}; it has: {', '.join(call.available_tools)}")
-    if tool == call.tool_name and arguments == call.tool_input:
+    if tool == call.tool_name and same_json(dict(arguments), call.tool_input):
         return CorrectionFault("", "nothing is changed: approve it as it is")
     try:
         if not packing.within_bounds(dict(arguments)) or packing.size(arguments) > MAX_VALUE:

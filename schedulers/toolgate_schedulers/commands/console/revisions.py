@@ -23,10 +23,12 @@ from toolgate_bus.state.notifications import FIRST, PAGE, RedisNotices
 from toolgate_bus.state.rollout_rules import TrialCounts, in_share
 from toolgate_bus.telemetry.printable import shorten
 from toolgate_bus.transport.ports import Member
+from toolgate_bus.transport.redis.agents import Fleet
 from toolgate_bus.transport.redis.connection import RedisCommands
 from toolgate_bus.transport.redis.roster import Roster
 from toolgate_bus.transport.redis.store import RedisStore
 
+from toolgate_schedulers.commands.console.rule_doubts import DoubtReader
 from toolgate_schedulers.commands.scheduler_configs import ConfigDesk, Status, diff_texts, history_rows
 
 MAX_SCHEDULERS: Final = 50
@@ -55,11 +57,13 @@ class RevisionReader:
         self._notices = RedisNotices(commands, commands, namespace)
         self._after, self._changes = FIRST, deque[dict[str, Any]](maxlen=MAX_CHANGES)
         self._comparing = asyncio.Lock()
+        self._doubts = DoubtReader(Fleet(commands, namespace))
 
     async def read(self) -> dict[str, Any]:
         """All that the page shows; raises TransportError."""
         members = (await self._roster.read()).members
         names = await self._names(members)
+        await self._doubts.look()
         told = [await self._read_one(name, members) for name in names[:MAX_SCHEDULERS]]
         await self._read_changes()
         return {
@@ -118,6 +122,7 @@ class RevisionReader:
             "replicas": replicas[:MAX_REPLICAS],
             "more_replicas": len(replicas[MAX_REPLICAS:]),
             "history": _history(read.record),
+            **await self._doubts.read(name, read.record, store),
         }
 
     async def _describe(self, rollout: Rollout, stage: RolloutStage) -> dict[str, Any]:

@@ -1,7 +1,9 @@
 """The file of `approval`: which calls need a person. Pure.
 
 The first rule that fits a call counts. A rule may also say that its calls need nobody, so that later
-ones may be wide.
+ones may be wide. A rule that fits only as it could not see the call makes it ask, and gives it nothing:
+no standing approval, and no word of a rule below that its calls need nobody. A sub-agent's call is also
+that of each agent above it: it needs a person where one of them does.
 """
 
 import hashlib
@@ -11,12 +13,19 @@ from typing import Annotated, Literal, NamedTuple
 from pydantic import AfterValidator, Field, model_validator
 from toolgate_bus.config.check import StrictModel
 from toolgate_bus.protocol.events import ToolSelecting
-from toolgate_bus.ruling.conditions.conditions import Globs
-from toolgate_bus.ruling.conditions.matching import CallMatcher, Unknown, check_unique
+from toolgate_bus.ruling.conditions.conditions import Globs, Truth
+from toolgate_bus.ruling.conditions.matching import (
+    CallMatcher,
+    Unknown,
+    as_each_agent,
+    check_unique,
+    describe_unseen,
+)
 
 from toolgate_schedulers.shipped.durability import DurabilityConfig
 
 Text = Annotated[str, Field(min_length=1, max_length=800)]
+MAX_PROMPT = 2000
 _ASKING = ("via", "prompt", "options", "expires_s", "always")
 
 
@@ -51,10 +60,12 @@ class ApprovalRule(CallMatcher):
             raise ValueError("always: only for via: hold; the app asks about each call")
         return self
 
-    def fits(self, call: ToolSelecting) -> bool:
-        """Whether this rule is about the call."""
-        truth = self.about(self.tools, call)
-        return (self.action == "allow") is (self.unknown == "allow") if truth is None else truth
+    def fits(self, call: ToolSelecting) -> Truth:
+        """Tell whether this rule is about the call; None where it counts, and cannot be seen to fit."""
+        truth = self.about(self.tools, call, "all" if self.action == "allow" else "any")
+        if truth is not None:
+            return truth
+        return None if (self.action == "allow") is (self.unknown == "allow") else False
 
 
 class ApprovalConfig(StrictModel):
@@ -73,6 +84,21 @@ class ApprovalNeed(NamedTuple):
     rule: ApprovalRule
     called: str
     """Its name, or `rule 1` and so on."""
+    unseen: str = ""
+    """What of the call could not be seen, in words, where that is why it needs a person."""
+
+    @property
+    def always(self) -> bool:
+        """Whether a standing approval may let the call pass."""
+        return self.rule.always and not self.unseen
+
+    @property
+    def prompt(self) -> str | None:
+        """The question to the person, with what could not be seen."""
+        if not self.unseen:
+            return self.rule.prompt
+        said = f"{self.rule.prompt} " if self.rule.prompt else ""
+        return f"{said}({self.unseen})"[:MAX_PROMPT]
 
     @property
     def key(self) -> str:
@@ -82,11 +108,29 @@ class ApprovalNeed(NamedTuple):
 
 
 def find_rule(config: ApprovalConfig, call: ToolSelecting) -> ApprovalNeed | None:
-    """The rule by which a call needs a person; None if it needs nobody."""
+    """Return the rule by which a call needs a person; None if it needs nobody."""
+    return next(iter(find_rules(config, call)), None)
+
+
+def find_rules(config: ApprovalConfig, call: ToolSelecting) -> Sequence[ApprovalNeed]:
+    """List the rules by which a call needs a person: for its agent, and for each agent above."""
+    found = (_find_for_one(config, one) for one in as_each_agent(call))
+    return tuple({need.called: need for need in found if need is not None}.values())
+
+
+def _find_for_one(config: ApprovalConfig, call: ToolSelecting) -> ApprovalNeed | None:
+    unseen: ApprovalNeed | None = None
     for number, rule in enumerate(config.rules, start=1):
-        if rule.fits(call):
-            return ApprovalNeed(rule, rule.name or f"rule {number}") if rule.action == "ask" else None
-    return None
+        fits = rule.fits(call)
+        if fits is False:
+            continue
+        if rule.action == "allow":
+            return unseen
+        need = ApprovalNeed(rule, rule.name or f"rule {number}")
+        if fits:
+            return need if unseen is None else need._replace(unseen=unseen.unseen)
+        unseen = unseen or need._replace(unseen=describe_unseen(rule, call))
+    return unseen
 
 
 def tools_of(config: ApprovalConfig) -> Sequence[str]:

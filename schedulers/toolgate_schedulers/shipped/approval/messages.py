@@ -28,7 +28,7 @@ def verdict_of(answer: ApprovalAnswer, question: ToolSelecting) -> Verdict:
         return Continue(reason=f"approved by {person(answer)}{why}")
     if answer.action == "deny":
         return Deny(reason=f"A person was asked about this call and refused it{why} ({answer.by})")
-    if question.phase == "verify":  # a replacement cannot be replaced: the LLM has to make the call
+    if question.phase == "verify":  # a person corrects the LLM's own call alone
         wanted = json.dumps(answer.arguments, ensure_ascii=False)[:_SHOWN]
         return Deny(
             reason=f"A person was asked about this call and corrected it{why} ({answer.by}); "
@@ -45,7 +45,7 @@ def make_ask_user(need: ApprovalNeed, call: ToolSelecting) -> AskUser:
     """The question that the app asks."""
     more: dict[str, Any] = {} if need.rule.options is None else {"options": need.rule.options}
     return AskUser(
-        prompt=need.rule.prompt or f"May {call.tool_name} run? ({need.called})",
+        prompt=need.prompt or f"May {call.tool_name} run? ({need.called})",
         timeout_s=need.rule.expires_s,
         reason=f"{call.tool_name} needs a person's approval ({need.called})",
         **more,

@@ -105,7 +105,8 @@ class Desk:
     async def is_held(self, approval: Approval) -> bool:
         """Whether a call waits now, as it is there."""
         holds = StoredHolds(self._store, approval.scheduler, _never)
-        return await holds.is_kept(approval.question.id, approval.question.phase)
+        question = approval.question
+        return await holds.is_kept(question.id, question.phase, again=question.again)
 
     async def approval(self, id_: str) -> Approval | None:
         """A call that waits or waited."""

@@ -21,7 +21,13 @@ from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_bus.transport.redis.tasks import keep
 
 from toolgate_schedulers.author.scheduler import SchedulerContext
-from toolgate_schedulers.shipped.approval.config import ApprovalConfig, ApprovalNeed, find_rule, tools_of
+from toolgate_schedulers.shipped.approval.config import (
+    ApprovalConfig,
+    ApprovalNeed,
+    find_rule,
+    find_rules,
+    tools_of,
+)
 from toolgate_schedulers.shipped.approval.messages import (
     STORE_AWAY,
     make_ask_user,
@@ -77,28 +83,33 @@ class ApprovalScheduler:
 
     async def decide(self, call: ToolSelecting) -> Verdict:
         """Rule on one call."""
-        need = find_rule(self.config, call)
-        if need is None:
+        needs = find_rules(self.config, call)
+        if not needs:
             return Continue()
-        if need.rule.via == "ask_user":
-            return make_ask_user(need, call)
+        held = [need for need in needs if need.rule.via == "hold"]
+        if not held:
+            return make_ask_user(needs[0], call)
         try:
             async with asyncio.timeout(call.ttl_ms / 1000 * SHARE):  # silence would let the call run
-                return await self._by_a_person(need, call)
+                return await self._by_a_person(held, call)
         except TooFewReplicas as error:
             return Deny(reason=not_replicated(error), rule_name=DURABILITY)
         except (ToolgateError, TimeoutError) as error:
             _log.error("a call that needs a person could not be kept", decision=call.id, error=repr(error))
             return Deny(reason=STORE_AWAY)
 
-    async def _by_a_person(self, need: ApprovalNeed, call: ToolSelecting) -> Verdict:
+    async def _by_a_person(self, needs: Sequence[ApprovalNeed], call: ToolSelecting) -> Verdict:
         if self._context.shadow:
-            return make_ask_user(need, call)  # nobody is kept from anything by a rehearsal
-        approval = self._make_approval(need, call)
+            return make_ask_user(needs[0], call)  # nobody is kept from anything by a rehearsal
+        standing = None
+        for need in needs:  # of its own agent, and of those above: each must let it pass
+            approval = self._make_approval(need, call)
+            standing = await self._passes(approval)
+            if standing is None:
+                break
         answer = await self._desk.kept_answer(approval.id)
         if answer is not None:  # the question came twice: a replica died after it held
             return verdict_of(answer, call)
-        standing = await self._passes(approval)
         if standing is not None:
             return Continue(reason=f"let pass for this session by {person(standing)} ({standing.rule})")
         if call.phase == "verify":  # perhaps the very same call was approved in select
@@ -120,9 +131,9 @@ class ApprovalScheduler:
             question=call,
             rule=need.called,
             rule_key=need.key,
-            prompt=need.rule.prompt,
+            prompt=need.prompt,
             expires_s=need.rule.expires_s,
-            always=need.rule.always,
+            always=need.always,
         )
 
     async def _passes(self, approval: Approval) -> StandingApproval | None:
@@ -235,7 +246,8 @@ class ApprovalScheduler:
             await self._desk.close(id_, "changed" if changed else gone)
             return None
         _log.info("a person answered", decision=question.id, action=answer.action, by=answer.by)
-        given = await self._context.holds.answer(question.id, verdict_of(answer, question), question.phase)
+        verdict = verdict_of(answer, question)
+        given = await self._context.holds.answer(question.id, verdict, question.phase, again=question.again)
         await self._desk.close(id_, "given" if given else "gone")
         return None
 

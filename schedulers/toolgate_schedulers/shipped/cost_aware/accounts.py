@@ -2,7 +2,8 @@
 
 An account is named `BUDGET/LEVEL/WHOSE`, such as `daily/session/s-1`, or `daily/fleet`. Calls that do
 not tell a session, an agent or a label share one account, `-`: leaving a label out is no way round a
-budget.
+budget. A budget of level `agent` is paid into by the agent and by all that work for it: a sub-agent's call
+has one account for itself, and one for each agent above.
 
 A delegation may give its agent, and all below it, a slice: a label `slice:ID` with an amount. For each
 there is one more account, `slice/ID`. What is not spent of it was never taken from anybody.
@@ -10,13 +11,14 @@ there is one more account, `slice/ID`. What is not spent of it was never taken f
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from toolgate_bus.budgets.ledger import Account
 from toolgate_bus.budgets.limits import Overrides, limit_of
 from toolgate_bus.protocol.events import ToolSelecting
 from toolgate_bus.protocol.money import MAX_AMOUNT
+from toolgate_bus.protocol.names import MAX_LINEAGE
 
 from toolgate_schedulers.shipped.cost_aware.config import DAY, SLICE, Budget, CostAwareConfig
 
@@ -35,22 +37,25 @@ class Payer(NamedTuple):
     root_session: str = ""
     agent: str = ""
     labels: Mapping[str, str] = {}
+    lineage: Sequence[str] = ()
+    """Agents for whom the call is made, from the root down; its own may stand last."""
 
     @classmethod
     def of(cls, call: ToolSelecting) -> "Payer":
         """Who makes this call."""
-        return cls(call.session, call.root_session or call.session, call.agent, call.labels)
+        return cls(call.session, call.root_session or call.session, call.agent, call.labels, call.lineage)
 
 
 def payer_of(fact: Mapping[str, Any]) -> Payer:
     """Who a fact is about; what it does not tell is empty. Anything may be in a fact."""
-    labels = fact.get("labels")
+    labels, lineage = fact.get("labels"), fact.get("lineage")
     session = _text(fact.get("session"))
     return Payer(
         session,
         _text(fact.get("root_session")) or session,
         _text(fact.get("agent")),
         {str(name): _text(value) for name, value in labels.items()} if isinstance(labels, dict) else {},
+        [_text(name) for name in lineage[:MAX_LINEAGE]] if isinstance(lineage, list) else (),
     )
 
 
@@ -63,7 +68,10 @@ def accounts_of(
     other levels.
     """
     budgets = [
-        _account(budget, payer, overrides, now) for budget in config.budgets if only in (None, budget.level)
+        _account(budget, whose, overrides, now)
+        for budget in config.budgets
+        if only in (None, budget.level)
+        for whose in _owners(budget, payer)
     ]
     # One account for each slice of which an agent is to live.
     labels = payer.labels
@@ -75,12 +83,17 @@ def accounts_of(
     return [*budgets, *(Account(key, limit, 0, _IDLE) for key, limit in limits.items())]
 
 
-def _account(budget: Budget, payer: Payer, overrides: Overrides, now: float) -> Account:
+def _owners(budget: Budget, payer: Payer) -> Iterable[str]:
+    kind, _, label = budget.level.partition(":")
+    if kind == "agent":
+        return dict.fromkeys((payer.agent, *payer.lineage))
+    owners = {"fleet": "", "session": payer.session, "tree": payer.root_session}
+    return (payer.labels.get(label, "") if kind == "label" else owners[kind],)
+
+
+def _account(budget: Budget, whose: str, overrides: Overrides, now: float) -> Account:
     key = f"{budget.name}/fleet"
     if budget.level != "fleet":
-        kind, _, label = budget.level.partition(":")
-        levels = {"session": payer.session, "tree": payer.root_session, "agent": payer.agent}
-        whose = payer.labels.get(label, "") if kind == "label" else levels[kind]
         key = f"{budget.name}/{budget.level}/{_safe(whose)}"
     # Kept well beyond the window, and beyond whatever may still be settled in it; a session's
     # account for all time goes when nobody has used it for a month.

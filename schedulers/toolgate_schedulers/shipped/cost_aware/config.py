@@ -55,8 +55,8 @@ class Budget(StrictModel):
     name: Annotated[str, Field(pattern=NAME_PATTERN)]
     """Letters, digits, `.`, `_`, `-`."""
     level: str = Field(default="fleet", description=f"{', '.join(_LEVELS)} or label:NAME")
-    """Who shares it: each `session`, session `tree` (with its agents' sessions), `agent`, value of
-    `label:NAME`, or the `fleet`."""
+    """Who shares it: each `session`, session `tree` (with its agents' sessions), `agent` (with those that
+    work for it), value of `label:NAME`, or the `fleet`."""
     limit: Money | None = Field()
     """In the currency; `null` only counts."""
     window: Window = Field(default=0, validate_default=False)

@@ -34,7 +34,7 @@ from toolgate_bus.protocol.events import Continue, Deny, Modify, Phase, ToolSele
 from toolgate_bus.protocol.llm import ANY, LLM_REQUEST, complete_arguments
 from toolgate_bus.protocol.money import micro
 from toolgate_bus.protocol.names import MAX_RULE
-from toolgate_bus.protocol.packing import PHASE_NUMBERS, VERSION
+from toolgate_bus.protocol.packing import VERSION
 from toolgate_bus.state.shared_state import SharedState
 from toolgate_bus.transport.redis.tasks import keep
 
@@ -73,6 +73,8 @@ MAX_ASKERS: Final = 10_000
 LOOK_S: Final = 0.5
 """How often the replica looks for limits that were set and for what was learned."""
 _FIRST: Final[tuple[Phase, ...]] = ("select", "verify")
+_STEPS: Final[Mapping[Phase, int]] = {"select": 0, "verify": 1, "admit": 3}
+"""The rounds of a decision, in their order, as the ledger counts them; `verify` may come twice."""
 _WITH_LAST: Final[tuple[Phase, ...]] = (*_FIRST, "admit")
 
 
@@ -158,7 +160,7 @@ class CostAware:
         # What an agent will spend must be there, and is not held: it pays for its own calls.
         offers = [Offer(one.offer, one.estimate.reserve, room=one.estimate.most) for one in candidates]
         ask = self._shared.ledger.preview if only_looks else self._shared.ledger.reserve
-        phase = PHASE_NUMBERS[call.phase]
+        phase = _STEPS[call.phase] + call.again
         try:
             answer = await ask(call.id, phase, offers, accounts, asking.get())
             is_foreign = answer.status == "closed" and call.phase == "admit"

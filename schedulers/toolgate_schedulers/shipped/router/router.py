@@ -98,8 +98,8 @@ class Route(CallMatcher):
         return self.name or repr((self.from_, sorted({target.to for target in self.aims})))
 
     def fits(self, call: ToolSelecting) -> bool:
-        """Whether this route is about the call, for all that can be seen of it."""
-        return self.about(self.from_, call) is True
+        """Tell whether this route is about the call, for all that can be seen of it."""
+        return self.concerns(self.from_, call, "all") is True
 
 
 class RouterConfig(StrictModel):

@@ -3,8 +3,7 @@
 import hashlib
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
-from typing import Annotated, Any, Final
-from urllib.parse import urlsplit
+from typing import Annotated, Final
 
 from pydantic import Field, field_validator, model_validator
 from toolgate_bus.config.check import StrictModel
@@ -13,7 +12,6 @@ from toolgate_bus.protocol.events import ToolSelecting
 from toolgate_bus.queues.queue import (
     MAX_LEVEL,
     MAX_LIMIT,
-    MAX_NEEDS,
     MAX_WEIGHT,
     MIN_WEIGHT,
     Need,
@@ -24,6 +22,7 @@ from toolgate_bus.ruling.conditions import globs
 from toolgate_bus.ruling.conditions.arguments import MISSING, UNSEEN, readings
 from toolgate_bus.ruling.conditions.conditions import Globs
 from toolgate_bus.ruling.conditions.matching import CallMatcher
+from toolgate_bus.ruling.conditions.places import find_host, find_place
 
 MAX_KEY: Final = 200
 _LABEL: Final = "label:"
@@ -158,14 +157,14 @@ class SlotsConfig(StrictModel):
 
 
 def find_pools(config: SlotsConfig, call: ToolSelecting) -> list[PoolConfig]:
-    """The pools that a call needs a slot of; what cannot be seen fits. At most as many as a request may."""
-    return [pool for pool in config.pools if pool.about(pool.tools, call) is not False][:MAX_NEEDS]
+    """List the pools that a call needs a slot of; what cannot be seen fits."""
+    return [pool for pool in config.pools if pool.concerns(pool.tools, call) is not False]
 
 
-def need_of(pool: PoolConfig, call: ToolSelecting) -> Need:
-    """The slot of a pool that a call needs."""
+def needs_of(pool: PoolConfig, call: ToolSelecting) -> list[Need]:
+    """List the slots of a pool that a call needs: one, or one for each place that it names."""
     alone = pool.shared is not None and not globs.either(pool.shared.tools, call.tool_name)
-    return Need(f"{pool.name}{_key(pool, call)}", pool.most, alone)
+    return [Need(f"{pool.name}{key}", pool.most, alone) for key in _keys(pool, call)]
 
 
 def whose(by: str, call: ToolSelecting) -> str:
@@ -181,7 +180,7 @@ def request_of(pools: Sequence[PoolConfig], call: ToolSelecting, owner: str) -> 
     tenant = whose(share.by, call)
     return Request(
         call.id,
-        tuple(need_of(pool, call) for pool in pools),
+        tuple(need for pool in pools for need in needs_of(pool, call)),
         owner,
         tenant,
         weight_of(share, tenant),
@@ -201,22 +200,21 @@ def weight_of(share: Share, tenant: str) -> float:
     )
 
 
-def _key(pool: PoolConfig, call: ToolSelecting) -> str:
+def _keys(pool: PoolConfig, call: ToolSelecting) -> list[str]:
+    """List what stands behind the pool's name: nothing, or a key for each value."""
     if pool.key is None:
-        return ""
+        return [""]
     path, part, _ = pool.key.removeprefix("$.").partition(_HOST)
     found = readings(path, call.tool_input)
-    value = found[0] if len(found) == 1 else UNSEEN  # what can be read in two ways has a slot of its own
-    if value is MISSING or value is UNSEEN:
-        return f"/{_UNSEEN}"
-    text = _host(value) if part else str(value)
-    return "/" + (
-        text if len(text) <= MAX_KEY else hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
-    )
+    value = found[0] if len(found) == 1 else UNSEEN
+    values = value if isinstance(value, list | tuple) and value else [value]
+    texts = [
+        None if one is MISSING or one is UNSEEN else (find_host if part else find_place)(one)
+        for one in values
+    ]
+    # All that cannot be read in one way share a slot, so that none evades it.
+    return sorted({f"/{_UNSEEN}" if text is None else f"/{_short(text)}" for text in texts})
 
 
-def _host(value: Any) -> str:
-    try:
-        return urlsplit(str(value)).hostname or _UNSEEN
-    except ValueError:
-        return _UNSEEN
+def _short(text: str) -> str:
+    return text if len(text) <= MAX_KEY else hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from toolgate_bus.protocol.events import Deny
-from toolgate_bus.protocol.names import MAX_RULE
-from toolgate_bus.queues.queue import Ticket
+from toolgate_bus.protocol.names import MAX_REASON, MAX_RULE
+from toolgate_bus.queues.queue import MAX_NEEDS, Ticket
 
 from toolgate_schedulers.shipped.slots.config import PoolConfig
 
@@ -17,6 +17,19 @@ def tell_waiting(pools: Sequence[PoolConfig], ticket: Ticket) -> str:
 def tell_dropped(pools: Sequence[PoolConfig], why: str) -> str:
     """That an operator took the call out, in that one's words."""
     return f"This call waited for a slot of {_names(pools)}; an operator took it out of the queue: {why}"
+
+
+def deny_too_many(pools: Sequence[PoolConfig], needs: int) -> Deny | None:
+    """Deny a call that needs more slots than one call can have; None for all others."""
+    if needs <= MAX_NEEDS:
+        return None
+    return Deny(
+        reason=f"This call needs {needs} slots, and a call can have {MAX_NEEDS}. Name fewer places in one "
+        f"call, or whoever runs Toolgate has to make the pools of this tool fewer: {_names(pools)}."[
+            :MAX_REASON
+        ],
+        rule_name=pools[0].name[:MAX_RULE],
+    )
 
 
 def deny_in_vain(pools: Sequence[PoolConfig], ticket: Ticket, wait_s: float) -> Deny:

@@ -17,7 +17,7 @@ from toolgate_bus.queues.queue_rules import QueueRules
 from toolgate_bus.ruling.rehearsal import Rehearsal
 
 from toolgate_schedulers.shipped.slots.config import SlotsConfig, find_pools, request_of
-from toolgate_schedulers.shipped.slots.messages import deny_in_vain, tell_waiting
+from toolgate_schedulers.shipped.slots.messages import deny_in_vain, deny_too_many, tell_waiting
 
 CLOSED: Final = Ticket("closed")
 OWNER: Final = "record"
@@ -104,6 +104,8 @@ class SlotsRehearsal(Rehearsal):
         if not pools:
             return Continue()
         request = request_of(pools, call, OWNER)
+        if (denied := deny_too_many(pools, len(request.needs))) is not None:
+            return denied
         self._asked[call.id] = call, request, now
         ticket = self._rules.ask(request, LEASE_S, now)
         for need in request.needs:

@@ -22,7 +22,7 @@ from toolgate_schedulers.author.scheduler import SchedulerContext, asking
 from toolgate_schedulers.shipped.slots.cap_keeper import CapKeeper
 from toolgate_schedulers.shipped.slots.config import SlotsConfig, find_pools, request_of
 from toolgate_schedulers.shipped.slots.keeper import SlotKeeper
-from toolgate_schedulers.shipped.slots.messages import deny_in_vain, tell_dropped, tell_waiting
+from toolgate_schedulers.shipped.slots.messages import deny_in_vain, deny_too_many, tell_dropped, tell_waiting
 
 SLACK_S: Final = 30.0
 """A hold lasts so much longer than the wait: its end is told in words."""
@@ -62,6 +62,8 @@ class Slots:
         if not pools:
             return Continue()
         request = request_of(pools, call, asking.get())
+        if (denied := deny_too_many(pools, len(request.needs))) is not None:
+            return denied
         wait_s = request.wait_s
         ticket = await self._ask(request, call.ttl_ms / 1000)
         if ticket.status == "given":

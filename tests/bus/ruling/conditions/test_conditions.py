@@ -53,7 +53,8 @@ def test_a_path_finds_its_value(path, value):
         ({"amount": 251}, False),
         ({"amount": 250.0}, True),
         ({"flag": True}, True),
-        ({"flag": 1}, False),
+        ({"flag": 2}, None),
+        ({"flag": 0}, False),
         ({"nothing": None}, True),
         ({"gone": None}, False),
         ({"text": "rm*"}, True),
@@ -64,7 +65,8 @@ def test_a_path_finds_its_value(path, value):
         ({"text": {"matches": "^-rf"}}, False),
         ({"amount": {"matches": "^25"}}, True),
         ({"amount": {"in": [1, 250]}}, True),
-        ({"amount": {"in": ["250"]}}, False),
+        ({"amount": {"in": ["250"]}}, None),
+        ({"amount": {"in": ["251"]}}, False),
         ({"amount": {"in": []}}, False),
         ({"amount": {"gt": 249}}, True),
         ({"amount": {"gt": 250}}, False),
@@ -72,10 +74,15 @@ def test_a_path_finds_its_value(path, value):
         ({"amount": {"lte": 249.5}}, False),
         ({"count": {"gt": 11}}, True),
         ({"count": {"gt": 12}}, False),
-        ({"text": {"gt": 0}}, False),
-        ({"flag": {"gt": 0}}, False),
-        ({"items": {"gt": 0}}, False),
-        ({"items": {"matches": "."}}, False),
+        ({"text": {"gt": 0}}, None),
+        ({"flag": {"gt": 0}}, None),
+        ({"items": {"gt": 0}}, None),
+        ({"items": {"matches": "."}}, None),
+        ({"user": {"matches": "."}}, None),
+        ({"nothing": {"gt": 0}}, False),
+        ({"nothing": {"matches": "."}}, False),
+        ({"count": 12}, None),
+        ({"count": 13}, False),
         ({"amount": {"exists": True}}, True),
         ({"nothing": {"exists": True}}, True),
         ({"gone": {"exists": False}}, True),
@@ -89,6 +96,120 @@ def test_a_path_finds_its_value(path, value):
 )
 def test_a_condition_holds_or_not(condition, fits):
     assert holds(when(condition), ARGUMENTS) is fits
+
+
+EVIL = "*@evil.example"
+
+
+@pytest.mark.parametrize(
+    ("condition", "arguments", "any_fits", "all_fit"),
+    [
+        ({"to": EVIL}, {"to": ["eve@evil.example"]}, True, True),
+        ({"to": EVIL}, {"to": ["ann@ok.example", "eve@evil.example"]}, True, False),
+        ({"to": EVIL}, {"to": ["ann@ok.example", ["eve@evil.example"]]}, True, False),
+        ({"to": EVIL}, {"to": ["ann@ok.example"]}, False, False),
+        ({"to": EVIL}, {"to": []}, False, False),
+        ({"to": EVIL}, {"to": ["ann@ok.example", {"email": "eve@evil.example"}]}, None, False),
+        ({"to": EVIL}, {"to": '["eve@evil.example"]'}, True, False),
+        ({"to": EVIL}, {"to": ' ["eve@evil.example"] '}, True, False),
+        ({"to": EVIL}, {"to": '"eve@evil.example"'}, True, False),
+        ({"to": EVIL}, {"to": "[to be defined]"}, False, False),
+        ({"to": EVIL}, {"to": '{"email": ["eve@evil.example"]}'}, True, False),
+        ({"to": EVIL}, {"to": '[{"email": "eve@evil.example"}]'}, True, False),
+        ({"to": EVIL}, {"to": '{"email": "ann@ok.example"}'}, False, False),
+        ({"n": {"gt": 5}}, {"n": '{"amount": 5000}'}, True, None),
+        ({"n": {"equals": 5000}}, {"n": '{"amount": 5000}'}, True, False),
+        ({"to.email": EVIL}, {"to": [{"email": "eve@evil.example"}]}, True, True),
+        ({"to.email": EVIL}, {"to": [{"name": "Eve"}, {"email": "eve@evil.example"}]}, True, False),
+        ({"to.email": EVIL}, {"to": [{"email": ["x@y.example", "eve@evil.example"]}]}, True, False),
+        ({"to.email": EVIL}, {"to": [[{"email": "eve@evil.example"}]]}, True, True),
+        ({"to.email": EVIL}, {"to": ['{"email": "eve@evil.example"}']}, None, None),
+        ({"to.mail.at": EVIL}, {"to": [{"mail.at": "eve@evil.example"}]}, None, None),
+        ({"to.email": EVIL}, {"to": []}, False, False),
+        ({"to.email": {"exists": False}}, {"to": []}, True, True),
+        ({"to.1.email": EVIL}, {"to": [{"email": "a@b.example"}, {"email": "eve@evil.example"}]}, True, True),
+        ({"n": {"gt": 5, "lt": 10}}, {"n": [1, 20]}, False, False),
+        ({"n": {"gt": 5, "lt": 10}}, {"n": [1, 7]}, True, False),
+        ({"n": {"in": [1, 2]}}, {"n": [1, 2, 2]}, True, True),
+        ({"n": {"in": [1, 2]}}, {"n": [1, 3]}, True, False),
+        ({"n": {"equals": [1, 3]}}, {"n": [1, 3]}, True, True),
+        ({"n": {"exists": True}}, {"n": []}, True, True),
+    ],
+)
+def test_a_list_meets_a_condition_by_any_element_or_by_all_and_an_empty_one_by_none(
+    condition, arguments, any_fits, all_fit
+):
+    assert holds(when(condition), arguments, "any") is any_fits
+    assert holds(when(condition), arguments, "all") is all_fit
+
+
+@pytest.mark.parametrize(
+    ("given", "value"),
+    [
+        *((True, "true"), (True, 1), (True, "yes"), (False, "off"), (False, 0), (5, "5"), (5, " 5.0")),
+        *(("5", 5), (None, "null"), (1, True), (True, "TRUE"), ("true", True), (1.5, "1.50")),
+    ],
+)
+def test_what_a_tool_may_take_for_the_given_value_is_unknown(given, value):
+    assert holds(when({"a": {"equals": given}}), {"a": value}) is None
+    assert holds(when({"a": {"in": ["other", given]}}), {"a": value}) is None
+
+
+@pytest.mark.parametrize(
+    ("condition", "value", "fits"),
+    [
+        ({"under": "/srv"}, "/srv/data/a.txt", True),
+        ({"under": "/srv"}, "/srv", True),
+        ({"under": "/srv"}, "/srv/../etc/passwd", False),
+        ({"under": "/srv"}, "/srvx/a", False),
+        ({"under": "/srv"}, "data/a.txt", None),
+        ({"under": "/srv"}, "~/a", None),
+        ({"under": "/srv", "base": "/srv/app"}, "data/a.txt", True),
+        ({"under": "/srv", "base": "/srv/app"}, "../../etc/passwd", False),
+        ({"under": "/srv"}, ["/srv/a", "/etc/passwd"], True),
+        ({"under": "/srv"}, {"path": "/srv/a"}, None),
+        ({"under": "/srv"}, None, False),
+    ],
+)
+def test_a_path_is_under_a_folder_by_its_text(condition, value, fits):
+    assert holds(when({"path": condition}), {"path": value}) is fits
+
+
+@pytest.mark.parametrize(
+    ("condition", "value", "fits"),
+    [
+        (EVIL, "Eve <eve@evil.example>", None),
+        (EVIL, "ann@ok.example, eve@evil.example", None),
+        (EVIL, "eve@evil.example, ann@ok.example", None),
+        (EVIL, "eve@EVIL.example", None),
+        (EVIL, "eve@evil.example.", None),
+        (EVIL, "Ann <ann@ok.example>", False),
+        (EVIL, "meet @ noon", None),
+        ("*@evil.example*", "meet @ noon", False),
+        ("eve@evil.example", "mailto:eve@evil.example", None),
+        ("eve@evil.example", "ann@ok.example", False),
+    ],
+)
+def test_a_rule_about_an_address_reads_a_text_as_a_mail_program_does(condition, value, fits):
+    assert holds(when({"to": condition}), {"to": value}) is fits
+
+
+@pytest.mark.parametrize(
+    ("path", "write"),
+    [
+        ("items[0].price", r"write items\.0\.price"),
+        ("items[*].price", r"write items\.price"),
+        ("$.amount", "write amount"),
+        ("$amount", "write amount"),
+        ("/items/0", r"write items\.0"),
+        ("a..b", "empty name"),
+        (".a", "empty name"),
+        ("a.", "empty name"),
+    ],
+)
+def test_a_path_that_can_never_fit_is_refused_with_what_to_write(path, write):
+    with pytest.raises(ValidationError, match=write):
+        when({path: 1})
 
 
 @pytest.mark.parametrize(
@@ -105,6 +226,9 @@ def test_a_condition_holds_or_not(condition, fits):
         ({"a": {"in": "abc"}}, "valid tuple"),
         ({"a": {"exists": "no"}}, "valid boolean"),
         ({"a": {"exists": False, "gt": 1}}, "exists: false goes with no other test"),
+        ({"a": {"under": "srv"}}, "whole path of a folder"),
+        ({"a": {"under": "/srv/%2e%2e"}}, "can be read in one way only"),
+        ({"a": {"equals": "/srv", "base": "/srv"}}, "base: goes with under"),
         ({"": 1}, "at least 1 character"),
         ({1: 1}, "valid string"),
     ],
@@ -135,6 +259,7 @@ HIDDEN = "⟦toolgate:truncated:4" + 31 * "a" + "⟧"
 """A placeholder of a text."""
 NUMBER = "⟦toolgate:redacted:2" + 31 * "a" + "⟧"
 MAP = "⟦toolgate:truncated:6" + 31 * "a" + "⟧"
+NULL = "⟦toolgate:redacted:0" + 31 * "a" + "⟧"
 OLD = "⟦toolgate:truncated:0123456789ab⟧"
 
 
@@ -143,25 +268,30 @@ OLD = "⟦toolgate:truncated:0123456789ab⟧"
     [
         ({"a": {"matches": "x"}}, {"a": HIDDEN}, None),
         ({"a": {"matches": "x"}}, {"a": OLD}, None),
-        ({"a": {"matches": "x"}}, {"a": MAP}, False),
+        ({"a": {"matches": "x"}}, {"a": MAP}, None),
         ({"a": {"glob": "x*"}}, {"a": NUMBER}, None),
         ({"a": {"equals": "x"}}, {"a": HIDDEN}, None),
-        ({"a": {"equals": "x"}}, {"a": NUMBER}, False),
+        ({"a": {"equals": "x"}}, {"a": NUMBER}, None),
         ({"a": {"equals": 1}}, {"a": NUMBER}, None),
         ({"a": {"in": [1, "x"]}}, {"a": HIDDEN}, None),
-        ({"a": {"in": [1, 2]}}, {"a": HIDDEN}, False),
+        ({"a": {"in": [1, 2]}}, {"a": HIDDEN}, None),
+        ({"a": {"equals": 1}}, {"a": MAP}, None),
+        ({"a": {"equals": 1}}, {"a": {"b": 1}}, None),
+        ({"a": {"gt": 1}}, {"a": NULL}, False),
+        ({"a": {"matches": "x"}}, {"a": NULL}, False),
+        ({"a": {"equals": 1}}, {"a": NULL}, False),
         ({"a": {"equals": {"b": 1, "c": 2}}}, {"a": {"b": HIDDEN, "c": 3}}, False),
         ({"a": {"equals": {"b": "x", "c": 2}}}, {"a": {"b": HIDDEN, "c": 2}}, None),
         ({"a": {"equals": [1, {}]}}, {"a": [1, MAP]}, None),
         ({"a": {"gt": 1}}, {"a": HIDDEN}, None),
-        ({"a": {"gt": 1}}, {"a": MAP}, False),
+        ({"a": {"gt": 1}}, {"a": MAP}, None),
         ({"a.b": {"gt": 1}}, {"a": '{"b": 5000}'}, None),
         ({"a.b": {"gt": 1}}, {"a": '\ufeff \n{"b": 5000}'}, None),
         ({"a.b": {"exists": False}}, {"a": '"{\\"b\\": 5000}"'}, None),
         ({"a.0.b": {"gt": 1}}, {"a": '[{"b": 5000}]'}, None),
         ({"a.0.b": {"gt": 1}}, {"a": ['{"b": 5000}']}, None),
         ({"a.b": {"gt": 1}}, {"a": "b: 5000"}, False),
-        ({"a": {"gt": 1}}, {"a": '{"b": 5000}'}, False),
+        ({"a": {"gt": 1}}, {"a": '{"b": "much"}'}, None),
         ({"a": {"gt": 1}}, {"a": math.nan}, None),
         ({"a": {"gt": 1}}, {"a": "nan"}, None),
         ({"a": {"exists": True}}, {"a": HIDDEN}, True),

@@ -32,11 +32,12 @@ function call(title, tool, input, agent) {
     h("pre", { tabindex: "0" }, h("b", {}, visible(tool)), agent ? ` → ${visible(agent)}` : "", "\n", pretty(input)));
 }
 
-const ROUNDS = ["select", "verify", "admit"];
+const ROUNDS = ["select", "verify", "again", "admit"];
+const roundOf = (one) => (one.again ? "again" : one.phase);
 
 function verdicts(decision) {
   const given = (decision.verdicts ?? []).filter((one) => one && typeof one === "object");
-  given.sort((a, b) => ROUNDS.indexOf(a.phase) - ROUNDS.indexOf(b.phase) || (a.seconds ?? 0) - (b.seconds ?? 0));
+  given.sort((a, b) => ROUNDS.indexOf(roundOf(a)) - ROUNDS.indexOf(roundOf(b)) || (a.seconds ?? 0) - (b.seconds ?? 0));
   const silent = decision.silent ?? [];
   if (!given.length && !silent.length) return h("p", { class: "note" }, "No verdict was heard.");
   const timed = given.filter((one) => one.action !== "hold").map((one) => Number(one.seconds) || 0);
@@ -50,10 +51,11 @@ function verdicts(decision) {
 
 function line(one, longest) {
   const marks = ["late", "shadow", "capped"].filter((mark) => one[mark]);
-  if (one.phase === "verify") marks.push("about the replacement");
+  if (roundOf(one) === "verify") marks.push("about the replacement");
+  if (roundOf(one) === "again") marks.push("about the replacement as others changed it");
   if (one.phase === "admit") marks.push("as it was about to run");
   if (one.fence) marks.push(`number ${one.fence}`);
-  if (one.problem) marks.push(`not valid: ${one.problem}`);
+  if (one.problem) marks.push(one.problem === "overruled" ? "overruled" : `not valid: ${one.problem}`);
   const held = one.action === "hold";
   const seconds = Number(one.seconds) || 0;
   const bar = h("span", { class: "bar" });

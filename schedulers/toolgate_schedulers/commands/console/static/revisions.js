@@ -53,6 +53,8 @@ function scheduler(one) {
   return [h("tr", {}, h("th", { scope: "row" }, visible(one.scheduler)),
     h("td", {}, one.in_force === "file" ? "each replica's own file" : one.in_force ? code(one.in_force) : ""), h("td"),
     h("td", { class: "said" }, visible(notes.join(", ")))),
+  ...(one.doubts ?? []).map((said) => h("tr", { class: "aside", "data-doubt": one.scheduler },
+    h("th", { scope: "row", class: "indent" }, "doubtful"), h("td", { colspan: "3", class: "said" }, visible(said)))),
   ...one.replicas.map(replica)];
 }
 

@@ -1,0 +1,71 @@
+"""Numbers that a person wrote otherwise than JSON writes them, such as `1.10`, `0755`, `1e3`. Pure.
+
+As a number such a text loses something: `1.10` is 1.1, and a call that says "1.10" never equals it. Where a
+limit stands, the number is what counts. Where values are compared, the text may have been meant.
+"""
+
+import json
+import re
+from collections.abc import Iterable
+from decimal import Decimal
+from typing import Annotated, Any, Final
+
+from pydantic import BeforeValidator
+from pydantic_core import PydanticCustomError
+
+KIND: Final = "odd_number"
+"""Kind of the error that an odd number is."""
+_PLAIN: Final = re.compile(r"-?(0|[1-9][0-9]*)(\.(0|[0-9]*[1-9]))?", re.ASCII)
+
+
+class OddInt(int):
+    """A whole number, and the text that it was written as."""
+
+    text = ""
+
+
+class OddFloat(float):
+    """A number, and the text that it was written as."""
+
+    text = ""
+
+
+def is_odd(text: str, value: float) -> bool:
+    """Return whether JSON writes this number otherwise than this text."""
+    written = json.dumps(value)
+    if text in (written, re.sub(r"e([+-])0", r"e\1", written)):  # Python writes 1e-07, JavaScript 1e-7
+        return False
+    # Neither writes a small number in full (0.0000001), which is as plain.
+    return _PLAIN.fullmatch(text) is None or text == "-0" or Decimal(text) != Decimal(written)
+
+
+def mark(text: str, value: Any) -> Any:
+    """Return the same number, of a class that `refuse_odd` knows."""
+    made = OddInt(value) if isinstance(value, int) else OddFloat(value)
+    made.text = text
+    return made
+
+
+def refuse_odd(value: Any) -> Any:
+    """Return the value; raise an error with words for the person where a number in it is odd."""
+    for odd in _find(value):
+        plain = json.dumps(float(odd) if isinstance(odd, OddFloat) else int(odd))
+        instead = f", or {plain} for the number" if plain[-1].isdigit() else ""
+        raise PydanticCustomError(
+            KIND,
+            "{text} can be read as a text or as a number: write '{text}', in quotes, for the text{instead}",
+            {"text": odd.text, "instead": instead},
+        )
+    return value
+
+
+def _find(value: Any) -> Iterable[OddInt | OddFloat]:
+    if isinstance(value, OddInt | OddFloat):
+        yield value
+    elif isinstance(value, dict | list | tuple):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _find(item)
+
+
+Exact = Annotated[Any, BeforeValidator(refuse_odd)]
+"""Any value that a rule compares with: its numbers must be written as JSON writes them."""

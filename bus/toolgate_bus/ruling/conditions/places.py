@@ -1,0 +1,89 @@
+"""Places: one text for all spellings of the place that an argument names, to count calls by it. Pure.
+
+What is counted by a place must not be evaded by another spelling of it, and loses little where two places
+share a text. So these texts are coarser than what a rule compares: percent signs are decoded, a backslash is
+a slash, dots and spaces at the end of a name are dropped, and a link is without `http` or `https`, the user
+who logs in, and the fragment.
+"""
+
+import json
+import math
+import unicodedata
+from collections.abc import Mapping
+from typing import Any, Final
+from urllib.parse import unquote
+
+from toolgate_bus.protocol import placeholders
+from toolgate_bus.ruling.conditions.links import is_link, read_link
+from toolgate_bus.ruling.conditions.paths import canonical_path
+
+_MAX_DEPTH: Final = 8
+
+
+def find_place(value: Any) -> str | None:
+    """Return the text of the place that a value names, or None where it cannot be read in one way.
+
+    A list of one is that one; the order of a list, and what stands in it twice, do not count.
+    """
+    try:
+        return _find(value, 0)
+    except ValueError:
+        return None
+
+
+def find_host(value: Any) -> str | None:
+    """Return the host of the link that a value is, as `hosts` spells it, or None."""
+    while isinstance(value, list | tuple) and len(value) == 1:
+        (value,) = value
+    if not isinstance(value, str) or placeholders.hides(value):
+        return None
+    link = read_link(value)
+    return None if link is None else link.host or None
+
+
+def _find(value: Any, depth: int) -> str:
+    if depth > _MAX_DEPTH:
+        raise ValueError("too deep")
+    if isinstance(value, str):
+        return _of_text(value)
+    if isinstance(value, Mapping):
+        if any(placeholders.hides(name) for name in value):
+            raise ValueError("hidden")
+        return json.dumps({name: _find(one, depth + 1) for name, one in value.items()}, sort_keys=True)
+    if isinstance(value, list | tuple):
+        found = sorted({_find(one, depth + 1) for one in value})
+        return found[0] if len(found) == 1 else json.dumps(found)
+    if isinstance(value, float) and math.isfinite(value) and value.is_integer():
+        value = int(value)
+    return str(value)
+
+
+def _of_text(value: str) -> str:
+    if placeholders.hides(value):
+        raise ValueError("hidden")
+    text = unicodedata.normalize("NFKC", value).strip()
+    if is_link(text) and ":" in text and text[0] != "/" and text[:5].lower() != "file:":
+        text = _without_user(text)
+    path = canonical_path(_fold(text))
+    if path is None:
+        raise ValueError("no path that has one reading")
+    return _without_user(path) if is_link(path) else path
+
+
+def _without_user(text: str) -> str:
+    """A link as it is asked for: without its fragment, and without whoever logs in."""
+    link = read_link(text)
+    if link is None:
+        raise ValueError("no link that has one reading")
+    return link._replace(user="", rest=link.rest.partition("#")[0]).place
+
+
+def _fold(text: str) -> str:
+    for _ in range(3):
+        text = unquote(text, errors="replace")
+    return "/".join(_drop_end(name) for name in text.replace("\\", "/").split("/"))
+
+
+def _drop_end(name: str) -> str:
+    bare = name.rstrip(" ")
+    return bare if not bare.strip(".") and len(bare) < 3 else name.rstrip(". ") or name

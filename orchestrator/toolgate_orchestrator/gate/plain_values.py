@@ -1,0 +1,317 @@
+"""Arguments as JSON, for the ruling alone: the one plain form of what Python has and JSON has not. Pure.
+
+    path, UUID, date, time, network address, URL    text
+    Decimal                                         number where it is whole and fits; else text
+    Enum                                            its value
+    tuple, set                                      list; a set in the order of its encoded values
+    dataclass, pydantic model, NamedTuple, Mapping  map; a model's field with an alias stands under both names
+    subclass of text or number                      the plain one, whatever it says of itself
+
+Everything else has no plain form: it stays the object that it is, and travels as a placeholder that tells no
+type. So does a value that reads in two ways, one that raises, and one that is too deep or too large.
+
+The tool is given its own objects. Maps, lists, tuples and sets are copied before they are ruled on; what else
+can change is read once more at the end (`changed`).
+"""
+
+import dataclasses
+import datetime
+import ipaddress
+import uuid
+from collections.abc import Iterable, Mapping
+from decimal import Decimal
+from enum import Enum
+from itertools import islice
+from typing import Any, Final
+
+from pydantic import AnyUrl, BaseModel, RootModel
+from toolgate_bus.errors import CodecError
+from toolgate_bus.protocol import packing
+from toolgate_bus.protocol.json_values import same_json
+
+MIN_INTEGER: Final = -(2**63)
+MAX_INTEGER: Final = 2**64 - 1
+"""Numbers beyond these travel as placeholders: msgpack has no room for them."""
+_SCALARS: Final = frozenset((str, int, float, bool, type(None)))
+_STRINGS: Final = frozenset((str,))
+_COPIED: Final = frozenset((dict, list, set))
+_FIXED: Final = _SCALARS | {frozenset, bytes}
+_MAX_DEPTH: Final = 64
+"""Beyond what can travel."""
+_MAX_VALUES: Final = 200_000
+_MAX_DIGITS: Final = 4_000
+"""Of a Decimal: Python reads no longer integers."""
+_ADDRESSES: Final = (
+    ipaddress.IPv4Address,
+    ipaddress.IPv6Address,
+    ipaddress.IPv4Network,
+    ipaddress.IPv6Network,
+    ipaddress.IPv4Interface,
+    ipaddress.IPv6Interface,
+)
+
+
+class _NoPlainForm(Exception):  # noqa: N818 - it says what was found
+    """A value cannot be told as JSON."""
+
+
+# ---------------------------------------------------------------------- copies
+
+
+def copy_arguments(arguments: dict[str, Any]) -> dict[str, Any]:
+    """The same arguments in containers that nobody else has; other objects are the same ones."""
+    own = dict(arguments)  # in one step: another thread may be writing
+    if not _SCALARS.issuperset(map(type, own.values())):
+        _copy_within(own)
+    return own
+
+
+def _copy_within(own: dict[Any, Any] | list[Any]) -> None:
+    """Put copies in the place of the containers in this one, as deep as anything can travel."""
+    level: list[Any] = [own]
+    depth, left = _MAX_DEPTH, _MAX_VALUES
+    while level and depth and left > 0:
+        deeper: list[Any] = []
+        for node in level:
+            left -= len(node)
+            for key, child in node.items() if type(node) is dict else enumerate(node):
+                kind = type(child)
+                if kind is list:
+                    node[key] = copied = child.copy()
+                    if not _SCALARS.issuperset(map(type, copied)):
+                        deeper.append(copied)
+                elif kind is dict:
+                    node[key] = copied = child.copy()
+                    if not _SCALARS.issuperset(map(type, copied.values())):
+                        deeper.append(copied)
+                elif kind is set:
+                    node[key] = child.copy()
+                elif kind is tuple and not _FIXED.issuperset(map(type, child)):
+                    node[key] = _copy_tuple(child, depth)
+        level, depth = deeper, depth - 1
+
+
+def _copy_tuple(value: tuple[Any, ...], depth: int) -> tuple[Any, ...]:
+    """The same, as a tuple cannot be filled later."""
+    own = list(value)
+    for place, child in enumerate(own):
+        if type(child) is tuple and depth:
+            own[place] = _copy_tuple(child, depth - 1)
+        elif type(child) in _COPIED:
+            one = [child]
+            _copy_within(one)
+            own[place] = one[0]
+    return tuple(own)
+
+
+# ---------------------------------------------------------------------- as JSON
+
+
+def to_plain(value: Any) -> Any:
+    """The plain form of a value: the value itself, where there is nothing to change in it."""
+    return _Reading().read(value, 0)
+
+
+def changed(plain: Any, value: Any) -> bool:
+    """Whether a value reads otherwise than it did when it was ruled on."""
+    return not same_json(plain, to_plain(value))
+
+
+def put_back(new: Any, plain: Any, own: Any) -> Any:
+    """What was made of a plain form, with the own objects where it is as it was."""
+    if new is plain or same_json(new, plain):
+        return own
+    if type(new) is dict and type(plain) is dict and isinstance(own, dict):
+        return {
+            key: put_back(child, plain[key], own[key]) if key in plain and key in own else child
+            for key, child in new.items()
+        }
+    if type(new) is list and type(plain) is list and type(own) in (list, tuple) and len(new) == len(own):
+        members = list(map(put_back, new, plain, own)) if len(plain) == len(own) else new
+        return members if type(own) is list else tuple(members)
+    return new
+
+
+class _Reading:
+    """One reading of one value: how much of it may still be looked at."""
+
+    __slots__ = ("_left",)
+
+    def __init__(self) -> None:
+        self._left = _MAX_VALUES
+
+    def read(self, value: Any, depth: int) -> Any:
+        kind = type(value)
+        if kind in _SCALARS or depth > _MAX_DEPTH or self._left <= 0:
+            return value
+        if kind is list:
+            return self._read_list(value, depth)
+        try:
+            return self._read_map(value, depth) if kind is dict else self._read_odd(value, kind, depth)
+        except Exception:  # noqa: BLE001 - a value's own code may raise anything
+            return value
+
+    def _read_list(self, value: list[Any], depth: int) -> list[Any]:
+        self._left -= len(value)
+        if _SCALARS.issuperset(map(type, value)):
+            return value
+        found = [self.read(child, depth + 1) for child in value]
+        return value if all(map(_is, found, value)) else found
+
+    def _read_map(self, value: dict[Any, Any], depth: int) -> dict[str, Any]:
+        self._left -= len(value)
+        plain = _STRINGS.issuperset(map(type, value))
+        if plain and _SCALARS.issuperset(map(type, value.values())):
+            return value
+        found = self._read_items(value.items(), depth)
+        return value if plain and all(map(_is, found.values(), value.values())) else found
+
+    def _read_items(self, items: Iterable[tuple[Any, Any]], depth: int) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for key, child in items:
+            name = _name(self.read(key, depth + 1))
+            if name in found:
+                raise _NoPlainForm
+            found[name] = self.read(child, depth + 1)
+        return found
+
+    def _read_odd(self, value: Any, kind: type, depth: int) -> Any:
+        self._left -= 1
+        if issubclass(kind, Enum):
+            return self._read_enum(value, kind, depth)
+        scalar = _scalar(value, kind)
+        if scalar is not value:
+            return scalar
+        if issubclass(kind, tuple):
+            members = list(tuple.__iter__(value))
+            if kind is tuple:
+                return self._read_all(members, depth)
+            names = getattr(kind, "_fields", None)
+            if type(names) is not tuple or not _STRINGS.issuperset(map(type, names)):
+                _agree(members, value)
+                return self._read_all(members, depth)
+            return self._read_items(zip(names, members, strict=True), depth)
+        if issubclass(kind, set | frozenset):
+            members = list((set if issubclass(kind, set) else frozenset).__iter__(value))
+            return self._read_set(members, depth)
+        if issubclass(kind, list):
+            members = list(list.__iter__(value))
+            _agree(members, value)
+            return self._read_all(members, depth)
+        if issubclass(kind, BaseModel):
+            return self._read_model(value, kind, depth)
+        if dataclasses.is_dataclass(kind):
+            read = object.__getattribute__
+            told = ((one.name, read(value, one.name)) for one in dataclasses.fields(kind))
+            return self._read_items(told, depth)
+        if issubclass(kind, Mapping):
+            return self._read_mapping(value, kind, depth)
+        return value
+
+    def _read_all(self, members: list[Any], depth: int) -> list[Any]:
+        self._left -= len(members)
+        if self._left <= 0:
+            raise _NoPlainForm
+        return [self.read(child, depth + 1) for child in members]
+
+    def _read_set(self, members: list[Any], depth: int) -> list[Any]:
+        found = self._read_all(members, depth)
+        try:
+            return sorted(found, key=packing.pack)
+        except CodecError:
+            raise _NoPlainForm from None
+
+    def _read_enum(self, value: Any, kind: type, depth: int) -> Any:
+        told = self.read(object.__getattribute__(value, "_value_"), depth + 1)
+        own = _scalar(value, kind)
+        if own is not value and not same_json(own, told):  # a text that is one thing, and says another
+            raise _NoPlainForm
+        return told
+
+    def _read_model(self, value: Any, kind: type[BaseModel], depth: int) -> Any:
+        held = object.__getattribute__(value, "__dict__")
+        if issubclass(kind, RootModel):
+            return self.read(held["root"], depth + 1)
+        told = self._read_items(
+            [(name, one) for name, one in held.items() if name in kind.model_fields], depth
+        )
+        told |= self._read_items((object.__getattribute__(value, "__pydantic_extra__") or {}).items(), depth)
+        for name, field in kind.model_fields.items():
+            for alias in (field.alias, field.validation_alias, field.serialization_alias):
+                if type(alias) is str and name in told:
+                    told.setdefault(alias, told[name])
+        return told
+
+    def _read_mapping(self, value: Any, kind: type, depth: int) -> dict[str, Any]:
+        keys = list(islice(iter(value), self._left + 1))
+        self._left -= len(keys)
+        if self._left < 0:
+            raise _NoPlainForm
+        items = [(key, value[key]) for key in keys]
+        if issubclass(kind, dict):
+            held = dict(dict.items(value))
+            if len(held) != len(items) or not all(held[key] is child for key, child in items):
+                raise _NoPlainForm
+        return self._read_items(items, depth)
+
+
+def _scalar(value: Any, kind: type) -> Any:
+    """What JSON says in one text or number; the value itself where it is nothing like that."""
+    if issubclass(kind, str):
+        return str.__str__(value)
+    if issubclass(kind, int):
+        return int.__int__(value)
+    if issubclass(kind, float):
+        return float.__float__(value)
+    if issubclass(kind, Decimal):
+        return _decimal(Decimal(value))
+    if issubclass(kind, uuid.UUID):
+        return uuid.UUID.__str__(value)
+    for base in (datetime.datetime, datetime.date, datetime.time):
+        if issubclass(kind, base):
+            return base.isoformat(value)
+    if hasattr(kind, "__fspath__"):
+        path = kind.__fspath__(value)
+        return str.__str__(path if isinstance(path, str) else path.decode("utf-8", "surrogateescape"))
+    if issubclass(kind, _ADDRESSES) or issubclass(kind, AnyUrl):
+        return str.__str__(str(value))
+    return value
+
+
+def _decimal(value: Decimal) -> int | str:
+    """A Decimal exactly: without the zeros that say nothing."""
+    if not value.is_finite():
+        return str(value)
+    sign, digits, exponent = value.as_tuple()
+    if not isinstance(exponent, int) or len(digits) > _MAX_DIGITS:
+        raise _NoPlainForm
+    text = "".join(map(str, digits)).lstrip("0")
+    shorter = text.rstrip("0")
+    exponent += len(text) - len(shorter)
+    if not shorter:
+        return 0
+    if 0 <= exponent <= 20:
+        whole: int = int(shorter) * 10**exponent * (-1 if sign else 1)
+        if MIN_INTEGER <= whole <= MAX_INTEGER:
+            return whole
+    return str(Decimal((sign, tuple(map(int, shorter)), exponent)))
+
+
+def _name(key: Any) -> str:
+    """A key as JSON has it."""
+    if type(key) is str:
+        return key
+    if type(key) is int:
+        return str(key)
+    raise _NoPlainForm
+
+
+def _agree(members: list[Any], value: Any) -> None:
+    """Raises _NoPlainForm where a list gives other members than it holds."""
+    given = list(islice(iter(value), len(members) + 1))
+    if len(given) != len(members) or not all(map(_is, given, members)):
+        raise _NoPlainForm
+
+
+def _is(one: Any, other: Any) -> bool:
+    return one is other

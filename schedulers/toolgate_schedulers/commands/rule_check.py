@@ -1,0 +1,146 @@
+"""A configuration held against the tools of living agents, for `check`, `push`, `rollout` and `policy test`.
+
+What there is to say is found in `ruling.rule_doubts`; here it is read from the bus, and given its line in the
+file. Nothing is started, and a bus that is away is no error: then nothing is compared, and that is said.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import anyio
+from toolgate_bus.commands.markup import escape
+from toolgate_bus.commands.options import console, err_console, join_bus, run_async
+from toolgate_bus.config.check import check
+from toolgate_bus.config.document import Document
+from toolgate_bus.errors import ConfigError, NoServer, TransportError
+from toolgate_bus.protocol.tool_sets import LivingTools
+from toolgate_bus.ruling.rule_doubts import Doubt, RuleSubject, find_doubts
+from toolgate_bus.telemetry.printable import visible
+from toolgate_bus.transport.ports import Commands
+from toolgate_bus.transport.redis.agents import Fleet
+from toolgate_bus.transport.redis.connection import RedisCommands
+
+from toolgate_schedulers.shipped.rule_listing import CONFIGS, list_subjects
+from toolgate_schedulers.worker.bus_address import bus_url
+
+LOOK_S: Final = 5.0
+"""Longest that the bus is waited for."""
+NO_AGENT: Final = "no agent is alive"
+
+
+@dataclass(frozen=True, slots=True)
+class RuleCheck:
+    """What came of a comparison."""
+
+    doubts: Sequence[tuple[str, Doubt]] = ()
+    """Each with the file and the line."""
+    tools: int = 0
+    processes: int = 0
+    """Processes of agents that told of their tools."""
+    missing: str = ""
+    """Why nothing, or not everything, could be compared."""
+
+    @property
+    def lines(self) -> list[str]:
+        """The doubts in words."""
+        return [
+            f"{where}: {_path(one)}: {visible(one.words)}{_SILENT[one.certain]}" for where, one in self.doubts
+        ]
+
+    @property
+    def certain(self) -> list[str]:
+        """Those in words that `--strict` refuses."""
+        return [line for line, (_, one) in zip(self.lines, self.doubts, strict=True) if one.certain]
+
+    def refuse(self) -> None:
+        """Raise ConfigError for what is certain."""
+        if self.certain:
+            raise ConfigError(
+                "\n".join([*self.certain, "--strict refuses what does not go with living agents"])
+            )
+
+    def show(self, *, quiet: bool = False) -> None:
+        """Print the doubts, and unless that is to be quiet what could not be compared."""
+        for line in self.lines:
+            console.print(f"[yellow]doubtful[/] {escape(line)}", soft_wrap=True)
+        if quiet:
+            return
+        if not self.processes:
+            words = "nothing could be compared with the tools of living agents"
+            err_console.print(escape(f"{self.missing}: {words}"), soft_wrap=True)
+        elif self.missing:
+            err_console.print(escape(self.missing), soft_wrap=True)
+
+    def as_json(self) -> dict[str, Any]:
+        """The same for scripts; `compared` is null where no agent is alive."""
+        compared = {"tools": self.tools, "processes": self.processes} if self.processes else None
+        doubts = [
+            {"where": where, "field": _path(one), "says": visible(one.words), "certain": one.certain}
+            for where, one in self.doubts
+        ]
+        return {"compared": compared, "not_compared": self.missing or None, "doubts": doubts}
+
+
+_SILENT: Final = {True: "", False: " (but not all living agents have told of their tools)"}
+
+
+def compare(spec: str, document: Document, living: LivingTools, tools: Sequence[str] = ()) -> RuleCheck:
+    """The comparison; `tools` are the scheduler's own globs: they count for one that is not shipped."""
+    if not living.processes:
+        return RuleCheck(missing="the agents that are alive tell of no tools" if living.silent else NO_AGENT)
+    subjects = _subjects(spec, document, tools)
+    doubts = [(document.where(one.place), one) for one in find_doubts(subjects, living)]
+    missing = f"{living.silent} processes of agents have told of no tools" if living.silent else ""
+    return RuleCheck(doubts, len(living.tools), living.processes, missing)
+
+
+async def read_living(commands: Commands, namespace: str) -> LivingTools:
+    """The tools of living agents; raises TransportError."""
+    with anyio.move_on_after(LOOK_S):
+        return await Fleet(commands, namespace).tools()
+    raise TransportError("the bus does not answer")
+
+
+def compare_at_bus(
+    spec: str, document: Document, redis: str | None, namespace: str, tools: Sequence[str] = ()
+) -> RuleCheck:
+    """The comparison with what is alive on the bus of these options; raises ConfigError for a wrong one."""
+    try:
+        with join_bus(redis, namespace, None) as settings:
+
+            async def read() -> LivingTools:
+                async with aclosing(RedisCommands(bus_url(settings), "toolgate-check", connections=1)) as own:
+                    return await read_living(own, settings.namespace)
+
+            living = run_async(read)
+    except NoServer:
+        return RuleCheck(missing="no server is running")
+    except TransportError as error:
+        return RuleCheck(missing=f"the bus is away ({error})")
+    return compare(spec, document, living, tools)
+
+
+def _subjects(spec: str, document: Document, tools: Sequence[str]) -> Iterator[RuleSubject]:
+    model = CONFIGS.get(spec)
+    if model is None:
+        yield RuleSubject(("tools",), tools)
+        return
+    for subject in list_subjects(check(model, document.mapping(), document)):
+        yield replace(subject, paths=(*subject.paths, *_schema_names(document.value, subject.place[:-1])))
+
+
+def _schema_names(value: Any, place: Sequence[Any]) -> Iterator[tuple[tuple[Any, ...], str]]:
+    """The arguments that the `schema` of a rule names, which is kept in no other form."""
+    for step in place:
+        is_there = isinstance(value, Mapping) or (isinstance(value, list) and isinstance(step, int))
+        value = (value.get(step) if isinstance(value, Mapping) else value[step]) if is_there else None
+    schema = value.get("schema") if isinstance(value, Mapping) else None
+    for word in ("properties", "required"):
+        for name in schema.get(word) or () if isinstance(schema, Mapping) else ():
+            yield (*place, "schema", word, name), str(name).replace(".", r"\.")
+
+
+def _path(doubt: Doubt) -> str:
+    return visible(".".join(map(str, doubt.place)))

@@ -1,0 +1,90 @@
+"""Mutations of the one reading of values: what rules see is what they are, and what was ruled on runs."""
+
+from mutation import BUS, ORCHESTRATOR, Mutant
+
+_PLAIN = "../orchestrator/gate/test_plain_values.py"
+_RUNS = "../orchestrator/gate/test_what_runs.py"
+_VALUES = f"{ORCHESTRATOR}/gate/plain_values.py"
+
+MUTANTS = (
+    Mutant(
+        "one reading",
+        "a path is an object to a rule",
+        _VALUES,
+        '    if hasattr(kind, "__fspath__"):',
+        "    if False:",
+        f"{_PLAIN}::test_a_rule_sees_what_has_a_plain_form",
+    ),
+    Mutant(
+        "one reading",
+        "a model's field is called by its name alone",
+        _VALUES,
+        "if type(alias) is str and name in told:",
+        "if False:",
+        f"{_PLAIN}::test_a_rule_sees_what_has_a_plain_form",
+    ),
+    Mutant(
+        "one reading",
+        "a list is what it gives to who reads it",
+        _VALUES,
+        "        raise _NoPlainForm\n\n\ndef _is(",
+        "        pass\n\n\ndef _is(",
+        f"{_PLAIN}::test_what_has_no_plain_form_counts_against_the_call",
+    ),
+    Mutant(
+        "one reading",
+        "what JSON has not is an object",
+        f"{BUS}/protocol/placeholders.py",
+        "_DIGITS.get(type(value), 7)",
+        "_DIGITS.get(type(value), 6)",
+        f"{_PLAIN}::test_what_has_no_plain_form_counts_against_the_call",
+    ),
+    Mutant(
+        "one reading",
+        "an object has the number of the one that stood where it stands",
+        f"{ORCHESTRATOR}/gate/canonical.py",
+        "if known is not None and known[0]() is value:",
+        "if known is not None:",
+        f"{_PLAIN}::test_an_object_is_the_same_as_itself_alone_even_where_another_takes_its_place",
+    ),
+    Mutant(
+        "one reading",
+        "arguments are copied on the outside alone",
+        _VALUES,
+        "        _copy_within(own)\n    return own",
+        "        pass\n    return own",
+        f"{_RUNS}::test_plain_arguments_run_as_the_person_saw_them",
+    ),
+    Mutant(
+        "one reading",
+        "an object that was changed runs",
+        f"{ORCHESTRATOR}/gate/decision_flow.py",
+        "elif _is_changed(call, ruling):",
+        "elif False:",
+        f"{_RUNS}::test_an_object_that_was_changed_after_it_was_ruled_on_does_not_run",
+    ),
+    Mutant(
+        "one reading",
+        "what was ruled on changes with a list in an object",
+        f"{ORCHESTRATOR}/gate/redact.py",
+        "        plain = copy_arguments(plain)",
+        "        plain = dict(plain)",
+        f"{_RUNS}::test_an_object_that_was_changed_after_it_was_ruled_on_does_not_run",
+    ),
+    Mutant(
+        "one reading",
+        "a replacement takes a tool its objects",
+        f"{ORCHESTRATOR}/gate/validation.py",
+        "        restored = put_back(restored, plain, tool_input)",
+        "        pass",
+        f"{_RUNS}::test_a_modify_leaves_the_tool_the_objects_that_it_did_not_change",
+    ),
+    Mutant(
+        "one reading",
+        "true is one",
+        f"{BUS}/protocol/json_values.py",
+        "    if isinstance(one, bool) or isinstance(other, bool):\n        return False\n",
+        "",
+        "../bus/protocol/test_json_values.py::test_other_json_is_not_the_same_in_either_order",
+    ),
+)
