@@ -40,9 +40,9 @@ NOTHING: Final = MergeResult("continue")
 """What verdicts come to when all of them say continue."""
 
 
-def rank(heard: ReceivedVerdict) -> tuple[int, str, bytes, str]:
-    """Sort key: the highest priority first, then the scheduler's name, the body's digest, the revision."""
-    return (-heard.priority, heard.scheduler, heard.digest, heard.revision)
+def rank(heard: ReceivedVerdict) -> tuple[int, str, bytes, str, bool]:
+    """Sort key: the highest priority first, then the scheduler's name, the body's digest, the revision, the round."""
+    return (-heard.priority, heard.scheduler, heard.digest, heard.revision, heard.again)
 
 
 def counts(heard: ReceivedVerdict) -> bool:
@@ -73,5 +73,5 @@ def merge(heard: Iterable[ReceivedVerdict]) -> MergeResult:
     return MergeResult("modify", modifies[0], (), asks, modifies)
 
 
-def _order(heard: ReceivedVerdict) -> tuple[int, int, str, bytes, str]:
+def _order(heard: ReceivedVerdict) -> tuple[int, int, str, bytes, str, bool]:
     return (ORDER[heard.verdict.action], *rank(heard))
