@@ -41,7 +41,7 @@ NOTHING: Final = MergeResult("continue")
 
 
 def rank(heard: ReceivedVerdict) -> tuple[int, str, bytes, str, bool]:
-    """Sort key: the highest priority first, then the scheduler's name, the body's digest, the revision, the round."""
+    """Sort key: the highest priority first, then name, digest of the body, revision, round."""
     return (-heard.priority, heard.scheduler, heard.digest, heard.revision, heard.again)
 
 
