@@ -139,7 +139,7 @@ def is_plain(answer: Verdict | Failure) -> bool:
 
 @lru_cache(MAX_PLAIN)
 def plain_body(revision: str, start: str = "") -> bytes:
-    """The body of a `continue` without words, in the name of this revision and start if there are."""
+    """Return the body of a `continue` without words, in the name of this revision and start if there are."""
     named = {"revision": revision} if revision else {}
     return pack({**_CONTINUE, **named, **({"start": start} if start else {})})
 
@@ -207,7 +207,9 @@ def question(entry: Item) -> ToolSelecting:
             if "request" in fields or "again" in fields:
                 raise CodecError("malformed", "request, again: extra_forbidden")
             return _QUESTION.validate_python(fields)
-        fields["again"] = entry.phase == AGAIN  # whatever the body says
+        fields.pop("again", None)  # the number says it, whatever the body does
+        if entry.phase == AGAIN:
+            fields["again"] = True
         read = _QUESTION.validate_python(fields, extra="allow")
         return _check_extra(read) if read.__pydantic_extra__ else read
     except ValidationError as error:
