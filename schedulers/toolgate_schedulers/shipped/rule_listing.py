@@ -60,7 +60,7 @@ def _(config: ApprovalConfig) -> Iterator[RuleSubject]:
 @list_subjects.register
 def _(config: RateLimitConfig) -> Iterator[RuleSubject]:
     for number, limit in enumerate(config.limits):
-        yield RuleSubject(("limits", number, "tools"), limit.tools)
+        yield _of_matcher(limit, limit.tools, ("limits", number))
 
 
 @list_subjects.register

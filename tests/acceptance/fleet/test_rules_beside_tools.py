@@ -190,6 +190,11 @@ async def test_tools_of_functions_are_known_before_any_scheduler_rules(
         ("approval", "rules: [{tools: search, when: {qurey: x}}]", "no argument qurey"),
         ("approval", "rules: [{tools: search, schema: {required: [qurey]}}]", "no argument qurey"),
         ("rate-limit", "limits: [{tools: serach, per: fleet, rate: 1/hour}]", "a tool serach"),
+        (
+            "rate-limit",
+            "limits: [{tools: search, when: {qurey: x}, per: fleet, rate: 1/hour}]",
+            "qurey",
+        ),
         ("slots", "pools: [{name: a, tools: search, key: $.qurey}]", "no argument $.qurey"),
         ("slots", "pools: [{name: a, tools: search, shared: {tools: serach}}]", "a tool serach"),
         ("router", "routes: [{from: search, to: sned_mail}]", "a tool sned_mail"),

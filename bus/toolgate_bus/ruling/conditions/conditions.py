@@ -287,9 +287,10 @@ def _equals(value: Any, given: Any) -> Truth:
     if isinstance(value, Mapping) and not isinstance(given, Mapping):
         return None  # a tool may take out of it what the rule means
     if isinstance(value, str) and isinstance(given, str):
-        if "@" in given and "@" in value and _ADDRESS.fullmatch(given) and not _may_be_json(value):
-            return _as_addresses(value, False, addresses.canonical_address(given).__eq__)
-        return False
+        wanted = addresses.canonical_address(given) if "@" in given and "@" in value else None
+        if wanted is None or _may_be_json(value):
+            return False
+        return _as_addresses(value, False, lambda one: one == wanted)
     return None if _is_other_spelling(value, given) or _is_other_spelling(given, value) else False
 
 
