@@ -15,10 +15,11 @@ out: not when a keeper dies, and not while there is none (as long as facts are k
 """
 
 import asyncio
+import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import suppress
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 from toolgate_bus.budgets.ledger import ASTRAY, Ledger, Otherwise, Step
 from toolgate_bus.budgets.reprieve import Reprieve
@@ -49,6 +50,8 @@ MAX_ID: Final = 64
 WARN_S: Final = 60.0
 SWEEP_S: Final = 600.0
 """Seconds between two times that accounts whose window is over are taken off the list."""
+AGAIN_S: Final = 120.0
+"""Seconds that a request to read all facts again stands."""
 MAX_SECONDS: Final = 3600.0
 """A reservation of which nothing is heard for this long is an orphan although its owner lives."""
 _SIGNS: Final[Mapping[str, Literal["executing", "renew"]]] = {
@@ -91,20 +94,43 @@ def step_of(
     return None if what is None else Step(what, decision, by=who)
 
 
-def read_progress(raw: bytes | None) -> tuple[dict[str, str], dict[str, int]]:
-    """How far a book's keeper has read the facts of each orchestrator: ids of entries, and numbers of facts.
+class ReaderPosition(NamedTuple):
+    """How far a book's keeper has read the facts of each orchestrator.
 
     An orchestrator writes its latest facts again after it lost its connection. To a ledger that was lost and
     rebuilt meanwhile the calls in them are new: it is their numbers that say that they were settled.
     """
+
+    positions: Mapping[str, str] = {}
+    """Ids of entries."""
+    numbers: Mapping[str, int] = {}
+    """Numbers of facts."""
+    again: bytes | None = None
+    """The request to read all of them again that was followed (`request_again`)."""
+
+
+def read_progress(raw: bytes | None) -> ReaderPosition:
+    """What a keeper noted; nothing where it is not to be read."""
     try:
         noted = unpack(raw) if raw else None
-        positions, numbers = noted if isinstance(noted, list) else ({}, {})
-        return {str(name): str(last) for name, last in positions.items()}, {
-            str(name): int(last) for name, last in numbers.items()
-        }
+        positions, numbers, *again = noted if isinstance(noted, list) else ({}, {})
+        return ReaderPosition(
+            {str(name): str(last) for name, last in positions.items()},
+            {str(name): int(last) for name, last in numbers.items()},
+            again[0] if again and isinstance(again[0], bytes) else None,
+        )
     except (CodecError, AttributeError, TypeError, ValueError):
-        return {}, {}
+        return ReaderPosition()
+
+
+async def request_again(store: Store, book: str) -> bytes:
+    """Ask the keeper of a book to read all facts again; it notes the answer in its progress.
+
+    The keeper may be writing its progress at this very moment. So the request stands at a place of its own.
+    """
+    request = secrets.token_bytes(8)
+    await store.put(f"{book}:again", request, AGAIN_S)
+    return request
 
 
 class SettlementWorker:
@@ -134,6 +160,7 @@ class SettlementWorker:
         self._missing: dict[str, float] = {}
         self._reprieve = Reprieve(ledger, store, clock)
         self._resumed = False
+        self._again: bytes | None = None
         self._behind_since: float | None = None
         self._looked = 0.0
         self._warned = float("-inf")
@@ -164,19 +191,27 @@ class SettlementWorker:
         if not await self._leads():
             self._resumed = False
             return False
-        if not self._resumed:
+        again = await self._store.get(f"{self._book}:again")
+        resumes = not self._resumed or again != self._again
+        if resumes:
             if await self._is_behind():
                 await asyncio.sleep(LOOK_S)
                 return True
-            self._facts.resume(*read_progress(await self._store.get(f"{self._book}:read")))
-            self._resumed = True
+            noted = read_progress(await self._store.get(f"{self._book}:read"))
+            self._facts.resume(
+                *((noted.positions, noted.numbers) if again in (None, noted.again) else ({}, {}))
+            )
+            self._again, self._resumed = again, True
         facts = await self._facts.next()
         for at in range(0, len(facts), AT_ONCE):
             if at:
                 await self._leads()  # a long backlog outlasts the lease
             await self._apply(facts[at : at + AT_ONCE])
-        if facts:
-            await self._store.put(f"{self._book}:read", pack([self._facts.positions, self._facts.numbers]))
+        if facts or resumes:
+            progress = [self._facts.positions, self._facts.numbers]
+            if self._again is not None:
+                progress.append(self._again)
+            await self._store.put(f"{self._book}:read", pack(progress))
         if not facts or self._clock() - self._looked >= TICK_S:
             await self._look_for_orphans({str(fact.get("orchestrator")) for fact in facts})
             self._looked = self._clock()
@@ -199,7 +234,7 @@ class SettlementWorker:
     async def _leads(self) -> bool:
         key = f"{self._book}:keeper"
         if await self._store.add(key, self._replica, LEASE_S):
-            self._resumed = False  # somebody may have led meanwhile, or wants all to be read again
+            self._resumed = False  # somebody may have led meanwhile
             return True
         if await self._store.get(key) != self._replica:
             return False

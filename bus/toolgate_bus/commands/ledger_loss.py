@@ -17,7 +17,7 @@ from toolgate_bus.budgets.ledger import Addition
 from toolgate_bus.budgets.ledger_redis import MAX_ADDITIONS, RedisLedger
 from toolgate_bus.budgets.limits import BudgetDescription, read_budgets
 from toolgate_bus.budgets.rebuild import JournalSums
-from toolgate_bus.budgets.settlement import read_progress
+from toolgate_bus.budgets.settlement import AGAIN_S, read_progress, request_again
 from toolgate_bus.commands.decisions.archive_progress import GAP, words_of_gap
 from toolgate_bus.commands.decisions.archive_reader import open_archive
 from toolgate_bus.commands.markup import escape
@@ -45,8 +45,6 @@ ATTEMPTS: Final = 20
 TOLD_EVERY: Final = 100_000
 MAX_WORDS: Final = 200
 NO_ENTRY: Final = "0-0"
-FACTS_S: Final = 120.0
-"""How long the scheduler may take to read the record anew."""
 POLL_S: Final = 0.1
 
 BookOption = Annotated[
@@ -252,10 +250,9 @@ async def _read_facts_again(book: _Loss, by: str, json_: bool, *, dry_run: bool)
         _say(json_, told, f"{costs} calls of the record told a cost; those that are not settled would be.")
         return
     before = {(one.key, one.window): one.spent for one in await book.ledger.balances()}
-    await store.delete(f"{book.name}:read")
-    await store.delete(f"{book.name}:keeper")
-    ends = time.monotonic() + FACTS_S
-    while not _has_read(await store.get(f"{book.name}:read"), newest):
+    request = await request_again(store, book.name)
+    ends = time.monotonic() + AGAIN_S
+    while not _has_read(await store.get(f"{book.name}:read"), newest, request):
         if time.monotonic() > ends:
             raise TransportError("no scheduler has read the record within two minutes; try again")
         await asyncio.sleep(POLL_S)
@@ -285,9 +282,11 @@ async def _look_at_record(book: _Loss) -> tuple[dict[str, str], int]:
     return newest, costs
 
 
-def _has_read(raw: bytes | None, newest: dict[str, str]) -> bool:
-    read, _ = read_progress(raw)
-    return all(entry_order(read.get(name, "0-0")) >= entry_order(last) for name, last in newest.items())
+def _has_read(raw: bytes | None, newest: dict[str, str], request: bytes) -> bool:
+    read = read_progress(raw)
+    return read.again == request and all(
+        entry_order(read.positions.get(name, "0-0")) >= entry_order(last) for name, last in newest.items()
+    )
 
 
 # ---------------------------------------------------------------------- both

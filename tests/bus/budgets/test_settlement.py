@@ -5,7 +5,15 @@ from epoch_world import MemoryWorld
 from hypothesis import given
 from hypothesis import strategies as st
 from toolgate_bus.budgets.ledger import Account, Offer, Otherwise, Step
-from toolgate_bus.budgets.settlement import AT_ONCE, GRACE_S, MAX_SECONDS, SettlementWorker, step_of
+from toolgate_bus.budgets.settlement import (
+    AT_ONCE,
+    GRACE_S,
+    MAX_SECONDS,
+    SettlementWorker,
+    read_progress,
+    request_again,
+    step_of,
+)
 from toolgate_bus.errors import BusDown
 from toolgate_bus.state.shared import make_shared_state
 
@@ -164,6 +172,41 @@ async def test_a_keeper_that_died_before_it_noted_what_it_did_does_no_harm(world
     world.shared.facts.resume({"told": "0"})
     await world.keeper("r2").step()
     assert world.money == (3, 0, 0)
+
+
+@pytest.mark.parametrize("during", ["get", "put"])
+async def test_who_asks_for_all_facts_again_gets_them_whatever_the_keeper_does_at_that_moment(during, world):
+    keeper, store = world.keeper(), world.shared.store
+    world.shared.facts.tell("tool:post", decision_id="a", cost=3)
+    await keeper.step()
+    act, asked = getattr(store, during), []
+
+    async def ask_meanwhile(key, *rest):
+        if key == "budget:keeper" and not asked:
+            asked.append(b"")
+            asked[0] = await request_again(store, "budget")
+        return await act(key, *rest)
+
+    setattr(store, during, ask_meanwhile)
+    resumed = []
+    world.shared.facts.resume = lambda *places: resumed.append(places)
+    for _ in range(3):
+        world.shared.facts.tell("tool:post", decision_id="b", cost=3)
+        await keeper.step()
+    assert resumed == [({}, {})]
+    assert read_progress(await store.get("budget:read")).again == asked[0]
+
+
+async def test_a_keeper_that_takes_over_reads_all_again_unless_that_was_done(world):
+    first, second = world.keeper("r1"), world.keeper("r2")
+    resumed = []
+    world.shared.facts.resume = lambda *places: resumed.append(places)
+    await request_again(world.shared.store, "budget")
+    world.shared.facts.tell("tool:post", decision_id="a", cost=3)
+    await first.step()
+    await world.shared.store.delete("budget:keeper")
+    await second.step()
+    assert resumed == [({}, {}), (world.shared.facts.positions, world.shared.facts.numbers)]
 
 
 async def test_what_a_dead_orchestrator_held_is_paid_at_its_estimate(world):

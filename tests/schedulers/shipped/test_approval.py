@@ -4,11 +4,12 @@ import asyncio
 
 import pytest
 from approval_calls import ID, RULES, call, config
-from toolgate_bus.errors import BusDown
+from toolgate_bus.errors import BusDown, ToolgateError
 from toolgate_bus.protocol import packing
 from toolgate_bus.protocol.events import AskUser, Continue, Deny, Hold, Modify
 from toolgate_bus.state.shared import make_shared_state
 from toolgate_schedulers.author.scheduler import SchedulerContext
+from toolgate_schedulers.commands.approvals.answer import Person, answer, build_standing_rule
 from toolgate_schedulers.shipped.approval import scheduler as approval_scheduler
 from toolgate_schedulers.shipped.approval.config import find_rules
 from toolgate_schedulers.shipped.approval.messages import STORE_AWAY
@@ -18,6 +19,8 @@ from toolgate_schedulers.shipped.approval.scheduler import ApprovalScheduler
 from toolgate_schedulers.worker.holds import ReplyTo, StoredHolds
 
 pytestmark = pytest.mark.pure
+
+ANNA = Person("anna", "desk")
 
 
 class Fleet:
@@ -368,6 +371,38 @@ async def test_always_lets_pass_the_same_tool_under_the_same_rule_in_the_same_se
         assert (await replica.decide(other)).action == "hold"
     assert await fleet.desk.revoke(id_)
     assert (await replica.decide(call(amount=70, id_="2" * 32))).action == "hold"
+
+
+async def test_always_lets_pass_what_another_scheduler_makes_of_the_very_call_that_was_answered():
+    fleet = Fleet()
+    replica = fleet.replica()
+    await fleet.asked(replica, call(amount=50))
+    approval, changed = await fleet.only(), []
+    publish = fleet.shared.notices.publish
+
+    async def hear(topic, payload):  # the answer is known from here on
+        changed.append(await replica.decide(call(amount=70, phase="verify")))
+        return await publish(topic, payload)
+
+    fleet.shared.notices.publish = hear
+    rule = build_standing_rule(approval, ANNA, None, exactly=False)
+    await answer(fleet.desk, approval, ANNA, "approve", standing=rule)
+    assert [one.action for one in changed] == ["continue"]
+
+
+@pytest.mark.parametrize("before", [True, False])
+async def test_always_of_one_who_came_second_lets_nothing_pass_that_did_not_before(before):
+    fleet = Fleet()
+    replica = fleet.replica()
+    await fleet.asked(replica, call(amount=50))
+    approval = await fleet.only()
+    rule = build_standing_rule(approval, ANNA, None, exactly=False)
+    if before:
+        await fleet.desk.let_pass(rule)
+    await answer(fleet.desk, approval, ANNA, "deny")
+    with pytest.raises(ToolgateError, match="was refused"):
+        await answer(fleet.desk, approval, ANNA, "approve", standing=rule)
+    assert (await replica.decide(call(amount=70, id_="2" * 32))).action == ("continue" if before else "hold")
 
 
 async def test_always_exactly_lets_pass_the_very_call():

@@ -143,8 +143,12 @@ async def answer(
     action: Literal["approve", "deny", "edit"],
     reason: str | None = None,
     corrected: tuple[str, Mapping[str, Any]] | None = None,
+    standing: StandingApproval | None = None,
 ) -> ApprovalAnswer:
-    """Give an answer about exactly this call; raises ToolgateError where somebody was first."""
+    """Give an answer about exactly this call, and let later ones pass if `standing` is given.
+
+    Raises ToolgateError where somebody was first.
+    """
     tool, arguments = corrected if corrected is not None else (None, None)
     mine = ApprovalAnswer(
         action=action,
@@ -157,7 +161,7 @@ async def answer(
         host=who.host,
         at=time.time(),
     )
-    counts = await desk.answer(approval, mine)
+    counts = await desk.answer(approval, mine, standing)
     if counts != mine:
         raise ToolgateError(
             f"{short(approval.id)} was {describe_answer(counts)} already: that counts, not this"

@@ -357,9 +357,7 @@ async def _answer(
 ) -> None:
     """Give the answer, then tell what came of it; ends with 1 if it is not what was wanted."""
     decided = await decisions_from_now(opened)
-    given = await answer(opened.desk, one.approval, who, action, reason, corrected)
-    if rule is not None:
-        await opened.desk.let_pass(rule)
+    given = await answer(opened.desk, one.approval, who, action, reason, corrected, rule)
     came = await outcome(opened.desk, one.approval, decided, wait)
     came = await resolve_outcome(opened.desk, one, came, lambda id_: find_past_decision(opened, id_))
     wrong = explain_failure(one.approval, given, came)

@@ -130,12 +130,10 @@ class ApprovalInbox:
         if approval.digest != asked.digest:
             raise ToolgateError("the call changed after it was shown; look at it again")
         corrected = self._check_correction(approval, asked) if asked.action == "edit" else None
-        rule = (
-            build_standing_rule(approval, who, asked.reason or None, exactly=False) if asked.always else None
-        )
-        given = await answer(self._desk, approval, who, asked.action, asked.reason or None, corrected)
-        if rule is not None and asked.action == "approve":
-            await self._desk.let_pass(rule)
+        reason = asked.reason or None
+        always = asked.always and asked.action == "approve"
+        rule = build_standing_rule(approval, who, reason, exactly=False) if always else None
+        given = await answer(self._desk, approval, who, asked.action, reason, corrected, rule)
         came = await outcome(self._desk, approval, self._decided, OUTCOME_S)
         came = await resolve_outcome(self._desk, one, came, self._decided)
         wrong = explain_failure(approval, given, came)

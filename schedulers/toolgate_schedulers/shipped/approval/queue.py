@@ -157,15 +157,24 @@ class Desk:
 
     # ------------------------------------------------------------------ answering
 
-    async def answer(self, approval: Approval, answer: ApprovalAnswer) -> ApprovalAnswer:
+    async def answer(
+        self, approval: Approval, answer: ApprovalAnswer, standing: StandingApproval | None = None
+    ) -> ApprovalAnswer:
         """Answer, unless somebody did; gives the answer that counts, and tells the schedulers of it.
 
-        Where they cannot be told they find it by themselves, a little later.
+        With `standing`, later calls pass too, and before the answer is known: another scheduler may change
+        this call as soon as it goes on, and then it is asked about once more. Where the schedulers cannot be
+        told they find the answer by themselves, a little later.
         """
         key = f"approval:answer:{approval.id}"
+        passed = standing is None or await self.passes(standing.id) is not None
         try:
+            if standing is not None:
+                await self.let_pass(standing)
             await self._store.add(key, pack_record(answer), KEPT_S)
             counts = await self.answer_to(approval.id)
+            if standing is not None and counts != answer and not passed:
+                await self.revoke(standing.id)
         except TransportError as error:  # perhaps it was written: who answers again is told
             raise type(error)(f"the answer may not have been kept ({error}): give it again") from None
         if counts is None:
