@@ -42,7 +42,7 @@ test: $(TEST) ## run the tests, on an embedded server
 test-newest: $(BIN)/python ## the pure tests on the newest versions that are allowed
 	@find $(NEWEST) -maxdepth 1 -name .installed -mmin +1440 -delete 2>/dev/null || true
 	@$(MAKE) --no-print-directory $(NEWEST)/.installed
-	@$(NEWEST)/bin/python -m pytest -q -m "pure and not system" -n auto
+	@TOOLGATE_EXAMPLES=150 $(NEWEST)/bin/python -m pytest -q -m "pure and not system" -n auto
 
 test-system: $(DEV) ## those with Prometheus, a browser, own environments
 	@$(BIN)/python -m pytest -q -m system -n 3 $(BY_FILE)
@@ -87,11 +87,12 @@ test-clients: $(DEV) ## hooks in coding agents' own programs, newest releases
 test-fast: $(DEV) ## run the pure part of the tests: no server, a few seconds
 	@$(BIN)/python -m pytest -q -m "pure and not session and not system" -n auto
 
-lint: $(DEV) ## check format, style, types and import directions
+lint: $(DEV) ## check format, style, types, imports, names and documents
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
+	@$(BIN)/python -m pytest -q -m source -n 2
 
 docs: $(DEV) ## build the documents as a site; broken links are errors
 	@$(BIN)/python docs/build.py

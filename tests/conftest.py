@@ -47,22 +47,24 @@ DEPLOY = HERE / "deploy"
 
 
 ONLY_PURE = ("pure and not system", "pure and not session and not system")
-WITH_SERVERS, SYSTEM = "not pure and not system", "system"
+WITH_SERVERS, SYSTEM, SOURCE = "not pure and not system and not source", "system", "source"
 """Markers that the Makefile asks for."""
-ALL_PURE = re.compile(r"^pytestmark = pytest\.mark\.pure$", re.MULTILINE)
+ALL_PURE = re.compile(r"^pytestmark = pytest\.mark\.(pure|source)$", re.MULTILINE)
 ALL_SYSTEM = re.compile(r"^pytestmark = .*pytest\.mark\.system\b", re.MULTILINE)
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Do not load the files in which the markers asked for choose nothing: most of a start is loading."""
     asked = config.option.markexpr
-    if collection_path.suffix != ".py" or asked not in {*ONLY_PURE, WITH_SERVERS, SYSTEM}:
+    if collection_path.suffix != ".py" or asked not in {*ONLY_PURE, WITH_SERVERS, SYSTEM, SOURCE}:
         return None
     text = collection_path.read_text()
     if collection_path.is_relative_to(DEPLOY):
         is_left_out = asked != SYSTEM
     elif asked in ONLY_PURE:
         is_left_out = "mark.pure" not in text
+    elif asked == SOURCE:
+        is_left_out = "mark.source" not in text
     elif asked == WITH_SERVERS:
         is_left_out = bool(ALL_PURE.search(text) or ALL_SYSTEM.search(text))
     else:

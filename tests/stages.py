@@ -18,7 +18,16 @@ PACKAGES = ("bus", "orchestrator", "schedulers")
 PYTEST = (sys.executable, "-m", "pytest", "-q", "--durations=10", "--durations-min=1")
 PURE = ("-m", "pure and not system", "-n", "2")
 # In the order of conftest: the files that take longest begin, whatever the number of their tests.
-WITH_SERVERS = ("-m", "not pure and not system", "-n", "4", "--dist", "loadfile", "--no-loadscope-reorder")
+BY_FILE = ("--dist", "loadfile", "--no-loadscope-reorder")
+WITH_SERVERS = (
+    "-m",
+    "not pure and not system and not source",
+    "-n",
+    "4",
+    "--dist",
+    "loadfile",
+    "--no-loadscope-reorder",
+)
 
 
 def main(began: float) -> int:

@@ -44,7 +44,7 @@ from toolgate_orchestrator.turn.loop_config import LoopConfig
 from toolgate_orchestrator.turn.messages import ToolCall
 from toolgate_orchestrator.turn.tool_call import CallRefusal
 
-pytestmark = pytest.mark.pure
+pytestmark = pytest.mark.source
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 DOZEN = 12
 COLUMNS = 80

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import pytest
 
-pytestmark = pytest.mark.pure
+pytestmark = pytest.mark.source
 
 ROOT = Path(__file__).resolve().parents[1]
 FILES = sorted(

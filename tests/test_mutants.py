@@ -7,7 +7,7 @@ from mutants import MUTANTS, Mutant
 from mutation import path_of
 
 ROOT = Path(__file__).resolve().parents[1]
-pytestmark = pytest.mark.pure
+pytestmark = pytest.mark.source
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda one: one.name)

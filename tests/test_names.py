@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.pure
+pytestmark = pytest.mark.source
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("bus/toolgate_bus", "orchestrator/toolgate_orchestrator", "schedulers/toolgate_schedulers")

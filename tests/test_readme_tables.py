@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.pure
+pytestmark = pytest.mark.source
 
 HERE = Path(__file__).parent
 FAULTS = 25

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from surface import SNAPSHOT, surface
 
-pytestmark = pytest.mark.pure
+pytestmark = pytest.mark.source
 
 KEPT = json.loads(SNAPSHOT.read_text())
 

@@ -231,7 +231,6 @@ def test_the_facts_that_the_others_are_made_of_are_read():
         assert through_the_door(packed)
 
 
-@settings(max_examples=120)
 @given(st.lists(facts(), min_size=1, max_size=3))
 def test_whatever_a_fact_holds_every_reader_survives_it(several):
     read_by_everybody([one for fact in several for one in through_the_door(fact)])

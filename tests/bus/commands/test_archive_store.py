@@ -7,7 +7,7 @@ import os
 
 import pytest
 from dying_disk import Died, DyingDisk
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from toolgate_bus.commands.decisions.archive_disk import FilesOnDisk, lock_directory
 from toolgate_bus.commands.decisions.archive_progress import GAP, ArchiveProgress, words_of_gap
@@ -61,7 +61,6 @@ def numbers(disk):
     return [line["n"] for line in lines(disk)]
 
 
-@settings(max_examples=300)
 @given(
     st.lists(st.tuples(st.integers(0, 60), st.booleans(), st.integers(0, 59)), max_size=6),
     st.lists(st.integers(1, 4), min_size=1, max_size=3),

@@ -3,7 +3,7 @@
 from typing import get_args
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from toolgate_bus.commands.decisions.explained import explain
 from toolgate_bus.commands.decisions.rules import PROBLEMS, RULES, rule_of
@@ -296,7 +296,6 @@ said = junk | st.sampled_from(["deny", "modify", "hold", "failed", "verify", Tru
 fields = sorted({*BASE, "failed_open", "cut", "asked_user", "final_agent", "agent_target"} - {"id"})
 
 
-@settings(max_examples=300)
 @given(
     st.dictionaries(st.sampled_from(fields), junk, max_size=4),
     st.lists(st.dictionaries(st.sampled_from([*PARTS, "shadow"]), said, max_size=4), max_size=4),

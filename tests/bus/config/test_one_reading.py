@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from pydantic import Field
 from toolgate_bus.config.check import StrictModel, check
@@ -181,7 +181,6 @@ json_values = st.recursive(
 
 
 @given(json_values, st.booleans(), st.sampled_from([None, 2, "\t"]))
-@settings(max_examples=300, deadline=None)
 def test_every_json_file_is_read_as_json_reads_it(value, ascii_alone, indent):
     text = json.dumps({"v": value}, ensure_ascii=ascii_alone, indent=indent)
     found = parse_document(text.encode(), "f.json").value
@@ -237,7 +236,6 @@ def texts_in(value: Any) -> Iterator[str]:
 @given(
     json_values | st.lists(st.sampled_from(TRICKY)) | st.dictionaries(st.sampled_from(TRICKY), json_values)
 )
-@settings(max_examples=300, deadline=None)
 def test_what_pyyaml_writes_is_read_back_as_the_same(value):
     text = yaml.safe_dump({"v": value}, sort_keys=False)
     assume(not re.search(r"[-+]?[0-9.]+[eE][-+]?[0-9]+|0o[0-7]+", json.dumps([*texts_in(value)])))
@@ -255,7 +253,6 @@ numbers = st.from_regex(r"[-+]?(0|[0-9]{1,6})(\.[0-9]{0,6})?([eE][-+]?[0-9]{1,2}
 
 
 @given(numbers)
-@settings(max_examples=500, deadline=None)
 def test_a_number_is_plain_exactly_where_json_reads_its_text_and_no_digit_is_idle(text):
     value = read(text)
     if is_odd(text, value):

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgpack
 import pytest
 from bus_strategies import json_maps, texts, verdicts
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from toolgate_bus.errors import CodecError
 from toolgate_bus.protocol import codec, packing
@@ -208,13 +208,11 @@ def test_random_bytes_are_refused_or_read_and_nothing_else(raw):
     read_everything(packing.frame([packing.item(ID, 0, raw)]))
 
 
-@settings(max_examples=300)
 @given(st.lists(item_like | wild, max_size=4))
 def test_any_well_formed_msgpack_is_refused_or_read_and_nothing_else(items):
     read_everything(msgpack.packb(items))
 
 
-@settings(max_examples=300)
 @given(st.sampled_from(WIRE["frames"] + WIRE["questions"]), st.integers(0, 10**6), st.integers(1, 255))
 def test_a_good_frame_with_one_byte_changed_is_refused_or_read_and_nothing_else(vector, at, flip):
     raw = bytearray(

@@ -2,7 +2,7 @@
 
 import pytest
 from bus_strategies import NAMES, heards
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from toolgate_bus.protocol.events import AskUser, Continue, Deny, Failure, Hold, Modify, ReceivedVerdict
 from toolgate_bus.ruling.merge import counts, merge, rank
@@ -29,7 +29,6 @@ def of_each(all_heard):
     return {name: min(actions, key=RESTRICTIVE.index) for name, actions in said.items()}
 
 
-@settings(max_examples=400)
 @given(sets, st.randoms())
 def test_the_order_of_verdicts_never_matters(verdicts, random):
     shuffled = random.sample(verdicts, len(verdicts))

@@ -4,7 +4,7 @@ import re
 import warnings
 
 import pytest
-from hypothesis import assume, example, given, settings
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from toolgate_bus.ruling.conditions.patterns import MAX_PATTERN, Unknown, compile_pattern, glob
 
@@ -50,7 +50,6 @@ texts = st.text(st.sampled_from(CHARS), max_size=12) | st.text(st.sampled_from("
 begins, ends = st.sampled_from(["", "", "^", r"\b"]), st.sampled_from(["", "", "$", r"\Z", r"\b"])
 
 
-@settings(max_examples=400)
 @given(st.tuples(flags, begins, patterns, ends).map("".join), st.lists(texts, min_size=1, max_size=6))
 def test_a_pattern_finds_what_python_finds(written, some):
     with warnings.catch_warnings():

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import pytest
 from bus_strategies import heards, small_finals
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from toolgate_bus.protocol.events import Failure, Hold, ReceivedVerdict
 from toolgate_bus.ruling.merge import merge
@@ -163,7 +163,6 @@ def outcome(closed):
     }
 
 
-@settings(max_examples=200)
 @given(scripts(), moments)
 def test_a_round_ends_as_the_design_says(script, closing):
     assert outcome(script.closed_at(closing)) == model(script, closing)
@@ -217,7 +216,6 @@ def test_hearing_a_verdict_twice_changes_nothing(script, again, closing):
 # ------------------------------------------------------------------ the end
 
 
-@settings(max_examples=200)
 @given(scripts())
 def test_the_deadline_is_the_next_moment_at_which_something_changes(script):
     """Nothing changes before it, something does at it, and none is left when the round is over."""
@@ -272,7 +270,6 @@ def test_whatever_comes_after_the_end_is_late_and_changes_nothing(script, closin
     assert round_.close() == closed
 
 
-@settings(max_examples=200)
 @given(scripts(), moments)
 def test_no_denial_that_was_handed_in_before_the_end_is_lost(script, closing):
     """Whenever it was read, and whoever had been given up by then."""

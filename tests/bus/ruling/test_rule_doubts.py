@@ -1,7 +1,7 @@
 """Rules are held against the tools that living agents have: what is misspelt, mistyped, or can never fit."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 from toolgate_bus.protocol.tool_sets import LivingTools, narrow
@@ -167,7 +167,6 @@ tests = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=400)
 @given(st.sampled_from(sorted(LEAVES)), tests, st.data())
 def test_what_is_said_to_be_impossible_happens_to_no_value_of_the_schema(kind, written, data):
     schema, values = LEAVES[kind]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.pure
+pytestmark = pytest.mark.source
 
 ROOT = Path(__file__).parents[3]
 ROOM = ROOT / "bus/toolgate_bus/transport/redis"

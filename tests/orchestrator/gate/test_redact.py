@@ -5,7 +5,7 @@ import math
 from decimal import Decimal
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from questions import question_about
 from toolgate_bus.protocol import codec, packing
@@ -391,7 +391,6 @@ def large(draw):
     return {"big": value, **draw(st.dictionaries(any_texts, anything, max_size=3))}
 
 
-@settings(max_examples=200)
 @given(st.dictionaries(any_texts, anything, max_size=6) | large())
 def test_any_arguments_travel_within_the_bounds_and_come_back_as_they_were(arguments):
     for redactor in (PLAIN, STRICT):
