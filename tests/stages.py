@@ -1,4 +1,4 @@
-"""Run what `make test` runs: the pure tests in two processes, beside those with servers in four.
+"""Run what `make test` runs: the pure tests in two processes, beside those with servers in five.
 
     python tests/stages.py [BEGAN]
 
@@ -32,7 +32,7 @@ WITH_SERVERS = (
 
 def main(began: float) -> int:
     """Run both stages at once; 0 if both are green."""
-    for package in PACKAGES:  # once for all, or each of five processes compiles them in a fresh clone
+    for package in PACKAGES:  # once for all, or each of seven processes compiles them in a fresh clone
         compileall.compile_dir(ROOT / package, quiet=2, workers=0)
     with (
         tempfile.TemporaryFile() as said,
