@@ -221,7 +221,7 @@ def host(link: str) -> str:
 
 def ascii_host(name: str) -> str:
     """A host's name as it is looked up."""
-    name = name.rstrip(".")
+    name = name.rstrip(".\u3002\uff0e\uff61")
     if re.fullmatch(r"[0-9a-fA-Fx.]+", name):
         try:
             return socket.inet_ntoa(socket.inet_aton(name))

@@ -24,6 +24,8 @@ Overrides = Mapping[str, int | None]
 
 BOOKS: Final = ("budget", "budget-shadow", "budget-hooks")
 """The ledgers that there may be: of schedulers, of rehearsals, of hook modules."""
+PER_TASK: Final = frozenset({"session", "own-session", "tree"})
+"""Levels with an account for every piece of work: that some are spent is their purpose."""
 LOCK_S: Final = 5.0
 ATTEMPTS: Final = 100
 PAUSE_S: Final = 0.05

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from toolgate_bus.budgets.ledger import Addition, Balance, Ending
-from toolgate_bus.budgets.limits import BudgetDescription
+from toolgate_bus.budgets.limits import PER_TASK, BudgetDescription
 from toolgate_bus.protocol.money import MAX_AMOUNT
 
 REMEMBERED: Final = 100_000
@@ -35,7 +35,6 @@ _ENDINGS: Final[Mapping[str, Ending]] = {
 _ORDER: Final[tuple[Ending, ...]] = ("settled", "charged", "released", "orphaned")
 """Of two, the former is the later."""
 _ONCE: Final = ("orphan", "release")
-_WORK: Final = ("session", "tree")
 
 Entry = Mapping[str, Any]
 _Place = tuple[str, int]
@@ -150,4 +149,4 @@ def keep_of(key: str, window: int, budgets: Mapping[str, BudgetDescription]) -> 
     budget = budgets.get(name)
     if window:
         return budget.window_s + 2 * DAY_S if budget is not None and budget.window_s else MAX_KEPT_S
-    return WORK_S if name == "slice" or rest.partition("/")[0] in _WORK else 0
+    return WORK_S if name == "slice" or rest.partition("/")[0] in PER_TASK else 0

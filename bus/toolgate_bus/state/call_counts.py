@@ -57,7 +57,7 @@ class CallCounts(NamedTuple):
     recent: int
     """The same call among the last `window` of this turn; 0 where there is no window."""
     seconds: float
-    """Since the session's first call, by the server's clock."""
+    """Since the tree's first call, by the server's clock."""
 
 
 class DelegationResult(NamedTuple):
@@ -92,7 +92,6 @@ def check_window(window: int) -> int:
 
 @dataclass(slots=True)
 class _Session:
-    first: int
     calls: int = 0
     turn: int = 0
     iteration: int = 0
@@ -108,6 +107,7 @@ class CallCountRules:
 
     sessions: dict[tuple[str, str], _Session] = field(default_factory=dict)
     trees: dict[tuple[str, str], int] = field(default_factory=dict)
+    began: dict[tuple[str, str], int] = field(default_factory=dict)
     answers: dict[tuple[str, str], CallCounts] = field(default_factory=dict)
     delegations: dict[tuple[str, str, str], int] = field(default_factory=dict)
     delegated: dict[tuple[str, str], DelegationResult] = field(default_factory=dict)
@@ -119,7 +119,7 @@ class CallCountRules:
             return self.answers[scope, decision]
         tree = scope, made.tree
         self.trees[tree] = self.trees.get(tree, 0) + 1
-        one = self.sessions.setdefault((scope, made.session), _Session(now_ms))
+        one = self.sessions.setdefault((scope, made.session), _Session())
         later = made.iteration > one.iteration
         if one.calls == 0 or not (later or (made.iteration, made.group) == (one.iteration, one.group)):
             one.turn, one.call, one.row, one.recent = 0, "", 0, []
@@ -128,7 +128,7 @@ class CallCountRules:
         one.row = one.row + 1 if one.call == made.call else 1
         one.iteration, one.group, one.call = made.iteration, made.group, made.call
         one.recent = [*one.recent, made.call][-window:] if window else []
-        seconds = max(0, now_ms - one.first) / 1000
+        seconds = max(0, now_ms - self.began.setdefault(tree, now_ms)) / 1000
         answer = CallCounts(
             one.calls, self.trees[tree], one.turn, one.row, one.recent.count(made.call), seconds
         )

@@ -1,7 +1,7 @@
 """The shipped scheduler `loop-guard`: ends agents that run away.
 
 It counts the calls that the LLM makes, whether they run or not: the same call again and again, calls
-of a turn, of a session, of a tree of sessions, and the time since the session's first call. A number
+of a turn, of a session with those of its agents, and the time since the first of them. A number
 is what may run: with `calls_per_turn: 25` the 26th is denied. What is counted, and what a turn is:
 `toolgate_bus.state.call_counts`. A call is counted once: a replacement (phase `verify`) only where the
 LLM's own call was exempt. A call that names no session cannot be counted, and may run.
@@ -54,11 +54,11 @@ class LoopGuardConfig(StrictModel):
     calls_per_turn: Calls | None = None
     """Calls of one turn."""
     calls_per_session: Calls | None = None
-    """Calls of one session."""
+    """Calls of a session and of those of its agents; with `calls_per_tree`, of the session alone."""
     calls_per_tree: Calls | None = None
     """Calls of a session and of those of its agents together."""
     seconds_per_session: Annotated[float, Field(gt=0, le=86_400, strict=True)] | None = None
-    """From the session's first call on, by the server's clock."""
+    """From the first call of a session and its agents on, by the server's clock."""
     max_depth: Calls | None = None
     """Agents above each other, the root among them."""
     max_width: Calls | None = None
@@ -152,16 +152,18 @@ def _over_time(config: LoopGuardConfig, counts: CallCounts) -> str | None:
     if limit is None or counts.seconds <= limit:
         return None
     return (
-        f"This session has been calling tools for {math.ceil(counts.seconds)} s; {limit:g} s are allowed "
-        "(seconds_per_session)."
+        f"This session has been calling tools, with its agents, for {math.ceil(counts.seconds)} s; "
+        f"{limit:g} s are allowed (seconds_per_session)."
     )
 
 
 def _over_count(config: LoopGuardConfig, counts: CallCounts) -> str | None:
-    for option, count, limit, what in (
-        ("calls_per_tree", counts.tree, config.calls_per_tree, "this session and those of its agents"),
-        ("calls_per_session", counts.session, config.calls_per_session, "this session"),
-        ("calls_per_turn", counts.turn, config.calls_per_turn, "this turn"),
+    tree = counts.tree, "this session and those of its agents"
+    session = tree if config.calls_per_tree is None else (counts.session, "this session")
+    for option, (count, what), limit in (
+        ("calls_per_tree", tree, config.calls_per_tree),
+        ("calls_per_session", session, config.calls_per_session),
+        ("calls_per_turn", (counts.turn, "this turn"), config.calls_per_turn),
     ):
         if limit is not None and count > limit:
             return f"This is tool call {count} of {what}; {limit} are allowed ({option})."

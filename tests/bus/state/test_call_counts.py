@@ -104,14 +104,15 @@ async def test_where_neither_iteration_nor_group_is_told_a_session_is_one_turn(t
     assert await counted(tally, bare, bare, bare, field="turn") == [1, 2, 3]
 
 
-async def test_seconds_are_counted_from_the_sessions_first_call(tally, wait_until):
+async def test_seconds_are_counted_from_the_first_call_of_the_tree(tally, wait_until):
     assert await counted(tally, CALL, field="seconds") == [0.0]
 
     async def later():
         return (await counted(tally, CALL, field="seconds"))[0] >= 0.02
 
     await wait_until(later)
-    assert await counted(tally, CALL._replace(session="s2"), field="seconds") == [0.0]
+    assert (await counted(tally, CALL._replace(session="s2"), field="seconds"))[0] >= 0.02
+    assert await counted(tally, CALL._replace(tree="t2"), field="seconds") == [0.0]
 
 
 async def test_many_at_once_are_each_counted_once(tally):
@@ -230,7 +231,7 @@ async def test_counts_lie_in_the_ledgers_slot_and_all_keys_expire(server_url, na
     (list_,) = [key for key in keys if b":r:" in key]
     length = await commands.execute("LLEN", list_)
     await commands.aclose()
-    assert len(keys) == 3 + 6 + 3
+    assert len(keys) == 4 + 6 + 3
     assert length == 3
     assert all(key.decode().startswith(Keys(namespace).store_key("tally:")) for key in keys)
     assert all(0 < ms <= KEPT_MS for ms in left)

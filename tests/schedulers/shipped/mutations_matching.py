@@ -30,7 +30,7 @@ MUTANTS = (
         "one reading",
         "a text is not read as the list that it holds",
         f"{BUS}/ruling/conditions/conditions.py",
-        "if value[:1] in _MAY_BEGIN_JSON and",
+        "if value[:1] in MAY_BEGIN and",
         "if False and",
         CONDITIONS,
     ),

@@ -42,7 +42,7 @@ def test_money_is_read_in_the_currency_and_kept_in_millionths():
         ({"budgets": [{"name": "a b", "limit": 1}]}, "budgets.0.name: String should match"),
         (
             {"budgets": [{"name": "d", "limit": 1, "level": "team"}]},
-            "budgets.0.level: must be session, tree, agent, fleet or label:NAME",
+            "budgets.0.level: must be session, own-session, tree, agent, fleet or label:NAME",
         ),
         (
             {"budgets": [{"name": "d", "limit": 1, "window": "fortnight"}]},
@@ -81,15 +81,16 @@ def budgets(*pairs, **fields):
 
 
 def test_each_level_has_an_account_of_its_own():
-    levels = ("fleet", "session", "tree", "agent", "label:team")
+    levels = ("fleet", "session", "tree", "agent", "label:team", "own-session")
     read = budgets(*((f"b{number}", level) for number, level in enumerate(levels)))
     asked = call(session="s-1", root_session="s-0", agent="anna", labels={"team": "red", "env": "x"})
     assert [one.key for one in accounts_of(read, Payer.of(asked), {})] == [
         "b0/fleet",
-        "b1/session/s-1",
+        "b1/session/s-0",
         "b2/tree/s-0",
         "b3/agent/anna",
         "b4/label:team/red",
+        "b5/own-session/s-1",
     ]
 
 

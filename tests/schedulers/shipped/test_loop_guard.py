@@ -69,8 +69,17 @@ async def actions(scheduler, calls):
         ),
         (
             "calls_per_session: 9",
-            FEW._replace(session=9),
-            FEW._replace(session=11),
+            FEW._replace(tree=9),
+            FEW._replace(tree=11),
+            (
+                "This is tool call 11 of this session and those of its agents; 9 are allowed "
+                "(calls_per_session). Stop calling tools"
+            ),
+        ),
+        (
+            "{calls_per_session: 9, calls_per_tree: 20}",
+            FEW._replace(session=9, tree=20),
+            FEW._replace(session=11, tree=20),
             "This is tool call 11 of this session; 9 are allowed (calls_per_session). Stop calling tools",
         ),
         (
@@ -83,7 +92,10 @@ async def actions(scheduler, calls):
             "seconds_per_session: 30",
             FEW._replace(seconds=30.0),
             FEW._replace(seconds=30.2),
-            "This session has been calling tools for 31 s; 30 s are allowed (seconds_per_session). Stop",
+            (
+                "This session has been calling tools, with its agents, for 31 s; 30 s are allowed "
+                "(seconds_per_session). Stop"
+            ),
         ),
         (
             "same_call: {times: 3}",

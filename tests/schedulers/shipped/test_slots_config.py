@@ -145,6 +145,7 @@ def keys(written, value):
         ({"a": 1, "b": [2]}, [{"b": [2], "a": 1}, {"a": 1.0, "b": 2}]),
         (["x", "y"], [["y", "x"], ["x", "y", "./x"]]),
         (7, ["7", 7.0, [7]]),
+        ("x", [{"path": "x"}, [{"path": "./x"}]]),
     ],
 )
 def test_one_place_in_several_spellings_has_one_slot(one, others):
@@ -163,10 +164,21 @@ def test_one_place_in_several_spellings_has_one_slot(one, others):
         "//example.org/a",
         "example.org/a",
         ["https://example.org"],
+        "https:example.org",
+        "https:\\\\example.org\\a",
+        " http:///example.org",
+        [{"email": "https://example.org"}],
     ],
 )
 def test_one_host_in_several_spellings_has_one_slot(url):
     assert keys("$.path#host", url) == ["file/example.org"]
+
+
+@pytest.mark.pure
+def test_a_text_of_json_needs_a_slot_for_itself_and_for_what_is_in_it():
+    assert keys("$.path", '"x"') == ['file/"x"', "file/x"]
+    assert keys("$.path#host", '["https://a.b"]') == ["file/?", "file/a.b"]
+    assert keys("$.path", '[["x"], {"path": "y"}]')[-2:] == ["file/x", "file/y"]
 
 
 @pytest.mark.pure
@@ -192,6 +204,7 @@ def test_numeric_hosts_and_idn_are_one_host_each_and_other_letters_another():
                 "file://host/a",
                 "https:\\\\example.org",
                 "https:example.org",
+                "https:\\\\example.org\\a",
                 "https://a@b@c.example",
                 "a/.../b",
                 "k" * 5000,
@@ -203,7 +216,6 @@ def test_numeric_hosts_and_idn_are_one_host_each_and_other_letters_another():
         (
             "$.path#host",
             [
-                "https:example.org",
                 "https://example.org\\@evil.example",
                 "https://a..b/",
                 "",

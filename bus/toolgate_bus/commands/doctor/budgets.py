@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 from toolgate_bus.budgets.epoch import WHY, LedgerLoss
 from toolgate_bus.budgets.journal import MAX_ENTRIES
 from toolgate_bus.budgets.ledger import Balance, OpenReservation
-from toolgate_bus.budgets.limits import BudgetDescription, Overrides, limit_of
+from toolgate_bus.budgets.limits import PER_TASK, BudgetDescription, Overrides, limit_of
 from toolgate_bus.commands.doctor.finding import Diagnostic, error, fine, how_many, notice, warning
 from toolgate_bus.protocol.money import format_amount
 
@@ -14,8 +14,6 @@ SUBJECT: Final = "budgets"
 NEARLY: Final = 0.9
 """As the alert has it."""
 LONG_S: Final = 900.0
-EACH: Final = frozenset({"session", "tree"})
-"""Levels with an account for every piece of work: that some are spent is their purpose."""
 MAX_COUNT: Final = 5
 
 
@@ -119,7 +117,7 @@ def _check_usage(book: BookState, accounts: Sequence[_Account]) -> list[Diagnost
     for one in accounts:
         if one.used < NEARLY:
             continue
-        if one.budget is not None and one.budget.level in EACH:
+        if one.budget is not None and one.budget.level in PER_TASK:
             of_work[one.budget.name] = of_work.get(one.budget.name, 0) + (one.used >= 1)
         else:
             found.append(_warn_of_limit(book, one))

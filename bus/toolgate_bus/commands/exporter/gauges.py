@@ -12,7 +12,15 @@ from typing import Final
 
 from toolgate_bus.budgets.ledger import Balance
 from toolgate_bus.budgets.ledger_redis import RedisLedger
-from toolgate_bus.budgets.limits import BOOKS, BudgetDescription, Limits, Overrides, limit_of, read_budgets
+from toolgate_bus.budgets.limits import (
+    BOOKS,
+    PER_TASK,
+    BudgetDescription,
+    Limits,
+    Overrides,
+    limit_of,
+    read_budgets,
+)
 from toolgate_bus.commands.exporter.latest_changes import LatestChanges
 from toolgate_bus.commands.exporter.slot_gauges import SlotGauges
 from toolgate_bus.errors import ConfigError
@@ -34,7 +42,6 @@ from toolgate_bus.transport.replica_differences import revisions
 
 BUDGETS_EVERY_S: Final = 5.0
 MAX_ACCOUNTS: Final = 100
-SUMMED: Final = frozenset({"session", "tree"})
 MAX_WHOSE: Final = 128
 
 BudgetBook = tuple[str, Mapping[str, BudgetDescription], Overrides, Sequence[Balance]]
@@ -191,7 +198,7 @@ def _sum_accounts(
     sums: dict[_BudgetLabels, list[_AccountSums]] = defaultdict(list)
     most_used = sorted(accounts, key=lambda one: (-(one[1][1] + one[1][2]), one[0]))
     for number, (whose, own) in enumerate(most_used):
-        shown = "" if budget.level in SUMMED else whose[:MAX_WHOSE] if number < MAX_ACCOUNTS else OTHER
+        shown = "" if budget.level in PER_TASK else whose[:MAX_WHOSE] if number < MAX_ACCOUNTS else OTHER
         sums[book, budget.name, budget.level, shown].append(own)
     for place, several in sums.items():
         limits = [one[0] for one in several if one[0] is not None]

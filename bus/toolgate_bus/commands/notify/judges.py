@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from toolgate_bus.budgets.ledger import Balance
-from toolgate_bus.budgets.limits import BudgetDescription, Overrides, limit_of
+from toolgate_bus.budgets.limits import PER_TASK, BudgetDescription, Overrides, limit_of
 from toolgate_bus.commands.notify.config import (
     BudgetCause,
     ChangeCause,
@@ -28,7 +28,6 @@ MAX_ACCOUNTS: Final = 50_000
 MAX_SCHEDULERS: Final = 1000
 UNREQUIRED_S: Final = 60.0
 """Agents may live for seconds: so long after the last one, nobody requires a scheduler any longer."""
-EACH: Final = frozenset({"session", "tree"})
 UNANSWERED: Final = "nobody answered in time"
 
 
@@ -110,7 +109,7 @@ def judge_budgets(
             mark = f"{book.book}:{one.key}:{one.window}"
             seen.add(mark)
             limit = limit_of(one.key, budget.limit, book.overrides)
-            if not limit or (budget.level in EACH and not cause.each):
+            if not limit or (budget.level in PER_TASK and not cause.each):
                 continue
             passed = max((each for each in cause.thresholds if _is_past(one, limit, each)), default=0)
             if passed > known.get(mark, 0):

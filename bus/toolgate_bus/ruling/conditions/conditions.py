@@ -36,6 +36,7 @@ from toolgate_bus.config.odd_number import Exact
 from toolgate_bus.protocol import placeholders
 from toolgate_bus.ruling.conditions import addresses, paths, patterns
 from toolgate_bus.ruling.conditions.arguments import MISSING, UNSEEN, Each, Path, readings
+from toolgate_bus.ruling.conditions.json_texts import MAX_TEXT, MAY_BEGIN, may_hold_json, read_json_text
 
 Truth = bool | None
 Quantifier = Literal["any", "all"]
@@ -62,9 +63,6 @@ def opposite(truth: Truth) -> Truth:
     """What is true becomes false; what is not known stays so."""
     return None if truth is None else not truth
 
-
-MAX_TEXT = 65_536
-"""A longer value is not searched; no orchestrator sends one."""
 
 Glob = Annotated[str, Field(min_length=1, max_length=256)]
 Globs = Annotated[
@@ -183,7 +181,9 @@ def condition_holds(condition: Condition, value: Any, elements: Quantifier = "an
     """Tell whether every test given holds for one value, which may be MISSING, UNSEEN or `Each`."""
     kind = type(value)
     if kind is str:
-        if value[:1] in _MAY_BEGIN_JSON and (inner := _read_json(value, elements)) is not MISSING:
+        if value[:1] in MAY_BEGIN and (inner := read_json_text(value)) is not MISSING:
+            if elements == "any" and not isinstance(inner, str):
+                inner = list(_leaves(inner))  # a rule that restricts looks at all that is in a map
             return _both(_test(condition, value), condition_holds(condition, inner, elements), elements)
         return _test(condition, value)
     if value is MISSING:
@@ -214,37 +214,12 @@ def _both(text: Truth, inner: Truth, elements: Quantifier) -> Truth:
     return (any_of if elements == "any" else every)((text, inner))
 
 
-def _read_json(text: str, elements: Quantifier) -> Any:
-    """Return the map, list or text that a text holds as JSON; MISSING where it holds none.
-
-    Of a map a rule that restricts looks at all that is in it.
-    """
-    if len(text) > MAX_TEXT or not _may_be_json(text):
-        return MISSING
-    try:
-        found = json.loads(text.strip(_BLANK))
-        return list(_leaves(found)) if elements == "any" and not isinstance(found, str) else found
-    except (ValueError, RecursionError):
-        return MISSING
-
-
-def _may_be_json(text: str) -> bool:
-    stripped = text.strip(_BLANK)
-    return stripped[:1] in _BEGINS_JSON and stripped[-1:] in _ENDS_JSON
-
-
 def _leaves(value: Any) -> Iterator[Any]:
     if isinstance(value, list | dict):
         for one in value.values() if isinstance(value, dict) else value:
             yield from _leaves(one)
     else:
         yield value
-
-
-_BLANK = " \t\r\n\ufeff"
-_BEGINS_JSON = frozenset('["{')
-_ENDS_JSON = frozenset(']"}')
-_MAY_BEGIN_JSON = _BEGINS_JSON | frozenset(_BLANK)
 
 
 def any_glob(globs: Iterable[str], name: str) -> bool:
@@ -288,7 +263,7 @@ def _equals(value: Any, given: Any) -> Truth:
         return None  # a tool may take out of it what the rule means
     if isinstance(value, str) and isinstance(given, str):
         wanted = addresses.canonical_address(given) if "@" in given and "@" in value else None
-        if wanted is None or _may_be_json(value):
+        if wanted is None or may_hold_json(value):
             return False
         return _as_addresses(value, False, lambda one: one == wanted)
     return None if _is_other_spelling(value, given) or _is_other_spelling(given, value) else False
@@ -339,7 +314,7 @@ def _number(value: Any) -> int | float | Decimal | None:
 
 def _fits_glob(text: str, written: str) -> Truth:
     fits = patterns.glob(written).search(text)
-    if "@" not in written or "@" not in text or not _ADDRESS.fullmatch(written) or _may_be_json(text):
+    if "@" not in written or "@" not in text or not _ADDRESS.fullmatch(written) or may_hold_json(text):
         return fits
     return _as_addresses(text, fits, lambda one: patterns.glob(written.lower()).search(one))
 

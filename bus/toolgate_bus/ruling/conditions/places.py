@@ -8,16 +8,24 @@ who logs in, and the fragment.
 
 import json
 import math
+import re
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 from urllib.parse import unquote
 
 from toolgate_bus.protocol import placeholders
+from toolgate_bus.ruling.conditions.arguments import MISSING
+from toolgate_bus.ruling.conditions.json_texts import read_json_text
 from toolgate_bus.ruling.conditions.links import is_link, read_link
 from toolgate_bus.ruling.conditions.paths import canonical_path
 
 _MAX_DEPTH: Final = 8
+_CONTROLS: Final = "".join(map(chr, range(33)))
+_LEFT_OUT: Final = re.compile(r"[\t\r\n]")
+"""What browsers leave out of a link."""
+_WITH_HOST: Final = re.compile(r"(?i)((?:https?|wss?|ftp):)/*|/+")
+"""The beginning of a link behind which browsers look for a host, however many slashes there are."""
 
 
 def find_place(value: Any) -> str | None:
@@ -32,13 +40,35 @@ def find_place(value: Any) -> str | None:
 
 
 def find_host(value: Any) -> str | None:
-    """Return the host of the link that a value is, as `hosts` spells it, or None."""
-    while isinstance(value, list | tuple) and len(value) == 1:
-        (value,) = value
+    """Return the host that a browser goes to for the link that a value is, as `hosts` spells it, or None."""
     if not isinstance(value, str) or placeholders.hides(value):
         return None
-    link = read_link(value)
+    text = _LEFT_OUT.sub("", value.strip(_CONTROLS))
+    if "@" not in text:  # where there is one, readers disagree about the host before a backslash
+        text = text.replace("\\", "/")
+    link = read_link(text)
+    if link is None and (found := _WITH_HOST.match(text)) is not None:
+        link = read_link(f"{found[1] or ''}//{text[found.end() :]}")
     return None if link is None else link.host or None
+
+
+def split_places(value: Any) -> list[Any]:
+    """List the values that a tool may take one after the other out of a value: a list's, a JSON text's.
+
+    A map stays one value, unless it holds only one.
+    """
+    return list(_split(value, 0))
+
+
+def _split(value: Any, depth: int) -> Iterator[Any]:
+    is_list = isinstance(value, list | tuple) and value
+    if depth < _MAX_DEPTH and (is_list or (isinstance(value, Mapping) and len(value) == 1)):
+        for one in value.values() if isinstance(value, Mapping) else value:
+            yield from _split(one, depth + 1)
+        return
+    yield value
+    if isinstance(value, str) and depth < _MAX_DEPTH and (inner := read_json_text(value)) is not MISSING:
+        yield from _split(inner, depth + 1)
 
 
 def _find(value: Any, depth: int) -> str:

@@ -1,12 +1,13 @@
 -- The rules of counting calls (see `call_counts.py`). Keys, all in one slot (`p` is their prefix, with the scope in it):
---     p:s:<session>    hash: first (ms), calls, turn, iteration, group, call, row
+--     p:s:<session>    hash: calls, turn, iteration, group, call, row
 --     p:r:<session>    list: the last calls of the turn; where there is a window
 --     p:t:<tree>       how many calls
+--     p:f:<tree>       when the first of them was (ms)
 --     p:d:<decision>   the answer
 -- decision, session, tree, call, iteration, group, window, memo_ms, kept_ms
 local p = KEYS[1]
 local memo, skey, rkey = p .. ':d:' .. ARGV[1], p .. ':s:' .. ARGV[2], p .. ':r:' .. ARGV[2]
-local tkey = p .. ':t:' .. ARGV[3]
+local tkey, fkey = p .. ':t:' .. ARGV[3], p .. ':f:' .. ARGV[3]
 local call, iteration, group, window = ARGV[4], tonumber(ARGV[5]), ARGV[6], tonumber(ARGV[7])
 local t = redis.call('TIME')
 local now = t[1] * 1000 + math.floor(t[2] / 1000)
@@ -16,20 +17,21 @@ local known = redis.call('GET', memo)
 if known then return known end
 
 -- everything is read, and thereby checked for its type, before anything is written
-local s = redis.call('HMGET', skey, 'first', 'calls', 'turn', 'iteration', 'group', 'call', 'row')
+local s = redis.call('HMGET', skey, 'calls', 'turn', 'iteration', 'group', 'call', 'row')
 local recent = redis.call('LRANGE', rkey, 0, -1)
 local tree = tonumber(redis.call('GET', tkey) or '0') + 1
+local first = tonumber(redis.call('GET', fkey) or now)
 
-local first, calls, turn, row = now, 1, 1, 1
+local calls, turn, row = 1, 1, 1
 local goes_on = false
 if s[1] then
-  first, calls = tonumber(s[1]), tonumber(s[2]) + 1
-  local last = tonumber(s[4])
-  goes_on = iteration > last or (iteration == last and group == s[5])
+  calls = tonumber(s[1]) + 1
+  local last = tonumber(s[3])
+  goes_on = iteration > last or (iteration == last and group == s[4])
 end
 if goes_on then
-  turn = tonumber(s[3]) + 1
-  if s[6] == call then row = tonumber(s[7]) + 1 end
+  turn = tonumber(s[2]) + 1
+  if s[5] == call then row = tonumber(s[6]) + 1 end
 end
 local same = 0
 if window > 0 then
@@ -42,7 +44,8 @@ if window > 0 then
 end
 
 redis.call('SET', tkey, whole(tree), 'PX', ARGV[9])
-redis.call('HSET', skey, 'first', whole(first), 'calls', whole(calls), 'turn', whole(turn),
+redis.call('SET', fkey, whole(first), 'PX', ARGV[9])
+redis.call('HSET', skey, 'calls', whole(calls), 'turn', whole(turn),
   'iteration', ARGV[5], 'group', group, 'call', call, 'row', whole(row))
 redis.call('PEXPIRE', skey, ARGV[9])
 if not goes_on or window == 0 then redis.call('DEL', rkey) end

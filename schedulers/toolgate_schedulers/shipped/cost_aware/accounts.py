@@ -2,8 +2,8 @@
 
 An account is named `BUDGET/LEVEL/WHOSE`, such as `daily/session/s-1`, or `daily/fleet`. Calls that do
 not tell a session, an agent or a label share one account, `-`: leaving a label out is no way round a
-budget. A budget of level `agent` is paid into by the agent and by all that work for it: a sub-agent's call
-has one account for itself, and one for each agent above.
+budget. A sub-agent's call is paid from the account of the session at the root (level `session`), and from
+those of its own agent and of each agent above (level `agent`).
 
 A delegation may give its agent, and all below it, a slice: a label `slice:ID` with an amount. For each
 there is one more account, `slice/ID`. What is not spent of it was never taken from anybody.
@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from toolgate_bus.budgets.ledger import Account
-from toolgate_bus.budgets.limits import Overrides, limit_of
+from toolgate_bus.budgets.limits import PER_TASK, Overrides, limit_of
 from toolgate_bus.protocol.events import ToolSelecting
 from toolgate_bus.protocol.money import MAX_AMOUNT
 from toolgate_bus.protocol.names import MAX_LINEAGE
@@ -43,16 +43,15 @@ class Payer(NamedTuple):
     @classmethod
     def of(cls, call: ToolSelecting) -> "Payer":
         """Who makes this call."""
-        return cls(call.session, call.root_session or call.session, call.agent, call.labels, call.lineage)
+        return cls(call.session, call.root_session, call.agent, call.labels, call.lineage)
 
 
 def payer_of(fact: Mapping[str, Any]) -> Payer:
     """Who a fact is about; what it does not tell is empty. Anything may be in a fact."""
     labels, lineage = fact.get("labels"), fact.get("lineage")
-    session = _text(fact.get("session"))
     return Payer(
-        session,
-        _text(fact.get("root_session")) or session,
+        _text(fact.get("session")),
+        _text(fact.get("root_session")),
         _text(fact.get("agent")),
         {str(name): _text(value) for name, value in labels.items()} if isinstance(labels, dict) else {},
         [_text(name) for name in lineage[:MAX_LINEAGE]] if isinstance(lineage, list) else (),
@@ -87,8 +86,9 @@ def _owners(budget: Budget, payer: Payer) -> Iterable[str]:
     kind, _, label = budget.level.partition(":")
     if kind == "agent":
         return dict.fromkeys((payer.agent, *payer.lineage))
-    owners = {"fleet": "", "session": payer.session, "tree": payer.root_session}
-    return (payer.labels.get(label, "") if kind == "label" else owners[kind],)
+    if kind == "label":
+        return (payer.labels.get(label, ""),)
+    return ({"fleet": "", "own-session": payer.session}.get(kind, payer.root_session or payer.session),)
 
 
 def _account(budget: Budget, whose: str, overrides: Overrides, now: float) -> Account:
@@ -98,7 +98,7 @@ def _account(budget: Budget, whose: str, overrides: Overrides, now: float) -> Ac
     # Kept well beyond the window, and beyond whatever may still be settled in it; a session's
     # account for all time goes when nobody has used it for a month.
     calendar, seconds = budget.calendar, budget.window_s
-    keep = seconds + _SPARE if seconds else _IDLE if budget.level in ("session", "tree") else 0
+    keep = seconds + _SPARE if seconds else _IDLE if budget.level in PER_TASK else 0
     window = seconds if calendar is None else -calendar.number_at(now)
     return Account(key, limit_of(key, budget.limit, overrides), window, keep)
 

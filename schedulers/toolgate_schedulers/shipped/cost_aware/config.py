@@ -22,7 +22,7 @@ DAY: Final = 86_400
 _MAX_LENGTH: Final = 366 * DAY
 SLICE: Final = "slice"
 """The budget that a delegation gives to the agents below it."""
-_LEVELS: Final = ("session", "tree", "agent", "fleet")
+_LEVELS: Final = ("session", "own-session", "tree", "agent", "fleet")
 _WINDOWS: Final = {"hour": HOUR, "day": DAY, "total": 0, "week": -7, "month": -31}
 """Of those that have no fixed length, their days, negated."""
 _LABEL: Final = re.compile(r"label:.{1,128}")
@@ -55,8 +55,8 @@ class Budget(StrictModel):
     name: Annotated[str, Field(pattern=NAME_PATTERN)]
     """Letters, digits, `.`, `_`, `-`."""
     level: str = Field(default="fleet", description=f"{', '.join(_LEVELS)} or label:NAME")
-    """Who shares it: each `session`, session `tree` (with its agents' sessions), `agent` (with those that
-    work for it), value of `label:NAME`, or the `fleet`."""
+    """Who shares it: each `session` with those of its agents (`tree` means the same), `own-session` alone,
+    `agent` (with those that work for it), value of `label:NAME`, or the `fleet`."""
     limit: Money | None = Field()
     """In the currency; `null` only counts."""
     window: Window = Field(default=0, validate_default=False)

@@ -22,7 +22,7 @@ from toolgate_bus.ruling.conditions import globs
 from toolgate_bus.ruling.conditions.arguments import MISSING, UNSEEN, readings
 from toolgate_bus.ruling.conditions.conditions import Globs
 from toolgate_bus.ruling.conditions.matching import CallMatcher
-from toolgate_bus.ruling.conditions.places import find_host, find_place
+from toolgate_bus.ruling.conditions.places import find_host, find_place, split_places
 
 MAX_KEY: Final = 200
 _LABEL: Final = "label:"
@@ -207,10 +207,9 @@ def _keys(pool: PoolConfig, call: ToolSelecting) -> list[str]:
     path, part, _ = pool.key.removeprefix("$.").partition(_HOST)
     found = readings(path, call.tool_input)
     value = found[0] if len(found) == 1 else UNSEEN
-    values = value if isinstance(value, list | tuple) and value else [value]
     texts = [
         None if one is MISSING or one is UNSEEN else (find_host if part else find_place)(one)
-        for one in values
+        for one in split_places(value)
     ]
     # All that cannot be read in one way share a slot, so that none evades it.
     return sorted({f"/{_UNSEEN}" if text is None else f"/{_short(text)}" for text in texts})
