@@ -41,8 +41,8 @@ MUTANTS = (
         "wire",
         "all continues name the same configuration",
         f"{BUS}/protocol/codec.py",
-        "PLAIN_BODIES[body] = revision",
-        'PLAIN_BODIES[body] = ""',
+        "PLAIN_BODIES[body] = known",
+        'PLAIN_BODIES[body] = known._replace(revision="")',
         "../bus/protocol/test_wire_two.py::test_one_revision_is_never_taken_for_another",
     ),
     Mutant(

@@ -117,4 +117,12 @@ MUTANTS = (
         '"" if self.per == "fleet" else call.session',
         f"{TESTS}[counted]",
     ),
+    Mutant(
+        "law 7",
+        "oracle: what a tool takes for an argument that is left out is not ruled on",
+        f"{ORCHESTRATOR}/gate/dispatch.py",
+        "defaults = find_defaults(call.tools, asking)",
+        "defaults: dict[str, Any] = {}",
+        f"{TESTS}[denied]",
+    ),
 )

@@ -52,15 +52,6 @@ PLAIN_CONTINUE: Final = Continue()
 """The object that a `continue` without words is decoded to; `is_plain` finds every other one."""
 CONTINUE_BODY: Final = pack(_CONTINUE)
 """Its bytes, where no revision is named."""
-PLAIN_BODIES: Final[dict[bytes, str]] = {CONTINUE_BODY: ""}
-"""Bodies that are known to be a `continue` without words, and the revision that each names.
-
-Nearly every verdict is one of these, to the byte: who finds it here need not decode it.
-"""
-
-
-PLAIN_STARTS: Final[dict[bytes, str]] = {}
-"""The start that each of them names, where it names one."""
 
 
 class DecodedVerdict(NamedTuple):
@@ -71,6 +62,13 @@ class DecodedVerdict(NamedTuple):
     """Of the configuration that gave it; empty where it names none."""
     start: str = ""
     """Of the replica that gave it (`Member.start`); empty where it names none."""
+
+
+PLAIN_BODIES: Final = {CONTINUE_BODY: DecodedVerdict(PLAIN_CONTINUE, "")}
+"""Bodies that are known to be a `continue` without words, decoded.
+
+Nearly every verdict is one of these, to the byte: who finds it here need not decode it.
+"""
 
 
 # ---------------------------------------------------------------------------------- encoding
@@ -149,9 +147,9 @@ def plain_body(revision: str, start: str = "") -> bytes:
 
 def decode_verdict(body: bytes, version: int = NEWEST) -> DecodedVerdict:
     """A verdict and its revision from a body of this version; raises CodecError."""
-    revision = PLAIN_BODIES.get(body)
-    if revision is not None:
-        return DecodedVerdict(PLAIN_CONTINUE, revision, PLAIN_STARTS.get(body, ""))
+    known = PLAIN_BODIES.get(body)
+    if known is not None:
+        return known
     if version == VERSION:
         return DecodedVerdict(verdict(body), "")
     fields = _verdict_fields(body)
@@ -162,15 +160,13 @@ def decode_verdict(body: bytes, version: int = NEWEST) -> DecodedVerdict:
     start = told if isinstance(told, str) and len(told) <= MAX_START else ""
     answer = _answer(fields, tolerant=True)
     if is_plain(answer):
+        known = DecodedVerdict(PLAIN_CONTINUE, revision, start)
         if len(body) <= PLAIN_SIZE:
             if len(PLAIN_BODIES) >= MAX_PLAIN:  # revisions come and go, and others may make them up
                 PLAIN_BODIES.clear()
-                PLAIN_STARTS.clear()
-                PLAIN_BODIES[CONTINUE_BODY] = ""
-            PLAIN_BODIES[body] = revision
-            if start:
-                PLAIN_STARTS[body] = start
-        return DecodedVerdict(PLAIN_CONTINUE, revision, start)
+                PLAIN_BODIES[CONTINUE_BODY] = DecodedVerdict(PLAIN_CONTINUE, "")
+            PLAIN_BODIES[body] = known
+        return known
     return DecodedVerdict(answer, revision, start)
 
 

@@ -12,7 +12,6 @@ without the namespace: what they signed is refused, and `names_other_scheme` tel
 import hashlib
 import hmac
 from collections.abc import Mapping
-from functools import lru_cache
 from typing import Any, Final, Literal
 
 Kind = Literal["question", "verdict", "withdrawn", "heartbeat", "config", "deferral"]
@@ -26,6 +25,9 @@ OTHER_SCHEME: Final = (
 """What to say of a signature of another release."""
 
 
+_MAX_HEADS: Final = 1024
+
+
 def digest(message: bytes) -> bytes:
     """SHA-256 of a verdict's body, or of what a question's signature covers; 32 bytes."""
     return hashlib.sha256(message).digest()
@@ -36,12 +38,9 @@ def make_signature(
 ) -> bytes:
     """Signature of something of this kind in this namespace; the only place that makes one.
 
-    `names` are the first parts, which come again and again.
+    `names` are the first parts.
     """
-    message = _head(namespace, kind, names)
-    for part in parts:
-        message += len(part).to_bytes(4, "big") + part
-    return SCHEME + hmac.digest(key, message, "sha256")
+    return _seal(key, _head(namespace, kind, names), parts)
 
 
 def names_other_scheme(mac: Any) -> bool:
@@ -49,7 +48,12 @@ def names_other_scheme(mac: Any) -> bool:
     return isinstance(mac, bytes) and (len(mac) == SIZE - 1 or (len(mac) == SIZE and mac[:1] != SCHEME))
 
 
-@lru_cache(1024)
+def _seal(key: bytes, message: bytes, parts: tuple[bytes, ...]) -> bytes:
+    for part in parts:
+        message += len(part).to_bytes(4, "big") + part
+    return SCHEME + hmac.digest(key, message, "sha256")
+
+
 def _head(namespace: str, kind: Kind, names: tuple[str, ...]) -> bytes:
     parts = [one.encode() for one in (namespace, kind, *names)]
     return b"".join(len(part).to_bytes(4, "big") + part for part in parts)
@@ -58,10 +62,12 @@ def _head(namespace: str, kind: Kind, names: tuple[str, ...]) -> bytes:
 class Keyring:
     """Shared keys by scheduler name, as they are used in one namespace."""
 
-    __slots__ = ("_keys", "_namespace")
+    __slots__ = ("_heads", "_keys", "_namespace")
 
     def __init__(self, keys: Mapping[str, bytes], namespace: str) -> None:
         self._keys, self._namespace = dict(keys), namespace
+        self._heads: dict[tuple[Kind, tuple[str, ...]], tuple[bytes, bytes]] = {}
+        """The key and the first parts of what comes again and again."""
 
     def knows(self, scheduler: str) -> bool:
         """Whether there is a key for this scheduler."""
@@ -69,7 +75,13 @@ class Keyring:
 
     def sign(self, kind: Kind, names: tuple[str, ...], *parts: bytes) -> bytes:
         """Signature with the key of the scheduler that is the first of the names; KeyError without one."""
-        return make_signature(self._keys[names[0]], self._namespace, kind, *parts, names=names)
+        found = self._heads.get((kind, names))
+        if found is None:
+            found = self._keys[names[0]], _head(self._namespace, kind, names)
+            if len(self._heads) >= _MAX_HEADS:  # some names are those of strangers
+                self._heads.clear()
+            self._heads[kind, names] = found
+        return _seal(*found, parts)
 
     def is_genuine(self, kind: Kind, names: tuple[str, ...], mac: bytes | None, *parts: bytes) -> bool:
         """Whether the signature is that of these parts."""

@@ -33,7 +33,7 @@ from toolgate_orchestrator.gate.inability import deny_ask, deny_change, find_mis
 from toolgate_orchestrator.gate.local_scheduler import LocalScheduler, consult
 from toolgate_orchestrator.gate.pending import PendingDecision
 from toolgate_orchestrator.gate.pending_decisions import Table
-from toolgate_orchestrator.gate.question import write_question
+from toolgate_orchestrator.gate.question import find_defaults, write_question
 from toolgate_orchestrator.gate.recipients import ADMIT, Audience, ExclusionReason
 from toolgate_orchestrator.gate.redact import Redactor
 from toolgate_orchestrator.gate.ruling import DecisionState, HeldCall, holders
@@ -168,11 +168,21 @@ class Dispatcher:
         call.rounds = ()  # they name the call: else only the collector could free both
 
     def _write(self, call: DecisionState, asking: ToolQuestion) -> bytes:
-        """The body of a question; what was kept back in it is kept with the call."""
+        """The body of a question; what was kept back in it is kept with the call.
+
+        Who is asked sees what the tool takes for arguments that are left out; the tool still gets none.
+        """
+        defaults = find_defaults(call.tools, asking)
+        if defaults:
+            asking = asking._replace(tool_input={**asking.tool_input, **defaults})
+        before = None if asking.phase == "select" else call.replaced or call.outgoing
+        body, outgoing = write_question(asking, self._redactor, before)
+        if defaults and outgoing is not None and outgoing.plain is not None:
+            outgoing.plain = {name: one for name, one in outgoing.plain.items() if name not in defaults}
         if asking.phase == "select":
-            call.body, call.outgoing = write_question(asking, self._redactor)
-            return call.body
-        body, call.replaced = write_question(asking, self._redactor, call.replaced or call.outgoing)
+            call.body, call.outgoing = body, outgoing
+        else:
+            call.replaced = outgoing
         return body
 
     def _add_request(self, question: PendingDecision) -> None:

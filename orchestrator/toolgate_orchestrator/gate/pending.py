@@ -148,8 +148,8 @@ class PendingDecision:
     def take(self, scheduler: str, item: packing.Item, now: float) -> None:
         """One verdict off the bus; anything wrong with it is counted and dropped."""
         judge, audience = self._judge, self.audience
-        revision = codec.PLAIN_BODIES.get(item.body)
-        if revision is not None and judge.keyring is None and scheduler not in audience.shadows:
+        known = codec.PLAIN_BODIES.get(item.body)
+        if known is not None and judge.keyring is None and scheduler not in audience.shadows:
             # Nearly every verdict: nothing to decode, nothing that could be wrong with it.
             priority, seconds = audience.priorities.get(scheduler, 0), now - self.started
             heard = ReceivedVerdict(
@@ -163,7 +163,7 @@ class PendingDecision:
                 None,
                 False,
                 b"",
-                revision,
+                known.revision,
                 None,
                 self.question.again,
             )

@@ -17,6 +17,7 @@ from toolgate_bus.telemetry.printable import shorten
 
 from toolgate_orchestrator.gate.plain_values import copy_arguments
 from toolgate_orchestrator.gate.redact import RedactedArguments, Redactor
+from toolgate_orchestrator.gate.validation import Tools
 
 TOO_DEEP: Final = f"it is made more than {MAX_LINEAGE} agents deep, and not all of them can be told"
 _TEXTS: Final = frozenset((str,))
@@ -118,6 +119,20 @@ def write_question(
     if len(body) > packing.MAX_QUESTION:
         raise UnreadableQuestion(f"it would be {len(body)} bytes, and {packing.MAX_QUESTION} can be read")
     return body, out
+
+
+def find_defaults(tools: Tools, question: ToolQuestion) -> dict[str, Any]:
+    """Return what a tool takes, by its schema, for arguments that are left out; null counts as none."""
+    schema = tools.get(question.tool_name) if isinstance(tools, Mapping) else None
+    told = schema.get("properties") if isinstance(schema, Mapping) else None
+    given = question.tool_input
+    if not isinstance(told, Mapping) or WHOLE in given:
+        return {}
+    return {
+        name: one["default"]
+        for name, one in told.items()
+        if name not in given and isinstance(one, Mapping) and one.get("default") is not None
+    }
 
 
 def clip(question: ToolQuestion) -> ToolQuestion:

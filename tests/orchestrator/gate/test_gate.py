@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+from pathlib import Path
 
 import pytest
 from gate_world import growth, never
@@ -67,6 +68,39 @@ async def test_the_replacement_is_verified_by_all_but_its_author(world):
     assert (decision.outcome, decision.scheduler) == ("deny", "watch")
     assert seen == [("select", "search", {"q": 1}), ("verify", "write", {"p": 1})]
     assert asked_author == ["select"]
+
+
+async def test_rules_see_what_a_tool_takes_for_an_argument_that_is_left_out_and_the_tool_still_gets_none(
+    world,
+):
+    seen = []
+
+    def watch(call):
+        seen.append((call.tool_name, call.tool_input))
+        return Continue()
+
+    properties = {"amount": {"default": 5000}, "note": {"default": None}, "to": {"default": "x"}}
+    tools = {"pay": {"type": "object", "properties": properties}, "search": None}
+    await world.scheduler("watch", watch)
+    gate = await world.gate()
+    decision = await gate.decide("pay", {"to": "anna"}, tools)
+    assert (decision.outcome, decision.tool_input) == ("continue", {"to": "anna"})
+    await world.scheduler("router", lambda call: Modify(tool="pay", arguments={}))
+    decision = await gate.decide("search", {"q": 1}, tools)
+    assert (decision.outcome, decision.tool_name, decision.tool_input) == ("modify", "pay", {})
+    assert seen == [
+        ("pay", {"to": "anna", "amount": 5000}),
+        ("search", {"q": 1}),
+        ("pay", {"amount": 5000, "to": "x"}),
+    ]
+
+
+async def test_a_default_beside_a_value_of_python_is_no_change_of_the_call(world):
+    await world.scheduler("watch", Continue())
+    tools = {"write": {"type": "object", "properties": {"mode": {"default": "w"}, "path": {}}}}
+    asked = {"path": Path("x/.env")}
+    decision = await (await world.gate()).decide("write", asked, tools)
+    assert (decision.outcome, decision.tool_input) == ("continue", asked)
 
 
 @pytest.mark.parametrize(
