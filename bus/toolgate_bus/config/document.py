@@ -173,7 +173,7 @@ class _Loader(yaml.SafeLoader):
     """Reads by the core schema of YAML 1.2, and notes whether a number is odd."""
 
     yaml_implicit_resolvers = {}  # noqa: RUF012 - the base class's own way of saying it
-    yaml_constructors = {}  # noqa: RUF012
+    yaml_constructors = {}  # noqa: RUF012 - as above
 
     def __init__(self, text: str, file: str, secret: bool) -> None:
         super().__init__(text)
@@ -243,7 +243,7 @@ for _tag in (_TEXT, _LIST, _MAP):
 class _AmplifierLoader(_Loader):
     """Reads as Amplifier does, but leaves dates as text."""
 
-    yaml_implicit_resolvers = {  # noqa: RUF012
+    yaml_implicit_resolvers = {  # noqa: RUF012 - as above
         first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
         for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
     }

@@ -2,7 +2,7 @@
 
 The kernel's registry hands hooks a JSON copy: objects would arrive as repr strings, and NaN or a
 lone surrogate makes `emit` raise. What goes through here comes back the same, so that a change by a
-hook can be told by comparing (`same_json`). It redacts nothing, and shortens only what no LLM could
+hook can be told by comparing (`almost_same_json`). It redacts nothing, and shortens only what no LLM could
 read: beyond `MAX_VALUES`, `MAX_CHARS` and `MAX_RESULT_DEPTH` a text says that something was left out. It
 raises nothing, whatever the methods of a value do, and ends with values that contain themselves.
 """
@@ -149,10 +149,10 @@ def _text(text: str, room: Room) -> str:
 def find_change(data: Mapping[str, Any], keys: Iterable[str], kind: type, sent: Any) -> Any | None:
     """What hooks made of a value that they were sent, under any of these spellings; None: nothing else."""
     given = (data[key] for key in keys if isinstance(data.get(key), kind))
-    return next((value for value in given if not same_json(value, sent)), None)
+    return next((value for value in given if not almost_same_json(value, sent)), None)
 
 
-def same_json(one: Any, other: Any) -> bool:
+def almost_same_json(one: Any, other: Any) -> bool:
     """Whether two JSON values are the same, the last digit of a number with a point aside.
 
     The kernel's copies may be off by one in the last binary digit of such a number (its JSON reader
@@ -164,7 +164,7 @@ def same_json(one: Any, other: Any) -> bool:
         whole = isinstance(one, int) or isinstance(other, int)
         return one == other or (not whole and math.isclose(one, other, rel_tol=1e-14))
     if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(same_json(one[key], other[key]) for key in one)
+        return one.keys() == other.keys() and all(almost_same_json(one[key], other[key]) for key in one)
     if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(same_json, one, other))
+        return len(one) == len(other) and all(map(almost_same_json, one, other))
     return bool(one == other)

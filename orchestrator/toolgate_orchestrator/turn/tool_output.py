@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 from amplifier_core import ToolResult
 from toolgate_bus.protocol.money import micro
 
-from toolgate_orchestrator.turn.jsonable import jsonable, readable, same_json
+from toolgate_orchestrator.turn.jsonable import almost_same_json, jsonable, readable
 from toolgate_orchestrator.turn.tool_signals import signals_in
 
 MAX_FOR_LLM: Final = 4_000_000
@@ -102,7 +102,7 @@ class ResultReplacement(NamedTuple):
 def find_replacement(sent: Any, data: Mapping[str, Any]) -> ResultReplacement | None:
     """The new result if a hook on tool:post changed it, else None."""
     for key in ("result", "tool_result"):
-        if key in data and not same_json(data[key], sent):
+        if key in data and not almost_same_json(data[key], sent):
             value = data[key]
             if isinstance(value, str):
                 return ResultReplacement(readable(value), value)

@@ -34,6 +34,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, WrapValidator, fiel
 from toolgate_bus.config.check import StrictModel
 from toolgate_bus.config.odd_number import Exact
 from toolgate_bus.protocol import placeholders
+from toolgate_bus.protocol.json_values import same_json
 from toolgate_bus.ruling.conditions import addresses, paths, patterns
 from toolgate_bus.ruling.conditions.arguments import MISSING, UNSEEN, Each, Path, readings
 from toolgate_bus.ruling.conditions.json_texts import MAX_TEXT, MAY_BEGIN, may_hold_json, read_json_text
@@ -241,7 +242,7 @@ def same(one: Any, other: Any) -> Truth:
         return one.keys() == other.keys() and every(same(one[key], other[key]) for key in one)
     if isinstance(one, list | tuple) and isinstance(other, list | tuple):
         return len(one) == len(other) and every(map(same, one, other))
-    return bool(one == other)
+    return same_json(one, other)
 
 
 def _at(path: str, condition: Condition, arguments: Mapping[str, Any], elements: Quantifier) -> Truth:

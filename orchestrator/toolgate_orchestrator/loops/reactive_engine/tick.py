@@ -38,7 +38,7 @@ from toolgate_orchestrator.loops.reactive_engine.schemas import OfferedTool
 from toolgate_orchestrator.loops.reactive_engine.state import Data, Reader, TooMuch
 from toolgate_orchestrator.turn.call_pipeline import NOT_RUN, CallResult
 from toolgate_orchestrator.turn.cancellation import despite_cancellation
-from toolgate_orchestrator.turn.jsonable import jsonable, same_json
+from toolgate_orchestrator.turn.jsonable import almost_same_json, jsonable
 from toolgate_orchestrator.turn.messages import ToolCall, assistant_message, text_of
 from toolgate_orchestrator.turn.provider_stream import Reply
 from toolgate_orchestrator.turn.tool_call import CallRefusal, payload_of
@@ -199,7 +199,7 @@ class Tick:
 
     def _record(self, arrival: Arrival, sent: ToolCall, ran: CallResult) -> bool:
         arguments, given = jsonable(ran.call.arguments), jsonable(sent.arguments)
-        corrected = None if ran.call.name == sent.name and same_json(arguments, given) else ran.call
+        corrected = None if ran.call.name == sent.name and almost_same_json(arguments, given) else ran.call
         if ran.refused == NOT_RUN:
             return self._record_failure(arrival, reason("cancelled", "cancelled", NOT_RUN))
         if ran.refused is not None:
