@@ -25,7 +25,12 @@ OTHER_SCHEME: Final = (
 """What to say of a signature of another release."""
 
 
-_MAX_HEADS: Final = 1024
+_MAX_SIGNERS: Final = 1024
+_BLOCK: Final = 64
+"""Bytes that SHA-256 takes at a time."""
+_INNER: Final = bytes(one ^ 0x36 for one in range(256))
+_OUTER: Final = bytes(one ^ 0x5C for one in range(256))
+"""As HMAC (RFC 2104) tells the two hashes of a key apart."""
 
 
 def digest(message: bytes) -> bytes:
@@ -36,11 +41,33 @@ def digest(message: bytes) -> bytes:
 def make_signature(
     key: bytes, namespace: str, kind: Kind, *parts: bytes, names: tuple[str, ...] = ()
 ) -> bytes:
-    """Signature of something of this kind in this namespace; the only place that makes one.
+    """Signature of something of this kind in this namespace; `names` are the first parts."""
+    return _Signer(key, namespace, kind, names).sign(parts)
 
-    `names` are the first parts.
+
+class _Signer:
+    """Signs what begins alike: the only place that makes a signature.
+
+    HMAC hashes the key, then what is signed, in two hashes. Those of the key and of what comes first are kept,
+    and copied for each signature: with the whole HMAC a signed decision takes 5 % more.
     """
-    return _seal(key, _head(namespace, kind, names), parts)
+
+    __slots__ = ("_inner", "_outer")
+
+    def __init__(self, key: bytes, namespace: str, kind: Kind, names: tuple[str, ...]) -> None:
+        block = (key if len(key) <= _BLOCK else digest(key)).ljust(_BLOCK, b"\0")
+        self._inner = hashlib.sha256(block.translate(_INNER))
+        self._outer = hashlib.sha256(block.translate(_OUTER))
+        for one in (namespace, kind, *names):
+            part = one.encode()
+            self._inner.update(len(part).to_bytes(4, "big") + part)
+
+    def sign(self, parts: tuple[bytes, ...]) -> bytes:
+        inner, outer = self._inner.copy(), self._outer.copy()
+        for part in parts:
+            inner.update(len(part).to_bytes(4, "big") + part)
+        outer.update(inner.digest())
+        return SCHEME + outer.digest()
 
 
 def names_other_scheme(mac: Any) -> bool:
@@ -48,26 +75,14 @@ def names_other_scheme(mac: Any) -> bool:
     return isinstance(mac, bytes) and (len(mac) == SIZE - 1 or (len(mac) == SIZE and mac[:1] != SCHEME))
 
 
-def _seal(key: bytes, message: bytes, parts: tuple[bytes, ...]) -> bytes:
-    for part in parts:
-        message += len(part).to_bytes(4, "big") + part
-    return SCHEME + hmac.digest(key, message, "sha256")
-
-
-def _head(namespace: str, kind: Kind, names: tuple[str, ...]) -> bytes:
-    parts = [one.encode() for one in (namespace, kind, *names)]
-    return b"".join(len(part).to_bytes(4, "big") + part for part in parts)
-
-
 class Keyring:
     """Shared keys by scheduler name, as they are used in one namespace."""
 
-    __slots__ = ("_heads", "_keys", "_namespace")
+    __slots__ = ("_keys", "_namespace", "_signers")
 
     def __init__(self, keys: Mapping[str, bytes], namespace: str) -> None:
         self._keys, self._namespace = dict(keys), namespace
-        self._heads: dict[tuple[Kind, tuple[str, ...]], tuple[bytes, bytes]] = {}
-        """The key and the first parts of what comes again and again."""
+        self._signers: dict[tuple[Kind, tuple[str, ...]], _Signer] = {}
 
     def knows(self, scheduler: str) -> bool:
         """Whether there is a key for this scheduler."""
@@ -75,13 +90,13 @@ class Keyring:
 
     def sign(self, kind: Kind, names: tuple[str, ...], *parts: bytes) -> bytes:
         """Signature with the key of the scheduler that is the first of the names; KeyError without one."""
-        found = self._heads.get((kind, names))
-        if found is None:
-            found = self._keys[names[0]], _head(self._namespace, kind, names)
-            if len(self._heads) >= _MAX_HEADS:  # some names are those of strangers
-                self._heads.clear()
-            self._heads[kind, names] = found
-        return _seal(*found, parts)
+        signer = self._signers.get((kind, names))
+        if signer is None:
+            signer = _Signer(self._keys[names[0]], self._namespace, kind, names)
+            if len(self._signers) >= _MAX_SIGNERS:  # some names are those of strangers
+                self._signers.clear()
+            self._signers[kind, names] = signer
+        return signer.sign(parts)
 
     def is_genuine(self, kind: Kind, names: tuple[str, ...], mac: bytes | None, *parts: bytes) -> bool:
         """Whether the signature is that of these parts."""

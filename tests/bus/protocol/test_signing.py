@@ -52,6 +52,13 @@ def test_no_two_golden_signatures_are_the_same():
     assert len({one["mac"] for one in PARTS}) == len(PARTS)
 
 
+@given(st.binary(min_size=1, max_size=200), st.lists(st.binary(max_size=200), max_size=4))
+def test_a_signature_is_the_hmac_of_all_parts_with_their_lengths_whatever_the_key(key, parts):
+    covered = b"".join(len(one).to_bytes(4, "big") + one for one in (b"fleet", b"config", *parts))
+    expected = b"\2" + hmac.new(key, covered, hashlib.sha256).digest()
+    assert make_signature(key, "fleet", "config", *parts) == expected
+
+
 def test_the_signed_bytes_are_those_of_the_contract():
     parts = (b"fleet-1", b"verdict", b"cost", b"o1", b"\1", hashlib.sha256(QUESTION).digest(), BODY)
     covered = b"".join(len(one).to_bytes(4, "big") + one for one in parts)
