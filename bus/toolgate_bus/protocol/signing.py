@@ -48,7 +48,7 @@ def make_signature(
 class _Signer:
     """Signs what begins alike: the only place that makes a signature.
 
-    HMAC hashes the key, then what is signed, in two hashes. Those of the key and of what comes first are kept,
+    HMAC hashes the key, then what is signed, in two hashes. Those of the key and the first parts are kept,
     and copied for each signature: with the whole HMAC a signed decision takes 5 % more.
     """
 
