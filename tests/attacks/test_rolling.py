@@ -101,7 +101,7 @@ async def test_replacing_agents_and_schedulers_one_by_one_denies_and_allows_noth
     async with Gate.open(redis=server_url, namespace=namespace, **config) as gate:
 
         def version():
-            announced = gate._client.announced.get("rules")
+            announced = gate._client.directory.announced.get("rules")
             return announced.version if announced else None
 
         async def load():

@@ -33,7 +33,7 @@ def answer(item, verdict, revision="", keyring=None, orchestrator="", scheduler=
 
 
 async def known(wait_until, gate, name):
-    await wait_until(lambda: name in gate._client.announced)
+    await wait_until(lambda: name in gate._client.directory.announced)
 
 
 async def test_who_speaks_a_later_wire_only_is_named_at_once_and_counted(

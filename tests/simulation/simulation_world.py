@@ -290,7 +290,7 @@ class World:
         client = GateClient(bus)
 
         def asks(names: Any, id_: bytes, item: bytes, event: str) -> None:
-            alive = frozenset(one for one, told in client.announced.items() if not told.gone)
+            alive = frozenset(one for one, told in client.directory.announced.items() if not told.gone)
             journal.asks(process.name, alive, names, id_, item, event)
 
         bus.on_ask = asks

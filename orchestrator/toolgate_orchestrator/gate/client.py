@@ -1,22 +1,19 @@
 """One bus client for each event loop, address and namespace, shared by all gates of the process.
 
-It knows who is alive and what they want to see, hands verdicts to the open questions, and keeps the
-silences of each scheduler. How long it lives is `shared_clients`' affair; what a question is and how it
+It hands verdicts to the open questions, and keeps the silences of each scheduler. Who is alive and wants what
+is `scheduler_directory`'s affair; how long the client lives, `shared_clients`'; what a question is and how it
 ends, `pending`'s; what is decided, `gate`'s.
 """
 
 import asyncio
 import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING
 
 from toolgate_bus.errors import CodecError
 from toolgate_bus.protocol import packing
 from toolgate_bus.protocol.agents import LiveAgent, Stop
-from toolgate_bus.protocol.events import Phase
-from toolgate_bus.protocol.llm import LLM_REQUEST, add_selector
 from toolgate_bus.protocol.pauses import StandingPauses
-from toolgate_bus.protocol.signing import OTHER_SCHEME
 from toolgate_bus.ruling.breaker import Breaker
 from toolgate_bus.telemetry import metrics
 from toolgate_bus.telemetry.loggers import get_logger
@@ -29,23 +26,13 @@ from toolgate_orchestrator.gate.pauses import Pauses
 from toolgate_orchestrator.gate.pending import PendingDecision
 from toolgate_orchestrator.gate.pending_decisions import Table
 from toolgate_orchestrator.gate.recipients import Absence, Failures
-from toolgate_orchestrator.gate.scheduler_info import (
-    REQUEST,
-    SchedulerInfo,
-    WireVersions,
-    newest,
-    readers,
-    select_trusted,
-    versions,
-)
+from toolgate_orchestrator.gate.scheduler_directory import SchedulerDirectory
 from toolgate_orchestrator.gate.sessions import Presence, sessions_above
 from toolgate_orchestrator.gate.tool_catalog import ToolCatalog
 
 if TYPE_CHECKING:
     from toolgate_orchestrator.gate.deferral_watch import DeferralWatch
 
-MAX_OF_LLM = 1024
-MAX_PROVEN = 4096
 FLUSH_S = 0.002
 """Seconds between two looks whether the bus has all facts."""
 _log = get_logger("toolgate.gate")
@@ -59,31 +46,14 @@ class GateClient:
         self.bus, self.where = bus, where
         self.ask, self.fact = bus.ask, bus.fact
         self.breaker = Breaker()
-        self.announced: dict[str, SchedulerInfo] = {}
-        self.ever_met = False
-        """Whether any scheduler was ever on the roster."""
-        self.version = 0
-        """Changes whenever `announced` does, so that audiences can be cached."""
+        self.directory = SchedulerDirectory()
         self.loop = asyncio.get_running_loop()
         self.table = Table(self.loop)
         self._back: asyncio.Event = asyncio.Event()
         self._down_since = time.monotonic()
-        self._warned: set[str] = set()
-        self._warned_of_wire: set[str] = set()
-        self._warned_of_scheme: set[str] = set()
-        self._spoken = WireVersions()
-        self._keyed: set[str] = set()
-        """Who has a key, and signs what it says of itself."""
-        self._starts: dict[str, int] = {}
-        """The newest start of each scheduler that was seen signed."""
-        self._proven: set[tuple[str, str]] = set()
-        """Schedulers with their starts that have answered a question of this process, signed."""
-        self._members: Sequence[Member] = ()
         self.absence = Absence(where)
         self.failures = Failures()
         self._looking: asyncio.TimerHandle | None = None
-        self.of_llm: set[str] = set()
-        """Who ever asked for requests to an LLM: what is required of them is, while they are away."""
         self.up = False
         """Whether the bus can be used right now."""
         self.outages = 0
@@ -164,81 +134,24 @@ class GateClient:
                     question.ask_again(scheduler, self._find_version(question, scheduler))
 
     def on_roster_change(self, members: Sequence[Member]) -> None:
-        """Who is alive, by name; replicas that disagree are warned about once."""
-        self._members = members
-        by_name = select_trusted(members)
-        spoken = self._spoken.with_each(
-            # One whose word does not count may read less than the others, but cannot shut them out.
-            [one for one in members if one.signed or not by_name[one.name][0].signed or _reads_any(one)],
-            time.monotonic(),
-        )
-        announced = {name: self._merge_replicas(name, each, spoken[name]) for name, each in by_name.items()}
-        self.ever_met = self.ever_met or bool(announced)
-        if len(self.of_llm) < MAX_OF_LLM:
-            self.of_llm.update(name for name, one in announced.items() if one.wants(LLM_REQUEST))
-        self.absence.mark_alive(name for name, one in announced.items() if not one.gone)
-        if announced != self.announced:  # a heartbeat with new totals alone changes nothing for us
-            before_that, self.announced = self.announced, announced
-            self.version += 1
-            for name, one in announced.items():
-                self._speak(one, before_that[name].version if name in before_that else 0)
-        self._look_again(members)
+        """Who is alive, by name."""
+        directory = self.directory
+        changed = directory.update(members, time.monotonic())
+        self.absence.mark_alive(name for name, one in directory.announced.items() if not one.gone)
+        for one, before in changed:
+            if 0 < one.version < before:  # what is open may have been read by nobody
+                for question in list(self.table.open.values()):
+                    question.ask_again(one.name, one.version)
+        self._look_again()
 
-    def _merge_replicas(self, name: str, members: Sequence[Member], version: int) -> SchedulerInfo:
-        """What these replicas say, of those whose word counts."""
-        one = newest(members)
-        said = {(each.priority, each.tools, each.shadow) for each in members if not each.gone}
-        if len(said) > 1:
-            self._warn_of_disagreement(name)
-        if one.signed:
-            started = max(each.started for each in members)
-            self._starts[name] = max(self._starts.get(name, started), started)
-        elif name in self._keyed:  # who knows who said it: it narrows nothing
-            tools = add_selector(("*",), one.tools)
-            version = version or packing.VERSION
-            other = any(each.signs_otherwise for each in members)
-            if other and name not in self._warned_of_scheme:
-                self._warned_of_scheme.add(name)
-                _log.error(f"a scheduler is not believed: it is {OTHER_SCHEME}", scheduler=name)
-            phases = get_args(Phase) if version > packing.VERSION else ("select", "verify")
-            return SchedulerInfo(
-                name, one.priority, tools, False, version, phases, gone=one.gone, signs_otherwise=other
-            )
-        return SchedulerInfo(
-            name,
-            one.priority,
-            one.tools,
-            one.shadow,
-            version,
-            tuple(phase for phase in one.phases if all(phase in each.phases for each in readers(members))),
-            one.wire,
-            version > packing.VERSION and REQUEST in one.reads,
-            one.gone,
-            one.signed and one.started >= self._starts[name] and (name, one.start) in self._proven,
-        )
-
-    def _speak(self, one: SchedulerInfo, before: int) -> None:
-        """A scheduler is spoken to otherwise than before: what is open may have been read by nobody."""
-        if one.version == 0 and one.name not in self._warned_of_wire:
-            self._warned_of_wire.add(one.name)
-            _log.warning(
-                "a scheduler cannot be asked: it speaks no version of the wire that this agent speaks",
-                scheduler=one.name,
-                it_speaks=versions(one.wire),
-                this_agent=versions(packing.VERSIONS),
-            )
-        elif 0 < one.version < before:
-            for question in list(self.table.open.values()):
-                question.ask_again(one.name, one.version)
-
-    def _look_again(self, members: Sequence[Member]) -> None:
+    def _look_again(self) -> None:
         """Look once more when a replica that left, and spoke less than the others, counts no longer."""
         if self._looking is not None:
             self._looking.cancel()
             self._looking = None
-        if (at := self._spoken.look_again(members)) is not None:
+        if (at := self.directory.changes_at()) is not None:
             left = max(0.0, at - time.monotonic())
-            self._looking = self.loop.call_later(left, self.on_roster_change, members)
+            self._looking = self.loop.call_later(left, self.on_roster_change, self.directory.members)
 
     def on_connection(self, up: bool) -> None:
         """The bus came or went."""
@@ -294,7 +207,7 @@ class GateClient:
 
     def _find_version(self, question: PendingDecision, name: str) -> int:
         """In which version of the wire a scheduler is to be asked that once more."""
-        announced = self.announced.get(name)
+        announced = self.directory.announced.get(name)
         spoken = question.audience.versions.get(name, 0) if announced is None else announced.version
         return spoken or packing.VERSION
 
@@ -312,17 +225,13 @@ class GateClient:
 
     def trust(self, keys: Mapping[str, bytes]) -> None:
         """From now on believe what these schedulers say of themselves only where it is signed."""
-        if not keys.keys() <= self._keyed:
-            self._keyed.update(keys)
+        if self.directory.trust(keys):
             self.bus.trust(keys)
 
     def prove(self, scheduler: str, start: str) -> None:
         """A signed verdict on a question of ours names this start: it is alive, and its own word counts."""
-        if (scheduler, start) not in self._proven:
-            if len(self._proven) >= MAX_PROVEN:
-                self._proven.clear()
-            self._proven.add((scheduler, start))
-            self.on_roster_change(self._members)
+        if self.directory.prove(scheduler, start):
+            self.on_roster_change(self.directory.members)
 
     async def reachable(self, patience: float) -> bool:
         """Whether the bus can be used; waits for it until it was away for `patience` seconds."""
@@ -365,14 +274,3 @@ class GateClient:
         if question is not None and scheduler in question.asked:
             question.deny(scheduler, now)
         return question
-
-    def _warn_of_disagreement(self, name: str) -> None:
-        if name not in self._warned:
-            self._warned.add(name)
-            _log.warning(
-                "replicas disagree on priority, tools or shadow; the newest start wins", scheduler=name
-            )
-
-
-def _reads_any(member: Member) -> bool:
-    return any(version in packing.VERSIONS for version in member.wire)

@@ -107,12 +107,12 @@ class DecisionFlow:
     @property
     def ruled(self) -> bool:
         """Whether anybody might object to a call: somebody is required, or was ever on the roster."""
-        return self.config.is_strict or (self._client is not None and self._client.ever_met)
+        return self.config.is_strict or (self._client is not None and self._client.directory.ever_met)
 
     @property
     def may_tell(self) -> bool:
         """Whether no scheduler is known, and it was not said yet that calls run without rulings."""
-        return not self._is_told and (self._client is None or not self._client.announced)
+        return not self._is_told and (self._client is None or not self._client.directory.announced)
 
     async def tell_unruled(self) -> None:
         """Of a call that nobody is asked about: log why, once a process, if nobody is there to be asked."""
@@ -128,7 +128,7 @@ class DecisionFlow:
     def unruled_line(self) -> str:
         """What was said of calls that run without rulings, while that is so; else empty."""
         client = self._client
-        return "" if client is not None and client.up and client.announced else self._line
+        return "" if client is not None and client.up and client.directory.announced else self._line
 
     async def _tell_denied(self, absent: Sequence[str]) -> None:
         try:
@@ -303,7 +303,9 @@ class DecisionFlow:
         """Say, once a process, why a required scheduler gave no answer, if that is known."""
         required = set(self.config.required)
         client = self._client
-        if client is not None and (absent := [name for name in call.unasked if name not in client.announced]):
+        if client is not None and (
+            absent := [name for name in call.unasked if name not in client.directory.announced]
+        ):
             await self._tell_denied(absent)
         for heard in call.heard:
             if heard.scheduler in required and isinstance(heard.verdict, Failure):
@@ -375,7 +377,9 @@ class DecisionFlow:
         client = self._client
         if client is None:
             return self._audiences.of(tool, {}, 0)
-        return self._audiences.of(tool, client.announced, client.version, client.of_llm)
+        return self._audiences.of(
+            tool, client.directory.announced, client.directory.version, client.directory.of_llm
+        )
 
     async def _verify(
         self, call: DecisionState, ruling: RulingResult, local: LocalScheduler | None

@@ -230,7 +230,7 @@ class Dispatcher:
 
     @staticmethod
     def _absent(client: GateClient, name: str) -> str:
-        return client.absence.words(name, gone=name in client.announced)
+        return client.absence.words(name, gone=name in client.directory.announced)
 
     def _left_out(
         self,
@@ -427,7 +427,7 @@ class Dispatcher:
         if client is None or scheduler not in question.asked:
             return
         body = packing.pack({"phase": question.phase})
-        announced = client.announced.get(scheduler)
+        announced = client.directory.announced.get(scheduler)
         version = announced.version if announced is not None else question.audience.versions.get(scheduler, 0)
         item = self._sign_item("withdrawn", scheduler, question, body, version or packing.VERSION)
         client.ask((scheduler,), question.key[0], item, "tool:withdrawn")
@@ -443,7 +443,7 @@ class Dispatcher:
         self, client: GateClient, question: PendingDecision, closed: RoundResult, name: str, *, fair: bool
     ) -> None:
         """A required scheduler that said nothing: where it is not even alive, that is what is told."""
-        announced = client.announced.get(name)
+        announced = client.directory.announced.get(name)
         if announced is not None and announced.signs_otherwise:
             question.call.leave_unasked(name, f"{name} is {OTHER_SCHEME}")
         if name in question.audience.absent and name not in question.refused_by:

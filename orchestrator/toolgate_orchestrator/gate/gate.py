@@ -96,7 +96,7 @@ class Gate(DecisionFlow):
                 await self._tell_denied(())
             else:
                 await self.tell_unruled()
-        elif absent := [name for name in self.config.required if name not in client.announced]:
+        elif absent := [name for name in self.config.required if name not in client.directory.announced]:
             await self._tell_denied(absent)
         else:
             await self.tell_unruled()

@@ -68,7 +68,9 @@ class DecisionRecorder:
         Whoever is away for a moment reads later what was decided meanwhile.
         """
         client = self._client
-        return client is not None and (client.ever_met or self._config.is_strict or client.bus.is_read)
+        return client is not None and (
+            client.directory.ever_met or self._config.is_strict or client.bus.is_read
+        )
 
     def record(self, call: DecisionState, ruling: RulingResult) -> Decision:
         """The decision of a ruling: counted, recorded, told; none of which can change it any more."""

@@ -63,7 +63,7 @@ def say_lines(say: Callable[[str], None]) -> Iterator[None]:
 
 async def tell_unruled(config: ToolgateConfig, client: GateClient | None) -> str:
     """Say, once a process, that calls run without rulings, and why; gives the line, or nothing to say."""
-    if client is not None and client.up and (client.announced or config.required):
+    if client is not None and client.up and (client.directory.announced or config.required):
         return ""  # they leave this call alone, or the plan does
     if client is not None and not client.up:
         line = f"{RUN}: {_problem(client)}"
@@ -117,7 +117,9 @@ async def explain_vacancy(config: ToolgateConfig, client: GateClient | None) -> 
     if client is None or not usable:
         return None if config.denies_without_bus else _where(client)
     ruling = [
-        one for one in client.announced.values() if not (one.gone or one.shadow or one.name in config.shadow)
+        one
+        for one in client.directory.announced.values()
+        if not (one.gone or one.shadow or one.name in config.shadow)
     ]
     if ruling or config.required:
         return None

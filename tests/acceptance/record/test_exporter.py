@@ -216,7 +216,7 @@ async def test_the_exporter_counts_exactly_what_the_agents_process_counted(
         await schedulers.start("obedient:Giver")
         limits = {"alpha": {"max_priority": 5}}
         async with Gate.open(**bus, patience_ms=600, schedulers=limits) as gate:
-            await wait_until(lambda: len(gate._client.announced) == 5)
+            await wait_until(lambda: len(gate._client.directory.announced) == 5)
             await wait_until(
                 lambda: gate._client.bus.read_set >= {"alpha", "beta", "gamma", "watcher", "giver"}
             )

@@ -211,8 +211,8 @@ MUTANTS = (
         6,
         "what is decided while all are away is not kept",
         f"{ORCHESTRATOR}/gate/recorder.py",
-        "client is not None and (client.ever_met or self._config.is_strict or client.bus.is_read)",
-        "client is not None and bool(client.announced)",
+        "client.directory.ever_met or self._config.is_strict or client.bus.is_read",
+        "bool(client.directory.announced)",
         "../orchestrator/gate/test_absence.py::test_what_runs_unasked_after_all_have_left_stands_in_the_record",
     ),
     Mutant(

@@ -65,9 +65,9 @@ async def test_a_heartbeat_of_another_start_excuses_a_required_scheduler_from_no
 
 async def test_its_own_word_counts_once_that_start_has_answered(fleet):
     gate, client, asked, bus = await fleet((("select", "verify"), ("read",)))
-    assert not client.announced["police"].signed
+    assert not client.directory.announced["police"].signed
     assert (await gate.decide("read", {}, TOOLS)).outcome == "continue"
-    assert client.announced["police"].signed
+    assert client.directory.announced["police"].signed
     assert not gate._audience("pay").names
     client.on_roster_change((replace(bus.member, signed=True, started=9, tools=("read",)),))
     assert gate._audience("pay").names == ("police",)  # it is another start
