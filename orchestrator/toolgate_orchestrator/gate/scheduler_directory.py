@@ -5,7 +5,7 @@ of it has answered a question of this process: somebody may have put back an old
 """
 
 from collections.abc import Collection, Sequence
-from typing import Any, Final, get_args
+from typing import Final, get_args
 
 from toolgate_bus.protocol import packing
 from toolgate_bus.protocol.events import Phase
@@ -26,9 +26,6 @@ from toolgate_orchestrator.gate.scheduler_info import (
 
 MAX_OF_LLM: Final = 1024
 MAX_PROVEN: Final = 4096
-_DISAGREE: Final = "replicas disagree on priority, tools or shadow; the newest start wins"
-_UNREADABLE: Final = "a scheduler cannot be asked: it speaks no version of the wire that this agent speaks"
-_OTHER_SCHEME: Final = f"a scheduler is not believed: it is {OTHER_SCHEME}"
 _log = get_logger("toolgate.gate")
 
 
@@ -52,7 +49,7 @@ class SchedulerDirectory:
         """The newest start of each scheduler that was seen signed."""
         self._proven: set[tuple[str, str]] = set()
         """Schedulers with their starts that have answered a question of this process, signed."""
-        self._warned: set[tuple[str, str]] = set()
+        self._told: set[tuple[str, str]] = set()
 
     def trust(self, names: Collection[str]) -> bool:
         """From now on believe what these say of themselves only where it is signed; True if that is new."""
@@ -92,13 +89,17 @@ class SchedulerDirectory:
         before, self.announced = self.announced, announced
         self.version += 1
         for one in announced.values():
-            if one.version == 0:
-                told = {"it_speaks": versions(one.wire), "this_agent": versions(packing.VERSIONS)}
-                self._warn_once(_UNREADABLE, one.name, **told)
+            if one.version == 0 and self._is_untold("wire", one.name):
+                _log.warning(
+                    "a scheduler cannot be asked: it speaks no version of the wire that this agent speaks",
+                    scheduler=one.name,
+                    it_speaks=versions(one.wire),
+                    this_agent=versions(packing.VERSIONS),
+                )
         return [(one, before[name].version if name in before else 0) for name, one in announced.items()]
 
     def changes_at(self) -> float | None:
-        """When a replica that left, and spoke less than the others, counts no longer; by the clock of `update`."""
+        """When a replica that left, and spoke less than others, counts no longer, by the clock of `update`."""
         return self._spoken.look_again(self.members)
 
     def _merge_replicas(self, name: str, members: Sequence[Member], version: int) -> SchedulerInfo:
@@ -106,7 +107,10 @@ class SchedulerDirectory:
         one = newest(members)
         said = {(each.priority, each.tools, each.shadow) for each in members if not each.gone}
         if len(said) > 1:
-            self._warn_once(_DISAGREE, name)
+            if self._is_untold("disagreement", name):
+                _log.warning(
+                    "replicas disagree on priority, tools or shadow; the newest start wins", scheduler=name
+                )
         if one.signed:
             started = max(each.started for each in members)
             self._starts[name] = max(self._starts.get(name, started), started)
@@ -114,8 +118,8 @@ class SchedulerDirectory:
             tools = add_selector(("*",), one.tools)
             version = version or packing.VERSION
             other = any(each.signs_otherwise for each in members)
-            if other:
-                self._warn_once(_OTHER_SCHEME, name)
+            if other and self._is_untold("scheme", name):
+                _log.error(f"a scheduler is not believed: it is {OTHER_SCHEME}", scheduler=name)
             phases = get_args(Phase) if version > packing.VERSION else ("select", "verify")
             return SchedulerInfo(
                 name, one.priority, tools, False, version, phases, gone=one.gone, signs_otherwise=other
@@ -133,11 +137,11 @@ class SchedulerDirectory:
             one.signed and one.started >= self._starts[name] and (name, one.start) in self._proven,
         )
 
-    def _warn_once(self, what: str, name: str, **told: Any) -> None:
-        if (what, name) not in self._warned:
-            self._warned.add((what, name))
-            log = _log.error if what is _OTHER_SCHEME else _log.warning
-            log(what, scheduler=name, **told)
+    def _is_untold(self, what: str, name: str) -> bool:
+        """Whether this is to be told of a scheduler for the first time."""
+        told = (what, name) in self._told
+        self._told.add((what, name))
+        return not told
 
 
 def _reads_any(member: Member) -> bool:
