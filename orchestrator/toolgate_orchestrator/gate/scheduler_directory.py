@@ -99,18 +99,17 @@ class SchedulerDirectory:
         return [(one, before[name].version if name in before else 0) for name, one in announced.items()]
 
     def changes_at(self) -> float | None:
-        """When a replica that left, and spoke less than others, counts no longer, by the clock of `update`."""
+        """When a replica that left, and spoke less than others, counts no longer (by `now`)."""
         return self._spoken.look_again(self.members)
 
     def _merge_replicas(self, name: str, members: Sequence[Member], version: int) -> SchedulerInfo:
         """What these replicas say, of those whose word counts."""
         one = newest(members)
         said = {(each.priority, each.tools, each.shadow) for each in members if not each.gone}
-        if len(said) > 1:
-            if self._is_untold("disagreement", name):
-                _log.warning(
-                    "replicas disagree on priority, tools or shadow; the newest start wins", scheduler=name
-                )
+        if len(said) > 1 and self._is_untold("disagreement", name):
+            _log.warning(
+                "replicas disagree on priority, tools or shadow; the newest start wins", scheduler=name
+            )
         if one.signed:
             started = max(each.started for each in members)
             self._starts[name] = max(self._starts.get(name, started), started)
