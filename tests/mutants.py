@@ -80,9 +80,13 @@ IGNORED = tuple(
 
 def main(words: list[str]) -> int:
     """Run the chosen mutations; 0 if the tests noticed each."""
+    if {"-h", "--help"}.intersection(words):
+        print(__doc__)
+        return 0
     chosen = [one for one in (*MUTANTS, *IGNORED) if all(word in f"{one.truth} {one.name}" for word in words)]
     if not chosen:
-        print(f"No mutation is called that. There are: {', '.join(one.name for one in (*MUTANTS, *IGNORED))}")
+        truths = dict.fromkeys(str(one.truth) for one in (*MUTANTS, *IGNORED))
+        print(f"No mutation has these words in its name or truth. The truths are: {', '.join(truths)}")
         return 1
     with tempfile.TemporaryDirectory(prefix="tg-mutants-") as directory:
         copy = Path(directory) / "toolgate"
