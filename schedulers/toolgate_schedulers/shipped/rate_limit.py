@@ -90,7 +90,7 @@ class Limit(CallMatcher):
 
     def mark(self, scheduler: str) -> str:
         """What marks its buckets under this name; a limit that is changed begins with full ones."""
-        told_apart = f"{scheduler} {self.model_dump_json(exclude={'schema_'})}"
+        told_apart = f"{scheduler} {self.wording}"
         return hashlib.sha256(told_apart.encode("utf-8", "replace")).hexdigest()[:16]
 
     def fits(self, call: ToolSelecting) -> bool:

@@ -304,3 +304,10 @@ def test_the_largest_limit_can_be_counted():
     text = "limits: [{tools: a, per: fleet, rate: {calls: 1000000, seconds: 604800}, burst: 1000000}]"
     (one,) = find_limits(config(text), "n", call("a")).values()
     assert MemoryBuckets().pool.take("d", [one.bucket], 0).allowed
+
+
+async def test_limits_that_differ_in_their_schema_alone_have_buckets_of_their_own():
+    some = "{{tools: pay, per: fleet, rate: 1/hour, schema: {{required: [{}]}}}}"
+    limited = await limiter(f"limits: [{some.format('a')}, {some.format('b')}]")
+    calls = [call("pay", tool_input={name: 1}) for name in "abab"]
+    assert await actions(limited, *calls) == "ccdd"
