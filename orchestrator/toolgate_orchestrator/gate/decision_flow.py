@@ -211,7 +211,7 @@ class DecisionFlow:
             session,
             root_session,
             parent,
-            list(lineage) if lineage else [],
+            list((lineage,) if type(lineage) is str else lineage) if lineage else [],
             tool_call_id,
             iteration,
             parallel_group_id,

@@ -354,3 +354,19 @@ async def test_who_is_required_where_it_goes_on_has_agreed_to_it_as_others_chang
     given = PersonAnswer(decision.token, "allow", "ann")
     last = await gate.decide("search", {"q": 1}, TOOLS, session="s", answer=given)
     assert last.outcome == ("modify" if agrees else "deny")
+
+
+async def test_it_goes_on_for_whom_it_was_asked_whatever_the_second_call_tells_of_that(world):
+    admitted = []
+
+    def admit(call):
+        admitted.append((call.root_session, call.parent, call.lineage, call.labels))
+        return Continue()
+
+    await world.scheduler("police", ASK)
+    await world.scheduler("slots", admit, phases=("admit",))
+    gate = await world.gate(ask="defer", labels={"env": "x"})
+    whose = {"root_session": "r", "parent": "p", "lineage": ["boss", "scout"], "labels": {"team": "a"}}
+    decision = await gate.decide("search", {"q": 1}, TOOLS, session="s", **whose)
+    assert (await answer(world, decision, labels={"team": "b"}, parent="other")).allowed
+    assert admitted == [("r", "p", ("boss", "scout"), {"env": "x", "team": "a"})]
