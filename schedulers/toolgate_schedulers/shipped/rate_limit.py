@@ -106,6 +106,8 @@ class Limit(CallMatcher):
             yield from (one for one in named if self.agents is None or any_glob(self.agents, one))
         elif self.per == "own-session":
             yield call.session
+        elif self.per == "session":  # its own as well: it may work for another root by turns
+            yield from dict.fromkeys((call.root_session or call.session, call.session or call.root_session))
         elif self.per == "tool":
             yield globs.plain(call.tool_name)
         else:

@@ -263,6 +263,12 @@ async def test_who_names_no_session_is_counted_in_the_tree_that_it_names():
     assert await actions(scheduler, [*calls, call(session="r")]) == "ccdd"
 
 
+async def test_a_session_that_works_for_two_roots_by_turns_has_the_calls_of_one():
+    scheduler = await guard("calls_per_session: 2")
+    calls = [call(iteration=n, root_session=root) for n, root in enumerate(("a", "b", "c", ""), 1)]
+    assert await actions(scheduler, calls) == "ccdd"
+
+
 async def test_a_session_may_delegate_as_often_as_it_says():
     scheduler = await guard("max_width: 2")
     calls = [delegation(iteration=n) for n in range(1, 4)]

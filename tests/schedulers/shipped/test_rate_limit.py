@@ -311,3 +311,9 @@ async def test_limits_that_differ_in_their_schema_alone_have_buckets_of_their_ow
     limited = await limiter(f"limits: [{some.format('a')}, {some.format('b')}]")
     calls = [call("pay", tool_input={name: 1}) for name in "abab"]
     assert await actions(limited, *calls) == "ccdd"
+
+
+async def test_a_session_that_works_for_two_roots_by_turns_has_the_calls_of_one():
+    limited = await limiter("limits: [{tools: pay, per: session, rate: 2/hour}]")
+    calls = [call("pay", session="s", root_session=root) for root in ("a", "b", "a", "", "c")]
+    assert await actions(limited, *calls, call("pay", session="t", root_session="c")) == "ccdddc"
