@@ -143,12 +143,15 @@ def find_limits(config: RateLimitConfig, scheduler: str, call: ToolSelecting) ->
     """The limits that apply to a call, by the key of their bucket: each scheduler's name has its own."""
     found = {}
     for number, limit in enumerate(config.limits, start=1):
-        for whose in limit.owners(call) if limit.fits(call) else ():
+        if not limit.fits(call):
+            continue
+        mark = limit.mark(scheduler)
+        for whose in limit.owners(call):
             own = whose
             if len(own) > _MAX_OWNER:
                 own = hashlib.sha256(own.encode("utf-8", "replace")).hexdigest()
             calls, period_ms = limit.rate.calls, max(1, round(limit.rate.seconds * 1000))
-            bucket = Bucket(f"{limit.mark(scheduler)}:{own}", calls, period_ms, limit.burst or calls)
+            bucket = Bucket(f"{mark}:{own}", calls, period_ms, limit.burst or calls)
             found[bucket.key] = AppliedLimit(bucket, limit, limit.name or f"limit {number}", whose)
     return found
 

@@ -87,7 +87,7 @@ class CallMatcher(StrictModel):
         """Tell the same of a call by its agent, or by any agent above: for a rule that restricts."""
         return self._about(tools, call, (call.agent, *call.lineage), elements)
 
-    @property
+    @cached_property
     def wording(self) -> str:
         """All that it says, as a text: for what is kept of a rule by its words, and not by its place."""
         said = self.model_dump_json(exclude={"schema_"})
