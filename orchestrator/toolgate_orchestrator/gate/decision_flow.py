@@ -141,6 +141,13 @@ class DecisionFlow:
         if self._client is not None:
             self._client.catalog.note(tools)
 
+    def find_root(self, session: str, parent: str | None, root_session: str = "") -> str:
+        """The session at the root, where a caller may have told only for whom one works."""
+        if root_session or type(parent) is not str or not parent:
+            return root_session or session
+        above = self._client.present.get(parent) if self._client is not None else None
+        return parent if above is None else above.root
+
     def note(self, event: str, data: Mapping[str, Any]) -> None:
         """A fact after the event (tool:selected, tool:post, usage …), where facts are kept."""
         self._recorder.note(event, data)
@@ -191,7 +198,8 @@ class DecisionFlow:
         self.show_tools(available_tools)
         plain = type(tool_name) is str and len(tool_name) <= MAX_NAME and tool_name.isascii()
         agent = config.agent if agent is None else agent
-        root_session = root_session or session
+        if not root_session:
+            root_session = session if parent is None else self.find_root(session, parent)
         asking = ToolQuestion(
             id_.hex(),
             tool_name if plain else name_of(tool_name),
@@ -203,7 +211,7 @@ class DecisionFlow:
             session,
             root_session,
             parent,
-            list(lineage) if lineage else [],
+            list((lineage,) if type(lineage) is str else lineage) if lineage else [],
             tool_call_id,
             iteration,
             parallel_group_id,
@@ -358,7 +366,7 @@ class DecisionFlow:
         if ruling.outcome == "deny":
             return ruling
         audience = self._audience(ruling.tool_name or call.question.tool_name)
-        if (denied := deny_unasked(call, audience.required)) is not None:
+        if (denied := deny_unasked(call, audience.required, ruling.winner)) is not None:
             return replace(denied, asked_user=True)
         return await self._admit(call, ruling, audience)
 

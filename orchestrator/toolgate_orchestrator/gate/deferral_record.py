@@ -144,6 +144,13 @@ class DeferredDecision(NamedTuple):
         found = self._asked.get("tool_input")
         return found if isinstance(found, dict) else {}
 
+    def put_in_place(self, question: ToolQuestion) -> ToolQuestion:
+        """The question about the same call, of the tree, the agents and the labels of which it was asked."""
+        asked = self._asked
+        root, parent = asked.get("root_session", ""), asked.get("parent")
+        lineage, labels = asked.get("lineage", []), asked.get("labels", {})
+        return question._replace(root_session=root, parent=parent, lineage=list(lineage), labels=dict(labels))
+
     @property
     def _asked(self) -> dict[str, Any]:
         fields = unpack(self.question)

@@ -20,9 +20,14 @@ def end_event(outcome: Outcome, tool: str) -> str:
     return (_REQUEST if tool == LLM_REQUEST else _TOOL)[outcome]
 
 
-def describe_place(session: str, root_session: str, agent: str) -> dict[str, Any]:
-    """Whose call, request or turn it is."""
-    return {"session": session, "root_session": root_session, "agent": agent}
+def describe_place(
+    session: str, root_session: str, agent: str, lineage: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Whose call, request or turn it is; `lineage` is told of a sub-agent alone."""
+    told: dict[str, Any] = {"session": session, "root_session": root_session, "agent": agent}
+    if lineage:
+        told["lineage"] = list(lineage)
+    return told
 
 
 def describe_call(

@@ -250,7 +250,8 @@ class DeferralDesk:
         plain: dict[str, Any],
     ) -> None:
         """This call is that decision from now on, with all that was heard of it."""
-        call.id, call.question = bytes.fromhex(token.id), call.question._replace(id=token.id)
+        asked = deferred.put_in_place(call.question)
+        call.id, call.question = bytes.fromhex(token.id), asked._replace(id=token.id)
         DECISION.set(token.id)
         call.body, hidden = deferred.question, deferred.find_hidden(call.question.tool_input)
         call.outgoing = RedactedArguments(deferred.travelled, hidden, plain=plain)

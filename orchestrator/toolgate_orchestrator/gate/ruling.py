@@ -319,17 +319,32 @@ def objection(call: DecisionState) -> RulingResult | None:
     return RulingResult("deny", "denied", reason=heard.verdict.reason, scheduler=heard.scheduler)
 
 
-def deny_unasked(call: DecisionState, required: Mapping[str, bool]) -> RulingResult | None:
+def deny_unasked(
+    call: DecisionState, required: Mapping[str, bool], winner: ReceivedVerdict | None
+) -> RulingResult | None:
     """Return the denial of a deferred call to which somebody who is required here has not agreed; else None.
 
-    Another process may have asked about it, and have required others.
+    Another process may have asked about it, and have required others. Of a replacement (`winner`) what was
+    said of it counts, and not what was said of the LLM's own call.
     """
-    agreed = {heard.scheduler for heard in call.heard if counts(heard)}
+    agreed = {heard.scheduler for heard in _find_last_round(call.heard, winner) if counts(heard)}
     for name, is_required in required.items():
         if is_required and (name not in agreed or _is_overruled(call.heard, name)):
             reason = f"This call was not run: {name} is required here, and has not agreed to it."
             return RulingResult("deny", "silent", reason=reason, scheduler=name)
     return None
+
+
+def _find_last_round(
+    heard: Sequence[ReceivedVerdict], winner: ReceivedVerdict | None
+) -> Sequence[ReceivedVerdict]:
+    """Return what was said of the call as it will run; its author stands for it where none changed it."""
+    if winner is None:
+        return heard
+    second = [one for one in heard if one.phase == "verify" and not one.again]
+    if any(counts(one) and isinstance(one.verdict, Modify) for one in second):
+        return [one for one in heard if one.again]
+    return [*second, winner]
 
 
 def _is_overruled(verdicts: Iterable[ReceivedVerdict], name: str) -> bool:

@@ -8,6 +8,7 @@ from typing import Any, Literal
 from toolgate_bus.protocol.delegation import reroute, target_of, two_agents
 from toolgate_bus.protocol.events import Modify
 from toolgate_bus.protocol.llm import LLM_REQUEST, complete_arguments
+from toolgate_bus.protocol.names import is_reserved_tool
 from toolgate_bus.ruling.counterfactual import ProposedCall
 
 from toolgate_orchestrator.gate.config import SchedulerLimits
@@ -60,7 +61,7 @@ def check_modify(
     plain: Mapping[str, Any] | None = None,
 ) -> Problem | None:
     """What is wrong with a modify, or None."""
-    if modify.tool not in tools:
+    if modify.tool not in tools or (modify.tool != tool_name and is_reserved_tool(modify.tool)):
         return "unavailable_tool"
     if limits is not None and limits.can_modify is not None and modify.tool not in limits.can_modify:
         return "not_allowed"

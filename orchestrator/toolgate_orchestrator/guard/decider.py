@@ -136,4 +136,4 @@ class Decider:
 def _describe_selection(ruling: Ruling) -> dict[str, Any]:
     at, call = ruling.at, ruling.call
     told = describe_selection(call.tool if ruling.replaced else None, call.group, call.iteration)
-    return {**ruling.fact, **told, **describe_place(at.session, at.root, at.agent)}
+    return {**ruling.fact, **told, **describe_place(at.session, at.root, at.agent, at.lineage)}

@@ -41,6 +41,8 @@ class Places:
         at = self._place(session, agent, parent, labels)
         with self._lock:
             handed = self._handed.get(at.session)
+            if handed is not None:
+                self._handed.move_to_end(at.session)
             lineage = find_agent(handed, agent) if handed else None
             if lineage is not None:
                 at = replace(at, lineage=lineage)
@@ -70,6 +72,8 @@ class Places:
             return below(parent, session, agent, labels)
         with self._lock:
             known = self._known.get(parent)
+            if known is not None:
+                self._known.move_to_end(parent)  # however many work for it
         if known is not None:
             return below(known, session, agent, labels)
         config = self._config

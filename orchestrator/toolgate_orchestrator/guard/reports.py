@@ -66,7 +66,7 @@ class Reports:
 
     def tell(self, event: str, at: At, data: Mapping[str, Any], ended: str | None = None) -> None:
         """One fact; `ended` is the id of a call that runs no longer."""
-        fact = {**data, **describe_place(at.session, at.root, at.agent)}
+        fact = {**data, **describe_place(at.session, at.root, at.agent, at.lineage)}
 
         def act(gate: "Gate") -> None:
             if event in LABELLED:

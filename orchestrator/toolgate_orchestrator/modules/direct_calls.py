@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 from amplifier_core import ToolResult
+from toolgate_bus.protocol.delegation import target_of
 from toolgate_bus.protocol.events import Decision
 from toolgate_bus.protocol.fact_events import TOOL_ERROR, TOOL_POST
 
@@ -19,6 +20,7 @@ from toolgate_orchestrator.gate.fact_shapes import describe_call, describe_place
 from toolgate_orchestrator.gate.gate import Gate
 from toolgate_orchestrator.turn.messages import schema_of
 from toolgate_orchestrator.turn.refusal import reason_of, refuse_tool
+from toolgate_orchestrator.turn.session_tree import SessionPath, agents_of, place_of
 from toolgate_orchestrator.turn.tool_call import current_call
 
 _WRAPPED: Final = "_toolgate_direct"
@@ -42,13 +44,14 @@ class _StandIn:
 class DirectCalls:
     """Wraps the tools of one session."""
 
-    def __init__(self, session: str, fault: FindFault, gate: FindGate) -> None:
-        self._session, self._fault, self._gate = session, fault, gate
+    def __init__(self, coordinator: Any, fault: FindFault, gate: FindGate) -> None:
+        self._coordinator, self._fault, self._gate = coordinator, fault, gate
         self._schemas: dict[str, Any] = {}
         self._executes: dict[str, Callable[[Any], Any]] = {}
 
-    async def wrap(self, coordinator: Any) -> None:
+    async def wrap(self) -> None:
         """Wrap the tools that are mounted now."""
+        coordinator = self._coordinator
         for name, tool in dict(coordinator.get("tools") or {}).items():
             self._schemas[name] = schema_of(tool)
             if (execute := self._make_execute(name, tool)) is None:
@@ -83,18 +86,28 @@ class DirectCalls:
             await gate.tell_unruled()
             return await self._execute(name, dict(arguments))
         call_id = f"direct-{uuid.uuid4().hex}"
+        place, agents = place_of(self._coordinator), agents_of(getattr(self._coordinator, "config", None))
         decision = await gate.decide(
-            name, arguments, self._schemas, session=self._session, tool_call_id=call_id
+            name,
+            arguments,
+            self._schemas,
+            session=place.session,
+            root_session=place.root,
+            parent=place.parent,
+            lineage=place.lineage,
+            tool_call_id=call_id,
+            available_agents=agents,
+            agent_target=target_of(arguments, agents),
         )
         if not decision.allowed:
             return _refuse(reason_of(decision))
-        return await self._run(gate, decision, call_id)
+        return await self._run(gate, decision, call_id, place)
 
-    async def _run(self, gate: Gate, decision: Decision, call_id: str) -> Any:
+    async def _run(self, gate: Gate, decision: Decision, call_id: str, place: SessionPath) -> Any:
         """Run what was decided, and tell its end: budgets settle by that."""
         started, tool = time.monotonic(), decision.tool_name
-        place = describe_place(self._session, self._session, gate.config.agent)
-        fact = {**describe_call(tool, call_id, decision.id, decision.grants), **place}
+        whose = describe_place(place.session, place.root, gate.config.agent, place.lineage)
+        fact = {**describe_call(tool, call_id, decision.id, decision.grants), **whose}
 
         def note(event: str, **told: Any) -> None:
             gate.note(event, {**fact, **told, "seconds": time.monotonic() - started})

@@ -281,8 +281,7 @@ async def mount(
     if session:
         _LIVE[session] = settings
     await guard.check_loop()
-    direct = DirectCalls(session, guard.find_direct_fault, guard.find_gate)
-    await direct.wrap(coordinator)
+    await DirectCalls(coordinator, guard.find_direct_fault, guard.find_gate).wrap()
 
     async def cleanup() -> None:
         if _LIVE.get(session) is settings:

@@ -59,7 +59,7 @@ class FactWriter:
         place = place_of(coordinator)
         self.place, self.agent = place, agent
         self.gate: Gate | None = None
-        self._who = describe_place(place.session, place.root, agent)
+        self._who = describe_place(place.session, place.root, agent, place.lineage)
         self._tools, self._paid = tools, paid
 
     def note(self, event: str, data: dict[str, Any]) -> None:

@@ -28,7 +28,7 @@ from toolgate_bus.telemetry.loggers import get_logger
 
 from toolgate_schedulers.author.scheduler import asking
 from toolgate_schedulers.hooks.ledger import HookLedger
-from toolgate_schedulers.hooks.module import SELECTING, Cleanup, answer_of, question_in, register
+from toolgate_schedulers.hooks.module import SELECTING, Cleanup, answer_of, question_in, register, root_in
 from toolgate_schedulers.shipped.cost_aware.accounts import Payer, accounts_of
 from toolgate_schedulers.shipped.cost_aware.config import CostAwareConfig
 from toolgate_schedulers.shipped.cost_aware.scheduler import CostAware
@@ -91,6 +91,8 @@ class HookCostAware:
         self._scheduler, self._shared, self._owner, self._session = scheduler, shared, owner, session
         self._pending: dict[str, _PendingCall] = {}
         self._requests = 0
+        self._root = ""
+        """The session at the root, once a call has told it."""
         self._counts = bool(scheduler.config.budgets)
         """Whether the ledger is to hear of calls: there are budgets, or an agent lives of a slice."""
         self.owed: list[tuple[str, int | None, bool]] = []
@@ -111,6 +113,7 @@ class HookCostAware:
         except TransportError as error:
             _log.error("the ledger does not answer", error=str(error))
             verdict = Deny(reason="The budget cannot be checked at the moment; try again later.")
+        self._root = call.root_session
         answer = answer_of(verdict, call, data, self._scheduler.priority)
         if verdict.action != "deny":  # of a denial policy:violation tells, once it is one
             key = _key(data, getattr(verdict, "tool", call.tool_name))
@@ -161,7 +164,7 @@ class HookCostAware:
             return
         self._requests += 1
         session = data.get("session_id")
-        payer = Payer(session if isinstance(session, str) else self._session)
+        payer = Payer(session if isinstance(session, str) else self._session, self._root or root_in(data))
         accounts = accounts_of(config, payer, self._scheduler.overrides, time.time())
         try:
             await self._shared.ledger.charge(f"usage-{self._owner}-{self._requests}", amount, accounts)

@@ -35,7 +35,7 @@ def question_in(data: Mapping[str, Any]) -> ToolSelecting | None:
         "id": _text(data, "decision_id") or secrets.token_hex(16),
         "phase": "verify" if data.get("phase") == "verify" else "select",
         "session": _text(data, "session", "session_id"),
-        "root_session": _text(data, "root_session", "root_session_id"),
+        "root_session": root_in(data),
         "parent": _text(data, "parent", "parent_id") or None,
         "lineage": _names(data.get("lineage"), MAX_LINEAGE) or (),
         "agent": _text(data, "agent"),
@@ -52,6 +52,11 @@ def question_in(data: Mapping[str, Any]) -> ToolSelecting | None:
         return ToolSelecting.model_validate(fields)
     except ValidationError:
         return None
+
+
+def root_in(data: Mapping[str, Any]) -> str:
+    """The session at the root, as an event tells it; where it tells the parent alone, that."""
+    return _text(data, "root_session", "root_session_id") or _text(data, "parent", "parent_id")
 
 
 def answer_of(verdict: Verdict, call: ToolSelecting, data: Mapping[str, Any], priority: int) -> Any:

@@ -4,7 +4,7 @@ It counts the calls that the LLM makes, whether they run or not: the same call a
 of a turn, of a session with those of its agents, and the time since the first of them. A number
 is what may run: with `calls_per_turn: 25` the 26th is denied. What is counted, and what a turn is:
 `toolgate_bus.state.call_counts`. A call is counted once: a replacement (phase `verify`) only where the
-LLM's own call was exempt. A call that names no session cannot be counted, and may run.
+LLM's own call was exempt. A call that names no session, and none at the root, cannot be counted, and may run.
 
 Of a tree of agents it limits the depth, the delegations of a session and all agents. Of delegations only
 those count that it lets pass: a refused one makes no agent.
@@ -96,7 +96,7 @@ def fingerprint_call(call: ToolSelecting) -> CountedCall:
     called = [call.tool_name, whole(call.tool_input)]
     written = json.dumps(called, sort_keys=True, default=repr, ensure_ascii=False)
     return CountedCall(
-        session=call.session,
+        session=call.session or call.root_session,
         tree=call.root_session or call.session,
         call=hashlib.sha256(written.encode("utf-8", "replace")).hexdigest()[:32],
         iteration=call.iteration,
@@ -120,7 +120,8 @@ def rule_on(config: LoopGuardConfig, call: ToolSelecting, counts: CallCounts) ->
 
 def too_deep(config: LoopGuardConfig, call: ToolSelecting) -> Deny | None:
     """The denial of a delegation whose agent would be too far below the root; None for all other calls."""
-    depth = max(1, len(call.lineage))
+    is_below = bool(call.parent) or call.root_session not in ("", call.session)
+    depth = max(1 + is_below, len(call.lineage))
     if call.agent_target is None or config.max_depth is None or depth < config.max_depth:
         return None
     chain = f" ({' > '.join(call.lineage[-_SHOWN:])})" if call.lineage else ""
@@ -159,7 +160,8 @@ def _over_time(config: LoopGuardConfig, counts: CallCounts) -> str | None:
 
 def _over_count(config: LoopGuardConfig, counts: CallCounts) -> str | None:
     tree = counts.tree, "this session and those of its agents"
-    session = tree if config.calls_per_tree is None else (counts.session, "this session")
+    both = max(counts.tree, counts.session), tree[1]  # it may have worked for another root before
+    session = both if config.calls_per_tree is None else (counts.session, "this session")
     for option, (count, what), limit in (
         ("calls_per_tree", tree, config.calls_per_tree),
         ("calls_per_session", session, config.calls_per_session),
@@ -210,7 +212,7 @@ class LoopGuard:
         """Count one call, and rule on it."""
         if globs.fits(self.config.exempt, call.tool_name):
             return Continue(reason="exempt")
-        if not call.session:
+        if not (call.session or call.root_session):
             return too_deep(self.config, call) or Continue(reason="the call names no session")
         one = fingerprint_call(call)
         counts = await self._tally.count(self._scope, call.id, one, self.config.window)

@@ -296,6 +296,8 @@ class CallHistory:
     def _scopes_of(self, session: str, root: str, labels: Mapping[str, Any]) -> Iterator[Scope]:
         yield "session", session
         yield "tree", root or session
+        if root and session not in ("", root):
+            yield "tree", session
         for name in self._labels:
             value = labels.get(name)
             yield LABEL + name, value if isinstance(value, str) else _UNTOLD
@@ -349,7 +351,11 @@ class CallHistory:
         own, first = self._places.get(call.id), self._before.get(call.id)
         ended = [run for run in _ended(kept, tools, most) if now - run.at <= most.within_s]
         running = [run for runs in _of_running(kept, tools) for run in runs.values() if run.id != call.id]
-        counted = [run for run in (*ended, *running) if holds(when, run.arguments) is not False]
+        counted = [
+            run
+            for run in {run.id: run for run in (*ended, *running)}.values()
+            if holds(when, run.arguments) is not False
+        ]
         sure = sum(run.number == 0 for run in counted)
         before = sum(
             run.id in first if first is not None else own is None or run.number < own.number
@@ -391,8 +397,11 @@ def scopes_for(scope: str, call: ToolSelecting, *, against: bool) -> tuple[Scope
     Against a call counts what its whole tree did, and what was done without the label by which a scope is
     told: that may be of any value, as the call itself may be where it has none.
     """
+    root = call.root_session or call.session
+    if scope == "session" and against and call.session not in ("", root):
+        return (("tree", root), ("tree", call.session))  # it may have worked for another root before
     if scope == "tree" or (scope == "session" and against):
-        return (("tree", call.root_session or call.session),)
+        return (("tree", root),)
     if not scope.startswith(LABEL):
         return (("session", call.session),)
     value = call.labels.get(scope.removeprefix(LABEL))

@@ -90,7 +90,7 @@ class Limit(CallMatcher):
 
     def mark(self, scheduler: str) -> str:
         """What marks its buckets under this name; a limit that is changed begins with full ones."""
-        told_apart = f"{scheduler} {self.model_dump_json(exclude={'schema_'})}"
+        told_apart = f"{scheduler} {self.wording}"
         return hashlib.sha256(told_apart.encode("utf-8", "replace")).hexdigest()[:16]
 
     def fits(self, call: ToolSelecting) -> bool:
@@ -106,6 +106,8 @@ class Limit(CallMatcher):
             yield from (one for one in named if self.agents is None or any_glob(self.agents, one))
         elif self.per == "own-session":
             yield call.session
+        elif self.per == "session":  # its own as well: it may work for another root by turns
+            yield from dict.fromkeys((call.root_session or call.session, call.session or call.root_session))
         elif self.per == "tool":
             yield globs.plain(call.tool_name)
         else:
@@ -141,12 +143,15 @@ def find_limits(config: RateLimitConfig, scheduler: str, call: ToolSelecting) ->
     """The limits that apply to a call, by the key of their bucket: each scheduler's name has its own."""
     found = {}
     for number, limit in enumerate(config.limits, start=1):
-        for whose in limit.owners(call) if limit.fits(call) else ():
+        if not limit.fits(call):
+            continue
+        mark = limit.mark(scheduler)
+        for whose in limit.owners(call):
             own = whose
             if len(own) > _MAX_OWNER:
                 own = hashlib.sha256(own.encode("utf-8", "replace")).hexdigest()
             calls, period_ms = limit.rate.calls, max(1, round(limit.rate.seconds * 1000))
-            bucket = Bucket(f"{limit.mark(scheduler)}:{own}", calls, period_ms, limit.burst or calls)
+            bucket = Bucket(f"{mark}:{own}", calls, period_ms, limit.burst or calls)
             found[bucket.key] = AppliedLimit(bucket, limit, limit.name or f"limit {number}", whose)
     return found
 

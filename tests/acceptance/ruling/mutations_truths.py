@@ -105,7 +105,7 @@ MUTANTS = (
         4,
         "who is required where a deferred call goes on need not have agreed",
         f"{ORCHESTRATOR}/gate/decision_flow.py",
-        "if (denied := deny_unasked(call, audience.required)) is not None:",
+        "if (denied := deny_unasked(call, audience.required, ruling.winner)) is not None:",
         "if (denied := None) is not None:",
         "orchestrator/gate/test_consent.py",
     ),

@@ -305,3 +305,68 @@ async def test_what_passes_is_raised_and_everything_withdrawn(world):
     assert [fact["outcome"] for fact in facts_of(world)] == ["cancelled"]
     denied = await gate.decide("search", {}, TOOLS)
     assert (denied.outcome, denied.why) == ("deny", "no_approver")
+
+
+@pytest.mark.parametrize(
+    ("phase", "outcome"),
+    [("select", "deny"), ("verify", "modify"), ("both", "modify")],
+)
+async def test_who_is_required_where_it_goes_on_has_agreed_to_what_runs_and_not_to_what_was_asked_first(
+    world, phase, outcome
+):
+    def police(call):
+        if phase in (call.phase, "both"):
+            return Continue()
+        raise RuntimeError("not now")
+
+    change = Modify(tool="write", arguments={"n": 1})
+    await world.scheduler("police", police)
+    await world.scheduler("router", lambda call: change if call.phase == "select" else Continue())
+    await world.scheduler("asker", lambda call: ASK if call.phase == "verify" else Continue())
+    decision = await put_off(world)
+    assert (decision.outcome, decision.tool_name) == ("ask", "write")
+    gate = await world.gate(required=["police", "router"])
+    given = PersonAnswer(decision.token, "allow", "ann")
+    last = await gate.decide("search", {"q": 1}, TOOLS, session="s", answer=given)
+    assert last.outcome == outcome
+    assert outcome != "deny" or "police is required here, and has not agreed" in last.reason
+
+
+@pytest.mark.parametrize("agrees", [True, False])
+async def test_who_is_required_where_it_goes_on_has_agreed_to_it_as_others_changed_it(world, agrees):
+    def police(call):
+        if call.again and not agrees:
+            raise RuntimeError("not now")
+        return Continue()
+
+    def masker(call):
+        return (
+            Modify(tool="write", arguments={**call.tool_input, "m": 1}) if call.tool_name == "write" else ASK
+        )
+
+    change = Modify(tool="write", arguments={"n": 1})
+    await world.scheduler("police", police)
+    await world.scheduler("router", lambda call: change if call.phase == "select" else Continue())
+    await world.scheduler("masker", masker)
+    decision = await put_off(world)
+    assert (decision.outcome, decision.tool_input) == ("ask", {"n": 1, "m": 1})
+    gate = await world.gate(required=["police"])
+    given = PersonAnswer(decision.token, "allow", "ann")
+    last = await gate.decide("search", {"q": 1}, TOOLS, session="s", answer=given)
+    assert last.outcome == ("modify" if agrees else "deny")
+
+
+async def test_it_goes_on_for_whom_it_was_asked_whatever_the_second_call_tells_of_that(world):
+    admitted = []
+
+    def admit(call):
+        admitted.append((call.root_session, call.parent, call.lineage, call.labels))
+        return Continue()
+
+    await world.scheduler("police", ASK)
+    await world.scheduler("slots", admit, phases=("admit",))
+    gate = await world.gate(ask="defer", labels={"env": "x"})
+    whose = {"root_session": "r", "parent": "p", "lineage": ["boss", "scout"], "labels": {"team": "a"}}
+    decision = await gate.decide("search", {"q": 1}, TOOLS, session="s", **whose)
+    assert (await answer(world, decision, labels={"team": "b"}, parent="other")).allowed
+    assert admitted == [("r", "p", ("boss", "scout"), {"env": "x", "team": "a"})]

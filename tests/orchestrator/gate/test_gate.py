@@ -360,7 +360,7 @@ async def test_what_is_asked_says_who_and_about_what(world):
     (call,) = seen
     assert (call.tool_name, call.tool_input, call.available_tools) == ("search", {"q": 1}, tuple(TOOLS))
     assert (call.agent, call.labels) == ("coder", {"team": "red", "job": "7"})
-    assert (call.session, call.root_session, call.parent) == ("s", "s", "p")
+    assert (call.session, call.root_session, call.parent) == ("s", "p", "p")
     assert (call.tool_call_id, call.iteration, call.phase, len(call.id)) == ("c", 3, "select", 32)
 
 

@@ -5,7 +5,7 @@ import json
 
 import pytest
 from hook_fixtures import FILES, load
-from toolgate_bus.protocol.events import Continue, Deny
+from toolgate_bus.protocol.events import Continue, Deny, Modify
 from toolgate_orchestrator.commands.serve.hook_desk import HookDesk
 from toolgate_orchestrator.commands.serve.routes import ROUTES
 from toolgate_orchestrator.commands.serve.service import SidecarService
@@ -38,6 +38,19 @@ async def test_a_tool_of_a_reserved_name_is_denied_in_words(gate, name):
     decision = await gate.decide(name, {"command": "rm -rf /"}, [name, "bash"])
     assert (decision.outcome, decision.why) == ("deny", "denied")
     assert "names that begin with llm:, turn: or session: are no tools'" in decision.reason
+
+
+@pytest.mark.parametrize("name", NAMES)
+async def test_no_call_is_replaced_by_one_of_such_a_name(world, name):
+    change = Modify(tool=name, arguments={"command": "rm -rf /"})
+    await world.scheduler(
+        "police", lambda call: Continue() if call.tool_name == "read" else Deny(reason="no")
+    )
+    await world.scheduler("router", lambda call: change if call.tool_name == "read" else Continue())
+    gate = await world.gate(required=["police"])
+    decision = await gate.decide("read", {}, {"read": None, name: None})
+    assert (decision.outcome, decision.tool_name) == ("continue", "read")
+    assert [heard.problem for heard in decision.verdicts] == [None, "unavailable_tool"]
 
 
 @pytest.mark.parametrize("name", NAMES)

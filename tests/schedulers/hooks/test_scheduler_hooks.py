@@ -5,6 +5,7 @@ import json
 import pytest
 from amplifier_core import AmplifierSession, HookResult, ToolResult
 from toolgate_bus.errors import ConfigError
+from toolgate_bus.state.shared import make_shared_state
 from toolgate_orchestrator.commands.host.plan import read_plan
 from toolgate_schedulers.hooks import cost_aware as hook_cost_aware
 from toolgate_schedulers.hooks import heuristic as hook_heuristic
@@ -284,3 +285,22 @@ async def test_what_only_another_hook_returned_is_no_question():
     cleanup = await hook_cost_aware.mount(loop, {**FORTY, **FIFTY})
     assert await loop.emit("tool:selecting", tool="dear", arguments={}) is None
     await cleanup()
+
+
+@pytest.mark.parametrize("asked", [True, False])
+async def test_what_a_sub_agents_llm_cost_is_paid_from_the_account_of_the_session_above(asked):
+    config = hook_cost_aware.HookConfig.model_validate(
+        {"budgets": [{"name": "d", "level": "session", "limit": 5}], "charge_llm": True}
+    )
+    scheduler, shared = hook_cost_aware.CostAware(config), make_shared_state()
+    scheduler.use(shared)
+    hook = hook_cost_aware.HookCostAware(scheduler, shared, "o", "child")
+    told = {"session_id": "child", "parent_id": "top"}
+    if asked:  # this loop knows the root as well, and the other event does not
+        call = {"tool": "search", "arguments": {}, "available_tools": ["search"], "root_session": "root"}
+        await hook.on_tool_selecting("tool:selecting", {**told, **call})
+    await hook.on_llm_response("provider:response", {**told, "usage": {"cost_usd": 2}})
+    balances = await shared.ledger.balances()
+    assert {one.key: one.spent for one in balances if one.spent} == {
+        f"d/session/{'root' if asked else 'top'}": 2_000_000
+    }

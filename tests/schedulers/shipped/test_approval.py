@@ -456,6 +456,28 @@ async def test_a_call_that_needs_a_person_for_an_agent_needs_one_for_whoever_wor
     assert id_
 
 
+async def test_a_standing_approval_speaks_for_no_rule_by_which_the_app_asks():
+    fleet = Fleet("rules: [{tools: pay, agents: clerk, via: ask_user}, {tools: pay, agents: scout}]")
+    replica = fleet.replica()
+    one = call("pay").model_copy(update={"agent": "scout", "lineage": ("clerk", "scout")})
+    assert (await fleet.asked(replica, one)).action == "hold"
+    await standing(fleet, await fleet.only(), exactly=False)
+    again = one.model_copy(update={"id": "2" * 32})
+    assert (await replica.decide(again)).action == "ask_user"  # that of the scout is not that of the clerk
+    alone = again.model_copy(update={"lineage": ("boss", "scout")})
+    assert (await replica.decide(alone)).action == "continue"
+
+
+async def test_a_standing_approval_of_one_rule_is_none_of_another_that_differs_in_its_schema_alone():
+    some = "{{tools: pay, schema: {{properties: {{amount: {{{}: 100}}}}, required: [amount]}}}}"
+    fleet = Fleet(f"rules: [{some.format('maximum')}, {some.format('exclusiveMinimum')}]")
+    replica = fleet.replica()
+    await fleet.asked(replica, call("pay", amount=5))
+    await standing(fleet, await fleet.only(), exactly=False)
+    assert (await replica.decide(call("pay", id_="2" * 32, amount=6))).action == "continue"
+    assert (await replica.decide(call("pay", id_="3" * 32, amount=5000))).action == "hold"
+
+
 async def test_via_ask_user_the_app_is_asked_and_nothing_is_kept():
     fleet = Fleet()
     verdict = await fleet.replica().decide(call("app"))

@@ -251,6 +251,24 @@ async def test_agents_may_stand_above_each_other_as_deep_as_it_says():
     assert await actions(scheduler, [delegation(session="", lineage=each) for each in lineages]) == "ccdd"
 
 
+@pytest.mark.parametrize("told", [{"root": "r"}, {"parent": "r"}, {"root": "r", "parent": "p"}])
+async def test_who_works_for_another_is_no_root_though_nobody_is_named_above_it(told):
+    scheduler = await guard("max_depth: 2")
+    assert await actions(scheduler, [delegation(**told), delegation()]) == "dc"
+
+
+async def test_who_names_no_session_is_counted_in_the_tree_that_it_names():
+    scheduler = await guard("calls_per_tree: 2")
+    calls = [call(iteration=n, session="", root_session="r") for n in range(1, 4)]
+    assert await actions(scheduler, [*calls, call(session="r")]) == "ccdd"
+
+
+async def test_a_session_that_works_for_two_roots_by_turns_has_the_calls_of_one():
+    scheduler = await guard("calls_per_session: 2")
+    calls = [call(iteration=n, root_session=root) for n, root in enumerate(("a", "b", "c", ""), 1)]
+    assert await actions(scheduler, calls) == "ccdd"
+
+
 async def test_a_session_may_delegate_as_often_as_it_says():
     scheduler = await guard("max_width: 2")
     calls = [delegation(iteration=n) for n in range(1, 4)]

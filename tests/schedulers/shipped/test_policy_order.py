@@ -112,7 +112,7 @@ def test_only_what_changes_something_is_told():
     history = CallHistory(("run_*",))
     assert not history.read(ended())
     assert history.read(decided())
-    assert history.read(ended()) == (("session", "s"), ("tree", "r"))
+    assert history.read(ended()) == (("session", "s"), ("tree", "r"), ("tree", "s"))
     assert not history.read(ended())
 
 
@@ -160,6 +160,20 @@ def test_what_counts_against_a_call_counts_in_its_whole_tree_unless_the_rule_say
     elsewhere = [decided(session="other"), ended()]
     assert judge(elsewhere, unseen=True) == "met"
     assert judge(elsewhere, unseen=True, scope="own-session") == "unmet"
+
+
+@pytest.mark.parametrize(("before", "now"), [("r", "s"), ("r", ""), ("s", "r"), ("r", "other")])
+def test_a_session_that_works_for_another_root_than_before_has_done_what_it_did(before, now):
+    rules = [OrderMatcher(tools=("deploy",), unless_after=Precondition(tool=("run_tests",)))]
+    history = new_history([*rules, OrderMatcher(tools=("deploy",), at_most=WRITES)])
+    for one in (decided("a", root=before), ended("a"), decided("b", "deploy", root=before), ended("b")):
+        history.read(one)
+    call = ToolSelecting(id="d" * 32, tool_name="deploy", session="s", root_session=now)
+    assert history.judge(rules[0].unless_after, call, 2.0, True) == "met"
+    assert history.count(CallCount(n=1), ("deploy",), {}, call, 2.0) == "unmet"
+    assert history.count(CallCount(n=2), ("deploy",), {}, call, 2.0) == "met"  # it is counted once
+    other = call.model_copy(update={"session": "t", "root_session": "elsewhere"})
+    assert history.judge(rules[0].unless_after, other, 2.0, True) == "unmet"
 
 
 def test_the_oldest_is_forgotten_when_there_are_too_many(monkeypatch):

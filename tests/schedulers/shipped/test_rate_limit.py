@@ -304,3 +304,16 @@ def test_the_largest_limit_can_be_counted():
     text = "limits: [{tools: a, per: fleet, rate: {calls: 1000000, seconds: 604800}, burst: 1000000}]"
     (one,) = find_limits(config(text), "n", call("a")).values()
     assert MemoryBuckets().pool.take("d", [one.bucket], 0).allowed
+
+
+async def test_limits_that_differ_in_their_schema_alone_have_buckets_of_their_own():
+    some = "{{tools: pay, per: fleet, rate: 1/hour, schema: {{required: [{}]}}}}"
+    limited = await limiter(f"limits: [{some.format('a')}, {some.format('b')}]")
+    calls = [call("pay", tool_input={name: 1}) for name in "abab"]
+    assert await actions(limited, *calls) == "ccdd"
+
+
+async def test_a_session_that_works_for_two_roots_by_turns_has_the_calls_of_one():
+    limited = await limiter("limits: [{tools: pay, per: session, rate: 2/hour}]")
+    calls = [call("pay", session="s", root_session=root) for root in ("a", "b", "a", "", "c")]
+    assert await actions(limited, *calls, call("pay", session="t", root_session="c")) == "ccdddc"

@@ -10,7 +10,8 @@ A call is made by an agent, and for each agent above it. Who restricts an agent 
 `concerns` asks so of one rule; where rules have an order, they are gone through once `as_each_agent`.
 """
 
-from collections.abc import Callable, Iterator
+import json
+from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -34,11 +35,24 @@ Unknown = Literal["deny", "allow"]
 """What is to become of a call of which a rule cannot see whether it is about it."""
 
 
+class SchemaCheck:
+    """Tells whether a value is valid by a fragment; keeps the fragment, by which two rules are told apart."""
+
+    __slots__ = ("_check", "written")
+
+    def __init__(self, check: Callable[[Any], Truth], written: Mapping[str, Any]) -> None:
+        self._check, self.written = check, written
+
+    def __call__(self, value: Any) -> Truth:
+        """Whether this value is valid; None where that is not known."""
+        return self._check(value)
+
+
 def _read_schema(written: Any) -> Any:
     # Late: few configurations need what takes a tenth of a second to load.
     from toolgate_bus.ruling.conditions.json_schema import reader
 
-    return written if callable(written) else reader(written)
+    return written if callable(written) else SchemaCheck(reader(written), written)
 
 
 Schema = Annotated[Callable[[Any], Truth], BeforeValidator(_read_schema)]
@@ -72,6 +86,14 @@ class CallMatcher(StrictModel):
     def concerns(self, tools: Globs, call: ToolSelecting, elements: Quantifier = "any") -> Truth:
         """Tell the same of a call by its agent, or by any agent above: for a rule that restricts."""
         return self._about(tools, call, (call.agent, *call.lineage), elements)
+
+    @cached_property
+    def wording(self) -> str:
+        """All that it says, as a text: for what is kept of a rule by its words, and not by its place."""
+        said = self.model_dump_json(exclude={"schema_"})
+        if not isinstance(self.schema_, SchemaCheck):
+            return said
+        return said + json.dumps(self.schema_.written, sort_keys=True, default=repr)
 
     def _about(
         self, tools: Globs, call: ToolSelecting, agents: tuple[str, ...], elements: Quantifier

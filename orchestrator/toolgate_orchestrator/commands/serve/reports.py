@@ -16,6 +16,12 @@ from toolgate_orchestrator.gate.gate import Gate
 Body = Mapping[str, Any]
 
 
+def tell_whose(gate: Gate, asked: PlaceBody, agent: str) -> dict[str, Any]:
+    """Whose call or request it is, as facts tell it: budgets of the agents above pay for it, too."""
+    root = gate.find_root(asked.session, asked.parent, asked.root_session)
+    return describe_place(asked.session, root, agent, asked.lineage)
+
+
 class ReportDesk:
     """The reports to one sidecar."""
 
@@ -53,7 +59,7 @@ class ReportDesk:
         """Take what a request to an LLM used."""
         agent = self._name_agent(asked)
         session = asked.session
-        who: Mapping[str, Any] = describe_place(session, asked.root_session or session, agent)
+        who: Mapping[str, Any] = tell_whose(self._gate, asked, agent)
         labels = {**self._gate.config.labels, **asked.labels}
         if asked.id is not None:
             found = self._calls.find(asked.id)

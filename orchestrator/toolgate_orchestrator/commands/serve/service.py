@@ -28,7 +28,7 @@ from toolgate_orchestrator.commands.serve.held_calls import PendingCall, Pending
 from toolgate_orchestrator.commands.serve.open_calls import OpenCall, OpenCalls, OtherReport, UnknownCall
 from toolgate_orchestrator.commands.serve.patience import Abandonment, Gone, Patience
 from toolgate_orchestrator.commands.serve.problems import Problem
-from toolgate_orchestrator.commands.serve.reports import ReportDesk
+from toolgate_orchestrator.commands.serve.reports import ReportDesk, tell_whose
 from toolgate_orchestrator.commands.serve.requests import (
     DecideRequest,
     PlaceBody,
@@ -230,8 +230,7 @@ class SidecarService:
     def _answer(self, asked: DecideRequest, agent: str, decision: Decision, turn: OpenTurn | None) -> Body:
         body = body_of_ruling(decision)
         if decision.allowed:
-            session = asked.session
-            who = describe_place(session, asked.root_session or session, agent)
+            who = tell_whose(self._gate, asked, agent)
             request = decision.tool_input if decision.tool_name == LLM_REQUEST else {}
             call = OpenCall(
                 decision.tool_name,
@@ -287,7 +286,9 @@ class SidecarService:
         """Begin, end or watch a turn."""
         session = asked.session
         if asked.do == "begin":
-            return turn_body(session, self.turns.begin(asked, self.name_agent(asked)))
+            root = self._gate.find_root(session, asked.parent, asked.root_session)
+            placed = asked.model_copy(update={"root_session": root})
+            return turn_body(session, self.turns.begin(placed, self.name_agent(asked)))
         if asked.do == "end":
             turn = self.turns.end(session)
             if turn is not None:
@@ -310,7 +311,7 @@ class SidecarService:
     def _tell_end(self, turn: OpenTurn, status: str, iterations: int) -> None:
         who, seconds = turn.who, self._clock() - turn.since
         fact = describe_turn("serve", status, iterations, seconds, who.parent, who.lineage)
-        whose = describe_place(who.session, who.root, who.agent)
+        whose = describe_place(who.session, who.root, who.agent, who.lineage)
         self._gate.note(TURN, {**whose, "labels": self._gate.config.labels, **fact})
 
     # ------------------------------------------------------------------ life

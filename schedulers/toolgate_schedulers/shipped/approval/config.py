@@ -103,8 +103,7 @@ class ApprovalNeed(NamedTuple):
     @property
     def key(self) -> str:
         """What "always for this session" is bound to: not the rule's place, but what it says."""
-        said = self.rule.model_dump_json(exclude={"schema_"})
-        return hashlib.sha256(said.encode()).hexdigest()[:16]
+        return hashlib.sha256(self.rule.wording.encode("utf-8", "replace")).hexdigest()[:16]
 
 
 def find_rule(config: ApprovalConfig, call: ToolSelecting) -> ApprovalNeed | None:

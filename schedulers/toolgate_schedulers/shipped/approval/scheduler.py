@@ -91,14 +91,17 @@ class ApprovalScheduler:
             return make_ask_user(needs[0], call)
         try:
             async with asyncio.timeout(call.ttl_ms / 1000 * SHARE):  # silence would let the call run
-                return await self._by_a_person(held, call)
+                in_app = next((need for need in needs if need.rule.via == "ask_user"), None)
+                return await self._by_a_person(held, call, in_app)
         except TooFewReplicas as error:
             return Deny(reason=not_replicated(error), rule_name=DURABILITY)
         except (ToolgateError, TimeoutError) as error:
             _log.error("a call that needs a person could not be kept", decision=call.id, error=repr(error))
             return Deny(reason=STORE_AWAY)
 
-    async def _by_a_person(self, needs: Sequence[ApprovalNeed], call: ToolSelecting) -> Verdict:
+    async def _by_a_person(
+        self, needs: Sequence[ApprovalNeed], call: ToolSelecting, in_app: ApprovalNeed | None
+    ) -> Verdict:
         if self._context.shadow:
             return make_ask_user(needs[0], call)  # nobody is kept from anything by a rehearsal
         standing = None
@@ -110,6 +113,8 @@ class ApprovalScheduler:
         answer = await self._desk.kept_answer(approval.id)
         if answer is not None:  # the question came twice: a replica died after it held
             return verdict_of(answer, call)
+        if standing is not None and in_app is not None:
+            return make_ask_user(in_app, call)  # a standing approval speaks for its own rule alone
         if standing is not None:
             return Continue(reason=f"let pass for this session by {person(standing)} ({standing.rule})")
         if call.phase == "verify":  # perhaps the very same call was approved in select
