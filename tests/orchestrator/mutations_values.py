@@ -37,14 +37,14 @@ MUTANTS = (
         f"{BUS}/protocol/placeholders.py",
         "_DIGITS.get(type(value), 7)",
         "_DIGITS.get(type(value), 6)",
-        f"{_PLAIN}::test_what_has_no_plain_form_counts_against_the_call",
+        f"{_PLAIN}::test_what_has_no_plain_form_may_be_of_any_type",
     ),
     Mutant(
         "one reading",
         "an object has the number of the one that stood where it stands",
         f"{ORCHESTRATOR}/gate/canonical.py",
-        "if known is not None and known[0]() is value:",
-        "if known is not None:",
+        "if place in _numbered and _numbered[place][0] is ref:",
+        "if False:",
         f"{_PLAIN}::test_an_object_is_the_same_as_itself_alone_even_where_another_takes_its_place",
     ),
     Mutant(

@@ -74,7 +74,7 @@ def _pack(value: Any) -> bytes:
 def _name(value: Any) -> bytes:
     """A number that this object has as long as it lives, and no other."""
     known = _numbered.get(id(value))
-    if known is not None and known[0]() is value:
+    if known is not None:  # alive: who dies is forgotten before another can stand there
         return b"o%d:" % known[1]
     number, place = _new_number(), id(value)
     with suppress(TypeError):  # what cannot be looked after is like nothing else, itself included

@@ -263,6 +263,15 @@ async def test_what_has_no_plain_form_counts_against_the_call(world, value):
         assert denied.outcome == "deny", condition
 
 
+@pytest.mark.parametrize("kind", ["string", "number", "array", "object"])
+async def test_what_has_no_plain_form_may_be_of_any_type(world, kind):
+    rule = {"tools": "*", "schema": {"properties": {"arg": {"type": kind}}}, "action": "deny"}
+    config = PolicyConfig.model_validate({"rules": [rule]})
+    await world.scheduler("policy", lambda call: rule_on(config, call))
+    denied = await (await world.gate()).decide("tool", {"arg": object()}, [])
+    assert denied.outcome == "deny"
+
+
 @pytest.mark.parametrize("value", UNSEEN, ids=lambda value: type(value).__name__)
 async def test_what_has_no_plain_form_earns_nothing(world, value):
     gate = await policy(world, {"arg": "harmless"}, default="deny", action="allow")
