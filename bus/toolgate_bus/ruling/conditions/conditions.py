@@ -246,6 +246,38 @@ def same(one: Any, other: Any) -> Truth:
     return bool(one == other)
 
 
+def may_equal(one: Any, other: Any) -> Truth:
+    """Tell whether two values that an LLM wrote are the same; None where a tool may take them to be."""
+    for first, second in ((one, other), (other, one)):
+        truth = _equals(first, second)
+        if truth is False and type(first) is str and (inner := read_json_text(first)) is not MISSING:
+            truth = None if _may_hold(inner, second) else False
+        if truth is not False:
+            return truth
+    return _both_numbers(one, other)
+
+
+def _may_hold(value: Any, other: Any) -> bool:
+    """Tell whether what a text of JSON holds may be a value, as a whole or in one of its values."""
+    if not isinstance(value, list | dict):
+        return value is UNSEEN or _equals(value, other) is not False
+    if isinstance(other, Mapping | list | tuple) and _equals(value, other) is not False:
+        return True
+    return any(_may_hold(one, other) for one in (value.values() if isinstance(value, dict) else value))
+
+
+def _both_numbers(one: Any, other: Any) -> Truth:
+    if not isinstance(one, str) or not isinstance(other, str) or max(len(one), len(other)) > _MAX_NUMBER:
+        return False
+    try:
+        return None if one != other and float(one) == float(other) else False
+    except ValueError:
+        return False
+
+
+_MAX_NUMBER = 64
+
+
 def _at(path: str, condition: Condition, arguments: Mapping[str, Any], elements: Quantifier) -> Truth:
     found = readings(path, arguments)
     if len(found) == 1:
