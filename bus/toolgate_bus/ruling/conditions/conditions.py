@@ -261,7 +261,7 @@ def _may_hold(value: Any, other: Any) -> bool:
     """Tell whether what a text of JSON holds may be a value, as a whole or in one of its values."""
     if not isinstance(value, list | dict):
         return value is UNSEEN or _equals(value, other) is not False
-    if isinstance(other, Mapping | list | tuple) and _equals(value, other) is not False:
+    if isinstance(other, _CONTAINERS) and _equals(value, other) is not False:
         return True
     return any(_may_hold(one, other) for one in (value.values() if isinstance(value, dict) else value))
 
@@ -293,7 +293,7 @@ def _equals(value: Any, given: Any) -> Truth:
         return truth
     if placeholders.hides(value):
         return False if placeholders.type_behind(value) == "null" else None
-    if isinstance(given, Mapping | list | tuple):
+    if isinstance(given, _CONTAINERS):
         return _equals_within(value, given)
     if isinstance(value, Mapping):
         return None  # a tool may take out of it what the rule means
@@ -305,9 +305,12 @@ def _equals(value: Any, given: Any) -> Truth:
     return None if _is_other_spelling(value, given) or _is_other_spelling(given, value) else False
 
 
+_CONTAINERS = (dict, list, tuple)
+
+
 def _equals_within(value: Any, given: Any) -> Truth:
     """`_equals` of each value in a list or map; a tool may also take one value for a list of it."""
-    if isinstance(given, Mapping):
+    if isinstance(given, dict):
         if not isinstance(value, Mapping) or value.keys() != given.keys():
             return False
         return every(_equals(value[name], one) for name, one in given.items())

@@ -147,7 +147,7 @@ def _wrap_keyword(name: str, check: Any) -> Keyword:
             elif known is None:
                 _met.get()[0] = True
             return
-        if name in _LOOKS_INSIDE and _holds_hidden(instance):
+        if _cannot_tell(name, instance):
             _met.get()[0] = True
         elif name in _ALL_HOLD:
             yield from check(validator, written, instance, schema) or ()
@@ -178,6 +178,12 @@ def _of_hidden(name: str, written: Any, hidden: str | None) -> Truth:
             return True if "number" in allowed else None
         return bool(allowed & ({"integer", "number"} if hidden == "integer" else {hidden}))
     return None if name in _OF_ANY or hidden in _OF_TYPE[name] else True
+
+
+def _cannot_tell(name: str, instance: Any) -> bool:
+    if name in _LOOKS_INSIDE:
+        return _holds_hidden(instance)
+    return instance != instance and _OF_TYPE.get(name) is _NUMBER  # NaN is in no order
 
 
 def _holds_hidden(value: Any) -> bool:
