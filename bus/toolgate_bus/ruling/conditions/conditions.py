@@ -292,7 +292,9 @@ def _equals(value: Any, given: Any) -> Truth:
     if truth is not False:
         return truth
     if placeholders.hides(value):
-        return False if placeholders.type_behind(value) == "null" else None
+        if placeholders.type_behind(value) != "null":
+            return None
+        value = None
     if isinstance(given, _CONTAINERS):
         return _equals_within(value, given)
     if isinstance(value, Mapping):
