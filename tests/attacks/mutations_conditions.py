@@ -51,8 +51,8 @@ MUTANTS = (
         "law 2",
         "a number may have 64 characters",
         f"{BUS}/ruling/conditions/conditions.py",
-        "    if not isinstance(value, str):\n        return None\n    try:",
-        "    if not isinstance(value, str) or len(value) > 64:\n        return None\n    try:",
+        "    try:\n        near = float(text)",
+        "    if len(text) > 64:\n        return ()\n    try:\n        near = float(text)",
         DISGUISES,
     ),
     Mutant(
