@@ -4,6 +4,7 @@ from mutation import BUS, ORCHESTRATOR, SCHEDULERS, Mutant
 
 TESTS = "../attacks/test_no_denied_call_runs.py"
 DISGUISES = f"{TESTS}::test_no_disguise_lets_a_denied_call_run_and_an_honest_long_one_does"
+NUMBERS = "../bus/ruling/conditions/test_conditions.py::test_a_number_may_be_written_in_any"
 REDACT = "../orchestrator/gate/test_redact.py"
 
 MUTANTS = (
@@ -53,7 +54,7 @@ MUTANTS = (
         f"{BUS}/ruling/conditions/conditions.py",
         "    try:\n        near = float(text)",
         "    if len(text) > 64:\n        return ()\n    try:\n        near = float(text)",
-        DISGUISES,
+        f"{NUMBERS}_form_and_at_any_length",
     ),
     Mutant(
         "law 2",

@@ -6,6 +6,7 @@ CONDITIONS = "../bus/ruling/conditions/test_conditions.py"
 POLICY = "../schedulers/shipped/test_policy.py"
 ORDER = "../schedulers/shipped/test_policy_order.py"
 APPROVAL = "../schedulers/shipped/test_approval.py"
+ALWAYS = "../schedulers/shipped/test_approval_records.py::test_always_lets_nothing_pass_that_fits_in_part"
 RATE_LIMIT = "../schedulers/shipped/test_rate_limit.py"
 SHIPPED = f"{SCHEDULERS}/shipped"
 
@@ -63,8 +64,8 @@ MUTANTS = (
         "a standing approval lets pass what its rule cannot see",
         f"{SHIPPED}/approval/config.py",
         "return self.rule.always and self.is_whole and not self.unseen",
-        "return self.rule.always",
-        APPROVAL,
+        "return self.rule.always and self.is_whole",
+        ALWAYS,
     ),
     Mutant(
         "unknown",

@@ -49,8 +49,10 @@ def test_always_is_bound_to_the_schema_of_a_rule():
     assert len(keys) == 2
 
 
-@pytest.mark.parametrize("amount", [[5, 5000], "[5, 5000]", '{"a": 5, "b": 5000}', "['5', 5000]"])
-def test_always_lets_no_list_pass_of_which_one_element_fits_alone(amount):
+@pytest.mark.parametrize(
+    "amount", [[5, 5000], "[5, 5000]", '{"a": 5, "b": 5000}', "['5', 5000]", {"a": 5}, "some"]
+)
+def test_always_lets_nothing_pass_that_fits_in_part(amount):
     small = config("rules: [{tools: pay, when: {amount: {lte: 10}}}, {tools: pay}]")
     assert find_rule(small, call("pay", amount=5)).always
     assert find_rule(small, call("pay", amount=[5, 6])).always
