@@ -4,6 +4,7 @@ from mutation import BUS, ORCHESTRATOR, SCHEDULERS, Mutant
 
 TESTS = "../attacks/test_no_denied_call_runs.py"
 DISGUISES = f"{TESTS}::test_no_disguise_lets_a_denied_call_run_and_an_honest_long_one_does"
+NUMBERS = "../bus/ruling/conditions/test_conditions.py::test_a_number_may_be_written_in_any"
 REDACT = "../orchestrator/gate/test_redact.py"
 
 MUTANTS = (
@@ -51,9 +52,9 @@ MUTANTS = (
         "law 2",
         "a number may have 64 characters",
         f"{BUS}/ruling/conditions/conditions.py",
-        "    if not isinstance(value, str):\n        return None\n    try:",
-        "    if not isinstance(value, str) or len(value) > 64:\n        return None\n    try:",
-        DISGUISES,
+        "    try:\n        near = float(text)",
+        "    if len(text) > 64:\n        return ()\n    try:\n        near = float(text)",
+        f"{NUMBERS}_form_and_at_any_length",
     ),
     Mutant(
         "law 2",

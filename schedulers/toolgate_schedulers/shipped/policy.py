@@ -178,7 +178,8 @@ def _rule_for_one(config: PolicyConfig, call: ToolSelecting, past: Past) -> tupl
     observed: list[str] = []
     fired: list[int] = []
     strictest: tuple[Verdict, tuple[int, ...]] | None = None
-    """Of rules that fit unseen."""
+    """Of rules that fit unseen, or one element of a list alone."""
+    is_certain = False
     for number, rule in config.rules_for(call.tool_name):
         truth = rule.about(rule.tools, call, rule.elements)
         if truth is False or not rule.fits(truth):
@@ -194,9 +195,13 @@ def _rule_for_one(config: PolicyConfig, call: ToolSelecting, past: Past) -> tupl
             continue
         if strictest is None or _STRICTNESS[verdict.action] < _STRICTNESS[strictest[0].action]:
             strictest = verdict, (number,)
-        if truth or rule.unknown == "allow" or isinstance(verdict, Deny):
+        if isinstance(verdict, Deny):
             break
-    else:
+        if truth or rule.unknown == "allow":
+            is_certain = True
+            if rule.action != "ask" or rule.about(rule.tools, call, "all") is not False:
+                break
+    if strictest is None or not (is_certain or isinstance(strictest[0], Deny)):
         default = _default(config.default, call)
         if strictest is None or _STRICTNESS[default.action] < _STRICTNESS[strictest[0].action]:
             strictest = default, ()

@@ -13,7 +13,8 @@ from typing import Any, Final
 from toolgate_bus.errors import CodecError, ToolgateError
 from toolgate_bus.protocol import packing, placeholders
 from toolgate_bus.protocol.events import ToolSelecting
-from toolgate_bus.ruling.conditions.conditions import any_glob, holds
+from toolgate_bus.ruling.conditions import globs
+from toolgate_bus.ruling.conditions.conditions import holds
 from toolgate_bus.state.claims import KEPT_MS, MAX_WORDS, ClaimBoard
 from toolgate_bus.telemetry.loggers import get_logger
 
@@ -97,7 +98,7 @@ class PlaceKeeper:
     def _list_keys(self, call: ToolSelecting) -> tuple[str, ...]:
         found = set()
         for rule, scope, words in self._rules:
-            if any_glob(rule.tools, call.tool_name) and holds(rule.when, call.tool_input) is not False:
+            if globs.either(rule.tools, call.tool_name) and holds(rule.when, call.tool_input) is not False:
                 row = "\0".join((words, *scopes_for(scope, call, against=True)[0]))
                 found.add(hashlib.sha256(row.encode("utf-8", "replace")).hexdigest()[:32])
         return tuple(self._prefix + digest for digest in sorted(found))

@@ -9,6 +9,7 @@ clock, which all replicas read alike.
 """
 
 import math
+import re
 from collections import OrderedDict, deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
@@ -17,8 +18,10 @@ from typing import Any, Final, Literal, NamedTuple
 
 from toolgate_bus.protocol import packing, placeholders
 from toolgate_bus.protocol.events import ToolSelecting
+from toolgate_bus.ruling.conditions import globs
 from toolgate_bus.ruling.conditions.arguments import MISSING, UNSEEN, readings
-from toolgate_bus.ruling.conditions.conditions import Globs, Truth, When, any_glob, every, holds, same
+from toolgate_bus.ruling.conditions.conditions import Globs, Truth, When, every, holds, may_equal
+from toolgate_bus.ruling.conditions.places import find_place
 
 from toolgate_schedulers.shipped.policy_needs import (
     LABEL,
@@ -44,7 +47,6 @@ ASKED_S: Final = 3600.0
 MAX_ARGUMENTS: Final = 4096
 """Bytes kept of one call's arguments; longer ones count as not seen."""
 _TOO_LONG: Final[Mapping[str, Any]] = {placeholders.WHOLE: placeholders.MARK}
-_WILD: Final = frozenset("*?[")
 _ENDS: Final = frozenset(("tool:post", "tool:error", "tool:unused"))
 
 
@@ -103,7 +105,6 @@ class CallHistory:
     ) -> None:
         self._searches = tuple(searches)
         self._watched, self._labels = tuple(dict.fromkeys(watched)), tuple(dict.fromkeys(labels))
-        self._patterns = tuple(glob for glob in self._watched if not _WILD.isdisjoint(glob))
         self._names = tuple({_first_name(path) for path in paths})
         self._is_watched: dict[str, bool] = {}
         self._scopes: OrderedDict[Scope, _ScopeHistory] = OrderedDict()
@@ -223,7 +224,7 @@ class CallHistory:
         if known is None:
             if len(self._is_watched) >= MAX_NAMES:
                 self._is_watched.clear()
-            known = tool in self._watched or any_glob(self._patterns, tool)
+            known = globs.either(self._watched, tool)
             self._is_watched[tool] = known
         return known
 
@@ -278,7 +279,7 @@ class CallHistory:
 
     def _keep_evidence(self, kept: _ScopeHistory, tool: str, run: PastCall) -> None:
         for search in self._searches:
-            if any_glob(search.tools, tool) and holds(search.when, run.arguments) is not False:
+            if globs.either(search.tools, tool) and holds(search.when, run.arguments) is not False:
                 key = id(search.of)
                 runs = kept.evidence.setdefault(key, deque())
                 runs.append(run)
@@ -325,7 +326,7 @@ class CallHistory:
         if not kept:
             return "unmet"
         wanted = _look_up(need, call)
-        for run in _ended(kept, need.tool, need):
+        for run in _ended(kept, need.tool, need, unseen):
             in_time = now - run.at <= need.within_s
             if in_time and need.success in (None, run.success) and _fits(need, wanted, run, unseen):
                 return "met"
@@ -349,7 +350,7 @@ class CallHistory:
         if not kept:
             return "met"
         own, first = self._places.get(call.id), self._before.get(call.id)
-        ended = [run for run in _ended(kept, tools, most) if now - run.at <= most.within_s]
+        ended = [run for run in _ended(kept, tools, most, True) if now - run.at <= most.within_s]
         running = [run for runs in _of_running(kept, tools) for run in runs.values() if run.id != call.id]
         counted = [
             run
@@ -419,17 +420,18 @@ def _first_name(path: str) -> str:
 
 
 def _ended(
-    kept: Iterable[_ScopeHistory], globs: Globs, looked_for: Precondition | CallCount
+    kept: Iterable[_ScopeHistory], tools: Globs, looked_for: Precondition | CallCount, unseen: bool
 ) -> Iterator[PastCall]:
+    """Calls of these tools; one whose name has two readings counts where that is against a call."""
     for one in kept:
         for tool, runs in one.ended.items():
-            if any_glob(globs, tool):
+            if globs.either(tools, tool) if unseen else globs.fits(tools, tool):
                 yield from reversed(runs)
         yield from reversed(one.evidence.get(id(looked_for), ()))
 
 
-def _of_running(kept: Iterable[_ScopeHistory], globs: Globs) -> Iterator[Mapping[str, PastCall]]:
-    return (runs for one in kept for tool, runs in one.running.items() if any_glob(globs, tool))
+def _of_running(kept: Iterable[_ScopeHistory], tools: Globs) -> Iterator[Mapping[str, PastCall]]:
+    return (runs for one in kept for tool, runs in one.running.items() if globs.either(tools, tool))
 
 
 _Wanted = tuple[tuple[Sequence[Any], str], ...]
@@ -460,20 +462,26 @@ def _agree(values: Sequence[Any], there: str, run: PastCall) -> Truth:
 
 
 def _equal(one: Any, other: Any) -> Truth:
-    if type(one) is type(other) is str and placeholders.MARK not in one and placeholders.MARK not in other:
-        return bool(one == other)
+    if type(one) is type(other) is str:
+        if one == other:
+            return True
+        if one.isascii() and one.isdecimal() and other.isascii() and other.isdecimal():
+            return None if one.lstrip("0") == other.lstrip("0") else False
+        if _PLAIN.fullmatch(one) and _PLAIN.fullmatch(other):
+            return False
     if one is MISSING or other is MISSING:
         return False
     if one is UNSEEN or other is UNSEEN:
         return None
-    forth = same(one, other)
-    truth = forth if forth is not False else same(other, one)
+    truth = may_equal(one, other)
     if truth is False and (isinstance(one, list | tuple) or isinstance(other, list | tuple)):
         # One of several: it counts against a call, and not for it.
         ones, others = _elements(one), _elements(other)
         if len(ones) * len(others) > _MAX_PAIRS:
             return None
         return None if any(_equal(a, b) is not False for a in ones for b in others) else False
+    if truth is False and isinstance(one, str) and isinstance(other, str):
+        return None if (place := find_place(one)) is not None and place == find_place(other) else False
     return truth
 
 
@@ -482,3 +490,5 @@ def _elements(value: Any) -> Sequence[Any]:
 
 
 _MAX_PAIRS: Final = 4096
+_PLAIN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*|[A-Za-z0-9_]+-[A-Za-z0-9_]+-[A-Za-z0-9_-]+")
+"""A text that has one reading: a word, a UUID."""

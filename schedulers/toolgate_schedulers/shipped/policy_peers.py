@@ -12,7 +12,7 @@ from typing import Final
 from toolgate_bus.errors import CodecError
 from toolgate_bus.protocol import packing, placeholders
 from toolgate_bus.protocol.events import ToolSelecting
-from toolgate_bus.ruling.conditions.conditions import any_glob
+from toolgate_bus.ruling.conditions import globs
 from toolgate_bus.transport.ports import Store
 
 from toolgate_schedulers.shipped.policy_needs import OrderMatcher, Precondition
@@ -42,7 +42,7 @@ class PeerNotes:
         """What peers are asked about for which this call may wait, and by whom; raises TransportError."""
         found = []
         for rule, need in self._needs:
-            if any_glob(rule.tools, call.tool_name):
+            if globs.either(rule.tools, call.tool_name):
                 raw = await self._store.get(self._key(need, call))
                 if raw is not None and (note := _read(raw)) is not None:
                     id_, tool, orchestrator = note
@@ -52,7 +52,7 @@ class PeerNotes:
 
     def _list_needs(self, call: ToolSelecting) -> Iterator[tuple[Precondition, float]]:
         for rule, need in self._needs:
-            if any_glob(need.tool, call.tool_name):
+            if globs.either(need.tool, call.tool_name):
                 yield need, rule.wait_s or 0.0
 
     def _key(self, need: Precondition, call: ToolSelecting) -> str:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import pytest
 from pydantic import BaseModel, Field, RootModel, SecretStr
 from toolgate_bus.protocol.events import AskUser, Continue
-from toolgate_bus.ruling.conditions.placeholder_schema import make_check, validator_of
+from toolgate_bus.ruling.conditions.placeholder_schema import SchemaCheck, validator_of
 from toolgate_orchestrator.gate.canonical import canonicalize
 from toolgate_orchestrator.gate.plain_values import to_plain
 from toolgate_orchestrator.gate.shown_call import question_about, shown_call
@@ -318,7 +318,7 @@ async def test_a_number_of_64_bits_travels_whether_anything_is_secret_or_not(wor
 
 def test_a_placeholder_of_no_type_is_unknown_to_a_schema_as_well():
     hidden = f"⟦toolgate:truncated:7{'0' * 31}⟧"
-    check = make_check(validator_of({}), {"properties": {"arg": {"type": "string"}}})
+    check = SchemaCheck(validator_of({}), {"properties": {"arg": {"type": "string"}}})
     assert check({"arg": hidden}) is None
 
 

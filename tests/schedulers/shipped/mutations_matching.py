@@ -6,6 +6,7 @@ CONDITIONS = "../bus/ruling/conditions/test_conditions.py"
 POLICY = "../schedulers/shipped/test_policy.py"
 ORDER = "../schedulers/shipped/test_policy_order.py"
 APPROVAL = "../schedulers/shipped/test_approval.py"
+ALWAYS = "../schedulers/shipped/test_approval_records.py::test_always_lets_nothing_pass_that_fits_in_part"
 RATE_LIMIT = "../schedulers/shipped/test_rate_limit.py"
 SHIPPED = f"{SCHEDULERS}/shipped"
 
@@ -46,25 +47,25 @@ MUTANTS = (
         "unknown",
         "a text that is no number is on no side of one",
         f"{BUS}/ruling/conditions/conditions.py",
-        "return None if isinstance(value, str | bool | Mapping) else False",
-        "return False",
+        "return truths.pop() if len(truths) == 1 else None",
+        "return truths.pop() if truths else False",
         CONDITIONS,
     ),
     Mutant(
         "unknown",
         "the first rule that may fit a call is the last that is looked at",
         f"{SHIPPED}/policy.py",
-        'if truth or rule.unknown == "allow" or isinstance(verdict, Deny):',
-        "if True:",
+        "        if isinstance(verdict, Deny):\n            break\n        if truth",
+        "        if True:\n            break\n        if truth",
         POLICY,
     ),
     Mutant(
         "unknown",
         "a standing approval lets pass what its rule cannot see",
         f"{SHIPPED}/approval/config.py",
-        "return self.rule.always and not self.unseen",
-        "return self.rule.always",
-        APPROVAL,
+        "return self.rule.always and self.is_whole and not self.unseen",
+        "return self.rule.always and self.is_whole",
+        ALWAYS,
     ),
     Mutant(
         "unknown",

@@ -43,6 +43,22 @@ def test_always_is_bound_to_what_a_rule_says_and_not_to_its_place():
     assert find_rule(config(RULES.replace("Sure?", "Really?")), call(amount=10)).key != before
 
 
+def test_always_is_bound_to_the_schema_of_a_rule():
+    text = "rules: [{tools: pay, schema: {required: [amount], properties: {amount: {maximum: %d}}}}]"
+    keys = {find_rule(config(text % most), call("pay", amount=9)).key for most in (10, 10, 5000)}
+    assert len(keys) == 2
+
+
+@pytest.mark.parametrize(
+    "amount", [[5, 5000], "[5, 5000]", '{"a": 5, "b": 5000}', "['5', 5000]", {"a": 5}, "some"]
+)
+def test_always_lets_nothing_pass_that_fits_in_part(amount):
+    small = config("rules: [{tools: pay, when: {amount: {lte: 10}}}, {tools: pay}]")
+    assert find_rule(small, call("pay", amount=5)).always
+    assert find_rule(small, call("pay", amount=[5, 6])).always
+    assert not find_rule(small, call("pay", amount=amount)).always
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [

@@ -77,6 +77,11 @@ def test_a_declared_cost_is_the_least_that_is_reserved():
     assert estimate(declared, told([900_000] * 9), "t")[:2] == (900_000, 900_000)
 
 
+def test_a_tool_in_letters_that_mean_the_same_costs_the_same():
+    declared = config(tools={"pay": {"cost": 0.4}})
+    assert estimate(declared, CostHistory(), "ｐａｙ") == estimate(declared, CostHistory(), "pay")
+
+
 def test_what_a_tool_does_not_declare_is_the_defaults():
     partly = config(tools={"t": {"latency_s": 2}}, default={"cost": 0.1, "latency_s": 7})
     assert estimate(partly, CostHistory(), "t") == Estimate(100_000, 100_000, 2)

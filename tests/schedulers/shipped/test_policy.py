@@ -249,3 +249,29 @@ def test_a_wrong_policy_is_refused_by_name(text, said):
     with pytest.raises(ConfigError) as error:
         config(text)
     assert f"policy.yaml: {said}" in str(error.value)
+
+
+LISTS = """
+rules:
+  - {tools: send, when: {to: "*@partner.example"}, action: ask}
+  - {tools: send, when: {to: "*@evil.example"}, action: deny}
+  - {tools: send, when: {to: "*@ok.example"}, action: allow}
+default: deny
+"""
+
+
+@pytest.mark.parametrize(
+    ("to", "action"),
+    [
+        (["ann@partner.example", "eve@evil.example"], "deny"),
+        ('["ann@partner.example", "eve@evil.example"]', "deny"),
+        ("ann@partner.example, eve@evil.example", "deny"),
+        (["ann@partner.example", "bob@partner.example"], "ask_user"),
+        (["ann@partner.example", "bob@ok.example"], "ask_user"),
+        ("ann@partner.example", "ask_user"),
+        (["bob@ok.example"], "continue"),
+        (["bob@other.example"], "deny"),
+    ],
+)
+def test_a_rule_that_asks_about_one_element_has_no_other_denied_element_pass(to, action):
+    assert rule(LISTS, "send", to=to).action == action

@@ -184,3 +184,44 @@ def test_the_oldest_is_forgotten_when_there_are_too_many(monkeypatch):
         history.read(decided(f"a{number}", session=f"s{number}", root=f"r{number}"))
     assert len(history._scopes) == 4
     assert len(history._places) == 3
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        *((17, "17"), ("17", 17), ("17", "017"), ("17", " 17"), ("17", "17.0"), ("a17", "ａ17"), (1, True)),
+        *(("17", '"17"'), ("17", '["17"]'), ("17", "['17']"), ('{"id": "17"}', "17"), ("17", {"id": "17"})),
+        *(("/srv/a", "/srv/./a"), ("a", "./a"), ("https://h.example/a", "https://H.example/a")),
+        *(("eve@evil.example", "EVE@evil.example"), ("eve@evil.example", "Eve <eve@evil.example>")),
+    ],
+)
+def test_another_spelling_of_a_value_counts_against_a_call_and_not_for_it(one, other):
+    tested = [decided(branch=one), ended()]
+    pair = {"$.target": "$.branch"}
+    assert judge(tested, arguments={"target": other}, same=pair, unseen=True) == "met"
+    assert judge(tested, arguments={"target": other}, same=pair) == "unmet"
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        *((17, 18), ("17", "18"), (17, "18"), ("a17", "A17"), ("main", "next"), ("17", "17#x"), ("17", None)),
+        *(('{"id": 17, "x": 1}', '{"id": 17, "x": 2}'), ("/srv/a", "/srv/b"), ("1-2-3", "1-2-4")),
+        *(("ann@ok.example", "bob@ok.example"), ("https://h.example/a", "https://h.example/b")),
+    ],
+)
+def test_another_value_counts_neither_for_a_call_nor_against_it(one, other):
+    tested = [decided(branch=one), ended()]
+    pair = {"$.target": "$.branch"}
+    assert judge(tested, arguments={"target": other}, same=pair, unseen=True) == "unmet"
+
+
+def test_a_tool_in_letters_that_mean_the_same_counts_against_a_call_and_not_for_it():
+    tested = [decided(tool="ｒｕｎ_tests"), ended()]
+    assert judge(tested, unseen=True) == "met"
+    assert judge(tested) == "unmet"
+    history = CallHistory(("deploy",))
+    for fact in (decided(tool="ｄｅｐｌｏｙ"), ended()):
+        history.read(fact)
+    call = ToolSelecting(id="d" * 32, tool_name="deploy", session="s", root_session="r", tool_input={})
+    assert history.count(CallCount(n=1), ("deploy",), {}, call, 2.0) == "unmet"

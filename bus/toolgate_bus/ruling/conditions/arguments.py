@@ -33,7 +33,10 @@ class Each(tuple[Any, ...]):
     __slots__ = ()
 
 
-_BEGINS: Final = frozenset(("{", "[", '"'))
+BLANK: Final = "".join(filter(str.isspace, map(chr, range(0x3001)))) + "\ufeff"
+"""What tools drop before they read a text as JSON."""
+_BEGINS: Final = frozenset(("{", "[", '"', "`"))
+"""Also that of a block of code in Markdown, in which LLMs like to send JSON."""
 _MAX_COUNT: Final = 64
 """So many readings of one path are looked at."""
 
@@ -115,9 +118,7 @@ def _step(name: str, value: Any) -> Any:
     if isinstance(value, Mapping):
         return value.get(name, MISSING)
     if isinstance(value, str):
-        return (
-            UNSEEN if placeholders.hides(value) or value.lstrip("\ufeff \t\r\n")[:1] in _BEGINS else MISSING
-        )
+        return UNSEEN if placeholders.hides(value) or value.lstrip(BLANK)[:1] in _BEGINS else MISSING
     if isinstance(value, Sequence) and not isinstance(value, bytes) and _is_index(name):
         return value[int(name)] if int(name) < len(value) else MISSING
     return MISSING

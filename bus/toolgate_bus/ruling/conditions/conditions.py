@@ -3,7 +3,8 @@
 `when` maps argument paths (`readings`) to conditions; all must hold. A bare value is `equals`, a bare
 text with `*` is `glob`. An argument that is not there meets no condition but `exists: false`. Texts are
 compared with regard to case. LLMs write numbers as texts as well: `gt`, `gte`, `lt`, `lte` read a text
-that is a number as that number, exactly, however long; `glob` and `matches` read a number or a truth
+that is a number as that number, exactly, however long (where a fraction is on the other side of the bound
+as a float, that is unknown); `glob` and `matches` read a number or a truth
 value as its JSON text.
 
     to: "*@evil.example"   of a rule that denies: meets ["ann@ok.example", "eve@evil.example"]
@@ -20,9 +21,8 @@ longer than is looked at. That something is there at all is known of a placehold
 """
 
 import json
-import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from decimal import Decimal, InvalidOperation
 from fnmatch import fnmatchcase
 from functools import cached_property
@@ -183,8 +183,8 @@ def condition_holds(condition: Condition, value: Any, elements: Quantifier = "an
     kind = type(value)
     if kind is str:
         if value[:1] in MAY_BEGIN and (inner := read_json_text(value)) is not MISSING:
-            if elements == "any" and not isinstance(inner, str):
-                inner = list(_leaves(inner))  # a rule that restricts looks at all that is in a map
+            if elements == "any" and isinstance(inner, list | dict):
+                return _both(_test(condition, value), _any_within(condition, inner), elements)
             return _both(_test(condition, value), condition_holds(condition, inner, elements), elements)
         return _test(condition, value)
     if value is MISSING:
@@ -215,12 +215,14 @@ def _both(text: Truth, inner: Truth, elements: Quantifier) -> Truth:
     return (any_of if elements == "any" else every)((text, inner))
 
 
-def _leaves(value: Any) -> Iterator[Any]:
-    if isinstance(value, list | dict):
-        for one in value.values() if isinstance(value, dict) else value:
-            yield from _leaves(one)
-    else:
-        yield value
+def _any_within(condition: Condition, value: Any) -> Truth:
+    """A rule that restricts looks at all that is in a list or map: at its values, and at itself."""
+    if not isinstance(value, list | dict):
+        return condition_holds(condition, value)
+    if _test(condition, value):
+        return True
+    within = value.values() if isinstance(value, dict) else value
+    return any_of(_any_within(condition, one) for one in within)
 
 
 def any_glob(globs: Iterable[str], name: str) -> bool:
@@ -245,6 +247,38 @@ def same(one: Any, other: Any) -> Truth:
     return same_json(one, other)
 
 
+def may_equal(one: Any, other: Any) -> Truth:
+    """Tell whether two values that an LLM wrote are the same; None where a tool may take them to be."""
+    for first, second in ((one, other), (other, one)):
+        truth = _equals(first, second)
+        if truth is False and type(first) is str and (inner := read_json_text(first)) is not MISSING:
+            truth = None if _may_hold(inner, second) else False
+        if truth is not False:
+            return truth
+    return _both_numbers(one, other)
+
+
+def _may_hold(value: Any, other: Any) -> bool:
+    """Tell whether what a text of JSON holds may be a value, as a whole or in one of its values."""
+    if not isinstance(value, list | dict):
+        return value is UNSEEN or _equals(value, other) is not False
+    if isinstance(other, _CONTAINERS) and _equals(value, other) is not False:
+        return True
+    return any(_may_hold(one, other) for one in (value.values() if isinstance(value, dict) else value))
+
+
+def _both_numbers(one: Any, other: Any) -> Truth:
+    if not isinstance(one, str) or not isinstance(other, str) or max(len(one), len(other)) > _MAX_NUMBER:
+        return False
+    try:
+        return None if one != other and float(one) == float(other) else False
+    except ValueError:
+        return False
+
+
+_MAX_NUMBER = 64
+
+
 def _at(path: str, condition: Condition, arguments: Mapping[str, Any], elements: Quantifier) -> Truth:
     found = readings(path, arguments)
     if len(found) == 1:
@@ -259,8 +293,12 @@ def _equals(value: Any, given: Any) -> Truth:
     if truth is not False:
         return truth
     if placeholders.hides(value):
-        return False if placeholders.type_behind(value) == "null" else None
-    if isinstance(value, Mapping) and not isinstance(given, Mapping):
+        if placeholders.type_behind(value) != "null":
+            return None
+        value = None
+    if isinstance(given, _CONTAINERS):
+        return _equals_within(value, given)
+    if isinstance(value, Mapping):
         return None  # a tool may take out of it what the rule means
     if isinstance(value, str) and isinstance(given, str):
         wanted = addresses.canonical_address(given) if "@" in given and "@" in value else None
@@ -270,21 +308,49 @@ def _equals(value: Any, given: Any) -> Truth:
     return None if _is_other_spelling(value, given) or _is_other_spelling(given, value) else False
 
 
+_CONTAINERS = (dict, list, tuple)
+
+
+def _equals_within(value: Any, given: Any) -> Truth:
+    """`_equals` of each value in a list or map; a tool may also take one value for a list of it."""
+    if isinstance(given, dict):
+        if not isinstance(value, Mapping) or value.keys() != given.keys():
+            return False
+        return every(_equals(value[name], one) for name, one in given.items())
+    if not isinstance(value, list | tuple):
+        return None if len(given) == 1 and _equals(value, given[0]) is not False else False
+    return len(value) == len(given) and every(map(_equals, value, given))
+
+
 def _is_other_spelling(value: Any, given: Any) -> bool:
     """Tell whether a tool may take a text or number for the given number, truth value or null."""
     if isinstance(given, bool):
         if isinstance(value, str):
             return (value.strip().casefold() in _FALSE) is not given
+        if value is None or isinstance(value, list | tuple):
+            return not (value or given)
         return isinstance(value, int | float) and bool(value) is given
     if not isinstance(value, str):
         return False
     if given is None:
         return value.strip().casefold() in _NULL
-    return isinstance(given, int | float) and len(value) <= MAX_TEXT and _number(value) == given
+    return isinstance(given, int | float) and len(value) <= MAX_TEXT and _is_number_text(value, given)
 
 
 _FALSE = frozenset(("", "0", "false", "no", "off", "n", "f", "none", "null"))
 _NULL = frozenset(("", "null", "none", "nil", "undefined"))
+_GROUPED = re.compile(r"([+-]?[0-9]{1,3})((?:[,' \u00a0\u202f\u2019][0-9]{3})+)((?:\.[0-9]+)?)")
+_BASED = re.compile(r"[+-]?0(?:x[0-9a-f]+|o[0-7]+|b[01]+)", re.IGNORECASE)
+
+
+def _is_number_text(text: str, given: float) -> bool:
+    """Tell whether a text is that number, in any spelling that some language reads as a number."""
+    stripped = text.strip()
+    if (found := _GROUPED.fullmatch(stripped)) is not None:
+        stripped = f"{found[1]}{re.sub('[^0-9]', '', found[2])}{found[3]}"
+    elif _BASED.fullmatch(stripped):
+        return int(stripped, 0) == given
+    return any(one == other for one, other in _compared(stripped, given))
 
 
 def _might_be(placeholder: str, value: Any) -> bool:
@@ -296,28 +362,31 @@ def _might_be(placeholder: str, value: Any) -> bool:
     return value is None if hidden == "null" else isinstance(value, kinds[str(hidden)])
 
 
-def _number(value: Any) -> int | float | Decimal | None:
-    if isinstance(value, bool):
-        return None
-    if isinstance(value, int | float):
-        return value
-    if not isinstance(value, str):
-        return None
+def _compared(text: str, given: float) -> tuple[tuple[Any, Any], ...]:
+    """A text that is a number, and what it is compared with: as it is written, and as a float.
+
+    Tools read a fraction in either way: "99.99999999999999999999" is 100 to those who make a float of it.
+    """
     try:
-        near = float(value)
+        near = float(text)
     except ValueError:
-        return None
+        return ()
     try:
-        return near if math.isnan(near) else Decimal(value)
+        exact = Decimal(text)
     except InvalidOperation:  # an exponent that no number needs: endless, or nothing
-        return near
+        return ((near, given),)
+    as_written = (exact, Decimal(repr(given)) if isinstance(given, float) else given)
+    return (as_written,) if text.strip().lstrip("+-").isdecimal() else (as_written, (near, given))
 
 
 def _fits_glob(text: str, written: str) -> Truth:
     fits = patterns.glob(written).search(text)
     if "@" not in written or "@" not in text or not _ADDRESS.fullmatch(written) or may_hold_json(text):
         return fits
-    return _as_addresses(text, fits, lambda one: patterns.glob(written.lower()).search(one))
+    truth = _as_addresses(text, fits, lambda one: patterns.glob(written.lower()).search(one))
+    # A glob with an open end may be meant for a text with an @ in it.
+    is_open = written[-1] == "*" and addresses.find_addresses(text) is None
+    return fits if is_open else truth
 
 
 def _as_addresses(text: str, fits: Truth, test: Callable[[str], bool]) -> Truth:
@@ -329,8 +398,8 @@ def _as_addresses(text: str, fits: Truth, test: Callable[[str], bool]) -> Truth:
     return fits if truths == {fits} else None
 
 
-_ADDRESS = re.compile(r"[^\s@]*@[^\s@]*[^\s@*]")
-"""A text or glob that is meant for one mail address: its domain is said to its end."""
+_ADDRESS = re.compile(r"[^\s@]*@[^\s@]*")
+"""A glob that may be meant for one mail address."""
 
 
 def _on_text(test: Callable[[str, Any], Truth]) -> Callable[[Any, Any], Truth]:
@@ -349,12 +418,14 @@ def _on_number(test: Callable[[Any, Any], bool]) -> Callable[[Any, Any], Truth]:
     def evaluate(value: Any, given: Any) -> Truth:
         if placeholders.hides(value):
             return False if placeholders.type_behind(value) == "null" else None
-        if isinstance(value, str) and len(value) > MAX_TEXT:
-            return None
-        number = _number(value)
-        if number is None:  # a list's elements are tested by themselves
-            return None if isinstance(value, str | bool | Mapping) else False
-        return None if number != number else test(number, given)
+        if isinstance(value, str):
+            pairs = _compared(value, given) if len(value) <= MAX_TEXT else ()
+            truths = {None if one != one else test(one, other) for one, other in pairs}
+            return truths.pop() if len(truths) == 1 else None
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            # A list's elements are tested by themselves.
+            return None if isinstance(value, bool | Mapping) else False
+        return None if value != value else test(value, given)
 
     return evaluate
 

@@ -18,7 +18,7 @@ from jsonschema import Draft202012Validator, SchemaError, ValidationError
 from toolgate_bus.config.odd_number import refuse_odd
 from toolgate_bus.ruling.conditions.conditions import Truth
 from toolgate_bus.ruling.conditions.patterns import Unknown, compile_pattern
-from toolgate_bus.ruling.conditions.placeholder_schema import make_check, validator_of
+from toolgate_bus.ruling.conditions.placeholder_schema import SchemaCheck, validator_of
 
 MAX_DEPTH: Final = 32
 MAX_NODES: Final = 5_000
@@ -55,7 +55,7 @@ def reader(written: Any) -> Callable[[Any], Truth]:
         _Validator.check_schema(written)
     except SchemaError as error:
         raise ValueError(_at(".".join(map(str, error.absolute_path)), error.message)) from None
-    return make_check(_Validator, written)
+    return SchemaCheck(_Validator, written)
 
 
 class _SchemaWalker:

@@ -34,6 +34,7 @@ _DOTS: Final = ".\u3002\uff0e\uff61"
 _END: Final = r"[^\s<>\"'`|]"
 MAX_LINK: Final = 4096
 """Characters of a link in a text; what comes after them is read as more text."""
+_HOST: Final = r"[^\s<>\"'`|/\\?\#(){}\[\],;]"
 _LINK, _MORE = f"{_END}{{1,{MAX_LINK}}}", f"{_END}{{0,{MAX_LINK}}}"
 _FOUND: Final = re.compile(
     rf"""(?ix)
@@ -42,7 +43,7 @@ _FOUND: Final = re.compile(
         | (?:ftp|file|wss?):[/\\]{_LINK}
         | data:[a-z]+/[a-z0-9.+-]+[;,]{_MORE} )
     | (?P<mail> [\w.+'&=~#$*^%!{{}}-]{{1,64}}@\w[\w-]*(?:[{_DOTS}]\w[\w-]*)+ )
-    | (?<![:\w/\\])[/\\]{{2,}}(?: [^\s<>\"'`|/\\]+[{_DOTS}]{_LINK} )
+    | (?<![:\w/\\])[/\\]{{2,}}(?: {_HOST}+[{_DOTS}]{_HOST}+(?:[/?\#\\]{_MORE})? )
     | (?<![\w/\\{_DOTS}@-])(?:(?<!%)|(?![0-9a-f]{{2}}))
         (?: \w[\w-]*(?:[{_DOTS}]\w[\w-]*)+ [{_DOTS}]?(?::[0-9]{{1,5}}(?![0-9.]))? (?:[/?\#\\]{_MORE})? )
     """
@@ -53,7 +54,15 @@ _MAY_LEAD: Final = re.compile(
 """What a text has that leads anywhere, in any variant of it."""
 _NEXT: Final = re.compile(r"[,;)\]}](?=[a-z][a-z0-9+.-]{1,30}:[/\\]{2}|www\.)", re.IGNORECASE)
 _AFTER: Final = ".,;:!?)]}*_"
-_ESCAPED: Final = re.compile(r"\\(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2})|([!-/:-@\[-`{-~]))")
+_ESCAPED: Final = re.compile(
+    r"\\(?:u([0-9a-fA-F]{4})|u\{([0-9a-fA-F]{1,5})\}|x([0-9a-fA-F]{2})|([!-/:-@\[-`{-~])"
+    r"|0{0,4}(3a|2f|2e)[ ]?|0?(72|57|56))",  # in CSS, and in octal: the signs of a link
+    re.IGNORECASE,
+)
+_OCTAL: Final = {"72": ":", "57": "/", "56": "."}
+_DROPPED_WITHIN: Final = re.compile(r"(?<=[/\\:])[\t\r\n]+(?=[/\\])")
+"""What browsers leave out between the slashes of a link."""
+_INVISIBLE: Final = re.compile("[\u00ad\u034f\u180e\u200b-\u200d\u2060-\u2064\ufe00-\ufe0f\ufeff]")
 _DESTINATION: Final = re.compile(
     r"""(?ix)
     \]\(\s*<?([^)>]*) | ^[ >]{0,8}\[[^\]\n]{1,999}\]:[ \t]*\n?[ \t]*<?(\S+)
@@ -260,19 +269,22 @@ def _variants(text: str) -> Iterator[str]:
     """The text, and what clients that decode it make of it."""
     yield text
     seen = {text}
-    plain = text if text.isascii() else unicodedata.normalize("NFKC", text)
+    plain = text if text.isascii() else unicodedata.normalize("NFKC", _INVISIBLE.sub("", text))
     escaped = _ESCAPED.sub(_unescape, plain) if "\\" in plain else plain
-    for other in (plain, escaped, html.unescape(escaped), html.unescape(html.unescape(escaped))):
+    decoded = html.unescape(escaped)
+    for other in (plain, escaped, decoded, html.unescape(decoded), _DROPPED_WITHIN.sub("", decoded)):
         if other not in seen:
             seen.add(other)
             yield other
-        if _ENCODED.search(other) and (decoded := unquote(_without_links(other))) not in seen:
-            seen.add(decoded)
-            yield decoded
+        if _ENCODED.search(other) and (bare := unquote(_without_links(other))) not in seen:
+            seen.add(bare)
+            yield bare
 
 
 def _unescape(found: re.Match[str]) -> str:
-    return found[3] or chr(int(found[1] or found[2], 16))
+    if found[6]:
+        return _OCTAL[found[6]]
+    return found[4] or chr(int(found[1] or found[2] or found[3] or found[5], 16))
 
 
 def _without_links(text: str) -> str:

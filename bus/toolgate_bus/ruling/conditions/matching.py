@@ -10,8 +10,7 @@ A call is made by an agent, and for each agent above it. Who restricts an agent 
 `concerns` asks so of one rule; where rules have an order, they are gone through once `as_each_agent`.
 """
 
-import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -35,24 +34,11 @@ Unknown = Literal["deny", "allow"]
 """What is to become of a call of which a rule cannot see whether it is about it."""
 
 
-class SchemaCheck:
-    """Tells whether a value is valid by a fragment; keeps the fragment, by which two rules are told apart."""
-
-    __slots__ = ("_check", "written")
-
-    def __init__(self, check: Callable[[Any], Truth], written: Mapping[str, Any]) -> None:
-        self._check, self.written = check, written
-
-    def __call__(self, value: Any) -> Truth:
-        """Whether this value is valid; None where that is not known."""
-        return self._check(value)
-
-
 def _read_schema(written: Any) -> Any:
     # Late: few configurations need what takes a tenth of a second to load.
     from toolgate_bus.ruling.conditions.json_schema import reader
 
-    return written if callable(written) else SchemaCheck(reader(written), written)
+    return written if callable(written) else reader(written)
 
 
 Schema = Annotated[Callable[[Any], Truth], BeforeValidator(_read_schema)]
@@ -90,10 +76,7 @@ class CallMatcher(StrictModel):
     @cached_property
     def wording(self) -> str:
         """All that it says, as a text: for what is kept of a rule by its words, and not by its place."""
-        said = self.model_dump_json(exclude={"schema_"})
-        if not isinstance(self.schema_, SchemaCheck):
-            return said
-        return said + json.dumps(self.schema_.written, sort_keys=True, default=repr)
+        return f"{self.model_dump_json(exclude={'schema_'})}{self.schema_ or ''}"
 
     def _about(
         self, tools: Globs, call: ToolSelecting, agents: tuple[str, ...], elements: Quantifier

@@ -22,6 +22,10 @@ _FILE_URL: Final = re.compile(r"file:(?://(?:localhost)?(?=/)|(?=/(?!/)))", re.I
 _VARIABLE: Final = re.compile(r"\$[A-Za-z_{(]")
 _SHORT_NAME: Final = re.compile(r"~[0-9]")
 _SIMPLE: Final = re.compile(r"/?(?:(?:[A-Za-z0-9_.-]*[A-Za-z0-9_-]|\.{1,2})(?:/+|$))+")
+_ENCODED: Final = re.compile("%[0-9a-fA-F]{2}")
+_OVERLONG: Final = re.compile("%c[01]|%e0%[89]|%f0%8", re.IGNORECASE)
+"""Bytes that some decoders take for `.` or `/`."""
+_PARAMETERS: Final = re.compile(r"(^|/)(\.\.?);[^/]*")
 _NONE: Final = "\0"
 _DECODINGS: Final = 3
 """Times a path is decoded: a proxy and a tool may each do it once."""
@@ -115,7 +119,7 @@ def _readings(path: str) -> set[str]:
     if _SIMPLE.fullmatch(path):
         return {path}
     found = {_from_url(path)}
-    for read in (_decode, _plain, str.strip, _slashes, _drop_ends):
+    for read in (_plain, _decode, _plain, str.strip, _slashes, _drop_parameters, _drop_ends):
         found |= {read(one) for one in found}
     return found
 
@@ -129,15 +133,23 @@ def _from_url(path: str) -> str:
 
 
 def _decode(path: str) -> str:
+    """A path without percent signs; none where a careless decoder makes other letters of its bytes."""
     for _ in range(_DECODINGS):
         if "%" not in path:
             break
+        if _OVERLONG.search(path):
+            return _NONE
         path = unquote(path, errors="replace")
-    return _NONE if re.search("%[0-9a-fA-F]{2}", path) else path
+    return _NONE if _ENCODED.search(path) else path
 
 
 def _slashes(path: str) -> str:
     return path.replace("\\", "/")
+
+
+def _drop_parameters(path: str) -> str:
+    """A path as servers of Java read it: `..;a` is `..`."""
+    return _PARAMETERS.sub(r"\1\2", path) if ";" in path else path
 
 
 def _drop_ends(path: str) -> str:

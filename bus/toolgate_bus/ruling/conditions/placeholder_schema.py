@@ -114,23 +114,28 @@ def validator_of(changed: Mapping[str, Any]) -> Any:
     return extend(Draft202012Validator, {name: _wrap_keyword(name, check) for name, check in every.items()})
 
 
-def make_check(kind: Any, schema: Mapping[str, Any]) -> Callable[[Any], Truth]:
-    """Whether a value is valid, as a function."""
-    validator = kind(schema, registry=Registry())
+class SchemaCheck:
+    """A schema as the function that says whether a value is valid; its text is the schema."""
 
-    def valid(value: Any) -> Truth:
+    def __init__(self, kind: Any, schema: Mapping[str, Any]) -> None:
+        self._validator = kind(schema, registry=Registry())
+        self._text = json.dumps(schema, sort_keys=True, default=str)
+
+    def __str__(self) -> str:
+        return self._text
+
+    def __call__(self, value: Any) -> Truth:
+        """Tell whether a value is valid; None where that hangs on what was not seen."""
         if placeholders.stands_for_all(value):
             return None
         met = [False]
         token = _met.set(met)
         try:
-            if next(validator.iter_errors(value), None) is not None:
+            if next(self._validator.iter_errors(value), None) is not None:
                 return False
             return None if met[0] else True
         finally:
             _met.reset(token)
-
-    return valid
 
 
 def _wrap_keyword(name: str, check: Any) -> Keyword:
@@ -142,7 +147,7 @@ def _wrap_keyword(name: str, check: Any) -> Keyword:
             elif known is None:
                 _met.get()[0] = True
             return
-        if name in _LOOKS_INSIDE and _holds_hidden(instance):
+        if _cannot_tell(name, instance):
             _met.get()[0] = True
         elif name in _ALL_HOLD:
             yield from check(validator, written, instance, schema) or ()
@@ -173,6 +178,12 @@ def _of_hidden(name: str, written: Any, hidden: str | None) -> Truth:
             return True if "number" in allowed else None
         return bool(allowed & ({"integer", "number"} if hidden == "integer" else {hidden}))
     return None if name in _OF_ANY or hidden in _OF_TYPE[name] else True
+
+
+def _cannot_tell(name: str, instance: Any) -> bool:
+    if name in _LOOKS_INSIDE:
+        return _holds_hidden(instance)
+    return instance != instance and _OF_TYPE.get(name) is _NUMBER  # NaN is in no order
 
 
 def _holds_hidden(value: Any) -> bool:

@@ -86,11 +86,13 @@ class ApprovalNeed(NamedTuple):
     """Its name, or `rule 1` and so on."""
     unseen: str = ""
     """What of the call could not be seen, in words, where that is why it needs a person."""
+    is_whole: bool = True
+    """Whether all of the call is what the rule is about, and not one element of a list alone."""
 
     @property
     def always(self) -> bool:
         """Whether a standing approval may let the call pass."""
-        return self.rule.always and not self.unseen
+        return self.rule.always and self.is_whole and not self.unseen
 
     @property
     def prompt(self) -> str | None:
@@ -125,7 +127,8 @@ def _find_for_one(config: ApprovalConfig, call: ToolSelecting) -> ApprovalNeed |
             continue
         if rule.action == "allow":
             return unseen
-        need = ApprovalNeed(rule, rule.name or f"rule {number}")
+        whole = not rule.always or rule.about(rule.tools, call, "all") is True
+        need = ApprovalNeed(rule, rule.name or f"rule {number}", is_whole=whole)
         if fits:
             return need if unseen is None else need._replace(unseen=unseen.unseen)
         unseen = unseen or need._replace(unseen=describe_unseen(rule, call))

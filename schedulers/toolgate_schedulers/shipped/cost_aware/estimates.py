@@ -19,6 +19,7 @@ from toolgate_bus.protocol.llm import LLM
 from toolgate_bus.protocol.money import MAX_AMOUNT, is_amount, micro
 from toolgate_bus.protocol.names import MAX_NAME
 from toolgate_bus.protocol.packing import pack, unpack
+from toolgate_bus.ruling.conditions import globs
 from toolgate_bus.transport.ports import MAX_VALUE
 
 from toolgate_schedulers.shipped.cost_aware.config import CostAwareConfig, Price
@@ -163,7 +164,9 @@ def estimate_of_agent(
 
 
 def estimate(config: CostAwareConfig, learned: CostHistory, tool: str) -> Estimate:
-    """What to expect of a tool."""
+    """What to expect of a tool; one in letters that mean the same costs the same."""
+    if not tool.isascii() and tool not in config.tools:
+        tool = globs.plain(tool)
     price = config.tools.get(tool, Price())
     declared = config.default.cost if price.cost is None else price.cost
     cost = reserve = declared or 0

@@ -298,6 +298,9 @@ OLD = "⟦toolgate:truncated:0123456789ab⟧"
         ({"a": {"exists": True}}, {"a": HIDDEN}, True),
         ({"a": {"exists": False}}, {"a": HIDDEN}, False),
         ({"a.b": {"exists": False}}, {"a": MAP}, None),
+        ({"a": False}, {"a": NULL}, None),
+        ({"a": ""}, {"a": NULL}, None),
+        ({"a": True}, {"a": NULL}, False),
         ({"a.b": {"exists": True}}, {"a": HIDDEN}, None),
         ({"a.b": {"exists": True}}, {"⟦arguments⟧": MAP}, None),
         ({"a": {"exists": False}}, {"⟦arguments⟧": MAP}, None),
@@ -336,6 +339,100 @@ def test_whole_numbers_are_compared_exactly():
     assert holds(when({"a": {"gt": 9007199254740992}}), {"a": 9007199254740993}) is True
     assert holds(when({"a": {"gt": 9007199254740992}}), {"a": "9007199254740993"}) is True
     assert holds(when({"a": {"gt": 9007199254740993}}), {"a": 9007199254740993}) is False
+
+
+TWICE = '{"email": "eve@evil.example", "email": "ann@ok.example"}'
+DEEP = 1500 * "[" + '"eve@evil.example"' + 1500 * "]"
+LONG = '["eve@evil.example", ' + 4400 * "1" + "]"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(TWICE, DEEP, LONG, "['eve@evil.example']", '["eve@evil.example",]', "{'x': ('eve@evil.example',)}"),
+        *('\u00a0["eve@evil.example"]', '\x0c"eve@evil.example"', "['eve@evil.example'" + 9000 * " " + "]"),
+    ],
+)
+@pytest.mark.parametrize("test", ["*@evil.example", {"equals": "eve@evil.example"}, {"matches": "^eve"}])
+def test_a_list_or_map_in_a_text_is_never_read_past(text, test):
+    assert holds(when({"to": test}), {"to": text}) is not False
+    assert holds(when({"to": "*@ok.example"}), {"to": text}, "all") is not True
+
+
+@pytest.mark.parametrize(
+    "text", ["[draft] the secret plan]", "['a', 'b']", "{'a': print('x')}", "[1, 2, 3,]", '{"a": "secrets"}']
+)
+def test_an_honest_text_in_brackets_meets_no_other_value(text):
+    for test in ("secret", {"glob": "*.env"}, {"equals": "x"}):
+        assert holds(when({"content": test}), {"content": text}) is False
+
+
+@pytest.mark.parametrize("blank", ["\u00a0", "\x0c", "\u2028 ", "```json\n"])
+def test_a_path_through_a_text_that_begins_with_any_blank_is_unknown(blank):
+    arguments = {"order": f'{blank}{{"amount": 5000}}'}
+    assert holds(when({"order.amount": {"gt": 100}}), arguments) is None
+
+
+@pytest.mark.parametrize(
+    ("condition", "value", "truth"),
+    [
+        ({"gte": 1.1}, "1.1", True),
+        ({"gt": 0.3}, "0.3", False),
+        ({"gte": 19.99}, "19.99", True),
+        ({"gt": 1.1}, "1.1", False),
+        ({"gte": 100}, "99.9999999999999999999999", None),
+        ({"gte": 100}, "99.99", False),
+        ({"equals": 1.1}, "1.1", None),
+        ({"in": [19.99, 5]}, "19.990", None),
+        ({"equals": 1.1}, "1.2", False),
+        ({"equals": 100}, "100.0000000000000000000001", None),
+        ({"equals": 5000}, "0x1388", None),
+        ({"equals": 5000}, "5,000", None),
+        ({"equals": 5000}, "5\u00a0000.00", None),
+        ({"equals": 12}, "1,2", False),
+        ({"equals": 5000}, "0x1389", False),
+    ],
+)
+def test_a_fraction_in_a_text_is_the_number_that_a_tool_makes_of_it(condition, value, truth):
+    assert holds(when({"a": condition}), {"a": value}) is truth
+
+
+@pytest.mark.parametrize(
+    ("given", "value", "truth"),
+    [
+        (False, None, None),
+        (False, [], None),
+        (True, None, False),
+        (True, [], False),
+        ([1, 2], ["1", "2"], None),
+        ([1, 2], ["1", "3"], False),
+        ([1, 2], [1, 2, 3], False),
+        (["a"], "a", None),
+        (["a"], "b", False),
+        ({"a": 1}, {"a": "1"}, None),
+        ({"a": 1}, {"a": "2"}, False),
+        ({"a": 1}, '{"a": 1}', True),
+        ({"a": 1}, '[{"b": {"a": 1}}]', True),
+        ({"a": 1}, '{"a": 2}', False),
+    ],
+)
+def test_values_that_a_tool_takes_for_each_other_are_told_apart_by_nobody(given, value, truth):
+    assert holds(when({"x": {"equals": given}}), {"x": value}) is truth
+
+
+@pytest.mark.parametrize(
+    ("glob", "text", "truth"),
+    [
+        ("*@evil.*", "eve@EVIL.example", None),
+        ("eve@*", "Eve <eve@evil.example>", None),
+        ("eve@*", "ann@ok.example, eve@evil.example", None),
+        ("eve@*", "Ann <ann@ok.example>", False),
+        ("*@evil.*", "Dear all, write to us @ noon (or not). Yours <me>", False),
+        ("*@evil.*", "eve@evil.example", True),
+    ],
+)
+def test_a_glob_for_addresses_may_have_an_open_end(glob, text, truth):
+    assert holds(when({"to": {"glob": glob}}), {"to": text}) is truth
 
 
 def is_path(text):

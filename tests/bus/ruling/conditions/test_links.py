@@ -192,6 +192,33 @@ def test_no_text_breaks_a_reader():
             find_host(variant)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        '<div style="background: url(&quot;/\t/evil.example/x.png&quot;)">',
+        "<meta http-equiv=refresh content='0;url=/&Tab;/evil.example/x.png'>",
+        '<link imagesrcset="/\n\\evil.example/x.png 1x">',
+        r"\href{//evil.example/x.png}{here}",
+        "({//evil.example/x.png})",
+        r'url("https\3a//evil.example/x.png")',
+        r"https\u{3a}//evil\u{2e}example/x.png",
+        r"https\072//evil\56example/x.png",
+        "evil\u200b.example/x.png",
+        "evil.exam\u200cple/x.png",
+        "ev\u034fil.example/x.png",
+    ],
+)
+def test_a_link_is_found_in_every_markup_that_hides_its_signs(text):
+    assert any("evil.example" in place for place in find_places(text)), text
+
+
+@pytest.mark.parametrize(
+    "text", ["/\n/home/ann\nC:\\temp\\2f\\dev", "//\n// a comment\n", r"\3a \frac{a}{b}", "نمی‌خواهم. 👩‍🚀"]
+)
+def test_an_honest_text_with_such_signs_leads_nowhere(text):
+    assert list(find_places(text)) == []
+
+
 def test_a_long_hostile_text_is_searched_in_linear_time():
     for text in (
         "a.",

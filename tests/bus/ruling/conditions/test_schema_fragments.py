@@ -1,5 +1,7 @@
 """What `schema:` means: JSON Schema, refused where it would fall silent, and never without an end."""
 
+import math
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -170,3 +172,12 @@ def test_patterns_that_the_engine_does_not_know_are_refused_by_their_place():
         reader({"properties": {"a": {"pattern": "(?=x)y"}}})
     with pytest.raises(ValueError, match="unevaluatedProperties: goes with no patternProperties"):
         reader({"unevaluatedProperties": False, "patternProperties": {"a": True}})
+
+
+@pytest.mark.parametrize(
+    "keyword", ["maximum", "minimum", "exclusiveMaximum", "exclusiveMinimum", "multipleOf"]
+)
+def test_a_number_that_is_none_is_in_no_order(keyword):
+    valid = reader({"properties": {"a": {keyword: 5}}})
+    assert valid({"a": math.nan}) is None
+    assert valid({"a": "x"}) is True
