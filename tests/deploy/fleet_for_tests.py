@@ -27,7 +27,7 @@ COST_AWARE = {
     "learn": False,  # what is free is to stay free
     "budgets": [
         {"name": "all", "level": "fleet", "limit": 1000},
-        {"name": "each", "level": "session", "limit": 1},
+        {"name": "each", "level": "own-session", "limit": 1},
         {"name": "task", "level": "tree", "limit": 2},
         {"name": "purse", "level": "agent", "limit": 25, "window": 366 * 86_400},
         {"name": "kitty", "level": "agent", "limit": 25},

@@ -202,7 +202,7 @@ def in_trouble(worked: list[dict], world: World) -> Iterator[World]:
         ("ToolgateSchedulerRevisionsDiffer", {"scheduler": "second"}),
         ("ToolgateFailingOpen", {"scheduler": "alpha"}),
         ("ToolgateDecisionsNearPatience", {}),
-        ("ToolgateBudgetNearlySpent", {"budget": "each", "level": "session"}),
+        ("ToolgateBudgetNearlySpent", {"budget": "each", "level": "own-session"}),
         ("ToolgateBudgetSpent", {"budget": "task", "level": "tree", "severity": "critical"}),
         ("ToolgateRolloutUndone", {"scheduler": "policy"}),
         ("ToolgateNotifyFails", {"receiver": "nobody"}),
