@@ -22,7 +22,9 @@ async def test_a_fleet_never_spends_more_than_its_budget_and_its_books_agree_wit
         storm.end()
     print(found)
     assert storm.overspent == []
-    assert LIMIT - MOST_OF_A_REQUEST < found["spent"] <= found["most"] <= LIMIT
+    # Where the keeper of the book is killed, nobody settles for some seconds, and what is reserved denies.
+    assert LIMIT - MOST_OF_A_REQUEST < found["most"] <= LIMIT
+    assert LIMIT / 2 < found["spent"] <= found["most"]
     assert found["samples"] > 50
     assert found["processes"] == found["replicas"] == 1
     assert found["survivors"] == storm.processes * storm.sessions
