@@ -383,6 +383,8 @@ def _fits_glob(text: str, written: str) -> Truth:
     fits = patterns.glob(written).search(text)
     if "@" not in written or "@" not in text or not _ADDRESS.fullmatch(written) or may_hold_json(text):
         return fits
+    if _BARE_ADDRESS.fullmatch(text) and written == written.lower():
+        return fits  # nearly all: the text is the address, in its one spelling
     truth = _as_addresses(text, fits, lambda one: patterns.glob(written.lower()).search(one))
     # A glob with an open end may be meant for a text with an @ in it.
     is_open = written[-1] == "*" and addresses.find_addresses(text) is None
@@ -398,6 +400,7 @@ def _as_addresses(text: str, fits: Truth, test: Callable[[str], bool]) -> Truth:
     return fits if truths == {fits} else None
 
 
+_BARE_ADDRESS = re.compile(r"[a-z0-9_+-]+(?:\.[a-z0-9_+-]+)*@(?:[a-wyz0-9][a-z0-9-]*\.)+[a-wyz][a-z]+")
 _ADDRESS = re.compile(r"[^\s@]*@[^\s@]*")
 """A glob that may be meant for one mail address."""
 
