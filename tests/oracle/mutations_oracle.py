@@ -121,8 +121,8 @@ MUTANTS = (
         "law 7",
         "oracle: what a tool takes for an argument that is left out is not ruled on",
         f"{ORCHESTRATOR}/gate/dispatch.py",
-        "defaults = find_defaults(call.tools, asking)",
-        "defaults: dict[str, Any] = {}",
+        "own, filled = asking.tool_input, fill_defaults(call.tools, asking)",
+        "own = filled = asking.tool_input",
         f"{TESTS}[denied]",
     ),
 )

@@ -33,7 +33,8 @@ from toolgate_orchestrator.gate.inability import deny_ask, deny_change, find_mis
 from toolgate_orchestrator.gate.local_scheduler import LocalScheduler, consult
 from toolgate_orchestrator.gate.pending import PendingDecision
 from toolgate_orchestrator.gate.pending_decisions import Table
-from toolgate_orchestrator.gate.question import find_defaults, write_question
+from toolgate_orchestrator.gate.plain_values import copy_arguments, to_plain
+from toolgate_orchestrator.gate.question import fill_defaults, write_question
 from toolgate_orchestrator.gate.recipients import ADMIT, Audience, ExclusionReason
 from toolgate_orchestrator.gate.redact import Redactor
 from toolgate_orchestrator.gate.ruling import DecisionState, HeldCall, holders
@@ -172,13 +173,13 @@ class Dispatcher:
 
         Who is asked sees what the tool takes for arguments that are left out; the tool still gets none.
         """
-        defaults = find_defaults(call.tools, asking)
-        if defaults:
-            asking = asking._replace(tool_input={**asking.tool_input, **defaults})
+        own, filled = asking.tool_input, fill_defaults(call.tools, asking)
+        if filled is not own:
+            asking = asking._replace(tool_input=filled)
         before = None if asking.phase == "select" else call.replaced or call.outgoing
         body, outgoing = write_question(asking, self._redactor, before)
-        if defaults and outgoing is not None and outgoing.plain is not None:
-            outgoing.plain = {name: one for name, one in outgoing.plain.items() if name not in defaults}
+        if filled is not own and outgoing is not None and outgoing.plain is not None:
+            outgoing.plain = copy_arguments(to_plain(own))
         if asking.phase == "select":
             call.body, call.outgoing = body, outgoing
         else:

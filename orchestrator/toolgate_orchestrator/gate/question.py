@@ -6,6 +6,7 @@ this call and by those after it.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from operator import is_
 from typing import Any, Final
 
 from toolgate_bus.errors import CodecError
@@ -25,6 +26,9 @@ _CUT: Final = frozenset(("tool_input", "request"))
 """Fields that are made to fit, whatever they hold."""
 _UNREAD: Final = "⟦unreadable⟧"
 _MAX_INTEGER: Final = 2**63 - 1
+_MAX_DEPTH: Final = 8
+"""Levels of a schema in which defaults are looked for."""
+_WITHIN: Final = frozenset(("properties", "items", "allOf"))
 _MAX_SHOWN: Final = 256
 """Characters of a text, and entries of a collection, that the record keeps of what nobody could read."""
 
@@ -121,18 +125,39 @@ def write_question(
     return body, out
 
 
-def find_defaults(tools: Tools, question: ToolQuestion) -> dict[str, Any]:
-    """Return what a tool takes, by its schema, for arguments that are left out; null counts as none."""
+def fill_defaults(tools: Tools, question: ToolQuestion) -> dict[str, Any]:
+    """Return the arguments with what the tool takes, by its schema, for those that are left out.
+
+    The same object, where none is; a default of null counts as none.
+    """
     schema = tools.get(question.tool_name) if isinstance(tools, Mapping) else None
-    told = schema.get("properties") if isinstance(schema, Mapping) else None
     given = question.tool_input
-    if not isinstance(told, Mapping) or WHOLE in given:
-        return {}
-    return {
-        name: one["default"]
-        for name, one in told.items()
-        if name not in given and isinstance(one, Mapping) and one.get("default") is not None
-    }
+    return given if schema is None or WHOLE in given else _fill(schema, given, _MAX_DEPTH)
+
+
+def _fill(schema: Any, given: Any, depth: int) -> Any:
+    if not depth or not isinstance(schema, Mapping):
+        return given
+    if type(given) is list:
+        items = schema.get("items")
+        if not isinstance(items, Mapping) or items.keys().isdisjoint(_WITHIN):
+            return given
+        filled = [_fill(items, one, depth - 1) for one in given]
+        return given if all(map(is_, filled, given)) else filled
+    if type(given) is not dict:
+        return given
+    found, parts = given, schema.get("allOf")
+    for part in (schema, *(parts if isinstance(parts, list) else ())):
+        told = part.get("properties") if isinstance(part, Mapping) else None
+        for name, one in told.items() if isinstance(told, Mapping) else ():
+            value = found.get(name, one.get("default")) if isinstance(one, Mapping) else None
+            if value is None:
+                continue
+            value = _fill(one, value, depth - 1)
+            if name not in found or value is not found[name]:
+                found = dict(given) if found is given else found
+                found[name] = value
+    return found
 
 
 def clip(question: ToolQuestion) -> ToolQuestion:

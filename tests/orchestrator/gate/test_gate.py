@@ -95,6 +95,33 @@ async def test_rules_see_what_a_tool_takes_for_an_argument_that_is_left_out_and_
     ]
 
 
+@pytest.mark.parametrize(
+    ("schema", "given", "seen"),
+    [
+        ({"allOf": [{"properties": {"a": {"default": 5}}}]}, {}, {"a": 5}),
+        (
+            {"properties": {"o": {"properties": {"a": {"default": 5}}}}},
+            {"o": {"b": 1}},
+            {"o": {"b": 1, "a": 5}},
+        ),
+        ({"properties": {"o": {"default": {}, "properties": {"a": {"default": 5}}}}}, {}, {"o": {"a": 5}}),
+        (
+            {"properties": {"l": {"items": {"properties": {"a": {"default": 5}}}}}},
+            {"l": [{}, {"a": 1}]},
+            {"l": [{"a": 5}, {"a": 1}]},
+        ),
+        ({"properties": {"a": {"default": 5}}}, {"a": None}, {"a": None}),
+        ({"properties": [], "allOf": 7}, {"a": 1}, {"a": 1}),
+        ({"properties": {"a": 1, "l": {"items": 3}}}, {"l": [1]}, {"l": [1]}),
+    ],
+)
+async def test_defaults_are_seen_wherever_they_stand_in_a_schema(world, schema, given, seen):
+    told = []
+    await world.scheduler("watch", lambda call: told.append(call.tool_input) or Continue())
+    decision = await (await world.gate()).decide("pay", given, {"pay": schema})
+    assert (told, decision.tool_input) == ([seen], given)
+
+
 async def test_a_default_beside_a_value_of_python_is_no_change_of_the_call(world):
     await world.scheduler("watch", Continue())
     tools = {"write": {"type": "object", "properties": {"mode": {"default": "w"}, "path": {}}}}
