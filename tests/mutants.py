@@ -70,7 +70,7 @@ IGNORED = tuple(
         "options",
         f"{scheduler}: {option} is ignored",
         f"{BUS}/config/check.py",
-        "        return model.model_validate(value)\n",
+        "        checked = model.model_validate(value)\n",
         WITHOUT.replace("CONFIG", CONFIGS[scheduler]).replace("OPTION", option),
         test,
     )

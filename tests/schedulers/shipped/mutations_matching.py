@@ -127,8 +127,8 @@ MUTANTS = (
         "lineage",
         "what a session did counts against no other of its tree",
         f"{SHIPPED}/policy_order.py",
-        'if scope == "tree" or (scope == "session" and against):',
-        'if scope == "tree":',
+        'return (("tree", root), ("tree", call.session))',
+        'return (("session", call.session),)',
         ORDER,
     ),
     Mutant(
