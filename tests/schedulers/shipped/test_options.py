@@ -103,6 +103,15 @@ async def test_a_rule_on_order_is_about_calls_before_that_its_conditions_fit(key
             assert (await here.ask(f"x_{name}", session="s")).action == then, name
 
 
+async def test_what_was_done_without_a_label_counts_against_every_value_of_it() -> None:
+    rule = {"tools": "send", "unless_after": {"tool": "look", "scope": "label:team"}}
+    async with trial(Policy, config={"rules": [rule]}) as here:
+        who: dict[str, Any] = {"session": "other", "labels": {"team": "red"}}
+        assert (await here.ask("send", **who)).action == "continue"
+        ran(here, "look", session="s")
+        assert (await here.ask("send", **who)).action == "deny"
+
+
 @pytest.mark.parametrize(("key", "first"), [("after", "deny"), ("unless_after", "continue")])
 async def test_a_rule_on_order_says_whose_calls_how_they_ended_when_and_with_which_values(
     key: str, first: str
