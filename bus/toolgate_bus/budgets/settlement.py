@@ -198,9 +198,9 @@ class SettlementWorker:
                 await asyncio.sleep(LOOK_S)
                 return True
             noted = read_progress(await self._store.get(f"{self._book}:read"))
-            self._facts.resume(
-                *((noted.positions, noted.numbers) if again in (None, noted.again) else ({}, {}))
-            )
+            if again not in (None, noted.again):
+                noted = ReaderPosition()
+            self._facts.resume(noted.positions, noted.numbers)
             self._again, self._resumed = again, True
         facts = await self._facts.next()
         for at in range(0, len(facts), AT_ONCE):
