@@ -162,6 +162,10 @@ def test_what_counts_against_a_call_counts_in_its_whole_tree_unless_the_rule_say
     assert judge(elsewhere, unseen=True, scope="own-session") == "unmet"
 
 
+def test_what_a_sub_agent_did_counts_against_its_root():
+    assert judge([decided(session="other"), ended()], session="r", unseen=True) == "met"
+
+
 @pytest.mark.parametrize(("before", "now"), [("r", "s"), ("r", ""), ("s", "r"), ("r", "other")])
 def test_a_session_that_works_for_another_root_than_before_has_done_what_it_did(before, now):
     rules = [OrderMatcher(tools=("deploy",), unless_after=Precondition(tool=("run_tests",)))]
