@@ -113,8 +113,9 @@ def _has(module: str) -> bool:
 
 async def trace(start: Callable[[str, Path], subprocess.Popen[bytes]], outcome: str) -> dict[str, Any]:
     """The figures of each process, for decisions that come to this."""
-    from toolgate_orchestrator import Gate
+    from toolgate_orchestrator import Call, Caller, Gate
 
+    call = Call("search", {"q": "x"}, ["search", "find"], Caller("s"))
     with tempfile.TemporaryDirectory() as folder:
         running = {name: start(name, Path(folder)) for name in ("first", "second")}
         try:
@@ -125,11 +126,11 @@ async def trace(start: Callable[[str, Path], subprocess.Popen[bytes]], outcome: 
                 namespace=os.environ["TOOLGATE_NAMESPACE"], patience_ms=5000, required=tuple(running)
             ) as gate:
                 for _ in range(20):
-                    await gate.decide("search", {"q": "x"}, ["search", "find"], session="s")
+                    await gate.decide(call)
                 for _ in range(DECISIONS):
                     await flip(running, folder)
                     own.on()
-                    decision = await gate.decide("search", {"q": "x"}, ["search", "find"], session="s")
+                    decision = await gate.decide(call)
                     found.append(own.off())
                     if decision.outcome != outcome:
                         raise SystemExit(f"not ruled on: {decision.reason}")

@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     from toolgate_bus.errors import CallDenial, TurnStop
     from toolgate_bus.protocol.events import AskUser, Decision, ToolSelecting
 
+    from toolgate_orchestrator.gate.call import Call
+    from toolgate_orchestrator.gate.caller import Caller
     from toolgate_orchestrator.gate.config import RedactConfig, SchedulerLimits, ToolgateConfig
     from toolgate_orchestrator.gate.deferral import PersonAnswer
     from toolgate_orchestrator.gate.gate import Answer, Ask, Gate, LocalScheduler
-    from toolgate_orchestrator.guard.call import Call
     from toolgate_orchestrator.guard.guard import Guard
-    from toolgate_orchestrator.guard.place import At
     from toolgate_orchestrator.guard.ruling import Ruling
     from toolgate_orchestrator.guard.turn import AgentTurn
     from toolgate_orchestrator.turn.tool_call import current_call
@@ -27,9 +27,9 @@ __all__ = [
     "Answer",
     "Ask",
     "AskUser",
-    "At",
     "Call",
     "CallDenial",
+    "Caller",
     "Decision",
     "Gate",
     "Guard",
@@ -51,8 +51,8 @@ _HERE: Final = {
     ),
     **dict.fromkeys(("AskUser", "Decision", "ToolSelecting"), "toolgate_bus.protocol.events"),
     **dict.fromkeys(("CallDenial", "TurnStop"), "toolgate_bus.errors"),
-    "At": "toolgate_orchestrator.guard.place",
-    "Call": "toolgate_orchestrator.guard.call",
+    "Call": "toolgate_orchestrator.gate.call",
+    "Caller": "toolgate_orchestrator.gate.caller",
     "Guard": "toolgate_orchestrator.guard.guard",
     "PersonAnswer": "toolgate_orchestrator.gate.deferral",
     "Ruling": "toolgate_orchestrator.guard.ruling",

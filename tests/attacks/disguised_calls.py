@@ -16,6 +16,7 @@ from typing import Any
 
 from disguises import TOOLS, Case, Dresser, policy_of
 from plain_rules import refused
+from toolgate_orchestrator import Call, Caller
 from toolgate_orchestrator.gate.gate import Gate
 
 __all__ = ["Found", "besiege"]
@@ -135,7 +136,7 @@ async def _send(
     for at, case in enumerate(cases):
         gate = gates[(found.cases + at) % len(gates)]
         tools, arguments = [*TOOLS, case.tool], copy.deepcopy(case.arguments)
-        asked.append(gate.decide(case.tool, arguments, tools, labels={"policy": str(number)}))
+        asked.append(gate.decide(Call(case.tool, arguments, tools, Caller(labels={"policy": str(number)}))))
     for at, decision in enumerate(await asyncio.gather(*asked)):
         case = cases[at]
         found.cases += 1

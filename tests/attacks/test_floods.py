@@ -6,6 +6,7 @@ import os
 import pytest
 from toolgate_bus.protocol import packing
 from toolgate_bus.protocol.keys import Keys
+from toolgate_orchestrator import Call
 from toolgate_orchestrator.gate.gate import Gate
 
 pytestmark = pytest.mark.usefixtures("schedulers_with_alpha")
@@ -39,7 +40,7 @@ async def test_who_floods_its_verdict_stream_hides_no_denial_of_another(
         flooding = asyncio.create_task(flood(flooder.client, key, kind))
         asked = 0
         while asked < 5 or not flooding.done():
-            decision = await gate.decide("bash", {"n": asked, "rules": DENIED}, TOOLS)
+            decision = await gate.decide(Call("bash", {"n": asked, "rules": DENIED}, TOOLS))
             assert decision.outcome == "deny", decision
             asked += 1
         await flooding
@@ -48,4 +49,4 @@ async def test_who_floods_its_verdict_stream_hides_no_denial_of_another(
             return counted("toolgate_bad_messages_total", sender="flooder", reason="flood")
 
         await wait_until(dropped)
-        assert (await gate.decide("bash", {"rules": DENIED}, TOOLS)).outcome == "deny"
+        assert (await gate.decide(Call("bash", {"rules": DENIED}, TOOLS))).outcome == "deny"

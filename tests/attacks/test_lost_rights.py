@@ -5,6 +5,7 @@ import time
 
 import pytest
 from toolgate_bus.transport.redis.connection import RedisCommands
+from toolgate_orchestrator import Call
 from toolgate_orchestrator.gate.gate import Gate
 
 pytestmark = [pytest.mark.system, pytest.mark.acceptance]
@@ -32,7 +33,7 @@ async def test_who_is_shut_out_tries_no_more_than_once_a_second_and_comes_back(
     await schedulers.start("obedient:alpha")
 
     async def is_ruled():
-        return (await gate.decide("bash", {"n": 1}, ["bash"])).outcome == "continue"
+        return (await gate.decide(Call("bash", {"n": 1}, ["bash"]))).outcome == "continue"
 
     async with Gate.open(redis=url, required=["alpha"], patience_ms=500) as gate:
         await wait_until(is_ruled, timeout=10)

@@ -16,6 +16,7 @@ from toolgate_bus.protocol import packing
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.protocol.money import MAX_AMOUNT
 from toolgate_bus.transport.redis.connection import RedisCommands
+from toolgate_orchestrator import Call
 from toolgate_orchestrator.gate.gate import Gate
 from toolgate_orchestrator.modules.provider_openai.reply import cost_of as cost_of_answer
 from toolgate_orchestrator.turn.tool_output import cost_of
@@ -78,7 +79,7 @@ async def test_an_orchestrator_moves_no_money_but_its_own_and_hides_and_breaks_n
         assert await asyncio.to_thread(running.wait) == 0, running.stderr
         return running
 
-    first, second = [await gate.decide("dear", {}, ["dear"]) for _ in range(2)]
+    first, second = [await gate.decide(Call("dear", {}, ["dear"])) for _ in range(2)]
     owner = (await rogue.held())[first.id]
     await wait_until(lambda: rogue.client.xlen(rogue.keys.facts(owner)))  # of two, the record has the first
     # Facts of its own about a decision of somebody else, and about the charge that comes.

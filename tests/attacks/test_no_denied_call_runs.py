@@ -3,6 +3,7 @@
 import pytest
 import yaml
 from disguised_calls import besiege
+from toolgate_orchestrator import Call
 from toolgate_orchestrator.gate.gate import Gate
 
 pytestmark = pytest.mark.acceptance
@@ -41,11 +42,11 @@ async def test_no_disguise_lets_a_denied_call_run_and_an_honest_long_one_does(
         async with Gate.open(**where, required=required, redact=redact) as gate:
             await wait_until(lambda gate=gate: "policy" in gate._client.bus.read_set)
             for tool, arguments in DISGUISED:
-                decision = await gate.decide(tool, arguments, ["bash", "pay", tool])
+                decision = await gate.decide(Call(tool, arguments, ["bash", "pay", tool]))
                 assert (decision.outcome, decision.why) == ("deny", "denied"), (tool, str(arguments)[:100])
-            honest = await gate.decide("bash", {"command": "ls", "input": 30_000 * "x"}, ["bash"])
+            honest = await gate.decide(Call("bash", {"command": "ls", "input": 30_000 * "x"}, ["bash"]))
             assert (honest.outcome, honest.why) == ("continue", "agreed")
-            slow = await gate.decide("slow", {"a": 2_000 * "aaaa " + "!"}, ["slow"])
+            slow = await gate.decide(Call("slow", {"a": 2_000 * "aaaa " + "!"}, ["slow"]))
             assert (slow.outcome, slow.why) == ("continue", "agreed")
 
 

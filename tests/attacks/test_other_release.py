@@ -16,6 +16,7 @@ from toolgate_bus.transport.heartbeats import encode_member
 from toolgate_bus.transport.ports import Member
 from toolgate_bus.transport.redis.connection import RedisCommands
 from toolgate_bus.transport.redis.roster import Roster
+from toolgate_orchestrator import Call
 from toolgate_orchestrator.gate.gate import Gate
 
 pytestmark = pytest.mark.acceptance
@@ -62,7 +63,7 @@ async def test_an_agent_is_told_why_a_scheduler_of_an_older_release_does_not_ans
     await announce_as_before(commands, namespace)
     config = {"keys": keys, "required": ["gamma"], "patience_ms": 300}
     async with Gate.open(redis=server_url, namespace=namespace, **config) as gate:
-        denied = await gate.decide("bash", {}, ["bash"])
+        denied = await gate.decide(Call("bash", {}, ["bash"]))
     assert (denied.outcome, denied.why, denied.scheduler) == ("deny", "silent", "gamma")
     assert f"gamma is {OTHER_SCHEME}" in denied.reason
 

@@ -13,7 +13,7 @@ from approval_world import People
 from toolgate_bus.commands import main as cli
 from toolgate_bus.errors import ToolgateError
 from toolgate_bus.server.settings import BusSettings
-from toolgate_orchestrator import Gate
+from toolgate_orchestrator import Call, Gate
 from toolgate_schedulers.commands.approvals.answer import find
 from toolgate_schedulers.commands.approvals.editor import open_approvals
 
@@ -21,11 +21,11 @@ pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(120)]
 
 AGENT = """
 import asyncio, sys
-from toolgate_orchestrator import Gate
+from toolgate_orchestrator import Call, Gate
 
 async def main(url, namespace):
     async with Gate.open(redis=url, namespace=namespace, patience_ms=20_000) as gate:
-        await gate.decide("pay", {"to": "eve"}, {"pay": None})
+        await gate.decide(Call("pay", {"to": "eve"}, {"pay": None}))
 
 asyncio.run(main(*sys.argv[1:]))
 """
@@ -64,7 +64,7 @@ async def test_a_call_that_nobody_waits_for_any_longer_cannot_be_approved(
                     gate.subscribe_late(lambda _id, heard, late=late: late.append(heard.verdict.action))
                     if why == "denied":
                         started[0].send_signal(signal.SIGSTOP)  # approval reads it later
-                    decision = await gate.decide(tool, {}, {tool: None})
+                    decision = await gate.decide(Call(tool, {}, {tool: None}))
                     assert decision.why == why
                     started[0].send_signal(signal.SIGCONT)
                     # Once its verdict is here, the hold is in the store.
@@ -95,11 +95,11 @@ async def test_a_delegation_to_two_agents_runs_for_neither(server_url: str, name
     async with Gate.open(redis=server_url, namespace=namespace) as gate:
         for arguments in ({"agent": "clerk", "agent_name": "root"}, {"agent": [1], "agent_name": "root"}):
             decision = await gate.decide(
-                "delegate", arguments, {"delegate": None}, available_agents=["clerk", "root"]
+                Call("delegate", arguments, {"delegate": None}, available_agents=["clerk", "root"])
             )
             assert decision.outcome == "deny"
             assert "both `agent` and `agent_name`" in (decision.reason or "")
-        once = await gate.decide("delegate", {"agent": "root"}, ["delegate"], available_agents=["root"])
+        once = await gate.decide(Call("delegate", {"agent": "root"}, ["delegate"], available_agents=["root"]))
         assert once.allowed
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from other_version import command_of, path_of
+from toolgate_orchestrator import Call
 from toolgate_orchestrator.gate import scheduler_info
 from toolgate_orchestrator.gate.gate import Gate
 
@@ -108,7 +109,7 @@ async def test_replacing_agents_and_schedulers_one_by_one_denies_and_allows_noth
             nonlocal decided
             while not stop.is_set():
                 for tool, right in (("rm", ("deny", "denied")), ("ls", ("continue", "agreed"))):
-                    decision = await gate.decide(tool, {}, ["rm", "ls"])
+                    decision = await gate.decide(Call(tool, {}, ["rm", "ls"]))
                     decided += 1
                     spoken_in.add(version())
                     if (decision.outcome, decision.why) != right:

@@ -23,6 +23,7 @@ from toolgate_bus.server.settings import read_keys
 from toolgate_bus.telemetry import metrics
 from toolgate_bus.transport.heartbeats import encode_leave, encode_member
 from toolgate_bus.transport.ports import Member
+from toolgate_orchestrator import Call
 from toolgate_orchestrator.gate.gate import Gate
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(120)]
@@ -98,7 +99,7 @@ async def attacker(world):
 
 async def ruled(gate, calls=5):
     """How so many calls that the policy denies came out."""
-    found = [await gate.decide("delete_file", {"n": n}, ["delete_file"]) for n in range(calls)]
+    found = [await gate.decide(Call("delete_file", {"n": n}, ["delete_file"])) for n in range(calls)]
     return {(one.outcome, one.why) for one in found}
 
 
@@ -204,7 +205,7 @@ async def test_a_policy_whose_every_trace_was_deleted_is_asked_and_one_that_was_
         os.kill(world.policy.pid, signal.SIGKILL)
         gone = metrics.value("toolgate_failed_open_total", scheduler="policy", reason="gone")
         await wait_until(lambda: lenient._client.directory.announced["policy"].gone, timeout=20)
-        calls = [one.decide("delete_file", {}, ["delete_file"]) for one in (lenient, strict)]
+        calls = [one.decide(Call("delete_file", {}, ["delete_file"])) for one in (lenient, strict)]
         let_through, denied = await asyncio.gather(*calls)
     assert (let_through.outcome, let_through.why) == ("continue", "failed_open")
     assert metrics.value("toolgate_failed_open_total", scheduler="policy", reason="gone") > gone

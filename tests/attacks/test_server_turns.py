@@ -10,6 +10,7 @@ import contextlib
 
 import redis.asyncio as redis
 from toolgate_bus.protocol.keys import Keys
+from toolgate_orchestrator import Call
 from toolgate_orchestrator.gate.gate import Gate
 
 CONTINUE = {"action": "continue"}
@@ -54,7 +55,7 @@ async def deny(gate, number, after=0.0):
     """One of the two denies: the required one, or the optional one."""
     denying, other = ("alpha", "beta") if number % 2 else ("beta", "alpha")
     rules = {denying: {"action": "deny", "reason": f"no {number}", "after": after}, other: CONTINUE}
-    return await gate.decide("bash", {"n": number, "rules": rules}, TOOLS)
+    return await gate.decide(Call("bash", {"n": number, "rules": rules}, TOOLS))
 
 
 async def as_before(gate):

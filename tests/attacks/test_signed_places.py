@@ -15,6 +15,7 @@ from toolgate_bus.protocol.signing import Keyring
 from toolgate_bus.state.config_record import NO_RECORD
 from toolgate_bus.state.config_store import ConfigStore
 from toolgate_bus.transport.redis.connection import RedisCommands
+from toolgate_orchestrator import Call
 from toolgate_orchestrator.gate.gate import Gate
 
 pytestmark = pytest.mark.acceptance
@@ -98,7 +99,7 @@ async def test_a_heartbeat_carried_over_from_another_namespace_excuses_nobody(
         await thief.delete(here.member(own))
 
     async with again_and_again(carry_over), gate() as opened:
-        decision = await opened.decide("bash", DENY, TOOLS)
+        decision = await opened.decide(Call("bash", DENY, TOOLS))
     assert (decision.outcome, decision.why) == ("deny", "denied")
 
 
@@ -125,7 +126,7 @@ async def test_an_answer_that_was_given_in_another_namespace_answers_nothing(
                     await thief.xadd(here.verdicts(orchestrator, "gamma"), fields)
 
     async with gate() as opened, again_and_again(carry_over):
-        decision = await opened.decide("bash", {}, TOOLS)
+        decision = await opened.decide(Call("bash", {}, TOOLS))
     assert (decision.outcome, decision.why) == ("deny", "silent")
     assert len(asked) > 1
     assert lax.lines("asked") == []  # to the scheduler there it is a forgery
@@ -145,10 +146,10 @@ async def test_a_hold_that_was_put_in_the_place_of_another_lets_nothing_run(
         return [key async for key in thief.scan_iter(pattern)]
 
     async with gate() as opened:
-        first = asyncio.create_task(opened.decide("bash", {"rules": {"gamma": harmful}}, TOOLS))
+        first = asyncio.create_task(opened.decide(Call("bash", {"rules": {"gamma": harmful}}, TOOLS)))
         while not (stored := await holds()):
             await asyncio.sleep(0.01)
-        second = asyncio.create_task(opened.decide("read_file", {"rules": {"gamma": harmless}}, TOOLS))
+        second = asyncio.create_task(opened.decide(Call("read_file", {"rules": {"gamma": harmless}}, TOOLS)))
         while len(both := await holds()) < 2:
             await asyncio.sleep(0.01)
         (other,) = set(both) - set(stored)

@@ -5,6 +5,7 @@ import json
 import pytest
 from four_loops import LOOPS
 from hostile_turns import CALLS, OUTPUTS, sound, turned
+from toolgate_orchestrator import Call
 from toolgate_orchestrator.gate.gate import Gate
 
 pytestmark = pytest.mark.timeout(60)
@@ -57,5 +58,5 @@ async def test_whatever_a_program_asks_about_is_ruled_on(server_url, namespace):
     asked = [call for make in CALLS.values() for call in make() if isinstance(call, dict)]
     async with Gate.open(redis=server_url, namespace=namespace, required=["nobody"], patience_ms=5) as gate:
         for call in asked:
-            decision = await gate.decide(call["name"], call["arguments"], ["do", "other"])
+            decision = await gate.decide(Call(call["name"], call["arguments"], ["do", "other"]))
             assert decision.outcome == "deny"

@@ -3,6 +3,8 @@
 import json
 
 import pytest
+from questions import decide
+from toolgate_orchestrator import Call, Caller
 from toolgate_orchestrator.gate.gate import Gate
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(60)]
@@ -58,18 +60,18 @@ async def gate(schedulers, server_url, namespace, tmp_path):
 
 async def test_a_call_that_no_scheduler_could_read_is_denied_and_takes_nobody_off_the_next_one(gate):
     for fields in UNREADABLE:
-        decision = await gate.decide("delete_file", {}, ["delete_file"], **fields)
+        decision = await decide(gate, "delete_file", {}, ["delete_file"], **fields)
         assert (decision.outcome, decision.why) == ("deny", "gate_failed"), fields
         assert "nobody could be asked about it" in decision.reason
     for fields in READABLE:
-        decision = await gate.decide("delete_file", {}, ["delete_file", 5, None], **fields)
+        decision = await decide(gate, "delete_file", {}, ["delete_file", 5, None], **fields)
         assert (decision.outcome, decision.scheduler) == ("deny", "policy"), fields
 
 
 async def test_no_agent_of_a_lineage_is_left_out_of_it(gate):
     whole = [*["lead"] * 61, "restricted", "worker"]
-    decision = await gate.decide("read", {}, ["read"], agent="worker", lineage=whole)
+    decision = await gate.decide(Call("read", {}, ["read"], Caller(agent="worker", lineage=whole)))
     assert (decision.outcome, decision.scheduler) == ("deny", "policy")
     deeper = ["lead"] * 4 + whole
-    decision = await gate.decide("read", {}, ["read"], agent="worker", lineage=deeper)
+    decision = await gate.decide(Call("read", {}, ["read"], Caller(agent="worker", lineage=deeper)))
     assert (decision.outcome, decision.why) == ("deny", "gate_failed")

@@ -11,6 +11,7 @@ import pytest
 import uvloop
 from toolgate_bus.protocol import codec, packing
 from toolgate_bus.protocol.events import AskUser, Deny
+from toolgate_orchestrator import Call
 from toolgate_orchestrator.gate.gate import Gate
 
 pytestmark = pytest.mark.acceptance
@@ -38,9 +39,11 @@ def stand_still_until_denied(crew, tool, since, seconds):
 async def denied_while_the_loop_stands(crew, tool, begin_after):
     """One call that alpha denies a moment after beta and gamma agreed; the loop stands still meanwhile."""
     async with on(crew, patience_ms=100) as gate:
-        await gate.decide("warm-up", {}, TOOLS)
+        await gate.decide(Call("warm-up", {}, TOOLS))
         since = time.monotonic()
-        asked = asyncio.create_task(gate.decide(tool, {"rules": {"alpha": NO | {"after": 0.02}}}, [tool]))
+        asked = asyncio.create_task(
+            gate.decide(Call(tool, {"rules": {"alpha": NO | {"after": 0.02}}}, [tool]))
+        )
         await asyncio.sleep(0)  # the question is queued with this turn
         if begin_after is None:  # the tool of the same response runs before it has left
             time.sleep(0.3)
@@ -77,7 +80,7 @@ async def test_a_verdict_that_cannot_be_written_stops_the_call_all_the_same(sche
         redis=schedulers.url, namespace=schedulers.namespace, patience_ms=5000, ask=refuse
     ) as gate:
         calls = [{"answer": answer, "hold": hold} for answer in ANSWERS for hold in (False, True)]
-        decisions = [await gate.decide("delete", call, TOOLS) for call in calls]
+        decisions = [await gate.decide(Call("delete", call, TOOLS)) for call in calls]
     ran = [call for call, one in zip(calls, decisions, strict=True) if one.allowed]
     assert ran == []
     assert {one.why for one in decisions} == {"denied", "refused"}
@@ -98,7 +101,7 @@ async def test_subscribers_that_raise_change_no_ruling_and_keep_nobody_from_bein
             gate.subscribe(callback)
         gate.subscribe_late(raises)
         gate.subscribe_late(lambda *one: late.append(one))
-        decisions = [await gate.decide("delete", {"rules": {"alpha": NO}}, TOOLS) for _ in range(5)]
+        decisions = [await gate.decide(Call("delete", {"rules": {"alpha": NO}}, TOOLS)) for _ in range(5)]
     assert [one.outcome for one in decisions] == ["deny"] * 5
     assert told == decisions
     assert counted("toolgate_gate_faults_total", part="subscriber") >= 10
@@ -118,7 +121,7 @@ async def test_one_who_asks_hastily_and_allows_by_default_does_not_answer_for_an
     careful = {"action": "ask_user", "prompt": "really delete production?", "timeout_s": 30}
     rules = {"alpha": careful, "gamma": hasty, "beta": hasty | {"options": ["Allow once", "Deny", "Later"]}}
     async with on(crew, required=["alpha"], ask=nobody_there) as gate:
-        decision = await gate.decide("delete", {"rules": rules}, TOOLS)
+        decision = await gate.decide(Call("delete", {"rules": rules}, TOOLS))
     (question,) = questions
     assert (decision.outcome, decision.why) == ("deny", "expired")
     assert question.prompt.splitlines() == ["gamma: ok?", "beta: ok?", "alpha: really delete production?"]
@@ -145,7 +148,7 @@ async def test_a_scheduler_by_the_name_of_our_hooks_is_not_heard_in_their_place(
         return [Deny(reason="the app says no")]
 
     async with Gate.open(redis=server_url, namespace=namespace, patience_ms=1000) as gate:
-        decision = await gate.decide("delete", {}, TOOLS, local=hooks)
+        decision = await gate.decide(Call("delete", {}, TOOLS), local=hooks)
     assert (decision.outcome, decision.reason) == ("deny", "the app says no")
     assert await stranger.client.xlen(stranger.keys.inbox("in-process")) == 0
     assert counted("toolgate_bad_messages_total", sender="in-process", reason="reserved") >= 1
@@ -160,8 +163,8 @@ async def test_an_impatient_gate_makes_no_patient_one_pass_a_policy_over(crew):
         decisions = []
         for _ in range(4):
             for _ in range(3):
-                await impatient.decide("fetch", slow, TOOLS)
-            decisions.append(await patient.decide("delete", slow, TOOLS))
+                await impatient.decide(Call("fetch", slow, TOOLS))
+            decisions.append(await patient.decide(Call("delete", slow, TOOLS)))
     assert [one.outcome for one in decisions] == ["deny"] * 4
     assert [one.passed_over for one in decisions] == [()] * 4
 
@@ -169,7 +172,7 @@ async def test_an_impatient_gate_makes_no_patient_one_pass_a_policy_over(crew):
 async def test_three_questions_in_one_stall_pass_nobody_over(crew):
     stalled = {"rules": {"alpha": {"action": "continue", "after": 0.5}}}
     async with on(crew, patience_ms=200) as gate:
-        stall = [gate.decide("fetch", stalled, TOOLS) for _ in range(5)]
+        stall = [gate.decide(Call("fetch", stalled, TOOLS)) for _ in range(5)]
         assert {one.why for one in await asyncio.gather(*stall)} == {"failed_open"}
-        decision = await gate.decide("delete", {"rules": {"alpha": NO}}, TOOLS)
+        decision = await gate.decide(Call("delete", {"rules": {"alpha": NO}}, TOOLS))
     assert (decision.outcome, decision.passed_over) == ("deny", ())

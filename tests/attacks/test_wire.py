@@ -8,6 +8,7 @@ from toolgate_bus.protocol import codec, packing
 from toolgate_bus.protocol.events import Continue, Modify
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.protocol.signing import Keyring, digest
+from toolgate_orchestrator import Call
 from toolgate_orchestrator.gate.gate import Gate
 
 pytestmark = pytest.mark.acceptance
@@ -43,8 +44,8 @@ async def test_who_speaks_a_later_wire_only_is_named_at_once_and_counted(
     never = {"patience_ms": 600_000}
     async with gate(required=["later"], **never) as required, gate(**never) as optional:
         await known(wait_until, required, "later")
-        denied = await required.decide("bash", {}, TOOLS)
-        ran = await optional.decide("bash", {}, TOOLS)
+        denied = await required.decide(Call("bash", {}, TOOLS))
+        ran = await optional.decide(Call("bash", {}, TOOLS))
     assert (denied.outcome, denied.why, denied.scheduler) == ("deny", "silent", "later")
     assert "later speaks versions 3 and 4 of the wire, this agent versions 1 and 2" in denied.reason
     assert ran.outcome == "continue"
@@ -60,7 +61,7 @@ async def test_who_does_not_rule_on_replacements_is_not_asked_about_them_and_vet
         async with gate(required=required) as opened:
             await known(wait_until, opened, "strict")
             await known(wait_until, opened, "router")
-            deciding = asyncio.create_task(opened.decide("bash", {}, TOOLS))
+            deciding = asyncio.create_task(opened.decide(Call("bash", {}, TOOLS)))
             last = {}
             for one, verdict in ((strict, Continue()), (router, Modify(tool="search", arguments={}))):
                 last[one], orchestrator, item = await one.question()
@@ -80,7 +81,7 @@ async def test_when_a_replica_of_version_one_joins_open_questions_are_asked_agai
     newer = await rogue("mixed", namespace, **BOTH)
     async with gate(required=["mixed"]) as opened:
         await known(wait_until, opened, "mixed")
-        deciding = asyncio.create_task(opened.decide("bash", {}, TOOLS))
+        deciding = asyncio.create_task(opened.decide(Call("bash", {}, TOOLS)))
         entry, _, item = await newer.question()
         assert item.version == 2
         await newer.announce("older")  # which says nothing of versions
@@ -89,7 +90,7 @@ async def test_when_a_replica_of_version_one_joins_open_questions_are_asked_agai
         assert (again.version, again[:3]) == (1, item[:3])
         await newer.write(orchestrator, answer(again, Continue()))
         assert (await deciding).why == "agreed"
-        deciding = asyncio.create_task(opened.decide("ls", {}, TOOLS))
+        deciding = asyncio.create_task(opened.decide(Call("ls", {}, TOOLS)))
         _, orchestrator, item = await newer.question(entry)
         assert item.version == 1
         await newer.write(orchestrator, answer(item, Continue()))
@@ -106,7 +107,7 @@ async def test_a_verdict_names_the_configuration_that_gave_it(rogue, namespace, 
             (Continue(), "v8@ba9876543210"),
             (Continue(reason="looked at"), "v7@0123456789ab"),
         ):
-            deciding = asyncio.create_task(opened.decide("bash", {}, TOOLS))
+            deciding = asyncio.create_task(opened.decide(Call("bash", {}, TOOLS)))
             entry, orchestrator, item = await one.question(entry)
             await one.write(orchestrator, answer(item, verdict, revision))
             heard += (await deciding).verdicts
@@ -117,7 +118,7 @@ async def test_a_denial_with_fields_that_nobody_knows_is_a_denial(rogue, namespa
     one = await rogue("ahead", namespace, **BOTH)
     async with gate() as opened:
         await known(wait_until, opened, "ahead")
-        deciding = asyncio.create_task(opened.decide("bash", {}, TOOLS))
+        deciding = asyncio.create_task(opened.decide(Call("bash", {}, TOOLS)))
         _, orchestrator, item = await one.question()
         body = packing.pack({"action": "deny", "reason": "no", "why": {"rule": 7}, "revision": 9})
         frame = packing.frame(
@@ -139,7 +140,7 @@ async def test_a_signed_question_written_again_as_a_withdrawal_ends_no_hold(
     async with gate(keys=str(keys), schedulers={"writer": {}}) as opened:
         then = {"action": "deny", "reason": "thought about", "after": 0.5}
         rules = {"gamma": {"action": "hold", "seconds": 3, "then": then}}
-        deciding = asyncio.create_task(opened.decide("bash", {"rules": rules}, TOOLS))
+        deciding = asyncio.create_task(opened.decide(Call("bash", {"rules": rules}, TOOLS)))
         await wait_until(lambda: schedulers.lines("asked"))
         for _, fields in await writer.client.xrange(inbox):
             (item,) = packing.items(fields[b"frame"])
@@ -166,7 +167,7 @@ async def test_a_hold_is_answered_by_the_one_who_holds_in_the_name_of_its_config
     async with gate() as opened:
         then = {"action": "deny", "reason": "no", "after": 0.05}
         held = {"gamma": {"action": "hold", "seconds": 5, "then": then}}
-        decision = await opened.decide("bash", {"rules": held}, TOOLS)
+        decision = await opened.decide(Call("bash", {"rules": held}, TOOLS))
     assert [one.verdict.action for one in decision.verdicts] == ["hold", "deny"]
     first, second = [one.revision for one in decision.verdicts]
     assert first == second

@@ -38,9 +38,9 @@ from toolgate_bus.config.document import read_document
 from toolgate_bus.errors import ConfigError, ToolgateError
 from toolgate_bus.server.embedded import Server, private_server
 from toolgate_bus.server.settings import BusSettings
+from toolgate_orchestrator import Call
 from toolgate_orchestrator.commands.bench.processes import read_line, start_processes
 from toolgate_orchestrator.commands.host.scheduler_processes import SchedulerSpec, scheduler_processes
-from toolgate_orchestrator.guard.call import Call
 from toolgate_orchestrator.guard.guard import Guard
 
 AGENTDOJO = "agentdojo==0.1.35"

@@ -18,6 +18,11 @@ from typing import Any
 
 from toolgate_orchestrator import Gate
 
+try:
+    from toolgate_orchestrator import Call, Caller
+except ImportError:  # a version whose `decide` takes the fields one by one
+    Call = Caller = None
+
 FACTS_S = 0.05
 """Seconds after which facts are written; their cost belongs to the block."""
 PATIENCE_MS = 120_000
@@ -80,6 +85,16 @@ class PolicyCalls:
         return None
 
 
+async def ask(gate: Any, call: Any, tools: Any) -> Any:
+    """Return the decision of a gate on a call."""
+    id_ = call.tool_call_id
+    if Call is None:
+        return await gate.decide(
+            call.tool_name, call.tool_input, tools, session=call.session, tool_call_id=id_
+        )
+    return await gate.decide(Call(call.tool_name, call.tool_input, tools, Caller(call.session), id_))
+
+
 async def run_block(gate: Any, source: Any, calls: list[Any], in_flight: int) -> dict[str, Any]:
     """Decide all calls."""
     latencies: list[float] = []
@@ -89,13 +104,7 @@ async def run_block(gate: Any, source: Any, calls: list[Any], in_flight: int) ->
     async def lane() -> None:
         for call in rest:
             began = time.perf_counter()
-            decision = await gate.decide(
-                call.tool_name,
-                call.tool_input,
-                source.tools,
-                session=call.session,
-                tool_call_id=call.tool_call_id,
-            )
+            decision = await ask(gate, call, source.tools)
             latencies.append(time.perf_counter() - began)
             decided.append((call, decision))
 

@@ -20,6 +20,7 @@ from harness import TOOLGATE, OneByOne, Report, options, start
 from serve import HttpConnection, write_request
 from toolgate_bus.server.embedded import private_server
 from toolgate_bus.server.settings import BusSettings
+from toolgate_orchestrator import Call, Caller
 from toolgate_orchestrator.commands.bench.measure import Turns, WrongVerdictError, figures_of
 from toolgate_orchestrator.commands.bench.processes import READY_S, read_line, start_processes
 from toolgate_orchestrator.commands.bench.toolgate_side import open_cleaner, open_gate
@@ -69,7 +70,9 @@ async def main(given: argparse.Namespace, report: Report) -> None:
                 return await link.ask(write_request(path, body, headers))
 
             async def ask_gate(command: str) -> bool:
-                return (await gate.decide("Bash", {"command": command}, ["Bash"], session="gate")).allowed
+                return (
+                    await gate.decide(Call("Bash", {"command": command}, ["Bash"], Caller("gate")))
+                ).allowed
 
             async def ask_decide(command: str) -> bool:
                 call = {"tool": "Bash", "tools": ["Bash"], "arguments": {"command": command}}

@@ -46,6 +46,7 @@ from toolgate_bus.server.embedded import find_binary
 from toolgate_bus.server.guard import ServerProcess
 from toolgate_bus.server.settings import BusSettings
 from toolgate_bus.telemetry.logging import configure_logging
+from toolgate_orchestrator import Call, Caller
 from toolgate_orchestrator.commands.bench.measure import cpu_seconds
 from toolgate_orchestrator.commands.bench.processes import read_line, start_processes
 from toolgate_orchestrator.commands.host.scheduler_processes import SchedulerSpec, scheduler_processes
@@ -134,7 +135,7 @@ class Rivals:
 
             note("ask")
             decision = await self._gate.decide(
-                TOOL, {"key": f"k{key}"}, (TOOL,), labels=labels, agent=tenant, session=f"s{agent}"
+                Call(TOOL, {"key": f"k{key}"}, (TOOL,), Caller(f"s{agent}", tenant, labels=labels))
             )
             if not decision.allowed:
                 note("denied")

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 from chromium import CUT_OFF, PHONE, opened
+from toolgate_orchestrator import Call, Caller
 from toolgate_orchestrator.gate.gate import Gate
 
 pytestmark = pytest.mark.acceptance
@@ -24,7 +25,9 @@ class Line:
     async def want(self, agent):
         """Ask, and come back once it waits or is decided."""
         waits = asyncio.Event()
-        deciding = self.gate.decide("type", {}, ["type"], agent=agent, on_hold=lambda _: waits.set())
+        deciding = self.gate.decide(
+            Call("type", {}, ["type"], Caller(agent=agent)), on_hold=lambda _: waits.set()
+        )
         self.tasks[agent] = asyncio.create_task(deciding)
         both = [self.tasks[agent], asyncio.create_task(waits.wait())]
         await asyncio.wait(both, return_when="FIRST_COMPLETED", timeout=20)
@@ -70,9 +73,9 @@ async def desk(slots, server_url, namespace):
     where = {"redis": server_url, "namespace": namespace}
     async with Gate.open(**where, patience_ms=20_000, required=["slots"]) as gate:
         waits = asyncio.Event()
-        taken = await gate.decide("type", {}, ["type"], agent="ada")
+        taken = await gate.decide(Call("type", {}, ["type"], Caller(agent="ada")))
         task = asyncio.create_task(
-            gate.decide("type", {}, ["type"], agent=HOSTILE, on_hold=lambda _: waits.set())
+            gate.decide(Call("type", {}, ["type"], Caller(agent=HOSTILE)), on_hold=lambda _: waits.set())
         )
         await asyncio.wait_for(waits.wait(), 20)
         yield taken

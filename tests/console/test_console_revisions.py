@@ -18,6 +18,7 @@ from toolgate_bus.state.rollout_rules import TrialCounts
 from toolgate_bus.transport.redis.agents import Fleet
 from toolgate_bus.transport.redis.connection import RedisCommands
 from toolgate_bus.transport.redis.store import RedisStore
+from toolgate_orchestrator import Call
 from toolgate_orchestrator.gate.gate import Gate
 from toolgate_schedulers.commands.console.revisions import RevisionReader
 from toolgate_schedulers.commands.scheduler_configs import ConfigDesk
@@ -134,7 +135,7 @@ async def test_rules_that_do_not_go_with_living_agents_are_named(
     (told,) = (await reader.read())["schedulers"]
     assert (told["doubts"], told["compared"]) == ([], False)
     async with Gate.open(redis=server_url, namespace=namespace) as gate:
-        await gate.decide("search", {}, {"search": {}, "fetch": {}})
+        await gate.decide(Call("search", {}, {"search": {}, "fetch": {}}))
 
         async def is_said():
             (told,) = (await reader.read())["schedulers"]
@@ -157,7 +158,7 @@ async def test_a_console_imports_nothing_that_a_record_names(
     await desk.push(b"rules: [{tools: serach, action: deny}]", "v1", "antigravity:fly", stage=False)
     fleet = Fleet(commands, namespace)
     async with Gate.open(redis=server_url, namespace=namespace) as gate:
-        await gate.decide("search", {}, {"search": {}, "fetch": {}})
+        await gate.decide(Call("search", {}, {"search": {}, "fetch": {}}))
 
         async def are_told():
             return bool((await fleet.tools()).tools)

@@ -16,6 +16,7 @@ import random
 import signal
 import sys
 
+from toolgate_orchestrator import Call, Caller
 from toolgate_orchestrator.gate.gate import Gate
 
 TOOLS = ["search", "cheap_search", "delete", "notes", "pay", "desk", "till"]
@@ -51,10 +52,11 @@ class Agent:
     def __init__(self, gate: Gate, name: str, session: str, root: str) -> None:
         self.gate = gate
         self.who = {"agent": name, "session": session, "root_session": root}
+        self.caller = Caller(session, name, root)
 
     async def call(self, tool: str, rules: dict | None = None) -> bool:
         """One call, ruled on and run; whether it ran."""
-        decision = await self.gate.decide(tool, {"rules": rules or {}}, TOOLS, **self.who)
+        decision = await self.gate.decide(Call(tool, {"rules": rules or {}}, TOOLS, self.caller))
         if decision.allowed:
             ran = {**self.who, "decision_id": decision.id, "tool": decision.tool_name}
             source = "scheduler" if decision.outcome == "modify" else "llm"
@@ -112,7 +114,7 @@ async def rehearsal(agent: Agent) -> None:
 async def endless(agent: Agent) -> None:
     """Money reserved by calls that never end, and others that do, until somebody kills this."""
     for _ in range(2):
-        await agent.gate.decide("pay", {}, TOOLS, **agent.who)
+        await agent.gate.decide(Call("pay", {}, TOOLS, agent.caller))
     print("reserved", flush=True)
     while True:
         await agent.call("notes")
@@ -121,7 +123,7 @@ async def endless(agent: Agent) -> None:
 
 async def hoard(agent: Agent) -> None:
     """Take the desk when it is free, and never give it back."""
-    decision = await agent.gate.decide("desk", {}, TOOLS, **agent.who)
+    decision = await agent.gate.decide(Call("desk", {}, TOOLS, agent.caller))
     print("has" if decision.allowed else decision.reason, flush=True)
     await asyncio.Event().wait()
 
@@ -140,7 +142,7 @@ async def clerk(agent: Agent) -> None:
     """
     stop = watch_for_the_end()
     while not stop.is_set():
-        had = [await agent.gate.decide("till", {}, TOOLS, **agent.who) for _ in range(2)]
+        had = [await agent.gate.decide(Call("till", {}, TOOLS, agent.caller)) for _ in range(2)]
         for decision in had:
             if decision.allowed:
                 agent.gate.note("tool:post", {**agent.who, "decision_id": decision.id, "tool": "till"})

@@ -14,6 +14,7 @@ import pytest
 import redis
 import yaml
 from guarded_server import DEPLOY, SCHEDULERS, GuardedServer, counted, fetched, guarded
+from toolgate_orchestrator import Call
 from toolgate_orchestrator.gate.gate import Gate
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(180)]
@@ -278,8 +279,8 @@ async def test_schedulers_of_one_process_work_as_one_user_that_speaks_for_no_oth
         await wait_until(lambda: running.stdout.count('"ready"') == 2, timeout=30)
         names = ["policy", "calls"]
         async with Gate.open(redis=server.url("agent"), patience_ms=5000, required=names) as gate:
-            denied = await gate.decide("delete_file", {}, ["delete_file", "ls"])
-            allowed = await gate.decide("ls", {}, ["delete_file", "ls"])
+            denied = await gate.decide(Call("delete_file", {}, ["delete_file", "ls"]))
+            allowed = await gate.decide(Call("ls", {}, ["delete_file", "ls"]))
         assert (denied.outcome, denied.scheduler) == ("deny", "policy")
         assert sorted(one.scheduler for one in allowed.verdicts) == sorted(names)
         assert server.denied() == []

@@ -19,6 +19,7 @@ import yaml
 from guarded_server import DEPLOY, make_acl
 from overlay_world import compose_parts, kubernetes_parts, overlay_world
 from sentinel_world import until
+from toolgate_orchestrator import Call
 from toolgate_orchestrator.gate.gate import Gate
 
 pytestmark = pytest.mark.timeout(300)
@@ -60,8 +61,8 @@ async def ruled(gate, seconds=GOES_ON_S):
     """Ask until both rule again: nothing else may run meanwhile. How long it took, in seconds."""
     began = time.monotonic()
     while True:
-        allowed = await gate.decide("calculate", {"expression": "1+1"}, ["calculate"])
-        denied = await gate.decide("delete_file", {}, ["calculate", "delete_file"])
+        allowed = await gate.decide(Call("calculate", {"expression": "1+1"}, ["calculate"]))
+        denied = await gate.decide(Call("delete_file", {}, ["calculate", "delete_file"]))
         assert denied.outcome != "continue"
         if len(allowed.verdicts) == 2 and allowed.outcome == "continue" and denied.why == "denied":
             return round(time.monotonic() - began, 2)

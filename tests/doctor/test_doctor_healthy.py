@@ -4,6 +4,7 @@ import pytest
 import redis.asyncio as redis
 import yaml
 from doctor_for_tests import diagnosed, plan_of, run_doctor, started
+from toolgate_orchestrator import Call, Caller
 from toolgate_orchestrator.gate.gate import Gate
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(240)]
@@ -27,7 +28,7 @@ async def test_a_healthy_fleet_has_no_finding_above_notice(own_durable_server, p
     (tmp_path / "plan.yaml").write_text(plan_of(loop))
     async with Gate.open(redis=url, patience_ms=20_000, **loop) as gate:
         for tool in ("calculate", "delete_file"):
-            decision = await gate.decide(tool, {}, [tool], session="s-1")
+            decision = await gate.decide(Call(tool, {}, [tool], Caller("s-1")))
             assert decision.outcome == ("deny" if tool == "delete_file" else "continue")
         told = {"decision_id": decision.id, "tool": "calculate"}
         gate.note("tool:post", {**told, "success": True, "seconds": 0.1, "cost": 1_000})

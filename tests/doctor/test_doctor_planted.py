@@ -11,6 +11,7 @@ import yaml
 from doctor_for_tests import diagnosed, plan_of, run_doctor, started
 from free_ports import find_free_port
 from guarded_server import guarded, make_certificates
+from questions import decide as decide_on
 from toolgate_bus.protocol.keys import Keys
 from toolgate_orchestrator.gate.gate import Gate
 
@@ -52,7 +53,7 @@ async def gate_on(server, **fields):
 
 
 async def decide(gate, tool="calculate", **fields):
-    return await gate.decide(tool, {"expression": "6 * 7"}, [tool], session="s-1", **fields)
+    return await decide_on(gate, tool, {"expression": "6 * 7"}, [tool], session="s-1", **fields)
 
 
 def plan(tmp_path, toolgate, **parts):

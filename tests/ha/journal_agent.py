@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from toolgate_bus.transport.redis import orchestrator
+from toolgate_orchestrator import Call, Caller
 from toolgate_orchestrator.gate.gate import Gate
 
 REQUIRED = ("alpha", "cost-aware", "approval")
@@ -60,7 +61,7 @@ class Agent:
         tool = "bash" if kind == "forbidden" else kind
         rules = {"rules": {"alpha": DENY}} if kind == "forbidden" else {}
         self._write("ask", number, kind, time.monotonic())
-        decision = await self._gate.decide(tool, {"n": number, **rules}, [tool], session=session)
+        decision = await self._gate.decide(Call(tool, {"n": number, **rules}, [tool], Caller(session)))
         heard = decision.outcome == "continue" or decision.why == "denied"
         complete = heard and not decision.silent
         self._write("ruled", number, decision.id, decision.outcome, complete, time.monotonic())

@@ -12,6 +12,7 @@ from toolgate_bus.facts.reader import FactsReader
 from toolgate_bus.server.settings import check_url
 from toolgate_bus.transport.redis.connection import RedisCommands
 from toolgate_bus.transport.redis.fact_spill import FactSpill
+from toolgate_orchestrator import Call
 from toolgate_orchestrator.gate.gate import Gate
 
 DENY = {"action": "deny", "reason": "never"}
@@ -57,7 +58,7 @@ class Load:
         asked = time.monotonic()
         try:
             async with asyncio.timeout(STUCK_S):
-                decision = await self.gate.decide("bash", {"n": number, "rules": rules}, ["bash"])
+                decision = await self.gate.decide(Call("bash", {"n": number, "rules": rules}, ["bash"]))
         except TimeoutError:
             self.stuck.append(number)
             return

@@ -31,6 +31,7 @@ from toolgate_bus.server.settings import check_url
 from toolgate_bus.transport.redis.connection import RedisCommands, open_link
 from toolgate_bus.transport.redis.reads import delete_keys, find_keys
 from toolgate_bus.transport.redis.scripts import Script
+from toolgate_orchestrator import Call
 from toolgate_orchestrator.gate.gate import Gate
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(600)]
@@ -253,11 +254,11 @@ async def test_each_role_does_its_work_under_its_rules_on_every_node(short_direc
             )
         try:
             async with Gate.open(redis=urls["agent"], required=["cost-aware"], patience_ms=3000) as gate:
-                while not (await gate.decide("bash", {}, ["bash"])).allowed:
+                while not (await gate.decide(Call("bash", {}, ["bash"]))).allowed:
                     await asyncio.sleep(0.1)
                 await asyncio.to_thread(world.move_slot, LEDGER)
                 await asyncio.to_thread(world.move_slot, STREAMS)
-                outcomes = [(await gate.decide("bash", {}, ["bash"])).outcome for _ in range(4)]
+                outcomes = [(await gate.decide(Call("bash", {}, ["bash"]))).outcome for _ in range(4)]
                 assert outcomes[-1] == "deny"
                 assert "continue" in outcomes
         finally:

@@ -11,6 +11,7 @@ import pytest
 import yaml
 from toolgate_bus.budgets.ledger_redis import RedisLedger
 from toolgate_bus.transport.redis.connection import RedisCommands
+from toolgate_orchestrator import Call, Caller
 from toolgate_orchestrator.gate.gate import Gate
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(300)]
@@ -31,7 +32,7 @@ class Spender:
 
     async def pay(self, many, cost=1000):
         for number in range(many):
-            decision = await self.gate.decide("search", {}, ["search"], session=f"s{number % 2}")
+            decision = await self.gate.decide(Call("search", {}, ["search"], Caller(f"s{number % 2}")))
             assert decision.allowed, decision.reason
             self.tell(decision, cost + number)
 
@@ -44,7 +45,7 @@ class Spender:
         """The first decision that the ledger has a word in, after a fault."""
         async with asyncio.timeout(GOES_ON_S):
             while True:
-                decision = await self.gate.decide("search", {}, ["search"], session="s0")
+                decision = await self.gate.decide(Call("search", {}, ["search"], Caller("s0")))
                 if decision.allowed:
                     self.tell(decision, 1)
                 if decision.allowed or decision.why == "denied":
@@ -100,7 +101,9 @@ async def test_what_a_failover_forgets_of_the_books_is_written_again(
         await asyncio.sleep(0.2)  # the replicas have that
         cut_off(sentinels)
         await agent.pay(20)
-        held = await agent.gate.decide("search", {}, ["search"], session="s1")  # it runs over the failover
+        held = await agent.gate.decide(
+            Call("search", {}, ["search"], Caller("s1"))
+        )  # it runs over the failover
         await asyncio.to_thread(sentinels.kill_primary)
         decision = await agent.ruled()
         assert decision.allowed, decision.reason

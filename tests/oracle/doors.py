@@ -11,6 +11,7 @@ from functools import cache, reduce
 from importlib.metadata import entry_points
 from typing import Any, NamedTuple, Protocol
 
+import toolgate_orchestrator
 from meanings import Written
 from readings import Call
 from toolgate_bus.facts.record import read_facts
@@ -142,21 +143,18 @@ class GateDoor:
         names = [*dict.fromkeys((call.tool, "sandbox"))]
         tools = {name: (call.schema if name == call.tool else None) or {} for name in names}
         who = call.who
-        return await self._gate.decide(
+        asked = toolgate_orchestrator.Call(
             call.tool,
             call.arguments,
             tools if call.schema else names,
-            agent=who.agent,
-            session=who.session,
-            root_session=who.root_session,
-            parent=who.parent,
-            lineage=who.lineage,
-            labels=who.labels,
-            request=who.request,
+            toolgate_orchestrator.Caller(
+                who.session, who.agent, who.root_session, who.parent, who.lineage, who.labels
+            ),
+            group=f"g{call.iteration}" if call.iteration else "",
             iteration=call.iteration,
-            parallel_group_id=f"g{call.iteration}" if call.iteration else "",
-            on_hold=on_hold,
+            request=who.request,
         )
+        return await self._gate.decide(asked, on_hold=on_hold)
 
     async def _let_pass(self, session: str) -> None:
         """Say "always for this session" of the calls that wait."""

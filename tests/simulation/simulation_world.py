@@ -24,6 +24,7 @@ from toolgate_bus.budgets.epoch import LedgerLoss
 from toolgate_bus.protocol.events import Decision
 from toolgate_bus.protocol.signing import Keyring
 from toolgate_bus.state.shared import make_shared_state
+from toolgate_orchestrator import Call, Caller
 from toolgate_orchestrator.gate.client import GateClient
 from toolgate_orchestrator.gate.config import parse
 from toolgate_orchestrator.gate.gate import Gate
@@ -326,7 +327,7 @@ class World:
         async with asyncio.timeout(journal.bound()) as bound:
             try:
                 decision = await gate.decide(
-                    tool, {"n": known}, list(TOOLS), session=name, tool_call_id=str(number)
+                    Call(tool, {"n": known}, list(TOOLS), Caller(name), id=str(number))
                 )
             except TimeoutError:
                 decision = None

@@ -21,11 +21,11 @@ from toolgate_orchestrator.adapters.agent_framework_middleware import (
     UsageTeller,
     current_agent,
 )
+from toolgate_orchestrator.gate.call import Call
+from toolgate_orchestrator.gate.caller import Caller
 from toolgate_orchestrator.gate.deferral import PersonAnswer
-from toolgate_orchestrator.guard.call import Call
 from toolgate_orchestrator.guard.context import enter_tool, turn_place
 from toolgate_orchestrator.guard.guard import Guard
-from toolgate_orchestrator.guard.place import At
 from toolgate_orchestrator.guard.ruling import Ruling
 
 NAME: Final = "toolgate"
@@ -45,7 +45,7 @@ class ToolgateBundle(framework.MiddlewareBundle):  # type: ignore[misc] # Any wh
         """Whose session it is: of a stream that is all that tells."""
         self._telling: set[asyncio.Future[Any]] = set()
 
-    def place(self, session: AgentSession | None) -> At | None:
+    def place(self, session: AgentSession | None) -> Caller | None:
         """Of the agent that calls; None where nobody tells a session."""
         here = turn_place()
         id_ = session.session_id if session is not None else here.session if here is not None else ""

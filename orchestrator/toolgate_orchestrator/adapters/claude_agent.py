@@ -20,9 +20,9 @@ from toolgate_bus.protocol.json_values import same_json
 from toolgate_orchestrator.adapters.claude_calls import SessionCall, SessionCalls
 from toolgate_orchestrator.adapters.claude_messages import DENIED, deny_changes, usage_of
 from toolgate_orchestrator.coding_agents import claude
-from toolgate_orchestrator.guard.call import Call
+from toolgate_orchestrator.gate.call import Call
+from toolgate_orchestrator.gate.caller import Caller
 from toolgate_orchestrator.guard.guard import Guard
-from toolgate_orchestrator.guard.place import At
 
 AGENT: Final = "claude"  # its name, where the guard has none
 UNSEEN: Final = "the gate was not asked about it before (hooks may be switched off)"
@@ -143,7 +143,7 @@ class _CallbackDesk:
         self.calls.end(fields.get("session_id"), fields.get("agent_id") or "")
         return {}
 
-    def place(self, session: str, agent_id: str = "", agent_type: str = "") -> At:
+    def place(self, session: str, agent_id: str = "", agent_type: str = "") -> Caller:
         """A sub-agent has a session of its own, below that of the conversation."""
         at = self.guard.at(session, self.guard.config.agent or AGENT)
         below = f"{session}/{agent_id}"

@@ -28,9 +28,9 @@ from toolgate_bus.errors import ConfigError, TurnStop
 
 from toolgate_orchestrator.adapters.crewai_step import STEP, ToolStep
 from toolgate_orchestrator.adapters.crewai_watch import note_cache, note_call, tokens_of, watch_run
+from toolgate_orchestrator.gate.caller import Caller
 from toolgate_orchestrator.guard.context import turn_place
 from toolgate_orchestrator.guard.guard import Guard
-from toolgate_orchestrator.guard.place import At
 
 FLUSH_S: Final = 5.0
 """Seconds for what CrewAI's events still have to tell when a gate is closed."""
@@ -133,7 +133,7 @@ class ProcessGate:
             raise HookAborted(step.said or str(step.stop), "toolgate")
         return ran
 
-    def _place(self, agent: Any, role: str = "", id_: str = "") -> At:
+    def _place(self, agent: Any, role: str = "", id_: str = "") -> Caller:
         name = " ".join((role or str(getattr(agent, "role", ""))).split()) or self.guard.config.agent
         if (here := turn_place()) is not None:
             return self.guard.at(here.session, name)

@@ -9,10 +9,10 @@ from crewai.utilities.string_utils import sanitize_tool_name
 from toolgate_bus.errors import TurnStop
 from toolgate_bus.protocol.json_values import same_json
 
-from toolgate_orchestrator.guard.call import Call
+from toolgate_orchestrator.gate.call import Call
+from toolgate_orchestrator.gate.caller import Caller
 from toolgate_orchestrator.guard.context import enter_tool
 from toolgate_orchestrator.guard.guard import Guard
-from toolgate_orchestrator.guard.place import At
 from toolgate_orchestrator.guard.ruling import Ruling
 
 STEP: Final[ContextVar["ToolStep | None"]] = ContextVar("toolgate_crewai_step", default=None)
@@ -57,7 +57,7 @@ class ToolStep:
                 one.ruling.fail("it was broken off")
         return step
 
-    def rule(self, at: At) -> None:
+    def rule(self, at: Caller) -> None:
         """May it run? Where not, or as another, `said` is what the model is told."""
         ruling = self.ruling = self._ask(at)
         if not ruling.allowed:
@@ -71,7 +71,7 @@ class ToolStep:
             self._inside = enter_tool(ruling.at)
             self._inside.__enter__()
 
-    def rule_again(self, at: At) -> str | None:
+    def rule_again(self, at: Caller) -> str | None:
         """CrewAI runs a tool that failed once more by itself: what the model is told, if it may not."""
         try:
             ruling = self.ruling = self._ask(at)
@@ -106,7 +106,7 @@ class ToolStep:
             self._inside.__exit__(None, None, None)
             self._inside = None
 
-    def _ask(self, at: At) -> Ruling:
+    def _ask(self, at: Caller) -> Ruling:
         tools = self._tools()
         schemas = {name: _schema_of(tool) for name, tool in tools.items()}
         can = ("arguments", "tool", *(("ask",) if self.guard.asks else ()))

@@ -19,11 +19,11 @@ from google.adk.tools.base_tool import BaseTool
 from google.adk.tools.tool_context import ToolContext
 
 from toolgate_orchestrator.adapters.chunks import report_at_end
+from toolgate_orchestrator.gate.call import Call
+from toolgate_orchestrator.gate.caller import Caller
 from toolgate_orchestrator.gate.deferral import PersonAnswer
-from toolgate_orchestrator.guard.call import Call
 from toolgate_orchestrator.guard.context import enter_tool
 from toolgate_orchestrator.guard.guard import Guard
-from toolgate_orchestrator.guard.place import At
 
 MAX_RUNS: Final = 1024
 """Agents' runs of which requests to the model, and tools, are remembered; the oldest are forgotten."""
@@ -117,7 +117,7 @@ class ToolgatePlugin(BasePlugin):  # type: ignore[misc] # Any where ADK is not i
         at, can = self._place(context), ("arguments", "tool", *(("ask",) if id_ or self.guard.asks else ()))
         return Call(tool.name, copy.deepcopy(args), schemas, at, id_, group, number, can, answer), tools
 
-    def _place(self, context: Any) -> At:
+    def _place(self, context: Any) -> Caller:
         """Above an agent are those above it in ADK's tree of agents, and those that handed over to it."""
         agent = context.get_invocation_context().agent
         name = agent.name if agent is not None else self.guard.config.agent

@@ -22,10 +22,10 @@ from toolgate_bus.errors import ConfigError
 
 from toolgate_orchestrator.adapters import langgraph_questions as questions
 from toolgate_orchestrator.adapters.langchain_net import run_below_net
-from toolgate_orchestrator.guard.call import Call
+from toolgate_orchestrator.gate.call import Call
+from toolgate_orchestrator.gate.caller import Caller
 from toolgate_orchestrator.guard.context import turn_place
 from toolgate_orchestrator.guard.guard import Guard
-from toolgate_orchestrator.guard.place import At
 from toolgate_orchestrator.guard.ruling import Ruling
 
 OUTER: Final = "ToolgateMiddleware stands before another that wraps tool calls: put it last in middleware=[…]"
@@ -78,7 +78,7 @@ class ToolgateMiddleware(AgentMiddleware):  # type: ignore[misc] # Any where Lan
         """See AgentMiddleware."""
         return self._tell(request, time.monotonic(), await handler(request))
 
-    def _at(self) -> At | None:
+    def _at(self) -> Caller | None:
         config, place = get_config(), turn_place()
         thread = config.get("configurable", {}).get("thread_id")
         session = str(thread) if thread else place.session if place else ""

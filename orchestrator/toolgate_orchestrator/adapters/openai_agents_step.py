@@ -11,12 +11,12 @@ from agents.exceptions import AgentsException
 from toolgate_bus.errors import TurnStop
 
 from toolgate_orchestrator.adapters import openai_agents_notes as notes
+from toolgate_orchestrator.gate.call import Call
+from toolgate_orchestrator.gate.caller import Caller
 from toolgate_orchestrator.gate.deferral import PersonAnswer
 from toolgate_orchestrator.guard.answer import AskHow
-from toolgate_orchestrator.guard.call import Call
 from toolgate_orchestrator.guard.context import turn_place
 from toolgate_orchestrator.guard.guard import Guard
-from toolgate_orchestrator.guard.place import At
 from toolgate_orchestrator.guard.ruling import Ruling
 
 
@@ -96,7 +96,7 @@ def current_step() -> AgentStep | None:
     return _step.get()
 
 
-def find_place(guard: Guard, context: Any, agent: str) -> At:
+def find_place(guard: Guard, context: Any, agent: str) -> Caller:
     """Whose call it is: within a turn or a tool, a place there; else by the trace of the run."""
     here, trace = guard.turn().at, get_current_trace()
     first, *then = [*notes.lineage_of(context, agent), agent]

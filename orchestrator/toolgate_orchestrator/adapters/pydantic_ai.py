@@ -21,14 +21,14 @@ from pydantic_ai.toolsets import AbstractToolset, WrapperToolset
 from toolgate_bus.errors import ConfigError
 
 from toolgate_orchestrator.adapters.pydantic_ai_toolset import GateToolset, keep_notes, read_notes
+from toolgate_orchestrator.gate.call import Call
+from toolgate_orchestrator.gate.caller import Caller
 from toolgate_orchestrator.gate.deferral import PersonAnswer
-from toolgate_orchestrator.guard.call import Call
 from toolgate_orchestrator.guard.context import tool_place, turn_place
 from toolgate_orchestrator.guard.guard import Guard
-from toolgate_orchestrator.guard.place import At
 
 BEHIND: Final = "{} would change calls behind the gate: put ToolgateCapability last in capabilities=[…]"
-_outer: Final[ContextVar[At | None]] = ContextVar("toolgate_pydantic_ai", default=None)
+_outer: Final[ContextVar[Caller | None]] = ContextVar("toolgate_pydantic_ai", default=None)
 
 
 @dataclass
@@ -39,7 +39,7 @@ class ToolgateCapability(AbstractCapability[Any]):  # type: ignore[misc] # Any w
     """
 
     guard: Guard
-    at: At | None = field(default=None, init=False)
+    at: Caller | None = field(default=None, init=False)
     """The place of this run."""
     began: float = field(default=0.0, init=False)
 
@@ -105,7 +105,7 @@ class ToolgateCapability(AbstractCapability[Any]):  # type: ignore[misc] # Any w
 
 
 @contextmanager
-def _enter(guard: Guard, at: At, *, is_turn: bool) -> Iterator[None]:
+def _enter(guard: Guard, at: Caller, *, is_turn: bool) -> Iterator[None]:
     before = _outer.set(at)
     try:
         if not is_turn:

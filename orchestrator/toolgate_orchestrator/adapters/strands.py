@@ -21,11 +21,11 @@ from strands.types._events import ToolResultEvent
 from toolgate_bus.errors import ConfigError, TurnStop
 
 from toolgate_orchestrator.adapters.strands_tools import arguments_of, replace_call, report, tools_of
+from toolgate_orchestrator.gate.call import Call
+from toolgate_orchestrator.gate.caller import Caller
 from toolgate_orchestrator.gate.deferral import PersonAnswer
-from toolgate_orchestrator.guard.call import Call
 from toolgate_orchestrator.guard.context import turn_place
 from toolgate_orchestrator.guard.guard import Guard
-from toolgate_orchestrator.guard.place import At
 from toolgate_orchestrator.guard.ruling import Ruling
 
 NAME: Final = "toolgate"
@@ -104,7 +104,7 @@ class ToolgateLayer(Plugin):  # type: ignore[misc] # Any where Strands is not in
             context.interrupt(NAME, reason=question)
         return ruling
 
-    def _place(self, agent: Agent) -> At:
+    def _place(self, agent: Agent) -> Caller:
         session = getattr(getattr(agent, "_session_manager", None), "session_id", None)
         if not session and (here := turn_place()) is not None:
             session = here.session

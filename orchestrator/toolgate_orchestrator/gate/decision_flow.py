@@ -8,15 +8,14 @@ Here core, bus and clock meet. How a gate is opened and closed: `gate`.
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
-from toolgate_bus.protocol import packing
 from toolgate_bus.protocol.delegation import TWO_AGENTS, two_agents
 from toolgate_bus.protocol.events import AskUser, Decision, Failure, ToolQuestion
 from toolgate_bus.protocol.llm import LLM_REQUEST
-from toolgate_bus.protocol.names import MAX_LINEAGE, MAX_NAME, NO_TOOL, is_reserved_tool
+from toolgate_bus.protocol.names import MAX_LINEAGE, NO_TOOL, is_reserved_tool
 from toolgate_bus.protocol.signing import Keyring
 from toolgate_bus.ruling.merge import rank
 from toolgate_bus.server.settings import read_keys
@@ -26,7 +25,9 @@ from toolgate_bus.telemetry.logging import DECISION, about, hide_in_logs, where
 from toolgate_bus.transport.redis.tasks import is_cancel_requested
 
 from toolgate_orchestrator.gate.admission import admit
-from toolgate_orchestrator.gate.capabilities import ALL, Ability, check_abilities
+from toolgate_orchestrator.gate.call import Call
+from toolgate_orchestrator.gate.caller import NOBODY
+from toolgate_orchestrator.gate.capabilities import ALL, check_abilities
 from toolgate_orchestrator.gate.client import GateClient
 from toolgate_orchestrator.gate.config import ToolgateConfig
 from toolgate_orchestrator.gate.deferral import PersonAnswer
@@ -36,16 +37,8 @@ from toolgate_orchestrator.gate.ids import decision_id
 from toolgate_orchestrator.gate.local_scheduler import LocalScheduler
 from toolgate_orchestrator.gate.one_question import one_question
 from toolgate_orchestrator.gate.pauses import wait_while_paused
-from toolgate_orchestrator.gate.plain_values import changed, copy_arguments
-from toolgate_orchestrator.gate.question import (
-    TOO_DEEP,
-    UnreadableQuestion,
-    arguments_of,
-    is_plain,
-    make_plain,
-    name_of,
-    names_of,
-)
+from toolgate_orchestrator.gate.plain_values import changed
+from toolgate_orchestrator.gate.question import TOO_DEEP, UnreadableQuestion, make_question
 from toolgate_orchestrator.gate.recipients import Audience, Audiences
 from toolgate_orchestrator.gate.recorder import DecisionRecorder, span_of_decision, tell
 from toolgate_orchestrator.gate.redact import Redactor
@@ -61,7 +54,6 @@ from toolgate_orchestrator.gate.ruling import (
     final_call,
     objection,
 )
-from toolgate_orchestrator.gate.user_request import bound_request
 from toolgate_orchestrator.gate.vacancy import explain_denial, tell_denied, tell_failing, tell_unruled
 from toolgate_orchestrator.gate.validation import Tools
 
@@ -154,108 +146,54 @@ class DecisionFlow:
 
     async def decide(
         self,
-        tool_name: str,
-        tool_input: Mapping[str, Any],
-        available_tools: Tools,
+        call: Call,
         *,
-        labels: Mapping[str, str] | None = None,
-        agent: str | None = None,
-        session: str = "",
-        root_session: str = "",
-        parent: str | None = None,
-        lineage: Sequence[str] = (),
-        tool_call_id: str = "",
-        iteration: int = 0,
-        parallel_group_id: str = "",
-        available_agents: Sequence[str] | None = None,
-        agent_target: str | None = None,
-        trace: Mapping[str, str] | None = None,
-        request: str = "",
         local: LocalScheduler | None = None,
         ask: Ask | Literal["defer"] | None = None,
         on_hold: OnHold | None = None,
-        can: Collection[Ability] = ALL,
-        answer: PersonAnswer | None = None,
         passes: tuple[type[BaseException], ...] = (),
-        is_request: bool = False,
     ) -> Decision:
-        """Rule on one call; what may run stands in the decision, and why.
+        """Rule on one call; the decision has the tool and the arguments that may run, and the reason.
 
-        `available_tools` with schemas lets a replacement's arguments be checked. `local` is the
-        in-process scheduler, `ask` how to reach a person (default: the gate's own), `on_hold` is told
-        who holds the call, and for how long. `trace` is the
-        trace context (`traceparent`, `tracestate`) that this belongs to; default: the current span. `request`
-        is what the user asked for: schedulers that ask for it alone are told, redacted.
-        Never raises for what others did; a cancelled caller withdraws the question.
+        Schemas in `call.tools` check the arguments of a replacement. `local` is the scheduler of this process.
+        `ask` asks a person (default: as the gate was opened); with `defer` the outcome is `ask`, with a token,
+        and the same call with that token in `call.answer` goes on with the decision, here or in another
+        process. `on_hold` is told each scheduler that holds the call.
 
-        With `ask="defer"` nobody is asked here: the outcome is `ask`, with a token, and the same call with
-        that token in `answer` goes on with the decision, in this process or another. `can` is what the
-        caller can do; who answers with what it cannot denies. What `ask` raises of the types in `passes`
-        ends the decision, and is raised here. `is_request`: it is a request to an LLM, which alone may have
-        the name `llm:request`.
+        Raises nothing for anything that others did, except exceptions of `ask` whose types are in `passes`. A
+        caller that is cancelled withdraws the question.
         """
-        config, id_ = self.config, decision_id()
-        self.show_tools(available_tools)
-        plain = type(tool_name) is str and len(tool_name) <= MAX_NAME and tool_name.isascii()
-        agent = config.agent if agent is None else agent
-        if not root_session:
-            root_session = session if parent is None else self.find_root(session, parent)
-        asking = ToolQuestion(
-            id_.hex(),
-            tool_name if plain else name_of(tool_name),
-            copy_arguments(tool_input) if type(tool_input) is dict else arguments_of(tool_input),
-            names_of(available_tools),
-            self._ttl_ms,
-            agent,
-            {**config.labels, **labels} if labels else config.labels,
-            session,
-            root_session,
-            parent,
-            list((lineage,) if type(lineage) is str else lineage) if lineage else [],
-            tool_call_id,
-            iteration,
-            parallel_group_id,
-            None if available_agents is None else names_of(available_agents),
-            agent_target,
-            tracing.filter_context(trace) if trace else {},
-            len(available_tools) > packing.MAX_ENTRIES or len(available_agents or ()) > packing.MAX_ENTRIES,
-            request=bound_request(request) if request else "",
-        )
-        if (
-            ((labels or lineage) and not is_plain(asking.labels, asking.lineage))
-            or not (type(session) is type(root_session) is type(agent) is type(tool_call_id) is str)
-            or not (type(parallel_group_id) is str and type(iteration) is int)
-            or (parent is not None and type(parent) is not str)
-            or (agent_target is not None and type(agent_target) is not str)
-        ):
-            asking = make_plain(asking)
+        id_, at = decision_id(), call.at or NOBODY
+        self.show_tools(call.tools)
+        root = at.root or (at.session if at.parent is None else self.find_root(at.session, at.parent))
+        asking = make_question(call, id_.hex(), self.config, self._ttl_ms, root)
         name = asking.tool_name
-        call = DecisionState(
+        state = DecisionState(
             id_,
             asking,
-            available_tools,
-            available_agents,
-            (name if name in available_tools else OTHER, asking.agent),
+            call.tools,
+            call.available_agents,
+            (name if name in call.tools else OTHER, asking.agent),
             time.monotonic(),
             on_hold,
         )
-        if can is not ALL or passes:
-            reaches = "ask" in can or callable(ask or self._ask)
-            call.bind(check_abilities(can), passes, reaches_person=reaches)
-        call.is_request = is_request
+        if call.can is not ALL or passes:
+            reaches = "ask" in call.can or callable(ask or self._ask)
+            state.bind(check_abilities(call.can), passes, reaches_person=reaches)
+        state.is_request = call.is_request
         before = DECISION.set(asking.id)
         try:
             if tracing.is_active():
-                with span_of_decision(call, parent=asking.trace if trace is not None else None) as span:
-                    call.question = asking._replace(trace=tracing.headers())
-                    return await self._decide(call, local, ask, answer, span)
+                with span_of_decision(state, parent=asking.trace if call.trace else None) as span:
+                    state.question = asking._replace(trace=tracing.headers())
+                    return await self._decide(state, local, ask, call.answer, span)
             if asking.trace:
                 with about(trace=asking.trace):
-                    return await self._decide(call, local, ask, answer)
-            return await self._decide(call, local, ask, answer)
+                    return await self._decide(state, local, ask, call.answer)
+            return await self._decide(state, local, ask, call.answer)
         finally:
-            if call.on_objection is None:  # else it is not decided, and whoever watches it ends it
-                self._asking.end(call)
+            if state.on_objection is None:  # else it is not decided, and whoever watches it ends it
+                self._asking.end(state)
             DECISION.reset(before)
 
     async def _decide(

@@ -1,7 +1,7 @@
 """May this call run?
 
     async with Gate.open(redis="redis://localhost") as gate:
-        decision = await gate.decide("web_search", {"query": "…"}, ["web_search", "fetch"])
+        decision = await gate.decide(Call("web_search", {"query": "…"}, ["web_search", "fetch"]))
 
 `decide` asks everyone who wants to see the call (`dispatch`), waits by the rules of
 `toolgate_bus.ruling.round`, has a replacement verified, asks a person where somebody said so, and says what

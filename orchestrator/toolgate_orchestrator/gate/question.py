@@ -11,13 +11,19 @@ from typing import Any, Final
 
 from toolgate_bus.errors import CodecError
 from toolgate_bus.protocol import codec, packing
+from toolgate_bus.protocol.delegation import target_of
 from toolgate_bus.protocol.events import ToolQuestion
 from toolgate_bus.protocol.names import MAX_LINEAGE, MAX_NAME
 from toolgate_bus.protocol.placeholders import WHOLE
+from toolgate_bus.telemetry import tracing
 from toolgate_bus.telemetry.printable import shorten
 
+from toolgate_orchestrator.gate.call import Call
+from toolgate_orchestrator.gate.caller import NOBODY
+from toolgate_orchestrator.gate.config import ToolgateConfig
 from toolgate_orchestrator.gate.plain_values import copy_arguments
 from toolgate_orchestrator.gate.redact import RedactedArguments, Redactor
+from toolgate_orchestrator.gate.user_request import bound_request
 from toolgate_orchestrator.gate.validation import Tools
 
 TOO_DEEP: Final = f"it is made more than {MAX_LINEAGE} agents deep, and not all of them can be told"
@@ -38,6 +44,54 @@ class UnreadableQuestion(Exception):  # noqa: N818 - it says what was found
 
 
 # ---------------------------------------------------------------------- what a caller gives
+
+
+def make_question(call: Call, id_: str, config: ToolgateConfig, ttl_ms: int, root: str) -> ToolQuestion:
+    """Return the question about a call, with the labels and the agent of the configuration where it names none.
+
+    `root` is the session at the root of the tree.
+    """
+    tool, arguments, tools, at, agents = (
+        call.tool,
+        call.arguments,
+        call.tools,
+        call.at or NOBODY,
+        call.available_agents,
+    )
+    is_plain_name = type(tool) is str and len(tool) <= MAX_NAME and tool.isascii()
+    lineage, iteration, target = at.lineage, call.iteration, call.agent_target
+    if target is None and agents and isinstance(arguments, Mapping):
+        target = target_of(arguments, agents)
+    question = ToolQuestion(
+        id_,
+        tool if is_plain_name else name_of(tool),
+        copy_arguments(arguments) if type(arguments) is dict else arguments_of(arguments),
+        names_of(tools),
+        ttl_ms,
+        at.agent or config.agent,
+        {**config.labels, **at.labels} if at.labels else config.labels,
+        at.session,
+        root,
+        at.parent,
+        list((lineage,) if type(lineage) is str else lineage) if lineage else [],
+        call.id,
+        iteration,
+        call.group,
+        None if agents is None else names_of(agents),
+        target,
+        tracing.filter_context(call.trace) if call.trace else {},
+        len(tools) > packing.MAX_ENTRIES or len(agents or ()) > packing.MAX_ENTRIES,
+        request=bound_request(call.request) if call.request else "",
+    )
+    if (
+        ((at.labels or lineage) and not is_plain(question.labels, question.lineage))
+        or not (type(at.session) is type(root) is type(question.agent) is type(call.id) is str)
+        or not (type(call.group) is str and type(iteration) is int)
+        or (at.parent is not None and type(at.parent) is not str)
+        or (target is not None and type(target) is not str)
+    ):
+        return make_plain(question)
+    return question
 
 
 def arguments_of(tool_input: Any) -> dict[str, Any]:

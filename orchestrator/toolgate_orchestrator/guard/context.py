@@ -9,24 +9,24 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Final
 
-from toolgate_orchestrator.guard.place import At
+from toolgate_orchestrator.gate.caller import Caller
 
 if TYPE_CHECKING:
     from toolgate_orchestrator.guard.turn import AgentTurn
 
-_TOOL: Final[ContextVar[At | None]] = ContextVar("toolgate_guard_tool", default=None)
-_TURN: Final[ContextVar[At | None]] = ContextVar("toolgate_guard_turn", default=None)
+_TOOL: Final[ContextVar[Caller | None]] = ContextVar("toolgate_guard_tool", default=None)
+_TURN: Final[ContextVar[Caller | None]] = ContextVar("toolgate_guard_turn", default=None)
 _ENTERED: Final[ContextVar["AgentTurn | None"]] = ContextVar("toolgate_guard_entered", default=None)
 
 _REQUEST: Final[ContextVar[str]] = ContextVar("toolgate_guard_request", default="")
 
 
-def tool_place() -> At | None:
+def tool_place() -> Caller | None:
     """For whom the tool runs that this is part of; None outside of one."""
     return _TOOL.get()
 
 
-def turn_place() -> At | None:
+def turn_place() -> Caller | None:
     """The place of the innermost turn, or tool."""
     return _TURN.get()
 
@@ -42,7 +42,7 @@ def user_request() -> str:
 
 
 @contextmanager
-def enter_tool(at: At) -> Iterator[None]:
+def enter_tool(at: Caller) -> Iterator[None]:
     """Inside, a tool runs for this agent: who asks for a place works for it."""
     token, turn = _TOOL.set(at), _TURN.set(at)
     try:
@@ -53,7 +53,7 @@ def enter_tool(at: At) -> Iterator[None]:
 
 
 @contextmanager
-def enter_turn(at: At, turn: "AgentTurn") -> Iterator[None]:
+def enter_turn(at: Caller, turn: "AgentTurn") -> Iterator[None]:
     """Inside, calls that name no place are this agent's, and serve its request."""
     token, entered, request = _TURN.set(at), _ENTERED.set(turn), _REQUEST.set(turn.request)
     try:

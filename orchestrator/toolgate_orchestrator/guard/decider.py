@@ -4,17 +4,16 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from toolgate_bus.errors import TurnStop
-from toolgate_bus.protocol.delegation import target_of
 from toolgate_bus.protocol.fact_events import TOOL_SELECTED
-from toolgate_bus.protocol.names import NO_TOOL, is_reserved_tool
+from toolgate_bus.protocol.names import NO_TOOL
 
-from toolgate_orchestrator.gate.capabilities import ALL, UnnamedTools
+from toolgate_orchestrator.gate.call import Call
+from toolgate_orchestrator.gate.caller import Caller
+from toolgate_orchestrator.gate.capabilities import UnnamedTools
 from toolgate_orchestrator.gate.fact_shapes import describe_place, describe_selection
 from toolgate_orchestrator.guard.answer import AskExit, AskHow
-from toolgate_orchestrator.guard.call import Call
 from toolgate_orchestrator.guard.context import user_request
 from toolgate_orchestrator.guard.exchange import Request
-from toolgate_orchestrator.guard.place import At
 from toolgate_orchestrator.guard.reports import Reports
 from toolgate_orchestrator.guard.ruling import Ruling
 from toolgate_orchestrator.guard.turn import STOPPED
@@ -34,25 +33,21 @@ class Decider:
     def __init__(self, reports: Reports, template: str, passes: tuple[type[BaseException], ...]) -> None:
         self._reports, self._template, self._passes = reports, template, passes
 
-    def request(
-        self, call: Call, at: At, how: AskHow, on_hold: "OnHold | None", *, is_request: bool
-    ) -> Request[Ruling]:
+    def request(self, call: Call, at: Caller, how: AskHow, on_hold: "OnHold | None") -> Request[Ruling]:
         """The same for who asks from elsewhere, and asks the person there."""
         later: Literal["defer"] | None = "defer" if how == "defer" else None
-        return lambda ask: self.rule(call, at, later or ask, on_hold, is_request=is_request)
+        return lambda ask: self.rule(call, at, later or ask, on_hold)
 
     async def rule(
         self,
         call: Call,
-        at: At,
+        at: Caller,
         ask: "Ask | Literal['defer'] | None",
         on_hold: "OnHold | None",
-        *,
-        is_request: bool,
     ) -> Ruling:
         """The ruling on a call; raises TurnStop, ConfigError, and CancelledError, which withdraws the
         question."""
-        if is_reserved_tool(call.tool) and not is_request:
+        if call.is_reserved:
             return self.refuse(call, at, NO_TOOL)
         if (stopped := self._find_stop(call, at)) is not None:
             return stopped
@@ -60,12 +55,12 @@ class Decider:
         presences, key = self._reports.presences, call.id or f"call-{next(_numbers)}"
         presences.start_decision(at, key, call.tool)
         try:
-            wanted = call.answer is not None or gate.wanted(call.tool, is_request=is_request)
+            wanted = call.answer is not None or gate.wanted(call.tool, is_request=call.is_request)
             if not wanted and call.tools:
                 gate.show_tools(call.tools)
             if not wanted and gate.may_tell:
                 await gate.tell_unruled()
-            decision = await self._decide(gate, call, at, ask, on_hold, is_request) if wanted else None
+            decision = await self._decide(gate, call, at, ask, on_hold) if wanted else None
             ruling = Ruling(call, at, self._reports, decision, self._template, key=key)
         except BaseException:
             presences.end(at, key)
@@ -84,45 +79,22 @@ class Decider:
         self,
         gate: "Gate",
         call: Call,
-        at: At,
+        at: Caller,
         ask: "Ask | Literal['defer'] | None",
         on_hold: "OnHold | None",
-        is_request: bool,
     ) -> "Decision":
-        beside: dict[str, Any] = {"ask": ask, "is_request": is_request}
-        if call.answer is not None:
-            beside["answer"] = call.answer
-        if call.can is not ALL:
-            beside["can"] = frozenset(call.can)
-        if call.available_agents is not None or call.agent_target is not None:
-            beside["available_agents"] = call.available_agents
-            beside["agent_target"] = call.agent_target or target_of(call.arguments, call.available_agents)
-        if call.trace:
-            beside["trace"] = call.trace
-        beside["passes"] = (*self._passes, AskExit)
-        return await gate.decide(
-            call.tool,
-            call.arguments,
-            call.tools or ((call.tool,) if "tool" in call.can else UnnamedTools((call.tool,))),
-            labels=at.labels or None,
-            agent=at.agent,
-            session=at.session,
-            root_session=at.root,
-            parent=at.parent,
-            lineage=at.lineage,
-            tool_call_id=call.id,
-            iteration=call.iteration,
-            parallel_group_id=call.group,
-            on_hold=on_hold,
-            request=self._reports.presences.request_of(at) or user_request(),
-            **beside,
+        asked = call._replace(
+            tools=call.tools or ((call.tool,) if "tool" in call.can else UnnamedTools((call.tool,))),
+            at=at,
+            request=call.request or self._reports.presences.request_of(at) or user_request(),
         )
+        return await gate.decide(asked, ask=ask, on_hold=on_hold, passes=(*self._passes, AskExit))
 
-    def refuse(self, call: Call, at: At, reason: str) -> Ruling:
+    def refuse(self, call: Call, at: Caller, reason: str) -> Ruling:
         """A denial of the guard's own, which nobody was asked about."""
         return Ruling(call, at, self._reports, None, reason=reason)
 
-    def _find_stop(self, call: Call, at: At, ruling: Ruling | None = None) -> Ruling | None:
+    def _find_stop(self, call: Call, at: Caller, ruling: Ruling | None = None) -> Ruling | None:
         stop = self._reports.presences.stop_of(at)
         if stop is None:
             return None

@@ -17,16 +17,16 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, overload
 
 from toolgate_bus.errors import ConfigError, ToolgateError, TurnStop
 
+from toolgate_orchestrator.gate.call import Call
+from toolgate_orchestrator.gate.caller import Caller
 from toolgate_orchestrator.guard import tool_function
 from toolgate_orchestrator.guard.answer import AskExit, AskHow, as_gate_asks
-from toolgate_orchestrator.guard.call import Call
 from toolgate_orchestrator.guard.context import enter_tool, tool_place, user_request
 from toolgate_orchestrator.guard.decider import Decider
 from toolgate_orchestrator.guard.exchange import BLOCKS, exchange, exchange_sync
 from toolgate_orchestrator.guard.life import GuardLife
 from toolgate_orchestrator.guard.llm_requests import LlmRequests
 from toolgate_orchestrator.guard.notice import check_notice
-from toolgate_orchestrator.guard.place import At
 from toolgate_orchestrator.guard.reports import Cost
 from toolgate_orchestrator.guard.ruling import Ruling
 from toolgate_orchestrator.guard.settings import read_settings
@@ -85,22 +85,22 @@ class Guard(GuardLife, LlmRequests):
         session: str,
         agent: str | None = None,
         *,
-        parent: At | str | None = None,
+        parent: Caller | str | None = None,
         labels: Mapping[str, str] | None = None,
-    ) -> At:
+    ) -> Caller:
         """The place of an agent's session. Within a tool that runs it works for whom that tool runs.
 
         `parent` says for whom where that is not so: a place, or the id of a session elsewhere.
         """
         return self._places.find(session, self.config.agent if agent is None else agent, parent, labels)
 
-    def hand_over(self, at: At, to: str, *, lineage: bool = True) -> At:
+    def hand_over(self, at: Caller, to: str, *, lineage: bool = True) -> Caller:
         """Another agent takes over in this session; what was denied to this one is denied to it, unless
         `lineage` is False. Gives its place, which `at` gives from now on too.
         """
         return self._places.hand_over(at, to, lineage=lineage)
 
-    def turn(self, at: At | None = None, stop: OnStop | None = None, *, request: str = "") -> AgentTurn:
+    def turn(self, at: Caller | None = None, stop: OnStop | None = None, *, request: str = "") -> AgentTurn:
         """A turn, for `with`: `toolgate agents` shows it, and stops it by `stop` (see `AgentTurn`).
 
         `request` is what the user asked for, in their own words: told, redacted, to the schedulers that read
@@ -202,37 +202,33 @@ class Guard(GuardLife, LlmRequests):
 
     # ------------------------------------------------------------------ within
 
-    async def _rule(
-        self, call: Call, ask: AskHow, on_hold: "OnHold | None", *, is_request: bool = False
-    ) -> Ruling:
+    async def _rule(self, call: Call, ask: AskHow, on_hold: "OnHold | None") -> Ruling:
         at, how = call.at or self._places.here(), ask or self._ask
         try:
             reports = self._now()
             decider = Decider(reports, self._template, self._passes)
             if reports.home.is_here:
-                return await decider.rule(call, at, as_gate_asks(how), on_hold, is_request=is_request)
-            request = decider.request(call, at, how, on_hold, is_request=is_request)
+                return await decider.rule(call, at, as_gate_asks(how), on_hold)
+            request = decider.request(call, at, how, on_hold)
             return await exchange(reports.home, request, how, Ruling.release, self._passes)
         except AskExit as left:
             raise left.error from None
         except Exception as error:  # noqa: BLE001 - whatever fails here is ours, and lifts no ruling
             return self._rule_on_fault(call, at, error)
 
-    def _rule_sync(
-        self, call: Call, ask: AskHow, on_hold: "OnHold | None", *, is_request: bool = False
-    ) -> Ruling:
+    def _rule_sync(self, call: Call, ask: AskHow, on_hold: "OnHold | None") -> Ruling:
         at, how = call.at or self._places.here(), ask or self._ask
         if self._home is not None and self._home.is_here:
             raise ToolgateError(BLOCKS)
         try:
             reports = self._now()
             decider = Decider(reports, self._template, self._passes)
-            request = decider.request(call, at, how, on_hold, is_request=is_request)
+            request = decider.request(call, at, how, on_hold)
             return exchange_sync(reports.home, request, how, Ruling.release, self._passes)
         except Exception as error:  # noqa: BLE001 - whatever fails here is ours, and lifts no ruling
             return self._rule_on_fault(call, at, error)
 
-    def _rule_on_fault(self, call: Call, at: At, error: Exception) -> Ruling:
+    def _rule_on_fault(self, call: Call, at: Caller, error: Exception) -> Ruling:
         """The guard itself failed: nobody may gain by it where somebody must be asked."""
         if isinstance(error, (ConfigError, TurnStop, *self._passes)):
             raise error

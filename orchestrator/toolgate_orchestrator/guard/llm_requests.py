@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, Final
 from toolgate_bus.protocol.fact_events import USAGE
 from toolgate_bus.protocol.llm import LLM_REQUEST, available, schema_of_request
 
+from toolgate_orchestrator.gate.call import Call
+from toolgate_orchestrator.gate.caller import Caller
 from toolgate_orchestrator.gate.capabilities import ALL
 from toolgate_orchestrator.guard.answer import AskHow
-from toolgate_orchestrator.guard.call import Call
 from toolgate_orchestrator.guard.context import current_turn
-from toolgate_orchestrator.guard.place import At
 from toolgate_orchestrator.guard.places import Places
 from toolgate_orchestrator.guard.reports import Cost, Reports, money_text
 from toolgate_orchestrator.guard.ruling import Ruling
@@ -38,15 +38,15 @@ class LlmRequests(ABC):
         asked instead: model by provider), and `at`, `id`, `iteration`, `can`, `answer`, `ask` as of a `Call`.
         Report by `usage(…, ruling=)`, `ruling.fail` or `ruling.release`.
         """
-        return await self._rule(*_request(provider, model, **about), None, is_request=True)
+        return await self._rule(*_request(provider, model, **about), None)
 
     def rule_request_sync(self, provider: str, model: str = "", **about: Any) -> Ruling:
         """As `rule_request`, for code that is not async."""
-        return self._rule_sync(*_request(provider, model, **about), None, is_request=True)
+        return self._rule_sync(*_request(provider, model, **about), None)
 
     def usage(
         self,
-        at: At | None = None,
+        at: Caller | None = None,
         *,
         provider: str,
         model: str = "",
@@ -88,14 +88,10 @@ class LlmRequests(ABC):
     def _now(self, *, lend: bool = False) -> Reports: ...
 
     @abstractmethod
-    async def _rule(
-        self, call: Call, ask: AskHow, on_hold: "OnHold | None", *, is_request: bool = False
-    ) -> Ruling: ...
+    async def _rule(self, call: Call, ask: AskHow, on_hold: "OnHold | None") -> Ruling: ...
 
     @abstractmethod
-    def _rule_sync(
-        self, call: Call, ask: AskHow, on_hold: "OnHold | None", *, is_request: bool = False
-    ) -> Ruling: ...
+    def _rule_sync(self, call: Call, ask: AskHow, on_hold: "OnHold | None") -> Ruling: ...
 
 
 def _request(
@@ -106,7 +102,7 @@ def _request(
     max_output_tokens: int | None = None,
     purpose: str = "answer",
     models: Mapping[str, str | None] | None = None,
-    at: At | None = None,
+    at: Caller | None = None,
     id: str = "",  # noqa: A002 - as of a call
     iteration: int = 0,
     can: Collection[str] = ALL,
@@ -123,4 +119,4 @@ def _request(
     models = models or {provider: model or None}
     tools = {LLM_REQUEST: schema_of_request(list(models)), **dict.fromkeys(available(models), _NEVER)}
     id = id or f"llm-{uuid.uuid4().hex}"  # noqa: A001 - as above
-    return Call(LLM_REQUEST, asked, tools, at, id, "", iteration, can, answer), ask
+    return Call(LLM_REQUEST, asked, tools, at, id, "", iteration, can, answer, is_request=True), ask

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from toolgate_orchestrator.gate.caller import Caller, at_root, below, find_agent, hand_over, under
 from toolgate_orchestrator.guard.context import tool_place, turn_place
-from toolgate_orchestrator.guard.place import At, at_root, below, find_agent, hand_over, under
 
 if TYPE_CHECKING:
     from toolgate_orchestrator.gate.config import ToolgateConfig
@@ -23,7 +23,7 @@ class Places:
     def __init__(self, config: "ToolgateConfig") -> None:
         self._config = config
         self._lock = threading.Lock()
-        self._known: OrderedDict[str, At] = OrderedDict()
+        self._known: OrderedDict[str, Caller] = OrderedDict()
         self._handed: OrderedDict[str, tuple[str, ...]] = OrderedDict()
         self._own = f"guard-{secrets.token_hex(8)}"
         """The session of who names none."""
@@ -32,11 +32,13 @@ class Places:
         """In a forked process: another thread may have been in here."""
         self._lock = threading.Lock()
 
-    def here(self) -> At:
+    def here(self) -> Caller:
         """The place of the turn or tool that this is part of; else of a session that is this guard's own."""
         return turn_place() or self.find(self._own, self._config.agent, None, None)
 
-    def find(self, session: str, agent: str, parent: At | str | None, labels: Mapping[str, str] | None) -> At:
+    def find(
+        self, session: str, agent: str, parent: Caller | str | None, labels: Mapping[str, str] | None
+    ) -> Caller:
         """As `Guard.at`."""
         at = self._place(session, agent, parent, labels)
         with self._lock:
@@ -49,7 +51,7 @@ class Places:
             _remember(self._known, at.session, at)
         return at
 
-    def hand_over(self, at: At, to: str, *, lineage: bool) -> At:
+    def hand_over(self, at: Caller, to: str, *, lineage: bool) -> Caller:
         """As `Guard.hand_over`."""
         now = hand_over(at, to, lineage=lineage)
         with self._lock:
@@ -58,8 +60,8 @@ class Places:
         return now
 
     def _place(
-        self, session: str, agent: str, parent: At | str | None, labels: Mapping[str, str] | None
-    ) -> At:
+        self, session: str, agent: str, parent: Caller | str | None, labels: Mapping[str, str] | None
+    ) -> Caller:
         if parent is None:
             runs = tool_place()
             if runs is None:
@@ -68,7 +70,7 @@ class Places:
                 return replace(runs, labels={**runs.labels, **labels}) if labels else runs
             inner = turn_place() or runs  # a turn that began within the tool
             return below(runs if session == inner.session else inner, session, agent, labels)
-        if isinstance(parent, At):
+        if isinstance(parent, Caller):
             return below(parent, session, agent, labels)
         with self._lock:
             known = self._known.get(parent)
@@ -79,7 +81,7 @@ class Places:
         config = self._config
         return under(parent, session, agent, config.root_session, config.lineage, labels)
 
-    def _top(self, session: str, agent: str, labels: Mapping[str, str] | None) -> At:
+    def _top(self, session: str, agent: str, labels: Mapping[str, str] | None) -> Caller:
         """Of who works for nobody here; the configuration may say for whom elsewhere."""
         config = self._config
         parent = config.parent_session or config.root_session
@@ -89,7 +91,7 @@ class Places:
 
 
 def _remember(
-    kept: "OrderedDict[str, At] | OrderedDict[str, tuple[str, ...]]", key: str, value: object
+    kept: "OrderedDict[str, Caller] | OrderedDict[str, tuple[str, ...]]", key: str, value: object
 ) -> None:
     kept[key] = value  # type: ignore[assignment] # either, with its own kind of value
     kept.move_to_end(key)

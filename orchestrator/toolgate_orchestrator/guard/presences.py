@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from toolgate_orchestrator.guard.place import At
+from toolgate_orchestrator.gate.caller import Caller
 
 if TYPE_CHECKING:
     from toolgate_orchestrator.gate.gate import Gate
@@ -30,7 +30,7 @@ class Stoppable(Protocol):
 class _Entry:
     """One session that is shown."""
 
-    def __init__(self, at: At) -> None:
+    def __init__(self, at: Caller) -> None:
         from toolgate_bus.protocol.agents import LiveAgent  # late: the gate has loaded them by now
 
         from toolgate_orchestrator.gate.sessions import Presence
@@ -52,7 +52,7 @@ class Presences:
     def __init__(self) -> None:
         self._seen: dict[str, _Entry] = {}
 
-    def enter(self, gate: "Gate", at: At, turn: Stoppable) -> None:
+    def enter(self, gate: "Gate", at: Caller, turn: Stoppable) -> None:
         """A turn begins."""
         seen = self._seen.get(at.session)
         if seen is None:
@@ -61,7 +61,7 @@ class Presences:
             seen.ends.enter_context(seen.presence.turn())
         seen.turns.append(turn)
 
-    def leave(self, at: At, turn: Stoppable) -> None:
+    def leave(self, at: Caller, turn: Stoppable) -> None:
         """It has ended."""
         seen = self._seen.get(at.session)
         if seen is None or turn not in seen.turns:
@@ -71,7 +71,7 @@ class Presences:
             del self._seen[at.session]
             seen.ends.close()
 
-    def stop_of(self, at: At) -> Literal["raise", "deny"] | None:
+    def stop_of(self, at: Caller) -> Literal["raise", "deny"] | None:
         """Whether an operator ends this session's turn, or one above it, and what ends it here."""
         found = [self._seen.get(session) for session in (at.session, *at.above)]
         stopped = [turn for seen in found if seen and seen.presence.is_stopping for turn in list(seen.turns)]
@@ -79,7 +79,7 @@ class Presences:
             return None
         return "raise" if any(turn.raises for turn in stopped) else "deny"
 
-    def request_of(self, at: At) -> str:
+    def request_of(self, at: Caller) -> str:
         """What the user asked for: of the outermost turn that says so, as what an LLM writes is no user's."""
         for session in (*at.above, at.session):
             seen = self._seen.get(session)
@@ -87,27 +87,27 @@ class Presences:
                 return seen.turns[0].request
         return ""
 
-    def start_decision(self, at: At, call: str, tool: str) -> None:
+    def start_decision(self, at: Caller, call: str, tool: str) -> None:
         """It is ruled on a call."""
         if (seen := self._seen.get(at.session)) is not None:
             seen.presence.start_decision(call, tool)
 
-    def deny(self, at: At, call: str) -> None:
+    def deny(self, at: Caller, call: str) -> None:
         """It may not run."""
         if (seen := self._seen.get(at.session)) is not None:
             seen.presence.count_denial(call)
 
-    def run(self, at: At, call: str, tool: str, arguments: dict[str, Any]) -> None:
+    def run(self, at: Caller, call: str, tool: str, arguments: dict[str, Any]) -> None:
         """It is run, as this one."""
         if (seen := self._seen.get(at.session)) is not None:
             seen.presence.start_call(call, tool, arguments)
 
-    def end(self, at: At, call: str) -> None:
+    def end(self, at: Caller, call: str) -> None:
         """It was withdrawn, waits for a person, or has ended."""
         if (seen := self._seen.get(at.session)) is not None:
             seen.presence.end_call(call)
 
-    def note(self, at: At, fact: Mapping[str, Any], ended: str | None) -> None:
+    def note(self, at: Caller, fact: Mapping[str, Any], ended: str | None) -> None:
         """A fact of this session: what it cost, and that a call has ended."""
         if (seen := self._seen.get(at.session)) is not None:
             seen.presence.add_cost(fact)

@@ -17,10 +17,10 @@ from toolgate_bus.telemetry.definitions import OTHER
 from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_bus.telemetry.logging import where
 
+from toolgate_orchestrator.gate.caller import Caller
 from toolgate_orchestrator.gate.fact_shapes import describe_place
 from toolgate_orchestrator.guard.digest import describe_result
 from toolgate_orchestrator.guard.home import Home
-from toolgate_orchestrator.guard.place import At
 from toolgate_orchestrator.guard.presences import Presences
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class Reports:
     cost_of: Callable[[Any], Cost | None] | None = None
     """What a result says that it cost."""
 
-    def tell(self, event: str, at: At, data: Mapping[str, Any], ended: str | None = None) -> None:
+    def tell(self, event: str, at: Caller, data: Mapping[str, Any], ended: str | None = None) -> None:
         """One fact; `ended` is the id of a call that runs no longer."""
         fact = {**data, **describe_place(at.session, at.root, at.agent, at.lineage)}
 

@@ -8,10 +8,10 @@ from toolgate_bus.protocol.fact_events import PROVIDER_ERROR, TOOL_ERROR, TOOL_P
 from toolgate_bus.protocol.llm import LLM_REQUEST
 from toolgate_bus.telemetry.loggers import get_logger
 
+from toolgate_orchestrator.gate.call import Call
+from toolgate_orchestrator.gate.caller import Caller
 from toolgate_orchestrator.gate.fact_shapes import describe_call, end_event
-from toolgate_orchestrator.guard.call import Call
 from toolgate_orchestrator.guard.notice import notice_of
-from toolgate_orchestrator.guard.place import At
 from toolgate_orchestrator.guard.reports import (
     UNREPORTED,
     Cost,
@@ -58,7 +58,7 @@ class Ruling:
     def __init__(
         self,
         call: Call,
-        at: At,
+        at: Caller,
         reports: Reports,
         decision: "Decision | None",
         template: str = "",

@@ -9,9 +9,9 @@ from typing import Any, Final, Self
 from toolgate_bus.errors import TurnStop
 from toolgate_bus.protocol.fact_events import TURN
 
+from toolgate_orchestrator.gate.caller import Caller
 from toolgate_orchestrator.gate.fact_shapes import describe_turn
 from toolgate_orchestrator.guard.context import enter_turn
-from toolgate_orchestrator.guard.place import At
 from toolgate_orchestrator.guard.reports import Reports
 
 OnStop = Callable[[bool], object]
@@ -30,7 +30,7 @@ class AgentTurn:
     raises TurnStop.
     """
 
-    def __init__(self, at: At, reports: Reports, stop: OnStop | None = None, request: str = "") -> None:
+    def __init__(self, at: Caller, reports: Reports, stop: OnStop | None = None, request: str = "") -> None:
         self.request = request
         """What the user asked for."""
         self.at, self._reports, self._stop_of_caller = at, reports, stop

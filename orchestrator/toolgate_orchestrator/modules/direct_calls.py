@@ -12,15 +12,16 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 from amplifier_core import ToolResult
-from toolgate_bus.protocol.delegation import target_of
 from toolgate_bus.protocol.events import Decision
 from toolgate_bus.protocol.fact_events import TOOL_ERROR, TOOL_POST
 
+from toolgate_orchestrator.gate.call import Call
+from toolgate_orchestrator.gate.caller import Caller
 from toolgate_orchestrator.gate.fact_shapes import describe_call, describe_place
 from toolgate_orchestrator.gate.gate import Gate
 from toolgate_orchestrator.turn.messages import schema_of
 from toolgate_orchestrator.turn.refusal import reason_of, refuse_tool
-from toolgate_orchestrator.turn.session_tree import SessionPath, agents_of, place_of
+from toolgate_orchestrator.turn.session_tree import agents_of, place_of
 from toolgate_orchestrator.turn.tool_call import current_call
 
 _WRAPPED: Final = "_toolgate_direct"
@@ -88,22 +89,13 @@ class DirectCalls:
         call_id = f"direct-{uuid.uuid4().hex}"
         place, agents = place_of(self._coordinator), agents_of(getattr(self._coordinator, "config", None))
         decision = await gate.decide(
-            name,
-            arguments,
-            self._schemas,
-            session=place.session,
-            root_session=place.root,
-            parent=place.parent,
-            lineage=place.lineage,
-            tool_call_id=call_id,
-            available_agents=agents,
-            agent_target=target_of(arguments, agents),
+            Call(name, arguments, self._schemas, place, call_id, available_agents=agents)
         )
         if not decision.allowed:
             return _refuse(reason_of(decision))
         return await self._run(gate, decision, call_id, place)
 
-    async def _run(self, gate: Gate, decision: Decision, call_id: str, place: SessionPath) -> Any:
+    async def _run(self, gate: Gate, decision: Decision, call_id: str, place: Caller) -> Any:
         """Run what was decided, and tell its end: budgets settle by that."""
         started, tool = time.monotonic(), decision.tool_name
         whose = describe_place(place.session, place.root, gate.config.agent, place.lineage)

@@ -19,10 +19,11 @@ from toolgate_bus.protocol.llm import LLM_REQUEST
 from toolgate_bus.telemetry import metrics, tracing
 from toolgate_bus.telemetry.definitions import OTHER
 
+from toolgate_orchestrator.gate.caller import Caller
 from toolgate_orchestrator.gate.fact_shapes import describe_grants, describe_place, describe_turn
 from toolgate_orchestrator.gate.gate import Gate
 from toolgate_orchestrator.turn.messages import ToolCall
-from toolgate_orchestrator.turn.session_tree import SessionPath, place_of
+from toolgate_orchestrator.turn.session_tree import place_of
 
 Note = Callable[[str, dict[str, Any]], None]
 """Takes a fact: event name and data."""
@@ -83,7 +84,7 @@ class FactWriter:
         self.note(TURN, describe_turn(loop, status, iterations, seconds, *whom, trace))
 
 
-def span_of_turn(agent: str, place: SessionPath, loop: str) -> tracing.Span:
+def span_of_turn(agent: str, place: Caller, loop: str) -> tracing.Span:
     """One turn of an agent; one that works for others tells for whom."""
     if not tracing.is_active():
         return tracing.NO_SPAN

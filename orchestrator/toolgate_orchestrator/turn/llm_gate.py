@@ -22,6 +22,8 @@ from toolgate_bus.protocol.events import Decision
 from toolgate_bus.protocol.fact_events import TOOL_UNUSED
 from toolgate_bus.protocol.llm import LLM_REQUEST, available, schema_of_request
 
+from toolgate_orchestrator.gate.call import Call
+from toolgate_orchestrator.gate.caller import Caller
 from toolgate_orchestrator.gate.gate import Gate
 from toolgate_orchestrator.turn.approvals import Approvals
 from toolgate_orchestrator.turn.call_pipeline import HEARD_S
@@ -33,7 +35,6 @@ from toolgate_orchestrator.turn.hook_dispatch import Hooks
 from toolgate_orchestrator.turn.jsonable import jsonable
 from toolgate_orchestrator.turn.refusal import reason_of, refuse_request
 from toolgate_orchestrator.turn.request_budget import CHARACTERS_PER_TOKEN, estimate_tokens
-from toolgate_orchestrator.turn.session_tree import SessionPath
 
 ANSWER: Final = "answer"
 WRAP_UP: Final = "wrap_up"
@@ -85,7 +86,7 @@ class LlmGate:
         gate: Gate,
         hooks: Hooks,
         providers: Mapping[str, Any],
-        place: SessionPath,
+        place: Caller,
         note: Note,
         model_of: Callable[[Any], str | None],
         stopping: Callable[[], bool] = lambda: False,
@@ -130,20 +131,11 @@ class LlmGate:
     async def _decide(self, asked: Mapping[str, Any], call_id: str, iteration: int) -> Decision:
         listed = available({name: self._model_of(one) for name, one in self._providers.items()})
         tools = {LLM_REQUEST: schema_of_request(list(self._providers)), **dict.fromkeys(listed, _NEVER)}
-        place = self._place
+        asked_about = Call(
+            LLM_REQUEST, asked, tools, self._place, call_id, iteration=iteration, is_request=True
+        )
         return await self._gate.decide(
-            LLM_REQUEST,
-            asked,
-            tools,
-            session=place.session,
-            root_session=place.root,
-            parent=place.parent,
-            lineage=place.lineage,
-            tool_call_id=call_id,
-            iteration=iteration,
-            ask=self._approvals,
-            on_hold=self._holds.report_for(call_id),
-            is_request=True,
+            asked_about, ask=self._approvals, on_hold=self._holds.report_for(call_id)
         )
 
     def _over(self) -> Callable[[], bool]:

@@ -14,12 +14,13 @@ from itertools import islice
 from typing import Any
 
 from amplifier_core.events import POLICY_VIOLATION
-from toolgate_bus.protocol.delegation import target_of
 from toolgate_bus.protocol.events import Decision
 from toolgate_bus.protocol.fact_events import TOOL_SELECTED, TOOL_UNUSED
 from toolgate_bus.protocol.names import MAX_GRANTS, NO_TOOL, is_reserved_tool
 from toolgate_bus.telemetry.logging import where
 
+from toolgate_orchestrator.gate.call import Call
+from toolgate_orchestrator.gate.caller import Caller
 from toolgate_orchestrator.gate.config import ToolgateConfig
 from toolgate_orchestrator.gate.fact_shapes import describe_selection
 from toolgate_orchestrator.gate.gate import Gate
@@ -31,7 +32,7 @@ from toolgate_orchestrator.turn.hook_dispatch import Hooks
 from toolgate_orchestrator.turn.hook_scheduler import TOOL_SELECTING, HookScheduler
 from toolgate_orchestrator.turn.messages import ToolCall, schema_of
 from toolgate_orchestrator.turn.refusal import reason_of
-from toolgate_orchestrator.turn.session_tree import SessionPath, agents_of, place_of
+from toolgate_orchestrator.turn.session_tree import agents_of, place_of
 from toolgate_orchestrator.turn.tool_call import CallRefusal
 from toolgate_orchestrator.turn.user_request import request_of
 
@@ -50,7 +51,7 @@ class Selection:
         gate: Gate,
         config: ToolgateConfig,
         note: Note,
-        place: SessionPath | None = None,
+        place: Caller | None = None,
         prompt: str = "",
     ) -> None:
         self._hooks, self._note = hooks, note
@@ -106,24 +107,19 @@ class Selection:
         return chosen
 
     async def _decide(self, call: ToolCall, local: HookScheduler | None) -> Decision:
-        return await self._gate.decide(
+        asked = Call(
             call.name,
             call.arguments,
             self._schemas,
-            session=self._place.session,
-            root_session=self._place.root,
-            parent=self._place.parent,
-            lineage=self._place.lineage,
-            tool_call_id=call.id,
-            iteration=call.iteration,
-            parallel_group_id=call.group,
+            self._place,
+            call.id,
+            call.group,
+            call.iteration,
             available_agents=self._agents,
-            agent_target=target_of(call.arguments, self._agents),
             request=self._request,
-            local=local,
-            ask=self.approvals,
-            on_hold=self._holds.report_for(call.id),
         )
+        on_hold = self._holds.report_for(call.id)
+        return await self._gate.decide(asked, local=local, ask=self.approvals, on_hold=on_hold)
 
     async def _report_selection(self, call: ToolCall, chosen: ToolCall, decision: Decision | None) -> None:
         scheduled = decision is not None and decision.outcome == "modify"

@@ -12,32 +12,21 @@ from typing import Any, Final
 
 from toolgate_bus.errors import ConfigError
 
+from toolgate_orchestrator.gate.caller import Caller
 from toolgate_orchestrator.gate.config import ToolgateConfig
 from toolgate_orchestrator.gate.inheritance import inherit_config
 from toolgate_orchestrator.turn.child_names import name_child
 
 
 @dataclass(frozen=True, slots=True)
-class SessionPath:
-    """A session's place in its tree."""
-
-    session: str = ""
-    root: str = ""
-    """The session at the root; the session itself where it has no parent."""
-    parent: str | None = None
-    lineage: tuple[str, ...] = ()
-    """Names of the agents from the root down to its own; empty at the root."""
-
-
-@dataclass(frozen=True, slots=True)
 class SessionNode:
     """A live session of this process."""
 
-    place: SessionPath
+    place: Caller
     config: ToolgateConfig | None
     """By which its calls are ruled on; None where nobody is asked."""
     agents: tuple[str, ...]
-    """As `SessionPath.lineage`, at the root too."""
+    """As `Caller.lineage`, at the root too."""
 
 
 MAX_DEPTH: Final = 64
@@ -71,7 +60,7 @@ def enter_lineage(coordinator: Any, own: ToolgateConfig | None) -> tuple[Session
     return standing, leave
 
 
-def place_of(coordinator: Any) -> SessionPath:
+def place_of(coordinator: Any) -> Caller:
     """A session's place; of one that never entered, what the kernel alone can tell."""
     session, parent = _ids(coordinator)
     if session in _LIVE:
@@ -92,7 +81,7 @@ def _make_node(
     else:
         root, agents = parent or session, (own,)
     return SessionNode(
-        SessionPath(session, root, parent or None, agents if len(agents) > 1 else ()), config, agents
+        Caller(session, own, root, parent or None, agents if len(agents) > 1 else ()), config, agents
     )
 
 

@@ -7,12 +7,12 @@ long as both run in one process. `Selection` hands it to the gate.
 from contextvars import ContextVar
 from typing import Final
 
-from toolgate_orchestrator.turn.session_tree import SessionPath
+from toolgate_orchestrator.gate.caller import Caller
 
 _REQUEST: Final[ContextVar[str]] = ContextVar("toolgate_user_request", default="")
 
 
-def request_of(place: SessionPath, prompt: str) -> str:
+def request_of(place: Caller, prompt: str) -> str:
     """The request that the calls of this turn serve; empty for a sub-agent whose root is elsewhere."""
     if place.parent is None:
         _REQUEST.set(prompt)

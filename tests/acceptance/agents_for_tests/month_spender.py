@@ -13,7 +13,7 @@ import json
 import random
 import sys
 
-from toolgate_orchestrator import Gate
+from toolgate_orchestrator import Call, Caller, Gate
 
 PRICES = {"search": 400_000, "crawl": 150_000, "notes": 0}
 TOKENS = {"input_tokens": 1000, "output_tokens": 200}
@@ -69,12 +69,12 @@ class Agent:
         return A_REQUEST
 
     async def _decide(self, tool: str, arguments: dict[str, object]):
-        who = {"session": f"{self.team}-1", "agent": f"of-{self.team}", "labels": {"team": self.team}}
+        who = Caller(f"{self.team}-1", f"of-{self.team}", labels={"team": self.team})
+        tools = [*PRICES, "llm:request"]
+        call = Call(tool, arguments, tools, who, is_request=tool == "llm:request")
         async with asyncio.timeout(60):
             while True:  # right after the clock was moved everybody looks gone
-                made = await self.gate.decide(
-                    tool, arguments, [*PRICES, "llm:request"], is_request=tool == "llm:request", **who
-                )
+                made = await self.gate.decide(call)
                 if made.allowed:
                     return made
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from toolgate_bus.transport.deferrals import Deferrals
+from toolgate_orchestrator import Call, Caller
 from toolgate_orchestrator.gate.deferral import PersonAnswer
 from toolgate_orchestrator.gate.gate import Gate
 from toolgate_orchestrator.gate.recorder import DecisionRecorder
@@ -52,7 +53,7 @@ def plant(place: str) -> None:
 
 async def ask(gate: Gate, number: int) -> str:
     """Put one call off; its token."""
-    decision = await gate.decide("pay", {"n": number}, ["pay"], session=f"s-{number}")
+    decision = await gate.decide(Call("pay", {"n": number}, ["pay"], Caller(f"s-{number}")))
     assert decision.pending, decision
     return decision.token
 
@@ -61,7 +62,7 @@ async def answer(gate: Gate, number: int, token: str) -> list[Any]:
     """Answer for one call, and run it if it may run."""
     said = "refuse" if number % 10 == 9 else "allow"
     given = PersonAnswer(token, said, f"person {number}")
-    decision = await gate.decide("pay", {"n": number}, ["pay"], session=f"s-{number}", answer=given)
+    decision = await gate.decide(Call("pay", {"n": number}, ["pay"], Caller(f"s-{number}"), answer=given))
     if decision.allowed:
         told = {"decision_id": decision.id, "tool": "pay"}
         gate.note("tool:selected", told)

@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 
+from toolgate_orchestrator import Call
 from toolgate_orchestrator.gate.gate import Gate
 
 TOOLS = ["work"]
@@ -27,7 +28,7 @@ async def be_at(url, namespace, point):
         def tell(_):
             print(point if point == "waits" else "", flush=True)
 
-        call = gate.decide("work", {"point": point, **asks}, TOOLS, on_hold=tell)
+        call = gate.decide(Call("work", {"point": point, **asks}, TOOLS), on_hold=tell)
         if point == "anywhere":
             print(point, flush=True)
         decision = await call

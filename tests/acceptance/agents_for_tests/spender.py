@@ -14,6 +14,7 @@ import signal
 import sys
 from contextlib import suppress
 
+from toolgate_orchestrator import Call, Caller
 from toolgate_orchestrator.gate.gate import Gate
 
 PRICES = {"search": 400_000, "cheap_search": 90_000, "crawl": 150_000, "notes": 0}
@@ -56,11 +57,9 @@ async def session(gate: Gate, journal: Journal, name: str, stop: asyncio.Event) 
         tool = random.choice(list(PRICES))
         deciding = asyncio.ensure_future(
             gate.decide(
-                tool,
-                {"query": "x", "deep": random.random() < 0.3},
-                list(PRICES),
-                session=name,
-                agent="spender",
+                Call(
+                    tool, {"query": "x", "deep": random.random() < 0.3}, list(PRICES), Caller(name, "spender")
+                )
             )
         )
         if random.random() < 0.03:

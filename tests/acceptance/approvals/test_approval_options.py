@@ -8,6 +8,7 @@ import sys
 
 import pytest
 from approval_world import People
+from questions import decide
 from toolgate_orchestrator.gate.gate import Gate
 
 pytestmark = pytest.mark.acceptance
@@ -51,7 +52,7 @@ async def gate(schedulers, tmp_path):
 
 
 def deciding(gate, tool, arguments, **who):
-    return asyncio.create_task(gate.decide(tool, arguments, TOOLS, **{**WHO, **who}))
+    return asyncio.create_task(decide(gate, tool, arguments, TOOLS, **{**WHO, **who}))
 
 
 async def ended(task):

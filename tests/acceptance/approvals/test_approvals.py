@@ -7,6 +7,7 @@ import signal
 import pytest
 import redis.asyncio as redis
 from approval_world import People, Tool, agent
+from questions import decide
 from toolgate_bus.protocol import packing
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.state.notifications import MemoryNotices
@@ -53,7 +54,7 @@ def gate(schedulers):
 def deciding(gate, arguments=EVE, tool="transfer", tools=TOOLS, **who):
     """One call on its way."""
     return asyncio.create_task(
-        gate.decide(tool, arguments, tools, **{"session": "s-1", "agent": "teller"} | who)
+        decide(gate, tool, arguments, tools, **{"session": "s-1", "agent": "teller"} | who)
     )
 
 

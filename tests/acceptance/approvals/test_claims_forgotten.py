@@ -8,6 +8,7 @@ import yaml
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.telemetry import metrics
 from toolgate_bus.transport.redis.connection import RedisCommands
+from toolgate_orchestrator import Call, Caller
 from toolgate_orchestrator.gate import shared_clients
 from toolgate_orchestrator.gate.deferral import PersonAnswer
 from toolgate_orchestrator.gate.gate import Gate
@@ -15,7 +16,7 @@ from toolgate_orchestrator.gate.gate import Gate
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(60)]
 
 RULES = {"rules": [{"tools": "pay", "action": "ask", "prompt": "Pay?", "timeout_s": 60}]}
-CALL = ("pay", {"n": 1}, ["pay"])
+CALL = Call("pay", {"n": 1}, ["pay"], Caller("s"))
 
 
 class Answers:
@@ -27,7 +28,7 @@ class Answers:
         self._claim = keys.store_key(f"deferred:{asked.id}:answer")
 
     async def answer(self, gate, by):
-        return await gate.decide(*CALL, session="s", answer=PersonAnswer(self._asked.token, "allow", by))
+        return await gate.decide(CALL._replace(answer=PersonAnswer(self._asked.token, "allow", by)))
 
     async def answer_and_forget(self, by):
         """Answer; then the server is as it was before, as after a failover to one that lagged behind."""
@@ -66,7 +67,7 @@ async def answers(schedulers, server_url, namespace, tmp_path, monkeypatch):
             with monkeypatch.context() as patch:
                 patch.setattr(shared_clients, "_shared", {})
                 gates.append(await stack.enter_async_context(Gate.open(**where, ask="defer")))
-        asked = await gates[0].decide(*CALL, session="s")
+        asked = await gates[0].decide(CALL)
         assert asked.pending
         yield Answers(commands, Keys(namespace), *gates, asked)
 

@@ -10,6 +10,7 @@ from approval_world import People
 from bad_wire import BadWire
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.transport.redis.connection import RedisCommands
+from toolgate_orchestrator import Call, Caller
 from toolgate_orchestrator.gate.gate import Gate
 from toolgate_schedulers.shipped.approval.messages import STORE_AWAY
 from toolgate_schedulers.worker.holds import deny_unstored
@@ -22,7 +23,7 @@ ENDED = 15.0
 
 
 def deciding(gate, tool="transfer"):
-    return asyncio.create_task(gate.decide(tool, EVE, ["transfer", "other"], session="s"))
+    return asyncio.create_task(gate.decide(Call(tool, EVE, ["transfer", "other"], Caller("s"))))
 
 
 async def ended(task):

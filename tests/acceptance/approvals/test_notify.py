@@ -13,6 +13,7 @@ from toolgate_bus.budgets.ledger_redis import RedisLedger
 from toolgate_bus.budgets.limits import BudgetDescription, describe
 from toolgate_bus.transport.redis.connection import RedisCommands
 from toolgate_bus.transport.redis.store import RedisStore
+from toolgate_orchestrator import Call, Caller
 from toolgate_orchestrator.gate.gate import Gate
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.system]
@@ -40,7 +41,7 @@ def hold(gate, number=1):
     return [
         asyncio.create_task(
             gate.decide(
-                "transfer", {"to": PLANTED, "n": n}, TOOLS, session="s", agent="teller", labels=labels
+                Call("transfer", {"to": PLANTED, "n": n}, TOOLS, Caller("s", "teller", labels=labels))
             )
         )
         for n in range(number)
@@ -210,7 +211,7 @@ async def test_a_required_scheduler_that_is_gone_is_told_and_that_it_is_back(sch
     child = schedulers.run("obedient:alpha")
     await schedulers.ready(child)
     async with Gate.open(**options, required=["alpha"]) as gate:
-        await gate.decide("search", {}, TOOLS)
+        await gate.decide(Call("search", {}, TOOLS))
         await notifiers.lead()
         child.kill()
         await receiver.wait(cause="gone", stage="open")
@@ -228,7 +229,7 @@ async def test_a_scheduler_without_whose_verdicts_calls_go_on_is_told_once(sched
     await notifiers.lead()
     async with Gate.open(**options, patience_ms=50) as gate:
         for _ in range(8):
-            await gate.decide("search", {"rules": {"alpha": {"do": "hang"}}}, TOOLS)
+            await gate.decide(Call("search", {"rules": {"alpha": {"do": "hang"}}}, TOOLS))
         (post,) = await receiver.wait(cause="failing_open", stage="open")
     assert "alpha fails open" in post.json["text"]
     await receiver.wait(cause="failing_open", stage="closed")

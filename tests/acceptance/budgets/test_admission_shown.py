@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 from agent_trees import Commands
+from toolgate_orchestrator import Call
 from toolgate_orchestrator.gate.gate import Gate
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(120)]
@@ -29,17 +30,21 @@ async def decide_some(schedulers):
     """One that waited, one for which nothing was left, and one that others denied before."""
     where = {"redis": schedulers.url, "namespace": schedulers.namespace}
     async with Gate.open(**where, patience_ms=20_000, required=["slots", "policy"]) as gate:
-        first = await gate.decide("search", {"q": 1}, TOOLS)
+        first = await gate.decide(Call("search", {"q": 1}, TOOLS))
         held = asyncio.Event()
         waiting = asyncio.create_task(
-            gate.decide("search", {"q": 2}, TOOLS, on_hold=lambda _: held.set()),
+            gate.decide(Call("search", {"q": 2}, TOOLS), on_hold=lambda _: held.set()),
         )
         await held.wait()
         await asyncio.sleep(HELD_S)
         gate.note("tool:post", {"decision_id": first.id, "tool": "search", "success": True})
         waited = await waiting
-        assert (await gate.decide("late", {}, TOOLS)).allowed
-        return waited, await gate.decide("late", {}, TOOLS), await gate.decide("delete", {}, TOOLS)
+        assert (await gate.decide(Call("late", {}, TOOLS))).allowed
+        return (
+            waited,
+            await gate.decide(Call("late", {}, TOOLS)),
+            await gate.decide(Call("delete", {}, TOOLS)),
+        )
 
 
 async def test_a_call_that_waited_is_shown_and_replayed_with_its_last_round(schedulers, write):

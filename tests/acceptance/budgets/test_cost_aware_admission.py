@@ -14,6 +14,7 @@ from toolgate_bus.budgets.settlement import MAX_SECONDS
 from toolgate_bus.facts.reader import FactsReader
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.transport.redis.connection import RedisCommands
+from toolgate_orchestrator import Call, Caller
 from toolgate_orchestrator.gate.gate import Gate
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(120)]
@@ -57,7 +58,7 @@ class Bank:
         where = {"redis": self.schedulers.url, "namespace": self.schedulers.namespace}
         needed = ("cost-aware", *required)
         async with Gate.open(**where, patience_ms=20_000, required=needed, **options) as gate:
-            known = await gate.decide("cheap", {}, TOOLS, agent="good")
+            known = await gate.decide(Call("cheap", {}, TOOLS, Caller(agent="good")))
             assert known.allowed, known.reason
             gate.note("tool:post", {"decision_id": known.id, "tool": "cheap", "cost": 0})
             await self.wait_until(self.is_free, timeout=10)
@@ -95,11 +96,11 @@ async def test_a_call_that_others_stop_reserves_nothing(bank):
         return "refuse"
 
     async with bank.agent("policy", ask=refuse) as gate:
-        denied = await gate.decide("dear", {}, TOOLS, agent="rogue")
-        refused = await gate.decide("dear", {}, TOOLS, agent="asker")
+        denied = await gate.decide(Call("dear", {}, TOOLS, Caller(agent="rogue")))
+        refused = await gate.decide(Call("dear", {}, TOOLS, Caller(agent="asker")))
         assert (denied.scheduler, denied.why, refused.why) == ("policy", "denied", "refused")
         assert held_meanwhile == [True]
-        let = await gate.decide("dear", {}, TOOLS, agent="good")
+        let = await gate.decide(Call("dear", {}, TOOLS, Caller(agent="good")))
         assert await bank.holds() == [40]
         assert [await bank.was_reserved(one) for one in (denied, refused, let)] == [False, False, True]
 
@@ -113,7 +114,9 @@ async def test_who_comes_last_for_the_last_money_is_denied_though_both_had_seen_
         return "allow"
 
     async with bank.agent("policy", ask=allow) as gate:
-        decisions = await asyncio.gather(*(gate.decide("dear", {}, TOOLS, agent="asker") for _ in range(2)))
+        decisions = await asyncio.gather(
+            *(gate.decide(Call("dear", {}, TOOLS, Caller(agent="asker"))) for _ in range(2))
+        )
     let = [one for one in decisions if one.allowed]
     (denied,) = [one for one in decisions if not one.allowed]
     assert len(let) == 1
@@ -125,7 +128,7 @@ async def test_who_comes_last_for_the_last_money_is_denied_though_both_had_seen_
 async def test_a_call_that_is_replaced_is_reserved_for_at_the_price_of_what_runs(bank):
     await bank.start(cost_aware=MONEY, router=ROUTES)
     async with bank.agent("router") as gate:
-        decision = await gate.decide("dear", {}, TOOLS, agent="thrifty")
+        decision = await gate.decide(Call("dear", {}, TOOLS, Caller(agent="thrifty")))
         assert (decision.outcome, decision.tool_name, decision.scheduler) == ("modify", "cheap", "router")
         assert await bank.holds() == [5]
 
@@ -134,8 +137,8 @@ async def test_what_one_who_is_asked_later_denies_is_given_back(bank, wait_until
     once = {"limits": [{"tools": "dear", "per": "fleet", "rate": "1/day"}], "admission": True}
     await bank.start(cost_aware=MONEY, rate_limit=once)
     async with bank.agent("rate-limit") as gate:
-        assert (await gate.decide("dear", {}, TOOLS, agent="good")).allowed
-        denied = await gate.decide("dear", {}, TOOLS, agent="good")
+        assert (await gate.decide(Call("dear", {}, TOOLS, Caller(agent="good")))).allowed
+        denied = await gate.decide(Call("dear", {}, TOOLS, Caller(agent="good")))
         assert (denied.scheduler, await bank.was_reserved(denied)) == ("rate-limit", True)
 
         async def holds_one():
@@ -196,8 +199,8 @@ async def test_for_what_cannot_be_paid_no_person_is_asked_and_the_equivalent_run
         return "refuse"
 
     async with bank.agent("policy", ask=refuse) as gate:
-        denied = await gate.decide("dear", {}, ["dear"], agent="asker")
-        replaced = await gate.decide("dear", {}, TOOLS, agent="good")
+        denied = await gate.decide(Call("dear", {}, ["dear"], Caller(agent="asker")))
+        replaced = await gate.decide(Call("dear", {}, TOOLS, Caller(agent="good")))
     assert (denied.scheduler, denied.why, asked) == ("cost-aware", "denied", [])
     assert "30.00 USD is left of the budget b" in denied.reason
     assert (replaced.outcome, replaced.tool_name) == ("modify", "cheap")
@@ -211,9 +214,9 @@ async def test_what_waits_for_a_slot_longer_than_reservations_last_keeps_its_mon
     await bank.start(cost_aware={**MONEY, "admission": False}, slots=one)
     key = f"{bank.keys.store_key('budget')}:open"
     async with bank.agent("slots") as gate:
-        first = await gate.decide("dear", {}, TOOLS)
+        first = await gate.decide(Call("dear", {}, TOOLS))
         waits = asyncio.Event()
-        waiting = asyncio.create_task(gate.decide("dear", {}, TOOLS, on_hold=lambda _: waits.set()))
+        waiting = asyncio.create_task(gate.decide(Call("dear", {}, TOOLS), on_hold=lambda _: waits.set()))
         await waits.wait()
         names = [one.decision for one in await bank.ledger.open()]
         (second,) = [name for name in names if name != first.id]

@@ -7,8 +7,10 @@ from collections import Counter
 
 import pytest
 import yaml
+from questions import decide
 from toolgate_bus.budgets.ledger_redis import RedisLedger
 from toolgate_bus.transport.redis.connection import RedisCommands
+from toolgate_orchestrator import Call
 from toolgate_orchestrator.gate.gate import Gate
 
 pytestmark = pytest.mark.acceptance
@@ -58,7 +60,7 @@ async def ledger_of(server_url):
 
 
 async def ran(gate, tool, available=None, arguments=None, **who):
-    decision = await gate.decide(tool, arguments or {}, available or [tool], **who)
+    decision = await decide(gate, tool, arguments or {}, available or [tool], **who)
     return decision.tool_name if decision.allowed else decision.reason
 
 
@@ -67,14 +69,14 @@ async def test_over_budget_the_cheaper_equivalent_runs_and_then_the_llm_is_told_
 ):
     gate = await running("cost-aware", CONFIGS["money"])
     tools = ["dear", "cheap", "other"]
-    first = await gate.decide("dear", {"text": "x"}, tools)
+    first = await gate.decide(Call("dear", {"text": "x"}, tools))
     assert (first.outcome, first.tool_name) == ("continue", "dear")
-    second = await gate.decide("dear", {"text": "x"}, tools)
+    second = await gate.decide(Call("dear", {"text": "x"}, tools))
     assert (second.outcome, second.tool_name) == ("modify", "cheap")
     assert second.tool_input == {"q": "x", "limit": 3, "lang": "en"}
     assert "Over budget: dear would cost up to 40.00 EUR" in second.reason
     assert await ran(gate, "other", tools) == "other"  # at the default's cost
-    refused = await gate.decide("dear", {}, tools)
+    refused = await gate.decide(Call("dear", {}, tools))
     assert (refused.outcome, refused.scheduler) == ("deny", "cost-aware")
     for words in (
         "2.00 EUR is left of the budget yearly",
@@ -105,11 +107,11 @@ async def _equals(read, expected):
 
 KILLED_WHILE_IT_RUNS = """
 import asyncio, os, signal, sys
-from toolgate_orchestrator import Gate
+from toolgate_orchestrator import Call, Gate
 
 async def main(url, namespace):
     async with Gate.open(redis=url, namespace=namespace, required=["cost-aware"], patience_ms=20_000) as gate:
-        decision = await gate.decide("dear", {}, ["dear"])
+        decision = await gate.decide(Call("dear", {}, ["dear"]))
         gate.note("tool:selected", {"decision_id": decision.id, "tool": "dear"})
         print(decision.outcome, flush=True)
         os.kill(os.getpid(), signal.SIGKILL)
@@ -123,7 +125,7 @@ async def test_a_call_of_an_orchestrator_that_died_is_an_orphan_and_those_of_the
     running, process, ledger_of, server_url, wait_until
 ):
     gate = await running("cost-aware", CONFIGS["orphans"])
-    assert (await gate.decide("dear", {}, ["dear"])).allowed
+    assert (await gate.decide(Call("dear", {}, ["dear"]))).allowed
     dead = process("python", "-c", KILLED_WHILE_IT_RUNS, server_url, gate.config.namespace)
     assert await asyncio.to_thread(dead.wait) == -9, dead.stderr
     assert dead.stdout == "continue\n"
@@ -138,7 +140,7 @@ async def test_a_call_of_an_orchestrator_that_died_is_an_orphan_and_those_of_the
 
 async def test_round_robin_is_exact_over_replicas(running):
     gate = await running("heuristic", ROUND_ROBIN, replicas=3)
-    decisions = await asyncio.gather(*(gate.decide("c", {}, ["a", "b", "c"]) for _ in range(60)))
+    decisions = await asyncio.gather(*(gate.decide(Call("c", {}, ["a", "b", "c"])) for _ in range(60)))
     assert Counter(decision.tool_name for decision in decisions) == {"a": 20, "b": 20, "c": 20}
 
 
@@ -158,7 +160,7 @@ async def test_budgets_are_listed_shown_set_and_reset(running, process, server_u
         rows = map(json.loads, (await budget("list", "--json")).splitlines())
         return {row["account"]: row for row in rows}["yearly/fleet"]
 
-    first = await gate.decide("dear", {}, ["dear"])
+    first = await gate.decide(Call("dear", {}, ["dear"]))
     row = await yearly()
     assert (row["limit"], row["reserved"], row["left"]) == (50_000_000, 40_000_000, 10_000_000)
     assert (row["window"], row["currency"], row["limit_set"]) == ("31622400 s", "EUR", False)
@@ -208,7 +210,7 @@ async def test_budgets_are_listed_shown_set_and_reset(running, process, server_u
 )
 async def test_what_cannot_be_done_is_said(running, process, server_url, words, complaint):
     gate = await running("cost-aware", CONFIGS["money"])
-    await gate.decide("dear", {}, ["dear"])
+    await gate.decide(Call("dear", {}, ["dear"]))
     where = {"TOOLGATE_REDIS_URL": server_url, "TOOLGATE_NAMESPACE": gate.config.namespace}
     ended = process("toolgate", "budget", *words, env=where)
     assert ended.wait() in (1, 2)

@@ -17,6 +17,7 @@ import yaml
 from toolgate_bus.budgets.ledger import Account, Offer, Otherwise, Step
 from toolgate_bus.budgets.ledger_redis import RedisLedger
 from toolgate_bus.transport.redis.connection import RedisCommands
+from toolgate_orchestrator import Call, Caller
 from toolgate_orchestrator.gate.gate import Gate
 
 pytestmark = pytest.mark.acceptance
@@ -59,7 +60,7 @@ async def fleet(own_server, schedulers_on, process, tmp_path, monkeypatch, wait_
         gate = await stack.enter_async_context(opened)
 
         async def decide(session="s"):
-            return await gate.decide("search", {"q": 1}, ["search"], session=session)
+            return await gate.decide(Call("search", {"q": 1}, ["search"], Caller(session)))
 
         async def pay(many, cost=7):
             for number in range(many):

@@ -18,7 +18,7 @@ from toolgate_bus.queues.queue_redis import RedisQueues
 from toolgate_bus.state.shared import connect_shared_state
 from toolgate_bus.transport.redis.connection import RedisCommands
 from toolgate_bus.transport.redis.scheduler import RedisSchedulerBus
-from toolgate_orchestrator import Gate
+from toolgate_orchestrator import Call, Caller, Gate
 from toolgate_orchestrator.gate.sessions import Presence
 from toolgate_schedulers.author.forms import as_scheduler
 from toolgate_schedulers.shipped.approval.config import ApprovalConfig, ApprovalRule
@@ -80,15 +80,15 @@ async def main(url: str, namespace: str) -> None:
         await queue.ask(Request(f"{id_}{BAD}", (need,), BAD, tenant=BAD, about=told))
     facts = FactsReader(commands, namespace, "console")
     await facts.join()
-    who = {"session": f"s{BAD}", "root_session": f"s{BAD}", "labels": {BAD: BAD}, "lineage": [BAD]}
+    who = Caller(f"s{BAD}", root=f"s{BAD}", lineage=[BAD], labels={BAD: BAD})
     async with Gate.open(redis=url, namespace=namespace, agent=BAD, patience_ms=5000) as gate:
         seen = Presence(LiveAgent(f"s{BAD}", f"s{BAD}", None, BAD, (BAD,)), lambda _now: None)
         gate.enter(seen)
         with seen.turn():
             seen.start_decision("c", BAD)
-            held = asyncio.create_task(gate.decide(f"pay{BAD}", {BAD: BAD}, {}, **who))
+            held = asyncio.create_task(gate.decide(Call(f"pay{BAD}", {BAD: BAD}, {}, who)))
             decisions = [
-                (await gate.decide(f"{word}{BAD}", {BAD: BAD}, {f"runs{BAD}": None}, **who)).id
+                (await gate.decide(Call(f"{word}{BAD}", {BAD: BAD}, {f"runs{BAD}": None}, who))).id
                 for word in ("yes", "no", "other")
             ]
             for name in ("tool:post", "usage", "llm:response"):

@@ -20,6 +20,7 @@ from toolgate_bus.budgets.ledger import Account, Offer
 from toolgate_bus.protocol.events import Continue, Hold
 from toolgate_bus.state.shared import connect_shared_state
 from toolgate_bus.transport.redis.scheduler import RedisSchedulerBus
+from toolgate_orchestrator import Call, Caller
 from toolgate_orchestrator.gate.gate import Gate
 from toolgate_schedulers.author.scheduler import Scheduler
 from toolgate_schedulers.worker.worker import Worker
@@ -32,7 +33,7 @@ async def be_an_agent(url, namespace):
     """Ask about calls for as long as one lives."""
     async with Gate.open(redis=url, namespace=namespace, patience_ms=200) as gate:
         while True:
-            await gate.decide("bash", {"command": "ls"}, ["bash"], session=f"s-{os.getpid()}")
+            await gate.decide(Call("bash", {"command": "ls"}, ["bash"], Caller(f"s-{os.getpid()}")))
             await asyncio.sleep(0.005)
 
 

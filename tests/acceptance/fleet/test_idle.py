@@ -4,6 +4,7 @@ import asyncio
 from collections import Counter
 
 import pytest
+from toolgate_orchestrator import Call
 from toolgate_orchestrator.gate.gate import Gate
 
 pytestmark = [pytest.mark.system, pytest.mark.acceptance]
@@ -39,7 +40,7 @@ async def test_100_calls_with_nobody_alive_add_no_command(own_server, statistics
 
         async def calls():
             for number in range(100):
-                decision = await gate.decide("bash", {"n": number}, TOOLS)
+                decision = await gate.decide(Call("bash", {"n": number}, TOOLS))
                 assert (decision.outcome, decision.why) == ("continue", "unasked")
                 gate.note("tool:post", {"n": number})
 
@@ -56,8 +57,8 @@ async def test_a_scheduler_of_other_tools_is_not_told_of_100_calls(own_server, s
     await schedulers.start("obedient:alpha", "--tools", "web_*")
     async with Gate.open(redis=own_server.url) as gate:
         for number in range(100):
-            assert (await gate.decide("bash", {"n": number}, TOOLS)).why == "unasked"
-        assert (await gate.decide("web_search", {}, TOOLS)).why == "agreed"
+            assert (await gate.decide(Call("bash", {"n": number}, TOOLS))).why == "unasked"
+        assert (await gate.decide(Call("web_search", {}, TOOLS))).why == "agreed"
     (line,) = schedulers.lines("asked")
     assert line.tool == "web_search"
 

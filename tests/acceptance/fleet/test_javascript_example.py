@@ -19,6 +19,7 @@ from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.transport.redis.connection import RedisCommands
 from toolgate_bus.transport.redis.consumer_group import CLAIM_IDLE_MS
 from toolgate_bus.transport.redis.roster import Roster
+from toolgate_orchestrator import Call
 from toolgate_orchestrator.gate.gate import Gate
 
 ROOT = Path(__file__).parents[3]
@@ -111,21 +112,21 @@ async def test_it_rules_beside_a_python_scheduler(start, schedulers, server_url,
     await start()
     await schedulers.start("policy", "--config", tmp_path / "policy.yaml")
     async with Gate.open(redis=server_url, namespace=namespace, patience_ms=5000) as gate:
-        denied = await gate.decide("send_mail", {"to": "a@else.org"}, TOOLS)
+        denied = await gate.decide(Call("send_mail", {"to": "a@else.org"}, TOOLS))
         assert (denied.outcome, denied.scheduler, denied.reason) == ("deny", NAME, "mail stays in the house")
-        sent = await gate.decide("send_mail", {"to": "a@example.com"}, TOOLS)
+        sent = await gate.decide(Call("send_mail", {"to": "a@example.com"}, TOOLS))
         assert (sent.outcome, sorted(one.scheduler for one in sent.verdicts)) == (
             "continue",
             [NAME, "policy"],
         )
         arguments = {"q": "x", "n": 2**63, "deep": [1, 2.5, None, {"ü": "✗"}], "amount": 5_000_000_000}
-        changed = await gate.decide("web_search", arguments, TOOLS)
+        changed = await gate.decide(Call("web_search", arguments, TOOLS))
         assert (changed.outcome, changed.scheduler, changed.tool_name) == ("modify", NAME, "advanced_search")
         assert changed.tool_input == arguments
         assert [type(value) for value in changed.tool_input.values()] == [str, int, list, int]
-        vetoed = await gate.decide("web_search", {"q": "secret"}, TOOLS)
+        vetoed = await gate.decide(Call("web_search", {"q": "secret"}, TOOLS))
         assert (vetoed.outcome, vetoed.scheduler) == ("deny", "policy")
-        unasked = await gate.decide("bash", {}, TOOLS)
+        unasked = await gate.decide(Call("bash", {}, TOOLS))
         assert [one.scheduler for one in unasked.verdicts] == ["policy"]
 
 
@@ -133,7 +134,8 @@ async def test_it_holds_and_answers_when_it_knows(start, gate):
     await start()
     async with gate(patience_ms=500) as asking:
         small, large = await asyncio.gather(
-            asking.decide("refund", {"amount": 20}, TOOLS), asking.decide("refund", {"amount": 500}, TOOLS)
+            asking.decide(Call("refund", {"amount": 20}, TOOLS)),
+            asking.decide(Call("refund", {"amount": 500}, TOOLS)),
         )
     assert (small.outcome, large.outcome, large.reason) == ("continue", "deny", "more than 100 is for people")
     assert {one.verdict.action for one in small.verdicts} == {"hold", "continue"}
@@ -146,7 +148,7 @@ async def test_two_replicas_share_hundreds_of_questions_and_none_is_lost(start, 
 
         async def decide(number):
             to = "a@else.org" if number % 2 else "a@example.com"
-            return await asking.decide("send_mail", {"to": to}, TOOLS)
+            return await asking.decide(Call("send_mail", {"to": to}, TOOLS))
 
         decisions = await asyncio.gather(*map(decide, range(400)))
         assert Counter(one.outcome for one in decisions) == {"deny": 200, "continue": 200}
@@ -163,7 +165,7 @@ async def test_what_a_killed_replica_left_is_taken_over(start, gate):
         waiting = []
         for number in range(20):
             arguments = {"to": "a@else.org", "n": number}
-            waiting.append(asyncio.create_task(asking.decide("send_mail", arguments, TOOLS)))
+            waiting.append(asyncio.create_task(asking.decide(Call("send_mail", arguments, TOOLS))))
             await asyncio.sleep(0.002)  # an entry for each: what is asked in one tick travels as one
         decisions = await asyncio.gather(*waiting)
         first.signal(signal.SIGKILL)
@@ -178,10 +180,10 @@ async def test_it_signs_and_takes_only_what_is_signed(start, gate, tmp_path):
     others.write_text(f"{NAME}: {'ef' * 32}\n")
     await start("--keys", keys)
     async with gate(keys=str(keys)) as asking:
-        denied = await asking.decide("send_mail", {"to": "a@else.org"}, TOOLS)
+        denied = await asking.decide(Call("send_mail", {"to": "a@else.org"}, TOOLS))
         assert (denied.outcome, denied.scheduler) == ("deny", NAME)
     async with gate(keys=str(others), patience_ms=500, required=[NAME]) as asking:
-        forged = await asking.decide("send_mail", {"to": "a@example.com"}, TOOLS)
+        forged = await asking.decide(Call("send_mail", {"to": "a@example.com"}, TOOLS))
         assert (forged.outcome, forged.why) == ("deny", "silent")
 
 
@@ -218,7 +220,7 @@ async def test_whatever_comes_into_its_inbox_is_acknowledged_and_stops_nothing(
     async with gate() as asking:
         for fields in entries:
             await client.xadd(keys.inbox(NAME), fields)
-        denied = await asking.decide("send_mail", {"to": "a@else.org"}, TOOLS)
+        denied = await asking.decide(Call("send_mail", {"to": "a@else.org"}, TOOLS))
         assert denied.outcome == "deny"
 
         async def settled():
@@ -234,11 +236,11 @@ async def test_a_server_that_forgot_everything_is_joined_again(start, own_server
     await start(url=own_server.url)
     client = redis.from_url(own_server.url)
     async with Gate.open(redis=own_server.url, namespace=namespace, patience_ms=500) as asking:
-        assert (await asking.decide("send_mail", {"to": "a@else.org"}, TOOLS)).outcome == "deny"
+        assert (await asking.decide(Call("send_mail", {"to": "a@else.org"}, TOOLS))).outcome == "deny"
         await client.flushall()
 
         async def rules_again():
-            decision = await asking.decide("send_mail", {"to": "a@else.org"}, TOOLS)
+            decision = await asking.decide(Call("send_mail", {"to": "a@else.org"}, TOOLS))
             await asyncio.sleep(0.01)
             return decision.outcome == "deny"
 

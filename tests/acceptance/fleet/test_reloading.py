@@ -11,6 +11,7 @@ import pytest
 from toolgate_bus.errors import ConfigError
 from toolgate_bus.transport.redis.connection import RedisCommands
 from toolgate_bus.transport.redis.roster import Roster
+from toolgate_orchestrator import Call
 from toolgate_orchestrator.gate.gate import Gate
 from toolgate_schedulers.worker.loading import load
 
@@ -33,7 +34,7 @@ class Asking:
 
     async def _ask(self):
         while not self._stop:
-            self.decisions.append(await self.gate.decide("bash", {}, TOOLS))
+            self.decisions.append(await self.gate.decide(Call("bash", {}, TOOLS)))
             await asyncio.sleep(0)
 
     async def __aenter__(self):
@@ -70,7 +71,7 @@ async def test_hundreds_of_decisions_are_in_flight_over_five_reloads(schedulers,
             await wait_until(
                 lambda number=number: len(events(child, "reloaded", schedulers)) == number, timeout=20
             )
-        assert (await gate.decide("bash", {}, TOOLS)).reason == "m5=m5"
+        assert (await gate.decide(Call("bash", {}, TOOLS))).reason == "m5=m5"
     assert_none_was_lost(asking.decisions, [f"m{number}" for number in range(6)])
 
 
@@ -97,7 +98,7 @@ async def test_a_wrong_file_is_told_by_field_and_the_old_configuration_stays(
         child.send_signal(signal.SIGHUP)
         told = await wait_until(lambda: events(child, "not_reloaded", schedulers)[before:], timeout=20)
         assert said in told[0]["error"]
-        assert (await gate.decide("bash", {}, TOOLS)).reason == "m0=m0"
+        assert (await gate.decide(Call("bash", {}, TOOLS))).reason == "m0=m0"
 
     async with Gate.open(redis=schedulers.url, namespace=schedulers.namespace) as gate:
         for written, said in WRONG.items():
@@ -108,7 +109,7 @@ async def test_a_wrong_file_is_told_by_field_and_the_old_configuration_stays(
         config.write_text("{mark: m1, priority: 7, tools: [bash]}")
         child.send_signal(signal.SIGHUP)
         await wait_until(lambda: events(child, "reloaded", schedulers), timeout=20)
-        assert (await gate.decide("bash", {}, TOOLS)).reason == "m1=m1"
+        assert (await gate.decide(Call("bash", {}, TOOLS))).reason == "m1=m1"
     child.terminate()
     assert child.wait(20) == 0
     assert schedulers.said(child).count("marked was not reloaded, its old configuration stays") == 7
@@ -168,7 +169,7 @@ async def test_without_a_file_there_is_nothing_to_read_again_and_it_rules_on(sch
     await wait_until(lambda: "started without --config" in schedulers.said(child), timeout=20)
     async with Gate.open(redis=schedulers.url, namespace=schedulers.namespace) as gate:
         rules = {"alpha": {"action": "deny", "reason": "still here"}}
-        assert (await gate.decide("bash", {"rules": rules}, TOOLS)).reason == "still here"
+        assert (await gate.decide(Call("bash", {"rules": rules}, TOOLS))).reason == "still here"
 
 
 IN_A_TERMINAL = """

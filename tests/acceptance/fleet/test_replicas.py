@@ -6,6 +6,7 @@ from collections import Counter
 
 import pytest
 from toolgate_bus.transport.redis.consumer_group import CLAIM_IDLE_MS
+from toolgate_orchestrator import Call
 from toolgate_orchestrator.gate.gate import Gate
 
 pytestmark = pytest.mark.acceptance
@@ -23,7 +24,7 @@ async def many(gate, numbers, rules, in_flight):
 
     async def one(number):
         async with room:
-            return await gate.decide("search", {"n": number, "rules": rules(number)}, TOOLS)
+            return await gate.decide(Call("search", {"n": number, "rules": rules(number)}, TOOLS))
 
     return await asyncio.gather(*map(one, numbers))
 
@@ -67,11 +68,11 @@ async def test_each_is_decided_once_also_when_deciding_takes_longer_than_the_cla
 async def test_a_question_that_takes_long_holds_up_no_other(schedulers):
     await schedulers.start("obedient:alpha")
     async with gate_on(schedulers, patience_ms=50_000) as gate:
-        slow = asyncio.create_task(gate.decide("search", {"rules": deny_odd(1, after=30)}, TOOLS))
+        slow = asyncio.create_task(gate.decide(Call("search", {"rules": deny_odd(1, after=30)}, TOOLS)))
         while not schedulers.lines("asked"):
             await asyncio.sleep(0.005)
         for number in range(10):
-            decision = await gate.decide("search", {"rules": deny_odd(number)}, TOOLS)
+            decision = await gate.decide(Call("search", {"rules": deny_odd(number)}, TOOLS))
             assert decision.silent == ()
         assert not slow.done()
         slow.cancel()
@@ -83,7 +84,7 @@ async def test_questions_that_wait_in_the_inbox_while_all_replicas_are_busy_are_
         deciding = []
         for number in range(30):
             arguments = {"n": number, "rules": deny_odd(number, after=0.02)}
-            deciding.append(asyncio.create_task(gate.decide("search", arguments, TOOLS)))
+            deciding.append(asyncio.create_task(gate.decide(Call("search", arguments, TOOLS))))
             await asyncio.sleep(0.001)  # an entry for each: what is asked in one tick travels as one
         assert_ruled(await asyncio.gather(*deciding))
 
@@ -94,7 +95,7 @@ async def test_verdicts_that_come_while_the_agents_loop_is_busy_are_all_heard(sc
     async with gate_on(schedulers, patience_ms=10_000) as gate:
         rules = [deny_odd(number, after=0.2 + number / 50) for number in range(10)]
         deciding = [
-            asyncio.create_task(gate.decide("search", {"n": number, "rules": rule}, TOOLS))
+            asyncio.create_task(gate.decide(Call("search", {"n": number, "rules": rule}, TOOLS)))
             for number, rule in enumerate(rules)
         ]
         while len(schedulers.lines("asked")) < len(deciding):
@@ -137,7 +138,7 @@ async def test_a_supervised_replica_that_dies_comes_back_and_shares_again(schedu
     mark = tmp_path / "killed"
     async with gate_on(schedulers, patience_ms=3000, required=["alpha"]) as gate:
         kill = {"alpha": {"do": "die", "mark": str(mark)}}
-        taken_over = await gate.decide("search", {"rules": kill}, TOOLS)
+        taken_over = await gate.decide(Call("search", {"rules": kill}, TOOLS))
         assert (taken_over.outcome, taken_over.silent) == ("continue", ())
         pids = await schedulers.ready(child, 3)
 
@@ -151,11 +152,11 @@ async def test_a_supervised_replica_that_dies_comes_back_and_shares_again(schedu
 async def test_a_scheduler_that_joins_while_a_gate_runs_is_asked_from_the_next_call_on(schedulers):
     async with gate_on(schedulers, patience_ms=10_000) as gate:
         arguments = {"rules": {name: {"action": "deny", "reason": "no"} for name in ("alpha", "beta")}}
-        assert (await gate.decide("search", arguments, TOOLS)).why == "unasked"
+        assert (await gate.decide(Call("search", arguments, TOOLS))).why == "unasked"
         for name in ("alpha", "beta"):
             await schedulers.start(f"obedient:{name}")
             arguments["rules"] = {name: arguments["rules"].get(name, {"action": "deny", "reason": "no"})}
-            decision = await gate.decide("search", arguments, TOOLS)
+            decision = await gate.decide(Call("search", arguments, TOOLS))
             assert (decision.outcome, decision.scheduler) == ("deny", name)
 
 
@@ -163,10 +164,10 @@ async def test_one_that_leaves_in_good_order_is_not_asked_again(schedulers, wait
     child = schedulers.run("obedient:alpha")
     await schedulers.ready(child)
     async with gate_on(schedulers, patience_ms=3000) as gate:
-        assert (await gate.decide("search", {}, TOOLS)).why == "agreed"
+        assert (await gate.decide(Call("search", {}, TOOLS))).why == "agreed"
         child.terminate()
         await wait_until(lambda: child.poll() == 0, timeout=20)  # without holding up the gate's own loop
-        decision = await gate.decide("search", {}, TOOLS)
+        decision = await gate.decide(Call("search", {}, TOOLS))
     assert (decision.why, decision.silent) == ("unasked", ())
 
 
@@ -180,7 +181,7 @@ async def test_what_a_replica_held_before_it_was_killed_is_answered_by_a_peer(
     first = schedulers.run("approver:Approver", *options)
     await schedulers.ready(first)
     async with gate_on(schedulers, patience_ms=2000, **config) as gate:
-        deciding = asyncio.create_task(gate.decide("search", {}, TOOLS))
+        deciding = asyncio.create_task(gate.decide(Call("search", {}, TOOLS)))
         held = {"scheduler": "approver", "action": "hold", "tool": "search", "agent": ""}
         await wait_until(lambda: counted("toolgate_verdicts_total", **held) == 1)
         first.kill()

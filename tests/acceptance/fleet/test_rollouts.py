@@ -11,6 +11,7 @@ from collections import defaultdict
 from pathlib import Path
 
 import pytest
+from questions import decide
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.state.changes import read_changes
 from toolgate_bus.state.notifications import RedisNotices
@@ -82,7 +83,7 @@ async def start(schedulers, desk, replicas=2):
 
 
 async def ask(gate, session="s", **more):
-    return await gate.decide("bash", {}, TOOLS, session=session, **more)
+    return await decide(gate, "bash", {}, TOOLS, session=session, **more)
 
 
 async def until_all(gate, outcome, calls=30):

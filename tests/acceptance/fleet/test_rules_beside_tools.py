@@ -7,6 +7,7 @@ import pytest
 from toolgate_bus.transport.redis.agents import Fleet
 from toolgate_bus.transport.redis.connection import RedisCommands
 from toolgate_bus.transport.redis.orchestrator import RedisOrchestratorBus
+from toolgate_orchestrator import Call
 from toolgate_orchestrator.gate.client import GateClient
 from toolgate_orchestrator.gate.gate import Gate
 from toolgate_orchestrator.guard.guard import Guard
@@ -62,7 +63,7 @@ async def agents(server_url, namespace, wait_until):
     """Somebody who has these tools, and has called one."""
     commands = RedisCommands(server_url, "test")
     async with Gate.open(redis=server_url, namespace=namespace) as gate:
-        await gate.decide("search", {"query": "hunter2"}, TOOLS)
+        await gate.decide(Call("search", {"query": "hunter2"}, TOOLS))
 
         async def are_told():
             return bool((await Fleet(commands, namespace).tools()).tools)

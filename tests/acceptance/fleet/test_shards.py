@@ -20,6 +20,7 @@ from toolgate_bus.transport.redis.connection import RedisCommands
 from toolgate_bus.transport.redis.reads import find_keys
 from toolgate_bus.transport.redis.roster import RosterView
 from toolgate_bus.transport.redis.shards import write_count
+from toolgate_orchestrator import Call
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(120)]
 
@@ -40,7 +41,7 @@ async def _commands(server_url):
 async def ruled(gate, number, **rules):
     """One call, which alpha denies where its number is odd."""
     by_number = {"alpha": DENY} if number % 2 else {}
-    decision = await gate.decide("search", {"n": number, "rules": {**by_number, **rules}}, TOOLS)
+    decision = await gate.decide(Call("search", {"n": number, "rules": {**by_number, **rules}}, TOOLS))
     if decision.allowed:
         told = {"decision_id": decision.id, "tool": "search"}
         gate.note("tool:selected", told)
@@ -127,7 +128,7 @@ async def test_what_a_replica_that_is_killed_was_deciding_is_taken_over_in_each_
         for gate in gates:
             for number, rules in enumerate(slow):
                 arguments = {"n": number, "rules": rules}
-                deciding.append(asyncio.create_task(gate.decide("search", arguments, TOOLS)))
+                deciding.append(asyncio.create_task(gate.decide(Call("search", arguments, TOOLS))))
                 await asyncio.sleep(0.002)  # an entry for each: what is asked in one tick travels as one
         while len(schedulers.lines("asked")) < len(deciding):
             await asyncio.sleep(0.01)
@@ -203,10 +204,10 @@ async def test_who_does_not_read_a_shard_is_silent_there_and_doctor_says_so(
     over = asyncio.Event()
     beats = asyncio.create_task(old.keep_announcing(over))
     async with gates_in(monkeypatch, 2, **fields, required=["old"]) as (gate,):
-        decision = await gate.decide("bash", {}, TOOLS)
+        decision = await gate.decide(Call("bash", {}, TOOLS))
         assert (decision.outcome, decision.why, decision.silent) == ("deny", "silent", ("old",))
     async with gates_in(monkeypatch, 2, **fields) as (gate,):
-        while not (decision := await gate.decide("bash", {}, TOOLS)).passed_over:
+        while not (decision := await gate.decide(Call("bash", {}, TOOLS))).passed_over:
             assert decision.why in ("unasked", "failed_open")
         assert decision.passed_over == ("old",)
     over.set()

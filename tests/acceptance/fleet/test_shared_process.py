@@ -5,6 +5,7 @@ import json
 import signal
 
 import pytest
+from toolgate_orchestrator import Call
 from toolgate_orchestrator.gate.gate import Gate
 
 pytestmark = pytest.mark.acceptance
@@ -37,8 +38,8 @@ async def test_each_of_three_rules_by_its_own_name_and_none_changes_what_another
     async with gate_on(schedulers, patience_ms=10_000, required=["alpha", "beta", "gamma"]) as gate:
         rules = {"beta": {"action": "deny", "reason": "beta's own"}, "gamma": {"action": "continue"}}
         denied, *others = await asyncio.gather(
-            gate.decide("bash", {"rules": rules}, TOOLS),
-            *(gate.decide("search", {"n": number}, TOOLS) for number in range(100)),
+            gate.decide(Call("bash", {"rules": rules}, TOOLS)),
+            *(gate.decide(Call("search", {"n": number}, TOOLS)) for number in range(100)),
         )
     assert (denied.reason, denied.scheduler) == ("beta's own", "beta")
     plain = {"alpha": "continue", "beta": "continue", "gamma": "continue"}
@@ -58,10 +59,10 @@ async def test_one_that_hangs_and_one_that_raises_hold_up_no_other(schedulers):
     async with gate_on(schedulers, patience_ms=600_000) as gate:
         # More than alpha has room for, before and while gamma is asked.
         decisions = await asyncio.gather(
-            *(gate.decide("bash", {"rules": rules, "n": n}, TOOLS) for n in range(30))
+            *(gate.decide(Call("bash", {"rules": rules, "n": n}, TOOLS)) for n in range(30))
         )
         for number in range(10):
-            decisions.append(await gate.decide("bash", {"rules": rules, "n": number}, TOOLS))
+            decisions.append(await gate.decide(Call("bash", {"rules": rules, "n": number}, TOOLS)))
     assert {(one.outcome, one.scheduler) for one in decisions} == {("deny", "gamma")}
 
 
@@ -79,7 +80,7 @@ async def test_a_reload_takes_all_configurations_or_none(schedulers, wait_until,
     await schedulers.ready(child, 2)
 
     async def marks():
-        return [(await gate.decide(tool, {}, TOOLS)).reason.partition("=")[0] for tool in TOOLS]
+        return [(await gate.decide(Call(tool, {}, TOOLS))).reason.partition("=")[0] for tool in TOOLS]
 
     async with gate_on(schedulers, patience_ms=10_000, required=list(files)) as gate:
         write("first", "first1", "bash")
@@ -109,7 +110,7 @@ async def test_kill_9_in_the_middle_loses_nothing_while_a_peer_runs(schedulers, 
         if number == 100:
             rules["alpha"] = {"do": "die", "mark": str(mark)}
         async with room:
-            return await gate.decide("search", {"n": number, "rules": rules}, TOOLS)
+            return await gate.decide(Call("search", {"n": number, "rules": rules}, TOOLS))
 
     async with gate_on(schedulers, patience_ms=4000, required=names) as gate:
         decisions = await asyncio.gather(*map(decide, range(200)))

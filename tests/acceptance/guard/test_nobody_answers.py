@@ -28,7 +28,7 @@ for fields in ({}, {}, {"required": ["policy"]}):
 async def main():
     for fields in ({}, {"required": ["policy"]}):
         async with Gate.open(**fields) as gate:
-            print((await gate.decide("t", {}, ["t"])).outcome)
+            print((await gate.decide(Call("t", {}, ["t"]))).outcome)
 
 asyncio.run(main())
 """

@@ -15,7 +15,7 @@ from toolgate_bus.facts.reader import FactsReader
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.transport.redis.connection import RedisCommands
 from toolgate_bus.transport.redis.roster import Roster
-from toolgate_orchestrator import Gate
+from toolgate_orchestrator import Call, Caller, Gate
 
 pytestmark = pytest.mark.acceptance
 
@@ -38,7 +38,9 @@ class Agent:
 
     async def works(self, times: int) -> None:
         for number in range(times):
-            decision = await self._gate.decide(TOOLS[number % 2], {"n": len(self.ids)}, TOOLS, session="s")
+            decision = await self._gate.decide(
+                Call(TOOLS[number % 2], {"n": len(self.ids)}, TOOLS, Caller("s"))
+            )
             self.ids.append(decision.id)
 
 
@@ -132,7 +134,7 @@ async def test_it_stands_on_the_roster_so_that_facts_are_written_for_it_alone(
         await wait_until(lambda: _readers(commands, namespace), timeout=20)
         assert (await roster.read()).readers_by_role()["archiver"] == 1
         async with Gate.open(redis=server_url, namespace=namespace) as gate:
-            await gate.decide("search", {}, TOOLS)
+            await gate.decide(Call("search", {}, TOOLS))
         await wait_until(lambda: len(archive.ids()) == 1, timeout=20)
         archiver.signal(signal.SIGINT)
         assert archiver.wait() == 0

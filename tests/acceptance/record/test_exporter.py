@@ -13,6 +13,7 @@ import urllib.request
 
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse
+from questions import decide as decide_on
 from toolgate_bus.protocol.events import Continue, Modify
 from toolgate_bus.telemetry import metrics
 from toolgate_bus.telemetry.definitions import FLEET
@@ -141,7 +142,7 @@ async def is_read(gate, wait_until):
 
 
 async def decide(gate, rules=None, tool="search", tools=TOOLS, **fields):
-    return await gate.decide(tool, {"rules": rules or {}}, tools, agent="shop", **fields)
+    return await decide_on(gate, tool, {"rules": rules or {}}, tools, agent="shop", **fields)
 
 
 def notes(gate):

@@ -19,7 +19,7 @@ from toolgate_bus.budgets.ledger_redis import RedisLedger
 from toolgate_bus.commands.decisions.archive_reader import read_archived_facts
 from toolgate_bus.errors import ConfigError
 from toolgate_bus.transport.redis.connection import RedisCommands
-from toolgate_orchestrator import Gate
+from toolgate_orchestrator import Call, Caller, Gate
 
 pytestmark = [pytest.mark.system, pytest.mark.acceptance, pytest.mark.timeout(120)]
 
@@ -88,7 +88,7 @@ class Fleet:
         session = f"{team}-{self.chance.randrange(12)}"
         await asyncio.sleep(self.chance.uniform(0, WINDOW))
         decision = await gate.decide(
-            tool, {}, list(PRICES), session=session, agent=f"agent-{team}", labels={"team": team}
+            Call(tool, {}, list(PRICES), Caller(session, f"agent-{team}", labels={"team": team}))
         )
         if not decision.allowed:
             self.denied += 1
@@ -114,7 +114,7 @@ class Fleet:
     async def leave_orphans(self, gate: Gate) -> None:
         """Two calls that are paid at their estimates; of the second it is told after all what it cost."""
         for cost in (None, 70_000):
-            made = await gate.decide("crawl", {}, list(PRICES), session="red-x", labels={"team": "red"})
+            made = await gate.decide(Call("crawl", {}, list(PRICES), Caller("red-x", labels={"team": "red"})))
             assert await self.ledger().orphan(made.id)
             if cost is not None:
                 gate.note(

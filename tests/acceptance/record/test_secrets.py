@@ -17,6 +17,7 @@ import yaml
 from secrets_planted import REDACT, Planted
 from secrets_world import SCHEDULERS, World
 from toolgate_bus.server.guard import ServerProcess
+from toolgate_orchestrator import Call, Caller
 from toolgate_orchestrator.gate.gate import Gate
 from trace_collector import Collected, collector
 
@@ -70,7 +71,7 @@ async def from_a_program(world: World, config: dict[str, Any]) -> None:
     """A program that has a gate, and a loop of its own, tells its facts without care."""
     arguments, plant = world.planted.usual("of a program"), world.planted
     async with Gate.open(redis=world.server.url, required=["gossip"], patience_ms=30_000, **config) as gate:
-        decision = await gate.decide("a_program", arguments, ["a_program"], session="its own")
+        decision = await gate.decide(Call("a_program", arguments, ["a_program"], Caller("its own")))
         assert decision.why == "agreed"
         assert decision.tool_input == arguments
         told = {

@@ -13,6 +13,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import format_span_id, format_trace_id
 from toolgate_bus.telemetry import tracing
+from toolgate_orchestrator import Call
 from toolgate_orchestrator.gate.gate import Gate
 from trace_collector import Collected, Told, collector
 
@@ -151,7 +152,7 @@ async def test_a_program_of_its_own_is_joined_by_its_current_span(
             redis=traced.url, namespace=traced.namespace, required=["alpha"], patience_ms=20_000
         ) as gate:
             with provider.get_tracer("a program").start_as_current_span("its own") as own:
-                decision = await gate.decide("search", {"q": SECRET}, ["search"])
+                decision = await gate.decide(Call("search", {"q": SECRET}, ["search"]))
     assert decision.why == "agreed"
     decide, outer = kept.get_finished_spans()
     assert (decide.name, outer.name) == ("toolgate.decide search", "its own")

@@ -13,6 +13,7 @@ from toolgate_bus.config.check import check
 from toolgate_bus.facts.reader import FactsReader
 from toolgate_bus.transport.redis.connection import RedisCommands
 from toolgate_bus.transport.redis.store import RedisStore
+from toolgate_orchestrator import Call
 from toolgate_orchestrator.gate.gate import Gate
 from toolgate_schedulers.shipped.cost_aware.config import CostAwareConfig
 from toolgate_schedulers.shipped.cost_aware.estimates import ENOUGH, WINDOW, CostHistory, estimate
@@ -120,6 +121,6 @@ async def test_costs_converge_on_the_recorded_runs_are_charged_and_survive_a_res
     await schedulers.start("cost-aware", "--config", config)
     where = {"redis": server_url, "namespace": namespace, "required": ["cost-aware"], "patience_ms": 20_000}
     async with Gate.open(**where) as gate:
-        assert (await gate.decide("search", {}, ["search"])).allowed
+        assert (await gate.decide(Call("search", {}, ["search"]))).allowed
         (account,) = await ledger.balances()
     assert account.reserved == known.reserve  # and not the declared price

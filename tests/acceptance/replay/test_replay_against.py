@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 from toolgate_bus.protocol.events import Continue
-from toolgate_orchestrator import Gate
+from toolgate_orchestrator import Call, Caller, Gate
 
 pytestmark = [pytest.mark.system, pytest.mark.acceptance, pytest.mark.timeout(300)]
 
@@ -310,7 +310,7 @@ async def test_on_the_record_what_others_said_stands_and_the_new_one_takes_its_n
         schedulers={"router": {"can_modify": ["fast"]}},
     ) as gate:
         for tool, arguments in (("search", {"key": "s3cret"}), ("write", {}), ("fast", {"n": 1})):
-            await gate.decide(tool, arguments, TOOLS, session="s", tool_call_id=tool)
+            await gate.decide(Call(tool, arguments, TOOLS, Caller("s"), id=tool))
 
     tried = toolgate("replay", "--against", f"policy={new}", "--since", "24h")
     assert {one["tool"]: (one["change"], one["after"]["scheduler"]) for one in tried["calls"]} == {
@@ -351,7 +351,7 @@ async def test_the_living_are_not_asked_again(
 ) -> None:
     await schedulers.start("obedient:alpha")
     async with Gate.open(redis=server_url, namespace=namespace, required=["alpha"]) as gate:
-        decision = await gate.decide("search", {}, TOOLS)
+        decision = await gate.decide(Call("search", {}, TOOLS))
     assert decision.verdicts[0].verdict == Continue()
     (tmp_path / "deny.yaml").write_text("default: deny\n")
     tried = toolgate("replay", "--against", f"policy={tmp_path / 'deny.yaml'}", "--since", "5m")

@@ -7,6 +7,7 @@ from itertools import chain
 
 import pytest
 import yaml
+from toolgate_orchestrator import Call, Caller
 from toolgate_orchestrator.gate.gate import Gate
 
 pytestmark = [pytest.mark.system, pytest.mark.acceptance, pytest.mark.timeout(180)]
@@ -58,7 +59,7 @@ async def work(gate, agent, times, runs_s, *, tool="work", pause_s=0.0):
     """So many calls, one after the other; gives the seconds for which each waited."""
     waited = []
     for _ in range(times):
-        decision = await gate.decide(tool, {}, TOOLS, agent=agent, session=agent)
+        decision = await gate.decide(Call(tool, {}, TOOLS, Caller(agent, agent)))
         waited.append(decision.waited)
         if decision.allowed:
             await asyncio.sleep(runs_s)
@@ -142,7 +143,7 @@ async def test_a_call_waits_for_what_ran_in_the_record(ready, toolgate, write):
     gate = await ready("obedient:alpha")
     tests = asyncio.create_task(work(gate, "ada", 1, 0.8, tool="test"))
     await asyncio.sleep(0.2)
-    decision = await gate.decide("deploy", {}, TOOLS, agent="ada", session="ada")
+    decision = await gate.decide(Call("deploy", {}, TOOLS, Caller("ada", "ada")))
     gate.note("tool:post", {"decision_id": decision.id, "tool": "deploy", "success": True})
     await tests
     rule = {"tools": "deploy", "after": {"tool": "test"}}

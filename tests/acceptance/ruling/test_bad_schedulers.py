@@ -10,6 +10,7 @@ import msgpack
 import pytest
 from toolgate_bus.protocol import codec, packing
 from toolgate_bus.protocol.events import Continue, Deny, Modify
+from toolgate_orchestrator import Call
 from toolgate_orchestrator.gate.gate import Gate
 
 pytestmark = pytest.mark.acceptance
@@ -34,22 +35,22 @@ def failures(decision):
 async def test_a_scheduler_that_fails_is_counted_and_the_others_still_count(crew, counted, fault):
     async with gate_on(crew, patience_ms=600_000) as gate:  # nobody waits for one that has failed
         rules = {"alpha": {"do": fault}, "beta": {"action": "modify", "tool": "bash", "arguments": {"a": 1}}}
-        decision = await gate.decide("search", {"rules": rules}, TOOLS)
+        decision = await gate.decide(Call("search", {"rules": rules}, TOOLS))
         assert (decision.outcome, decision.scheduler, decision.tool_input) == ("modify", "beta", {"a": 1})
         assert decision.silent == ("alpha",)
         assert list(failures(decision)) == ["alpha"]
         assert counted("toolgate_failed_open_total", scheduler="alpha", reason="failed") == 1
         rules["gamma"] = {**DENY, "after": 0.05}
-        assert (await gate.decide("search", {"rules": rules}, TOOLS)).outcome == "deny"
+        assert (await gate.decide(Call("search", {"rules": rules}, TOOLS))).outcome == "deny"
         # It is asked again, and counts again.
-        again = await gate.decide("search", {"rules": {"alpha": DENY}}, TOOLS)
+        again = await gate.decide(Call("search", {"rules": {"alpha": DENY}}, TOOLS))
         assert (again.outcome, again.scheduler) == ("deny", "alpha")
 
 
 async def test_all_failing_leaves_the_llms_own_choice(crew):
     async with gate_on(crew, patience_ms=10_000) as gate:
         rules = {name: {"do": "raise"} for name in ("alpha", "beta", "gamma")}
-        decision = await gate.decide("search", {"rules": rules}, TOOLS)
+        decision = await gate.decide(Call("search", {"rules": rules}, TOOLS))
     assert (decision.outcome, decision.why, decision.tool_name) == ("continue", "failed_open", "search")
     assert set(decision.silent) == {"alpha", "beta", "gamma"}
 
@@ -57,7 +58,7 @@ async def test_all_failing_leaves_the_llms_own_choice(crew):
 @pytest.mark.parametrize("fault", ["raise", "nonsense"])
 async def test_a_required_scheduler_that_fails_denies(crew, fault):
     async with gate_on(crew, required=["alpha"], patience_ms=10_000) as gate:
-        decision = await gate.decide("search", {"rules": {"alpha": {"do": fault}}}, TOOLS)
+        decision = await gate.decide(Call("search", {"rules": {"alpha": {"do": fault}}}, TOOLS))
     assert (decision.outcome, decision.why, decision.scheduler) == ("deny", "silent", "alpha")
 
 
@@ -103,7 +104,7 @@ async def test_bad_bytes_are_counted_and_change_nothing(
     bad = await rogue("rogue", bus.namespace)
     async with gate_on(bus) as gate:
         rules = {"alpha": {**DENY, "after": 0.15}}
-        deciding = asyncio.create_task(gate.decide("search", {"rules": rules}, TOOLS))
+        deciding = asyncio.create_task(gate.decide(Call("search", {"rules": rules}, TOOLS)))
         _, orchestrator, question = await bad.question()
         await bad.write(orchestrator, make(question))
         await wait_until(lambda: counted("toolgate_bad_messages_total", sender="rogue", reason=reason) == 1)
@@ -111,7 +112,7 @@ async def test_bad_bytes_are_counted_and_change_nothing(
         assert (denied.outcome, denied.scheduler) == ("deny", "alpha")
         assert {one.scheduler for one in denied.verdicts} == {"alpha"}
         # It gives no answer, so it is silent: the next call waits for it to the end of patience.
-        after = await gate.decide("search", {}, TOOLS)
+        after = await gate.decide(Call("search", {}, TOOLS))
         assert (after.outcome, after.silent) == ("continue", ("rogue",))
 
 
@@ -130,7 +131,7 @@ async def test_what_means_to_stop_a_call_denies_though_its_words_cannot_be_read(
 ):
     bad = await rogue("rogue", schedulers_with_alpha.namespace)
     async with gate_on(schedulers_with_alpha, patience_ms=5000) as gate:
-        deciding = asyncio.create_task(gate.decide("search", {}, TOOLS))
+        deciding = asyncio.create_task(gate.decide(Call("search", {}, TOOLS)))
         _, orchestrator, question = await bad.question()
         await bad.write(orchestrator, item(question, msgpack.packb(body)))
         decision = await deciding
@@ -141,7 +142,7 @@ async def test_what_means_to_stop_a_call_denies_though_its_words_cannot_be_read(
 async def test_a_good_answer_after_a_bad_one_counts(rogue, schedulers_with_alpha, counted):
     bad = await rogue("rogue", schedulers_with_alpha.namespace)
     async with gate_on(schedulers_with_alpha, patience_ms=5000) as gate:
-        deciding = asyncio.create_task(gate.decide("search", {}, TOOLS))
+        deciding = asyncio.create_task(gate.decide(Call("search", {}, TOOLS)))
         _, orchestrator, question = await bad.question()
         await bad.write(orchestrator, b"\xc1 garbage")
         await bad.write(orchestrator, item(question, codec.verdict_body(Deny(reason="really"))))
@@ -153,7 +154,7 @@ async def test_a_good_answer_after_a_bad_one_counts(rogue, schedulers_with_alpha
 async def test_one_bad_item_does_not_spoil_its_frame(rogue, schedulers_with_alpha, counted):
     bad = await rogue("rogue", schedulers_with_alpha.namespace)
     async with gate_on(schedulers_with_alpha, patience_ms=5000) as gate:
-        deciding = asyncio.create_task(gate.decide("search", {}, TOOLS))
+        deciding = asyncio.create_task(gate.decide(Call("search", {}, TOOLS)))
         _, orchestrator, question = await bad.question()
         good = [packing.VERSION, question.id, 0, codec.verdict_body(Deny(reason="really")), None]
         await bad.write(orchestrator, msgpack.packb([[1, 2], "?", [99, question.id, 0, b"", None], good]))
@@ -165,7 +166,7 @@ async def test_one_bad_item_does_not_spoil_its_frame(rogue, schedulers_with_alph
 async def test_an_entry_with_other_fields_is_counted(rogue, schedulers_with_alpha, counted, wait_until):
     bad = await rogue("rogue", schedulers_with_alpha.namespace)
     async with gate_on(schedulers_with_alpha) as gate:
-        deciding = asyncio.create_task(gate.decide("search", {}, TOOLS))
+        deciding = asyncio.create_task(gate.decide(Call("search", {}, TOOLS)))
         _, orchestrator, _ = await bad.question()
         await bad.client.xadd(bad.keys.verdicts(orchestrator, "rogue"), {"a": "b", "c": "d", "e": "f"})
         await wait_until(lambda: counted("toolgate_bad_messages_total", sender="rogue", reason="malformed"))
@@ -187,7 +188,7 @@ async def test_an_answer_to_a_question_that_was_put_to_someone_else_is_refused(
     nosy = await rogue("nosy", bus.namespace, tools=("other_*",))
     asked = await rogue("asked", bus.namespace)
     async with gate_on(bus) as gate:
-        deciding = asyncio.create_task(gate.decide("search", {}, TOOLS))
+        deciding = asyncio.create_task(gate.decide(Call("search", {}, TOOLS)))
         _, orchestrator, question = await asked.question()
         await nosy.write(orchestrator, item(question, codec.verdict_body(VERDICTS[verdict])))
         await wait_until(
@@ -204,7 +205,7 @@ async def test_the_author_of_a_modify_has_no_say_in_its_verification(
 ):
     author = await rogue("author", schedulers_with_alpha.namespace)
     async with gate_on(schedulers_with_alpha, patience_ms=3000) as gate:
-        deciding = asyncio.create_task(gate.decide("search", {}, TOOLS))
+        deciding = asyncio.create_task(gate.decide(Call("search", {}, TOOLS)))
         _, orchestrator, question = await author.question()
         arguments = {"rules": {"alpha": {"action": "continue", "after": 0.4}}}
         modify = codec.verdict_body(Modify(tool="fast_search", arguments=arguments))
@@ -224,7 +225,7 @@ async def test_a_flood_of_garbage_does_not_keep_the_others_from_being_heard(
 ):
     bad = await rogue("rogue", schedulers_with_alpha.namespace)
     async with gate_on(schedulers_with_alpha, patience_ms=3000) as gate:
-        deciding = asyncio.create_task(gate.decide("search", {"rules": {"alpha": DENY}}, TOOLS))
+        deciding = asyncio.create_task(gate.decide(Call("search", {"rules": {"alpha": DENY}}, TOOLS)))
         _, orchestrator, _ = await bad.question()
         assert (await deciding).outcome == "deny"
         pipe = bad.client.pipeline(transaction=False)
@@ -232,7 +233,7 @@ async def test_a_flood_of_garbage_does_not_keep_the_others_from_being_heard(
             pipe.xadd(bad.keys.verdicts(orchestrator, "rogue"), {"frame": os.urandom(300)})
         flooding = asyncio.create_task(pipe.execute())
         for _ in range(20):
-            decision = await gate.decide("search", {"rules": {"alpha": DENY}}, TOOLS)
+            decision = await gate.decide(Call("search", {"rules": {"alpha": DENY}}, TOOLS))
             assert (decision.outcome, decision.scheduler) == ("deny", "alpha")
         await flooding
 
@@ -247,14 +248,14 @@ async def test_what_others_put_where_it_does_not_belong_stops_nobody(
         await bad.client.sadd(bad.keys.roster, b"s:\xff:\xfe", "s:x", "?", "s:evil:1")
         await bad.client.set(bad.keys.member("s:evil:1"), b"\xc1garbage", px=5000)
     async with gate_on(bus) as gate:
-        deciding = asyncio.create_task(gate.decide("search", {}, TOOLS))
+        deciding = asyncio.create_task(gate.decide(Call("search", {}, TOOLS)))
         _, orchestrator, _ = await bad.question()
         await deciding
         if kind == "string":
             await bad.client.set(bad.keys.verdicts(orchestrator, "rogue"), "no stream")
 
         async def rules():
-            decision = await gate.decide("search", {"rules": {"alpha": DENY}}, TOOLS)
+            decision = await gate.decide(Call("search", {"rules": {"alpha": DENY}}, TOOLS))
             return decision.outcome == "deny"
 
         await wait_until(rules)
@@ -271,10 +272,10 @@ async def test_priorities_above_the_cap_are_lowered_to_it_and_counted(crew, coun
         "beta": {"action": "modify", "tool": "fast_search", "arguments": {"by": "beta"}},
     }
     async with gate_on(crew, patience_ms=5000) as gate:
-        free = await gate.decide("search", {"rules": rules}, TOOLS)
+        free = await gate.decide(Call("search", {"rules": rules}, TOOLS))
     assert free.tool_input == {"by": "alpha"}
     async with gate_on(crew, patience_ms=5000, schedulers={"alpha": {"max_priority": 15}}) as gate:
-        capped = await gate.decide("search", {"rules": rules}, TOOLS)
+        capped = await gate.decide(Call("search", {"rules": rules}, TOOLS))
         (alphas,) = [one for one in capped.verdicts if (one.scheduler, one.phase) == ("alpha", "select")]
         assert capped.tool_input == {"by": "beta"}
         assert (alphas.priority, alphas.capped) == (15, True)
@@ -282,5 +283,5 @@ async def test_priorities_above_the_cap_are_lowered_to_it_and_counted(crew, coun
         # What it announced of itself is capped as well.
     async with gate_on(crew, patience_ms=5000, schedulers={"gamma": {"max_priority": 5}}) as gate:
         rules = {name: {**rules["beta"], "arguments": {"by": name}} for name in ("beta", "gamma")}
-        assert (await gate.decide("search", {"rules": rules}, TOOLS)).tool_input == {"by": "beta"}
+        assert (await gate.decide(Call("search", {"rules": rules}, TOOLS))).tool_input == {"by": "beta"}
         assert counted("toolgate_priority_capped_total", scheduler="gamma") >= 1

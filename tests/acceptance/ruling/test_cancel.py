@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+from toolgate_orchestrator import Call
 from toolgate_orchestrator.gate.gate import Gate
 
 pytestmark = pytest.mark.acceptance
@@ -40,11 +41,11 @@ async def test_cancelling_one_that_waits_ends_it_at_once_and_leaves_nothing(
 ):
     server = statistics(bus.url)
     async with gate_on(bus) as gate:
-        assert (await gate.decide("search", {}, TOOLS)).why == "agreed"
+        assert (await gate.decide(Call("search", {}, TOOLS))).why == "agreed"
         tasks, connections = asyncio.all_tasks(), await server.connections()
         told = []
         gate.subscribe(told.append)
-        deciding = asyncio.create_task(gate.decide("search", HANG, TOOLS))
+        deciding = asyncio.create_task(gate.decide(Call("search", HANG, TOOLS)))
         await wait_until(lambda: len(bus.lines("asked")) == 2)
         assert open_rounds(gate) == 1
         await cancelled(deciding)
@@ -54,7 +55,9 @@ async def test_cancelling_one_that_waits_ends_it_at_once_and_leaves_nothing(
         assert [one.outcome for one in told] == ["cancelled"]
         assert counted("toolgate_decisions_total", outcome="cancelled", tool="search", agent="") == 1
         # The gate is as good as new, and nobody was blamed.
-        after = await gate.decide("search", {"rules": {"alpha": {"action": "deny", "reason": "no"}}}, TOOLS)
+        after = await gate.decide(
+            Call("search", {"rules": {"alpha": {"action": "deny", "reason": "no"}}}, TOOLS)
+        )
         assert (after.outcome, after.passed_over) == ("deny", ())
 
 
@@ -63,17 +66,17 @@ async def test_200_cancellations_at_any_moment_leave_the_connections_as_they_wer
 ):
     server = statistics(bus.url)
     async with gate_on(bus) as gate:
-        await gate.decide("search", {}, TOOLS)
+        await gate.decide(Call("search", {}, TOOLS))
         tasks, connections = asyncio.all_tasks(), await server.connections()
         for number in range(200):
-            deciding = asyncio.create_task(gate.decide("search", HANG, TOOLS))
+            deciding = asyncio.create_task(gate.decide(Call("search", HANG, TOOLS)))
             for _ in range(number % 20):  # from before its first step to long after it was written
                 await asyncio.sleep(0)
             await cancelled(deciding)
         assert open_rounds(gate) == 0
         await wait_until(lambda: asyncio.all_tasks() <= tasks)  # but for a heartbeat on its way
         assert await server.connections() == connections
-        assert (await gate.decide("search", {}, TOOLS)).why == "agreed"
+        assert (await gate.decide(Call("search", {}, TOOLS))).why == "agreed"
 
 
 async def test_cancelling_while_the_replacement_is_verified_leaves_nothing(bus, wait_until):
@@ -85,7 +88,7 @@ async def test_cancelling_while_the_replacement_is_verified_leaves_nothing(bus, 
             return [Modify(tool="bash", arguments=HANG) if call.phase == "select" else Continue()]
 
         tasks = asyncio.all_tasks()
-        deciding = asyncio.create_task(gate.decide("search", {}, TOOLS, local=author))
+        deciding = asyncio.create_task(gate.decide(Call("search", {}, TOOLS), local=author))
         await wait_until(lambda: bus.lines("asked", phase="verify"))
         await cancelled(deciding)
         assert open_rounds(gate) == 0
@@ -105,7 +108,7 @@ async def test_cancelling_while_a_person_is_asked_ends_the_asking(bus, wait_unti
 
     async with gate_on(bus, ask=person) as gate:
         rules = {"rules": {"alpha": {"action": "ask_user", "prompt": "sure?"}}}
-        deciding = asyncio.create_task(gate.decide("search", rules, TOOLS))
+        deciding = asyncio.create_task(gate.decide(Call("search", rules, TOOLS)))
         await asyncio.wait_for(asking.wait(), 10)
         await cancelled(deciding)
         assert ended.is_set()
@@ -118,7 +121,7 @@ async def test_closing_the_gate_leaves_no_task_and_no_connection(bus, statistics
     for _ in range(5):
         async with gate_on(bus) as gate, gate_on(bus) as other:  # they share one client
             assert other._client is gate._client
-            await gate.decide("search", {}, TOOLS)
+            await gate.decide(Call("search", {}, TOOLS))
             assert await server.connections() > connections
         assert asyncio.all_tasks() == tasks
 

@@ -18,6 +18,7 @@ from toolgate_bus.commands.decisions.archive_reader import read_archived_facts
 from toolgate_bus.facts.reader import FactsReader
 from toolgate_bus.telemetry import metrics
 from toolgate_bus.transport.redis.connection import RedisCommands
+from toolgate_orchestrator import Call, Caller
 from toolgate_orchestrator.gate.gate import Gate
 
 pytestmark = [pytest.mark.system, pytest.mark.acceptance]
@@ -104,7 +105,7 @@ class Agent:
 
     async def work(self, session):
         while not self.stop.is_set():
-            decision = await self._gate.decide("search", {"q": session}, ["search"], session=session)
+            decision = await self._gate.decide(Call("search", {"q": session}, ["search"], Caller(session)))
             self.outcomes[decision.id] = decision.outcome
             if decision.allowed:
                 told, cost = {"decision_id": decision.id, "tool": "search"}, random.randint(1, 400_000)

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from bad_wire import BadWire
 from toolgate_bus.transport.redis.topology import FixedTopology
+from toolgate_orchestrator import Call
 from toolgate_orchestrator.gate.gate import Gate
 
 pytestmark = pytest.mark.acceptance
@@ -26,12 +27,12 @@ async def test_a_question_is_answered_though_its_connection_is_lost(
     schedulers = schedulers_on(own_server.url)
     await schedulers.start("obedient:alpha")
     async with Gate.open(redis=wire.url, required=["alpha"], patience_ms=3000) as gate:
-        assert (await gate.decide("bash", {}, ["bash"])).why == "agreed"
+        assert (await gate.decide(Call("bash", {}, ["bash"]))).why == "agreed"
         getattr(wire, cut)(b"tool:selecting")
-        first = await gate.decide("bash", {"n": 0}, ["bash"])
+        first = await gate.decide(Call("bash", {"n": 0}, ["bash"]))
         assert wire.is_cut
         await wait_until(lambda: gate.is_connected)  # meanwhile the bus is away
-        second = await gate.decide("bash", {"n": 1}, ["bash"])
+        second = await gate.decide(Call("bash", {"n": 1}, ["bash"]))
     for one in (first, second):
         assert (one.why, len(one.verdicts), one.silent) == ("agreed", 1, ())
 
@@ -44,8 +45,8 @@ async def test_a_question_is_answered_though_the_connection_was_lost_before_it_w
     schedulers = schedulers_on(own_server.url)
     await schedulers.start("obedient:alpha")
     async with Gate.open(redis=own_server.url, required=["alpha"], patience_ms=3000) as gate:
-        assert (await gate.decide("bash", {}, ["bash"])).why == "agreed"
-        asked = asyncio.ensure_future(gate.decide("bash", {"n": 0}, ["bash"]))
+        assert (await gate.decide(Call("bash", {}, ["bash"]))).why == "agreed"
+        asked = asyncio.ensure_future(gate.decide(Call("bash", {"n": 0}, ["bash"])))
         asyncio.get_running_loop().call_soon(gate._client.bus._outbox.drop)
         decision = await asked
     assert (decision.why, len(decision.verdicts), decision.silent) == ("agreed", 1, ())

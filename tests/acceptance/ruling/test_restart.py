@@ -6,6 +6,7 @@ import signal
 from collections import Counter
 
 import pytest
+from toolgate_orchestrator import Call
 from toolgate_orchestrator.gate.gate import Gate
 
 pytestmark = pytest.mark.acceptance
@@ -31,7 +32,7 @@ async def alpha(server, schedulers_on):
 async def ruled_again(gate):
     """Decide until the scheduler's own verdict comes back."""
     while True:
-        decision = await gate.decide("search", DENY, TOOLS)
+        decision = await gate.decide(Call("search", DENY, TOOLS))
         if decision.outcome == "deny" and decision.scheduler == "alpha" and decision.why == "denied":
             return
         await asyncio.sleep(0.005)  # a gate that asks nobody does not wait, either
@@ -45,8 +46,8 @@ async def test_open_decisions_end_by_their_rules_and_the_next_are_ruled_on_again
     server, alpha, required, outcome, why, wait_until
 ):
     async with Gate.open(redis=server.url, required=required, patience_ms=500) as gate:
-        assert (await gate.decide("search", DENY, TOOLS)).scheduler == "alpha"
-        open_ones = [asyncio.create_task(gate.decide("search", HANG, TOOLS)) for _ in range(10)]
+        assert (await gate.decide(Call("search", DENY, TOOLS))).scheduler == "alpha"
+        open_ones = [asyncio.create_task(gate.decide(Call("search", HANG, TOOLS))) for _ in range(10)]
         await wait_until(lambda: len(alpha.lines("asked")) == 11)
         await asyncio.to_thread(server.kill)
         for decision in await asyncio.gather(*open_ones):
@@ -54,7 +55,7 @@ async def test_open_decisions_end_by_their_rules_and_the_next_are_ruled_on_again
             assert decision.why in why
         # While it is away, the config says what happens.
         for _ in range(3):
-            away = await gate.decide("search", DENY, TOOLS)
+            away = await gate.decide(Call("search", DENY, TOOLS))
             assert away.outcome == outcome
         await asyncio.to_thread(server.start)
         await ruled_again(gate)
@@ -69,7 +70,7 @@ async def test_in_a_run_over_a_restart_each_call_is_decided_once_and_never_hangs
 
     async def run(gate):
         while not stop.is_set():
-            decisions.append(await gate.decide("search", DENY, TOOLS))
+            decisions.append(await gate.decide(Call("search", DENY, TOOLS)))
             await asyncio.sleep(0.002)
 
     async with Gate.open(redis=server.url, patience_ms=400) as gate:
@@ -105,10 +106,10 @@ async def test_a_server_that_stands_still_holds_nobody_beyond_patience(own_serve
     schedulers = schedulers_on(own_server.url)
     await schedulers.start("obedient:alpha", "--concurrency", 1000)
     async with Gate.open(redis=own_server.url, patience_ms=400) as gate:
-        assert (await gate.decide("search", DENY, TOOLS)).outcome == "deny"
+        assert (await gate.decide(Call("search", DENY, TOOLS))).outcome == "deny"
         os.kill(own_server.pid, signal.SIGSTOP)
         try:
-            frozen = await asyncio.gather(*(gate.decide("search", DENY, TOOLS) for _ in range(8)))
+            frozen = await asyncio.gather(*(gate.decide(Call("search", DENY, TOOLS)) for _ in range(8)))
             assert {one.outcome for one in frozen} == {"continue"}
         finally:
             os.kill(own_server.pid, signal.SIGCONT)
@@ -123,7 +124,7 @@ async def test_everything_deleted_behind_our_back_is_made_again(own_server, sche
     await schedulers.start("obedient:alpha")
     async with Gate.open(redis=own_server.url, patience_ms=500) as gate:
         for _ in range(5):
-            assert (await gate.decide("search", DENY, TOOLS)).outcome == "deny"
+            assert (await gate.decide(Call("search", DENY, TOOLS))).outcome == "deny"
         await statistics(own_server.url).flush()
         await ruled_again(gate)
 

@@ -5,6 +5,7 @@ import os
 import signal
 
 import pytest
+from toolgate_orchestrator import Call
 from toolgate_orchestrator.gate.gate import Gate
 
 pytestmark = pytest.mark.acceptance
@@ -33,7 +34,7 @@ def gate(crew):
 async def ruled(gate, rules, tool="search", tools=TOOLS, **config):
     """One decision on a call that carries these rules."""
     async with gate(**config) as opened:
-        return await opened.decide(tool, {"rules": rules}, tools)
+        return await opened.decide(Call(tool, {"rules": rules}, tools))
 
 
 def heard(decision, scheduler, phase="select"):
@@ -114,7 +115,7 @@ async def test_a_modify_with_a_placeholder_it_may_not_use_is_set_aside(gate, cou
     async with gate(redact={"fields": ["token"]}) as opened:
         # It keeps arguments that it never saw, for another tool.
         rules = {"gamma": {"action": "modify", "tool": "write"}, "alpha": modify("fast_search", {"q": "x"})}
-        decision = await opened.decide("search", {"token": "s3cret", "rules": rules}, TOOLS)
+        decision = await opened.decide(Call("search", {"token": "s3cret", "rules": rules}, TOOLS))
     assert (decision.scheduler, decision.tool_input) == ("alpha", {"q": "x"})
     assert counted("toolgate_invalid_modifies_total", scheduler="gamma", reason="placeholder") == 1
 
@@ -122,7 +123,7 @@ async def test_a_modify_with_a_placeholder_it_may_not_use_is_set_aside(gate, cou
 async def test_a_modify_that_keeps_the_tool_gets_the_redacted_arguments_back(gate):
     async with gate(redact={"fields": ["token"]}) as opened:
         rules = {"gamma": {"action": "modify", "tool": "search"}}
-        decision = await opened.decide("search", {"token": "s3cret", "rules": rules}, TOOLS)
+        decision = await opened.decide(Call("search", {"token": "s3cret", "rules": rules}, TOOLS))
     assert (decision.outcome, decision.tool_input["token"]) == ("modify", "s3cret")
 
 
@@ -167,7 +168,7 @@ async def test_two_who_change_different_arguments_have_both_changes_in_what_runs
     call = {"text": "SSN", "limit": 500, "rules": rules}
     asked = {**call, "rules": {**rules, "gamma": modify("fast_search", call)}} if routed else call
     async with gate(required=list(who)) as opened:
-        decision = await opened.decide("search", asked, TOOLS)
+        decision = await opened.decide(Call("search", asked, TOOLS))
     assert (decision.outcome, decision.tool_name) == ("modify", "fast_search" if routed else "search")
     assert decision.tool_input == {**call, **limit, **mask}
     last = {one.scheduler for one in decision.verdicts if one.again}
@@ -198,7 +199,9 @@ async def asked_person(gate, rules, answer):
         return answer
 
     async with gate() as opened:
-        decision = await opened.decide("search", {"rules": rules}, TOOLS, ask=person if answer else None)
+        decision = await opened.decide(
+            Call("search", {"rules": rules}, TOOLS), ask=person if answer else None
+        )
     return decision, shown
 
 
@@ -249,10 +252,10 @@ async def test_a_required_scheduler_that_is_killed_denies_from_the_next_call_on(
     async with Gate.open(
         redis=server_url, namespace=namespace, required=["alpha"], patience_ms=2000
     ) as opened:
-        assert (await opened.decide("search", {}, TOOLS)).outcome == "continue"
+        assert (await opened.decide(Call("search", {}, TOOLS))).outcome == "continue"
         child.send_signal(signal.SIGKILL)
         child.wait()
-        decision = await opened.decide("search", {}, TOOLS)
+        decision = await opened.decide(Call("search", {}, TOOLS))
     assert (decision.outcome, decision.why) == ("deny", "silent")
 
 
@@ -275,7 +278,7 @@ async def test_after_three_silences_it_is_not_waited_for_until_it_answers_again(
     async with gate(patience_ms=400) as opened:
         hangs = {"rules": {"alpha": HANG}}
         silences = 0  # a silence while the gate's own process had no turn is not counted against it
-        while not (passed := await opened.decide("search", hangs, TOOLS)).passed_over:
+        while not (passed := await opened.decide(Call("search", hangs, TOOLS))).passed_over:
             assert passed.silent == ("alpha",)
             silences += 1
         assert silences >= 3
@@ -284,7 +287,7 @@ async def test_after_three_silences_it_is_not_waited_for_until_it_answers_again(
         assert counted("toolgate_failed_open_total", scheduler="alpha", reason="passed_over") == 1
 
         async def waited_for():
-            decision = await opened.decide("search", {}, TOOLS)
+            decision = await opened.decide(Call("search", {}, TOOLS))
             return heard(decision, "alpha") and not decision.passed_over
 
         # It is probed once a second, and its first answer counts it in again.
@@ -295,7 +298,7 @@ async def test_a_late_answer_changes_nothing_and_is_recorded_as_late(gate, count
     late = []
     async with gate(patience_ms=300) as opened:
         opened.subscribe_late(lambda decision, verdict: late.append((decision, verdict)))
-        decision = await opened.decide("search", {"rules": {"alpha": {**DENY, "after": 0.6}}}, TOOLS)
+        decision = await opened.decide(Call("search", {"rules": {"alpha": {**DENY, "after": 0.6}}}, TOOLS))
         assert (decision.outcome, decision.silent) == ("continue", ("alpha",))
         ((id_, verdict),) = await wait_until(lambda: late)
     assert (id_, verdict.scheduler, verdict.verdict.action) == (decision.id, "alpha", "deny")
@@ -346,7 +349,7 @@ async def test_after_a_hold_the_replacement_is_verified_with_one_fresh_patience(
 async def test_cancelling_the_turn_withdraws_the_hold(gate, crew, counted, wait_until):
     async with gate() as opened:
         deciding = asyncio.create_task(
-            opened.decide("search", {"rules": {"gamma": hold(60, 60, action="continue")}}, TOOLS)
+            opened.decide(Call("search", {"rules": {"gamma": hold(60, 60, action="continue")}}, TOOLS))
         )
         known = set(crew.lines("decided", scheduler="gamma"))
         (line,) = await wait_until(lambda: set(crew.lines("decided", scheduler="gamma")) - known)
@@ -366,14 +369,14 @@ async def test_a_shadow_is_recorded_and_compared_and_never_merged(gate, counted,
     rules = {"alpha": {"action": "continue", "after": 0.1}}
     async with gate(shadow=["gamma"]) as opened:
         opened.subscribe_late(lambda _id, verdict: late.append(verdict))
-        decision = await opened.decide("search", {"rules": {**rules, "gamma": DENY}}, TOOLS)
+        decision = await opened.decide(Call("search", {"rules": {**rules, "gamma": DENY}}, TOOLS))
         assert (decision.outcome, decision.why) == ("continue", "agreed")
         (shadow,) = heard(decision, "gamma")
         assert (shadow.shadow, shadow.verdict.action) == (True, "deny")
         assert counted("toolgate_shadow_disagreements_total", scheduler="gamma") == 1
         # One that nobody waits for is recorded when it comes.
         slow = {"gamma": {**DENY, "after": 0.3}}
-        second = await opened.decide("search", {"rules": slow}, TOOLS)
+        second = await opened.decide(Call("search", {"rules": slow}, TOOLS))
         assert (second.outcome, heard(second, "gamma")) == ("continue", [])
         (verdict,) = await wait_until(lambda: [one for one in late if one.scheduler == "gamma"])
         assert (verdict.shadow, verdict.late) == (True, False)
@@ -397,6 +400,6 @@ async def test_a_scheduler_is_asked_only_about_the_tools_it_names(schedulers, se
     await schedulers.start("obedient:alpha", "--tools", "web_*", "--tools", "bash")
     async with Gate.open(redis=server_url, namespace=namespace, patience_ms=600_000) as opened:
         for tool in ("web_search", "bash", "search"):
-            decision = await opened.decide(tool, {"rules": {"alpha": DENY}}, [tool])
+            decision = await opened.decide(Call(tool, {"rules": {"alpha": DENY}}, [tool]))
             assert (tool, decision.outcome) == (tool, "continue" if tool == "search" else "deny")
     assert [line.tool for line in schedulers.lines("asked")] == ["web_search", "bash"]

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from amplifier_core import AmplifierSession, ToolResult
+from toolgate_orchestrator import Call
 from toolgate_orchestrator.gate.gate import Gate
 
 pytestmark = pytest.mark.acceptance
@@ -88,7 +89,7 @@ async def processes(schedulers):
 async def test_they_run_unchanged_as_separate_processes(processes):
     async with Gate.open(redis=processes.url, namespace=processes.namespace, patience_ms=10_000) as gate:
         for wanted, (tool, arguments, reason, scheduler) in RULINGS.items():
-            decision = await gate.decide(wanted, QUERY, TOOLS)
+            decision = await gate.decide(Call(wanted, QUERY, TOOLS))
             assert decision.scheduler == scheduler
             if reason:
                 assert (decision.outcome, decision.reason) == ("deny", reason)
@@ -128,7 +129,7 @@ async def test_of_two_modifying_hooks_the_higher_priority_wins_in_process_and_ou
         await schedulers.start(f"seed_samples:{name}")
     toolgate = {"redis": schedulers.url, "namespace": schedulers.namespace, "patience_ms": 10_000}
     async with Gate.open(**toolgate) as gate:
-        decision = await gate.decide("bash", {}, TOOLS)
+        decision = await gate.decide(Call("bash", {}, TOOLS))
     assert (decision.scheduler, decision.tool_input) == ("high", {"by": "high"})
     samples = loaded()
     alone = {"redis": schedulers.url, "namespace": f"{schedulers.namespace}-empty"}

@@ -8,6 +8,7 @@ import pytest
 from toolgate_bus.protocol import codec, packing
 from toolgate_bus.protocol.events import Continue, Deny, Modify
 from toolgate_bus.protocol.signing import Keyring, digest
+from toolgate_orchestrator import Call
 from toolgate_orchestrator.gate.gate import Gate
 
 pytestmark = pytest.mark.acceptance
@@ -57,18 +58,18 @@ async def test_signed_processes_work_from_end_to_end(schedulers, gate, keys, cou
     for child in children:
         await schedulers.ready(child)
     async with gate(required=["alpha"]) as opened:
-        agreed = await opened.decide("search", {}, TOOLS)
+        agreed = await opened.decide(Call("search", {}, TOOLS))
         assert (agreed.outcome, agreed.why, len(agreed.verdicts)) == ("continue", "agreed", 2)
-        denied = await opened.decide("search", {"rules": {"alpha": DENY}}, TOOLS)
+        denied = await opened.decide(Call("search", {"rules": {"alpha": DENY}}, TOOLS))
         assert (denied.outcome, denied.scheduler) == ("deny", "alpha")
         rules = {
             "gamma": {"action": "modify", "tool": "fast_search", "arguments": {"rules": {"alpha": DENY}}}
         }
-        vetoed = await opened.decide("search", {"rules": rules}, TOOLS)
+        vetoed = await opened.decide(Call("search", {"rules": rules}, TOOLS))
         assert (vetoed.outcome, vetoed.scheduler) == ("deny", "alpha")
         then = {"action": "modify", "tool": "fast_search", "arguments": {"b": 2}, "after": 0.1}
         held = {"gamma": {"action": "hold", "seconds": 20, "then": then}}
-        modified = await opened.decide("search", {"rules": held}, TOOLS)
+        modified = await opened.decide(Call("search", {"rules": held}, TOOLS))
         assert (modified.outcome, modified.tool_input) == ("modify", {"b": 2})
     for reason in ("forged", "unsolicited", "no_key"):
         for name in ("alpha", "gamma"):
@@ -78,7 +79,7 @@ async def test_signed_processes_work_from_end_to_end(schedulers, gate, keys, cou
 async def test_a_process_without_keys_is_not_believed(schedulers, gate, counted):
     await schedulers.start("obedient:alpha")
     async with gate(required=["alpha"], patience_ms=400) as opened:
-        decision = await opened.decide("search", {}, TOOLS)
+        decision = await opened.decide(Call("search", {}, TOOLS))
     assert (decision.outcome, decision.why) == ("deny", "silent")
     assert counted("toolgate_bad_messages_total", sender="alpha", reason="forged") == 1
 
@@ -90,7 +91,7 @@ async def test_a_process_with_another_key_neither_answers_nor_is_believed(
     other.write_text(f"alpha: {'dd' * 32}\n")
     await schedulers.start("obedient:alpha", "--keys", other)
     async with gate(patience_ms=400) as opened:
-        decision = await opened.decide("search", {"rules": {"alpha": DENY}}, TOOLS)
+        decision = await opened.decide(Call("search", {"rules": {"alpha": DENY}}, TOOLS))
     assert (decision.outcome, decision.silent) == ("continue", ("alpha",))
     assert schedulers.lines("asked") == []  # the question is a forgery to it
 
@@ -100,7 +101,7 @@ async def test_one_without_a_key_of_its_own_is_not_even_asked(
 ):
     stranger = await rogue("stranger", namespace)
     async with gate() as opened:
-        deciding = asyncio.create_task(opened.decide("search", {}, TOOLS))
+        deciding = asyncio.create_task(opened.decide(Call("search", {}, TOOLS)))
         _, orchestrator, question = await signer.question()
         await signer.write(orchestrator, signed(orchestrator, question, Continue()))
         decision = await deciding
@@ -136,7 +137,7 @@ FORGERIES = {
 @pytest.mark.parametrize("forgery", FORGERIES)
 async def test_a_forged_verdict_is_refused_and_counted(signed, signer, gate, counted, wait_until, forgery):
     async with gate() as opened:
-        deciding = asyncio.create_task(opened.decide("search", {"a": 1}, TOOLS))
+        deciding = asyncio.create_task(opened.decide(Call("search", {"a": 1}, TOOLS)))
         _, orchestrator, question = await signer.question()
         await signer.write(orchestrator, FORGERIES[forgery](signed, orchestrator, question))
         await wait_until(
@@ -151,12 +152,12 @@ async def test_a_forged_verdict_is_refused_and_counted(signed, signer, gate, cou
 async def test_a_replayed_verdict_is_refused_and_counted(signed, signer, gate, counted, wait_until, again):
     """A genuine `continue` for one question must not answer a later one, be it word for word the same."""
     async with gate(required=["signer"]) as opened:
-        first = asyncio.create_task(opened.decide("search", {"n": 1}, TOOLS))
+        first = asyncio.create_task(opened.decide(Call("search", {"n": 1}, TOOLS)))
         entry, orchestrator, question = await signer.question()
         await signer.write(orchestrator, signed(orchestrator, question, Continue()))
         assert (await first).outcome == "continue"
         arguments = {"n": 1} if again == "the same call once more" else {"n": 2}
-        second = asyncio.create_task(opened.decide("search", arguments, TOOLS))
+        second = asyncio.create_task(opened.decide(Call("search", arguments, TOOLS)))
         _, _, later = await signer.question(entry)
         await signer.write(orchestrator, signed(orchestrator, question, Continue(), to=later))
         await wait_until(
@@ -175,7 +176,7 @@ async def test_a_verdict_on_the_original_does_not_pass_for_one_on_the_replacemen
     await schedulers.start("obedient:gamma", "--keys", keys)
     async with gate() as opened:
         rules = {"gamma": {"action": "modify", "tool": "fast_search", "arguments": {}}}
-        deciding = asyncio.create_task(opened.decide("search", {"rules": rules}, TOOLS))
+        deciding = asyncio.create_task(opened.decide(Call("search", {"rules": rules}, TOOLS)))
         entry, orchestrator, question = await signer.question()
         await signer.write(orchestrator, signed(orchestrator, question, Continue()))
         _, _, verify = await signer.question(entry)
@@ -193,7 +194,7 @@ async def test_an_answer_to_nobodys_question_is_refused_though_it_is_signed(
     signed, signer, gate, counted, wait_until
 ):
     async with gate() as opened:
-        deciding = asyncio.create_task(opened.decide("search", {}, TOOLS))
+        deciding = asyncio.create_task(opened.decide(Call("search", {}, TOOLS)))
         _, orchestrator, question = await signer.question()
         other = question._replace(id=os.urandom(16))
         await signer.write(orchestrator, signed(orchestrator, question, Deny(reason="x"), to=other))
@@ -230,7 +231,7 @@ async def test_priorities_above_the_cap_are_lowered_with_keys_as_well(
     await schedulers.start("obedient:gamma", "--keys", keys)
     async with gate(schedulers={"signer": {"max_priority": 5}}) as opened:
         rules = {"gamma": {"action": "modify", "tool": "fast_search", "arguments": {"by": "gamma"}}}
-        deciding = asyncio.create_task(opened.decide("search", {"rules": rules}, TOOLS))
+        deciding = asyncio.create_task(opened.decide(Call("search", {"rules": rules}, TOOLS)))
         entry, orchestrator, question = await signer.question()
         high = Modify(tool="bash", arguments={"by": "signer"}, priority=2**31 - 1)
         await signer.write(orchestrator, signed(orchestrator, question, high))

@@ -37,13 +37,13 @@ async def test_only_who_asks_for_it_is_told_and_no_more_than_may_leave(both):
     async with Gate.open(**both, redact=redact) as gate:
 
         async def tell(request, arguments=None):
-            return told(await gate.decide("send", arguments or {}, ["send"], request=request))
+            return told(await gate.decide(Call("send", arguments or {}, ["send"], request=request)))
 
         assert await tell(PROMPT) == {"reader": f"select: {PROMPT}", "other": "select: "}
         assert await tell("") == {"reader": "select: ", "other": "select: "}
         said = await tell("log in with hunter2 and sk-123", {"password": "hunter2"})
         assert said["reader"] == "select: log in with ⟦redacted⟧ and ⟦redacted⟧"
-        long = await gate.decide("send", {}, ["send"], request="x" * 100_000)
+        long = await gate.decide(Call("send", {}, ["send"], request="x" * 100_000))
         assert len(told(long).get("reader", "")) == 1024, long  # a reason holds no more
         assert (await tell("a\ud800b"))["reader"].startswith("select: a")
         assert (await tell(7))["reader"] == "select: "
@@ -57,14 +57,14 @@ async def test_with_keys_each_is_asked_in_words_of_its_own_and_believed(schedule
     await schedulers.start("listeners:Other", "--keys", keys)
     where = {"redis": schedulers.url, "namespace": schedulers.namespace, "patience_ms": 20_000}
     async with Gate.open(**where, required=["reader", "other"], keys=keys) as gate:
-        decision = await gate.decide("send", {}, ["send"], request=PROMPT)
+        decision = await gate.decide(Call("send", {}, ["send"], request=PROMPT))
     assert decision.why == "agreed", decision
     assert told(decision) == {"reader": f"select: {PROMPT}", "other": "select: "}
 
 
 async def test_the_record_keeps_it_where_somebody_was_told(both, schedulers):
     async with Gate.open(**both) as gate:
-        await gate.decide("send", {}, ["send"], request=PROMPT)
+        await gate.decide(Call("send", {}, ["send"], request=PROMPT))
         await gate.flush(10)
     commands = RedisCommands(schedulers.url, "test-request")
     facts = await FactsReader(commands, schedulers.namespace).read_all()

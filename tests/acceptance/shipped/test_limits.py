@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 from amplifier_core import AmplifierSession, ToolResult
+from questions import decide as decide_on
 from toolgate_bus.state.shared import connect_shared_state
 from toolgate_bus.transport.redis.connection import RedisCommands
 from toolgate_orchestrator.gate.gate import Gate
@@ -49,7 +50,7 @@ async def outcomes(gate, *calls):
 
 
 async def decide(gate, tool="search", arguments=None, **who):
-    return await gate.decide(tool, arguments or {}, ["search", "dear", "cheap", tool], **who)
+    return await decide_on(gate, tool, arguments or {}, ["search", "dear", "cheap", tool], **who)
 
 
 # ---------------------------------------------------------------------- rate-limit

@@ -4,7 +4,9 @@ from typing import Any
 
 import pytest
 import yaml
+from questions import decide as decide_on
 from toolgate_bus.protocol.events import AskUser
+from toolgate_orchestrator import Call
 from toolgate_orchestrator.gate.gate import Gate
 
 pytestmark = pytest.mark.acceptance
@@ -49,7 +51,7 @@ async def test_the_first_rule_that_fits_a_call_decides_and_is_named(schedulers: 
     ) as gate:
 
         async def decide(tool: str, tool_input: Any = None, **call: Any) -> tuple[str, str | None]:
-            decision = await gate.decide(tool, tool_input or {}, [tool], **call)
+            decision = await decide_on(gate, tool, tool_input or {}, [tool], **call)
             return decision.outcome, decision.reason
 
         long = {"a": 20_000 * "x"}
@@ -60,11 +62,11 @@ async def test_the_first_rule_that_fits_a_call_decides_and_is_named(schedulers: 
         for tool in ("web_search", "fetch"):
             assert await decide(tool) == ("deny", "nobody leaves the house (rule 1)")
 
-        small = await gate.decide("pay", {"amount": 100}, ["pay"])
+        small = await gate.decide(Call("pay", {"amount": 100}, ["pay"]))
         assert (small.outcome, small.asked_user) == ("continue", False)
         note = "allowed by rule 4; no more payments would have denied"
         assert [heard.verdict.reason for heard in small.verdicts] == [note]
-        large = await gate.decide("pay", {"amount": 101}, ["pay"])
+        large = await gate.decide(Call("pay", {"amount": 101}, ["pay"]))
         assert (large.outcome, large.asked_user) == ("continue", True)
     (question,) = asked
     assert (question.prompt, question.options, question.timeout_s) == ("Pay?", ("Pay", "Do not"), 77)

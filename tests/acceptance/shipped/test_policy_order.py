@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
+from questions import decide
 from toolgate_orchestrator.gate.gate import Gate
 
 pytestmark = pytest.mark.acceptance
@@ -25,7 +26,7 @@ class Agent:
 
     async def ask(self, tool: str, arguments: Any = None, **more: Any) -> Any:
         """The decision on a call."""
-        return await self.gate.decide(tool, arguments or {}, [tool], **self.who, **more)
+        return await decide(self.gate, tool, arguments or {}, [tool], **self.who, **more)
 
     async def run(self, tool: str, arguments: Any = None, success: bool = True) -> str:
         """Ask, run what may run, and tell of its end; the reason of a denial."""

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
+from questions import decide
 from toolgate_bus.protocol.events import Decision
 from toolgate_orchestrator.gate.gate import Gate
 
@@ -59,7 +60,7 @@ def routed(schedulers: Any, tmp_path: Any) -> Callable[..., Any]:
 
 
 async def decided(gate: Gate, tool: str, arguments: Any = None, **call: Any) -> Decision:
-    return await gate.decide(tool, arguments or {}, [tool, *TOOLS], **call)
+    return await decide(gate, tool, arguments or {}, [tool, *TOOLS], **call)
 
 
 async def goes_to(gate: Gate, tool: str, **call: Any) -> str:

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 from agent_trees import Commands
+from questions import decide
 from toolgate_orchestrator.gate.gate import Gate
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(90)]
@@ -25,8 +26,15 @@ class Fleet:
     async def want(self, agent, tool="fetch", arguments=PLACE, **who):
         """Ask, and come back once it waits or is decided."""
         waits = asyncio.Event()
-        deciding = self.gate.decide(
-            tool, arguments, [tool], agent=agent, on_hold=lambda _: waits.set(), session=f"of-{agent}", **who
+        deciding = decide(
+            self.gate,
+            tool,
+            arguments,
+            [tool],
+            agent=agent,
+            on_hold=lambda _: waits.set(),
+            session=f"of-{agent}",
+            **who,
         )
         self.tasks[agent] = asyncio.create_task(deciding)
         await asyncio.wait(

@@ -15,6 +15,7 @@ import httpx2
 import pytest
 from toolgate_bus.queues.queue_counts import read_pools
 from toolgate_bus.transport.redis.connection import RedisCommands
+from toolgate_orchestrator import Call
 from toolgate_orchestrator.gate.gate import Gate
 from toolgate_orchestrator.turn.tool_signals import signals_of
 
@@ -68,7 +69,7 @@ class Service:
 async def work(gate: Gate, http: httpx2.AsyncClient, service: Service, until: float) -> None:
     """One agent: calls, one after the other; a call that fails is told of as it failed."""
     while time.monotonic() < until:
-        decision = await gate.decide(service.name, {}, [service.name])
+        decision = await gate.decide(Call(service.name, {}, [service.name]))
         assert decision.allowed, decision.reason
         fact: dict[str, Any] = {"decision_id": decision.id, "tool": service.name}
         try:

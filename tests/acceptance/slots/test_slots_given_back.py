@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 from agent_trees import World, says
+from questions import decide
 from toolgate_bus.queues.queue_counts import read_pools
 from toolgate_bus.transport.redis.connection import RedisCommands
+from toolgate_orchestrator import Call
 from toolgate_orchestrator.gate.gate import Gate
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(120)]
@@ -37,7 +39,7 @@ class Pool:
     async def call(self, *, alpha=None, giver=None, ask=None, **more):
         rules = {"alpha": alpha, "giver": giver}
         arguments = {"point": self.point, "rules": {name: rule for name, rule in rules.items() if rule}}
-        return await self.gate.decide("work", arguments, TOOLS, ask=ask, **more)
+        return await decide(self.gate, "work", arguments, TOOLS, ask=ask, **more)
 
     def end(self, decision, event="tool:post"):
         self.gate.note(event, {"decision_id": decision.id, "tool": decision.tool_name, "success": True})
@@ -113,8 +115,8 @@ async def its_tool_fails(pool):
 
 
 async def it_gives_up(pool):
-    taken = await pool.gate.decide("short", {}, ["short"])
-    assert not (await pool.gate.decide("short", {}, ["short"])).allowed
+    taken = await pool.gate.decide(Call("short", {}, ["short"]))
+    assert not (await pool.gate.decide(Call("short", {}, ["short"]))).allowed
     pool.end(taken)
 
 

@@ -3,6 +3,7 @@
 import time
 
 import pytest
+from questions import decide
 from toolgate_orchestrator.gate.gate import Gate
 
 pytestmark = pytest.mark.acceptance
@@ -16,7 +17,7 @@ class Queue:
 
     async def want(self, tool, arguments=None, **who):
         """Ask, and give the decision; a call that waits is one that somebody else must end."""
-        return await self.gate.decide(tool, arguments or {}, [tool], **who)
+        return await decide(self.gate, tool, arguments or {}, [tool], **who)
 
     async def tries(self, *calls):
         """What comes of calls that wait for nothing, one after the other, by first letter."""

@@ -4,6 +4,7 @@ import json
 
 import pytest
 from agent_trees import World, says
+from toolgate_orchestrator import Call
 from toolgate_orchestrator.gate.gate import Gate
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(180)]
@@ -77,11 +78,13 @@ async def test_an_invalid_choice_of_agent_is_counted(world, counted):
     await world.schedulers.start("agent_router:rerouter")
     async with Gate.open(redis=world.url, namespace=world.namespace, patience_ms=20_000) as gate:
         decision = await gate.decide(
-            "delegate",
-            {"agent": "junior", "instruction": "target ghost"},
-            ["delegate"],
-            available_agents=list(AGENTS),
-            agent_target="junior",
+            Call(
+                "delegate",
+                {"agent": "junior", "instruction": "target ghost"},
+                ["delegate"],
+                available_agents=list(AGENTS),
+                agent_target="junior",
+            )
         )
     assert (decision.outcome, decision.verdicts[0].problem) == ("continue", "agent")
     assert counted("toolgate_invalid_modifies_total", scheduler="rerouter", reason="agent") == 1

@@ -9,6 +9,7 @@ import signal
 import sys
 import time
 
+from toolgate_orchestrator import Call
 from toolgate_orchestrator.gate.gate import Gate
 
 PATIENCE_MS = 5000
@@ -24,7 +25,7 @@ async def main(url, namespace, keys=None):
         while not ending.is_set():
             for tool in ("rm", "ls"):
                 began = time.monotonic()
-                decision = await gate.decide(tool, {}, ["rm", "ls"])
+                decision = await gate.decide(Call(tool, {}, ["rm", "ls"]))
                 told["slowest_s"] = max(told["slowest_s"], round(time.monotonic() - began, 3))
                 if decision.why in ("silent", "bus_down"):
                     told["heard_nothing"] += 1

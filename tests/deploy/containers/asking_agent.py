@@ -12,6 +12,7 @@ import signal
 import sys
 import time
 
+from toolgate_orchestrator import Call
 from toolgate_orchestrator.gate.gate import Gate
 
 COST = 5000
@@ -26,13 +27,13 @@ def say(*words: object) -> None:
 async def ask(gate: Gate, stop: asyncio.Event) -> None:
     """One pair of calls after another."""
     while not stop.is_set():
-        passed = await gate.decide("look_up", {}, ["look_up", "delete_file"])
+        passed = await gate.decide(Call("look_up", {}, ["look_up", "delete_file"]))
         if passed.allowed:
             told = {"decision_id": passed.id, "tool": "look_up"}
             gate.note("tool:selected", told)
             say("ran", COST)
             gate.note("tool:post", {**told, "success": True, "seconds": 0.001, "cost": COST})
-        denied = await gate.decide("delete_file", {}, ["look_up", "delete_file"])
+        denied = await gate.decide(Call("delete_file", {}, ["look_up", "delete_file"]))
         assert not denied.allowed, denied
         if passed.allowed and denied.why == "denied":
             say("ruled", time.monotonic())

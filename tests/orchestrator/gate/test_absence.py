@@ -10,6 +10,7 @@ from toolgate_bus.protocol import packing
 from toolgate_bus.state.shared import make_shared_state
 from toolgate_bus.transport.memory import MemoryHub
 from toolgate_bus.transport.ports import Member
+from toolgate_orchestrator import Call
 from toolgate_orchestrator.gate.client import GateClient
 from toolgate_orchestrator.gate.config import parse
 from toolgate_orchestrator.gate.gate import Gate
@@ -29,7 +30,7 @@ async def gate_on(hub, **config):
 
 
 async def ruled(gate):
-    decision = await gate.decide("pay", {}, ["pay"])
+    decision = await gate.decide(Call("pay", {}, ["pay"]))
     return decision.why, decision.reason or "", decision.seconds
 
 
@@ -193,7 +194,7 @@ async def test_an_optional_scheduler_that_is_silent_on_each_call_is_told_once():
 async def test_who_may_still_answer_is_told_the_end_though_nobody_was_there_to_hear_the_question():
     hub = MemoryHub()
     gate, _ = await gate_on(hub, required=["cost-aware"])
-    decision = await gate.decide("pay", {}, ["pay"])
+    decision = await gate.decide(Call("pay", {}, ["pay"]))
     assert (decision.outcome, decision.why) == ("deny", "silent")
     assert recorded(hub) == [decision.id]
 
@@ -201,7 +202,7 @@ async def test_who_may_still_answer_is_told_the_end_though_nobody_was_there_to_h
 async def test_what_is_denied_before_anybody_came_stands_in_the_record():
     hub = MemoryHub()
     gate, _ = await gate_on(hub, required=["policy"])
-    denied = [(await gate.decide("pay", {}, ["pay"])).id for _ in range(3)]
+    denied = [(await gate.decide(Call("pay", {}, ["pay"]))).id for _ in range(3)]
     assert recorded(hub) == denied
 
 
@@ -216,7 +217,7 @@ async def test_what_runs_unasked_after_all_have_left_stands_in_the_record():
     await Worker(Scheduler(name="policy", decide=decide), bus, shared=make_shared_state()).start()
     assert (await ruled(gate))[0] == "denied"
     await bus.aclose()
-    decision = await gate.decide("pay", {}, ["pay"])
+    decision = await gate.decide(Call("pay", {}, ["pay"]))
     gate.note("usage", {"cost_usd": 1.0})
     assert (decision.why, gate.wanted("pay")) == ("unasked", True)
     assert recorded(hub)[1:] == [decision.id]

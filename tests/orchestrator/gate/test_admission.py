@@ -7,6 +7,7 @@ from gate_world import growth
 from toolgate_bus.protocol import codec, packing
 from toolgate_bus.protocol.events import AskUser, Continue, Deny, Hold, Modify
 from toolgate_bus.protocol.pauses import Pause, StandingPauses
+from toolgate_orchestrator import Call, Caller
 from toolgate_orchestrator.gate.recorder import tell
 
 pytestmark = pytest.mark.pure
@@ -45,7 +46,7 @@ class Giver:
 async def test_it_is_asked_about_the_call_that_will_run_and_about_no_other(world):
     giver = await Giver().start(world, "slots")
     await world.scheduler("router", lambda call: Modify(tool="write", arguments={"n": 1}))
-    decision = await (await world.gate()).decide("search", {"q": 1}, TOOLS)
+    decision = await (await world.gate()).decide(Call("search", {"q": 1}, TOOLS))
     assert (decision.outcome, decision.tool_name) == ("modify", "write")
     assert giver.asked == [("admit", "write", {"n": 1})]
 
@@ -54,7 +55,7 @@ async def test_where_nobody_else_is_asked_its_word_alone_counts(world):
     await Giver(Continue(fence=7), Deny(reason="none left")).start(world, "slots")
     gate = await world.gate()
     assert gate.wanted("search")
-    admitted, denied = [await gate.decide("search", {}, TOOLS) for _ in range(2)]
+    admitted, denied = [await gate.decide(Call("search", {}, TOOLS)) for _ in range(2)]
     assert (admitted.outcome, admitted.why, admitted.grants) == ("continue", "agreed", {"slots": 7})
     assert (denied.outcome, denied.why, denied.reason) == ("deny", "denied", "none left")
 
@@ -67,7 +68,7 @@ async def test_a_call_that_others_stop_is_never_asked_about(world, how):
     async def refuse(asked, question):
         return "refuse"
 
-    decision = await (await world.gate(ask=refuse)).decide("search", {}, TOOLS)
+    decision = await (await world.gate(ask=refuse)).decide(Call("search", {}, TOOLS))
     assert decision.outcome == "deny"
     assert giver.asked == []
 
@@ -75,7 +76,7 @@ async def test_a_call_that_others_stop_is_never_asked_about(world, how):
 async def test_the_highest_priority_gives_first_and_a_later_denial_gives_it_back(world):
     first = await Giver(Continue(fence=1)).start(world, "slots", priority=5)
     second = await Giver(Deny(reason="too dear")).start(world, "money", priority=1)
-    decision = await (await world.gate()).decide("search", {}, TOOLS)
+    decision = await (await world.gate()).decide(Call("search", {}, TOOLS))
     assert (decision.outcome, decision.scheduler) == ("deny", "money")
     await asyncio.wait_for(first.is_told.wait(), 5)
     assert first.given_back == [(decision.id, "admit")]
@@ -85,7 +86,7 @@ async def test_the_highest_priority_gives_first_and_a_later_denial_gives_it_back
 async def test_who_is_denied_first_asks_nobody_after(world):
     await Giver(Deny(reason="full")).start(world, "slots", priority=5)
     second = await Giver().start(world, "money", priority=1)
-    assert (await (await world.gate()).decide("search", {}, TOOLS)).reason == "full"
+    assert (await (await world.gate()).decide(Call("search", {}, TOOLS))).reason == "full"
     assert second.asked == []
 
 
@@ -102,7 +103,7 @@ async def test_a_call_that_is_cancelled_while_it_waits_gives_back_what_it_has(wo
     await world.scheduler("money", hold, phases=LAST, streams=True, withdraw=second.withdraw)
     gate = await world.gate()
     held = asyncio.Event()
-    deciding = asyncio.create_task(gate.decide("search", {}, TOOLS, on_hold=lambda one: held.set()))
+    deciding = asyncio.create_task(gate.decide(Call("search", {}, TOOLS), on_hold=lambda one: held.set()))
     await asyncio.wait_for(held.wait(), 5)
     deciding.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -120,7 +121,7 @@ async def test_a_wait_there_is_bounded_by_its_giver_and_counts_as_no_latency(wor
     await world.scheduler("slots", queue, phases=LAST, streams=True)
     took = growth("toolgate_decision_seconds_sum")
     waited = growth("toolgate_admission_seconds_sum", scheduler="slots")
-    decision = await (await world.gate(max_hold_s=0.1)).decide("search", {}, TOOLS)
+    decision = await (await world.gate(max_hold_s=0.1)).decide(Call("search", {}, TOOLS))
     assert (decision.outcome, decision.grants) == ("continue", {"slots": 3})
     assert decision.waited >= 0.2
     assert decision.seconds >= decision.waited
@@ -155,10 +156,10 @@ async def test_a_hold_that_is_heard_after_its_own_answer_gives_nothing_back(worl
 
     monkeypatch.setattr(listener, "on_verdicts", hear_in_reverse)
     late = growth("toolgate_late_verdicts_total", scheduler="slots")
-    decision = await gate.decide("search", {}, TOOLS)
+    decision = await gate.decide(Call("search", {}, TOOLS))
     await asyncio.wait_for(told.wait(), 5)
     assert (decision.outcome, decision.grants, late()) == ("continue", {"slots": 3}, 1)
-    assert (await gate.decide("search", {}, TOOLS)).allowed  # whatever was sent is there by now
+    assert (await gate.decide(Call("search", {}, TOOLS))).allowed  # whatever was sent is there by now
     assert giver.given_back == []
 
 
@@ -195,7 +196,7 @@ async def test_a_denial_that_comes_after_its_round_and_before_the_decision_denie
 
     late = growth("toolgate_late_verdicts_total", scheduler="slow")
     denied = growth("toolgate_verdicts_total", scheduler="slow", action="deny", tool="search", agent="")
-    decision = await (await world.gate(ask=allow, patience_ms=100)).decide("search", {}, TOOLS)
+    decision = await (await world.gate(ask=allow, patience_ms=100)).decide(Call("search", {}, TOOLS))
     assert (decision.outcome, decision.scheduler, decision.reason) == ("deny", "slow", "not so")
     assert (late(), denied()) == (0, 1)
     if giver.asked:
@@ -241,7 +242,7 @@ async def test_a_denial_by_another_replica_of_who_had_agreed_denies_until_the_de
     gate = await world.gate(ask=allow)
     repeated = growth("toolgate_repeated_verdicts_total", scheduler="calm")
     if meanwhile == "it is paused":
-        deciding = asyncio.create_task(gate.decide("search", {}, TOOLS))
+        deciding = asyncio.create_task(gate.decide(Call("search", {}, TOOLS)))
         while not ids:
             await asyncio.sleep(0)
         gate._client.on_pauses(pause)
@@ -251,7 +252,7 @@ async def test_a_denial_by_another_replica_of_who_had_agreed_denies_until_the_de
         gate._client.on_pauses(StandingPauses(2, ()))
         decision = await deciding
     else:
-        decision = await gate.decide("search", {}, TOOLS)
+        decision = await gate.decide(Call("search", {}, TOOLS))
     assert (decision.outcome, decision.scheduler, decision.reason) == ("deny", "calm", "not so")
     assert repeated() == 0
     assert gate._client.table.goes_on((ids[0], 0)) is None
@@ -284,14 +285,14 @@ async def test_a_bus_that_goes_away_between_two_rounds_is_waited_for(world, monk
                 client.on_refusal(one, [decision], "bus_down")
 
     monkeypatch.setattr(client, "ask", ask)
-    decision = await gates[0].decide("search", {}, TOOLS)
+    decision = await gates[0].decide(Call("search", {}, TOOLS))
     assert (decision.allowed, decision.silent) == (True, ())
 
 
 @pytest.mark.parametrize("answer", [Modify(tool="write"), AskUser(prompt="May it?")])
 async def test_a_required_one_that_replaces_or_asks_there_has_not_admitted(world, answer):
     await Giver(answer).start(world, "slots")
-    decision = await (await world.gate(required=["slots"])).decide("search", {}, TOOLS)
+    decision = await (await world.gate(required=["slots"])).decide(Call("search", {}, TOOLS))
     assert decision.outcome == "deny"
 
 
@@ -301,13 +302,15 @@ async def test_a_required_one_that_is_silent_there_denies_and_an_optional_one_do
 
     await world.scheduler("slots", never, phases=LAST)
     for required, outcome, why in ((["slots"], "deny", "silent"), ([], "continue", "failed_open")):
-        decision = await (await world.gate(required=required, patience_ms=100)).decide("search", {}, TOOLS)
+        decision = await (await world.gate(required=required, patience_ms=100)).decide(
+            Call("search", {}, TOOLS)
+        )
         assert (decision.outcome, decision.why) == (outcome, why)
 
 
 async def test_a_required_one_without_a_signed_word_is_asked_before_as_well_and_lets_pass(world):
     giver = await Giver(Continue(fence=1)).start(world, "slots")
-    decision = await (await world.gate(required=["slots"])).decide("search", {}, TOOLS)
+    decision = await (await world.gate(required=["slots"])).decide(Call("search", {}, TOOLS))
     assert (decision.outcome, [heard.phase for heard in decision.verdicts]) == (
         "continue",
         ["select", "admit"],
@@ -324,7 +327,7 @@ async def test_who_rules_in_all_phases_is_asked_in_all(world):
 
     await world.scheduler("cost", note, phases=("select", "verify", "admit"))
     await world.scheduler("router", lambda call: Modify(tool="write"))
-    await (await world.gate()).decide("search", {}, TOOLS)
+    await (await world.gate()).decide(Call("search", {}, TOOLS))
     assert asked == ["select", "verify", "admit"]
 
 
@@ -358,7 +361,7 @@ async def test_a_call_that_waits_long_says_so_now_and_then_until_it_is_decided(w
                 enough.set()
 
     monkeypatch.setattr(gate._recorder, "note", note)
-    deciding = asyncio.ensure_future(gate.decide("search", {}, TOOLS, session="s", tool_call_id="c"))
+    deciding = asyncio.ensure_future(gate.decide(Call("search", {}, TOOLS, Caller("s"), id="c")))
     await asyncio.wait_for(enough.wait(), 10)
     goes_on.set()
     gate._client.on_pauses(StandingPauses(2, 0, ()))

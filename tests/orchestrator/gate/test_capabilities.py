@@ -12,6 +12,7 @@ from toolgate_bus.errors import ConfigError
 from toolgate_bus.facts import record
 from toolgate_bus.protocol.events import AskUser, Continue, Deny, Modify
 from toolgate_bus.ruling.counterfactual import ProposedCall
+from toolgate_orchestrator import Call
 from toolgate_orchestrator.gate.capabilities import ALL, UnnamedTools
 from toolgate_orchestrator.gate.inability import find_missing
 
@@ -34,7 +35,7 @@ async def agree(asked, question):
 async def test_what_cannot_be_done_is_denied_in_words_that_say_who_wanted_what(world, ability):
     said = WANTS[ability]
     await world.scheduler("router", said)
-    decision = await (await world.gate()).decide("search", {"q": 1}, TOOLS, can=WITHOUT[ability])
+    decision = await (await world.gate()).decide(Call("search", {"q": 1}, TOOLS, can=WITHOUT[ability]))
     assert (decision.outcome, decision.why, decision.scheduler) == ("deny", "denied", "router")
     wanted = {"tool": "write", "arguments": "other arguments", "ask": "May it?"}[ability]
     assert "router wanted" in decision.reason
@@ -49,45 +50,47 @@ async def test_what_cannot_be_done_is_denied_in_words_that_say_who_wanted_what(w
 )
 async def test_what_can_be_done_is_done(world, lacks, wants):
     await world.scheduler("router", WANTS[wants])
-    decision = await (await world.gate()).decide("search", {"q": 1}, TOOLS, can=WITHOUT[lacks])
+    decision = await (await world.gate()).decide(Call("search", {"q": 1}, TOOLS, can=WITHOUT[lacks]))
     assert decision.outcome == "modify"
 
 
 async def test_a_modify_that_changes_nothing_needs_nothing(world):
     await world.scheduler("router", Modify(tool="search", arguments={"q": 1}))
-    decision = await (await world.gate()).decide("search", {"q": 1}, TOOLS, can=())
+    decision = await (await world.gate()).decide(Call("search", {"q": 1}, TOOLS, can=()))
     assert decision.allowed
 
 
 @pytest.mark.parametrize("ask", [None, "defer"])
 async def test_who_cannot_ask_can_put_no_question_off_either(world, ask):
     await world.scheduler("police", WANTS["ask"])
-    decision = await (await world.gate()).decide("search", {}, TOOLS, can=("tool",), ask=ask)
+    decision = await (await world.gate()).decide(Call("search", {}, TOOLS, can=("tool",)), ask=ask)
     assert (decision.outcome, decision.why) == ("deny", "denied")
 
 
 async def test_where_somebody_else_asks_the_caller_need_not_be_able_to(world):
     await world.scheduler("police", WANTS["ask"])
-    decision = await (await world.gate(ask=agree)).decide("search", {}, TOOLS, can=WITHOUT["ask"])
+    decision = await (await world.gate(ask=agree)).decide(Call("search", {}, TOOLS, can=WITHOUT["ask"]))
     assert (decision.outcome, decision.asked_user) == ("continue", True)
 
 
 async def test_it_denies_though_a_modify_that_can_be_followed_has_the_higher_priority(world):
     await world.scheduler("a", WANTS["arguments"], priority=9)
     await world.scheduler("b", WANTS["tool"], priority=1)
-    decision = await (await world.gate()).decide("search", {"q": 1}, TOOLS, can=WITHOUT["tool"])
+    decision = await (await world.gate()).decide(Call("search", {"q": 1}, TOOLS, can=WITHOUT["tool"]))
     assert (decision.outcome, decision.scheduler) == ("deny", "b")
 
 
 async def test_a_modify_that_is_invalid_is_set_aside_as_ever(world):
     await world.scheduler("router", Modify(tool="rocket"))
-    decision = await (await world.gate()).decide("search", {}, TOOLS, can=())
+    decision = await (await world.gate()).decide(Call("search", {}, TOOLS, can=()))
     assert (decision.outcome, decision.verdicts[0].problem) == ("continue", "unavailable_tool")
 
 
 async def test_whoever_names_no_tools_and_can_run_no_other_is_denied_where_one_is_wanted(world):
     await world.scheduler("router", Modify(tool="rocket"))
-    decision = await (await world.gate()).decide("search", {}, UnnamedTools(("search",)), can=WITHOUT["tool"])
+    decision = await (await world.gate()).decide(
+        Call("search", {}, UnnamedTools(("search",)), can=WITHOUT["tool"])
+    )
     assert (decision.outcome, decision.scheduler) == ("deny", "router")
 
 
@@ -97,7 +100,7 @@ async def test_a_shadow_that_wants_what_cannot_be_done_would_have_denied(world):
     came = asyncio.get_running_loop().create_future()
     gate.subscribe_late(lambda id_, heard: came.set_result(heard))
     disagrees = growth("toolgate_shadow_disagreements_total", scheduler="router")
-    decision = await gate.decide("search", {}, TOOLS, can=WITHOUT["tool"])
+    decision = await gate.decide(Call("search", {}, TOOLS, can=WITHOUT["tool"]))
     assert decision.outcome == "continue"
     heard = await asyncio.wait_for(came, 5)
     assert (type(heard.verdict), heard.said, disagrees()) == (Deny, WANTS["tool"], 1)
@@ -105,7 +108,7 @@ async def test_a_shadow_that_wants_what_cannot_be_done_would_have_denied(world):
 
 async def test_the_record_keeps_what_was_said_beside_what_it_counts_as(world):
     await world.scheduler("router", WANTS["tool"])
-    decision = await (await world.gate()).decide("search", {}, TOOLS, can=())
+    decision = await (await world.gate()).decide(Call("search", {}, TOOLS, can=()))
     fields = record.verdict_fields(decision.verdicts[0])
     assert (fields["action"], fields["said"]["action"], fields["said"]["tool"]) == ("deny", "modify", "write")
     assert record.read_verdict(fields).said == WANTS["tool"]
@@ -113,7 +116,7 @@ async def test_the_record_keeps_what_was_said_beside_what_it_counts_as(world):
 
 async def test_an_ability_that_there_is_not_is_said_at_once(world):
     with pytest.raises(ConfigError, match="'fly'"):
-        await (await world.gate()).decide("search", {}, TOOLS, can=("fly",))
+        await (await world.gate()).decide(Call("search", {}, TOOLS, can=("fly",)))
 
 
 verdicts = st.lists(
@@ -145,7 +148,7 @@ async def test_a_call_is_denied_exactly_where_one_of_them_denies_for_this_caller
             answer = lambda call, one=verdict: one if call.phase == "select" else Continue()  # noqa: E731
             await world.scheduler(f"s{place}", answer, priority=place)
         ask = agree if "ask" in can else None
-        decision = await (await world.gate(ask=ask)).decide("search", {"q": 1}, TOOLS, can=can)
+        decision = await (await world.gate(ask=ask)).decide(Call("search", {"q": 1}, TOOLS, can=can))
     assert (decision.outcome == "deny") == any(denies(verdict, can) for verdict in said)
     if not decision.allowed:
         return

@@ -9,6 +9,7 @@ from toolgate_bus.facts import record
 from toolgate_bus.protocol import packing
 from toolgate_bus.protocol.codec import CONTINUE_BODY
 from toolgate_bus.protocol.events import AskUser, Continue, Hold, Modify
+from toolgate_orchestrator import Call
 from toolgate_orchestrator.gate.deferral import PersonAnswer
 
 pytestmark = pytest.mark.pure
@@ -59,7 +60,7 @@ async def consult(world, schedulers, arguments=CALL, *, required=BOTH, ask=None,
     for place, (name, answer) in enumerate(schedulers.items()):
         await world.scheduler(name, answer, priority=len(schedulers) - place)
     gate = await world.gate(ask, required=[name for name in required if name in schedulers], **config)
-    return await gate.decide("search", arguments, TOOLS)
+    return await gate.decide(Call("search", arguments, TOOLS))
 
 
 # ---------------------------------------------------------------------- the same tool
@@ -146,9 +147,9 @@ async def test_an_optional_scheduler_does_not_reset_what_a_higher_priority_has_s
 async def test_a_required_scheduler_resets_what_another_has_set_and_that_one_must_agree(world):
     await world.scheduler("first", sets(limit=50), priority=9)
     await world.scheduler("limiter", limiter)
-    decision = await (await world.gate(required=["limiter"])).decide("search", CALL, TOOLS)
+    decision = await (await world.gate(required=["limiter"])).decide(Call("search", CALL, TOOLS))
     assert (decision.tool_input["limit"], decision.overruled) == (10, ("first",))
-    decision = await (await world.gate(required=["limiter", "first"])).decide("search", CALL, TOOLS)
+    decision = await (await world.gate(required=["limiter", "first"])).decide(Call("search", CALL, TOOLS))
     assert decision.outcome == "deny"
     assert "first does not agree to it" in decision.reason
 
@@ -156,7 +157,7 @@ async def test_a_required_scheduler_resets_what_another_has_set_and_that_one_mus
 async def test_what_a_shadow_would_change_of_a_replacement_does_not_count(world):
     await world.scheduler("limiter", limiter)
     await world.scheduler("masker", masker, shadow=True)
-    decision = await (await world.gate(required=["limiter"])).decide("search", CALL, TOOLS)
+    decision = await (await world.gate(required=["limiter"])).decide(Call("search", CALL, TOOLS))
     assert (decision.tool_input, decision.overruled) == ({**CALL, "limit": 10}, ())
 
 
@@ -169,9 +170,9 @@ async def test_a_change_that_fits_no_schema_denies_by_a_required_scheduler_and_i
 
     await world.scheduler("limiter", limiter)
     await world.scheduler("wrong", wrong)
-    decision = await (await world.gate(required=["limiter"])).decide("search", CALL, tools)
+    decision = await (await world.gate(required=["limiter"])).decide(Call("search", CALL, tools))
     assert (decision.tool_input["limit"], invalid()) == (10, 1)
-    decision = await (await world.gate(required=["limiter", "wrong"])).decide("search", CALL, tools)
+    decision = await (await world.gate(required=["limiter", "wrong"])).decide(Call("search", CALL, tools))
     assert (decision.outcome, decision.why, decision.scheduler) == ("deny", "silent", "wrong")
 
 
@@ -180,7 +181,7 @@ async def test_two_changes_that_fit_the_schema_only_alone_are_not_both_made(worl
     await world.scheduler("limiter", limiter, priority=9)
     await world.scheduler("a", sets(a=1), priority=2)
     await world.scheduler("b", sets(b=1), priority=1)
-    decision = await (await world.gate()).decide("search", CALL, {"search": schema})
+    decision = await (await world.gate()).decide(Call("search", CALL, {"search": schema}))
     assert decision.tool_input == {**CALL, "limit": 10, "a": 1}
 
 
@@ -213,7 +214,7 @@ async def test_the_record_says_who_was_overruled_and_in_which_round_each_was_ask
         await world.scheduler(name, answer, priority=-place)
     gate = await world.gate(required=["masker"])
     gate._client.fact = facts.append
-    decision = await gate.decide("search", CALL, TOOLS)
+    decision = await gate.decide(Call("search", CALL, TOOLS))
     [make] = facts
     item = packing.items(packing.frame([make()]))[0]
     [fact] = record.read_facts(item)
@@ -241,7 +242,7 @@ async def test_a_verdict_on_the_replacement_as_it_was_is_no_agreement_to_what_it
     await world.scheduler("masker", masked_late)
     gate = await world.gate(required=list(BOTH), patience_ms=1000)
     client = gate._client
-    decision = await gate.decide("search", CALL, TOOLS)
+    decision = await gate.decide(Call("search", CALL, TOOLS))
     assert (decision.outcome, decision.why, decision.scheduler) == ("deny", "silent", "masker")
 
 
@@ -271,7 +272,9 @@ async def test_what_is_corrected_after_a_hold_is_verified_and_changed_as_any_rep
     await world.scheduler("approval", corrects, streams=True, priority=99)
     await world.scheduler("limiter", limiter)
     await world.scheduler("masker", masker)
-    decision = await (await world.gate(required=list(BOTH))).decide("search", {"text": "", "limit": 1}, TOOLS)
+    decision = await (await world.gate(required=list(BOTH))).decide(
+        Call("search", {"text": "", "limit": 1}, TOOLS)
+    )
     assert (decision.scheduler, decision.tool_input) == ("approval", {"text": "*** 2", "limit": 10})
 
 
@@ -296,21 +299,21 @@ async def test_a_hold_in_each_round_is_waited_for_and_answered_for_that_round_al
 
     await world.scheduler("limiter", limiter, priority=9)
     await world.scheduler("masker", holds, streams=True)
-    decision = await (await world.gate(required=list(BOTH))).decide("search", CALL, TOOLS)
+    decision = await (await world.gate(required=list(BOTH))).decide(Call("search", CALL, TOOLS))
     assert decision.tool_input == {"text": "*** 1", "limit": 10}
 
 
 async def test_who_is_required_where_a_deferred_call_goes_on_must_have_agreed_to_it(world):
     await world.scheduler("asker", AskUser(prompt="May it?"))
     await world.scheduler("limiter", limiter)
-    waits = await (await world.gate()).decide("search", CALL, TOOLS, ask="defer")
+    waits = await (await world.gate()).decide(Call("search", CALL, TOOLS), ask="defer")
     elsewhere = await world.gate(required=["limiter", "guard"])
     answer = PersonAnswer(waits.token, "allow", by="ann")
-    decision = await elsewhere.decide("search", CALL, TOOLS, answer=answer)
+    decision = await elsewhere.decide(Call("search", CALL, TOOLS, answer=answer))
     assert (decision.outcome, decision.why, decision.scheduler) == ("deny", "silent", "guard")
     assert "guard is required here" in decision.reason
-    waits = await (await world.gate()).decide("search", CALL, TOOLS, ask="defer")
+    waits = await (await world.gate()).decide(Call("search", CALL, TOOLS), ask="defer")
     elsewhere = await world.gate(required=["limiter"])
     answer = PersonAnswer(waits.token, "allow", by="ann")
-    decision = await elsewhere.decide("search", CALL, TOOLS, answer=answer)
+    decision = await elsewhere.decide(Call("search", CALL, TOOLS, answer=answer))
     assert (decision.outcome, decision.tool_input) == ("modify", {**CALL, "limit": 10})

@@ -4,10 +4,12 @@ import asyncio
 
 import pytest
 from gate_world import growth
+from questions import decide
 from toolgate_bus.facts.join import join_decisions
 from toolgate_bus.facts.record import read_facts
 from toolgate_bus.protocol import codec, packing
 from toolgate_bus.protocol.events import AskUser, Continue, Deny, Modify, ToolQuestion
+from toolgate_orchestrator import Call, Caller
 from toolgate_orchestrator.gate.deferral import PersonAnswer
 from toolgate_orchestrator.gate.deferral_record import make_token
 
@@ -20,7 +22,7 @@ ASK = AskUser(prompt="May it?")
 async def put_off(world, tool="search", arguments=None, **fields):
     """A call about which a person is to be asked, put off by a gate of its own."""
     gate = await world.gate(ask="defer", **fields)
-    return await gate.decide(tool, {"q": 1} if arguments is None else arguments, TOOLS, session="s")
+    return await gate.decide(Call(tool, {"q": 1} if arguments is None else arguments, TOOLS, Caller("s")))
 
 
 async def answer(world, decision, said="allow", *, by="ann", tool="search", arguments=None, **fields):
@@ -28,8 +30,8 @@ async def answer(world, decision, said="allow", *, by="ann", tool="search", argu
     options = {"session": "s", **fields}
     gate = await world.gate()
     given = PersonAnswer(decision.token, said, by)
-    return await gate.decide(
-        tool, {"q": 1} if arguments is None else arguments, TOOLS, answer=given, **options
+    return await decide(
+        gate, tool, {"q": 1} if arguments is None else arguments, TOOLS, answer=given, **options
     )
 
 
@@ -195,7 +197,7 @@ async def test_no_secret_is_kept_and_what_was_hidden_runs_all_the_same(world):
     assert b"hunter2" not in kept
     gate = await world.gate(redact=redact)
     second = await gate.decide(
-        "search", arguments, TOOLS, session="s", answer=PersonAnswer(first.token, "allow")
+        Call("search", arguments, TOOLS, Caller("s"), answer=PersonAnswer(first.token, "allow"))
     )
     assert (second.outcome, second.tool_input) == ("modify", {**arguments, "n": 1})
 
@@ -247,7 +249,7 @@ async def test_who_had_agreed_may_still_deny_by_another_replica_while_it_waits(w
     await world.scheduler("police", ASK)
     await world.scheduler("calm", Continue())
     gate = await world.gate(ask="defer")
-    first = await gate.decide("search", {"q": 1}, TOOLS, session="s")
+    first = await gate.decide(Call("search", {"q": 1}, TOOLS, Caller("s")))
     object_by_replica(gate, first)
     await wait_until(lambda: world.hub.store.get(f"deferred:{first.id}:answer"))
     assert "a scheduler objected" in (await answer(world, first)).reason
@@ -266,9 +268,9 @@ async def test_it_may_be_denied_while_what_is_scarce_is_waited_for_after_the_ans
     await world.scheduler("calm", Continue())
     await world.scheduler("slots", slots, phases=("admit",))
     gate = await world.gate(ask="defer")
-    first = await gate.decide("search", {"q": 1}, TOOLS, session="s")
+    first = await gate.decide(Call("search", {"q": 1}, TOOLS, Caller("s")))
     given = PersonAnswer(first.token, "allow")
-    second = await gate.decide("search", {"q": 1}, TOOLS, session="s", answer=given)
+    second = await gate.decide(Call("search", {"q": 1}, TOOLS, Caller("s"), answer=given))
     assert (second.id, second.outcome, second.scheduler) == (first.id, "deny", "calm")
     assert gate._client.table.goes_on((bytes.fromhex(first.id), 0)) is None
 
@@ -301,9 +303,9 @@ async def test_what_passes_is_raised_and_everything_withdrawn(world):
 
     gate = await world.gate(ask=leave)
     with pytest.raises(Interrupt):
-        await gate.decide("search", {}, TOOLS, passes=(Interrupt,))
+        await gate.decide(Call("search", {}, TOOLS), passes=(Interrupt,))
     assert [fact["outcome"] for fact in facts_of(world)] == ["cancelled"]
-    denied = await gate.decide("search", {}, TOOLS)
+    denied = await gate.decide(Call("search", {}, TOOLS))
     assert (denied.outcome, denied.why) == ("deny", "no_approver")
 
 
@@ -327,7 +329,7 @@ async def test_who_is_required_where_it_goes_on_has_agreed_to_what_runs_and_not_
     assert (decision.outcome, decision.tool_name) == ("ask", "write")
     gate = await world.gate(required=["police", "router"])
     given = PersonAnswer(decision.token, "allow", "ann")
-    last = await gate.decide("search", {"q": 1}, TOOLS, session="s", answer=given)
+    last = await gate.decide(Call("search", {"q": 1}, TOOLS, Caller("s"), answer=given))
     assert last.outcome == outcome
     assert outcome != "deny" or "police is required here, and has not agreed" in last.reason
 
@@ -352,7 +354,7 @@ async def test_who_is_required_where_it_goes_on_has_agreed_to_it_as_others_chang
     assert (decision.outcome, decision.tool_input) == ("ask", {"n": 1, "m": 1})
     gate = await world.gate(required=["police"])
     given = PersonAnswer(decision.token, "allow", "ann")
-    last = await gate.decide("search", {"q": 1}, TOOLS, session="s", answer=given)
+    last = await gate.decide(Call("search", {"q": 1}, TOOLS, Caller("s"), answer=given))
     assert last.outcome == ("modify" if agrees else "deny")
 
 
@@ -367,6 +369,6 @@ async def test_it_goes_on_for_whom_it_was_asked_whatever_the_second_call_tells_o
     await world.scheduler("slots", admit, phases=("admit",))
     gate = await world.gate(ask="defer", labels={"env": "x"})
     whose = {"root_session": "r", "parent": "p", "lineage": ["boss", "scout"], "labels": {"team": "a"}}
-    decision = await gate.decide("search", {"q": 1}, TOOLS, session="s", **whose)
+    decision = await decide(gate, "search", {"q": 1}, TOOLS, session="s", **whose)
     assert (await answer(world, decision, labels={"team": "b"}, parent="other")).allowed
     assert admitted == [("r", "p", ("boss", "scout"), {"env": "x", "team": "a"})]

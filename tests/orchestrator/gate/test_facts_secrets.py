@@ -5,6 +5,7 @@ from toolgate_bus.facts import record
 from toolgate_bus.protocol import packing
 from toolgate_bus.protocol.events import Continue, Deny, Modify
 from toolgate_bus.transport.memory import MemoryHub
+from toolgate_orchestrator import Call
 from toolgate_orchestrator.gate.client import GateClient
 from toolgate_orchestrator.gate.config import parse
 from toolgate_orchestrator.gate.gate import Gate
@@ -47,7 +48,7 @@ async def test_what_a_hook_of_this_process_says_is_kept_without_secrets(gate, an
     async def hook(call):
         return [answer]
 
-    await gate.decide("a", {"password": SECRET, "text": "sk-abcd"}, ["a", "b"], local=hook)
+    await gate.decide(Call("a", {"password": SECRET, "text": "sk-abcd"}, ["a", "b"]), local=hook)
     raw = b"".join(gate.hub.facts)
     assert b"decision" in raw
     assert SECRET.encode() not in raw

@@ -6,10 +6,12 @@ from pathlib import Path
 
 import pytest
 from gate_world import growth, never
+from questions import decide as decide_on
 from toolgate_bus.protocol import codec, packing
 from toolgate_bus.protocol.events import AskUser, Continue, Deny, Hold, Modify
 from toolgate_bus.ruling import breaker
 from toolgate_bus.transport.memory import MemoryOrchestratorBus
+from toolgate_orchestrator import Call, Caller
 from toolgate_orchestrator.gate.ruling import DecisionState
 
 pytestmark = pytest.mark.pure
@@ -23,7 +25,7 @@ TOOLS = ["bash", "search", "write"]
 async def test_deny_wins_over_modify_whatever_the_priorities(world):
     await world.scheduler("a", Deny(reason="no"), priority=-5)
     await world.scheduler("b", Modify(tool="write"), priority=99)
-    decision = await (await world.gate()).decide("search", {}, TOOLS)
+    decision = await (await world.gate()).decide(Call("search", {}, TOOLS))
     assert (decision.outcome, decision.why, decision.scheduler, decision.reason) == (
         "deny",
         "denied",
@@ -37,7 +39,7 @@ async def test_of_two_modifies_the_higher_priority_wins_with_its_arguments(world
     for name in ("a", "b"):
         answer = Modify(tool="write", arguments={"by": name})
         await world.scheduler(name, answer, priority=2 if name == high else 1)
-    decision = await (await world.gate()).decide("search", {"q": 1}, TOOLS)
+    decision = await (await world.gate()).decide(Call("search", {"q": 1}, TOOLS))
     assert (decision.outcome, decision.tool_name, decision.tool_input) == ("modify", "write", {"by": high})
     assert (decision.original_tool, decision.original_input) == ("search", {"q": 1})
 
@@ -45,7 +47,7 @@ async def test_of_two_modifies_the_higher_priority_wins_with_its_arguments(world
 async def test_a_verdicts_own_priority_counts_before_its_schedulers(world):
     await world.scheduler("a", Modify(tool="write", arguments={"by": "a"}, priority=50), priority=1)
     await world.scheduler("b", Modify(tool="write", arguments={"by": "b"}), priority=10)
-    decision = await (await world.gate()).decide("search", {}, TOOLS)
+    decision = await (await world.gate()).decide(Call("search", {}, TOOLS))
     assert decision.scheduler == "a"
 
 
@@ -64,7 +66,7 @@ async def test_the_replacement_is_verified_by_all_but_its_author(world):
 
     await world.scheduler("author", author)
     await world.scheduler("watch", watch)
-    decision = await (await world.gate()).decide("search", {"q": 1}, TOOLS)
+    decision = await (await world.gate()).decide(Call("search", {"q": 1}, TOOLS))
     assert (decision.outcome, decision.scheduler) == ("deny", "watch")
     assert seen == [("select", "search", {"q": 1}), ("verify", "write", {"p": 1})]
     assert asked_author == ["select"]
@@ -83,10 +85,10 @@ async def test_rules_see_what_a_tool_takes_for_an_argument_that_is_left_out_and_
     tools = {"pay": {"type": "object", "properties": properties}, "search": None}
     await world.scheduler("watch", watch)
     gate = await world.gate()
-    decision = await gate.decide("pay", {"to": "anna"}, tools)
+    decision = await gate.decide(Call("pay", {"to": "anna"}, tools))
     assert (decision.outcome, decision.tool_input) == ("continue", {"to": "anna"})
     await world.scheduler("router", lambda call: Modify(tool="pay", arguments={}))
-    decision = await gate.decide("search", {"q": 1}, tools)
+    decision = await gate.decide(Call("search", {"q": 1}, tools))
     assert (decision.outcome, decision.tool_name, decision.tool_input) == ("modify", "pay", {})
     assert seen == [
         ("pay", {"to": "anna", "amount": 5000}),
@@ -118,7 +120,7 @@ async def test_rules_see_what_a_tool_takes_for_an_argument_that_is_left_out_and_
 async def test_defaults_are_seen_wherever_they_stand_in_a_schema(world, schema, given, seen):
     told = []
     await world.scheduler("watch", lambda call: told.append(call.tool_input) or Continue())
-    decision = await (await world.gate()).decide("pay", given, {"pay": schema})
+    decision = await (await world.gate()).decide(Call("pay", given, {"pay": schema}))
     assert (told, decision.tool_input) == ([seen], given)
 
 
@@ -126,7 +128,7 @@ async def test_a_default_beside_a_value_of_python_is_no_change_of_the_call(world
     await world.scheduler("watch", Continue())
     tools = {"write": {"type": "object", "properties": {"mode": {"default": "w"}, "path": {}}}}
     asked = {"path": Path("x/.env")}
-    decision = await (await world.gate()).decide("write", asked, tools)
+    decision = await (await world.gate()).decide(Call("write", asked, tools))
     assert (decision.outcome, decision.tool_input) == ("continue", asked)
 
 
@@ -145,14 +147,14 @@ async def test_an_invalid_modify_is_set_aside_and_the_next_one_wins(world, modif
     tools = {"bash": {}, "search": {}, "write": {"properties": {"path": {"type": "string"}}}}
     invalid = growth("toolgate_invalid_modifies_total", scheduler="bad", reason=problem)
     gate = await world.gate(schedulers={"bad": {"can_modify": ["write", "rocket"]}})
-    decision = await gate.decide("search", {}, tools)
+    decision = await gate.decide(Call("search", {}, tools))
     assert (decision.scheduler, decision.tool_input) == ("good", {"path": "a"})
     assert invalid() == 1
 
 
 async def test_a_required_scheduler_whose_only_answer_is_an_invalid_modify_denies(world):
     await world.scheduler("bad", Modify(tool="rocket"))
-    decision = await (await world.gate(required=["bad"])).decide("search", {}, TOOLS)
+    decision = await (await world.gate(required=["bad"])).decide(Call("search", {}, TOOLS))
     assert (decision.outcome, decision.why) == ("deny", "silent")
 
 
@@ -161,7 +163,7 @@ async def test_priorities_are_capped_and_counted(world):
     await world.scheduler("quiet", Modify(tool="write", arguments={"by": "quiet"}, priority=6))
     capped = growth("toolgate_priority_capped_total", scheduler="loud")
     gate = await world.gate(schedulers={"loud": {"max_priority": 5}}, verify=False)
-    decision = await gate.decide("search", {}, TOOLS)
+    decision = await gate.decide(Call("search", {}, TOOLS))
     assert decision.tool_input == {"by": "quiet"}
     assert capped() == 1
 
@@ -182,7 +184,7 @@ async def test_the_person_is_asked_about_the_call_that_would_run(world):
     await world.scheduler("router", lambda call: Modify(tool="write", arguments={"p": 1}))
     shown = []
     gate = await world.gate(ask=person("allow", shown))
-    decision = await gate.decide("search", {"q": 1}, TOOLS)
+    decision = await gate.decide(Call("search", {"q": 1}, TOOLS))
     assert (decision.outcome, decision.tool_name) == ("modify", "write")
     assert shown == [("sure?", "write", {"p": 1})]
 
@@ -192,13 +194,13 @@ async def test_the_person_is_asked_about_the_call_that_would_run(world):
 )
 async def test_not_allowed_by_a_person_is_a_denial_that_says_how(world, answer, why):
     await world.scheduler("careful", AskUser(prompt="sure?"))
-    decision = await (await world.gate(ask=person(answer, []))).decide("search", {}, TOOLS)
+    decision = await (await world.gate(ask=person(answer, []))).decide(Call("search", {}, TOOLS))
     assert (decision.outcome, decision.why, decision.scheduler) == ("deny", why, "careful")
 
 
 async def test_with_nobody_to_ask_the_call_is_denied(world):
     await world.scheduler("careful", AskUser(prompt="sure?", default="allow"))
-    decision = await (await world.gate()).decide("search", {}, TOOLS)
+    decision = await (await world.gate()).decide(Call("search", {}, TOOLS))
     assert (decision.outcome, decision.why) == ("deny", "no_approver")
 
 
@@ -209,13 +211,13 @@ async def test_an_optional_schedulers_silence_is_passed_over_and_a_required_ones
     await world.scheduler("mute", never)
     for required, outcome, why in (([], "continue", "failed_open"), (["mute"], "deny", "silent")):
         gate = await world.gate(required=required, patience_ms=50)
-        decision = await gate.decide("search", {}, TOOLS)
+        decision = await gate.decide(Call("search", {}, TOOLS))
         assert (decision.outcome, decision.why, decision.silent) == (outcome, why, ("mute",))
         assert decision.seconds > 0.04
 
 
 async def test_a_required_scheduler_that_never_came_is_waited_for_and_denies(world):
-    decision = await (await world.gate(required=["ghost"], patience_ms=50)).decide("search", {}, TOOLS)
+    decision = await (await world.gate(required=["ghost"], patience_ms=50)).decide(Call("search", {}, TOOLS))
     assert (decision.outcome, decision.why, decision.scheduler) == ("deny", "silent", "ghost")
     assert decision.seconds > 0.04
 
@@ -227,9 +229,9 @@ async def test_decisions_that_all_agreed_on_are_one_fact_by_what_was_said_alone(
     facts = []
     gate._client.fact = facts.append
     for tool in TOOLS:
-        await gate.decide(tool, {}, TOOLS)
+        await gate.decide(Call(tool, {}, TOOLS))
     gate._client.breaker.silent("another", patience=1.0, asked=0.0, now=0.0)  # whom to ask is looked at anew
-    await gate.decide("bash", {}, TOOLS)
+    await gate.decide(Call("bash", {}, TOOLS))
     (make,) = facts
     assert [item.facts for item in make()] == [len(TOOLS) + 1]
 
@@ -239,7 +241,7 @@ async def test_three_silences_and_it_is_not_waited_for(world):
     passed_over = growth("toolgate_passed_over_total", scheduler="mute")
     gate = await world.gate(patience_ms=200)  # of which a busy machine may take a quarter
     silences = 0  # one in which the own loop stood still is nobody's fault
-    while not (decision := await gate.decide("search", {}, TOOLS)).passed_over:
+    while not (decision := await gate.decide(Call("search", {}, TOOLS))).passed_over:
         assert decision.silent == ("mute",)
         silences += 1
     assert 3 <= silences < 20
@@ -253,13 +255,13 @@ async def test_who_is_probed_and_not_waited_for_has_not_agreed(world, monkeypatc
         await world.scheduler(name, Continue())
     await world.scheduler("mute", never)
     gate = await world.gate(patience_ms=50)
-    while not (decision := await gate.decide("search", {}, TOOLS)).passed_over:
+    while not (decision := await gate.decide(Call("search", {}, TOOLS))).passed_over:
         assert decision.silent == ("mute",)
     passed_over, faults = (
         growth("toolgate_passed_over_total", scheduler="mute"),
         growth("toolgate_gate_faults_total", part="record"),
     )
-    decision = await gate.decide("search", {}, TOOLS)
+    decision = await gate.decide(Call("search", {}, TOOLS))
     assert {one.scheduler for one in decision.verdicts} == {"alto", "bass"}
     assert (decision.passed_over, passed_over(), faults()) == (("mute",), 1, 0)
 
@@ -270,7 +272,7 @@ async def test_a_scheduler_that_fails_is_counted_and_nobody_waits_for_it(world, 
     await world.scheduler("fine", Modify(tool="write"))
     failed = growth("toolgate_failed_open_total", scheduler="broken", reason="failed")
     gate = await world.gate(patience_ms=600_000, verify=False)
-    decision = await gate.decide("search", {}, TOOLS)
+    decision = await gate.decide(Call("search", {}, TOOLS))
     assert (decision.outcome, decision.silent) == ("modify", ("broken",))
     assert failed() == 1
 
@@ -283,10 +285,10 @@ async def test_a_question_that_takes_long_holds_up_no_other(world):
 
     await world.scheduler("one", slow_first)
     gate = await world.gate(patience_ms=1000)
-    waiting = asyncio.create_task(gate.decide("search", {"slow": True}, TOOLS))
+    waiting = asyncio.create_task(gate.decide(Call("search", {"slow": True}, TOOLS)))
     await asyncio.sleep(0)
     for _ in range(5):
-        assert (await gate.decide("search", {}, TOOLS)).reason == "ruled"
+        assert (await gate.decide(Call("search", {}, TOOLS))).reason == "ruled"
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await waiting
@@ -305,7 +307,7 @@ def holds(seconds, then):
 
 async def test_a_hold_moves_the_wait_until_the_final_answer(world):
     await world.scheduler("slow", holds(10, Deny(reason="thought about it")), streams=True)
-    decision = await (await world.gate(patience_ms=50)).decide("search", {}, TOOLS)
+    decision = await (await world.gate(patience_ms=50)).decide(Call("search", {}, TOOLS))
     assert (decision.outcome, decision.reason) == ("deny", "thought about it")
     assert [one.verdict.action for one in decision.verdicts] == ["hold", "deny"]
 
@@ -313,7 +315,7 @@ async def test_a_hold_moves_the_wait_until_the_final_answer(world):
 @pytest.mark.parametrize("cap", [{}, {"max_hold_s": 0.15}])
 async def test_a_hold_that_runs_out_denies(world, cap):
     await world.scheduler("slow", holds(60 if cap else 0.15, None), streams=True)
-    decision = await (await world.gate(patience_ms=600_000, **cap)).decide("search", {}, TOOLS)
+    decision = await (await world.gate(patience_ms=600_000, **cap)).decide(Call("search", {}, TOOLS))
     assert (decision.outcome, decision.why, decision.scheduler) == ("deny", "expired", "slow")
     assert decision.seconds > 0.14
 
@@ -323,7 +325,7 @@ async def test_a_cancelled_decision_withdraws_its_hold_and_leaves_no_open_questi
     gate = await world.gate()
     withdrawn = growth("toolgate_withdrawn_questions_total", scheduler="slow")
     held = growth("toolgate_verdicts_total", scheduler="slow", action="hold", tool="search", agent="")
-    deciding = asyncio.create_task(gate.decide("search", {}, TOOLS))
+    deciding = asyncio.create_task(gate.decide(Call("search", {}, TOOLS)))
     await wait_until(held)
     deciding.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -345,7 +347,7 @@ async def test_a_shadow_is_recorded_and_never_merged(world):
     await world.scheduler("named", Deny(reason="no"))
     await world.scheduler("real", lambda call: Continue())
     disagreed = growth("toolgate_shadow_disagreements_total", scheduler="named")
-    decision = await (await world.gate(shadow=["named"])).decide("search", {}, TOOLS)
+    decision = await (await world.gate(shadow=["named"])).decide(Call("search", {}, TOOLS))
     assert (decision.outcome, decision.why) == ("continue", "agreed")
     shadows = {one.scheduler for one in decision.verdicts if one.shadow}
     assert {one.scheduler for one in decision.verdicts} - shadows == {"real"}
@@ -355,8 +357,8 @@ async def test_a_shadow_is_recorded_and_never_merged(world):
 async def test_only_those_who_named_the_tool_are_asked(world):
     await world.scheduler("web", Deny(reason="no web"), tools=("web_*",))
     gate = await world.gate()
-    assert (await gate.decide("bash", {}, ["bash", "web_x"])).why == "unasked"
-    assert (await gate.decide("web_x", {}, ["bash", "web_x"])).outcome == "deny"
+    assert (await gate.decide(Call("bash", {}, ["bash", "web_x"]))).why == "unasked"
+    assert (await gate.decide(Call("web_x", {}, ["bash", "web_x"]))).outcome == "deny"
 
 
 async def test_an_answer_of_one_who_was_not_asked_is_refused(world):
@@ -372,7 +374,7 @@ async def test_an_answer_of_one_who_was_not_asked_is_refused(world):
     await world.scheduler("asked", slow)
     refused = growth("toolgate_bad_messages_total", sender="outsider", reason="unsolicited")
     gate = await world.gate()
-    decision = await gate.decide("search", {}, TOOLS)
+    decision = await gate.decide(Call("search", {}, TOOLS))
     assert decision.outcome == "continue"
     assert refused() == 1
 
@@ -382,7 +384,7 @@ async def test_what_is_asked_says_who_and_about_what(world):
     await world.scheduler("curious", lambda call: seen.append(call) or Continue())
     gate = await world.gate(agent="coder", labels={"team": "red"})
     await gate.decide(
-        "search", {"q": 1}, TOOLS, labels={"job": "7"}, session="s", parent="p", tool_call_id="c", iteration=3
+        Call("search", {"q": 1}, TOOLS, Caller("s", parent="p", labels={"job": "7"}), id="c", iteration=3)
     )
     (call,) = seen
     assert (call.tool_name, call.tool_input, call.available_tools) == ("search", {"q": 1}, tuple(TOOLS))
@@ -394,7 +396,7 @@ async def test_what_is_asked_says_who_and_about_what(world):
 async def test_with_nobody_there_nothing_is_asked_and_nothing_written(world):
     gate = await world.gate()
     assert not gate.wanted("search")
-    decision = await gate.decide("search", {"q": 1}, TOOLS)
+    decision = await gate.decide(Call("search", {"q": 1}, TOOLS))
     gate.note("tool:post", {"x": 1})
     assert (decision.outcome, decision.why, decision.tool_input) == ("continue", "unasked", {"q": 1})
     assert world.hub.facts == []
@@ -405,7 +407,7 @@ async def test_every_decision_is_told_to_subscribers_and_kept_as_a_fact(world):
     gate = await world.gate()
     told = []
     gate.subscribe(told.append)
-    decision = await gate.decide("search", {}, TOOLS)
+    decision = await gate.decide(Call("search", {}, TOOLS))
     assert told == [decision]
     assert len(world.hub.facts) == 1
 
@@ -420,7 +422,7 @@ async def test_hooks_of_this_process_are_one_more_scheduler(world):
     async def local(call):
         return [Deny(reason="not here")] if call.tool_name == "write" else [Continue()]
 
-    decision = await gate.decide("search", {}, TOOLS, local=local)
+    decision = await gate.decide(Call("search", {}, TOOLS), local=local)
     assert (decision.outcome, decision.scheduler, decision.reason) == ("deny", "in-process", "not here")
 
 
@@ -430,7 +432,7 @@ async def test_a_hook_that_raises_fails_alone(world):
     async def local(call):
         raise RuntimeError("hook")
 
-    decision = await (await world.gate()).decide("search", {}, TOOLS, local=local)
+    decision = await (await world.gate()).decide(Call("search", {}, TOOLS), local=local)
     assert (decision.outcome, decision.silent) == ("modify", ("in-process",))
 
 
@@ -441,7 +443,7 @@ async def test_calls_that_come_together_are_asked_about_together(world):
     """One that leaves a turn later is written, answered and heard by itself from then on."""
     await world.scheduler("a", never)
     gate = await world.gate()
-    calls = [asyncio.create_task(gate.decide("search", {"n": n}, TOOLS)) for n in range(64)]
+    calls = [asyncio.create_task(gate.decide(Call("search", {"n": n}, TOOLS))) for n in range(64)]
     await asyncio.sleep(0)
     assert len(gate._client.table.open) == 64
     for call in calls:
@@ -457,7 +459,7 @@ async def test_a_call_that_is_decided_is_freed_without_the_collector(world, wait
     gc.disable()
     try:
         for number in range(10):
-            await gate.decide("search", {"n": number}, TOOLS)
+            await gate.decide(Call("search", {"n": number}, TOOLS))
         # The last may still be about to be let go.
         await wait_until(lambda: sum(type(one) is DecisionState for one in gc.get_objects()) <= 1)
     finally:
@@ -476,9 +478,9 @@ async def test_an_end_that_another_call_of_its_response_may_wait_for_is_told_at_
     await world.scheduler("a", never, tools=("deploy",))
     gate = await world.gate()
     who = {"session": "s", "parallel_group_id": "g"}
-    test = await gate.decide("test", {}, ["test"], **who)
+    test = await decide_on(gate, "test", {}, ["test"], **who)
     end = {"decision_id": test.id, "tool": "test", "success": True}
-    waits = asyncio.create_task(gate.decide("deploy", {}, ["deploy"], **who))
+    waits = asyncio.create_task(decide_on(gate, "deploy", {}, ["deploy"], **who))
     await asyncio.sleep(0)
     gate.note("tool:post", {**end, "session": "other"})
     gate.note("tool:selected", {**end, "session": "s"})
@@ -496,13 +498,13 @@ async def test_an_end_is_told_at_once_when_a_call_comes_that_may_have_waited_for
     await world.scheduler("a", Continue())
     gate = await world.gate()
     end = {"tool": "test", "success": True, "session": "s"}
-    test = await gate.decide("test", {}, ["test"], session="s", parallel_group_id="g")
+    test = await gate.decide(Call("test", {}, ["test"], Caller("s"), group="g"))
     gate.note("tool:post", {**end, "decision_id": test.id})
-    await gate.decide("deploy", {}, ["deploy"], session="t", parallel_group_id="g")
-    await gate.decide("deploy", {}, ["deploy"], session="s")
+    await gate.decide(Call("deploy", {}, ["deploy"], Caller("t"), group="g"))
+    await gate.decide(Call("deploy", {}, ["deploy"], Caller("s")))
     assert len(hurried) == 0
     for _ in range(2):
-        await gate.decide("deploy", {}, ["deploy"], session="s", parallel_group_id="g")
+        await gate.decide(Call("deploy", {}, ["deploy"], Caller("s"), group="g"))
     assert len(hurried) == 1
 
 
@@ -514,7 +516,7 @@ async def test_a_hold_has_all_told_that_may_end_it(world, hurried):
     await world.scheduler("a", hold, streams=True)
     gate = await world.gate()
     held = asyncio.Event()
-    waits = asyncio.create_task(gate.decide("deploy", {}, TOOLS, on_hold=lambda _: held.set()))
+    waits = asyncio.create_task(gate.decide(Call("deploy", {}, TOOLS), on_hold=lambda _: held.set()))
     await held.wait()
     assert len(hurried) == 1
     waits.cancel()

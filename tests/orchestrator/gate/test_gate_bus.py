@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 from toolgate_bus.protocol.events import Deny
 from toolgate_bus.state.shared import connect_shared_state
 from toolgate_bus.transport.redis.scheduler import RedisSchedulerBus
+from toolgate_orchestrator import Call
 from toolgate_orchestrator.gate.gate import Gate
 from toolgate_schedulers import Worker, scheduler
 
@@ -27,7 +28,7 @@ async def ruled(url, namespace):
 
 async def outcome(**fields):
     async with Gate.open(**fields) as gate:
-        return (await gate.decide("bash", {}, ["bash"])).outcome
+        return (await gate.decide(Call("bash", {}, ["bash"]))).outcome
 
 
 async def test_a_gate_that_is_told_nothing_is_where_the_environment_says(server_url, namespace, monkeypatch):

@@ -9,6 +9,7 @@ from toolgate_bus.protocol.events import AskUser, Continue, Deny, Modify, Receiv
 from toolgate_bus.state.shared import make_shared_state
 from toolgate_bus.telemetry import metrics
 from toolgate_bus.transport.memory import MemoryHub
+from toolgate_orchestrator import Call
 from toolgate_orchestrator.gate.client import GateClient
 from toolgate_orchestrator.gate.config import parse
 from toolgate_orchestrator.gate.gate import Gate
@@ -69,7 +70,7 @@ async def test_a_gate_that_fails_denies_where_anybody_was_on_the_roster(world, m
     monkeypatch.setattr(gate._asking, "dispatch", broken)
     monkeypatch.setattr(gate, "_audience", broken)
     before = metrics.value("toolgate_gate_faults_total", part="rule")
-    decision = await gate.decide("search", {}, TOOLS)
+    decision = await gate.decide(Call("search", {}, TOOLS))
     assert (decision.outcome, decision.why) == ("deny", "gate_failed")
     assert metrics.value("toolgate_gate_faults_total", part="rule") == before + 1
 
@@ -78,7 +79,7 @@ async def test_a_gate_that_fails_denies_where_anybody_was_on_the_roster(world, m
 async def test_a_gate_that_fails_denies_where_somebody_must_answer(config, monkeypatch):
     gate = Gate(parse(config), None)
     monkeypatch.setattr(gate, "_rule", broken)
-    assert (await gate.decide("search", {}, TOOLS)).outcome == "deny"
+    assert (await gate.decide(Call("search", {}, TOOLS))).outcome == "deny"
 
 
 async def test_a_gate_that_fails_denies_where_hooks_would_have_been_heard(hookless, monkeypatch):
@@ -86,8 +87,8 @@ async def test_a_gate_that_fails_denies_where_hooks_would_have_been_heard(hookle
         return [Continue()]
 
     monkeypatch.setattr(hookless, "_rule", broken)
-    assert (await hookless.decide("search", {}, TOOLS, local=hooks)).outcome == "deny"
-    assert (await hookless.decide("search", {}, TOOLS)).allowed  # nobody was ever there
+    assert (await hookless.decide(Call("search", {}, TOOLS), local=hooks)).outcome == "deny"
+    assert (await hookless.decide(Call("search", {}, TOOLS))).allowed  # nobody was ever there
 
 
 @pytest.mark.parametrize("part", ["_record_in_full", "_compare", "_keep"])
@@ -95,7 +96,7 @@ async def test_a_ruling_stands_though_it_cannot_be_recorded(world, part, monkeyp
     await world.scheduler("a", Deny(reason="no"))
     gate = await world.gate()
     monkeypatch.setattr(gate._recorder, part, broken)
-    decision = await gate.decide("search", {}, TOOLS)
+    decision = await gate.decide(Call("search", {}, TOOLS))
     assert (decision.outcome, decision.reason) == ("deny", "no")
 
 
@@ -109,7 +110,7 @@ async def test_whatever_a_subscriber_raises_the_decision_comes_and_the_next_one_
     gate = await world.gate()
     gate.subscribe(raises)
     gate.subscribe(told.append)
-    assert told == [await gate.decide("search", {}, TOOLS)]
+    assert told == [await gate.decide(Call("search", {}, TOOLS))]
     assert not told[0].allowed
 
 
@@ -117,7 +118,7 @@ async def test_a_modify_that_the_gate_fails_on_denies_and_costs_no_other_its_say
     await world.scheduler("a", Modify(tool="write", arguments={}))
     gate = await world.gate()
     monkeypatch.setattr(gate._asking, "problem", broken)
-    decision = await gate.decide("search", {}, TOOLS)
+    decision = await gate.decide(Call("search", {}, TOOLS))
     assert (decision.outcome, decision.scheduler) == ("deny", "a")
 
 
@@ -129,8 +130,8 @@ async def test_a_hook_that_is_cancelled_by_itself_or_answers_nonsense_ends_its_w
         return ["yes, why not", Deny(reason="no \ud800")]
 
     async with asyncio.timeout(5):
-        assert (await hookless.decide("search", {}, TOOLS, local=cancelled)).silent == ("in-process",)
-        assert not (await hookless.decide("search", {}, TOOLS, local=nonsense)).allowed
+        assert (await hookless.decide(Call("search", {}, TOOLS), local=cancelled)).silent == ("in-process",)
+        assert not (await hookless.decide(Call("search", {}, TOOLS), local=nonsense)).allowed
 
 
 async def test_an_answer_that_is_none_of_a_person_is_a_refusal(world):
@@ -138,7 +139,7 @@ async def test_an_answer_that_is_none_of_a_person_is_a_refusal(world):
         return True
 
     await world.scheduler("a", AskUser(prompt="sure?"))
-    decision = await (await world.gate(yes)).decide("search", {}, TOOLS)
+    decision = await (await world.gate(yes)).decide(Call("search", {}, TOOLS))
     assert (decision.outcome, decision.why) == ("deny", "refused")
 
 
@@ -150,11 +151,11 @@ async def test_an_approval_system_that_cancels_itself_is_a_refusal_and_no_end_of
         await asyncio.get_running_loop().create_future()
 
     await world.scheduler("a", AskUser(prompt="sure?"))
-    decision = await (await world.gate(gives_up)).decide("search", {}, TOOLS)
+    decision = await (await world.gate(gives_up)).decide(Call("search", {}, TOOLS))
     assert (decision.outcome, decision.why) == ("deny", "no_approver")
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.2):  # a caller who is cancelled waits no longer
-            await (await world.gate(waits)).decide("search", {}, TOOLS)
+            await (await world.gate(waits)).decide(Call("search", {}, TOOLS))
 
 
 # ---------------------------------------------------------------------- several who ask

@@ -5,9 +5,11 @@ from dataclasses import replace
 from decimal import Decimal
 
 import pytest
+from questions import decide
 from toolgate_bus.protocol.events import Deny
 from toolgate_bus.state.shared import make_shared_state
 from toolgate_bus.transport.memory import MemoryHub
+from toolgate_orchestrator import Call
 from toolgate_orchestrator.gate.client import GateClient
 from toolgate_orchestrator.gate.config import parse
 from toolgate_orchestrator.gate.gate import Gate
@@ -48,17 +50,17 @@ async def gate():
     ],
 )
 async def test_odd_names_are_ruled_on_all_the_same(gate, tool, more):
-    decision = await gate.decide(tool, {"n": 1}, ["search", "odd\ud800"], **more)
+    decision = await decide(gate, tool, {"n": 1}, ["search", "odd\ud800"], **more)
     assert (decision.why, decision.scheduler) == ("denied", "cost")
 
 
 @pytest.mark.parametrize("count", [1_025, 20_000])
 async def test_more_tools_than_the_wire_carries_are_ruled_on_and_said_to_be_cut(gate, count):
-    decision = await gate.decide("tool_7", {}, [f"tool_{number}" for number in range(count)])
+    decision = await gate.decide(Call("tool_7", {}, [f"tool_{number}" for number in range(count)]))
     assert decision.why == "denied"
 
 
 @pytest.mark.parametrize("odd", [Decimal("1.5"), object(), {1: 2}, (1, 2), b"bytes", float("nan"), 2**80])
 async def test_arguments_of_any_kind_are_ruled_on(gate, odd):
-    decision = await gate.decide("search", {"odd": odd}, ["search"])
+    decision = await gate.decide(Call("search", {"odd": odd}, ["search"]))
     assert (decision.why, decision.original_input["odd"]) == ("denied", odd) or odd != odd

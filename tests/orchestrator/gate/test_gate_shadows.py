@@ -11,6 +11,7 @@ from toolgate_bus.protocol.events import AskUser, Continue, Deny, Hold, Modify
 from toolgate_bus.state.shared import make_shared_state
 from toolgate_bus.telemetry import metrics
 from toolgate_bus.transport.memory import MemoryHub
+from toolgate_orchestrator import Call
 from toolgate_orchestrator.gate.client import GateClient
 from toolgate_orchestrator.gate.config import parse
 from toolgate_orchestrator.gate.gate import Gate
@@ -100,7 +101,7 @@ async def test_a_shadow_that_speaks_after_the_decision_is_counted_once(world):
     await world.scheduler("shade", released(speak), shadow=True)
     gate, counted, late = await world.gate(), disagreements(), []
     gate.subscribe_late(lambda _, heard: late.append(heard))
-    assert (await gate.decide("search", {}, TOOLS)).outcome == "continue"
+    assert (await gate.decide(Call("search", {}, TOOLS))).outcome == "continue"
     assert counted() == 0
     speak.set()
     await soon(lambda: late)
@@ -121,7 +122,7 @@ async def test_a_shadow_that_speaks_between_the_phases_is_counted_once_the_decis
     await world.scheduler("shade", released(speak, asyncio.Event()), shadow=True)
     gate, counted, late = await world.gate(), disagreements(), []
     gate.subscribe_late(lambda _, heard: late.append(heard))
-    deciding = asyncio.create_task(gate.decide("search", {}, TOOLS))
+    deciding = asyncio.create_task(gate.decide(Call("search", {}, TOOLS)))
     await asked.wait()
     speak.set()
     await soon(lambda: late)
@@ -137,7 +138,7 @@ async def test_a_shadow_that_denies_in_both_phases_changes_one_decision(world):
     await world.scheduler("shade", released(*speak), shadow=True)
     gate, counted, late = await world.gate(), disagreements(), []
     gate.subscribe_late(lambda _, heard: late.append(heard))
-    await gate.decide("search", {}, TOOLS)
+    await gate.decide(Call("search", {}, TOOLS))
     for number, event in enumerate(speak, 1):
         event.set()
         await soon(lambda number=number: len(late) == number)
@@ -149,7 +150,7 @@ async def test_a_shadow_is_asked_about_a_replacement_though_nobody_else_is(world
     await world.scheduler("shade", always(Continue(), Deny(reason="no")), shadow=True)
     gate, counted, late = await world.gate(), disagreements(), []
     gate.subscribe_late(lambda _, heard: late.append(heard))
-    assert (await gate.decide("search", {}, TOOLS)).outcome == "modify"
+    assert (await gate.decide(Call("search", {}, TOOLS))).outcome == "modify"
     await soon(lambda: any(heard.phase == "verify" for heard in late))
     assert counted() == 1
 
@@ -158,7 +159,7 @@ async def test_a_shadow_changes_nothing_where_silence_has_denied(world):
     await world.scheduler("shade", always(Modify(tool="fast")), shadow=True)
     gate, counted, late = await world.gate(required=["gone"], patience_ms=50), disagreements(), []
     gate.subscribe_late(lambda _, heard: late.append(heard))
-    decision = await gate.decide("search", {}, TOOLS)
+    decision = await gate.decide(Call("search", {}, TOOLS))
     assert decision.why == "silent"
     await soon(lambda: late or any(one.shadow for one in decision.verdicts))
     assert counted() == 0
@@ -171,7 +172,7 @@ async def test_a_shadow_that_keeps_a_redacted_value_leaves_the_call_as_it_is(wor
     await world.scheduler("shade", decide, shadow=True)
     gate, counted, late = await world.gate(redact={"fields": ["key"]}), disagreements(), []
     gate.subscribe_late(lambda _, heard: late.append(heard))
-    await gate.decide("search", {"key": "secret"}, TOOLS)
+    await gate.decide(Call("search", {"key": "secret"}, TOOLS))
     await soon(lambda: late)
     assert counted() == 0
 
@@ -207,7 +208,7 @@ async def _rule(others, shade, *, shadow):
         await world.scheduler("shade", always(*shade), shadow=shadow)
         gate, counted, heard = await world.gate(ask, max_hold_s=0.02), disagreements(), []
         gate.subscribe_late(lambda _, one: heard.append(one))
-        decision = await gate.decide("search", {"q": 1}, TOOLS)
+        decision = await gate.decide(Call("search", {"q": 1}, TOOLS))
         rounds = 1 + any(isinstance(one, Modify) and one.tool in TOOLS for one, _ in others.values())
         if shadow:
             said = [one for one in decision.verdicts if one.shadow]

@@ -3,9 +3,11 @@
 import asyncio
 
 import pytest
+from questions import decide
 from toolgate_bus.facts.record import read_facts
 from toolgate_bus.protocol import packing
 from toolgate_bus.protocol.events import Continue, Deny
+from toolgate_orchestrator import Call, Caller
 from toolgate_orchestrator.commands.serve.routes import ROUTES
 from toolgate_orchestrator.commands.serve.service import SidecarService
 
@@ -45,14 +47,14 @@ async def asked(world):
 )
 async def test_a_session_whose_parent_alone_is_told_is_of_its_parents_tree(world, asked, told, root):
     gate = await world.gate()
-    assert (await gate.decide("pay", {}, ["pay"], session="child", **told)).allowed
+    assert (await decide(gate, "pay", {}, ["pay"], session="child", **told)).allowed
     assert asked[0][:2] == ("child", root)
 
 
 async def test_one_name_above_is_one_agent_and_not_its_letters(world):
     await world.scheduler("police", lambda call: Deny(reason=" > ".join(call.lineage)))
     gate = await world.gate()
-    assert (await gate.decide("pay", {}, ["pay"], session="s", lineage="boss")).reason == "boss"
+    assert (await gate.decide(Call("pay", {}, ["pay"], Caller("s", lineage="boss")))).reason == "boss"
 
 
 async def test_the_root_is_that_of_a_parent_whose_turn_runs(world, asked):

@@ -5,6 +5,7 @@ from toolgate_bus.transport.heartbeats import encode_member
 from toolgate_bus.transport.ports import Member
 from toolgate_bus.transport.redis.connection import RedisCommands
 from toolgate_bus.transport.redis.roster import Roster
+from toolgate_orchestrator import Call
 from toolgate_orchestrator.gate.gate import Gate
 
 
@@ -32,7 +33,7 @@ async def test_the_line_names_the_namespace_in_which_schedulers_are_alive(
 ):
     async with Gate.open(redis=server_url, namespace=f"{namespace}x", **config) as gate:
         await announce(commands, namespace, "policy")
-        await gate.decide("pay", {}, ["pay"])
+        await gate.decide(Call("pay", {}, ["pay"]))
     (line,) = fresh_lines.values()
     assert f"namespace {namespace}x, but some are in namespace" in line
     assert f"{namespace} (policy)" in line
@@ -43,7 +44,7 @@ async def test_who_may_not_list_keys_is_told_the_rest(commands, server_url, name
     url = server_url.replace("unix://", f"unix://{namespace}:secret@")
     async with Gate.open(redis=url, namespace=f"{namespace}x") as gate:
         await announce(commands, namespace, "policy")
-        await gate.decide("pay", {}, ["pay"])
+        await gate.decide(Call("pay", {}, ["pay"]))
     await commands.execute("ACL", "DELUSER", namespace)
     (line,) = fresh_lines.values()
     assert f"namespace {namespace}x; start a scheduler" in line
@@ -54,7 +55,7 @@ async def test_among_hundreds_of_namespaces_the_most_alike_is_named(commands, se
         await announce(commands, f"tenant-{number}", "policy")
     await announce(commands, "production", "policy")
     async with Gate.open(redis=server_url, namespace="producton") as gate:
-        await gate.decide("pay", {}, ["pay"])
+        await gate.decide(Call("pay", {}, ["pay"]))
     (line,) = fresh_lines.values()
     assert "but some are in namespaces production (policy)" in line
 
@@ -68,12 +69,12 @@ async def test_the_look_for_other_namespaces_is_made_once_however_many_calls_are
         return int(line.partition("calls=")[2].partition(",")[0])
 
     async with Gate.open(redis=server_url, namespace=namespace, required=["policy"], patience_ms=50) as gate:
-        await gate.decide("pay", {}, ["pay"])
+        await gate.decide(Call("pay", {}, ["pay"]))
         before = await looks()
         assert before > 0
         for _ in range(5):
-            assert (await gate.decide("pay", {}, ["pay"])).outcome == "deny"
+            assert (await gate.decide(Call("pay", {}, ["pay"]))).outcome == "deny"
     async with Gate.open(redis=server_url, namespace=namespace, required=["policy"], patience_ms=50) as gate:
-        await gate.decide("pay", {}, ["pay"])
+        await gate.decide(Call("pay", {}, ["pay"]))
     assert await looks() == before
     assert len(fresh_lines) == 1

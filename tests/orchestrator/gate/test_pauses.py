@@ -4,6 +4,7 @@ import asyncio
 import time
 
 import pytest
+from questions import decide as decide_on
 from toolgate_bus.protocol.agents import LiveAgent
 from toolgate_bus.protocol.events import Continue, Deny, Hold
 from toolgate_bus.protocol.pauses import Pause, StandingPauses
@@ -31,7 +32,7 @@ class Fleet:
 
     def call(self, **fields):
         """A call on its way."""
-        return asyncio.ensure_future(self.gate.decide("bash", {}, TOOLS, **fields))
+        return asyncio.ensure_future(decide_on(self.gate, "bash", {}, TOOLS, **fields))
 
     def paused(self):
         return metrics.value("toolgate_paused_calls")

@@ -16,6 +16,7 @@ import pytest
 from pydantic import BaseModel, Field, RootModel, SecretStr
 from toolgate_bus.protocol.events import AskUser, Continue
 from toolgate_bus.ruling.conditions.placeholder_schema import SchemaCheck, validator_of
+from toolgate_orchestrator import Call
 from toolgate_orchestrator.gate.canonical import canonicalize
 from toolgate_orchestrator.gate.plain_values import to_plain
 from toolgate_orchestrator.gate.shown_call import question_about, shown_call
@@ -240,7 +241,7 @@ async def policy(world, *whens, default="allow", action="deny"):
 @pytest.mark.parametrize(("value", "when"), [one[1:] for one in SEEN], ids=[one[0] for one in SEEN])
 async def test_a_rule_sees_what_has_a_plain_form(world, value, when):
     gate = await policy(world, when)
-    denied = await gate.decide("tool-0", {"arg": value}, ["tool-0"])
+    denied = await gate.decide(Call("tool-0", {"arg": value}, ["tool-0"]))
     assert (denied.outcome, denied.why) == ("deny", "denied")
     assert denied.reason == "tool-0 is not allowed (rule 1)"
 
@@ -248,7 +249,7 @@ async def test_a_rule_sees_what_has_a_plain_form(world, value, when):
 @pytest.mark.parametrize(("value", "when"), [one[1:] for one in SEEN], ids=[one[0] for one in SEEN])
 async def test_what_is_seen_allows_as_well_and_the_tool_is_given_the_object(world, value, when):
     gate = await policy(world, when, default="deny", action="allow")
-    allowed = await gate.decide("tool-0", {"arg": value}, ["tool-0"])
+    allowed = await gate.decide(Call("tool-0", {"arg": value}, ["tool-0"]))
     assert allowed.outcome == "continue"
     given = allowed.tool_input["arg"]
     assert given is value or (type(given) is type(value) and type(given) in (list, tuple, dict, set))
@@ -259,7 +260,7 @@ async def test_what_has_no_plain_form_counts_against_the_call(world, value):
     path = "arg.key" if type(value) is dict else "arg"  # a map is known to be one
     gate = await policy(world, *({path: one} for one in CONDITIONS))
     for number, condition in enumerate(CONDITIONS):
-        denied = await gate.decide(f"tool-{number}", {"arg": value}, [])
+        denied = await gate.decide(Call(f"tool-{number}", {"arg": value}, []))
         assert denied.outcome == "deny", condition
 
 
@@ -268,14 +269,14 @@ async def test_what_has_no_plain_form_may_be_of_any_type(world, kind):
     rule = {"tools": "*", "schema": {"properties": {"arg": {"type": kind}}}, "action": "deny"}
     config = PolicyConfig.model_validate({"rules": [rule]})
     await world.scheduler("policy", lambda call: rule_on(config, call))
-    denied = await (await world.gate()).decide("tool", {"arg": object()}, [])
+    denied = await (await world.gate()).decide(Call("tool", {"arg": object()}, []))
     assert denied.outcome == "deny"
 
 
 @pytest.mark.parametrize("value", UNSEEN, ids=lambda value: type(value).__name__)
 async def test_what_has_no_plain_form_earns_nothing(world, value):
     gate = await policy(world, {"arg": "harmless"}, default="deny", action="allow")
-    assert (await gate.decide("tool-0", {"arg": value}, [])).outcome == "deny"
+    assert (await gate.decide(Call("tool-0", {"arg": value}, []))).outcome == "deny"
 
 
 @pytest.mark.parametrize(
@@ -285,8 +286,8 @@ async def test_what_has_no_plain_form_earns_nothing(world, value):
 )
 async def test_arguments_that_are_no_map_count_against_the_call_whatever_a_rule_looks_at(world, arguments):
     gate = await policy(world, {"amount": {"gt": 100}})
-    assert (await gate.decide("tool-0", arguments, [])).outcome == "deny"
-    assert (await gate.decide("tool-0", None, [])).tool_input == {}
+    assert (await gate.decide(Call("tool-0", arguments, []))).outcome == "deny"
+    assert (await gate.decide(Call("tool-0", None, []))).tool_input == {}
 
 
 @pytest.mark.parametrize(
@@ -303,8 +304,10 @@ async def test_what_the_wire_cannot_carry_is_unknown_to_a_rule_and_runs_exactly(
     tests = [{"gt": 100}, {"lt": -100}, {"equals": arguments["arg"]}]
     gate = await policy(world, *({"arg": test} for test in tests))
     if isinstance(arguments["arg"], int):
-        assert [(await gate.decide(f"tool-{n}", arguments, [])).outcome for n in range(3)] == ["deny"] * 3
-    assert (await gate.decide("tool", arguments, [])).tool_input == arguments
+        assert [(await gate.decide(Call(f"tool-{n}", arguments, []))).outcome for n in range(3)] == [
+            "deny"
+        ] * 3
+    assert (await gate.decide(Call("tool", arguments, []))).tool_input == arguments
 
 
 @pytest.mark.parametrize("secret", [{}, {"fields": ["password"]}])
@@ -312,7 +315,7 @@ async def test_what_the_wire_cannot_carry_is_unknown_to_a_rule_and_runs_exactly(
 async def test_a_number_of_64_bits_travels_whether_anything_is_secret_or_not(world, number, secret):
     seen = []
     await world.scheduler("sees", lambda call: seen.append(call.tool_input) or Continue())
-    await (await world.gate(redact=secret)).decide("tool", {"n": number}, [])
+    await (await world.gate(redact=secret)).decide(Call("tool", {"n": number}, []))
     assert seen == [{"n": number}]
 
 
@@ -328,7 +331,7 @@ async def fingerprints(world, *values):
     await world.scheduler("sees", lambda call: seen.append(fingerprint_call(call).call) or Continue())
     gate = await world.gate()
     for value in values:
-        await gate.decide("tool", {"arg": value}, [])
+        await gate.decide(Call("tool", {"arg": value}, []))
     return seen
 
 

@@ -6,6 +6,7 @@ import pytest
 from toolgate_bus.protocol.events import Continue, Deny
 from toolgate_bus.protocol.signing import Keyring
 from toolgate_bus.state.shared import make_shared_state
+from toolgate_orchestrator import Call
 from toolgate_orchestrator.gate.client import GateClient
 from toolgate_orchestrator.gate.config import parse
 from toolgate_orchestrator.gate.gate import Gate
@@ -58,7 +59,7 @@ async def fleet(world, keys):
 async def test_a_heartbeat_of_another_start_excuses_a_required_scheduler_from_nothing(fleet):
     gate, _, asked, _ = await fleet(replica="police-before", tools=("read",), started=1)
     for _ in range(2):
-        decision = await gate.decide("pay", {}, TOOLS)
+        decision = await gate.decide(Call("pay", {}, TOOLS))
         assert (decision.outcome, decision.reason) == ("deny", "no")
     assert asked == [("select", "pay")] * 2
 
@@ -66,7 +67,7 @@ async def test_a_heartbeat_of_another_start_excuses_a_required_scheduler_from_no
 async def test_its_own_word_counts_once_that_start_has_answered(fleet):
     gate, client, asked, bus = await fleet((("select", "verify"), ("read",)))
     assert not client.directory.announced["police"].signed
-    assert (await gate.decide("read", {}, TOOLS)).outcome == "continue"
+    assert (await gate.decide(Call("read", {}, TOOLS))).outcome == "continue"
     assert client.directory.announced["police"].signed
     assert not gate._audience("pay").names
     client.on_roster_change((replace(bus.member, signed=True, started=9, tools=("read",)),))
@@ -78,11 +79,11 @@ async def test_who_gives_what_is_scarce_is_asked_last_whatever_an_older_heartbea
     gate, _, asked, _ = await fleet(
         (("admit",), ("*",)), replica="police-before", started=1, phases=("select", "verify")
     )
-    assert (await gate.decide("pay", {}, TOOLS)).outcome == "deny"
+    assert (await gate.decide(Call("pay", {}, TOOLS))).outcome == "deny"
     assert asked == [("admit", "pay")]
 
 
 async def test_who_is_asked_before_is_not_asked_again_at_the_end_once_it_has_answered(fleet):
     gate, *_ = await fleet()
-    decision = await gate.decide("read", {}, TOOLS)
+    decision = await gate.decide(Call("read", {}, TOOLS))
     assert (decision.why, [heard.phase for heard in decision.verdicts]) == ("agreed", ["select"])

@@ -6,6 +6,7 @@ import json
 import pytest
 from hook_fixtures import FILES, load
 from toolgate_bus.protocol.events import Continue, Deny, Modify
+from toolgate_orchestrator import Call
 from toolgate_orchestrator.commands.serve.hook_desk import HookDesk
 from toolgate_orchestrator.commands.serve.routes import ROUTES
 from toolgate_orchestrator.commands.serve.service import SidecarService
@@ -35,7 +36,7 @@ async def gate(world):
 @pytest.mark.parametrize("name", NAMES)
 async def test_a_tool_of_a_reserved_name_is_denied_in_words(gate, name):
     assert gate.wanted(name)
-    decision = await gate.decide(name, {"command": "rm -rf /"}, [name, "bash"])
+    decision = await gate.decide(Call(name, {"command": "rm -rf /"}, [name, "bash"]))
     assert (decision.outcome, decision.why) == ("deny", "denied")
     assert "names that begin with llm:, turn: or session: are no tools'" in decision.reason
 
@@ -48,7 +49,7 @@ async def test_no_call_is_replaced_by_one_of_such_a_name(world, name):
     )
     await world.scheduler("router", lambda call: change if call.tool_name == "read" else Continue())
     gate = await world.gate(required=["police"])
-    decision = await gate.decide("read", {}, {"read": None, name: None})
+    decision = await gate.decide(Call("read", {}, {"read": None, name: None}))
     assert (decision.outcome, decision.tool_name) == ("continue", "read")
     assert [heard.problem for heard in decision.verdicts] == [None, "unavailable_tool"]
 
@@ -56,7 +57,7 @@ async def test_no_call_is_replaced_by_one_of_such_a_name(world, name):
 @pytest.mark.parametrize("name", NAMES)
 async def test_it_is_denied_where_nobody_rules_as_well(world, name):
     gate = await world.gate()
-    assert (await gate.decide(name, {}, [name])).outcome == "deny"
+    assert (await gate.decide(Call(name, {}, [name]))).outcome == "deny"
 
 
 async def test_a_request_to_an_llm_is_asked_about_as_one(world):
@@ -69,9 +70,9 @@ async def test_a_request_to_an_llm_is_asked_about_as_one(world):
     await world.scheduler("judge", judge, tools=("llm:*",))
     gate = await world.gate()
     assert gate.wanted("llm:request", is_request=True)
-    decision = await gate.decide("llm:request", {"provider": "p"}, ["llm:request"], is_request=True)
+    decision = await gate.decide(Call("llm:request", {"provider": "p"}, ["llm:request"], is_request=True))
     assert (decision.outcome, asked) == ("continue", ["llm:request"])
-    assert (await gate.decide("llm:bash", {}, ["llm:bash"], is_request=True)).outcome == "deny"
+    assert (await gate.decide(Call("llm:bash", {}, ["llm:bash"], is_request=True))).outcome == "deny"
 
 
 @pytest.mark.parametrize("name", NAMES)

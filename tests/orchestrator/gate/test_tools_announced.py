@@ -6,6 +6,7 @@ from toolgate_bus.protocol.tool_sets import ToolSet, digest_tools, encode_tools,
 from toolgate_bus.transport.redis.agents import Fleet
 from toolgate_bus.transport.redis.connection import RedisCommands
 from toolgate_bus.transport.redis.orchestrator import RedisOrchestratorBus
+from toolgate_orchestrator import Call
 from toolgate_orchestrator.gate.client import GateClient
 from toolgate_orchestrator.gate.gate import Gate
 
@@ -25,7 +26,7 @@ async def test_the_tools_of_living_agents_are_seen_and_those_of_agents_that_left
 ):
     fleet = Fleet(commands, namespace)
     async with Gate.open(redis=server_url, namespace=namespace) as gate:
-        await gate.decide("search", {"query": "the password is hunter2"}, TOOLS)
+        await gate.decide(Call("search", {"query": "the password is hunter2"}, TOOLS))
 
         async def are_told():
             return bool((await fleet.tools()).tools)
@@ -65,7 +66,7 @@ async def test_a_caller_that_names_no_tools_but_its_own_makes_no_set_that_is_who
 ):
     fleet = Fleet(commands, namespace)
     async with Gate.open(redis=server_url, namespace=namespace) as gate:
-        await gate.decide("search", {}, ["search"])
+        await gate.decide(Call("search", {}, ["search"]))
 
         async def are_told():
             return "search" in (await fleet.tools()).tools
@@ -79,7 +80,7 @@ async def test_a_set_that_somebody_else_put_in_its_place_is_not_believed(
 ):
     fleet, keys = Fleet(commands, namespace), Keys(namespace)
     async with Gate.open(redis=server_url, namespace=namespace) as gate:
-        await gate.decide("search", {}, TOOLS)
+        await gate.decide(Call("search", {}, TOOLS))
 
         async def are_told():
             return bool((await fleet.tools()).tools)

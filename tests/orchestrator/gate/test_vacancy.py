@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 from toolgate_bus.state.shared import make_shared_state
 from toolgate_bus.transport.memory import MemoryHub
+from toolgate_orchestrator import Call
 from toolgate_orchestrator.gate import vacancy as vacancy_lines
 from toolgate_orchestrator.gate.client import GateClient
 from toolgate_orchestrator.gate.config import parse
@@ -84,7 +85,7 @@ def nowhere(monkeypatch, short_directory):
 
 
 async def decide_twice(gate):
-    decisions = [await gate.decide("pay", {}, ["pay"]) for _ in range(2)]
+    decisions = [await gate.decide(Call("pay", {}, ["pay"])) for _ in range(2)]
     assert decisions[0].outcome == decisions[1].outcome
     return decisions[0]
 
@@ -139,9 +140,9 @@ async def test_hooks_that_rule_in_the_process_are_somebody(stack, fresh_lines):
     await client.start()
     stack.push_async_callback(client.bus.aclose)
     gate = Gate(parse({}), client)
-    assert (await gate.decide("pay", {}, ["pay"], local=hooks)).why == "agreed"
+    assert (await gate.decide(Call("pay", {}, ["pay"]), local=hooks)).why == "agreed"
     assert not fresh_lines
-    assert (await gate.decide("pay", {}, ["pay"])).why == "unasked"
+    assert (await gate.decide(Call("pay", {}, ["pay"]))).why == "unasked"
     (line,) = fresh_lines.values()
     assert line.startswith("tool calls run without rulings: no scheduler is alive")
 

@@ -6,6 +6,7 @@ import pathlib
 
 import pytest
 from toolgate_bus.protocol.events import AskUser, Continue, Modify
+from toolgate_orchestrator import Call
 from toolgate_orchestrator.gate.deferral import PersonAnswer
 from toolgate_orchestrator.gate.shown_call import shown_call
 
@@ -82,7 +83,7 @@ async def test_plain_arguments_run_as_the_person_saw_them(world, make):
         return "allow"
 
     before = shown(arguments)
-    decision = await (await world.gate(ask)).decide("pay", arguments, TOOLS)
+    decision = await (await world.gate(ask)).decide(Call("pay", arguments, TOOLS))
     assert decision.allowed
     assert [shown(decision.tool_input), *saw] == [before, before]
     change()
@@ -98,7 +99,7 @@ async def test_an_object_that_was_changed_after_it_was_ruled_on_does_not_run(wor
         change()
         return "allow"
 
-    decision = await (await world.gate(ask)).decide("pay", arguments, TOOLS)
+    decision = await (await world.gate(ask)).decide(Call("pay", arguments, TOOLS))
     assert (decision.outcome, decision.why) == ("deny", "gate_failed")
     assert "arguments were changed" in decision.reason
 
@@ -117,9 +118,9 @@ async def test_nobody_is_asked_about_an_object_that_was_changed_while_schedulers
         return "allow"
 
     await world.scheduler("asks", rules)
-    decision = await (await world.gate(ask)).decide("pay", arguments, TOOLS)
+    decision = await (await world.gate(ask)).decide(Call("pay", arguments, TOOLS))
     assert (decision.outcome, asked) == ("deny", [])
-    deferred = await (await world.gate("defer")).decide("pay", make()[0], TOOLS)
+    deferred = await (await world.gate("defer")).decide(Call("pay", make()[0], TOOLS))
     assert deferred.outcome == "ask"
 
 
@@ -136,7 +137,7 @@ async def test_an_object_in_a_replacement_is_looked_at_as_well(world, make):
         "changes", lambda call: Modify(tool="pay", arguments={**call.tool_input, "limit": 1})
     )
     await world.scheduler("watches", watch)
-    decision = await (await world.gate()).decide("pay", arguments, TOOLS)
+    decision = await (await world.gate()).decide(Call("pay", arguments, TOOLS))
     assert decision.outcome == "deny"
 
 
@@ -152,7 +153,7 @@ async def test_who_asks_or_hooks_cannot_change_what_runs_by_the_question(world):
 
     await world.scheduler("asks", ASK)
     gate = await world.gate(ask)
-    decision = await gate.decide("pay", {"amount": 1, "more": []}, TOOLS, local=hook)
+    decision = await gate.decide(Call("pay", {"amount": 1, "more": []}, TOOLS), local=hook)
     assert (decision.outcome, decision.tool_input) == ("continue", {"amount": 1, "more": []})
 
 
@@ -167,7 +168,7 @@ async def test_a_modify_leaves_the_tool_the_objects_that_it_did_not_change(world
     await world.scheduler("limiter", limit)
     await world.scheduler("watches", Continue())
     schemas = {"pay": {"type": "object", "properties": {"path": {"type": "string"}}}}
-    decision = await (await world.gate()).decide("pay", own, schemas)
+    decision = await (await world.gate()).decide(Call("pay", own, schemas))
     assert (decision.outcome, decision.tool_input) == ("modify", {**own, "limit": 10, "list": [path, 2]})
     assert decision.tool_input["payment"] is payment
     assert decision.tool_input["raw"] is own["raw"]
@@ -178,7 +179,7 @@ async def test_a_replacement_by_another_tool_has_the_plain_values(world):
         return Modify(tool="spend", arguments={"path": call.tool_input["path"]})
 
     await world.scheduler("router", other)
-    decision = await (await world.gate()).decide("pay", {"path": pathlib.Path("a.txt")}, TOOLS)
+    decision = await (await world.gate()).decide(Call("pay", {"path": pathlib.Path("a.txt")}, TOOLS))
     assert (decision.tool_name, decision.tool_input) == ("spend", {"path": "a.txt"})
 
 
@@ -193,9 +194,9 @@ async def test_a_deferred_call_with_objects_goes_on_as_the_same_call_only(world)
     def arguments(amount):
         return {"path": pathlib.Path("a.txt"), "payment": Payment(amount), "limit": 100}
 
-    asked = await gate.decide("pay", arguments(1), TOOLS)
+    asked = await gate.decide(Call("pay", arguments(1), TOOLS))
     assert asked.outcome == "ask"
-    other = await gate.decide("pay", arguments(5000), TOOLS, answer=PersonAnswer(asked.token, "allow"))
+    other = await gate.decide(Call("pay", arguments(5000), TOOLS, answer=PersonAnswer(asked.token, "allow")))
     assert (other.outcome, other.why) == ("deny", "void")
-    decision = await gate.decide("pay", arguments(1), TOOLS, answer=PersonAnswer(asked.token, "allow"))
+    decision = await gate.decide(Call("pay", arguments(1), TOOLS, answer=PersonAnswer(asked.token, "allow")))
     assert (decision.outcome, decision.tool_input) == ("modify", {**arguments(1), "limit": 10})

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 from toolgate_bus.errors import ConfigError
-from toolgate_orchestrator import At, Guard
+from toolgate_orchestrator import Caller, Guard
 from toolgate_orchestrator.guard.context import enter_tool, enter_turn
 from toolgate_orchestrator.guard.digest import digest_of
 from toolgate_orchestrator.guard.notice import check_notice, notice_of
@@ -197,4 +197,4 @@ def test_the_schema_of_a_function_tells_types_and_what_is_needed():
 
 
 def test_places_are_values():
-    assert At("s", "a") == At("s", "a")
+    assert Caller("s", "a") == Caller("s", "a")

@@ -15,8 +15,10 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
+from questions import decide as decide_on
 from toolgate_bus.protocol.events import Continue, Deny, Modify
 from toolgate_bus.telemetry import tracing
+from toolgate_orchestrator import Call
 from toolgate_orchestrator.gate.config import parse
 from toolgate_orchestrator.gate.gate import Gate
 
@@ -227,7 +229,7 @@ async def decide(gate: Gate, answer: Any = None, **given: Any) -> tuple[Any, dic
         asked.append(question)
         return [answer or Continue()]
 
-    decision = await gate.decide("search", {"q": SECRET}, ["search", "fetch"], local=local, **given)
+    decision = await decide_on(gate, "search", {"q": SECRET}, ["search", "fetch"], local=local, **given)
     return decision, asked[0].trace
 
 
@@ -245,7 +247,7 @@ async def test_both_phases_carry_the_same_context(spans: Told) -> None:
         phases[question.phase] = question.trace["traceparent"]
         return [Modify(tool="fetch") if question.phase == "select" else Deny(reason="not that one")]
 
-    await Gate(parse({}), None).decide("search", {}, ["search", "fetch"], local=local)
+    await Gate(parse({}), None).decide(Call("search", {}, ["search", "fetch"]), local=local)
     assert set(phases) == {"select", "verify"}
     assert len(set(phases.values())) == 1
 

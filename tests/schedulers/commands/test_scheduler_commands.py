@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from toolgate_bus.transport.redis.connection import RedisCommands
 from toolgate_bus.transport.redis.roster import Roster
+from toolgate_orchestrator import Call
 from toolgate_orchestrator.gate.gate import Gate
 
 pytestmark = pytest.mark.acceptance
@@ -75,7 +76,7 @@ def gone(pid):
 
 async def decided(server_url, namespace, tool, arguments=None, **config):
     async with Gate.open(redis=server_url, namespace=namespace, patience_ms=10_000, **config) as gate:
-        return await gate.decide(tool, arguments or {}, TOOLS)
+        return await gate.decide(Call(tool, arguments or {}, TOOLS))
 
 
 async def test_a_policy_process_rules_on_a_call_and_drains_on_sigterm(
@@ -123,7 +124,7 @@ async def test_a_plain_function_that_never_returns_does_not_keep_the_process(
     hangs = run("hangs:rule")
     await wait_until(lambda: "rule (replica" in hangs.stderr, timeout=20)
     async with Gate.open(redis=server_url, namespace=namespace, patience_ms=500) as gate:
-        decision = await gate.decide("bash", {}, TOOLS)
+        decision = await gate.decide(Call("bash", {}, TOOLS))
     assert (decision.outcome, decision.silent) == ("continue", ("rule",))
     assert (tmp_path / "asked").exists()
     hangs.signal(signal.SIGTERM)

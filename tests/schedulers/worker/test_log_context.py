@@ -9,6 +9,7 @@ from structlog.contextvars import get_contextvars
 from toolgate_bus.protocol.events import Continue
 from toolgate_bus.state.shared import make_shared_state
 from toolgate_bus.transport.memory import MemoryHub
+from toolgate_orchestrator import Call
 from toolgate_orchestrator.gate.client import GateClient
 from toolgate_orchestrator.gate.config import parse
 from toolgate_orchestrator.gate.gate import Gate
@@ -58,8 +59,8 @@ async def world():
 
 async def test_on_both_sides_a_line_tells_its_decision_and_outside_none(world):
     gate, heard = world
-    await asyncio.gather(*(gate.decide("pay", {"n": n}, ["pay"], local=heard.local) for n in range(20)))
-    await gate.decide("pay", {}, ["pay"], local=heard.local)
+    await asyncio.gather(*(gate.decide(Call("pay", {"n": n}, ["pay"]), local=heard.local) for n in range(20)))
+    await gate.decide(Call("pay", {}, ["pay"]), local=heard.local)
     for told in (heard.author, heard.hook):
         assert len(told) == 21
         assert [context for _, context in told] == [{"decision": id_} for id_, _ in told]
@@ -68,8 +69,8 @@ async def test_on_both_sides_a_line_tells_its_decision_and_outside_none(world):
 
 async def test_on_both_sides_a_line_tells_the_trace_of_its_message(world):
     gate, heard = world
-    await gate.decide("pay", {}, ["pay"], local=heard.local, trace=PARENT)
-    await gate.decide("pay", {}, ["pay"], local=heard.local)
+    await gate.decide(Call("pay", {}, ["pay"], trace=PARENT), local=heard.local)
+    await gate.decide(Call("pay", {}, ["pay"]), local=heard.local)
     for told in (heard.author, heard.hook):
         assert [context.get("trace_id") for _, context in told] == [TRACE, None]
     assert get_contextvars() == {}

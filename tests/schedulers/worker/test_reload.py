@@ -10,6 +10,7 @@ from toolgate_bus.errors import ConfigError
 from toolgate_bus.protocol.events import Continue, Deny, Hold
 from toolgate_bus.state.shared import make_shared_state
 from toolgate_bus.transport.memory import MemoryHub
+from toolgate_orchestrator import Call
 from toolgate_orchestrator.gate.client import GateClient
 from toolgate_orchestrator.gate.config import parse
 from toolgate_orchestrator.gate.gate import Gate
@@ -76,7 +77,7 @@ async def test_hundreds_of_decisions_over_many_reloads_are_each_decided_by_exact
     marks = [str(number) for number in range(10)]
     asked = []
     for mark in marks[1:]:
-        asked += [asyncio.create_task(here.gate.decide("bash", {}, TOOLS)) for _ in range(50)]
+        asked += [asyncio.create_task(here.gate.decide(Call("bash", {}, TOOLS))) for _ in range(50)]
         await asyncio.sleep(0.003)
         await here.swap(Marked(mark, notes))
     decisions = await asyncio.gather(*asked)
@@ -84,16 +85,16 @@ async def test_hundreds_of_decisions_over_many_reloads_are_each_decided_by_exact
     by = Counter(one.reason for one in decisions)
     assert set(by) <= set(marks)
     assert len(by) > 1
-    assert (await here.gate.decide("bash", {}, TOOLS)).reason == "9"
+    assert (await here.gate.decide(Call("bash", {}, TOOLS))).reason == "9"
 
 
 async def test_what_has_begun_is_finished_by_the_old_one_which_is_stopped_after_it(world, wait_until):
     notes, gate = [], asyncio.Event()
     here = await world(Marked("old", notes, gate))
-    begun = [asyncio.create_task(here.gate.decide("bash", {}, TOOLS)) for _ in range(20)]
+    begun = [asyncio.create_task(here.gate.decide(Call("bash", {}, TOOLS))) for _ in range(20)]
     await wait_until(lambda: here.worker._deciding == 20)
     await here.swap(Marked("new", notes))
-    assert (await here.gate.decide("bash", {}, TOOLS)).reason == "new"
+    assert (await here.gate.decide(Call("bash", {}, TOOLS))).reason == "new"
     assert notes == ["start old", "start new"]
     gate.set()
     assert {one.reason for one in await asyncio.gather(*begun)} == {"old"}
@@ -110,12 +111,12 @@ async def test_both_are_stopped_when_the_worker_ends(world):
 
 async def test_orchestrators_learn_of_other_tools_and_another_priority(world):
     here = await world(Scheduler(name="marked", decide=decide_deny, tools=("search",), priority=1))
-    assert (await here.gate.decide("bash", {}, TOOLS)).why == "unasked"
+    assert (await here.gate.decide(Call("bash", {}, TOOLS))).why == "unasked"
     told = await here.swap(Scheduler(name="marked", decide=decide_deny, tools=("bash",), priority=9))
     assert (told.priority, told.tools) == (9, ("bash",))
-    denied = await here.gate.decide("bash", {}, TOOLS)
+    denied = await here.gate.decide(Call("bash", {}, TOOLS))
     assert (denied.outcome, denied.verdicts[0].priority) == ("deny", 9)
-    assert (await here.gate.decide("search", {}, TOOLS)).why == "unasked"
+    assert (await here.gate.decide(Call("search", {}, TOOLS))).why == "unasked"
 
 
 async def test_a_question_about_a_tool_that_the_new_one_does_not_name_is_let_through(world, wait_until):
@@ -123,9 +124,9 @@ async def test_a_question_about_a_tool_that_the_new_one_does_not_name_is_let_thr
     here = await world(Marked("old", [], gate))
     here.worker._concurrency = 1
     here.worker._lanes._limit = 1
-    first = asyncio.create_task(here.gate.decide("bash", {}, TOOLS))
+    first = asyncio.create_task(here.gate.decide(Call("bash", {}, TOOLS)))
     await wait_until(lambda: here.worker._deciding == 1)
-    waits = asyncio.create_task(here.gate.decide("search", {}, TOOLS))
+    waits = asyncio.create_task(here.gate.decide(Call("search", {}, TOOLS)))
     await wait_until(lambda: here.bus._hub._inboxes["marked"])
     await here.swap(Scheduler(name="marked", decide=decide_deny, tools=("bash",)))
     gate.set()
@@ -142,7 +143,7 @@ async def test_what_cannot_change_while_it_runs_is_refused_by_name(world, field)
     with pytest.raises(ConfigError, match=f"^{field}: cannot change"):
         await here.swap(other)
     assert notes == ["start old"]
-    assert (await here.gate.decide("bash", {}, TOOLS)).reason == "old"
+    assert (await here.gate.decide(Call("bash", {}, TOOLS))).reason == "old"
 
 
 async def test_one_that_cannot_start_leaves_all_as_it_was(world):
@@ -154,7 +155,7 @@ async def test_one_that_cannot_start_leaves_all_as_it_was(world):
     here = await world(Marked("old", notes))
     with pytest.raises(OSError, match="no licence"):
         await here.swap(Broken("new", notes))
-    assert (await here.gate.decide("bash", {}, TOOLS)).reason == "old"
+    assert (await here.gate.decide(Call("bash", {}, TOOLS))).reason == "old"
     assert notes == ["start old"]
 
 
@@ -165,12 +166,12 @@ async def test_one_that_cannot_be_stopped_costs_nothing(world):
 
     here = await world(Broken("old", []))
     await here.swap(Marked("new", []))
-    assert (await here.gate.decide("bash", {}, TOOLS)).reason == "new"
+    assert (await here.gate.decide(Call("bash", {}, TOOLS))).reason == "new"
 
 
 async def test_what_the_old_one_holds_is_answered_through_the_new_one(world, wait_until):
     here = await world(Marked("old", []))
-    held = asyncio.create_task(here.gate.decide("search", {}, TOOLS))
+    held = asyncio.create_task(here.gate.decide(Call("search", {}, TOOLS)))
     new = Marked("new", [])
     await wait_until(lambda: here.worker._answered == 1)
     await here.swap(new)
@@ -188,10 +189,10 @@ async def test_one_that_holds_and_thinks_on_gives_its_own_final_answer(world, wa
         yield Deny(reason="old")
 
     here = await world(Scheduler(name="marked", decide=hold_then_deny, streams=True))
-    held = asyncio.create_task(here.gate.decide("bash", {}, TOOLS))
+    held = asyncio.create_task(here.gate.decide(Call("bash", {}, TOOLS)))
     await wait_until(lambda: here.worker._working and here.worker._lanes._lent)
     await here.swap(Marked("new", []))
-    assert (await here.gate.decide("bash", {}, TOOLS)).reason == "new"
+    assert (await here.gate.decide(Call("bash", {}, TOOLS))).reason == "new"
     go.set()
     assert (await held).reason == "old"
 
@@ -205,4 +206,4 @@ async def test_one_that_rules_in_other_phases_is_not_tried_on_a_share_of_the_ses
     last = replace(as_scheduler(Marked("new", [])), phases=("select", "verify", "admit"))
     with pytest.raises(ConfigError, match="it rules in other phases than the one in force"):
         await at.worker.try_beside(last, make_shared_state(), "r", 50, TrialTally())
-    assert (await at.gate.decide("bash", {}, TOOLS)).reason == "old"
+    assert (await at.gate.decide(Call("bash", {}, TOOLS))).reason == "old"

@@ -12,6 +12,7 @@ from toolgate_bus.protocol.events import Continue, Deny, Hold
 from toolgate_bus.state.shared import make_shared_state
 from toolgate_bus.telemetry import tracing
 from toolgate_bus.transport.memory import MemoryHub
+from toolgate_orchestrator import Call
 from toolgate_orchestrator.gate.client import GateClient
 from toolgate_orchestrator.gate.config import parse
 from toolgate_orchestrator.gate.gate import Gate
@@ -57,7 +58,7 @@ async def test_a_verdict_is_a_child_of_its_decision_and_holds_no_words(world, sp
             return Deny(reason=SECRET, priority=9)
 
     gate = await world(decide)
-    decision = await gate.decide("pay", {"key": SECRET}, ["pay"])
+    decision = await gate.decide(Call("pay", {"key": SECRET}, ["pay"]))
     (verdict,) = await wait_until(lambda: spans("toolgate.verdict guard"))
     (decided,), (own,) = spans("toolgate.decide pay"), spans("the author's own")
     assert verdict.parent.span_id == decided.context.span_id
@@ -83,7 +84,7 @@ async def test_a_scheduler_that_raises_marks_its_verdict_as_failed(world, spans,
     async def decide(call):
         raise ValueError(SECRET)
 
-    await (await world(decide)).decide("pay", {}, ["pay"])
+    await (await world(decide)).decide(Call("pay", {}, ["pay"]))
     (verdict,) = await wait_until(lambda: spans("toolgate.verdict guard"))
     assert (verdict.status.status_code, verdict.status.description) == (StatusCode.ERROR, "failed")
     assert verdict.attributes["toolgate.priority"] == 7
@@ -98,7 +99,7 @@ async def test_questions_that_are_decided_side_by_side_keep_their_traces_apart(w
         return Continue()
 
     gate = await world(decide)
-    await asyncio.gather(*(gate.decide(tool, {}, ["a", "b", "c"]) for tool in "abc"))
+    await asyncio.gather(*(gate.decide(Call(tool, {}, ["a", "b", "c"])) for tool in "abc"))
     verdicts = await wait_until(lambda: found if len(found := spans("toolgate.verdict guard")) == 3 else None)
     for verdict in verdicts:
         (decided,) = spans(f"toolgate.decide {verdict.attributes['toolgate.tool']}")
@@ -111,7 +112,7 @@ async def test_a_hold_that_is_waited_for_ends_with_its_answer(world, spans, wait
         yield Hold(seconds=5)
         yield Deny(reason="no")
 
-    await (await world(decide, streams=True)).decide("pay", {}, ["pay"])
+    await (await world(decide, streams=True)).decide(Call("pay", {}, ["pay"]))
     (verdict,) = await wait_until(lambda: spans("toolgate.verdict guard"))
     assert verdict.attributes["toolgate.action"] == "deny"
 
@@ -127,7 +128,7 @@ async def test_the_answer_to_a_stored_hold_has_a_span_of_its_own(world, spans, w
         return Hold(seconds=5)
 
     gate = await world(decide, start=start)
-    asked = asyncio.ensure_future(gate.decide("pay", {}, ["pay"]))
+    asked = asyncio.ensure_future(gate.decide(Call("pay", {}, ["pay"])))
     (held,) = await wait_until(desk["holds"].open)
     with tracing.span("somebody's"):
         await desk["holds"].answer(held.decision_id, Deny(reason="no"))

@@ -12,6 +12,7 @@ from toolgate_bus.state.shared import make_shared_state
 from toolgate_bus.telemetry import metrics
 from toolgate_bus.transport.memory import MemoryHub, MemoryStore
 from toolgate_bus.transport.ports import Delivery
+from toolgate_orchestrator import Call
 from toolgate_orchestrator.gate.client import GateClient
 from toolgate_orchestrator.gate.config import parse
 from toolgate_orchestrator.gate.gate import Gate
@@ -56,7 +57,7 @@ async def test_a_cancellation_out_of_the_authors_code_is_a_failure_of_that_quest
 
     gate = await world(decide, concurrency=1)
     odd, *others = await asyncio.gather(
-        *(gate.decide(tool, {}, ["odd", "even"]) for tool in ("odd", *["even"] * 5))
+        *(gate.decide(Call(tool, {}, ["odd", "even"])) for tool in ("odd", *["even"] * 5))
     )
     assert (odd.why, odd.verdicts[0].verdict.action) == ("failed_open", "failed")
     assert [one.why for one in others] == ["agreed"] * 5
@@ -75,9 +76,9 @@ async def test_a_hold_that_cannot_be_kept_is_a_denial_and_does_not_stop_the_work
     before = metrics.value("toolgate_scheduler_errors_total", scheduler="cost", reason="store")
     decide = in_turn if streams else at_once
     gate = await world(decide, store=BrokenStore(), streams=streams, concurrency=1)
-    denied = await gate.decide("slow", {}, ["slow", "fast"])
+    denied = await gate.decide(Call("slow", {}, ["slow", "fast"]))
     assert (denied.why, denied.reason) == ("denied", deny_unstored("cost").reason)
-    assert (await gate.decide("fast", {}, ["slow", "fast"])).why == "agreed"
+    assert (await gate.decide(Call("fast", {}, ["slow", "fast"]))).why == "agreed"
     assert metrics.value("toolgate_scheduler_errors_total", scheduler="cost", reason="store") == before + 1
 
 

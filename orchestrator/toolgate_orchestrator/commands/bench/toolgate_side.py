@@ -14,6 +14,8 @@ from toolgate_bus.transport.redis.reads import empty_streams, find_keys
 from toolgate_orchestrator.commands.bench.measure import Contender
 from toolgate_orchestrator.commands.bench.mix import SCHEDULER, TOOLS, Answer, Mix, MixedCall, to_answer
 from toolgate_orchestrator.commands.host.scheduler_processes import SchedulerSpec, scheduler_processes
+from toolgate_orchestrator.gate.call import Call
+from toolgate_orchestrator.gate.caller import Caller
 from toolgate_orchestrator.gate.gate import Gate
 
 PATIENCE_MS: Final = 120_000
@@ -51,9 +53,8 @@ def side_of(name: str, gate: Gate, pids: dict[str, list[int]], mix: Mix) -> Cont
     """Return a side that asks this gate."""
 
     async def decide(call: MixedCall) -> Answer:
-        decision = await gate.decide(
-            call.tool_name, call.tool_input, TOOLS, session=call.session, tool_call_id=call.tool_call_id
-        )
+        at = Caller(call.session)
+        decision = await gate.decide(Call(call.tool_name, call.tool_input, TOOLS, at, call.tool_call_id))
         return to_answer(decision)
 
     return Contender(name, decide, pids, mix)

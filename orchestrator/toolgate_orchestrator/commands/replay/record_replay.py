@@ -36,6 +36,8 @@ from toolgate_orchestrator.commands.replay.comparison import (
 from toolgate_orchestrator.commands.replay.recorded_decisions import Aftermath, Record, RecordedDecision
 from toolgate_orchestrator.commands.replay.rehearsed import CallEstimate, list_figures, play, split
 from toolgate_orchestrator.commands.replay.side import limits_of, progress
+from toolgate_orchestrator.gate.call import Call
+from toolgate_orchestrator.gate.caller import Caller
 from toolgate_orchestrator.gate.config import RedactConfig, parse
 from toolgate_orchestrator.gate.gate import Gate
 from toolgate_orchestrator.gate.redact import RedactedArguments, Redactor
@@ -157,24 +159,28 @@ class RecordReplay:
 
     async def _decide(self, question: ToolSelecting) -> Decision:
         self.redactor.truncated = question.truncated
-        decision = await self.gate.decide(
+        at = Caller(
+            question.session,
+            question.agent,
+            question.root_session,
+            question.parent,
+            question.lineage,
+            question.labels,
+        )
+        call = Call(
             question.tool_name,
             question.tool_input,
             question.available_tools,
-            labels=question.labels,
-            agent=question.agent,
-            session=question.session,
-            root_session=question.root_session,
-            parent=question.parent,
-            lineage=question.lineage,
-            tool_call_id=question.tool_call_id,
-            iteration=question.iteration,
-            parallel_group_id=question.parallel_group_id,
+            at,
+            question.tool_call_id,
+            question.parallel_group_id,
+            question.iteration,
             available_agents=question.available_agents,
             agent_target=question.agent_target,
             request=question.request,
             is_request=question.tool_name == LLM_REQUEST,
         )
+        decision = await self.gate.decide(call)
         self.unanswered += bool(_find_silent(decision))
         self.invalid += any(heard.problem is not None for heard in decision.verdicts)
         return decision

@@ -16,7 +16,6 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from toolgate_bus.protocol.delegation import target_of
 from toolgate_bus.protocol.events import Decision
 from toolgate_bus.protocol.fact_events import TOOL_UNUSED, TURN
 from toolgate_bus.protocol.llm import LLM_REQUEST
@@ -45,6 +44,8 @@ from toolgate_orchestrator.commands.serve.rulings import (
     denial_body,
 )
 from toolgate_orchestrator.commands.serve.turns import OpenTurn, OpenTurns, turn_body
+from toolgate_orchestrator.gate.call import Call
+from toolgate_orchestrator.gate.caller import Caller
 from toolgate_orchestrator.gate.capabilities import ALL, Ability, UnnamedTools
 from toolgate_orchestrator.gate.deferral import PersonAnswer
 from toolgate_orchestrator.gate.fact_shapes import describe_place, describe_turn
@@ -169,31 +170,23 @@ class SidecarService:
         def on_hold(held: HeldCall) -> None:
             holder[:] = [held.scheduler]
 
-        return await self._gate.decide(
+        call = Call(
             asked.tool,
             asked.arguments,
             self._tools_of(asked),
-            labels=asked.labels or None,
-            agent=agent,
-            session=asked.session,
-            root_session=asked.root_session,
-            parent=asked.parent,
-            lineage=asked.lineage,
-            tool_call_id=asked.call_id,
-            iteration=asked.iteration,
-            parallel_group_id=asked.group,
-            available_agents=asked.available_agents,
-            agent_target=asked.agent_target or target_of(asked.arguments, asked.available_agents),
-            trace=asked.trace,
-            request=self.turns.find_request(asked.root_session, asked.parent, asked.session),
-            on_hold=on_hold,
-            can=abilities_of(asked),
-            ask="defer" if "ask" in asked.can else None,
-            answer=None
-            if asked.answer is None
-            else PersonAnswer(asked.answer.token, asked.answer.answer, asked.answer.by),
+            Caller(asked.session, agent, asked.root_session, asked.parent, asked.lineage, asked.labels),
+            asked.call_id,
+            asked.group,
+            asked.iteration,
+            abilities_of(asked),
+            asked.answer and PersonAnswer(asked.answer.token, asked.answer.answer, asked.answer.by),
+            asked.available_agents,
+            asked.agent_target,
+            asked.trace,
+            self.turns.find_request(asked.root_session, asked.parent, asked.session),
             is_request=may_request and asked.tool == LLM_REQUEST,
         )
+        return await self._gate.decide(call, ask="defer" if "ask" in asked.can else None, on_hold=on_hold)
 
     def _tools_of(self, asked: DecideRequest) -> Any:
         """Names or schemas of the tools; raises Problem for too many that were never said to be there.

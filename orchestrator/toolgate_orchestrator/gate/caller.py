@@ -1,7 +1,8 @@
-"""Where a call comes from: session, agent, and the agents above it. Pure.
+"""The agent that makes a call: its session, and the agents and sessions above it. Pure.
 
-Who works for whom is told by the tool that runs while somebody asks for a place (`context`), not by ids: some
-frameworks give a sub-agent its parent's. A handoff leaves the agent that handed over in the lineage.
+Every door makes a `Caller` and puts it into the `Call`: a guard by the tool that runs while somebody asks for
+one (some frameworks give a sub-agent the session id of its parent), a loop from its session, a sidecar from
+the request. An agent that takes over keeps the agent that handed over in its lineage.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,42 +15,47 @@ _NO_LABELS: Final[Mapping[str, str]] = {}
 
 
 @dataclass(frozen=True, slots=True)
-class At:
-    """A session's place in its tree of agents; `Guard.at` makes it."""
+class Caller:
+    """Agent and session that make a call; `Guard.at` makes one."""
 
-    session: str
-    """Its id: budgets and limits of a session go by it."""
+    session: str = ""
+    """Id of the session: budgets and limits of a session go by it."""
     agent: str = ""
+    """Name of the agent; empty: the agent of the configuration."""
     root: str = ""
-    """The session at the root; the session itself where it has no parent."""
+    """Id of the session at the root of the tree; empty: found by `parent`, or the session itself."""
     parent: str | None = None
-    """The session for which it works."""
-    lineage: tuple[str, ...] = ()
-    """Names of the agents from the root down to its own; empty where there is none above."""
+    """Id of the session for which this one works."""
+    lineage: Sequence[str] = ()
+    """Names of the agents from the root down to this one; empty if there is none above."""
     labels: Mapping[str, str] = field(default_factory=dict)
-    """Beside those of the configuration."""
+    """Labels beside those of the configuration."""
     above: tuple[str, ...] = ()
-    """The sessions from the root down to its parent, as far as they are known."""
+    """Ids of the sessions from the root down to the parent, as far as they are known."""
 
     @property
     def names(self) -> tuple[str, ...]:
         """As `lineage`, at the root too."""
-        return self.lineage or (self.agent,)
+        return tuple(self.lineage) or (self.agent,)
 
 
-def at_root(session: str, agent: str, labels: Mapping[str, str] | None = None) -> At:
+NOBODY: Final = Caller()
+"""A caller of which nothing is known but the configuration."""
+
+
+def at_root(session: str, agent: str, labels: Mapping[str, str] | None = None) -> Caller:
     """The place of a session that works for nobody."""
-    return At(session, agent, session, labels=labels or _NO_LABELS)
+    return Caller(session, agent, session, labels=labels or _NO_LABELS)
 
 
-def below(above: At, session: str, agent: str, labels: Mapping[str, str] | None = None) -> At:
+def below(above: Caller, session: str, agent: str, labels: Mapping[str, str] | None = None) -> Caller:
     """The place of a session that works for another.
 
     One with the session id of an agent above it is given an id of its own, so that both can be told apart.
     """
     if session in (above.session, *above.above):
         session = f"{session}/{agent}"
-    return At(
+    return Caller(
         session,
         agent,
         above.root,
@@ -67,14 +73,14 @@ def under(
     root: str = "",
     names: Sequence[str] = (),
     labels: Mapping[str, str] | None = None,
-) -> At:
+) -> Caller:
     """The place of a session whose parent is not here: its id, and what else is known of those above."""
     root = root or parent
     above = (root,) if root == parent else (root, parent)
-    return At(session, agent, root, parent, (*names, agent) if names else (), labels or _NO_LABELS, above)
+    return Caller(session, agent, root, parent, (*names, agent) if names else (), labels or _NO_LABELS, above)
 
 
-def hand_over(at: At, to: str, *, lineage: bool = True) -> At:
+def hand_over(at: Caller, to: str, *, lineage: bool = True) -> Caller:
     """The place of the agent that takes over in this session.
 
     What those may not do who handed over, it may not either; without `lineage` it counts as who was here
