@@ -10,6 +10,7 @@ TEST := $(VENV)/.installed-test
 DEV := $(VENV)/.installed-dev
 NEWEST := .venv-newest
 CASES := 200000
+EXAMPLES := 1000
 SEEDS := 1000
 ROUNDS := 10
 LIVES := 1000
@@ -24,7 +25,7 @@ export PYTHONPYCACHEPREFIX := $(CURDIR)/$(VENV)/pycache
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo shell test test-newest test-system test-adapters test-clients test-fast lint docs check soak soak-llm soak-attacks soak-oracle soak-ha soak-slots soak-containers soak-failovers soak-lives soak-serve simulate simulate-mutants mutants cost dist up down clean
+.PHONY: help demo shell test test-newest test-system test-adapters test-clients test-fast lint docs check soak soak-llm soak-attacks soak-oracle soak-properties soak-ha soak-slots soak-containers soak-failovers soak-lives soak-serve simulate simulate-mutants mutants cost dist up down clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | while IFS="$$(printf '\t')" read -r name line; \
@@ -61,6 +62,9 @@ soak-attacks: $(DEV) ## dress up CASES calls (200000) that policies deny
 
 soak-oracle: $(DEV) ## try CASES (200000) of rules and values
 	@$(BIN)/python tests/oracle/run.py --cases $(CASES) --jobs 2
+
+soak-properties: $(DEV) ## property tests on EXAMPLES (1000) new examples each
+	@TOOLGATE_RANDOM=1 TOOLGATE_EXAMPLES=$(EXAMPLES) $(BIN)/python -m pytest -q -m "pure and not system" -n auto
 
 soak-slots: $(DEV) ## histories of who has slots, against a model
 	@$(BIN)/python tests/soak_slots.py
