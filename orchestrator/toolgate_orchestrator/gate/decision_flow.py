@@ -37,7 +37,7 @@ from toolgate_orchestrator.gate.ids import decision_id
 from toolgate_orchestrator.gate.local_scheduler import LocalScheduler
 from toolgate_orchestrator.gate.one_question import one_question
 from toolgate_orchestrator.gate.pauses import wait_while_paused
-from toolgate_orchestrator.gate.plain_values import changed
+from toolgate_orchestrator.gate.plain_values import changed, copy_arguments
 from toolgate_orchestrator.gate.question import TOO_DEEP, UnreadableQuestion, make_question
 from toolgate_orchestrator.gate.recipients import Audience, Audiences
 from toolgate_orchestrator.gate.recorder import DecisionRecorder, span_of_decision, tell

@@ -47,7 +47,7 @@ class UnreadableQuestion(Exception):  # noqa: N818 - it says what was found
 
 
 def make_question(call: Call, id_: str, config: ToolgateConfig, ttl_ms: int, root: str) -> ToolQuestion:
-    """Return the question about a call, with the labels and the agent of the configuration where it names none.
+    """Return the question about a call; the configuration gives the agent and labels that it does not name.
 
     `root` is the session at the root of the tree.
     """
