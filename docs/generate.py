@@ -34,13 +34,13 @@ from toolgate_bus.commands.notify import config as notify
 from toolgate_bus.ruling.conditions.matching import CallMatcher
 from toolgate_bus.telemetry import metrics
 from toolgate_orchestrator.commands.mcp.config import McpConfig, McpServer
-from toolgate_orchestrator.gate.config import RedactConfig, SchedulerLimits, ToolgateConfig
+from toolgate_orchestrator.decision.config import RedactConfig, SchedulerLimits, ToolgateConfig
 from toolgate_orchestrator.loops.reactive import ReactiveConfig
 from toolgate_orchestrator.modules.hooks_logging.module import LoggingConfig
 from toolgate_orchestrator.modules.hooks_required import RequiredConfig
 from toolgate_orchestrator.modules.provider_openai.config import OpenAIConfig
 from toolgate_orchestrator.modules.tool_delegate import DelegateConfig
-from toolgate_orchestrator.turn.goal_config import GoalConfig
+from toolgate_orchestrator.turn.goals.pursuit.config import GoalConfig
 from toolgate_orchestrator.turn.loop_config import ParallelConfig
 from toolgate_schedulers.shipped import policy, policy_needs
 from toolgate_schedulers.shipped.approval import config as approval

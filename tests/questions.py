@@ -5,7 +5,7 @@ from typing import Any
 
 from toolgate_bus.protocol.events import Decision, ToolQuestion
 from toolgate_orchestrator import Call, Caller
-from toolgate_orchestrator.gate.gate import Gate
+from toolgate_orchestrator.decision.gate import Gate
 
 PLAIN: dict[str, Any] = {
     "id": "0" * 32,

@@ -48,7 +48,7 @@ from toolgate_orchestrator.commands.replay.playback import ReplayConfig
 from toolgate_orchestrator.commands.replay.report import Report, call_record
 from toolgate_orchestrator.commands.replay.session import ReplayedCall
 from toolgate_orchestrator.commands.run.view import TurnResult
-from toolgate_orchestrator.gate.config import ToolgateConfig
+from toolgate_orchestrator.decision.config import ToolgateConfig
 from toolgate_orchestrator.modules.context_simple import ContextConfig
 from toolgate_orchestrator.modules.hooks_logging.module import LoggingConfig
 from toolgate_orchestrator.modules.hooks_required import RequiredConfig

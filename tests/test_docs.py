@@ -35,14 +35,14 @@ from toolgate_bus import installation
 from toolgate_bus.protocol.events import Hold, ReceivedVerdict, ToolSelecting
 from toolgate_bus.ruling.round import Round
 from toolgate_bus.telemetry import definitions, metrics
-from toolgate_orchestrator.gate.config import ToolgateConfig
-from toolgate_orchestrator.gate.ruling import DecisionState as Ruled
-from toolgate_orchestrator.gate.ruling import RulingResult, denial
+from toolgate_orchestrator.decision.config import ToolgateConfig
+from toolgate_orchestrator.decision.ruling import DecisionState as Ruled
+from toolgate_orchestrator.decision.ruling import RulingResult, denial
 from toolgate_orchestrator.modules.provider_openai.config import OpenAIConfig
-from toolgate_orchestrator.turn.hook_scheduler import payload_of
+from toolgate_orchestrator.turn.calls.tool_call import CallRefusal
+from toolgate_orchestrator.turn.hooks.scheduler import payload_of
 from toolgate_orchestrator.turn.loop_config import LoopConfig
-from toolgate_orchestrator.turn.messages import ToolCall
-from toolgate_orchestrator.turn.tool_call import CallRefusal
+from toolgate_orchestrator.turn.values.messages import ToolCall
 
 pytestmark = pytest.mark.source
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))

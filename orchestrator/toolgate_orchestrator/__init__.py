@@ -12,15 +12,15 @@ if TYPE_CHECKING:
     from toolgate_bus.errors import CallDenial, TurnStop
     from toolgate_bus.protocol.events import AskUser, Decision, ToolSelecting
 
-    from toolgate_orchestrator.gate.call import Call
-    from toolgate_orchestrator.gate.caller import Caller
-    from toolgate_orchestrator.gate.config import RedactConfig, SchedulerLimits, ToolgateConfig
-    from toolgate_orchestrator.gate.deferral import PersonAnswer
-    from toolgate_orchestrator.gate.gate import Answer, Ask, Gate, LocalScheduler
+    from toolgate_orchestrator.decision.config import RedactConfig, SchedulerLimits, ToolgateConfig
+    from toolgate_orchestrator.decision.deferral.answer import PersonAnswer
+    from toolgate_orchestrator.decision.gate import Answer, Ask, Gate, LocalScheduler
+    from toolgate_orchestrator.decision.question.call import Call
+    from toolgate_orchestrator.decision.question.caller import Caller
     from toolgate_orchestrator.guard.guard import Guard
     from toolgate_orchestrator.guard.ruling import Ruling
     from toolgate_orchestrator.guard.turn import AgentTurn
-    from toolgate_orchestrator.turn.tool_call import current_call
+    from toolgate_orchestrator.turn.calls.tool_call import current_call
 
 __all__ = [
     "AgentTurn",
@@ -45,19 +45,19 @@ __all__ = [
 ]
 
 _HERE: Final = {
-    **dict.fromkeys(("Answer", "Ask", "Gate", "LocalScheduler"), "toolgate_orchestrator.gate.gate"),
+    **dict.fromkeys(("Answer", "Ask", "Gate", "LocalScheduler"), "toolgate_orchestrator.decision.gate"),
     **dict.fromkeys(
-        ("RedactConfig", "SchedulerLimits", "ToolgateConfig"), "toolgate_orchestrator.gate.config"
+        ("RedactConfig", "SchedulerLimits", "ToolgateConfig"), "toolgate_orchestrator.decision.config"
     ),
     **dict.fromkeys(("AskUser", "Decision", "ToolSelecting"), "toolgate_bus.protocol.events"),
     **dict.fromkeys(("CallDenial", "TurnStop"), "toolgate_bus.errors"),
-    "Call": "toolgate_orchestrator.gate.call",
-    "Caller": "toolgate_orchestrator.gate.caller",
+    "Call": "toolgate_orchestrator.decision.question.call",
+    "Caller": "toolgate_orchestrator.decision.question.caller",
     "Guard": "toolgate_orchestrator.guard.guard",
-    "PersonAnswer": "toolgate_orchestrator.gate.deferral",
+    "PersonAnswer": "toolgate_orchestrator.decision.deferral.answer",
     "Ruling": "toolgate_orchestrator.guard.ruling",
     "AgentTurn": "toolgate_orchestrator.guard.turn",
-    "current_call": "toolgate_orchestrator.turn.tool_call",  # it brings amplifier-core
+    "current_call": "toolgate_orchestrator.turn.calls.tool_call",  # it brings amplifier-core
 }
 
 

@@ -17,7 +17,7 @@ from typing import Any
 from disguises import TOOLS, Case, Dresser, policy_of
 from plain_rules import refused
 from toolgate_orchestrator import Call, Caller
-from toolgate_orchestrator.gate.gate import Gate
+from toolgate_orchestrator.decision.gate import Gate
 
 __all__ = ["Found", "besiege"]
 

@@ -12,8 +12,8 @@ from typing import Any
 
 from amplifier_core import AmplifierSession, ChatResponse, HookResult, ProviderInfo, ToolResult
 from amplifier_core.events import ALL_EVENTS
-from toolgate_orchestrator.turn.jsonable import MAX_RESULT_DEPTH
-from toolgate_orchestrator.turn.raw_call import MAX_DEPTH
+from toolgate_orchestrator.turn.values.jsonable import MAX_RESULT_DEPTH
+from toolgate_orchestrator.turn.values.raw_call import MAX_DEPTH
 
 __all__ = ["CALLS", "OUTPUTS", "Turned", "sound", "turned"]
 

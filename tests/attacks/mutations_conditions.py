@@ -5,7 +5,7 @@ from mutation import BUS, ORCHESTRATOR, SCHEDULERS, Mutant
 TESTS = "../attacks/test_no_denied_call_runs.py"
 DISGUISES = f"{TESTS}::test_no_disguise_lets_a_denied_call_run_and_an_honest_long_one_does"
 NUMBERS = "../bus/ruling/conditions/test_conditions.py::test_a_number_may_be_written_in_any"
-REDACT = "../orchestrator/gate/test_redact.py"
+REDACT = "../orchestrator/decision/test_redact.py"
 
 MUTANTS = (
     Mutant(
@@ -67,7 +67,7 @@ MUTANTS = (
     Mutant(
         "law 2",
         "equal secrets have different placeholders",
-        f"{ORCHESTRATOR}/gate/redact.py",
+        f"{ORCHESTRATOR}/decision/question/redact.py",
         "token(_KEY, value, canonicalize(value))",
         "token(secrets.token_bytes(32), value, canonicalize(value))",
         f"{REDACT}::test_equal_values_have_equal_placeholders_and_others_none_of_them",
@@ -75,7 +75,7 @@ MUTANTS = (
     Mutant(
         "law 2",
         "what was not searched leaves",
-        f"{ORCHESTRATOR}/gate/scanning.py",
+        f"{ORCHESTRATOR}/decision/question/scanning.py",
         "if len(encoded) * pattern.size > MAX_STEPS or",
         "if",
         f"{REDACT}::test_what_was_not_looked_at_does_not_leave",
@@ -91,7 +91,7 @@ MUTANTS = (
     Mutant(
         "law 2",
         "the last digit of a whole number is nothing",
-        f"{ORCHESTRATOR}/turn/jsonable.py",
+        f"{ORCHESTRATOR}/turn/values/jsonable.py",
         "whole = isinstance(one, int) or isinstance(other, int)",
         "whole = False",
         "../orchestrator/turn/test_jsonable.py::test_whole_numbers_are_the_same_if_each_digit_is",

@@ -38,7 +38,7 @@ MUTANTS = (
     Mutant(
         "law 3",
         "a hold that the server forgot is waited for until it runs out",
-        f"{ORCHESTRATOR}/gate/client.py",
+        f"{ORCHESTRATOR}/decision/link/client.py",
         "                question.ask_holder_again(",
         "                (lambda *_: None)(",
         "test_holds_lost.py",

@@ -14,10 +14,10 @@ MUTANTS = (
     Mutant(
         "law 4",
         "a pattern redacts the id of a decision in its facts",
-        f"{ORCHESTRATOR}/gate/recorder.py",
+        f"{ORCHESTRATOR}/decision/recorder.py",
         "own = own_fields(data)",
         "own = dict[str, Any]()",
-        "../orchestrator/gate/test_facts_secrets.py::test_what_the_engine_itself_wrote_is_kept_whatever_is_secret",
+        "../orchestrator/decision/test_facts_secrets.py::test_what_the_engine_itself_wrote_is_kept_whatever_is_secret",
     ),
     Mutant(
         "law 4",

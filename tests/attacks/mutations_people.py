@@ -30,7 +30,7 @@ MUTANTS = (
     Mutant(
         "law 6",
         "a hold that came after the denial stays held",
-        f"{ORCHESTRATOR}/gate/pending.py",
+        f"{ORCHESTRATOR}/decision/round/open_round.py",
         'if heard.verdict.action == "hold" and not heard.shadow and not self._is_answered(heard.scheduler):',
         'if heard.verdict.action == "never":',
         "../attacks/test_people_attacks.py::test_a_call_that_nobody_waits_for_any_longer_cannot_be_approved",
@@ -38,28 +38,28 @@ MUTANTS = (
     Mutant(
         "law 6",
         "a hold that is heard after its own answer frees what was given",
-        f"{ORCHESTRATOR}/gate/pending.py",
+        f"{ORCHESTRATOR}/decision/round/open_round.py",
         " and not self._is_answered(heard.scheduler):",
         ":",
-        "../orchestrator/gate/test_admission.py"
+        "../orchestrator/decision/test_admission.py"
         "::test_a_hold_that_is_heard_after_its_own_answer_gives_nothing_back",
     ),
     Mutant(
         "law 6",
         "a denial after its round counts for nothing",
-        f"{ORCHESTRATOR}/gate/pending.py",
+        f"{ORCHESTRATOR}/decision/round/open_round.py",
         "and self._object(heard):",
         "and False:",
-        "../orchestrator/gate/test_admission.py"
+        "../orchestrator/decision/test_admission.py"
         "::test_a_denial_that_comes_after_its_round_and_before_the_decision_denies",
     ),
     Mutant(
         "law 6",
         "a denial by another replica of one that had agreed counts for nothing",
-        f"{ORCHESTRATOR}/gate/client.py",
+        f"{ORCHESTRATOR}/decision/link/client.py",
         "if before is None or not before.object_late(scheduler, item, now):",
         "if True:",
-        "../orchestrator/gate/test_admission.py"
+        "../orchestrator/decision/test_admission.py"
         "::test_a_denial_by_another_replica_of_who_had_agreed_denies_until_the_decision",
     ),
     Mutant(
@@ -73,7 +73,7 @@ MUTANTS = (
     Mutant(
         "law 6",
         "a delegation may name two agents",
-        f"{ORCHESTRATOR}/gate/decision_flow.py",
+        f"{ORCHESTRATOR}/decision/flow.py",
         "if call.agents and two_agents(asking.tool_input, call.agents):",
         "if False:",
         "../attacks/test_people_attacks.py::test_a_delegation_to_two_agents_runs_for_neither",
@@ -81,10 +81,10 @@ MUTANTS = (
     Mutant(
         "law 6",
         "a text is not looked into for secret fields",
-        f"{ORCHESTRATOR}/gate/redact.py",
+        f"{ORCHESTRATOR}/decision/question/redact.py",
         "within = secrets_within(value, self._fields)",
         "within = None",
-        "../orchestrator/gate/test_text_fields.py::test_a_field_inside_a_text_leaves_as_a_placeholder_only",
+        "../orchestrator/decision/test_text_fields.py::test_a_field_inside_a_text_leaves_as_a_placeholder_only",
     ),
     Mutant(
         "law 6",
@@ -97,7 +97,7 @@ MUTANTS = (
     Mutant(
         "law 6",
         "nobody is told that a call waits",
-        f"{ORCHESTRATOR}/gate/dispatch.py",
+        f"{ORCHESTRATOR}/decision/round/dispatcher.py",
         "call_guarded(call.on_hold, held)",
         "pass",
         "../attacks/test_people_attacks.py::test_a_call_that_waits_for_a_person_does_not_look_like_a_hang",
@@ -105,7 +105,7 @@ MUTANTS = (
     Mutant(
         "law 6",
         "whose hold is cut short by its round's end is not told",
-        f"{ORCHESTRATOR}/gate/dispatch.py",
+        f"{ORCHESTRATOR}/decision/round/dispatcher.py",
         "for name in holders(closed.heard):",
         "for name in ():",
         "../attacks/test_people_attacks.py::test_a_call_that_nobody_waits_for_any_longer_cannot_be_approved",

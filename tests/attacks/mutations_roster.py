@@ -23,18 +23,18 @@ MUTANTS = (
     Mutant(
         "law 3",
         "unsigned replicas are believed beside signed ones",
-        f"{ORCHESTRATOR}/gate/scheduler_info.py",
+        f"{ORCHESTRATOR}/decision/link/scheduler_info.py",
         "[one for one in each if one.signed] or each",
         "each",
-        "../orchestrator/gate/test_recipients.py::test_where_some_replicas_are_signed_the_others_are_not_believed",
+        "../orchestrator/decision/test_recipients.py::test_where_some_replicas_are_signed_the_others_are_not_believed",
     ),
     Mutant(
         "law 3",
         "whatever a required scheduler announces narrows what it is asked",
-        f"{ORCHESTRATOR}/gate/recipients.py",
+        f"{ORCHESTRATOR}/decision/link/recipients.py",
         "if name in self._required and not (self._keyring is not None and one is not None and one.signed):",
         "if name in self._required and one is None:",
-        "../orchestrator/gate/test_recipients.py::test_a_required_scheduler_is_asked_whatever_the_roster_says",
+        "../orchestrator/decision/test_recipients.py::test_a_required_scheduler_is_asked_whatever_the_roster_says",
     ),
     Mutant(
         "law 3",
@@ -64,19 +64,19 @@ MUTANTS = (
     Mutant(
         "law 3",
         "a required scheduler that is not alive is waited for at every call",
-        f"{ORCHESTRATOR}/gate/dispatch.py",
+        f"{ORCHESTRATOR}/decision/round/dispatcher.py",
         "client.absence.give_up(name)",
         "pass",
-        "../orchestrator/gate/test_absence.py::"
+        "../orchestrator/decision/test_absence.py::"
         "test_the_first_call_waits_and_further_ones_are_denied_at_once_until_a_heartbeat",
     ),
     Mutant(
         "law 3",
         "a child asks its parent's schedulers about fewer tools",
-        f"{ORCHESTRATOR}/gate/inheritance.py",
+        f"{ORCHESTRATOR}/decision/inheritance.py",
         "tools=None if parent.tools is None else tuple(dict.fromkeys((*parent.tools, *(own.tools or ())))),",
         "tools=own.tools if own.tools is not None else parent.tools,",
-        "../orchestrator/gate/test_inheritance.py::"
+        "../orchestrator/decision/test_inheritance.py::"
         "test_whatever_a_childs_plan_says_it_is_ruled_at_least_as_its_parent_is",
     ),
     Mutant(

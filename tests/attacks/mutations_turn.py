@@ -21,7 +21,7 @@ MUTANTS = (
     Mutant(
         "law 5",
         "a tool that exits ends the turn",
-        f"{_TURN}/tool_call.py",
+        f"{_TURN}/calls/tool_call.py",
         "            if not theirs(error):\n                raise\n            if is_cancel_requested():",
         "            if not theirs(error) or isinstance(error, SystemExit):\n                raise\n"
         "            if is_cancel_requested():",
@@ -30,7 +30,7 @@ MUTANTS = (
     Mutant(
         "law 5",
         "a result that cannot be read ends the turn",
-        f"{_TURN}/tool_call.py",
+        f"{_TURN}/calls/tool_call.py",
         '            words = f"the tool ran, but its result',
         '            raise\n            words = f"the tool ran, but its result',
         _OUTPUTS,
@@ -38,7 +38,7 @@ MUTANTS = (
     Mutant(
         "law 5",
         "what contains itself is read for ever",
-        f"{_TURN}/jsonable.py",
+        f"{_TURN}/values/jsonable.py",
         "    if identity in room.inside:\n",
         "    if False:\n",
         _OUTPUTS,
@@ -46,7 +46,7 @@ MUTANTS = (
     Mutant(
         "law 5",
         "what an LLM said is stored as it came, lone surrogates and all",
-        f"{_TURN}/raw_call.py",
+        f"{_TURN}/values/raw_call.py",
         "    if type(raw) is dict and _is_plain(raw):\n",
         "    if type(raw) is dict:\n",
         _CALLS,
@@ -54,7 +54,7 @@ MUTANTS = (
     Mutant(
         "law 5",
         "arguments may be nested to any depth",
-        f"{_TURN}/raw_call.py",
+        f"{_TURN}/values/raw_call.py",
         "    if problem := excess(raw if type(raw) is dict else dict(raw)):\n",
         "    if problem := None:\n",
         _CALLS,
@@ -86,10 +86,10 @@ MUTANTS = (
     Mutant(
         "the tests notice",
         "a child that requires somebody else drops whom its parent requires",
-        f"{ORCHESTRATOR}/gate/inheritance.py",
+        f"{ORCHESTRATOR}/decision/inheritance.py",
         "tuple(dict.fromkeys((*parent.required, *own.required)))",
         "own.required or parent.required",
-        "../orchestrator/gate/test_inheritance.py"
+        "../orchestrator/decision/test_inheritance.py"
         "::test_whatever_a_childs_plan_says_it_is_ruled_at_least_as_its_parent_is",
     ),
     Mutant(
@@ -113,7 +113,7 @@ MUTANTS = (
     Mutant(
         "law 3",
         "a question that no scheduler can read is sent all the same",
-        f"{ORCHESTRATOR}/gate/question.py",
+        f"{ORCHESTRATOR}/decision/question/question.py",
         "    _check(question)\n",
         "",
         "../attacks/test_unreadable_questions.py",
@@ -121,7 +121,7 @@ MUTANTS = (
     Mutant(
         "law 3",
         "fields of a caller travel as they were given",
-        f"{ORCHESTRATOR}/gate/decision_flow.py",
+        f"{ORCHESTRATOR}/decision/flow.py",
         "asking = make_plain(asking)",
         "pass",
         "../attacks/test_unreadable_questions.py",
@@ -129,7 +129,7 @@ MUTANTS = (
     Mutant(
         "law 6",
         "a long argument hides the others from the person",
-        f"{ORCHESTRATOR}/gate/shown_call.py",
+        f"{ORCHESTRATOR}/decision/question/shown_call.py",
         "    if len(arguments) > _MAX_ARGUMENTS:\n",
         "    if False:\n",
         "../attacks/test_questions_shown.py",
@@ -137,7 +137,7 @@ MUTANTS = (
     Mutant(
         "law 5",
         "arguments that are no map are an error of whoever asks",
-        f"{ORCHESTRATOR}/gate/decision_flow.py",
+        f"{ORCHESTRATOR}/decision/flow.py",
         "copy_arguments(tool_input) if type(tool_input) is dict else arguments_of(tool_input),",
         "dict(tool_input),",
         "../attacks/test_turn_attacks.py::test_whatever_a_program_asks_about_is_ruled_on",

@@ -8,7 +8,7 @@ MUTANTS = (
     Mutant(
         "law 1",
         "silence is judged as soon as a late timer fires",
-        f"{ORCHESTRATOR}/gate/pending_decisions.py",
+        f"{ORCHESTRATOR}/decision/round/open_rounds.py",
         "elif question.free_from > now:",
         "elif False:",
         f"{_TESTS}::test_a_denial_that_lies_unread_while_our_own_loop_stands_still_counts",
@@ -40,7 +40,7 @@ MUTANTS = (
     Mutant(
         "law 1",
         "a subscriber that raises ends the decision",
-        f"{ORCHESTRATOR}/gate/faults.py",
+        f"{ORCHESTRATOR}/decision/faults.py",
         "except BROKEN as error:",
         "except KeyboardInterrupt as error:",
         f"{_TESTS}::test_subscribers_that_raise_change_no_ruling_and_keep_nobody_from_being_told",
@@ -48,15 +48,15 @@ MUTANTS = (
     Mutant(
         "law 1",
         "a gate that fails lets calls run",
-        f"{ORCHESTRATOR}/gate/decision_flow.py",
+        f"{ORCHESTRATOR}/decision/flow.py",
         "ruling = GATE_FAILED if local is not None or answer is not None or self.ruled else UNASKED",
         "ruling = UNASKED",
-        "../orchestrator/gate/test_gate_faults.py",
+        "../orchestrator/decision/test_gate_faults.py",
     ),
     Mutant(
         "law 1",
         "of several who ask the first is asked about",
-        f"{ORCHESTRATOR}/gate/one_question.py",
+        f"{ORCHESTRATOR}/decision/round/one_question.py",
         "    if len(verdicts) == 1:",
         "    if True:",
         f"{_TESTS}::test_one_who_asks_hastily_and_allows_by_default_does_not_answer_for_another",
@@ -88,7 +88,7 @@ MUTANTS = (
     Mutant(
         "law 1",
         "a denial whose words cannot be read is dropped",
-        f"{ORCHESTRATOR}/gate/pending.py",
+        f"{ORCHESTRATOR}/decision/round/open_round.py",
         'if error.reason == "forged" or packing.action_of(item.body) not in RESTRICTIVE:',
         "if True:",
         "test_bad_schedulers.py::test_what_means_to_stop_a_call_denies_though_its_words_cannot_be_read",

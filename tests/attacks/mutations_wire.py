@@ -8,7 +8,7 @@ MUTANTS = (
     Mutant(
         "wire",
         "who shares no version is asked all the same",
-        f"{ORCHESTRATOR}/gate/recipients.py",
+        f"{ORCHESTRATOR}/decision/link/recipients.py",
         "if one.version == 0:",
         "if False:",
         f"{TESTS}::test_who_speaks_a_later_wire_only_is_named_at_once_and_counted",
@@ -16,7 +16,7 @@ MUTANTS = (
     Mutant(
         "wire",
         "a phase that nobody announced is asked",
-        f"{ORCHESTRATOR}/gate/recipients.py",
+        f"{ORCHESTRATOR}/decision/link/recipients.py",
         "elif phase not in one.phases and not (phase != ADMIT and ADMIT in one.phases):",
         "if False:",
         f"{TESTS}::test_who_does_not_rule_on_replacements_is_not_asked_about_them_and_vetoes_them_if_required",
@@ -24,7 +24,7 @@ MUTANTS = (
     Mutant(
         "wire",
         "what a replica of version 1 may have dropped is not asked again",
-        f"{ORCHESTRATOR}/gate/client.py",
+        f"{ORCHESTRATOR}/decision/link/client.py",
         "if 0 < one.version < before:",
         "if False:",
         f"{TESTS}::test_when_a_replica_of_version_one_joins_open_questions_are_asked_again_in_it",
@@ -32,10 +32,10 @@ MUTANTS = (
     Mutant(
         "wire",
         "the newest of any replica is spoken",
-        f"{ORCHESTRATOR}/gate/scheduler_info.py",
+        f"{ORCHESTRATOR}/decision/link/scheduler_info.py",
         "common[member.name].intersection_update(member.wire)",
         "common[member.name].update(member.wire)",
-        "../orchestrator/gate/test_spoken.py::test_the_highest_version_that_all_replicas_read_is_spoken",
+        "../orchestrator/decision/test_spoken.py::test_the_highest_version_that_all_replicas_read_is_spoken",
     ),
     Mutant(
         "wire",

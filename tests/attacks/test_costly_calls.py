@@ -3,10 +3,10 @@
 import pytest
 from questions import question_about
 from steps import count_steps
-from toolgate_orchestrator.gate.config import RedactConfig
-from toolgate_orchestrator.gate.question import write_question
-from toolgate_orchestrator.gate.redact import Redactor
-from toolgate_orchestrator.gate.schema_check import Checker, Uncheckable
+from toolgate_orchestrator.decision.config import RedactConfig
+from toolgate_orchestrator.decision.question.question import write_question
+from toolgate_orchestrator.decision.question.redact import Redactor
+from toolgate_orchestrator.decision.question.schema_check import Checker, Uncheckable
 
 pytestmark = pytest.mark.pure
 

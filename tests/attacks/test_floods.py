@@ -7,7 +7,7 @@ import pytest
 from toolgate_bus.protocol import packing
 from toolgate_bus.protocol.keys import Keys
 from toolgate_orchestrator import Call
-from toolgate_orchestrator.gate.gate import Gate
+from toolgate_orchestrator.decision.gate import Gate
 
 pytestmark = pytest.mark.usefixtures("schedulers_with_alpha")
 TOOLS = ["bash"]

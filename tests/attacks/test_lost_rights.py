@@ -6,7 +6,7 @@ import time
 import pytest
 from toolgate_bus.transport.redis.connection import RedisCommands
 from toolgate_orchestrator import Call
-from toolgate_orchestrator.gate.gate import Gate
+from toolgate_orchestrator.decision.gate import Gate
 
 pytestmark = [pytest.mark.system, pytest.mark.acceptance]
 

@@ -17,9 +17,9 @@ from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.protocol.money import MAX_AMOUNT
 from toolgate_bus.transport.redis.connection import RedisCommands
 from toolgate_orchestrator import Call
-from toolgate_orchestrator.gate.gate import Gate
+from toolgate_orchestrator.decision.gate import Gate
 from toolgate_orchestrator.modules.provider_openai.reply import cost_of as cost_of_answer
-from toolgate_orchestrator.turn.tool_output import cost_of
+from toolgate_orchestrator.turn.calls.tool_output import cost_of
 
 UNIT = 1_000_000
 CONFIG = {

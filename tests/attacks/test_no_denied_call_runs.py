@@ -4,7 +4,7 @@ import pytest
 import yaml
 from disguised_calls import besiege
 from toolgate_orchestrator import Call
-from toolgate_orchestrator.gate.gate import Gate
+from toolgate_orchestrator.decision.gate import Gate
 
 pytestmark = pytest.mark.acceptance
 

@@ -6,7 +6,7 @@ import pytest
 from toolgate_bus.errors import ConfigError
 from toolgate_bus.transport.redis.connection import RedisCommands
 from toolgate_bus.transport.redis.roster import Roster
-from toolgate_orchestrator.gate.gate import Gate
+from toolgate_orchestrator.decision.gate import Gate
 
 RIGHTS = ("on", ">secret", "~*", "&*", "+@all")
 

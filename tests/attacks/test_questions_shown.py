@@ -4,8 +4,8 @@ import pytest
 from toolgate_bus.protocol.events import AskUser, ReceivedVerdict, ToolSelecting
 from toolgate_bus.telemetry.printable import printable
 from toolgate_orchestrator.commands.run.held_questions import question_about
-from toolgate_orchestrator.gate.one_question import MAX_ASKERS, one_question
-from toolgate_orchestrator.gate.shown_call import question_text
+from toolgate_orchestrator.decision.question.shown_call import question_text
+from toolgate_orchestrator.decision.round.one_question import MAX_ASKERS, one_question
 
 pytestmark = pytest.mark.pure
 

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 from other_version import command_of, path_of
 from toolgate_orchestrator import Call
-from toolgate_orchestrator.gate import scheduler_info
-from toolgate_orchestrator.gate.gate import Gate
+from toolgate_orchestrator.decision.gate import Gate
+from toolgate_orchestrator.decision.link import scheduler_info
 
 pytestmark = pytest.mark.acceptance
 

@@ -11,7 +11,7 @@ import contextlib
 import redis.asyncio as redis
 from toolgate_bus.protocol.keys import Keys
 from toolgate_orchestrator import Call
-from toolgate_orchestrator.gate.gate import Gate
+from toolgate_orchestrator.decision.gate import Gate
 
 CONTINUE = {"action": "continue"}
 IN_FLIGHT = 20

@@ -16,7 +16,7 @@ from toolgate_bus.state.config_record import NO_RECORD
 from toolgate_bus.state.config_store import ConfigStore
 from toolgate_bus.transport.redis.connection import RedisCommands
 from toolgate_orchestrator import Call
-from toolgate_orchestrator.gate.gate import Gate
+from toolgate_orchestrator.decision.gate import Gate
 
 pytestmark = pytest.mark.acceptance
 

@@ -6,7 +6,7 @@ import pytest
 from four_loops import LOOPS
 from hostile_turns import CALLS, OUTPUTS, sound, turned
 from toolgate_orchestrator import Call
-from toolgate_orchestrator.gate.gate import Gate
+from toolgate_orchestrator.decision.gate import Gate
 
 pytestmark = pytest.mark.timeout(60)
 

@@ -5,7 +5,7 @@ import json
 import pytest
 from questions import decide
 from toolgate_orchestrator import Call, Caller
-from toolgate_orchestrator.gate.gate import Gate
+from toolgate_orchestrator.decision.gate import Gate
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(60)]
 

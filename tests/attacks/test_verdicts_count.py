@@ -12,7 +12,7 @@ import uvloop
 from toolgate_bus.protocol import codec, packing
 from toolgate_bus.protocol.events import AskUser, Deny
 from toolgate_orchestrator import Call
-from toolgate_orchestrator.gate.gate import Gate
+from toolgate_orchestrator.decision.gate import Gate
 
 pytestmark = pytest.mark.acceptance
 

@@ -26,7 +26,7 @@ metrics.count = metrics.observe = lambda *_, **__: None
 """
 NO_FACTS = """
 import time
-from toolgate_orchestrator.gate.recorder import DecisionRecorder
+from toolgate_orchestrator.decision.recorder import DecisionRecorder
 DecisionRecorder.record = lambda self, call, ruling: ruling.decision(call, time.monotonic())
 """
 BARE = (sys.executable, "-c", f"{NO_METRICS}\nfrom toolgate_bus.commands.main import main\nmain()")

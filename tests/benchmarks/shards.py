@@ -31,7 +31,7 @@ from toolgate_orchestrator.commands.bench.measure import Contender, Turns, figur
 from toolgate_orchestrator.commands.bench.mix import Answer, Mix, MixedCall, name_schedulers
 from toolgate_orchestrator.commands.bench.toolgate_side import lay_out, open_cleaner, open_gate, side_of
 from toolgate_orchestrator.commands.host.scheduler_processes import scheduler_processes
-from toolgate_orchestrator.gate import shared_clients
+from toolgate_orchestrator.decision.link import shared_clients
 
 GATES = 3
 ONE, THREE = (0, 0, 0), (0, 1, 2)

@@ -50,7 +50,7 @@ from toolgate_orchestrator import Call, Caller
 from toolgate_orchestrator.commands.bench.measure import cpu_seconds
 from toolgate_orchestrator.commands.bench.processes import read_line, start_processes
 from toolgate_orchestrator.commands.host.scheduler_processes import SchedulerSpec, scheduler_processes
-from toolgate_orchestrator.gate.gate import Gate
+from toolgate_orchestrator.decision.gate import Gate
 
 NAMESPACE = "bench-slots"
 SCHEDULER = "bench-slots"

@@ -108,17 +108,17 @@ MUTANTS = (
     Mutant(
         "slots",
         "a slot is given before the last denial",
-        f"{ORCHESTRATOR}/gate/decision_flow.py",
+        f"{ORCHESTRATOR}/decision/flow.py",
         'if ruling.outcome != "deny" and ruling.outcome != "ask":',
         "if True:",
-        "../orchestrator/gate/test_admission.py",
+        "../orchestrator/decision/test_admission.py",
     ),
     Mutant(
         "slots",
         "what is denied once it has a slot keeps it",
-        f"{ORCHESTRATOR}/gate/dispatch.py",
+        f"{ORCHESTRATOR}/decision/round/dispatcher.py",
         "        for question in given:\n",
         "        for question in ():\n",
-        "../orchestrator/gate/test_admission.py",
+        "../orchestrator/decision/test_admission.py",
     ),
 )

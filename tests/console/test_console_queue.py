@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from chromium import CUT_OFF, PHONE, opened
 from toolgate_orchestrator import Call, Caller
-from toolgate_orchestrator.gate.gate import Gate
+from toolgate_orchestrator.decision.gate import Gate
 
 pytestmark = pytest.mark.acceptance
 

@@ -19,7 +19,7 @@ from toolgate_bus.transport.redis.agents import Fleet
 from toolgate_bus.transport.redis.connection import RedisCommands
 from toolgate_bus.transport.redis.store import RedisStore
 from toolgate_orchestrator import Call
-from toolgate_orchestrator.gate.gate import Gate
+from toolgate_orchestrator.decision.gate import Gate
 from toolgate_schedulers.commands.console.revisions import RevisionReader
 from toolgate_schedulers.commands.scheduler_configs import ConfigDesk
 

@@ -17,7 +17,7 @@ import signal
 import sys
 
 from toolgate_orchestrator import Call, Caller
-from toolgate_orchestrator.gate.gate import Gate
+from toolgate_orchestrator.decision.gate import Gate
 
 TOOLS = ["search", "cheap_search", "delete", "notes", "pay", "desk", "till"]
 COSTS = {"search": 50_000, "cheap_search": 10_000, "pay": 50_000}

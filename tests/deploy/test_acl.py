@@ -15,7 +15,7 @@ import redis
 import yaml
 from guarded_server import DEPLOY, SCHEDULERS, GuardedServer, counted, fetched, guarded
 from toolgate_orchestrator import Call
-from toolgate_orchestrator.gate.gate import Gate
+from toolgate_orchestrator.decision.gate import Gate
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(180)]
 

@@ -22,7 +22,7 @@ from overlay_world import copy_text, wait_for
 from test_sentinel_overlay import diagnosed, ruled, spent
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.server.guard import die_with_parent
-from toolgate_orchestrator.gate.gate import Gate
+from toolgate_orchestrator.decision.gate import Gate
 
 pytestmark = pytest.mark.timeout(300)
 COMPOSE = DEPLOY / "compose.cluster.yaml"

@@ -20,7 +20,7 @@ from guarded_server import DEPLOY, make_acl
 from overlay_world import compose_parts, kubernetes_parts, overlay_world
 from sentinel_world import until
 from toolgate_orchestrator import Call
-from toolgate_orchestrator.gate.gate import Gate
+from toolgate_orchestrator.decision.gate import Gate
 
 pytestmark = pytest.mark.timeout(300)
 OVERLAYS = {"compose": compose_parts, "kubernetes": kubernetes_parts}

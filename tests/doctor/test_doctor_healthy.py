@@ -5,7 +5,7 @@ import redis.asyncio as redis
 import yaml
 from doctor_for_tests import diagnosed, plan_of, run_doctor, started
 from toolgate_orchestrator import Call, Caller
-from toolgate_orchestrator.gate.gate import Gate
+from toolgate_orchestrator.decision.gate import Gate
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(240)]
 

@@ -13,7 +13,7 @@ from free_ports import find_free_port
 from guarded_server import guarded, make_certificates
 from questions import decide as decide_on
 from toolgate_bus.protocol.keys import Keys
-from toolgate_orchestrator.gate.gate import Gate
+from toolgate_orchestrator.decision.gate import Gate
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(180)]
 

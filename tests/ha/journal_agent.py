@@ -24,7 +24,7 @@ from typing import Any
 
 from toolgate_bus.transport.redis import orchestrator
 from toolgate_orchestrator import Call, Caller
-from toolgate_orchestrator.gate.gate import Gate
+from toolgate_orchestrator.decision.gate import Gate
 
 REQUIRED = ("alpha", "cost-aware", "approval")
 PATIENCE_MS = 1000

@@ -13,7 +13,7 @@ from toolgate_bus.server.settings import check_url
 from toolgate_bus.transport.redis.connection import RedisCommands
 from toolgate_bus.transport.redis.fact_spill import FactSpill
 from toolgate_orchestrator import Call
-from toolgate_orchestrator.gate.gate import Gate
+from toolgate_orchestrator.decision.gate import Gate
 
 DENY = {"action": "deny", "reason": "never"}
 CONTINUE = {"action": "continue"}

@@ -32,7 +32,7 @@ from toolgate_bus.transport.redis.connection import RedisCommands, open_link
 from toolgate_bus.transport.redis.reads import delete_keys, find_keys
 from toolgate_bus.transport.redis.scripts import Script
 from toolgate_orchestrator import Call
-from toolgate_orchestrator.gate.gate import Gate
+from toolgate_orchestrator.decision.gate import Gate
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(600)]
 

@@ -12,7 +12,7 @@ import yaml
 from toolgate_bus.budgets.ledger_redis import RedisLedger
 from toolgate_bus.transport.redis.connection import RedisCommands
 from toolgate_orchestrator import Call, Caller
-from toolgate_orchestrator.gate.gate import Gate
+from toolgate_orchestrator.decision.gate import Gate
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(300)]
 

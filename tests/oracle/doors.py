@@ -19,9 +19,9 @@ from toolgate_bus.protocol import packing
 from toolgate_bus.protocol.events import Decision, ToolQuestion
 from toolgate_bus.state.shared import MemoryFacts, make_shared_state
 from toolgate_bus.transport.memory import MemoryHub
-from toolgate_orchestrator.gate.client import GateClient
-from toolgate_orchestrator.gate.config import parse
-from toolgate_orchestrator.gate.gate import Gate
+from toolgate_orchestrator.decision.config import parse
+from toolgate_orchestrator.decision.gate import Gate
+from toolgate_orchestrator.decision.link.client import GateClient
 from toolgate_schedulers.author.forms import as_scheduler
 from toolgate_schedulers.shipped.approval.queue import Desk
 from toolgate_schedulers.shipped.approval.records import StandingApproval, always_id

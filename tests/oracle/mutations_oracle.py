@@ -48,7 +48,7 @@ MUTANTS = (
     Mutant(
         "law 7",
         "oracle: what is changed meanwhile runs as changed",
-        f"{ORCHESTRATOR}/gate/decision_flow.py",
+        f"{ORCHESTRATOR}/decision/flow.py",
         "copy_arguments(tool_input) if type(tool_input) is dict",
         "tool_input if type(tool_input) is dict",
         f"{TESTS}[denied]",
@@ -120,7 +120,7 @@ MUTANTS = (
     Mutant(
         "law 7",
         "oracle: what a tool takes for an argument that is left out is not ruled on",
-        f"{ORCHESTRATOR}/gate/dispatch.py",
+        f"{ORCHESTRATOR}/decision/round/dispatcher.py",
         "own, filled = asking.tool_input, fill_defaults(call.tools, asking)",
         "own = filled = asking.tool_input",
         f"{TESTS}[denied]",

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from amplifier_core import AmplifierSession, ChatResponse, HookResult, ProviderInfo, ToolCall, ToolResult
 from amplifier_core.events import ALL_EVENTS
-from toolgate_orchestrator.turn.response import ResponseAssembler
+from toolgate_orchestrator.turn.llm.response import ResponseAssembler
 
 
 @dataclass
@@ -258,5 +258,5 @@ def calls() -> Callable[..., dict[str, Any]]:
 def fresh_lines(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     """No line about calls without rulings was said yet; what is said from now on, by subject."""
     told: dict[str, str] = {}
-    monkeypatch.setattr("toolgate_orchestrator.gate.vacancy._told", told)
+    monkeypatch.setattr("toolgate_orchestrator.decision.vacancy._told", told)
     return told

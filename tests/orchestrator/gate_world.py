@@ -6,9 +6,9 @@ from dataclasses import replace
 from toolgate_bus.state.shared import make_shared_state
 from toolgate_bus.telemetry import metrics
 from toolgate_bus.transport.memory import MemoryHub
-from toolgate_orchestrator.gate.client import GateClient
-from toolgate_orchestrator.gate.config import parse
-from toolgate_orchestrator.gate.gate import Gate
+from toolgate_orchestrator.decision.config import parse
+from toolgate_orchestrator.decision.gate import Gate
+from toolgate_orchestrator.decision.link.client import GateClient
 from toolgate_schedulers import Scheduler, Worker
 
 

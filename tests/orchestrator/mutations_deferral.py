@@ -2,11 +2,11 @@
 
 from mutation import BUS, ORCHESTRATOR, Mutant
 
-_GATE = "../orchestrator/gate/test_deferral.py"
-_CAN = "../orchestrator/gate/test_capabilities.py"
+_GATE = "../orchestrator/decision/test_deferral.py"
+_CAN = "../orchestrator/decision/test_capabilities.py"
 _FORGOTTEN = "test_claims_forgotten.py"
 _BOOKS = "../bus/budgets/test_reprieve.py"
-_RESUMPTION = f"{ORCHESTRATOR}/gate/resumption.py"
+_RESUMPTION = f"{ORCHESTRATOR}/decision/deferral/deferred_decisions.py"
 
 MUTANTS = (
     Mutant(
@@ -28,7 +28,7 @@ MUTANTS = (
     Mutant(
         "answers",
         "a claim that a failover forgot is not made again",
-        f"{ORCHESTRATOR}/gate/client.py",
+        f"{ORCHESTRATOR}/decision/link/client.py",
         "            self.kept.restore()\n",
         "            pass\n",
         f"{_FORGOTTEN}::test_one_that_is_set_back_behind_the_claim_is_told_again_by_who_made_it",
@@ -36,7 +36,7 @@ MUTANTS = (
     Mutant(
         "answers",
         "that an answer was taken twice is told to nobody",
-        f"{ORCHESTRATOR}/gate/claims.py",
+        f"{ORCHESTRATOR}/decision/deferral/claims.py",
         "        elif standing is not None and standing.answer == claim.answer",
         "        elif standing is None and claim.answer",
         f"{_FORGOTTEN}::test_an_answer_that_was_taken_twice_meanwhile_is_counted",
@@ -52,7 +52,7 @@ MUTANTS = (
     Mutant(
         "answers",
         "what lies in the store is believed as it is",
-        f"{ORCHESTRATOR}/gate/deferral_record.py",
+        f"{ORCHESTRATOR}/decision/deferral/record.py",
         "sealed = bytes.fromhex(id_), hashlib.sha256(body).digest(), digest_value(asked)",
         "sealed = bytes.fromhex(id_), digest_value(asked)",
         f"{_GATE}::test_what_lies_in_the_store_may_be_changed_by_nobody",
@@ -60,7 +60,7 @@ MUTANTS = (
     Mutant(
         "answers",
         "the seal does not say how long a list is",
-        f"{ORCHESTRATOR}/gate/deferral_record.py",
+        f"{ORCHESTRATOR}/decision/deferral/record.py",
         'digest.update(b"l%d:" % len(one))',
         'digest.update(b"l:")',
         f"{_GATE}::test_an_answer_is_good_for_the_shape_that_was_shown_and_for_no_other",
@@ -68,7 +68,7 @@ MUTANTS = (
     Mutant(
         "answers",
         "the seal does not say how many keys a map has",
-        f"{ORCHESTRATOR}/gate/deferral_record.py",
+        f"{ORCHESTRATOR}/decision/deferral/record.py",
         'digest.update(b"m%d:" % len(one))',
         'digest.update(b"m:")',
         f"{_GATE}::test_an_answer_is_good_for_the_shape_that_was_shown_and_for_no_other",
@@ -108,7 +108,7 @@ MUTANTS = (
     Mutant(
         "abilities",
         "what the caller cannot do is left as it was said",
-        f"{ORCHESTRATOR}/gate/inability.py",
+        f"{ORCHESTRATOR}/decision/question/inability.py",
         "return [ability for ability in needed if ability not in can]",
         "return []",
         f"{_CAN}::test_what_cannot_be_done_is_denied_in_words_that_say_who_wanted_what",

@@ -27,7 +27,7 @@ MUTANTS = (
     Mutant(
         "hosts",
         "a Stop hook runs once for the loop and once for the host",
-        f"{_TURN}/completion.py",
+        f"{_TURN}/hooks/completion.py",
         "        if self._told and not self._telling:\n",
         "        if False:\n",
         f"{_HOSTS}::test_a_stop_hook_runs_once_a_turn_also_where_the_host_tells_its_end_again",
@@ -35,7 +35,7 @@ MUTANTS = (
     Mutant(
         "hosts",
         "a running tool does not find its call",
-        f"{_TURN}/running_tool.py",
+        f"{_TURN}/calls/running_tool.py",
         '    contexts[task] = {"tool_call_id": call.id, "parallel_group_id": call.group or None}\n',
         "    contexts[task] = {}\n",
         f"{_HOSTS}::test_a_running_tool_finds_its_call_and_its_group_under_its_task",

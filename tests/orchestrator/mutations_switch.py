@@ -50,7 +50,7 @@ MUTANTS = (
     Mutant(
         "switch",
         "an empty bus is taken for one on which somebody rules",
-        f"{ORCHESTRATOR}/gate/vacancy.py",
+        f"{ORCHESTRATOR}/decision/vacancy.py",
         "    if ruling or config.required:\n",
         "    if True:\n",
         f"{_TESTS}::test_where_nobody_rules_the_session_is_refused_until_somebody_does",

@@ -2,13 +2,13 @@
 
 from mutation import ORCHESTRATOR, Mutant
 
-_GATE, _TESTS = f"{ORCHESTRATOR}/gate", "../orchestrator/gate"
+_GATE, _TESTS = f"{ORCHESTRATOR}/decision", "../orchestrator/decision"
 
 MUTANTS = (
     Mutant(
         "unruled",
         "calls that nobody rules on run without a word",
-        f"{_GATE}/decision_flow.py",
+        f"{_GATE}/flow.py",
         "                if not self._is_told:\n",
         "                if False:\n",
         f"{_TESTS}/test_vacancy.py"
@@ -35,7 +35,7 @@ MUTANTS = (
     Mutant(
         "unruled",
         "a required scheduler that raises is not named",
-        f"{_GATE}/decision_flow.py",
+        f"{_GATE}/flow.py",
         "            if heard.scheduler in required and",
         "            if False and",
         f"{_TESTS}/test_absence.py"
@@ -44,7 +44,7 @@ MUTANTS = (
     Mutant(
         "unruled",
         "an optional scheduler that raises is not named",
-        f"{_GATE}/dispatch.py",
+        f"{_GATE}/round/dispatcher.py",
         '                    if reason == "failed":\n',
         "                    if False:\n",
         f"{_TESTS}/test_absence.py"

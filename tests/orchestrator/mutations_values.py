@@ -2,9 +2,9 @@
 
 from mutation import BUS, ORCHESTRATOR, Mutant
 
-_PLAIN = "../orchestrator/gate/test_plain_values.py"
-_RUNS = "../orchestrator/gate/test_what_runs.py"
-_VALUES = f"{ORCHESTRATOR}/gate/plain_values.py"
+_PLAIN = "../orchestrator/decision/test_plain_values.py"
+_RUNS = "../orchestrator/decision/test_what_runs.py"
+_VALUES = f"{ORCHESTRATOR}/decision/question/plain_values.py"
 
 MUTANTS = (
     Mutant(
@@ -42,7 +42,7 @@ MUTANTS = (
     Mutant(
         "one reading",
         "an object has the number of the one that stood where it stands",
-        f"{ORCHESTRATOR}/gate/canonical.py",
+        f"{ORCHESTRATOR}/decision/question/canonical.py",
         "if place in _numbered and _numbered[place][0] is ref:",
         "if False:",
         f"{_PLAIN}::test_an_object_is_the_same_as_itself_alone_even_where_another_takes_its_place",
@@ -58,7 +58,7 @@ MUTANTS = (
     Mutant(
         "one reading",
         "an object that was changed runs",
-        f"{ORCHESTRATOR}/gate/decision_flow.py",
+        f"{ORCHESTRATOR}/decision/flow.py",
         "elif _is_changed(call, ruling):",
         "elif False:",
         f"{_RUNS}::test_an_object_that_was_changed_after_it_was_ruled_on_does_not_run",
@@ -66,7 +66,7 @@ MUTANTS = (
     Mutant(
         "one reading",
         "what was ruled on changes with a list in an object",
-        f"{ORCHESTRATOR}/gate/redact.py",
+        f"{ORCHESTRATOR}/decision/question/redact.py",
         "        plain = copy_arguments(plain)",
         "        plain = dict(plain)",
         f"{_RUNS}::test_an_object_that_was_changed_after_it_was_ruled_on_does_not_run",
@@ -74,7 +74,7 @@ MUTANTS = (
     Mutant(
         "one reading",
         "a replacement takes a tool its objects",
-        f"{ORCHESTRATOR}/gate/validation.py",
+        f"{ORCHESTRATOR}/decision/question/validation.py",
         "        restored = put_back(restored, plain, tool_input)",
         "        pass",
         f"{_RUNS}::test_a_modify_leaves_the_tool_the_objects_that_it_did_not_change",

@@ -3,7 +3,7 @@
 from mutation import ORCHESTRATOR, Mutant
 
 _TURNS = "../orchestrator/wire/test_wire_turns.py"
-_MESSAGES = f"{ORCHESTRATOR}/turn/messages.py"
+_MESSAGES = f"{ORCHESTRATOR}/turn/values/messages.py"
 
 MUTANTS = (
     Mutant(

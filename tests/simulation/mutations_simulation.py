@@ -4,8 +4,8 @@ from mutation import BUS, ORCHESTRATOR, SCHEDULERS, Mutant
 
 _TESTS = "../simulation/test_simulation.py::test_nothing_breaks_in_many_worlds"
 _ROUND, _MERGE = f"{BUS}/ruling/round.py", f"{BUS}/ruling/merge.py"
-_GATE = f"{ORCHESTRATOR}/gate/decision_flow.py"
-_PENDING, _RULES = f"{ORCHESTRATOR}/gate/pending.py", f"{BUS}/budgets/ledger_rules.py"
+_GATE = f"{ORCHESTRATOR}/decision/flow.py"
+_PENDING, _RULES = f"{ORCHESTRATOR}/decision/round/open_round.py", f"{BUS}/budgets/ledger_rules.py"
 _KEEPER, _OUTBOX = f"{BUS}/budgets/settlement.py", f"{BUS}/transport/redis/publisher.py"
 _EPOCH_RULES = f"{BUS}/budgets/epoch_rules.py"
 _ANSWERS, _WORKER = f"{BUS}/transport/redis/answer_buffer.py", f"{SCHEDULERS}/worker/worker.py"
@@ -58,7 +58,7 @@ _CHANGES = (
     ("a shadow counts", _PENDING, "shadow = scheduler in audience.shadows", "shadow = False"),
     (
         "anybody may answer",
-        f"{ORCHESTRATOR}/gate/client.py",
+        f"{ORCHESTRATOR}/decision/link/client.py",
         "if question is not None and scheduler in question.asked:",
         "if question is not None:",
     ),
@@ -168,7 +168,7 @@ _CHANGES = (
     ),
     (
         "two facts have one number",
-        f"{ORCHESTRATOR}/gate/recorder.py",
+        f"{ORCHESTRATOR}/decision/recorder.py",
         "seq, at = client.facts + 1, time.time()",
         "seq, at = client.facts, time.time()",
     ),

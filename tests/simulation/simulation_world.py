@@ -25,9 +25,9 @@ from toolgate_bus.protocol.events import Decision
 from toolgate_bus.protocol.signing import Keyring
 from toolgate_bus.state.shared import make_shared_state
 from toolgate_orchestrator import Call, Caller
-from toolgate_orchestrator.gate.client import GateClient
-from toolgate_orchestrator.gate.config import parse
-from toolgate_orchestrator.gate.gate import Gate
+from toolgate_orchestrator.decision.config import parse
+from toolgate_orchestrator.decision.gate import Gate
+from toolgate_orchestrator.decision.link.client import GateClient
 from toolgate_schedulers import Worker
 from virtual_time import StuckWorld, VirtualLoop, rule_time
 

@@ -21,7 +21,7 @@ from unittest.mock import patch
 
 from toolgate_bus.budgets.settlement import SettlementWorker
 from toolgate_bus.facts import reader
-from toolgate_orchestrator.gate import ids
+from toolgate_orchestrator.decision.question import ids
 
 EPOCH = 1_700_000_000.0
 """Where the wall clock of every world begins."""

@@ -4,8 +4,8 @@ from collections import OrderedDict
 from typing import Final, Literal, NamedTuple
 
 from toolgate_orchestrator.coding_agents.event import HookEvent
-from toolgate_orchestrator.gate.call import Call
-from toolgate_orchestrator.gate.deferral import PersonAnswer
+from toolgate_orchestrator.decision.deferral.answer import PersonAnswer
+from toolgate_orchestrator.decision.question.call import Call
 from toolgate_orchestrator.guard.guard import Guard
 from toolgate_orchestrator.guard.reports import UNREPORTED
 from toolgate_orchestrator.guard.ruling import Ruling

@@ -8,8 +8,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal
 
-from toolgate_orchestrator.gate.call import Call
-from toolgate_orchestrator.gate.deferral import PersonAnswer
+from toolgate_orchestrator.decision.deferral.answer import PersonAnswer
+from toolgate_orchestrator.decision.question.call import Call
 from toolgate_orchestrator.guard.ruling import Ruling
 
 MAX_KEPT: Final = 4_096

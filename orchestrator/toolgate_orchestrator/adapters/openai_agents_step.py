@@ -11,9 +11,9 @@ from agents.exceptions import AgentsException
 from toolgate_bus.errors import TurnStop
 
 from toolgate_orchestrator.adapters import openai_agents_notes as notes
-from toolgate_orchestrator.gate.call import Call
-from toolgate_orchestrator.gate.caller import Caller
-from toolgate_orchestrator.gate.deferral import PersonAnswer
+from toolgate_orchestrator.decision.deferral.answer import PersonAnswer
+from toolgate_orchestrator.decision.question.call import Call
+from toolgate_orchestrator.decision.question.caller import Caller
 from toolgate_orchestrator.guard.answer import AskHow
 from toolgate_orchestrator.guard.context import turn_place
 from toolgate_orchestrator.guard.guard import Guard

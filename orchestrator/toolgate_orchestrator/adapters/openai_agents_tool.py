@@ -23,7 +23,7 @@ from toolgate_orchestrator.adapters.openai_agents_step import (
     is_inspectable,
     read_arguments,
 )
-from toolgate_orchestrator.gate.deferral import PersonAnswer
+from toolgate_orchestrator.decision.deferral.answer import PersonAnswer
 from toolgate_orchestrator.guard.context import enter_tool
 from toolgate_orchestrator.guard.guard import Guard
 from toolgate_orchestrator.guard.ruling import Ruling

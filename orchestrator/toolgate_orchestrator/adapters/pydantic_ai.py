@@ -21,9 +21,9 @@ from pydantic_ai.toolsets import AbstractToolset, WrapperToolset
 from toolgate_bus.errors import ConfigError
 
 from toolgate_orchestrator.adapters.pydantic_ai_toolset import GateToolset, keep_notes, read_notes
-from toolgate_orchestrator.gate.call import Call
-from toolgate_orchestrator.gate.caller import Caller
-from toolgate_orchestrator.gate.deferral import PersonAnswer
+from toolgate_orchestrator.decision.deferral.answer import PersonAnswer
+from toolgate_orchestrator.decision.question.call import Call
+from toolgate_orchestrator.decision.question.caller import Caller
 from toolgate_orchestrator.guard.context import tool_place, turn_place
 from toolgate_orchestrator.guard.guard import Guard
 

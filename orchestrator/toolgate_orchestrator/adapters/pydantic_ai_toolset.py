@@ -10,8 +10,8 @@ from pydantic_ai.toolsets import ToolsetTool, WrapperToolset
 from pydantic_core import to_jsonable_python
 from toolgate_bus.protocol.json_values import same_json
 
-from toolgate_orchestrator.gate.call import Call
-from toolgate_orchestrator.gate.deferral import PersonAnswer
+from toolgate_orchestrator.decision.deferral.answer import PersonAnswer
+from toolgate_orchestrator.decision.question.call import Call
 from toolgate_orchestrator.guard.context import enter_tool
 from toolgate_orchestrator.guard.guard import Guard
 from toolgate_orchestrator.guard.ruling import Ruling

@@ -21,9 +21,9 @@ from strands.types._events import ToolResultEvent
 from toolgate_bus.errors import ConfigError, TurnStop
 
 from toolgate_orchestrator.adapters.strands_tools import arguments_of, replace_call, report, tools_of
-from toolgate_orchestrator.gate.call import Call
-from toolgate_orchestrator.gate.caller import Caller
-from toolgate_orchestrator.gate.deferral import PersonAnswer
+from toolgate_orchestrator.decision.deferral.answer import PersonAnswer
+from toolgate_orchestrator.decision.question.call import Call
+from toolgate_orchestrator.decision.question.caller import Caller
 from toolgate_orchestrator.guard.context import turn_place
 from toolgate_orchestrator.guard.guard import Guard
 from toolgate_orchestrator.guard.ruling import Ruling

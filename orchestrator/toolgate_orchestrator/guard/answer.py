@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 if TYPE_CHECKING:
     from toolgate_bus.protocol.events import AskUser, ToolQuestion
 
-    from toolgate_orchestrator.gate.gate import Answer, Ask
+    from toolgate_orchestrator.decision.gate import Answer, Ask
 
 
 AskHow = Callable[["AskUser", "ToolQuestion"], Any] | Literal["defer"] | None

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Final
 
-from toolgate_orchestrator.gate.caller import Caller
+from toolgate_orchestrator.decision.question.caller import Caller
 
 if TYPE_CHECKING:
     from toolgate_orchestrator.guard.turn import AgentTurn

@@ -7,10 +7,10 @@ from toolgate_bus.errors import TurnStop
 from toolgate_bus.protocol.fact_events import TOOL_SELECTED
 from toolgate_bus.protocol.names import NO_TOOL
 
-from toolgate_orchestrator.gate.call import Call
-from toolgate_orchestrator.gate.caller import Caller
-from toolgate_orchestrator.gate.capabilities import UnnamedTools
-from toolgate_orchestrator.gate.fact_shapes import describe_place, describe_selection
+from toolgate_orchestrator.decision.fact_shapes import describe_place, describe_selection
+from toolgate_orchestrator.decision.question.call import Call
+from toolgate_orchestrator.decision.question.caller import Caller
+from toolgate_orchestrator.decision.question.capabilities import UnnamedTools
 from toolgate_orchestrator.guard.answer import AskExit, AskHow
 from toolgate_orchestrator.guard.context import user_request
 from toolgate_orchestrator.guard.exchange import Request
@@ -21,8 +21,8 @@ from toolgate_orchestrator.guard.turn import STOPPED
 if TYPE_CHECKING:
     from toolgate_bus.protocol.events import Decision
 
-    from toolgate_orchestrator.gate.gate import Ask, Gate
-    from toolgate_orchestrator.gate.ruling import OnHold
+    from toolgate_orchestrator.decision.gate import Ask, Gate
+    from toolgate_orchestrator.decision.ruling import OnHold
 
 _numbers: Final = count(1)
 

@@ -24,7 +24,7 @@ from toolgate_orchestrator.guard.home import Home
 if TYPE_CHECKING:
     from toolgate_bus.protocol.events import AskUser, ToolQuestion
 
-    from toolgate_orchestrator.gate.gate import Answer, Ask
+    from toolgate_orchestrator.decision.gate import Answer, Ask
 
 BLOCKS: Final = (
     "this would block the event loop that rules on the call: await guard.rule(…), or use the guard without "

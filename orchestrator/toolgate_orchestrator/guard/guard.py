@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, overload
 
 from toolgate_bus.errors import ConfigError, ToolgateError, TurnStop
 
-from toolgate_orchestrator.gate.call import Call
-from toolgate_orchestrator.gate.caller import Caller
+from toolgate_orchestrator.decision.question.call import Call
+from toolgate_orchestrator.decision.question.caller import Caller
 from toolgate_orchestrator.guard import tool_function
 from toolgate_orchestrator.guard.answer import AskExit, AskHow, as_gate_asks
 from toolgate_orchestrator.guard.context import enter_tool, tool_place, user_request
@@ -33,8 +33,8 @@ from toolgate_orchestrator.guard.settings import read_settings
 from toolgate_orchestrator.guard.turn import AgentTurn, OnStop
 
 if TYPE_CHECKING:
-    from toolgate_orchestrator.gate.config import ToolgateConfig
-    from toolgate_orchestrator.gate.ruling import OnHold
+    from toolgate_orchestrator.decision.config import ToolgateConfig
+    from toolgate_orchestrator.decision.ruling import OnHold
 
 F = TypeVar("F", bound=Callable[..., Any])
 Execute = Callable[[str, dict[str, Any]], Any]
@@ -232,7 +232,7 @@ class Guard(GuardLife, LlmRequests):
         """The guard itself failed: nobody may gain by it where somebody must be asked."""
         if isinstance(error, (ConfigError, TurnStop, *self._passes)):
             raise error
-        from toolgate_orchestrator.gate.faults import note_fault  # late: nothing fails as a rule
+        from toolgate_orchestrator.decision.faults import note_fault  # late: nothing fails as a rule
 
         note_fault("rule", error)
         reports, config = self._now(), self.config

@@ -17,8 +17,8 @@ from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_bus.telemetry.logging import where
 
 if TYPE_CHECKING:
-    from toolgate_orchestrator.gate.config import ToolgateConfig
-    from toolgate_orchestrator.gate.gate import Gate
+    from toolgate_orchestrator.decision.config import ToolgateConfig
+    from toolgate_orchestrator.decision.gate import Gate
 
 
 CLOSE_S: Final = 1.0
@@ -111,7 +111,7 @@ class Home:
         return await asyncio.shield(self._opening)
 
     async def _open(self) -> "Gate":
-        from toolgate_orchestrator.gate.gate import Gate  # late: it brings nearly everything
+        from toolgate_orchestrator.decision.gate import Gate  # late: it brings nearly everything
 
         try:
             self._gate = gate = await Gate.start(self._config)

@@ -17,7 +17,7 @@ from toolgate_orchestrator.guard.presences import Presences
 from toolgate_orchestrator.guard.reports import Cost, Reports
 
 if TYPE_CHECKING:
-    from toolgate_orchestrator.gate.config import ToolgateConfig
+    from toolgate_orchestrator.decision.config import ToolgateConfig
 
 PATIENT_S: Final = 5.0
 """Seconds that whoever closes a guard waits for what is to be written, and for its thread."""

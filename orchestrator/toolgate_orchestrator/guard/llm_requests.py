@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 from toolgate_bus.protocol.fact_events import USAGE
 from toolgate_bus.protocol.llm import LLM_REQUEST, available, schema_of_request
 
-from toolgate_orchestrator.gate.call import Call
-from toolgate_orchestrator.gate.caller import Caller
-from toolgate_orchestrator.gate.capabilities import ALL
+from toolgate_orchestrator.decision.question.call import Call
+from toolgate_orchestrator.decision.question.caller import Caller
+from toolgate_orchestrator.decision.question.capabilities import ALL
 from toolgate_orchestrator.guard.answer import AskHow
 from toolgate_orchestrator.guard.context import current_turn
 from toolgate_orchestrator.guard.places import Places
@@ -18,8 +18,8 @@ from toolgate_orchestrator.guard.reports import Cost, Reports, money_text
 from toolgate_orchestrator.guard.ruling import Ruling
 
 if TYPE_CHECKING:
-    from toolgate_orchestrator.gate.deferral import PersonAnswer
-    from toolgate_orchestrator.gate.ruling import OnHold
+    from toolgate_orchestrator.decision.deferral.answer import PersonAnswer
+    from toolgate_orchestrator.decision.ruling import OnHold
 
 _NEVER: Final[Mapping[str, Any]] = {"not": {}}
 """Schema of what is only listed: nothing may be asked of it by that name."""

@@ -7,11 +7,18 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from toolgate_orchestrator.gate.caller import Caller, at_root, below, find_agent, hand_over, under
+from toolgate_orchestrator.decision.question.caller import (
+    Caller,
+    at_root,
+    below,
+    find_agent,
+    hand_over,
+    under,
+)
 from toolgate_orchestrator.guard.context import tool_place, turn_place
 
 if TYPE_CHECKING:
-    from toolgate_orchestrator.gate.config import ToolgateConfig
+    from toolgate_orchestrator.decision.config import ToolgateConfig
 
 MAX_SESSIONS: Final = 4_096
 """Sessions of which it is remembered where they are, and to whom they were handed."""

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from toolgate_orchestrator.gate.caller import Caller
+from toolgate_orchestrator.decision.question.caller import Caller
 
 if TYPE_CHECKING:
-    from toolgate_orchestrator.gate.gate import Gate
+    from toolgate_orchestrator.decision.gate import Gate
 
 
 class Stoppable(Protocol):
@@ -33,7 +33,7 @@ class _Entry:
     def __init__(self, at: Caller) -> None:
         from toolgate_bus.protocol.agents import LiveAgent  # late: the gate has loaded them by now
 
-        from toolgate_orchestrator.gate.sessions import Presence
+        from toolgate_orchestrator.decision.link.live_session import Presence
 
         who = LiveAgent(at.session, at.root, at.parent, at.agent, at.lineage)
         self.presence = Presence(who, self._stop)

@@ -17,14 +17,14 @@ from toolgate_bus.telemetry.definitions import OTHER
 from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_bus.telemetry.logging import where
 
-from toolgate_orchestrator.gate.caller import Caller
-from toolgate_orchestrator.gate.fact_shapes import describe_place
+from toolgate_orchestrator.decision.fact_shapes import describe_place
+from toolgate_orchestrator.decision.question.caller import Caller
 from toolgate_orchestrator.guard.digest import describe_result
 from toolgate_orchestrator.guard.home import Home
 from toolgate_orchestrator.guard.presences import Presences
 
 if TYPE_CHECKING:
-    from toolgate_orchestrator.gate.gate import Gate
+    from toolgate_orchestrator.decision.gate import Gate
 
 UNREPORTED: Final = "Unreported"
 """The error of a call of which nobody told what became of it."""
@@ -95,8 +95,8 @@ class Reports:
         if isinstance(error, str):
             return {"error": error[:100]}
         # Late: what reads errors loads much, and most tools do not fail.
-        from toolgate_orchestrator.turn.foreign_code import name_of, theirs
-        from toolgate_orchestrator.turn.tool_signals import signals_of
+        from toolgate_orchestrator.turn.values.foreign_code import name_of, theirs
+        from toolgate_orchestrator.turn.values.tool_signals import signals_of
 
         try:
             return {"error": name_of(error), **signals_of(error)}

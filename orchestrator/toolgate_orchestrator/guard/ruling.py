@@ -8,9 +8,9 @@ from toolgate_bus.protocol.fact_events import PROVIDER_ERROR, TOOL_ERROR, TOOL_P
 from toolgate_bus.protocol.llm import LLM_REQUEST
 from toolgate_bus.telemetry.loggers import get_logger
 
-from toolgate_orchestrator.gate.call import Call
-from toolgate_orchestrator.gate.caller import Caller
-from toolgate_orchestrator.gate.fact_shapes import describe_call, end_event
+from toolgate_orchestrator.decision.fact_shapes import describe_call, end_event
+from toolgate_orchestrator.decision.question.call import Call
+from toolgate_orchestrator.decision.question.caller import Caller
 from toolgate_orchestrator.guard.notice import notice_of
 from toolgate_orchestrator.guard.reports import (
     UNREPORTED,
@@ -20,7 +20,7 @@ from toolgate_orchestrator.guard.reports import (
     micro_units,
     money_text,
 )
-from toolgate_orchestrator.turn.refusal import reason_of, refuse_request, refuse_tool, refuse_yet
+from toolgate_orchestrator.turn.calls.refusal import reason_of, refuse_request, refuse_tool, refuse_yet
 
 if TYPE_CHECKING:
     from toolgate_bus.protocol.events import AskUser, Decision

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from toolgate_bus.errors import ConfigError
 
 if TYPE_CHECKING:
-    from toolgate_orchestrator.gate.config import ToolgateConfig
+    from toolgate_orchestrator.decision.config import ToolgateConfig
 
 SECTION: Final = "toolgate"
 
@@ -19,7 +19,10 @@ def read_settings(
 
     A file holds the section `toolgate:`, alone or beside other things, or what stands in it.
     """
-    from toolgate_orchestrator.gate.config import ToolgateConfig, parse  # late: a program that only names a
+    from toolgate_orchestrator.decision.config import (  # late: a program that only names a
+        ToolgateConfig,
+        parse,
+    )
     # guard's class need not wait for pydantic
 
     if config is None:

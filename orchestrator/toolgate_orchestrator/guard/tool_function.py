@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from toolgate_bus.errors import CallDenial
 
-from toolgate_orchestrator.gate.call import Call
+from toolgate_orchestrator.decision.question.call import Call
 from toolgate_orchestrator.guard.ruling import Ruling
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from typing import Any, Final, Self
 from toolgate_bus.errors import TurnStop
 from toolgate_bus.protocol.fact_events import TURN
 
-from toolgate_orchestrator.gate.caller import Caller
-from toolgate_orchestrator.gate.fact_shapes import describe_turn
+from toolgate_orchestrator.decision.fact_shapes import describe_turn
+from toolgate_orchestrator.decision.question.caller import Caller
 from toolgate_orchestrator.guard.context import enter_turn
 from toolgate_orchestrator.guard.reports import Reports
 

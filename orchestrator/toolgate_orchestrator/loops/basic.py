@@ -9,12 +9,12 @@ import asyncio
 from collections.abc import Sequence
 from typing import ClassVar
 
-from toolgate_orchestrator.turn.call_order import is_sequence, run_in_order
+from toolgate_orchestrator.turn.calls.order import is_sequence, run_in_order
 from toolgate_orchestrator.turn.loop import LoopBase, mount_of
 from toolgate_orchestrator.turn.loop_config import LoopConfig, ParallelConfig
-from toolgate_orchestrator.turn.messages import ToolCall
-from toolgate_orchestrator.turn.results import Results
 from toolgate_orchestrator.turn.turn import Turn
+from toolgate_orchestrator.turn.values.messages import ToolCall
+from toolgate_orchestrator.turn.values.results import Results
 
 __amplifier_module_type__ = "orchestrator"
 

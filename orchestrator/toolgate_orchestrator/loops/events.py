@@ -14,13 +14,13 @@ from typing import ClassVar
 from pydantic import field_validator
 from toolgate_bus.protocol.fact_events import TOOL_SELECTED
 
-from toolgate_orchestrator.turn.call_order import run_in_order
+from toolgate_orchestrator.turn.calls.order import run_in_order
+from toolgate_orchestrator.turn.calls.selection import TOOL_SELECTING
 from toolgate_orchestrator.turn.loop import LoopBase, mount_of
 from toolgate_orchestrator.turn.loop_config import AskingConfig, LoopConfig
-from toolgate_orchestrator.turn.messages import ToolCall
-from toolgate_orchestrator.turn.results import Results
-from toolgate_orchestrator.turn.selection import TOOL_SELECTING
 from toolgate_orchestrator.turn.turn import Turn
+from toolgate_orchestrator.turn.values.messages import ToolCall
+from toolgate_orchestrator.turn.values.results import Results
 
 __amplifier_module_type__ = "orchestrator"
 

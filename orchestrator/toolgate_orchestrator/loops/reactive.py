@@ -22,21 +22,21 @@ from pydantic import Field, field_validator
 from toolgate_bus.errors import ConfigError, ToolgateError
 from toolgate_bus.protocol.fact_events import TOOL_SELECTED
 
-from toolgate_orchestrator.gate.gate import Gate
-from toolgate_orchestrator.gate.schema_check import Checker, Uncheckable, foreign_pointers
+from toolgate_orchestrator.decision.gate import Gate
+from toolgate_orchestrator.decision.question.schema_check import Checker, Uncheckable, foreign_pointers
 from toolgate_orchestrator.loops.reactive_engine.guide import notes
 from toolgate_orchestrator.loops.reactive_engine.output import FinalOutput, Goal
 from toolgate_orchestrator.loops.reactive_engine.schemas import offer
 from toolgate_orchestrator.loops.reactive_engine.state import Data
 from toolgate_orchestrator.loops.reactive_engine.tick import Tick, settle, store
+from toolgate_orchestrator.turn.calls.selection import TOOL_SELECTING
 from toolgate_orchestrator.turn.cancellation import despite_cancellation
 from toolgate_orchestrator.turn.leg_budget import LIMIT_REMINDER
+from toolgate_orchestrator.turn.llm.provider_stream import Reply
 from toolgate_orchestrator.turn.loop import LoopBase, mount_of
 from toolgate_orchestrator.turn.loop_config import AskingConfig, LoopConfig
-from toolgate_orchestrator.turn.messages import text_of
-from toolgate_orchestrator.turn.provider_stream import Reply
-from toolgate_orchestrator.turn.selection import TOOL_SELECTING
 from toolgate_orchestrator.turn.turn import Turn
+from toolgate_orchestrator.turn.values.messages import text_of
 
 __amplifier_module_type__ = "orchestrator"
 

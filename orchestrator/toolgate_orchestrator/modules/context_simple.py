@@ -17,7 +17,7 @@ from pydantic import Field
 from toolgate_bus.config.check import StrictModel, check
 
 from toolgate_orchestrator.modules.compaction import compact, estimate_tokens
-from toolgate_orchestrator.turn.hook_dispatch import Emitter
+from toolgate_orchestrator.turn.hooks.dispatch import Emitter
 
 __amplifier_module_type__ = "context"
 

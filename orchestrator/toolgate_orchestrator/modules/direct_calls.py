@@ -15,14 +15,14 @@ from amplifier_core import ToolResult
 from toolgate_bus.protocol.events import Decision
 from toolgate_bus.protocol.fact_events import TOOL_ERROR, TOOL_POST
 
-from toolgate_orchestrator.gate.call import Call
-from toolgate_orchestrator.gate.caller import Caller
-from toolgate_orchestrator.gate.fact_shapes import describe_call, describe_place
-from toolgate_orchestrator.gate.gate import Gate
-from toolgate_orchestrator.turn.messages import schema_of
-from toolgate_orchestrator.turn.refusal import reason_of, refuse_tool
+from toolgate_orchestrator.decision.fact_shapes import describe_call, describe_place
+from toolgate_orchestrator.decision.gate import Gate
+from toolgate_orchestrator.decision.question.call import Call
+from toolgate_orchestrator.decision.question.caller import Caller
+from toolgate_orchestrator.turn.calls.refusal import reason_of, refuse_tool
+from toolgate_orchestrator.turn.calls.tool_call import current_call
 from toolgate_orchestrator.turn.session_tree import agents_of, place_of
-from toolgate_orchestrator.turn.tool_call import current_call
+from toolgate_orchestrator.turn.values.messages import schema_of
 
 _WRAPPED: Final = "_toolgate_direct"
 

@@ -22,8 +22,8 @@ from toolgate_bus.protocol.delegation import target_of
 from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_bus.telemetry.logging import where
 
-from toolgate_orchestrator.gate.config import Name
-from toolgate_orchestrator.gate.gate import Gate
+from toolgate_orchestrator.decision.config import Name
+from toolgate_orchestrator.decision.gate import Gate
 from toolgate_orchestrator.modules.direct_calls import DirectCalls
 from toolgate_orchestrator.modules.loop_origin import (
     CHANGE_LOOP,
@@ -33,9 +33,9 @@ from toolgate_orchestrator.modules.loop_origin import (
     merge_spec,
 )
 from toolgate_orchestrator.modules.misplaced import find_misplaced
-from toolgate_orchestrator.turn.hook_dispatch import Emitter
+from toolgate_orchestrator.turn.calls.selection import TOOL_SELECTING
+from toolgate_orchestrator.turn.hooks.dispatch import Emitter
 from toolgate_orchestrator.turn.loop import LoopBase
-from toolgate_orchestrator.turn.selection import TOOL_SELECTING
 from toolgate_orchestrator.turn.session_tree import agents_of
 
 __amplifier_module_type__ = "hook"

@@ -8,7 +8,7 @@ import difflib
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from toolgate_orchestrator.gate.config import ToolgateConfig
+from toolgate_orchestrator.decision.config import ToolgateConfig
 
 SECTION: Final = "toolgate"
 KEYS: Final = frozenset({SECTION, *ToolgateConfig.model_fields})

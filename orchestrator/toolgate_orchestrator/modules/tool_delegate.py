@@ -18,9 +18,9 @@ from toolgate_bus.config.check import StrictModel, check
 from toolgate_bus.protocol.delegation import TWO_AGENTS
 
 from toolgate_orchestrator.modules.tool_base import ToolRefusal, text_argument
+from toolgate_orchestrator.turn.calls.tool_call import current_call
 from toolgate_orchestrator.turn.leg_budget import BUDGET_EXHAUSTED
 from toolgate_orchestrator.turn.session_tree import agents_of
-from toolgate_orchestrator.turn.tool_call import current_call
 
 __amplifier_module_type__ = "tool"
 

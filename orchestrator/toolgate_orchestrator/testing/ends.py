@@ -4,7 +4,7 @@ import asyncio
 import time
 from typing import Any
 
-from toolgate_orchestrator.gate.call import Call
+from toolgate_orchestrator.decision.question.call import Call
 from toolgate_orchestrator.testing.harness import Scene
 from toolgate_orchestrator.testing.rulings import OVER
 from toolgate_orchestrator.testing.script import Actor, Use, calls

@@ -8,7 +8,7 @@ import time
 from statistics import median
 from typing import Any, Final
 
-from toolgate_orchestrator.gate.call import Call
+from toolgate_orchestrator.decision.question.call import Call
 from toolgate_orchestrator.guard.guard import Guard
 from toolgate_orchestrator.testing.harness import Harness
 from toolgate_orchestrator.testing.script import LAST_WORDS, Actor, Use, calls

@@ -19,11 +19,11 @@ from toolgate_bus.protocol.llm import LLM_REQUEST
 from toolgate_bus.telemetry import metrics, tracing
 from toolgate_bus.telemetry.definitions import OTHER
 
-from toolgate_orchestrator.gate.caller import Caller
-from toolgate_orchestrator.gate.fact_shapes import describe_grants, describe_place, describe_turn
-from toolgate_orchestrator.gate.gate import Gate
-from toolgate_orchestrator.turn.messages import ToolCall
+from toolgate_orchestrator.decision.fact_shapes import describe_grants, describe_place, describe_turn
+from toolgate_orchestrator.decision.gate import Gate
+from toolgate_orchestrator.decision.question.caller import Caller
 from toolgate_orchestrator.turn.session_tree import place_of
+from toolgate_orchestrator.turn.values.messages import ToolCall
 
 Note = Callable[[str, dict[str, Any]], None]
 """Takes a fact: event name and data."""

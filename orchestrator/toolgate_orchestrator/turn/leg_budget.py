@@ -8,7 +8,7 @@ that reaches its limit ends as `incomplete`.
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from toolgate_orchestrator.turn.hook_dispatch import Emitter
+from toolgate_orchestrator.turn.hooks.dispatch import Emitter
 
 BUDGET_WARNING: Final = "orchestrator:budget_warning"
 BUDGET_EXHAUSTED: Final = "budget_exhausted"

@@ -16,24 +16,24 @@ from toolgate_bus.config.check import check
 from toolgate_bus.protocol.agents import LiveAgent
 from toolgate_bus.protocol.fact_events import TOOL_SELECTED
 
-from toolgate_orchestrator.gate.gate import Gate
-from toolgate_orchestrator.gate.sessions import Presence
+from toolgate_orchestrator.decision.gate import Gate
+from toolgate_orchestrator.decision.link.live_session import Presence
+from toolgate_orchestrator.turn.calls.selection import TOOL_SELECTING
+from toolgate_orchestrator.turn.calls.tool_call import current_call
 from toolgate_orchestrator.turn.child_names import remember_child
-from toolgate_orchestrator.turn.completion import Completion
-from toolgate_orchestrator.turn.goals import GOAL_PROGRESS, find_pursuit
+from toolgate_orchestrator.turn.goals.pursuit.pursuit import GOAL_PROGRESS, find_pursuit
+from toolgate_orchestrator.turn.hooks.completion import Completion
+from toolgate_orchestrator.turn.hooks.steering import STEER, STEERING_INJECTED, SteeringQueue
 from toolgate_orchestrator.turn.leg_budget import BUDGET_WARNING
+from toolgate_orchestrator.turn.llm.pace import RATE_LIMIT_DELAY
+from toolgate_orchestrator.turn.llm.provider_pin import PROVIDER_PIN, ProviderPin
+from toolgate_orchestrator.turn.llm.provider_stream import OnText
+from toolgate_orchestrator.turn.llm.request_budget import OVERFLOW_RECOVERY, PROVIDER_BUDGET
 from toolgate_orchestrator.turn.loop_config import LoopConfig, split_unknown
-from toolgate_orchestrator.turn.messages import ToolCall
-from toolgate_orchestrator.turn.pace import RATE_LIMIT_DELAY
-from toolgate_orchestrator.turn.provider_pin import PROVIDER_PIN, ProviderPin
-from toolgate_orchestrator.turn.provider_stream import OnText
-from toolgate_orchestrator.turn.request_budget import OVERFLOW_RECOVERY, PROVIDER_BUDGET
-from toolgate_orchestrator.turn.results import Results
-from toolgate_orchestrator.turn.selection import TOOL_SELECTING
 from toolgate_orchestrator.turn.session_tree import SessionNode, agents_of, enter_lineage
-from toolgate_orchestrator.turn.steering import STEER, STEERING_INJECTED, SteeringQueue
-from toolgate_orchestrator.turn.tool_call import current_call
 from toolgate_orchestrator.turn.turn import Turn
+from toolgate_orchestrator.turn.values.messages import ToolCall
+from toolgate_orchestrator.turn.values.results import Results
 
 logger = logging.getLogger(__name__)
 

@@ -5,9 +5,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator
 
-from toolgate_orchestrator.gate.config import ToolgateConfig
-from toolgate_orchestrator.turn.goal_config import GoalConfig
-from toolgate_orchestrator.turn.reminders import InjectionMode, Placement
+from toolgate_orchestrator.decision.config import ToolgateConfig
+from toolgate_orchestrator.turn.goals.pursuit.config import GoalConfig
+from toolgate_orchestrator.turn.hooks.reminders import InjectionMode, Placement
 
 
 class LoopConfig(GoalConfig):

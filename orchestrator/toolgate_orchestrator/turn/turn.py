@@ -29,27 +29,25 @@ from toolgate_bus.protocol.agents import LiveAgent
 from toolgate_bus.telemetry import tracing
 from toolgate_bus.telemetry.logging import about
 
-from toolgate_orchestrator.gate.gate import Gate
-from toolgate_orchestrator.gate.sessions import Presence
-from toolgate_orchestrator.turn.call_pipeline import NOT_RUN, CallPipeline, CallResult
+from toolgate_orchestrator.decision.gate import Gate
+from toolgate_orchestrator.decision.link.live_session import Presence
+from toolgate_orchestrator.turn.calls.pipeline import NOT_RUN, CallPipeline, CallResult
+from toolgate_orchestrator.turn.calls.selection import Selection
+from toolgate_orchestrator.turn.calls.tool_call import CallRefusal, ToolCalls
 from toolgate_orchestrator.turn.cancellation import Watch, despite_cancellation
 from toolgate_orchestrator.turn.checkpoint import save_checkpoint
-from toolgate_orchestrator.turn.completion import describe_answer
 from toolgate_orchestrator.turn.facts import FactWriter, Note, span_of_turn
-from toolgate_orchestrator.turn.goals import NO_GOAL, GoalPursuit
-from toolgate_orchestrator.turn.hook_dispatch import Hooks
-from toolgate_orchestrator.turn.injections import Injections
+from toolgate_orchestrator.turn.goals.pursuit.pursuit import NO_GOAL, GoalPursuit
+from toolgate_orchestrator.turn.hooks.completion import describe_answer
+from toolgate_orchestrator.turn.hooks.dispatch import Hooks
+from toolgate_orchestrator.turn.hooks.injections import Injections
+from toolgate_orchestrator.turn.hooks.reminders import ReminderPolicy
 from toolgate_orchestrator.turn.leg_budget import LIMIT_REMINDER, LegBudget
-from toolgate_orchestrator.turn.llm_gate import WRAP_UP, LlmDenial, LlmGate
-from toolgate_orchestrator.turn.llm_request import Llm, LlmFailure, RequestDenial, choose_provider, model_of
-from toolgate_orchestrator.turn.messages import ToolCall, assistant_message, calls_in, text_of, tool_specs
-from toolgate_orchestrator.turn.pace import RequestPace, slow_down
-from toolgate_orchestrator.turn.provider_stream import OnText
-from toolgate_orchestrator.turn.reminders import ReminderPolicy
-from toolgate_orchestrator.turn.results import Results
-from toolgate_orchestrator.turn.selection import Selection
+from toolgate_orchestrator.turn.llm.gate import WRAP_UP, LlmDenial, LlmGate
+from toolgate_orchestrator.turn.llm.pace import RequestPace, slow_down
+from toolgate_orchestrator.turn.llm.provider_stream import OnText
+from toolgate_orchestrator.turn.llm.request import Llm, LlmFailure, RequestDenial, choose_provider, model_of
 from toolgate_orchestrator.turn.session_tree import place_of
-from toolgate_orchestrator.turn.tool_call import CallRefusal, ToolCalls
 from toolgate_orchestrator.turn.turn_end import (
     BROKEN_TURN,
     CANCELLED,
@@ -59,6 +57,14 @@ from toolgate_orchestrator.turn.turn_end import (
     announce_cancellation,
     close_conversation,
 )
+from toolgate_orchestrator.turn.values.messages import (
+    ToolCall,
+    assistant_message,
+    calls_in,
+    text_of,
+    tool_specs,
+)
+from toolgate_orchestrator.turn.values.results import Results
 
 if TYPE_CHECKING:
     from toolgate_orchestrator.turn.loop import LoopBase

@@ -16,7 +16,7 @@ from typing import Any, Final, Literal
 from amplifier_core.events import CANCEL_REQUESTED
 from toolgate_bus.telemetry.logging import where
 
-from toolgate_orchestrator.turn.hook_dispatch import Emitter
+from toolgate_orchestrator.turn.hooks.dispatch import Emitter
 
 logger = logging.getLogger(__name__)
 

@@ -20,9 +20,9 @@ from typing import Any
 
 from toolgate_bus.transport.deferrals import Deferrals
 from toolgate_orchestrator import Call, Caller
-from toolgate_orchestrator.gate.deferral import PersonAnswer
-from toolgate_orchestrator.gate.gate import Gate
-from toolgate_orchestrator.gate.recorder import DecisionRecorder
+from toolgate_orchestrator.decision.deferral.answer import PersonAnswer
+from toolgate_orchestrator.decision.gate import Gate
+from toolgate_orchestrator.decision.recorder import DecisionRecorder
 
 PLACES = {
     "before-store": (Deferrals, "keep", True),

@@ -9,7 +9,7 @@ import signal
 import sys
 
 from toolgate_orchestrator import Call
-from toolgate_orchestrator.gate.gate import Gate
+from toolgate_orchestrator.decision.gate import Gate
 
 TOOLS = ["work"]
 

@@ -15,7 +15,7 @@ import sys
 from contextlib import suppress
 
 from toolgate_orchestrator import Call, Caller
-from toolgate_orchestrator.gate.gate import Gate
+from toolgate_orchestrator.decision.gate import Gate
 
 PRICES = {"search": 400_000, "cheap_search": 90_000, "crawl": 150_000, "notes": 0}
 """At most, in micro-units."""

@@ -18,8 +18,8 @@ from typing import Any
 
 from amplifier_core import AmplifierSession, HookResult, ToolResult
 from spender import Journal
-from toolgate_orchestrator.gate.gate import Gate
-from toolgate_orchestrator.turn.tool_call import current_call
+from toolgate_orchestrator.decision.gate import Gate
+from toolgate_orchestrator.turn.calls.tool_call import current_call
 
 LOOPS = ("loop-basic", "loop-streaming", "loop-events", "loop-reactive")
 MODELS = ("large", "small")

@@ -14,7 +14,7 @@ import sys
 
 from amplifier_core import AmplifierSession, ToolResult
 from spender import Journal
-from toolgate_orchestrator.turn.tool_call import current_call
+from toolgate_orchestrator.turn.calls.tool_call import current_call
 
 MOST = 400_000
 """Micro-units."""

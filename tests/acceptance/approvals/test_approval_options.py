@@ -9,7 +9,7 @@ import sys
 import pytest
 from approval_world import People
 from questions import decide
-from toolgate_orchestrator.gate.gate import Gate
+from toolgate_orchestrator.decision.gate import Gate
 
 pytestmark = pytest.mark.acceptance
 

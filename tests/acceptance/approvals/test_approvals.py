@@ -13,7 +13,7 @@ from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.state.notifications import MemoryNotices
 from toolgate_bus.transport.redis.connection import RedisCommands
 from toolgate_bus.transport.redis.store import RedisStore
-from toolgate_orchestrator.gate.gate import Gate
+from toolgate_orchestrator.decision.gate import Gate
 from toolgate_schedulers.commands.approvals.answer import Person, answer
 from toolgate_schedulers.shipped.approval.queue import Desk
 from toolgate_schedulers.shipped.approval.scheduler import UNTOLD_S

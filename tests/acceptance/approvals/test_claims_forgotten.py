@@ -9,9 +9,9 @@ from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.telemetry import metrics
 from toolgate_bus.transport.redis.connection import RedisCommands
 from toolgate_orchestrator import Call, Caller
-from toolgate_orchestrator.gate import shared_clients
-from toolgate_orchestrator.gate.deferral import PersonAnswer
-from toolgate_orchestrator.gate.gate import Gate
+from toolgate_orchestrator.decision.deferral.answer import PersonAnswer
+from toolgate_orchestrator.decision.gate import Gate
+from toolgate_orchestrator.decision.link import shared_clients
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(60)]
 

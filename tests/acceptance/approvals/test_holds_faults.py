@@ -11,7 +11,7 @@ from bad_wire import BadWire
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.transport.redis.connection import RedisCommands
 from toolgate_orchestrator import Call, Caller
-from toolgate_orchestrator.gate.gate import Gate
+from toolgate_orchestrator.decision.gate import Gate
 from toolgate_schedulers.shipped.approval.messages import STORE_AWAY
 from toolgate_schedulers.worker.holds import deny_unstored
 

@@ -15,7 +15,7 @@ from toolgate_bus.facts.reader import FactsReader
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.transport.redis.connection import RedisCommands
 from toolgate_orchestrator import Call, Caller
-from toolgate_orchestrator.gate.gate import Gate
+from toolgate_orchestrator.decision.gate import Gate
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(120)]
 
@@ -209,7 +209,7 @@ async def test_for_what_cannot_be_paid_no_person_is_asked_and_the_equivalent_run
 
 async def test_what_waits_for_a_slot_longer_than_reservations_last_keeps_its_money(bank, monkeypatch):
     """Without `admission` it is reserved for before it waits; an hour of that is not an hour of silence."""
-    monkeypatch.setattr("toolgate_orchestrator.gate.wait_reports.TELL_S", 0.05)
+    monkeypatch.setattr("toolgate_orchestrator.decision.round.wait_reports.TELL_S", 0.05)
     one = {"pools": [{"name": "few", "tools": "dear", "limit": 1, "wait_s": 60}]}
     await bank.start(cost_aware={**MONEY, "admission": False}, slots=one)
     key = f"{bank.keys.store_key('budget')}:open"

@@ -19,7 +19,7 @@ from toolgate_bus.state.shared import connect_shared_state
 from toolgate_bus.transport.redis.connection import RedisCommands
 from toolgate_bus.transport.redis.scheduler import RedisSchedulerBus
 from toolgate_orchestrator import Call, Caller, Gate
-from toolgate_orchestrator.gate.sessions import Presence
+from toolgate_orchestrator.decision.link.live_session import Presence
 from toolgate_schedulers.author.forms import as_scheduler
 from toolgate_schedulers.shipped.approval.config import ApprovalConfig, ApprovalRule
 from toolgate_schedulers.shipped.approval.scheduler import ApprovalScheduler

@@ -15,7 +15,7 @@ MUTANTS = (
     Mutant(
         "loops",
         "calls out of a stream are dropped",
-        f"{ORCHESTRATOR}/turn/provider_stream.py",
+        f"{ORCHESTRATOR}/turn/llm/provider_stream.py",
         "        calls = self._streamed.calls\n",
         "        calls = []\n",
         "../orchestrator/loops/test_published_defects.py",
@@ -23,7 +23,7 @@ MUTANTS = (
     Mutant(
         "loops",
         "text is told when the response is over",
-        f"{ORCHESTRATOR}/turn/provider_stream.py",
+        f"{ORCHESTRATOR}/turn/llm/provider_stream.py",
         "await self._take(streamed.feed(event))",
         "streamed.feed(event)",
         "test_chat_terminal.py::test_text_is_shown_before_the_answer_is_complete",
@@ -290,7 +290,7 @@ MUTANTS = (
     Mutant(
         "loops",
         "a tool is not told the fencing number of its grant",
-        f"{ORCHESTRATOR}/turn/selection.py",
+        f"{ORCHESTRATOR}/turn/calls/selection.py",
         "grants=dict(islice(decision.grants.items(), MAX_GRANTS)),",
         "",
         "test_slots_loops.py::test_calls_of_all_loops_wait_for_their_turn_and_run_each_once",

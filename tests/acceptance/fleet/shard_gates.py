@@ -4,8 +4,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 from toolgate_bus.protocol.keys import shard_of
 from toolgate_bus.transport.redis import orchestrator
-from toolgate_orchestrator.gate import shared_clients
-from toolgate_orchestrator.gate.gate import Gate
+from toolgate_orchestrator.decision.gate import Gate
+from toolgate_orchestrator.decision.link import shared_clients
 
 
 @asynccontextmanager

@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 from toolgate_orchestrator import Call
-from toolgate_orchestrator.gate.gate import Gate
+from toolgate_orchestrator.decision.gate import Gate
 
 pytestmark = [pytest.mark.system, pytest.mark.acceptance]
 

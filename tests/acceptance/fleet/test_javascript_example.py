@@ -20,7 +20,7 @@ from toolgate_bus.transport.redis.connection import RedisCommands
 from toolgate_bus.transport.redis.consumer_group import CLAIM_IDLE_MS
 from toolgate_bus.transport.redis.roster import Roster
 from toolgate_orchestrator import Call
-from toolgate_orchestrator.gate.gate import Gate
+from toolgate_orchestrator.decision.gate import Gate
 
 ROOT = Path(__file__).parents[3]
 EXAMPLE = ROOT / "schedulers" / "examples" / "javascript"

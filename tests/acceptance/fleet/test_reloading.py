@@ -12,7 +12,7 @@ from toolgate_bus.errors import ConfigError
 from toolgate_bus.transport.redis.connection import RedisCommands
 from toolgate_bus.transport.redis.roster import Roster
 from toolgate_orchestrator import Call
-from toolgate_orchestrator.gate.gate import Gate
+from toolgate_orchestrator.decision.gate import Gate
 from toolgate_schedulers.worker.loading import load
 
 pytestmark = pytest.mark.acceptance

@@ -8,8 +8,8 @@ from toolgate_bus.transport.redis.agents import Fleet
 from toolgate_bus.transport.redis.connection import RedisCommands
 from toolgate_bus.transport.redis.orchestrator import RedisOrchestratorBus
 from toolgate_orchestrator import Call
-from toolgate_orchestrator.gate.client import GateClient
-from toolgate_orchestrator.gate.gate import Gate
+from toolgate_orchestrator.decision.gate import Gate
+from toolgate_orchestrator.decision.link.client import GateClient
 from toolgate_orchestrator.guard.guard import Guard
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(180)]

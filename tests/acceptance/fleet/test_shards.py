@@ -160,8 +160,8 @@ async def test_while_shards_are_added_and_taken_no_call_passes_unasked(
         assert await asyncio.to_thread(child.wait, 60) == 0, child.stderr
         return json.loads(child.stdout)
 
-    from toolgate_orchestrator.gate import shared_clients
-    from toolgate_orchestrator.gate.gate import Gate
+    from toolgate_orchestrator.decision.gate import Gate
+    from toolgate_orchestrator.decision.link import shared_clients
 
     async with contextlib.AsyncExitStack() as stack:
         drawn, tasks = set(), []

@@ -25,7 +25,7 @@ MUTANTS = (
     Mutant(
         "guard",
         "who does not ask for the user's request is told it",
-        f"{ORCHESTRATOR}/gate/pending.py",
+        f"{ORCHESTRATOR}/decision/round/open_round.py",
         "self.told_body if name in self.readers else self.body",
         "self.told_body or self.body",
         "test_user_request.py::test_only_who_asks_for_it_is_told_and_no_more_than_may_leave",

@@ -10,7 +10,7 @@ MUTANTS = (
     Mutant(
         "requests",
         "a denied request is sent all the same",
-        f"{ORCHESTRATOR}/turn/llm_gate.py",
+        f"{ORCHESTRATOR}/turn/llm/gate.py",
         "            await self._tell(decision, call_id)\n            raise LlmDenial(decision)",
         "            await self._tell(decision, call_id)",
         f"{_GATE}::test_a_denied_request_is_not_sent_and_the_turn_says_why",

@@ -17,7 +17,7 @@ from questions import decide as decide_on
 from toolgate_bus.protocol.events import Continue, Modify
 from toolgate_bus.telemetry import metrics
 from toolgate_bus.telemetry.definitions import FLEET
-from toolgate_orchestrator.gate.gate import Gate
+from toolgate_orchestrator.decision.gate import Gate
 
 pytestmark = pytest.mark.acceptance
 

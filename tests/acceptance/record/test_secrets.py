@@ -18,7 +18,7 @@ from secrets_planted import REDACT, Planted
 from secrets_world import SCHEDULERS, World
 from toolgate_bus.server.guard import ServerProcess
 from toolgate_orchestrator import Call, Caller
-from toolgate_orchestrator.gate.gate import Gate
+from toolgate_orchestrator.decision.gate import Gate
 from trace_collector import Collected, collector
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.system, pytest.mark.timeout(400)]

@@ -14,7 +14,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import format_span_id, format_trace_id
 from toolgate_bus.telemetry import tracing
 from toolgate_orchestrator import Call
-from toolgate_orchestrator.gate.gate import Gate
+from toolgate_orchestrator.decision.gate import Gate
 from trace_collector import Collected, Told, collector
 
 pytestmark = pytest.mark.acceptance

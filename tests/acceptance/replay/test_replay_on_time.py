@@ -8,7 +8,7 @@ from itertools import chain
 import pytest
 import yaml
 from toolgate_orchestrator import Call, Caller
-from toolgate_orchestrator.gate.gate import Gate
+from toolgate_orchestrator.decision.gate import Gate
 
 pytestmark = [pytest.mark.system, pytest.mark.acceptance, pytest.mark.timeout(180)]
 TOOLS = ["work", "test", "deploy"]

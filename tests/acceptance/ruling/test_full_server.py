@@ -19,7 +19,7 @@ from toolgate_bus.facts.reader import FactsReader
 from toolgate_bus.telemetry import metrics
 from toolgate_bus.transport.redis.connection import RedisCommands
 from toolgate_orchestrator import Call, Caller
-from toolgate_orchestrator.gate.gate import Gate
+from toolgate_orchestrator.decision.gate import Gate
 
 pytestmark = [pytest.mark.system, pytest.mark.acceptance]
 

@@ -7,7 +7,7 @@ import pytest
 from bad_wire import BadWire
 from toolgate_bus.transport.redis.topology import FixedTopology
 from toolgate_orchestrator import Call
-from toolgate_orchestrator.gate.gate import Gate
+from toolgate_orchestrator.decision.gate import Gate
 
 pytestmark = pytest.mark.acceptance
 

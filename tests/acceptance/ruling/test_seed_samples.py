@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from amplifier_core import AmplifierSession, ToolResult
 from toolgate_orchestrator import Call
-from toolgate_orchestrator.gate.gate import Gate
+from toolgate_orchestrator.decision.gate import Gate
 
 pytestmark = pytest.mark.acceptance
 

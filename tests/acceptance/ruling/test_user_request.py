@@ -7,7 +7,7 @@ from amplifier_core import AmplifierSession
 from toolgate_bus.facts.reader import FactsReader
 from toolgate_bus.transport.redis.connection import RedisCommands
 from toolgate_orchestrator import Call, Guard
-from toolgate_orchestrator.gate.gate import Gate
+from toolgate_orchestrator.decision.gate import Gate
 
 pytestmark = pytest.mark.acceptance
 

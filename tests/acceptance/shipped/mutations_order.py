@@ -7,7 +7,7 @@ _KEEPER, _VERDICTS = f"{SCHEDULERS}/shipped/policy_keeper.py", f"{SCHEDULERS}/sh
 _PROGRESS = f"{SCHEDULERS}/shipped/policy_progress.py"
 _PURE = "../schedulers/shipped/test_policy_order.py"
 _TRIAL = "../schedulers/shipped/test_policy_ordered.py"
-_GATE = "../orchestrator/gate/test_gate.py"
+_GATE = "../orchestrator/decision/test_gate.py"
 _NEEDS = f"{_PURE}::test_a_need_is_met_under_way_or_unmet"
 _ENDS = f"{_TRIAL}::test_who_waits_is_told_when_its_producer_ends_fails_or_is_denied"
 _RULED = f"{_TRIAL}::test_what_is_written_a_moment_after_a_question_counts"
@@ -110,14 +110,14 @@ _CHANGES = (
     ),
     (
         "an end that another may wait for is told later",
-        "orchestrator/toolgate_orchestrator/gate/recorder.py",
+        "orchestrator/toolgate_orchestrator/decision/recorder.py",
         "if frees or table.held or (",
         "if frees or (False and ",
         f"{_GATE}::test_an_end_that_another_call_of_its_response_may_wait_for_is_told_at_once",
     ),
     (
         "calls in flight leave one after another",
-        "orchestrator/toolgate_orchestrator/gate/decision_flow.py",
+        "orchestrator/toolgate_orchestrator/decision/flow.py",
         "if not is_up or not audience.names:",
         "if True:",
         f"{_GATE}::test_calls_that_come_together_are_asked_about_together",

@@ -7,7 +7,7 @@ from amplifier_core import AmplifierSession, ToolResult
 from questions import decide as decide_on
 from toolgate_bus.state.shared import connect_shared_state
 from toolgate_bus.transport.redis.connection import RedisCommands
-from toolgate_orchestrator.gate.gate import Gate
+from toolgate_orchestrator.decision.gate import Gate
 from toolgate_orchestrator.modules.provider_scripted import ProviderScripted
 from toolgate_schedulers.author.scheduler import SchedulerContext
 from toolgate_schedulers.shipped.loop_guard import LoopGuard, LoopGuardConfig

@@ -7,7 +7,7 @@ import yaml
 from questions import decide as decide_on
 from toolgate_bus.protocol.events import AskUser
 from toolgate_orchestrator import Call
-from toolgate_orchestrator.gate.gate import Gate
+from toolgate_orchestrator.decision.gate import Gate
 
 pytestmark = pytest.mark.acceptance
 

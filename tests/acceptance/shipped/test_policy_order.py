@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 from questions import decide
-from toolgate_orchestrator.gate.gate import Gate
+from toolgate_orchestrator.decision.gate import Gate
 
 pytestmark = pytest.mark.acceptance
 

@@ -9,7 +9,7 @@ import pytest
 import yaml
 from questions import decide
 from toolgate_bus.protocol.events import Decision
-from toolgate_orchestrator.gate.gate import Gate
+from toolgate_orchestrator.decision.gate import Gate
 
 pytestmark = pytest.mark.acceptance
 

@@ -49,7 +49,7 @@ MUTANTS = (
     Mutant(
         "adaptive",
         "a failure says nothing of its status",
-        f"{ORCHESTRATOR}/turn/tool_call.py",
+        f"{ORCHESTRATOR}/turn/calls/tool_call.py",
         "said = signals_of(error)",
         "said = _NOTHING",
         "../orchestrator/turn/test_turn_facts.py::test_what_a_failed_tool_says_of_itself_stands_in_its_fact",

@@ -16,8 +16,8 @@ import pytest
 from toolgate_bus.queues.queue_counts import read_pools
 from toolgate_bus.transport.redis.connection import RedisCommands
 from toolgate_orchestrator import Call
-from toolgate_orchestrator.gate.gate import Gate
-from toolgate_orchestrator.turn.tool_signals import signals_of
+from toolgate_orchestrator.decision.gate import Gate
+from toolgate_orchestrator.turn.values.tool_signals import signals_of
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.system, pytest.mark.timeout(90)]
 

@@ -11,7 +11,7 @@ from questions import decide
 from toolgate_bus.queues.queue_counts import read_pools
 from toolgate_bus.transport.redis.connection import RedisCommands
 from toolgate_orchestrator import Call
-from toolgate_orchestrator.gate.gate import Gate
+from toolgate_orchestrator.decision.gate import Gate
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(120)]
 

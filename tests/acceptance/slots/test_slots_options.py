@@ -4,7 +4,7 @@ import time
 
 import pytest
 from questions import decide
-from toolgate_orchestrator.gate.gate import Gate
+from toolgate_orchestrator.decision.gate import Gate
 
 pytestmark = pytest.mark.acceptance
 

@@ -7,8 +7,8 @@ from toolgate_bus.errors import ConfigError
 from toolgate_bus.protocol.agents import LiveAgent, stop_of
 from toolgate_bus.transport.redis.agents import Fleet
 from toolgate_bus.transport.redis.connection import RedisCommands
-from toolgate_orchestrator.gate.gate import Gate
-from toolgate_orchestrator.gate.sessions import Presence
+from toolgate_orchestrator.decision.gate import Gate
+from toolgate_orchestrator.decision.link.live_session import Presence
 
 pytestmark = pytest.mark.acceptance
 

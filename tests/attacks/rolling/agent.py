@@ -10,7 +10,7 @@ import sys
 import time
 
 from toolgate_orchestrator import Call
-from toolgate_orchestrator.gate.gate import Gate
+from toolgate_orchestrator.decision.gate import Gate
 
 PATIENCE_MS = 5000
 

@@ -13,7 +13,7 @@ import sys
 import time
 
 from toolgate_orchestrator import Call
-from toolgate_orchestrator.gate.gate import Gate
+from toolgate_orchestrator.decision.gate import Gate
 
 COST = 5000
 PAUSE_S = 0.1

@@ -17,7 +17,7 @@ from toolgate_orchestrator.commands.replay.record_replay import PassthroughRedac
 from toolgate_orchestrator.commands.replay.recorded_decisions import Aftermath, RecordedDecision, read_record
 from toolgate_orchestrator.commands.replay.view import comparison_view
 from toolgate_orchestrator.commands.replay.with_schedulers import prices_of
-from toolgate_orchestrator.gate.question import write_question
+from toolgate_orchestrator.decision.question.question import write_question
 
 pytestmark = pytest.mark.pure
 

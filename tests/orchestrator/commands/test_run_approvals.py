@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from toolgate_bus.protocol.events import AskUser, ToolSelecting
 from toolgate_bus.telemetry.printable import printable
 from toolgate_orchestrator.commands.host.terminal_approvals import NoTerminal, TerminalApprovals, choose
-from toolgate_orchestrator.gate.shown_call import question_text
-from toolgate_orchestrator.turn.approvals import NoApprover
+from toolgate_orchestrator.decision.question.shown_call import question_text
+from toolgate_orchestrator.turn.hooks.approvals import NoApprover
 
 pytestmark = pytest.mark.pure
 

@@ -1,7 +1,7 @@
 """Who works for whom is remembered for those who work for somebody now, however many came since."""
 
 import pytest
-from toolgate_orchestrator.gate.config import parse
+from toolgate_orchestrator.decision.config import parse
 from toolgate_orchestrator.guard import places
 from toolgate_orchestrator.guard.places import Places
 

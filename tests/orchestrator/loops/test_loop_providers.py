@@ -8,8 +8,8 @@ from amplifier_core import HookRegistry, HookResult
 from hypothesis import given
 from hypothesis import strategies as st
 from toolgate_bus.errors import ConfigError
-from toolgate_orchestrator.turn.jsonable import almost_same_json, jsonable
-from toolgate_orchestrator.turn.llm_request import choose_provider, model_of
+from toolgate_orchestrator.turn.llm.request import choose_provider, model_of
+from toolgate_orchestrator.turn.values.jsonable import almost_same_json, jsonable
 
 pytestmark = pytest.mark.pure
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from amplifier_core import ChatResponse, HookResult, TextBlock, ToolResult
-from toolgate_orchestrator.turn.messages import calls_in
+from toolgate_orchestrator.turn.values.messages import calls_in
 
 pytestmark = pytest.mark.pure
 

@@ -345,7 +345,7 @@ async def test_a_delegation_names_its_agent_and_can_be_sent_to_another(
 async def test_a_gate_that_fails_denies_as_soon_as_anybody_might_have_objected(
     agent: Any, tool: Any, calls: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from toolgate_orchestrator.gate.gate import Gate
+    from toolgate_orchestrator.decision.gate import Gate
 
     async def broken(*args: Any, **kwargs: Any) -> Any:
         raise RuntimeError("bug in the gate")

@@ -7,7 +7,7 @@ from gate_world import World
 from toolgate_bus.facts.record import read_facts
 from toolgate_bus.protocol import packing
 from toolgate_bus.protocol.events import Continue
-from toolgate_orchestrator.gate.config import ToolgateConfig
+from toolgate_orchestrator.decision.config import ToolgateConfig
 from toolgate_orchestrator.modules.direct_calls import DirectCalls
 from toolgate_orchestrator.turn.session_tree import enter_lineage
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 from toolgate_orchestrator.modules.hooks_logging.line import HEAD_BYTES, Shape, encode_name, redactor
-from toolgate_orchestrator.turn.jsonable import jsonable
+from toolgate_orchestrator.turn.values.jsonable import jsonable
 
 pytestmark = pytest.mark.pure
 

@@ -11,9 +11,9 @@ from toolgate_bus.protocol.events import Deny
 from toolgate_bus.state.shared import make_shared_state
 from toolgate_bus.transport.memory import MemoryHub
 from toolgate_orchestrator.commands.host.child_plan import child_plan
-from toolgate_orchestrator.gate.client import GateClient
-from toolgate_orchestrator.gate.config import parse
-from toolgate_orchestrator.gate.gate import Gate
+from toolgate_orchestrator.decision.config import parse
+from toolgate_orchestrator.decision.gate import Gate
+from toolgate_orchestrator.decision.link.client import GateClient
 from toolgate_orchestrator.modules.hooks_required import SESSION_UNGATED, RefusalLoop
 from toolgate_orchestrator.turn.loop import LoopBase
 from toolgate_schedulers import Scheduler, Worker

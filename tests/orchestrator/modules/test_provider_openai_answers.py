@@ -8,7 +8,7 @@ from amplifier_core import ToolSpec, llm_errors
 from openai_client import KEY, events_of, forget_environment, provider_for, request
 from openai_server import MODEL, Exchange, Server, completion, error, finish, streamed, text, usage
 from toolgate_orchestrator.modules.provider_openai.provider import ProviderOpenAI
-from toolgate_orchestrator.turn.messages import calls_in, text_of
+from toolgate_orchestrator.turn.values.messages import calls_in, text_of
 
 
 @pytest.fixture(autouse=True)

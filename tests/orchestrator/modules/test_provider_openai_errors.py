@@ -9,7 +9,7 @@ from openai_client import KEY, events_of, forget_environment, of_type, provider_
 from openai_server import MODEL, Exchange, Server, chunk, completion, error, finish, streamed, text
 from toolgate_orchestrator.modules.provider_openai.client import Whose, translate_error
 from toolgate_orchestrator.modules.provider_openai.provider import ProviderOpenAI
-from toolgate_orchestrator.turn.messages import text_of
+from toolgate_orchestrator.turn.values.messages import text_of
 
 
 @pytest.fixture(autouse=True)

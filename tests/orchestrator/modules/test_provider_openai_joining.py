@@ -13,7 +13,7 @@ from toolgate_orchestrator.modules.provider_openai.stream import (
     ObjectEnd,
     arguments_of,
 )
-from toolgate_orchestrator.turn.messages import (
+from toolgate_orchestrator.turn.values.messages import (
     calls_in,
 )
 

@@ -16,7 +16,7 @@ from toolgate_orchestrator.modules.provider_openai.request import (
     names_in,
     wire_messages,
 )
-from toolgate_orchestrator.turn.messages import (
+from toolgate_orchestrator.turn.values.messages import (
     ToolCall,
     assistant_message,
     chat_request,

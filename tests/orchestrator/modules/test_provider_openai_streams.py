@@ -10,7 +10,7 @@ from amplifier_core import ChatResponse, ToolSpec, llm_errors
 from openai_client import BOUND_S, events_of, forget_environment, of_type, provider_for, request
 from openai_server import Exchange, Server, call, chunk, completion, error, finish, streamed, text, usage
 from toolgate_orchestrator.modules.provider_openai.provider import ProviderOpenAI
-from toolgate_orchestrator.turn.messages import text_of
+from toolgate_orchestrator.turn.values.messages import text_of
 
 
 @pytest.fixture(autouse=True)

@@ -7,7 +7,7 @@ import pytest
 from amplifier_core import ChatRequest, LLMError, Message
 from toolgate_bus.errors import ConfigError
 from toolgate_orchestrator.modules.provider_scripted import ProviderScripted
-from toolgate_orchestrator.turn.messages import text_of
+from toolgate_orchestrator.turn.values.messages import text_of
 
 pytestmark = pytest.mark.pure
 

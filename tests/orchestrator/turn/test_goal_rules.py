@@ -4,10 +4,16 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from toolgate_orchestrator.turn.goal_config import GoalConfig, GoalPreference
-from toolgate_orchestrator.turn.goal_judges import read_evaluation, read_stall, summary_question
-from toolgate_orchestrator.turn.goal_rules import MAX_TURNS, cap_of, clip_middle, join_repeats, transcript_of
-from toolgate_orchestrator.turn.side_request import SideRequests
+from toolgate_orchestrator.turn.goals.pursuit.config import GoalConfig, GoalPreference
+from toolgate_orchestrator.turn.goals.pursuit.judges import read_evaluation, read_stall, summary_question
+from toolgate_orchestrator.turn.goals.pursuit.rules import (
+    MAX_TURNS,
+    cap_of,
+    clip_middle,
+    join_repeats,
+    transcript_of,
+)
+from toolgate_orchestrator.turn.llm.side_request import SideRequests
 
 pytestmark = pytest.mark.pure
 

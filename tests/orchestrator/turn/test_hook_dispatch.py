@@ -4,8 +4,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from toolgate_orchestrator.turn.hook_dispatch import Hooks
-from toolgate_orchestrator.turn.injections import Injections
+from toolgate_orchestrator.turn.hooks.dispatch import Hooks
+from toolgate_orchestrator.turn.hooks.injections import Injections
 
 pytestmark = pytest.mark.pure
 

@@ -7,9 +7,9 @@ from amplifier_core import HookRegistry, HookResult
 from hypothesis import given
 from hypothesis import strategies as st
 from toolgate_bus.protocol.events import AskUser, Continue, Deny, Modify, ToolSelecting
-from toolgate_orchestrator.turn.hook_dispatch import Hooks
-from toolgate_orchestrator.turn.hook_scheduler import HookScheduler, modify_in
-from toolgate_orchestrator.turn.injections import Injections
+from toolgate_orchestrator.turn.hooks.dispatch import Hooks
+from toolgate_orchestrator.turn.hooks.injections import Injections
+from toolgate_orchestrator.turn.hooks.scheduler import HookScheduler, modify_in
 
 pytestmark = pytest.mark.pure
 

@@ -1,7 +1,7 @@
 """Which JSON values count as the same."""
 
 import pytest
-from toolgate_orchestrator.turn.jsonable import almost_same_json
+from toolgate_orchestrator.turn.values.jsonable import almost_same_json
 
 pytestmark = pytest.mark.pure
 

@@ -13,9 +13,9 @@ from toolgate_bus.protocol import packing
 from toolgate_bus.protocol.events import AskUser, Continue, Deny, Hold, Modify
 from toolgate_bus.state.shared import make_shared_state
 from toolgate_bus.transport.memory import MemoryHub
-from toolgate_orchestrator.gate.client import GateClient
-from toolgate_orchestrator.gate.config import parse
-from toolgate_orchestrator.gate.gate import Gate
+from toolgate_orchestrator.decision.config import parse
+from toolgate_orchestrator.decision.gate import Gate
+from toolgate_orchestrator.decision.link.client import GateClient
 from toolgate_orchestrator.loops.basic import LoopBasic
 from toolgate_orchestrator.loops.events import LoopEvents
 from toolgate_orchestrator.loops.reactive import LoopReactive

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from amplifier_core import HookResult
 from four_loops import LOOPS
-from toolgate_orchestrator.turn.hook_dispatch import Emitter
-from toolgate_orchestrator.turn.pace import RequestPace, slow_down
+from toolgate_orchestrator.turn.hooks.dispatch import Emitter
+from toolgate_orchestrator.turn.llm.pace import RequestPace, slow_down
 
 pytestmark = pytest.mark.pure
 

@@ -7,7 +7,13 @@ import pytest
 from amplifier_core import ChatResponse, TextBlock, ToolCallBlock
 from amplifier_core.message_models import RedactedThinkingBlock, ThinkingBlock
 from four_loops import LOOPS
-from toolgate_orchestrator.turn.messages import NOTHING_SAID, ToolCall, assistant_message, text_of, tool_specs
+from toolgate_orchestrator.turn.values.messages import (
+    NOTHING_SAID,
+    ToolCall,
+    assistant_message,
+    text_of,
+    tool_specs,
+)
 
 pytestmark = pytest.mark.pure
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from amplifier_core import ProviderInfo
 from four_loops import LOOPS
-from toolgate_orchestrator.turn.provider_pin import ProviderPin
+from toolgate_orchestrator.turn.llm.provider_pin import ProviderPin
 
 pytestmark = pytest.mark.pure
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from toolgate_orchestrator.turn.result_images import INTRODUCTION, lift_images
+from toolgate_orchestrator.turn.values.result_images import INTRODUCTION, lift_images
 
 pytestmark = pytest.mark.pure
 

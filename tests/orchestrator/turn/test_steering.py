@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from amplifier_core import HookResult
 from four_loops import LOOPS
-from toolgate_orchestrator.turn.steering import MAX_QUEUED, SteeringOverflow, SteeringQueue
+from toolgate_orchestrator.turn.hooks.steering import MAX_QUEUED, SteeringOverflow, SteeringQueue
 
 pytestmark = pytest.mark.pure
 

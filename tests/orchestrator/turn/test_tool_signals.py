@@ -10,7 +10,7 @@ import pytest
 from amplifier_core.llm_errors import RateLimitError
 from toolgate_bus.errors import CodecError
 from toolgate_bus.facts.validation import check_fact
-from toolgate_orchestrator.turn.tool_signals import read_retry_after, signals_in, signals_of
+from toolgate_orchestrator.turn.values.tool_signals import read_retry_after, signals_in, signals_of
 
 pytestmark = pytest.mark.pure
 

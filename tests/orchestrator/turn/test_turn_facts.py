@@ -11,9 +11,9 @@ from toolgate_bus.facts import record
 from toolgate_bus.protocol import packing
 from toolgate_bus.telemetry import metrics, tracing
 from toolgate_bus.transport.memory import MemoryHub
-from toolgate_orchestrator.gate.client import GateClient
-from toolgate_orchestrator.gate.config import parse
-from toolgate_orchestrator.gate.gate import Gate
+from toolgate_orchestrator.decision.config import parse
+from toolgate_orchestrator.decision.gate import Gate
+from toolgate_orchestrator.decision.link.client import GateClient
 from toolgate_orchestrator.loops.basic import LoopBasic
 from toolgate_orchestrator.loops.events import LoopEvents
 from toolgate_orchestrator.loops.reactive import LoopReactive

@@ -19,8 +19,8 @@ from questions import decide as decide_on
 from toolgate_bus.protocol.events import Continue, Deny, Modify
 from toolgate_bus.telemetry import tracing
 from toolgate_orchestrator import Call
-from toolgate_orchestrator.gate.config import parse
-from toolgate_orchestrator.gate.gate import Gate
+from toolgate_orchestrator.decision.config import parse
+from toolgate_orchestrator.decision.gate import Gate
 
 ASKED = {"toolgate": {"agent": "clerk"}}
 SECRET = "hunter2-canary"

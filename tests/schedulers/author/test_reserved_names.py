@@ -6,9 +6,9 @@ from toolgate_bus.protocol.names import RESERVED_NAMES
 from toolgate_bus.server.settings import read_keys
 from toolgate_bus.transport.heartbeats import decode_member, encode_member
 from toolgate_bus.transport.ports import Member
-from toolgate_orchestrator.gate.config import parse
-from toolgate_orchestrator.gate.recipients import Audiences
-from toolgate_orchestrator.gate.scheduler_info import SchedulerInfo
+from toolgate_orchestrator.decision.config import parse
+from toolgate_orchestrator.decision.link.recipients import Audiences
+from toolgate_orchestrator.decision.link.scheduler_info import SchedulerInfo
 from toolgate_schedulers import Continue
 from toolgate_schedulers.author.scheduler import Scheduler
 from toolgate_schedulers.commands.scheduler_configs import at_desk

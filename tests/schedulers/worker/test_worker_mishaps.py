@@ -13,9 +13,9 @@ from toolgate_bus.telemetry import metrics
 from toolgate_bus.transport.memory import MemoryHub, MemoryStore
 from toolgate_bus.transport.ports import Delivery
 from toolgate_orchestrator import Call
-from toolgate_orchestrator.gate.client import GateClient
-from toolgate_orchestrator.gate.config import parse
-from toolgate_orchestrator.gate.gate import Gate
+from toolgate_orchestrator.decision.config import parse
+from toolgate_orchestrator.decision.gate import Gate
+from toolgate_orchestrator.decision.link.client import GateClient
 from toolgate_schedulers import Scheduler, Worker
 from toolgate_schedulers.worker.holds import deny_unstored
 from toolgate_schedulers.worker.worker import POISON_DELIVERIES

@@ -14,9 +14,9 @@ from toolgate_bus.transport.redis.reads import empty_streams, find_keys
 from toolgate_orchestrator.commands.bench.measure import Contender
 from toolgate_orchestrator.commands.bench.mix import SCHEDULER, TOOLS, Answer, Mix, MixedCall, to_answer
 from toolgate_orchestrator.commands.host.scheduler_processes import SchedulerSpec, scheduler_processes
-from toolgate_orchestrator.gate.call import Call
-from toolgate_orchestrator.gate.caller import Caller
-from toolgate_orchestrator.gate.gate import Gate
+from toolgate_orchestrator.decision.gate import Gate
+from toolgate_orchestrator.decision.question.call import Call
+from toolgate_orchestrator.decision.question.caller import Caller
 
 PATIENCE_MS: Final = 120_000
 """Long enough that no scheduler counts as silent because the machine is busy."""

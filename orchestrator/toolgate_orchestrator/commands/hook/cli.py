@@ -246,7 +246,7 @@ def make_settings(
     if config is not None:
         from toolgate_bus.config.document import read_document
 
-        from toolgate_orchestrator.gate.config import parse
+        from toolgate_orchestrator.decision.config import parse
 
         fields: Any = read_document(config).mapping()
         section = fields["toolgate"] if set(fields) == {"toolgate"} else fields

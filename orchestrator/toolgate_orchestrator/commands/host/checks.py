@@ -20,7 +20,7 @@ from toolgate_bus.server.settings import read_keys
 from toolgate_orchestrator.commands.host.installed_modules import config_model, is_ours, offers_of
 from toolgate_orchestrator.commands.host.plan import Plan, read_plan
 from toolgate_orchestrator.commands.host.warnings import warn_unrequired
-from toolgate_orchestrator.gate.config import RedactConfig, ToolgateConfig
+from toolgate_orchestrator.decision.config import RedactConfig, ToolgateConfig
 from toolgate_orchestrator.turn.loop_config import LoopConfig
 
 SUBJECT: Final = "plan"

@@ -15,7 +15,7 @@ from rich.text import Text
 from toolgate_bus.protocol.events import Decision, ReceivedVerdict
 from toolgate_bus.telemetry.printable import shorten, visible
 
-from toolgate_orchestrator.gate.gate import Gate
+from toolgate_orchestrator.decision.gate import Gate
 
 NAME = "toolgate-rulings"
 _MOMENT_S = 0.02

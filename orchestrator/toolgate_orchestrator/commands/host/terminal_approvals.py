@@ -21,7 +21,7 @@ from rich.text import Text
 from toolgate_bus.commands.terminal import Terminal
 from toolgate_bus.telemetry.printable import printable, visible
 
-from toolgate_orchestrator.turn.approvals import NoApprover
+from toolgate_orchestrator.turn.hooks.approvals import NoApprover
 
 _TTY = Path("/dev/tty")
 

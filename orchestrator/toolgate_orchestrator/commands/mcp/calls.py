@@ -47,9 +47,9 @@ from toolgate_orchestrator.commands.mcp.questions import (
     digest_tool,
     read_state,
 )
-from toolgate_orchestrator.gate.call import Call
-from toolgate_orchestrator.gate.deferral import PersonAnswer
-from toolgate_orchestrator.gate.shown_call import question_about, question_text
+from toolgate_orchestrator.decision.deferral.answer import PersonAnswer
+from toolgate_orchestrator.decision.question.call import Call
+from toolgate_orchestrator.decision.question.shown_call import question_about, question_text
 from toolgate_orchestrator.guard.answer import AskHow
 from toolgate_orchestrator.guard.guard import Guard
 from toolgate_orchestrator.guard.ruling import Ruling

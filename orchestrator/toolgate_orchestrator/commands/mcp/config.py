@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 from toolgate_bus.config.check import StrictModel
 from toolgate_bus.protocol.events import NAME_PATTERN
 
-from toolgate_orchestrator.gate.config import ToolgateConfig
+from toolgate_orchestrator.decision.config import ToolgateConfig
 
 ServerName = Annotated[str, Field(pattern=NAME_PATTERN)]
 Variable = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=128)]

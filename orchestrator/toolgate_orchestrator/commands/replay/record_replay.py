@@ -36,12 +36,12 @@ from toolgate_orchestrator.commands.replay.comparison import (
 from toolgate_orchestrator.commands.replay.recorded_decisions import Aftermath, Record, RecordedDecision
 from toolgate_orchestrator.commands.replay.rehearsed import CallEstimate, list_figures, play, split
 from toolgate_orchestrator.commands.replay.side import limits_of, progress
-from toolgate_orchestrator.gate.call import Call
-from toolgate_orchestrator.gate.caller import Caller
-from toolgate_orchestrator.gate.config import RedactConfig, parse
-from toolgate_orchestrator.gate.gate import Gate
-from toolgate_orchestrator.gate.redact import RedactedArguments, Redactor
-from toolgate_orchestrator.gate.shared_clients import acquire, release
+from toolgate_orchestrator.decision.config import RedactConfig, parse
+from toolgate_orchestrator.decision.gate import Gate
+from toolgate_orchestrator.decision.link.shared_clients import acquire, release
+from toolgate_orchestrator.decision.question.call import Call
+from toolgate_orchestrator.decision.question.caller import Caller
+from toolgate_orchestrator.decision.question.redact import RedactedArguments, Redactor
 
 
 class PassthroughRedactor(Redactor):

@@ -18,7 +18,7 @@ from toolgate_orchestrator.commands.host.scheduler_processes import (
 )
 from toolgate_orchestrator.commands.replay.recording import Run, RunArchive
 from toolgate_orchestrator.commands.replay.session import ReplayedRun, ReplayOptions, replay_run
-from toolgate_orchestrator.gate.gate import Gate
+from toolgate_orchestrator.decision.gate import Gate
 
 LATE_S = 1.0
 """How long, at the end of a run, verdicts that were missed are waited for, to tell late from silent."""

@@ -12,7 +12,7 @@ from typing import Any
 from amplifier_core import HookResult, ToolResult
 
 from toolgate_orchestrator.commands.replay.playback import Playback, ReplayConfig, playback_of
-from toolgate_orchestrator.turn.tool_call import current_call
+from toolgate_orchestrator.turn.calls.tool_call import current_call
 
 __amplifier_module_type__ = "tool"
 config_model = ReplayConfig

@@ -20,8 +20,8 @@ from toolgate_bus.telemetry.printable import printable, shorten, visible
 from toolgate_orchestrator.commands.host.rulings import MAX_VALUE, call_text
 from toolgate_orchestrator.commands.host.terminal_approvals import TerminalApprovals
 from toolgate_orchestrator.commands.host.toolgate_command import run_toolgate
-from toolgate_orchestrator.gate.one_question import MAX_PROMPT
-from toolgate_orchestrator.gate.shown_call import shown_call
+from toolgate_orchestrator.decision.question.shown_call import shown_call
+from toolgate_orchestrator.decision.round.one_question import MAX_PROMPT
 
 _MAX_WRITTEN: Final = 400
 ANSWERS: Final = {"Approve": "approve", "Deny": "deny"}

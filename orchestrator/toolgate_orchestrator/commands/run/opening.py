@@ -38,9 +38,9 @@ from toolgate_orchestrator.commands.run.held_questions import HeldQuestions
 from toolgate_orchestrator.commands.run.report import RunReport
 from toolgate_orchestrator.commands.run.turn_listener import TurnListener
 from toolgate_orchestrator.commands.run.view import TurnResult, View
-from toolgate_orchestrator.gate.vacancy import say_lines
-from toolgate_orchestrator.turn.hook_dispatch import Emitter
-from toolgate_orchestrator.turn.hook_scheduler import OBSERVERS, TOOL_SELECTING
+from toolgate_orchestrator.decision.vacancy import say_lines
+from toolgate_orchestrator.turn.hooks.dispatch import Emitter
+from toolgate_orchestrator.turn.hooks.scheduler import OBSERVERS, TOOL_SELECTING
 from toolgate_orchestrator.turn.loop import LoopBase
 
 Result = TypeVar("Result")

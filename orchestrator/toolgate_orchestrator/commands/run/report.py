@@ -14,7 +14,7 @@ from toolgate_bus.telemetry.printable import format_duration, visible
 
 from toolgate_orchestrator.commands.run.held_questions import HeldQuestions
 from toolgate_orchestrator.commands.run.view import View
-from toolgate_orchestrator.turn.selection import TOOL_HELD
+from toolgate_orchestrator.turn.calls.selection import TOOL_HELD
 
 
 class RunReport:

@@ -41,8 +41,8 @@ from toolgate_orchestrator.commands.serve.place import (
 from toolgate_orchestrator.commands.serve.server import make_server
 from toolgate_orchestrator.commands.serve.server import serve as serve_http
 from toolgate_orchestrator.commands.serve.service import SidecarService
-from toolgate_orchestrator.gate.config import ToolgateConfig, parse
-from toolgate_orchestrator.gate.gate import Gate
+from toolgate_orchestrator.decision.config import ToolgateConfig, parse
+from toolgate_orchestrator.decision.gate import Gate
 
 GRACE_S: Final = 5.0
 SECTION: Final = "toolgate"

@@ -11,7 +11,7 @@ from toolgate_bus.protocol.money import UNIT
 
 from toolgate_orchestrator.commands.serve.open_calls import OpenCall
 from toolgate_orchestrator.commands.serve.requests import ReportRequest, UsageRequest
-from toolgate_orchestrator.gate.fact_shapes import Outcome, describe_call, describe_selection, end_event
+from toolgate_orchestrator.decision.fact_shapes import Outcome, describe_call, describe_selection, end_event
 
 _TOKENS: Final = (
     "input_tokens",

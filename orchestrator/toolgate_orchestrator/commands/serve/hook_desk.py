@@ -34,7 +34,7 @@ from toolgate_orchestrator.commands.serve.requests import (
     TurnRequest,
 )
 from toolgate_orchestrator.commands.serve.service import SidecarService
-from toolgate_orchestrator.gate.vacancy import tell
+from toolgate_orchestrator.decision.vacancy import tell
 
 MAX_EVENT: Final = 32 * 1024 * 1024
 """Bytes: a client's event after a call holds all that the tool gave."""

@@ -10,8 +10,8 @@ from toolgate_orchestrator.commands.serve.open_calls import OpenCall, OpenCalls,
 from toolgate_orchestrator.commands.serve.problems import Problem
 from toolgate_orchestrator.commands.serve.requests import PlaceBody, ReportRequest, UsageRequest
 from toolgate_orchestrator.commands.serve.turns import OpenTurns
-from toolgate_orchestrator.gate.fact_shapes import describe_place
-from toolgate_orchestrator.gate.gate import Gate
+from toolgate_orchestrator.decision.fact_shapes import describe_place
+from toolgate_orchestrator.decision.gate import Gate
 
 Body = Mapping[str, Any]
 

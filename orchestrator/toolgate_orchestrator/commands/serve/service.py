@@ -44,13 +44,13 @@ from toolgate_orchestrator.commands.serve.rulings import (
     denial_body,
 )
 from toolgate_orchestrator.commands.serve.turns import OpenTurn, OpenTurns, turn_body
-from toolgate_orchestrator.gate.call import Call
-from toolgate_orchestrator.gate.caller import Caller
-from toolgate_orchestrator.gate.capabilities import ALL, Ability, UnnamedTools
-from toolgate_orchestrator.gate.deferral import PersonAnswer
-from toolgate_orchestrator.gate.fact_shapes import describe_place, describe_turn
-from toolgate_orchestrator.gate.gate import Gate
-from toolgate_orchestrator.gate.ruling import HeldCall
+from toolgate_orchestrator.decision.deferral.answer import PersonAnswer
+from toolgate_orchestrator.decision.fact_shapes import describe_place, describe_turn
+from toolgate_orchestrator.decision.gate import Gate
+from toolgate_orchestrator.decision.question.call import Call
+from toolgate_orchestrator.decision.question.caller import Caller
+from toolgate_orchestrator.decision.question.capabilities import ALL, Ability, UnnamedTools
+from toolgate_orchestrator.decision.ruling import HeldCall
 
 SWEEP_S: Final = 1.0
 MAX_AGENT_NAMES: Final = 1000

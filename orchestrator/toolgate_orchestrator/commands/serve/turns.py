@@ -13,7 +13,7 @@ from toolgate_bus.protocol.agents import MAX_AGENTS_COUNT, LiveAgent
 
 from toolgate_orchestrator.commands.serve.problems import Problem
 from toolgate_orchestrator.commands.serve.requests import TurnRequest
-from toolgate_orchestrator.gate.sessions import Presence
+from toolgate_orchestrator.decision.link.live_session import Presence
 
 MAX_TURNS: Final = MAX_AGENTS_COUNT
 Enter = Callable[[Presence], Callable[[], None]]

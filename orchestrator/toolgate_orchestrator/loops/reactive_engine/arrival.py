@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from toolgate_orchestrator.gate.schema_check import Checker, Uncheckable
+from toolgate_orchestrator.decision.question.schema_check import Checker, Uncheckable
 from toolgate_orchestrator.loops.reactive_engine.errors import reason
 from toolgate_orchestrator.loops.reactive_engine.readiness import Needs
 from toolgate_orchestrator.loops.reactive_engine.references import (
@@ -24,8 +24,8 @@ from toolgate_orchestrator.loops.reactive_engine.references import (
 )
 from toolgate_orchestrator.loops.reactive_engine.schemas import OfferedTool
 from toolgate_orchestrator.loops.reactive_engine.state import Data
-from toolgate_orchestrator.turn.messages import ToolCall, calls_in
-from toolgate_orchestrator.turn.raw_call import excess, plain_call
+from toolgate_orchestrator.turn.values.messages import ToolCall, calls_in
+from toolgate_orchestrator.turn.values.raw_call import excess, plain_call
 
 MAX_CALLS = 256
 """Calls of one request; further ones are refused."""

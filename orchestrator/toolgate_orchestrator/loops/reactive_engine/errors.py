@@ -16,10 +16,10 @@ from typing import Any, Literal
 from toolgate_bus.telemetry.printable import shorten
 
 from toolgate_orchestrator.loops.reactive_engine.references import OUTPUT_PATH, Reference
-from toolgate_orchestrator.turn.call_order import explain_skip
-from toolgate_orchestrator.turn.jsonable import jsonable, readable
-from toolgate_orchestrator.turn.messages import ToolCall
-from toolgate_orchestrator.turn.tool_output import MAX_FOR_LLM
+from toolgate_orchestrator.turn.calls.order import explain_skip
+from toolgate_orchestrator.turn.calls.tool_output import MAX_FOR_LLM
+from toolgate_orchestrator.turn.values.jsonable import jsonable, readable
+from toolgate_orchestrator.turn.values.messages import ToolCall
 
 Phase = Literal["structural", "runtime", "denied", "cancelled"]
 

@@ -8,14 +8,14 @@ import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from toolgate_orchestrator.gate.schema_check import Checker, Uncheckable
+from toolgate_orchestrator.decision.question.schema_check import Checker, Uncheckable
 from toolgate_orchestrator.loops.reactive_engine.errors import explain_unresolved, reason
 from toolgate_orchestrator.loops.reactive_engine.readiness import Needs, Readiness
 from toolgate_orchestrator.loops.reactive_engine.references import BadReference, references_in, resolve
 from toolgate_orchestrator.loops.reactive_engine.schemas import final_output_spec
 from toolgate_orchestrator.loops.reactive_engine.state import Data, Reader, TooMuch
-from toolgate_orchestrator.turn.messages import ToolCall
-from toolgate_orchestrator.turn.raw_call import excess
+from toolgate_orchestrator.turn.values.messages import ToolCall
+from toolgate_orchestrator.turn.values.raw_call import excess
 
 
 class FinalOutput(NamedTuple):

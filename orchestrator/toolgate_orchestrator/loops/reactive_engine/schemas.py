@@ -12,9 +12,9 @@ from typing import Any
 
 from amplifier_core import ToolSpec
 
-from toolgate_orchestrator.gate.schema_check import REFERENCE, Checker
+from toolgate_orchestrator.decision.question.schema_check import REFERENCE, Checker
 from toolgate_orchestrator.loops.reactive_engine.references import OUTPUT_PATH, OUTPUT_PATH_PATTERN
-from toolgate_orchestrator.turn.messages import tool_specs
+from toolgate_orchestrator.turn.values.messages import tool_specs
 
 _MAX_DEPTH = 32
 _UNSETTLED = frozenset(

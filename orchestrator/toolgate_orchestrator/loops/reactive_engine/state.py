@@ -13,8 +13,8 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from toolgate_orchestrator.loops.reactive_engine.references import Path, Reference
-from toolgate_orchestrator.turn.jsonable import MAX_CHARS, MAX_VALUES, jsonable
-from toolgate_orchestrator.turn.raw_call import size_of
+from toolgate_orchestrator.turn.values.jsonable import MAX_CHARS, MAX_VALUES, jsonable
+from toolgate_orchestrator.turn.values.raw_call import size_of
 
 _KEPT_WRITES = 1_000
 _ABSENT = object()

@@ -36,13 +36,13 @@ from toolgate_orchestrator.loops.reactive_engine.readiness import Readiness
 from toolgate_orchestrator.loops.reactive_engine.references import OUTPUT_PATH, resolve
 from toolgate_orchestrator.loops.reactive_engine.schemas import OfferedTool
 from toolgate_orchestrator.loops.reactive_engine.state import Data, Reader, TooMuch
-from toolgate_orchestrator.turn.call_pipeline import NOT_RUN, CallResult
+from toolgate_orchestrator.turn.calls.pipeline import NOT_RUN, CallResult
+from toolgate_orchestrator.turn.calls.tool_call import CallRefusal, payload_of
 from toolgate_orchestrator.turn.cancellation import despite_cancellation
-from toolgate_orchestrator.turn.jsonable import almost_same_json, jsonable
-from toolgate_orchestrator.turn.messages import ToolCall, assistant_message, text_of
-from toolgate_orchestrator.turn.provider_stream import Reply
-from toolgate_orchestrator.turn.tool_call import CallRefusal, payload_of
+from toolgate_orchestrator.turn.llm.provider_stream import Reply
 from toolgate_orchestrator.turn.turn import Turn
+from toolgate_orchestrator.turn.values.jsonable import almost_same_json, jsonable
+from toolgate_orchestrator.turn.values.messages import ToolCall, assistant_message, text_of
 
 logger = logging.getLogger(__name__)
 

@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from pydantic import BaseModel
 
-from toolgate_orchestrator.turn.jsonable import jsonable
+from toolgate_orchestrator.turn.values.jsonable import jsonable
 
 SCHEMA: Final = 1
 """Rises when a field of the line is renamed, removed or means something else."""

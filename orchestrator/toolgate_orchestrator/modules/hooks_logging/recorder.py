@@ -20,7 +20,7 @@ from amplifier_core.events import EXECUTION_END
 
 from toolgate_orchestrator.modules.hooks_logging.file import EventFile, NumberedLine
 from toolgate_orchestrator.modules.hooks_logging.line import SCHEMA, Shape, encode_name
-from toolgate_orchestrator.turn.hook_scheduler import TOOL_SELECTING
+from toolgate_orchestrator.turn.hooks.scheduler import TOOL_SELECTING
 
 CHANGED: Final = "hooks-logging:changed"
 """Hooks changed an event's data into `data`; `of` is the number of its line, null where unclear which."""

@@ -1,0 +1,1 @@
+"""Decisions that wait for a person and go on elsewhere."""

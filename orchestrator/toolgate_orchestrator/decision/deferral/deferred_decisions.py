@@ -1,0 +1,309 @@
+"""Decisions that a person's answer goes on with: kept, taken by one atomic step, continued; or given up.
+
+    decide(ask="defer")          ─▶ kept; outcome `ask`, and a token
+      while this process lives   ─▶ a late denial, or the end of its time, claims it and denies
+    decide(same call, answer=…)  ─▶ found, the token's own, the same call ─▶ claimed: one claim stands
+                                 ─▶ what was ruled then, under the same id
+
+Nothing is counted as decided until somebody has claimed. Not here: what is kept of it, and the token
+(`deferral_record`); the last round, which follows; what was reserved, which the ledger's keeper hands over.
+"""
+
+import asyncio
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from toolgate_bus.errors import CodecError, TransportError
+from toolgate_bus.protocol.events import AskUser, Decision, ReceivedVerdict, ToolQuestion
+from toolgate_bus.protocol.fact_events import TOOL_ANSWERED
+from toolgate_bus.ruling.counterfactual import ProposedCall
+from toolgate_bus.telemetry.loggers import get_logger
+from toolgate_bus.telemetry.logging import DECISION
+from toolgate_bus.telemetry.printable import printable, shorten
+from toolgate_bus.transport.deferrals import MAX_DEFERRAL_S, MAX_PERSON, Claim, Deferral
+from toolgate_bus.transport.memory import MemoryStore
+
+from toolgate_orchestrator.decision.config import ToolgateConfig
+from toolgate_orchestrator.decision.deferral.answer import PersonAnswer
+from toolgate_orchestrator.decision.deferral.claims import StandingClaims
+from toolgate_orchestrator.decision.deferral.record import (
+    SECRET_BYTES,
+    DeferredDecision,
+    Token,
+    make_token,
+    read_deferred,
+    read_token,
+)
+from toolgate_orchestrator.decision.deferral.watch import DeferralWatch
+from toolgate_orchestrator.decision.link.client import GateClient
+from toolgate_orchestrator.decision.question.inability import find_missing
+from toolgate_orchestrator.decision.question.plain_values import copy_arguments, to_plain
+from toolgate_orchestrator.decision.question.question import UnreadableQuestion, write_question
+from toolgate_orchestrator.decision.question.redact import BadPlaceholder, RedactedArguments, Redactor
+from toolgate_orchestrator.decision.recorder import DecisionRecorder
+from toolgate_orchestrator.decision.round.shadow_log import ShadowLog
+from toolgate_orchestrator.decision.round.wait_reports import Note, describe_whose
+from toolgate_orchestrator.decision.ruling import DecisionState, RulingResult, objection
+
+TRIES: Final = 4
+MAX_WATCHED: Final = 10_000
+"""Decisions that wait for a person, and are ended in time by the process that asked; others are by whoever
+answers too late, and by the keeper of what is reserved for them."""
+WAITS: Final = "This call waits for a person's approval."
+_ENDED: Final[Mapping[str, str]] = {
+    "allow": "allowed",
+    "refuse": "refused",
+    "expired": "ended, as nobody had answered in time",
+    "denied": "denied, as a scheduler objected after all",
+}
+_log = get_logger("toolgate.gate")
+_here: dict[str, StandingClaims] = {}
+"""Where there is no bus: by namespace, what this process alone keeps."""
+
+
+class DeferralDesk:
+    """Puts off the decisions of one gate, and goes on with those of any."""
+
+    def __init__(
+        self,
+        config: ToolgateConfig,
+        client: GateClient | None,
+        redactor: Redactor,
+        recorder: DecisionRecorder,
+        note: Note,
+        end: Callable[[DecisionState], None],
+    ) -> None:
+        """`end` is called once a call that waited here for a person is decided."""
+        self._config, self._client, self._redactor = config, client, redactor
+        self._recorder, self._note, self._end = recorder, note, end
+        self._orchestrator = client.bus.orchestrator if client is not None else ""
+        self._kept = client.kept if client is not None else _find_here(config.namespace)
+
+    # ------------------------------------------------------------------ put off
+
+    async def defer(
+        self, call: DecisionState, ruling: RulingResult, prompt: AskUser, asker: str
+    ) -> RulingResult:
+        """Keep what was ruled until a person has answered; a denial where that cannot be done."""
+        seconds = min(self._config.defer_s or prompt.timeout_s, MAX_DEFERRAL_S)
+        secret = secrets.token_bytes(SECRET_BYTES)
+        try:
+            body = self._write(call, ruling, asker, Token(call.question.id, secret, b"").lock)
+            token = make_token(secret, self._config.namespace, body, call.question)
+            await self._kept.keep(call.question.id, self._orchestrator, body, seconds)
+        except (UnreadableQuestion, CodecError) as error:
+            return _deny("no_approver", f"It needs a person's approval, and cannot be kept for one: {error}")
+        except TransportError as error:
+            _log.warning("a question to a person was not kept", decision=call.question.id, error=str(error))
+            away = "it could not be kept for one, as the bus is away or will not; try again later"
+            return _deny("bus_down", f"It needs a person's approval, and {away}")
+        return objection(call) or replace(
+            ruling,
+            outcome="ask",
+            why="pending",
+            reason=WAITS,
+            scheduler=asker,
+            token=str(token),
+            prompt=prompt,
+            seconds=seconds,
+        )
+
+    def _write(self, call: DecisionState, ruling: RulingResult, asker: str, lock: bytes) -> bytes:
+        asked, final = call.question, ruling.tool_input
+        hidden = None
+        if not call.body:
+            call.body, call.outgoing = write_question(asked, self._redactor)
+        if final is not None and final is not asked.tool_input:
+            hidden = self._redactor.redact_arguments(final, call.outgoing, ruling.tool_name or "").value
+        kept = DeferredDecision(
+            lock=lock,
+            session=asked.session,
+            question=call.body,
+            verdicts=call.heard,
+            asked=tuple(dict.fromkeys(name for names in call.asked for name in names)),
+            silent=call.silent,
+            passed_over=call.passed_over,
+            failed_open=call.failed_open,
+            seconds=time.monotonic() - call.started,
+            outcome=ruling.outcome,
+            why=ruling.why,
+            reason=self._redactor.text(ruling.reason, call.outgoing),
+            scheduler=ruling.scheduler,
+            asker=asker,
+            final_tool=ruling.tool_name or asked.tool_name,
+            final_input=hidden,
+            final_agent=ruling.agent_target if ruling.winner is not None else asked.agent_target,
+        )
+        try:
+            restored = kept.restore_final(asked.tool_input)
+        except BadPlaceholder:
+            restored = None
+        if hidden is not None and not ProposedCall("", restored).same(ProposedCall("", final)):
+            raise UnreadableQuestion("what would run holds a value that may not leave this process")
+        return kept.write([self._recorder.describe_verdict(call, heard) for heard in call.heard])
+
+    def wait(self, call: DecisionState, ruling: RulingResult) -> Decision:
+        """Record that it waits, and end it in time, where nobody else has by then."""
+        decision = self._recorder.record_pending(call, ruling)
+        call.deferred = {}
+        watched = self._client.deferred if self._client is not None else {}
+        if len(watched) < MAX_WATCHED:
+            DeferralWatch(self._kept, self._orchestrator, self._recorder, call, ruling, watched, self._end)
+        return decision
+
+    # ------------------------------------------------------------------ gone on with
+
+    async def resume(self, call: DecisionState, answer: PersonAnswer) -> RulingResult:
+        """Take the decision that is answered, which this call then is; what was ruled, if the person agrees.
+
+        A denial where the answer fits nothing that waits; then this call is a decision of its own.
+        """
+        client = self._client
+        if (
+            client is not None
+            and not client.up
+            and not await client.reachable(self._config.patience_ms / 1000)
+        ):
+            return _deny("bus_down", "It waits for a person's answer, and the bus that keeps it is away")
+        try:
+            found = await self._find(call.question, answer)
+            if isinstance(found, str):
+                return _deny("void", found)
+            kept, deferred, token = found
+            final = deferred.restore_final(call.question.tool_input)
+            plain = copy_arguments(to_plain(call.question.tool_input))  # others may change them from now on
+            if (missing := _find_missing(call, deferred, final)) is not None:
+                return missing
+            given = "expired" if kept.left_s <= 0 else answer.answer
+            person = shorten(printable(answer.by).replace("\n", " "), MAX_PERSON)
+            claim = Claim(self._orchestrator, given, person, secrets.token_hex(16))
+            standing = await self._claim(token.id, claim)
+        except TransportError as error:
+            _log.warning("a person's answer was not taken", decision=call.question.id, error=str(error))
+            return _deny(
+                "bus_down", "A person's answer to it could not be taken, as the bus is away or will not"
+            )
+        except (UnreadableQuestion, BadPlaceholder):
+            return _deny("void", _CHANGED)
+        if standing is None:
+            return _deny("void", _UNKNOWN)
+        if standing != claim:
+            by = f" by {standing.person}" if standing.person else ""
+            return _deny("void", f"The question that this answers is {_ENDED[standing.answer]} already{by}")
+        self._adopt(call, token, kept, deferred, claim, plain)
+        if given != "allow":
+            return replace(
+                RulingResult("deny", "denied").with_refusal(given, deferred.asker), asked_user=True
+            )
+        return RulingResult(
+            deferred.outcome,
+            deferred.why,
+            deferred.reason,
+            deferred.scheduler,
+            winner=_find_winner(deferred) if deferred.outcome == "modify" else None,
+            tool_name=deferred.final_tool,
+            tool_input=final if final is not None else call.question.tool_input,
+            agent_target=deferred.final_agent,
+            asked_user=True,
+        )
+
+    async def _find(
+        self, question: ToolQuestion, answer: PersonAnswer
+    ) -> tuple[Deferral, DeferredDecision, Token] | str:
+        """What waits for this answer to this call; in words, why nothing does."""
+        token = read_token(answer.token)
+        if token is None or answer.answer not in ("allow", "refuse", "expired") or type(answer.by) is not str:
+            return "The answer that came with it is none that a question gave the token of"
+        kept = await self._kept.find(token.id)
+        if kept is None:
+            return _UNKNOWN
+        deferred = read_deferred(kept.body)
+        if deferred is None or deferred.lock != token.lock:
+            return "The answer that came with it has a token that no question gave, or one of another release"
+        if deferred.session != question.session:
+            return "The answer that came with it was given to a question of another session"
+        if not token.seals(self._config.namespace, kept.body, question):
+            return _CHANGED
+        return kept, deferred, token
+
+    async def _claim(self, decision: str, claim: Claim) -> Claim | None:
+        """Claim, again where the reply was lost: it is the same claim."""
+        for left in reversed(range(TRIES)):
+            try:
+                return await self._kept.claim(decision, claim)
+            except TransportError:
+                if not left:
+                    raise
+                await asyncio.sleep(self._config.patience_ms / 1000 / TRIES)
+        return None
+
+    def _adopt(
+        self,
+        call: DecisionState,
+        token: Token,
+        kept: Deferral,
+        deferred: DeferredDecision,
+        claim: Claim,
+        plain: dict[str, Any],
+    ) -> None:
+        """This call is that decision from now on, with all that was heard of it."""
+        asked = deferred.put_in_place(call.question)
+        call.id, call.question = bytes.fromhex(token.id), asked._replace(id=token.id)
+        DECISION.set(token.id)
+        call.body, hidden = deferred.question, deferred.find_hidden(call.question.tool_input)
+        call.outgoing = RedactedArguments(deferred.travelled, hidden, plain=plain)
+        call.heard, call.asked = deferred.verdicts, (deferred.asked,)
+        call.silent, call.passed_over = deferred.silent, deferred.passed_over
+        call.failed_open = deferred.failed_open
+        if any(one.shadow for one in deferred.verdicts):
+            call.shadows = ShadowLog()
+        call.started = time.monotonic() - deferred.seconds
+        call.deferred = {
+            "answer": claim.answer,
+            "answered_by": claim.person,
+            "answered_after": max(0.0, kept.seconds - kept.left_s),
+            "asker": kept.owner,
+        }
+        if self._client is not None and (watch := self._client.deferred.get(token.id)) is not None:
+            watch.hand_over(call)
+        self._note(TOOL_ANSWERED, {**describe_whose(call.question), **call.deferred})
+
+
+_UNKNOWN: Final = (
+    "The question that the answer with it was given to does not wait here: it is unknown in this namespace, "
+    "or was forgotten"
+)
+_CHANGED: Final = "It is not the call that a person was asked about: other arguments, tool or agent"
+
+
+def _find_here(namespace: str) -> StandingClaims:
+    if namespace not in _here:
+        _here[namespace] = StandingClaims(MemoryStore())
+    return _here[namespace]
+
+
+def _deny(why: Any, words: str) -> RulingResult:
+    return RulingResult("deny", why, reason=f"This call was not run. {words}.")
+
+
+def _find_winner(deferred: DeferredDecision) -> ReceivedVerdict | None:
+    modifies = (one for one in deferred.verdicts if one.verdict.action == "modify" and not one.shadow)
+    return next((one for one in modifies if one.scheduler == deferred.scheduler), None)
+
+
+def _find_missing(
+    call: DecisionState, deferred: DeferredDecision, final: dict[str, Any] | None
+) -> RulingResult | None:
+    """The denial of a call that would run otherwise than whoever goes on with it can."""
+    if not call.is_bound or deferred.outcome != "modify":
+        return None
+    asked = call.question
+    own = ProposedCall(asked.tool_name, asked.tool_input, asked.agent_target)
+    then = ProposedCall(deferred.final_tool, final or asked.tool_input, deferred.final_agent)
+    if not find_missing(call.can, own, then):
+        return None
+    words = f"{deferred.scheduler} wanted another call to run in its place, which cannot be done here"
+    return replace(_deny("denied", words), scheduler=deferred.scheduler)

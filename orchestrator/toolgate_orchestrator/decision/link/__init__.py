@@ -1,0 +1,1 @@
+"""The bus as all gates of a process share it: schedulers, live sessions, pauses."""

@@ -1,0 +1,276 @@
+"""One bus client for each event loop, address and namespace, shared by all gates of the process.
+
+It hands verdicts to the open questions, and keeps the silences of each scheduler. Who is alive and wants what
+is `scheduler_directory`'s affair; how long the client lives, `shared_clients`'; what a question is and how it
+ends, `pending`'s; what is decided, `gate`'s.
+"""
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from toolgate_bus.errors import CodecError
+from toolgate_bus.protocol import packing
+from toolgate_bus.protocol.agents import LiveAgent, Stop
+from toolgate_bus.protocol.pauses import StandingPauses
+from toolgate_bus.ruling.breaker import Breaker
+from toolgate_bus.telemetry import metrics
+from toolgate_bus.telemetry.loggers import get_logger
+from toolgate_bus.telemetry.unanimous import Batch
+from toolgate_bus.transport.ports import HoldPlace, Member, OrchestratorBus
+
+from toolgate_orchestrator.decision.deferral.claims import StandingClaims
+from toolgate_orchestrator.decision.faults import note_fault
+from toolgate_orchestrator.decision.link.live_session import Presence, sessions_above
+from toolgate_orchestrator.decision.link.pauses import Pauses
+from toolgate_orchestrator.decision.link.recipients import Absence, Failures
+from toolgate_orchestrator.decision.link.scheduler_directory import SchedulerDirectory
+from toolgate_orchestrator.decision.question.tool_catalog import ToolCatalog
+from toolgate_orchestrator.decision.round.open_round import PendingDecision
+from toolgate_orchestrator.decision.round.open_rounds import Table
+
+if TYPE_CHECKING:
+    from toolgate_orchestrator.decision.deferral.watch import DeferralWatch
+
+FLUSH_S = 0.002
+"""Seconds between two looks whether the bus has all facts."""
+_log = get_logger("toolgate.gate")
+
+
+class GateClient:
+    """What several gates share; the listener of one OrchestratorBus."""
+
+    def __init__(self, bus: OrchestratorBus, where: str = "the bus") -> None:
+        """`where` is the bus, in words."""
+        self.bus, self.where = bus, where
+        self.ask, self.fact = bus.ask, bus.fact
+        self.breaker = Breaker()
+        self.directory = SchedulerDirectory()
+        self.loop = asyncio.get_running_loop()
+        self.table = Table(self.loop)
+        self._back: asyncio.Event = asyncio.Event()
+        self._down_since = time.monotonic()
+        self.absence = Absence(where)
+        self.failures = Failures()
+        self._looking: asyncio.TimerHandle | None = None
+        self.up = False
+        """Whether the bus can be used right now."""
+        self.outages = 0
+        """How often the bus went away; a question that saw this change is excused from the breaker."""
+        self.facts = 0
+        """Number of the last fact of this orchestrator: the record shows gaps by it."""
+        self.batch: Batch | None = None
+        """Decisions that all agreed on, whose facts follow each other; None where another fact came after."""
+        self.users = 0
+        self.present: dict[str, Presence] = {}
+        """The live sessions that are ruled on through this bus, by id."""
+        self.catalog = ToolCatalog()
+        """The tools of all sessions that are ruled on through this bus."""
+        self.pauses = Pauses(self.present)
+        self.deferred: dict[str, DeferralWatch] = {}
+        """Decisions that wait for a person, by id."""
+        self.kept = StandingClaims(bus.store)
+        """What is kept of those of all processes, and what was claimed here."""
+        self.starting: asyncio.Future[None] | None = None
+        bus.listen(self)
+
+    async def start(self) -> None:
+        """Connect; a server that is away is not an error."""
+        await self.bus.start()
+
+    def close(self) -> None:
+        """Forget every question; the bus is closed already."""
+        if self._looking is not None:
+            self._looking.cancel()
+        self.table.close()
+        self.pauses.close()
+        self.kept.close()
+        for watch in list(self.deferred.values()):
+            watch.stop()
+
+    # ------------------------------------------------------------------ what the bus calls
+
+    def on_verdicts(self, frames: Sequence[tuple[str, bytes]]) -> None:
+        """Verdict frames: each item goes to its question; those that are over then end."""
+        now = time.monotonic()
+        touched: list[PendingDecision] = []
+        for scheduler, raw in frames:
+            try:
+                found = packing.items(raw)
+            except CodecError as error:
+                metrics.count(metrics.BAD_MESSAGES, scheduler, error.reason)
+                continue
+            for one in found:
+                if isinstance(one, CodecError):
+                    metrics.count(metrics.BAD_MESSAGES, scheduler, one.reason)
+                    continue
+                try:
+                    question = self._hand(scheduler, one, now)
+                except Exception as error:  # noqa: BLE001 - a fault of ours must not cost the others their say
+                    note_fault("verdict", error, scheduler)
+                    question = self._spoilt(scheduler, one, now)
+                if question is not None:
+                    touched.append(question)
+        for question in touched:
+            question.end_if_over()
+
+    def on_refusal(self, scheduler: str, ids: Sequence[bytes], error: str) -> None:
+        """The bus would not take these questions."""
+        if error != "bus_down":
+            _log.error("the server refused a question", scheduler=scheduler, error=error)
+        for id_ in ids:
+            for phase in range(len(packing.PHASES)):
+                question = self.table.open.get((id_, phase))
+                if question is not None:
+                    question.on_refusal(scheduler)
+
+    def on_unconfirmed(self, scheduler: str, ids: Sequence[bytes]) -> None:
+        """The bus may not have taken these questions: those open are asked again, under their own ids."""
+        for id_ in ids:
+            for phase in range(len(packing.PHASES)):
+                question = self.table.open.get((id_, phase))
+                if question is not None:
+                    question.ask_again(scheduler, self._find_version(question, scheduler))
+
+    def on_roster_change(self, members: Sequence[Member]) -> None:
+        """Who is alive, by name."""
+        directory = self.directory
+        changed = directory.update(members, time.monotonic())
+        self.absence.mark_alive(name for name, one in directory.announced.items() if not one.gone)
+        for one, before in changed:
+            if 0 < one.version < before:  # what is open may have been read by nobody
+                for question in list(self.table.open.values()):
+                    question.ask_again(one.name, one.version)
+        self._look_again()
+
+    def _look_again(self) -> None:
+        """Look once more when a replica that left, and spoke less than the others, counts no longer."""
+        if self._looking is not None:
+            self._looking.cancel()
+            self._looking = None
+        if (at := self.directory.changes_at()) is not None:
+            left = max(0.0, at - time.monotonic())
+            self._looking = self.loop.call_later(left, self.on_roster_change, self.directory.members)
+
+    def on_connection(self, up: bool) -> None:
+        """The bus came or went."""
+        self.up = up
+        if up:
+            self.absence.anew()
+            self._back.set()
+            self.kept.restore()
+        else:
+            self.outages += 1
+            self._down_since = time.monotonic()
+            self._back.clear()
+
+    def agents(self) -> list[LiveAgent]:
+        """The live sessions, oldest first."""
+        return [one.tell() for one in self.present.values()]
+
+    def tools(self) -> bytes:
+        """The encoded set of their tools."""
+        return self.catalog.encode()
+
+    def on_stop_order(self, order: Stop) -> list[str]:
+        """An operator wants turns to end; gives the sessions that had one."""
+        present = self.present
+        meant = [
+            one
+            for one in present.values()
+            if order.means(one.session, one.root, sessions_above(one.session, one.parent, present))
+        ]
+        busy = [one.session for one in meant if one.busy]
+        if any(one.busy and not one.is_stopping for one in meant):
+            _log.warning("an operator stops agents", by=order.by, sessions=len(meant), now=order.now)
+        for one in meant:
+            one.stop(now=order.now, by=order.by)
+        return busy
+
+    def on_pauses(self, found: StandingPauses) -> list[str]:
+        """Operators have paused these; gives the sessions that they mean here."""
+        return self.pauses.adopt(found)
+
+    def holds(self) -> list[HoldPlace]:
+        """The holds that calls of this process wait for."""
+        return [hold for question in self.table.open.values() for hold in question.list_holds()]
+
+    def on_lost_holds(self, lost: Sequence[HoldPlace]) -> None:
+        """The server has forgotten these holds: their questions are asked again, under their own ids."""
+        _log.warning("holds are gone from the server: their questions are asked again", holds=len(lost))
+        for name, decision, phase in lost:
+            question = self.table.open.get((decision, phase))
+            if question is not None:
+                metrics.count(metrics.HOLDS_LOST, name)
+                question.ask_holder_again(name, self._find_version(question, name))
+
+    def _find_version(self, question: PendingDecision, name: str) -> int:
+        """In which version of the wire a scheduler is to be asked that once more."""
+        announced = self.directory.announced.get(name)
+        spoken = question.audience.versions.get(name, 0) if announced is None else announced.version
+        return spoken or packing.VERSION
+
+    # ------------------------------------------------------------------ what gates use
+
+    async def flush(self, timeout_s: float) -> bool:
+        """Wait until the bus has all facts; False where it has not after `timeout_s` seconds."""
+        until = time.monotonic() + timeout_s
+        while self.bus.has_open_facts:
+            if time.monotonic() >= until:
+                return False
+            self.bus.hurry_facts()
+            await asyncio.sleep(FLUSH_S)
+        return True
+
+    def trust(self, keys: Mapping[str, bytes]) -> None:
+        """From now on believe what these schedulers say of themselves only where it is signed."""
+        if self.directory.trust(keys):
+            self.bus.trust(keys)
+
+    def prove(self, scheduler: str, start: str) -> None:
+        """A signed verdict on a question of ours names this start: it is alive, and its own word counts."""
+        if self.directory.prove(scheduler, start):
+            self.on_roster_change(self.directory.members)
+
+    async def reachable(self, patience: float) -> bool:
+        """Whether the bus can be used; waits for it until it was away for `patience` seconds."""
+        if self.up:
+            return True
+        left = self._down_since + patience - time.monotonic()
+        if left > 0:
+            try:
+                await asyncio.wait_for(self._back.wait(), left)
+            except TimeoutError:
+                return False
+        return self.up
+
+    def _hand(self, scheduler: str, item: packing.Item, now: float) -> PendingDecision | None:
+        key = item[:2]
+        question = self.table.open.get(key)
+        if question is not None and scheduler in question.asked:
+            if not self.breaker.calm:
+                self.breaker.record_answer(scheduler)
+            if self.absence.given_up:
+                self.absence.mark_alive((scheduler,))
+            question.take(scheduler, item, now)
+            return question
+        ended = self.table.recent(key)
+        if ended is not None and scheduler in ended.asked:
+            if ended.take_late(scheduler, item, now):
+                self.breaker.record_answer(scheduler)
+                self.absence.mark_alive((scheduler,))
+        elif question is None and self.table.is_repeat(key, scheduler):
+            before = self.table.goes_on(key)
+            if before is None or not before.object_late(scheduler, item, now):
+                metrics.count(metrics.REPEATED, scheduler)  # everyone had answered: it says the same twice
+        else:
+            metrics.count(metrics.BAD_MESSAGES, scheduler, "unsolicited")
+        return None
+
+    def _spoilt(self, scheduler: str, item: packing.Item, now: float) -> PendingDecision | None:
+        """A verdict that we could not take: nobody knows what it said, so it counts as a denial."""
+        question = self.table.open.get(item[:2])
+        if question is not None and scheduler in question.asked:
+            question.deny(scheduler, now)
+        return question

@@ -1,0 +1,305 @@
+"""Who is asked about which tool: the roster's selectors, the required, the shadows, the keys.
+
+Cached by tool until the roster changes; who is passed over or cannot be heard yet changes with
+every call and is `dispatch`'s affair.
+
+A required scheduler is asked about every tool; about requests to an LLM (`protocol.llm`) if it has ever
+named them on this bus, or the plan does.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, Final, NamedTuple, get_args
+
+from toolgate_bus.protocol import packing
+from toolgate_bus.protocol.events import RESERVED_NAMES, Phase
+from toolgate_bus.protocol.llm import names_llm
+from toolgate_bus.protocol.names import AGAIN
+from toolgate_bus.protocol.signing import Keyring
+from toolgate_bus.ruling.conditions import globs
+from toolgate_bus.telemetry import metrics
+from toolgate_bus.telemetry.loggers import get_logger
+from toolgate_bus.telemetry.unanimous import Group
+
+from toolgate_orchestrator.decision.config import ToolgateConfig
+from toolgate_orchestrator.decision.link.scheduler_info import SchedulerInfo, versions
+
+ADMIT: Final[Phase] = "admit"
+MAX_CACHED = 1024
+FAILURES: Final = 3
+"""Calls in a row without an optional scheduler after which that is told."""
+MAX_COUNT: Final = 1024
+_log = get_logger("toolgate.gate")
+
+
+class ExclusionReason(NamedTuple):
+    """Why somebody cannot be asked."""
+
+    reason: str
+    """As decisions that were made without it count it."""
+    words: str
+    """As an LLM, and the people who read the record, are told."""
+
+
+@dataclass(frozen=True, slots=True)
+class Audience:
+    """Who is asked about one tool."""
+
+    names: tuple[str, ...]
+    required: Mapping[str, bool]
+    """Who is waited for, and whether its silence denies."""
+    priorities: Mapping[str, int]
+    """What a verdict without a priority of its own counts with: the announced one, capped."""
+    shadows: frozenset[str]
+    capped: frozenset[str]
+    """Whose announced priority is above the cap."""
+    version: int = packing.NEWEST
+    """The version of the wire in which all of them are asked; 0 where they differ."""
+    versions: Mapping[str, int] = field(default_factory=dict)
+    """The version of each."""
+    unasked: Mapping[str, Mapping[str, ExclusionReason]] = field(default_factory=dict)
+    """By phase, and for a second round of `verify` (`again`): who should be asked in it, and cannot be."""
+    absent: frozenset[str] = frozenset()
+    """Those of them who are not alive."""
+    readers: frozenset[str] = frozenset()
+    """Those of them who are told what the user asked for."""
+    group: Group = ()
+    """The names with their priorities."""
+    admitters: tuple["Audience", ...] = ()
+    """Who is asked last, about the call that will run: one after another, the highest priority first."""
+    _lesser: dict[str, "Audience"] = field(default_factory=dict, compare=False, repr=False)
+    """The same without one of them, by that one; made when first needed."""
+
+    NOBODY: ClassVar["Audience"]
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nobody is asked or waited for, in any phase."""
+        return not (self.names or self.required or self.admitters)
+
+    def without(self, name: str | None) -> "Audience":
+        """The same audience, but this scheduler is not asked."""
+        if name is None or name not in self.names:
+            return self
+        if (lesser := self._lesser.get(name)) is None:
+            lesser = self._lesser[name] = self._leave_out(name)
+        return lesser
+
+    def _leave_out(self, name: str) -> "Audience":
+        return replace(
+            self,
+            _lesser={},
+            group=tuple(one for one in self.group if one[0] != name),
+            names=tuple(one for one in self.names if one != name),
+            required={one: required for one, required in self.required.items() if one != name},
+        )
+
+
+Audience.NOBODY = Audience((), {}, {}, frozenset(), frozenset())
+
+
+class Audiences:
+    """Audiences of one gate's configuration, by tool."""
+
+    def __init__(self, config: ToolgateConfig, keyring: Keyring | None) -> None:
+        self._required = frozenset(config.required)
+        self._shadow = frozenset(config.shadow)
+        self._limits = config.schedulers
+        self._gone_denies = config.on_gone == "deny"
+        self._keyring = keyring
+        self._audiences: dict[str, Audience] = {}
+        self._version = -1
+        self._of_llm: Set[str] = frozenset()
+
+    def of(
+        self, tool: str, announced: Mapping[str, SchedulerInfo], version: int, of_llm: Set[str] = frozenset()
+    ) -> Audience:
+        """The audience for a tool, by what the roster says now; `version` changes whenever that does.
+
+        `of_llm` are those who ever asked for requests to an LLM.
+        """
+        if self._version != version:
+            self._audiences.clear()
+            self._version, self._of_llm = version, of_llm
+        audience = self._audiences.get(tool)
+        if audience is None:
+            if len(self._audiences) >= MAX_CACHED:  # the names come from an LLM
+                self._audiences.clear()
+            audience = self._audiences[tool] = self._make(tool, announced)
+        return audience
+
+    def _make(self, tool: str, announced: Mapping[str, SchedulerInfo]) -> Audience:
+        if self._keyring is not None:
+            announced = {name: self._widen(one) for name, one in announced.items()}
+        everyone = self._required.union(announced)
+        waited = {name for name in everyone if self._rules_on(name, announced.get(name), tool)}
+        last = [one for name, one in announced.items() if name in waited and ADMIT in one.phases]
+        admitters = [one for one in last if not self._is_shadow(one) and self._is_trusted(one.name)]
+        admitters.sort(key=lambda one: (-self._priority(one), one.name))
+        audience = self._gather(waited.difference(map(self._find_only_last, last)), announced)
+        if not admitters:
+            return audience
+        return replace(audience, admitters=tuple(self._gather({one.name}, announced) for one in admitters))
+
+    def _widen(self, one: SchedulerInfo) -> SchedulerInfo:
+        """A required scheduler as it is asked until its own word counts: in every phase."""
+        doubtful = one.name in self._required and not one.signed and one.version > packing.VERSION
+        return replace(one, phases=get_args(Phase)) if doubtful else one
+
+    def _find_only_last(self, one: SchedulerInfo) -> str:
+        """Its name, if it need not be asked before; else none.
+
+        A required one is asked all the same, unless its own signed word says no.
+        """
+        believed = one.name not in self._required or (self._keyring is not None and one.signed)
+        return one.name if believed and "select" not in one.phases else ""
+
+    def _is_shadow(self, one: SchedulerInfo) -> bool:
+        return one.name not in self._required and (one.shadow or one.name in self._shadow)
+
+    def _gather(self, waited: Set[str], announced: Mapping[str, SchedulerInfo]) -> Audience:
+        """All of these at once."""
+        names = {name for name in waited if self._is_trusted(name)}
+        # A required scheduler cannot excuse itself by calling itself a shadow.
+        shadows = {name for name in names - self._required if self._is_shadow(announced[name])}
+        own = {name: announced[name].priority for name in names if name in announced}
+        priorities = {name: self._priority(announced[name]) for name in own}
+        group = tuple((name, priorities.get(name, 0)) for name in sorted(names))
+        # Who was never seen is asked in the version that everyone reads.
+        spoken = {name: announced[name].version if name in announced else packing.VERSION for name in names}
+        asked_in = {version for version in spoken.values() if version}
+        gone = {name for name in names if name in announced and announced[name].gone}
+        return Audience(
+            names=tuple(name for name, _ in group),
+            group=group,
+            required={
+                name: name in self._required or (name in gone and self._gone_denies)
+                for name in sorted((names - shadows) | (waited & self._required))
+            },
+            priorities=priorities,
+            version=asked_in.pop() if len(asked_in) == 1 else 0,
+            versions=spoken,
+            unasked=_find_skipped([announced[name] for name in sorted(names) if name in announced]),
+            shadows=frozenset(shadows),
+            absent=frozenset(gone | (names - set(announced))),
+            readers=frozenset(name for name in names if name in announced and announced[name].reads_request),
+            capped=frozenset(name for name in own if own[name] > self._cap(name, own[name])),
+        )
+
+    def _rules_on(self, name: str, one: SchedulerInfo | None, tool: str) -> bool:
+        """Whether it is asked about a tool: a required one unless the plan or its own signed word say no."""
+        limits = self._limits.get(name)
+        meant = limits.tools if limits is not None else None
+        if meant is not None and not globs.either(meant, tool):
+            return False
+        if name in self._required and not (self._keyring is not None and one is not None and one.signed):
+            of_llm = name in self._of_llm or (one is not None and one.wants(tool))
+            return of_llm or meant is not None or not names_llm(tool)
+        return one is not None and one.wants(tool)
+
+    def _priority(self, one: SchedulerInfo) -> int:
+        return min(one.priority, self._cap(one.name, one.priority))
+
+    def _cap(self, name: str, otherwise: int) -> int:
+        limits = self._limits.get(name)
+        return otherwise if limits is None or limits.max_priority is None else limits.max_priority
+
+    def _is_trusted(self, name: str) -> bool:
+        """Whether its verdicts could be believed: with keys set, only with a key of its own."""
+        if name in RESERVED_NAMES:  # nobody on a bus is our own hooks
+            metrics.count(metrics.BAD_MESSAGES, name, "reserved")
+            return False
+        if self._keyring is None or self._keyring.knows(name):
+            return True
+        metrics.count(metrics.BAD_MESSAGES, name, "no_key")
+        return False
+
+
+def _find_skipped(asked: Sequence[SchedulerInfo]) -> dict[str, dict[str, ExclusionReason]]:
+    found: dict[str, dict[str, ExclusionReason]] = {}
+    for phase in get_args(Phase):
+        for one in asked:
+            if one.version == 0:
+                both = f"{versions(one.wire)} of the wire, this agent {versions(packing.VERSIONS)}"
+                found.setdefault(phase, {})[one.name] = ExclusionReason(
+                    "incompatible", f"{one.name} speaks {both}"
+                )
+            elif phase not in one.phases and not (phase != ADMIT and ADMIT in one.phases):
+                what = "replacements (phase verify)" if phase == "verify" else f"calls in the phase {phase}"
+                found.setdefault(phase, {})[one.name] = ExclusionReason(
+                    "phase", f"{one.name} does not rule on {what}"
+                )
+    verified = found.get("verify", {})
+    again = {
+        one.name: verified.get(one.name)
+        or ExclusionReason("phase", f"{one.name} cannot be asked again about a replacement (phase {AGAIN})")
+        for one in asked
+        if one.name in verified or AGAIN not in one.phases
+    }
+    return {**found, AGAIN: again} if again else found
+
+
+class Absence:
+    """The required schedulers that one client has given up.
+
+    The first call after one was last seen waits its whole patience; further calls are denied as soon as
+    they are asked, until a heartbeat or any verdict of it. It is asked all the same.
+    """
+
+    __slots__ = ("_where", "given_up")
+
+    def __init__(self, where: str) -> None:
+        """`where` is the bus, in words, without a password."""
+        self._where = where
+        self.given_up: set[str] = set()
+        """Who was waited for in vain."""
+
+    def give_up(self, name: str) -> None:
+        """It was waited for the whole patience, and is not on the roster."""
+        self.given_up.add(name)
+
+    def mark_alive(self, names: Iterable[str]) -> None:
+        """They gave a sign of life."""
+        if self.given_up:
+            self.given_up.difference_update(names)
+
+    def anew(self) -> None:
+        """The bus is back, or somebody begins: everyone is waited for once more."""
+        self.given_up.clear()
+
+    def words(self, name: str, *, gone: bool) -> str:
+        """What to tell of one that is not alive."""
+        how = "was there and vanished without leaving" if gone else "is not alive"
+        start = f"`toolgate scheduler run {name} …`"
+        return f"{name} {how} on {self._where}; start it with {start}"
+
+
+class Failures:
+    """Optional schedulers without which one call after the other had to be decided; each is told of once."""
+
+    __slots__ = ("_told", "rows")
+
+    def __init__(self) -> None:
+        self.rows: dict[str, int] = {}
+        """How often each failed in a row, of those who failed lately."""
+        self._told: set[str] = set()
+
+    def record_failure(self, name: str, reason: str) -> None:
+        """A call was decided without it."""
+        if name in self._told or (name not in self.rows and len(self.rows) >= MAX_COUNT):
+            return
+        self.rows[name] = self.rows.get(name, 0) + 1
+        if self.rows[name] >= FAILURES:
+            self._told.add(name)
+            del self.rows[name]
+            _log.warning(
+                "an optional scheduler fails on each call, and calls run without it; "
+                "name it under `required` if they must not",
+                scheduler=name,
+                reason=reason,
+            )
+
+    def record_answers(self, names: Iterable[str]) -> None:
+        """They answered in time: what they failed before was not each call."""
+        for name in names:
+            self.rows.pop(name, None)

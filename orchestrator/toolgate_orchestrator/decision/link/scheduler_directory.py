@@ -1,0 +1,147 @@
+"""Who rules on one bus: schedulers as the roster tells of them, and what their word counts for.
+
+A scheduler of which there is a key is believed only where it signs. What narrows it counts once that start
+of it has answered a question of this process: somebody may have put back an older heartbeat.
+"""
+
+from collections.abc import Collection, Sequence
+from typing import Final, get_args
+
+from toolgate_bus.protocol import packing
+from toolgate_bus.protocol.events import Phase
+from toolgate_bus.protocol.llm import LLM_REQUEST, add_selector
+from toolgate_bus.protocol.signing import OTHER_SCHEME
+from toolgate_bus.telemetry.loggers import get_logger
+from toolgate_bus.transport.ports import Member
+
+from toolgate_orchestrator.decision.link.scheduler_info import (
+    REQUEST,
+    SchedulerInfo,
+    WireVersions,
+    newest,
+    readers,
+    select_trusted,
+    versions,
+)
+
+MAX_OF_LLM: Final = 1024
+MAX_PROVEN: Final = 4096
+_log = get_logger("toolgate.gate")
+
+
+class SchedulerDirectory:
+    """The schedulers of one bus."""
+
+    def __init__(self) -> None:
+        self.announced: dict[str, SchedulerInfo] = {}
+        self.members: Sequence[Member] = ()
+        """The replicas, as the roster told them last."""
+        self.ever_met = False
+        """Whether any scheduler was ever on the roster."""
+        self.version = 0
+        """Changes whenever `announced` does, so that audiences can be cached."""
+        self.of_llm: set[str] = set()
+        """Who ever asked for requests to an LLM: what is required of them is, while they are away."""
+        self._spoken = WireVersions()
+        self._keyed: set[str] = set()
+        """Who has a key, and signs what it says of itself."""
+        self._starts: dict[str, int] = {}
+        """The newest start of each scheduler that was seen signed."""
+        self._proven: set[tuple[str, str]] = set()
+        """Schedulers with their starts that have answered a question of this process, signed."""
+        self._told: set[tuple[str, str]] = set()
+
+    def trust(self, names: Collection[str]) -> bool:
+        """From now on believe what these say of themselves only where it is signed; True if that is new."""
+        if self._keyed.issuperset(names):
+            return False
+        self._keyed.update(names)
+        return True
+
+    def prove(self, scheduler: str, start: str) -> bool:
+        """A signed verdict names this start: its own word counts; True if that is new."""
+        if (scheduler, start) in self._proven:
+            return False
+        if len(self._proven) >= MAX_PROVEN:
+            self._proven.clear()
+        self._proven.add((scheduler, start))
+        return True
+
+    def update(self, members: Sequence[Member], now: float) -> list[tuple[SchedulerInfo, int]]:
+        """Take what the roster tells.
+
+        Gives all schedulers, each with the version of the wire that it was spoken to in before; nothing where
+        nothing changed for who asks them.
+        """
+        self.members = members
+        by_name = select_trusted(members)
+        spoken = self._spoken.with_each(
+            # One whose word does not count may read less than the others, but cannot shut them out.
+            [one for one in members if one.signed or not by_name[one.name][0].signed or _reads_any(one)],
+            now,
+        )
+        announced = {name: self._merge_replicas(name, each, spoken[name]) for name, each in by_name.items()}
+        self.ever_met = self.ever_met or bool(announced)
+        if len(self.of_llm) < MAX_OF_LLM:
+            self.of_llm.update(name for name, one in announced.items() if one.wants(LLM_REQUEST))
+        if announced == self.announced:  # a heartbeat with new totals alone changes nothing for us
+            return []
+        before, self.announced = self.announced, announced
+        self.version += 1
+        for one in announced.values():
+            if one.version == 0 and self._is_untold("wire", one.name):
+                _log.warning(
+                    "a scheduler cannot be asked: it speaks no version of the wire that this agent speaks",
+                    scheduler=one.name,
+                    it_speaks=versions(one.wire),
+                    this_agent=versions(packing.VERSIONS),
+                )
+        return [(one, before[name].version if name in before else 0) for name, one in announced.items()]
+
+    def changes_at(self) -> float | None:
+        """When a replica that left, and spoke less than others, counts no longer (by `now`)."""
+        return self._spoken.look_again(self.members)
+
+    def _merge_replicas(self, name: str, members: Sequence[Member], version: int) -> SchedulerInfo:
+        """What these replicas say, of those whose word counts."""
+        one = newest(members)
+        said = {(each.priority, each.tools, each.shadow) for each in members if not each.gone}
+        if len(said) > 1 and self._is_untold("disagreement", name):
+            _log.warning(
+                "replicas disagree on priority, tools or shadow; the newest start wins", scheduler=name
+            )
+        if one.signed:
+            started = max(each.started for each in members)
+            self._starts[name] = max(self._starts.get(name, started), started)
+        elif name in self._keyed:  # who knows who said it: it narrows nothing
+            tools = add_selector(("*",), one.tools)
+            version = version or packing.VERSION
+            other = any(each.signs_otherwise for each in members)
+            if other and self._is_untold("scheme", name):
+                _log.error(f"a scheduler is not believed: it is {OTHER_SCHEME}", scheduler=name)
+            phases = get_args(Phase) if version > packing.VERSION else ("select", "verify")
+            return SchedulerInfo(
+                name, one.priority, tools, False, version, phases, gone=one.gone, signs_otherwise=other
+            )
+        return SchedulerInfo(
+            name,
+            one.priority,
+            one.tools,
+            one.shadow,
+            version,
+            tuple(phase for phase in one.phases if all(phase in each.phases for each in readers(members))),
+            one.wire,
+            version > packing.VERSION and REQUEST in one.reads,
+            one.gone,
+            one.signed and one.started >= self._starts[name] and (name, one.start) in self._proven,
+        )
+
+    def _is_untold(self, what: str, name: str) -> bool:
+        """Whether this is to be told of a scheduler for the first time."""
+        told = (what, name) in self._told
+        self._told.add((what, name))
+        return not told
+
+
+def _reads_any(member: Member) -> bool:
+    return any(version in packing.VERSIONS for version in member.wire)

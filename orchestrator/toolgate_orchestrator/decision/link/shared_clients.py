@@ -1,0 +1,72 @@
+"""The clients of this process, each for one event loop, address and namespace, and shared by all its gates.
+
+Reference-counted: the last gate that leaves closes the bus.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from contextvars import Context
+
+from toolgate_bus.server.settings import redact_url
+
+from toolgate_orchestrator.decision.link.client import GateClient
+
+_shared: dict[tuple[int, str, str], GateClient] = {}
+
+
+async def acquire(url: str, namespace: str, keys: Mapping[str, bytes] | None = None) -> GateClient:
+    """The client of this loop for an address and namespace, started; every `acquire` needs a `release`.
+
+    With `keys` it believes what is signed from its first look on.
+    """
+    # Late: a gate with in-process schedulers only needs no server library.
+    from toolgate_bus.transport.redis.orchestrator import RedisOrchestratorBus
+
+    loop = asyncio.get_running_loop()
+    key = (id(loop), url, namespace)
+    client = _shared.get(key)
+    if client is None or client.loop is not loop:  # a loop that ended badly may have left its id behind
+        client = _shared[key] = GateClient(
+            RedisOrchestratorBus(url, namespace), f"{redact_url(url)}, namespace {namespace}"
+        )
+        client.users = 1
+        client.trust(keys or {})
+        # In a context of its own: it serves all sessions, and its log lines belong to none of them.
+        client.starting = loop.create_task(client.start(), context=Context())
+        client.starting.add_done_callback(_retrieve_exception)
+    else:
+        client.users += 1
+    try:
+        if client.starting is not None:
+            await asyncio.shield(client.starting)
+    except BaseException:
+        await release(client)
+        raise
+    return client
+
+
+_leaving: set[asyncio.Task[None]] = set()
+
+
+def _retrieve_exception(starting: asyncio.Future[None]) -> None:
+    if not starting.cancelled():
+        starting.exception()  # whoever still waits is told; if all have given up, nobody need be
+
+
+async def release(client: GateClient) -> None:
+    """Give a client back; the last one closes it."""
+    client.users -= 1
+    if client.users == 0:
+        for key, other in list(_shared.items()):
+            if other is client:
+                del _shared[key]
+        # In a task of its own: who gives up while it closes leaves nothing behind either.
+        leaving = client.loop.create_task(_close(client), context=Context())
+        _leaving.add(leaving)
+        leaving.add_done_callback(_leaving.discard)
+        await asyncio.shield(leaving)
+
+
+async def _close(client: GateClient) -> None:
+    await client.bus.aclose()
+    client.close()

@@ -1,0 +1,1 @@
+"""The question about a call, and what of it may leave the process."""

@@ -1,0 +1,275 @@
+"""The question about a call: made of what a caller gives, and written so that who is asked can read it.
+
+Sessions, labels and ids come from an app, and often from its users: texts are texts, numbers are whole. A
+question that no scheduler could read is asked in vain: optional schedulers would be passed over for it, by
+this call and by those after it.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from operator import is_
+from typing import Any, Final
+
+from toolgate_bus.errors import CodecError
+from toolgate_bus.protocol import codec, packing
+from toolgate_bus.protocol.delegation import target_of
+from toolgate_bus.protocol.events import ToolQuestion
+from toolgate_bus.protocol.names import MAX_LINEAGE, MAX_NAME
+from toolgate_bus.protocol.placeholders import WHOLE
+from toolgate_bus.telemetry import tracing
+from toolgate_bus.telemetry.printable import shorten
+
+from toolgate_orchestrator.decision.config import ToolgateConfig
+from toolgate_orchestrator.decision.question.call import Call
+from toolgate_orchestrator.decision.question.caller import NOBODY
+from toolgate_orchestrator.decision.question.plain_values import copy_arguments
+from toolgate_orchestrator.decision.question.redact import RedactedArguments, Redactor
+from toolgate_orchestrator.decision.question.user_request import bound_request
+from toolgate_orchestrator.decision.question.validation import Tools
+
+TOO_DEEP: Final = f"it is made more than {MAX_LINEAGE} agents deep, and not all of them can be told"
+_TEXTS: Final = frozenset((str,))
+_CUT: Final = frozenset(("tool_input", "request"))
+"""Fields that are made to fit, whatever they hold."""
+_UNREAD: Final = "⟦unreadable⟧"
+_MAX_INTEGER: Final = 2**63 - 1
+_MAX_DEPTH: Final = 8
+"""Levels of a schema in which defaults are looked for."""
+_WITHIN: Final = frozenset(("properties", "items", "allOf"))
+_MAX_SHOWN: Final = 256
+"""Characters of a text, and entries of a collection, that the record keeps of what nobody could read."""
+
+
+class UnreadableQuestion(Exception):  # noqa: N818 - it says what was found
+    """No scheduler could read the question about a call; the message says why."""
+
+
+# ---------------------------------------------------------------------- what a caller gives
+
+
+def make_question(call: Call, id_: str, config: ToolgateConfig, ttl_ms: int, root: str) -> ToolQuestion:
+    """Return the question about a call; the configuration gives the agent and labels that it does not name.
+
+    `root` is the session at the root of the tree.
+    """
+    tool, arguments, tools, at, agents = (
+        call.tool,
+        call.arguments,
+        call.tools,
+        call.at or NOBODY,
+        call.available_agents,
+    )
+    is_plain_name = type(tool) is str and len(tool) <= MAX_NAME and tool.isascii()
+    lineage, iteration, target = at.lineage, call.iteration, call.agent_target
+    if target is None and agents and isinstance(arguments, Mapping):
+        target = target_of(arguments, agents)
+    question = ToolQuestion(
+        id_,
+        tool if is_plain_name else name_of(tool),
+        copy_arguments(arguments) if type(arguments) is dict else arguments_of(arguments),
+        names_of(tools),
+        ttl_ms,
+        at.agent or config.agent,
+        {**config.labels, **at.labels} if at.labels else config.labels,
+        at.session,
+        root,
+        at.parent,
+        list((lineage,) if type(lineage) is str else lineage) if lineage else [],
+        call.id,
+        iteration,
+        call.group,
+        None if agents is None else names_of(agents),
+        target,
+        tracing.filter_context(call.trace) if call.trace else {},
+        len(tools) > packing.MAX_ENTRIES or len(agents or ()) > packing.MAX_ENTRIES,
+        request=bound_request(call.request) if call.request else "",
+    )
+    if (
+        ((at.labels or lineage) and not is_plain(question.labels, question.lineage))
+        or not (type(at.session) is type(root) is type(question.agent) is type(call.id) is str)
+        or not (type(call.group) is str and type(iteration) is int)
+        or (at.parent is not None and type(at.parent) is not str)
+        or (target is not None and type(target) is not str)
+    ):
+        return make_plain(question)
+    return question
+
+
+def arguments_of(tool_input: Any) -> dict[str, Any]:
+    """Arguments as a map of their own; what is none travels as a placeholder for all that there might be."""
+    if tool_input is None:
+        return {}
+    try:
+        return copy_arguments(dict(tool_input)) if isinstance(tool_input, Mapping) else {WHOLE: tool_input}
+    except Exception:  # noqa: BLE001 - another's mapping may raise anything
+        return {WHOLE: tool_input}
+
+
+def name_of(tool_name: Any) -> str:
+    """A tool's name, which an LLM wrote: it fits the wire, whatever it is."""
+    if not isinstance(tool_name, str):
+        return _UNREAD
+    return packing.make_readable(str.__str__(tool_name))[:MAX_NAME]
+
+
+def names_of(names: Iterable[Any]) -> list[str]:
+    """As many names as a question can hold, each as a text."""
+    found = list(names)
+    if len(found) > packing.MAX_ENTRIES:
+        found = found[: packing.MAX_ENTRIES]
+    return found if _TEXTS.issuperset(map(type, found)) else [_text(one) for one in found]
+
+
+def is_plain(labels: Mapping[Any, Any], lineage: Iterable[Any]) -> bool:
+    """Whether these are texts, and nothing that passes for one."""
+    plain = _TEXTS.issuperset
+    return plain(map(type, labels)) and plain(map(type, labels.values())) and plain(map(type, lineage))
+
+
+def make_plain(question: ToolQuestion) -> ToolQuestion:
+    """The same question, each field of its type: what should be a text and is none is told as its text."""
+    iteration = question.iteration
+    within = type(iteration) is int and abs(iteration) <= _MAX_INTEGER
+    return question._replace(
+        agent=_text(question.agent),
+        labels={_text(name): _text(value) for name, value in question.labels.items()},
+        session=_text(question.session),
+        root_session=_text(question.root_session),
+        parent=None if question.parent is None else _text(question.parent),
+        lineage=[_text(name) for name in question.lineage],
+        tool_call_id=_text(question.tool_call_id),
+        iteration=iteration if within else 0,
+        parallel_group_id=_text(question.parallel_group_id),
+        agent_target=None if question.agent_target is None else _text(question.agent_target),
+    )
+
+
+# ---------------------------------------------------------------------- what leaves
+
+
+def write_question(
+    question: ToolQuestion, redactor: Redactor, before: RedactedArguments | None = None
+) -> tuple[bytes, RedactedArguments | None]:
+    """The body of a question, and its arguments as they travel in it; None where nothing was kept back.
+
+    `before` is what left of the call that this one replaces. Raises UnreadableQuestion for fields that no
+    scheduler could read. Most arguments need no second look: nothing is configured, they can be packed, and
+    the whole is too small for anything in it to be too long or too many.
+    """
+    arguments = question.tool_input
+    if not redactor.configured:
+        try:
+            body = codec.question_body(question, arguments, truncated=question.truncated)
+            if redactor.is_harmless(question.tool_name, arguments, body):
+                return body, None
+        except CodecError:
+            pass
+    out = redactor.redact_arguments(arguments, before, question.tool_name)
+    truncated = out.truncated or question.truncated
+    try:
+        body = codec.question_body(question, out.value, truncated=truncated)
+    except CodecError:  # not the arguments: a name, an id or a label that no wire can carry
+        question = _make_readable(question)
+        body = codec.question_body(question, out.value, truncated=truncated)
+    if len(body) > packing.MAX_QUESTION:  # the names of the tools, most likely
+        question = question._replace(available_tools=[question.tool_name])
+        body = codec.question_body(question, out.value, truncated=True)
+    _check(question)
+    if len(body) > packing.MAX_QUESTION:
+        raise UnreadableQuestion(f"it would be {len(body)} bytes, and {packing.MAX_QUESTION} can be read")
+    return body, out
+
+
+def fill_defaults(tools: Tools, question: ToolQuestion) -> dict[str, Any]:
+    """Return the arguments with what the tool takes, by its schema, for those that are left out.
+
+    The same object, where none is; a default of null counts as none.
+    """
+    schema = tools.get(question.tool_name) if isinstance(tools, Mapping) else None
+    given = question.tool_input
+    return given if schema is None or WHOLE in given else _fill(schema, given, _MAX_DEPTH)
+
+
+def _fill(schema: Any, given: Any, depth: int) -> Any:
+    if not depth or not isinstance(schema, Mapping):
+        return given
+    if type(given) is list:
+        items = schema.get("items")
+        if not isinstance(items, Mapping) or items.keys().isdisjoint(_WITHIN):
+            return given
+        filled = [_fill(items, one, depth - 1) for one in given]
+        return given if all(map(is_, filled, given)) else filled
+    if type(given) is not dict:
+        return given
+    found, parts = given, schema.get("allOf")
+    for part in (schema, *(parts if isinstance(parts, list) else ())):
+        told = part.get("properties") if isinstance(part, Mapping) else None
+        for name, one in told.items() if isinstance(told, Mapping) else ():
+            value = found.get(name, one.get("default")) if isinstance(one, Mapping) else None
+            if value is None:
+                continue
+            value = _fill(one, value, depth - 1)
+            if name not in found or value is not found[name]:
+                found = dict(given) if found is given else found
+                found[name] = value
+    return found
+
+
+def clip(question: ToolQuestion) -> ToolQuestion:
+    """The same question, its fields so short that the record can hold them."""
+    return _with_each(question, _shorten)
+
+
+def _make_readable(question: ToolQuestion) -> ToolQuestion:
+    return _with_each(make_plain(question), _in_utf8)
+
+
+def _with_each(question: ToolQuestion, make: Callable[[Any], Any]) -> ToolQuestion:
+    """A question with each field but the arguments made anew."""
+    fields = question._asdict()
+    made = {name: value if name == "tool_input" else make(value) for name, value in fields.items()}
+    return question._replace(**made)
+
+
+def _check(question: ToolQuestion) -> None:
+    for name, value in zip(question._fields, question, strict=True):
+        if name in _CUT:
+            continue
+        if isinstance(value, dict | list) and len(value) > packing.MAX_ENTRIES:
+            raise UnreadableQuestion(f"{name} has more than {packing.MAX_ENTRIES} entries")
+        if any(_is_long(text) for text in _texts(value)):
+            raise UnreadableQuestion(f"a text in {name} is longer than {packing.MAX_STRING} bytes")
+
+
+def _shorten(value: Any) -> Any:
+    if isinstance(value, str):
+        return shorten(value, _MAX_SHOWN)
+    if isinstance(value, dict):
+        return {_shorten(name): _shorten(one) for name, one in [*value.items()][:_MAX_SHOWN]}
+    return [_shorten(one) for one in value[:_MAX_SHOWN]] if isinstance(value, list) else value
+
+
+def _in_utf8(value: Any) -> Any:
+    if isinstance(value, str):
+        return packing.make_readable(value)
+    if isinstance(value, dict):
+        return {_in_utf8(name): _in_utf8(one) for name, one in value.items()}
+    return [_in_utf8(one) for one in value] if isinstance(value, list) else value
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, str):
+        return str.__str__(value)
+    return "" if value is None else str(value)
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        yield from (text for pair in value.items() for text in pair)
+    elif isinstance(value, list):
+        yield from value
+
+
+def _is_long(text: str) -> bool:
+    return len(text) * 4 > packing.MAX_STRING and len(text.encode("utf-8", "replace")) > packing.MAX_STRING

@@ -1,0 +1,405 @@
+"""What leaves the process, and what comes back: placeholders for secrets and over-long values.
+
+`Redactor.redact_arguments` gives the arguments as they may travel and remember what stands for what;
+`restore` puts the originals back into a modify that kept the placeholders. A placeholder is a whole
+string; its token is a digest of what it hides by a key of this process, so that equal values have equal
+ones and nobody who did not receive one can name it. A text that has our mark in it never leaves as it
+is. What was secret once stays secret in a replacement of the call, under whatever name a scheduler or a
+hook put it. Nothing is dropped for its size: what does not fit travels as a placeholder, and the question is
+`truncated`. What is written of it is `question`'s affair.
+"""
+
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any, Final
+
+from toolgate_bus.errors import CodecError
+from toolgate_bus.protocol import packing
+from toolgate_bus.protocol.placeholders import MARK, WHOLE, Kind, token
+from toolgate_bus.ruling.conditions import globs
+
+from toolgate_orchestrator.decision.config import MAX_CHARS, RedactConfig
+from toolgate_orchestrator.decision.question.canonical import canonicalize
+from toolgate_orchestrator.decision.question.plain_values import (
+    MAX_INTEGER,
+    MIN_INTEGER,
+    copy_arguments,
+    to_plain,
+)
+from toolgate_orchestrator.decision.question.scanning import Scanner, TextScan, secrets_within
+
+_MARK_BYTES: Final = MARK.encode()
+_KEY: Final = secrets.token_bytes(32)
+"""Of the placeholders of this process."""
+_DEPTH: Final = packing.MAX_DEPTH - 4
+_FEW_BYTES: Final = packing.MAX_NODES // 2
+_WHOLE_BYTES: Final = WHOLE.encode()
+_BRACKET: Final = _MARK_BYTES[0]
+"""With which both begin: one byte is found much faster than several."""
+_CONTAINERS: Final = frozenset((dict, list))
+_SCALARS: Final = frozenset((str, int, float, bool, type(None)))
+_STRINGS: Final = frozenset((str,))
+_WIDE: Final = 0xCF
+"""With which msgpack begins a number that may be larger."""
+_REDACTED: Final = f"{MARK}redacted:"
+_HIDDEN: Final = "⟦redacted⟧"
+_SHORT: Final = 4
+"""A secret of fewer characters is looked for as a whole value only: it would be found in anything."""
+_MAX_VALUES: Final = 200_000
+_ROOM: Final = packing.MAX_QUESTION // 2
+"""Bytes of arguments; the rest of a question has the other half."""
+
+_MAX_SECRETS: Final = 256
+"""Texts hidden in one call that are looked for elsewhere; where there are more, everything is hidden."""
+_MAX_TOOLS: Final = 1024
+_MAX_PLACEHOLDERS: Final = 1_000
+"""Where there would be more in one question, one stands for everything."""
+
+_MAX_TRAVELLING: Final = packing.MAX_NODES - 100
+"""Values in arguments that travel."""
+_MAX_READ: Final = 2 * _ROOM
+"""Characters of texts in which secret fields are looked for; further ones would hardly travel anyway."""
+
+
+class _TooMany(Exception):  # noqa: N818 - it says what was found
+    """More placeholders than one question may have."""
+
+
+class BadPlaceholder(Exception):  # noqa: N818 - it says what was found
+    """A modify holds a placeholder that it may not use."""
+
+
+@dataclass(slots=True)
+class RedactedArguments:
+    """Arguments as they may travel."""
+
+    value: dict[str, Any]
+    placeholders: dict[str, Any] = field(default_factory=dict)
+    truncated: bool = False
+    known: tuple[str, ...] = ()
+    """Secrets that are hidden wherever they stand: those of the call that this one replaces."""
+    wary: bool = False
+    """Whether there are too many secrets to look for each: every text is hidden."""
+    max_chars: int = MAX_CHARS
+    plain: dict[str, Any] | None = None
+    """All of them as JSON, where that is another form than they have; not to leave."""
+    read: int = 0
+    """Characters of texts in which secret fields were looked for."""
+    look: TextScan | None = None
+    """With which patterns are looked for."""
+    _secrets: tuple[str, ...] | None = None
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """The texts and numbers that were redacted, and stand nowhere in clear; the longest first."""
+        if self._secrets is None:
+            self._secrets = self._find_secrets()
+        return self._secrets
+
+    def _find_secrets(self) -> tuple[str, ...]:
+        hidden = [value for name, value in self.placeholders.items() if name.startswith(_REDACTED)]
+        found = set(islice(_texts(hidden), _MAX_SECRETS + 1))
+        clear = "\0".join(text for text in _texts(self.value) if text not in self.placeholders)
+        secret = {one for one in found if one not in clear}
+        return tuple(sorted({*self.known, *secret}, key=len, reverse=True))
+
+    @property
+    def uncertain(self) -> bool:
+        """Whether more was redacted than can be looked for."""
+        return self.wary or len(self.secrets) > _MAX_SECRETS
+
+
+class Redactor:
+    """Applies one `redact` configuration."""
+
+    def __init__(self, config: RedactConfig) -> None:
+        self._fields = frozenset(name.casefold() for name in config.fields)
+        self._scanner = Scanner(config.patterns)
+        by_tool = config.max_chars
+        self._max_chars: int | None = by_tool if isinstance(by_tool, int) else None
+        self._harmless = None if self._max_chars is None else min(self._max_chars, _FEW_BYTES)
+        """No string in so many bytes can be too long, and no node one too many; None: see the tool."""
+        self._by_tool = {} if isinstance(by_tool, int) else by_tool
+        self._of_tools: dict[str, int] = {}
+        self.configured = bool(self._fields or self._scanner)
+        """Whether anything is secret."""
+
+    def redact_arguments(
+        self, tool_input: Mapping[str, Any], before: RedactedArguments | None = None, tool: str = ""
+    ) -> RedactedArguments:
+        """The arguments of this tool as they may leave, in plain form; the original is not changed.
+
+        `before` is what left of the call that this one replaces: its secrets are secrets here, too.
+        """
+        if not self.configured and not (before is not None and before.placeholders):
+            with suppress(CodecError):
+                if self.is_harmless(tool, tool_input, packing.pack(tool_input)):
+                    return RedactedArguments(dict(tool_input))
+        plain = to_plain(tool_input)
+        if plain is tool_input:
+            return self._redact(plain, before, tool)
+        plain = copy_arguments(plain)  # what is ruled on stays as it is, whoever changes a list in an object
+        out = self._redact(plain, before, tool)
+        out.plain = plain
+        return out
+
+    def redact_fact(self, fields: Mapping[str, Any]) -> dict[str, Any]:
+        """Fields of a fact as they may leave: what is no JSON in them is hidden."""
+        return self._redact(fields, None, "").value
+
+    def _redact(
+        self, tool_input: Mapping[str, Any], before: RedactedArguments | None, tool: str
+    ) -> RedactedArguments:
+        look = self._scanner.start_look() if self._scanner else None
+        out = RedactedArguments({}, max_chars=self.max_chars(tool), look=look)
+        if before is not None and before.placeholders:
+            out.known, out.wary = before.secrets, before.uncertain
+        trouble = "truncated" if _endless(tool_input) else self._container_trouble(tool_input, 0, out)
+        try:
+            if trouble is None:
+                out.value = {key: self._value(key, value, out, 1) for key, value in tool_input.items()}
+                self._fit(out)
+                return out
+        except _TooMany:
+            out.placeholders, trouble, out.wary = {}, "truncated", True
+        out.value = {WHOLE: _hide(dict(tool_input), trouble, out)}
+        return out
+
+    def max_chars(self, tool: str) -> int:
+        """How long a text may be in the arguments of a tool."""
+        if self._max_chars is not None:
+            return self._max_chars
+        most = self._of_tools.get(tool)
+        if most is None:
+            if len(self._of_tools) >= _MAX_TOOLS:  # the names come from an LLM
+                self._of_tools.clear()
+            fitting = (most for glob, most in self._by_tool.items() if globs.fits((glob,), tool))
+            most = self._of_tools[tool] = next(fitting, MAX_CHARS)
+        return most
+
+    def is_harmless(self, tool: str, arguments: Mapping[str, Any], body: bytes) -> bool:
+        """Whether arguments may leave as they are, packed in this body; where nothing is configured."""
+        harmless = self._harmless
+        if harmless is None:
+            harmless = min(self.max_chars(tool), _FEW_BYTES)
+        return (
+            len(body) <= harmless
+            and (_BRACKET not in body or (_MARK_BYTES not in body and _WHOLE_BYTES not in body))
+            and packing.within_bounds(arguments, _DEPTH)
+        )
+
+    def text(self, text: str | None, out: RedactedArguments | None) -> str | None:
+        """A free text (a reason) for the record: without patterns and without redacted values."""
+        if text is None or not (self._scanner or (out is not None and out.placeholders)):
+            return text
+        if out is None:
+            return self.hide(text)
+        if out.uncertain:
+            return _HIDDEN
+        for original in (*out.secrets, *out.placeholders.values()):
+            if isinstance(original, str) and original and original in text:
+                text = text.replace(original, _HIDDEN)
+        return self.hide(text)
+
+    def hide(self, text: str) -> str:
+        """A text of which nothing else is known, without what matches a pattern."""
+        return self._scanner.hide_matches(text, _HIDDEN)
+
+    def _value(self, key: str, value: Any, out: RedactedArguments, depth: int) -> Any:
+        kind = type(value)
+        if self._fields and key.casefold() in self._fields:
+            return _hide(value, "redacted", out)
+        if value is None or kind is bool:
+            return value
+        if kind is dict or kind is list:
+            return self._container(value, out, depth)
+        trouble = self._scalar_trouble(value, kind, out)
+        if trouble is None and self._fields and kind is str:
+            out.read += len(value)
+            within = secrets_within(value, self._fields) if out.read <= _MAX_READ else []
+            if within is not None:
+                trouble = "redacted"
+                out.wary = out.wary or len(within) > _MAX_SECRETS
+                out.known = (*out.known, *(one for one in within[:_MAX_SECRETS] if len(one) >= _SHORT))
+        return value if trouble is None else _hide(value, trouble, out)
+
+    def _container(self, value: Any, out: RedactedArguments, depth: int) -> Any:
+        trouble = self._container_trouble(value, depth, out)
+        if trouble is not None:
+            return _hide(value, trouble, out)
+        if isinstance(value, list):
+            return [self._value("", child, out, depth + 1) for child in value]
+        return {key: self._value(key, child, out, depth + 1) for key, child in value.items()}
+
+    def _container_trouble(self, value: Any, depth: int, out: RedactedArguments) -> Kind | None:
+        """Why a container must travel as a placeholder: its depth, its width, or one of its keys."""
+        if depth >= _DEPTH or len(value) > packing.MAX_ENTRIES:
+            return "truncated"
+        if isinstance(value, list):
+            return None
+        if WHOLE in value:
+            return "truncated"
+        troubles = {
+            self._scalar_trouble(key, type(key), out) if type(key) is str else "truncated" for key in value
+        }
+        return "redacted" if "redacted" in troubles else "truncated" if "truncated" in troubles else None
+
+    def _scalar_trouble(self, value: Any, kind: type, out: RedactedArguments) -> Kind | None:
+        if kind is str:
+            if len(value) > out.max_chars:  # not looked at: no part of it leaves
+                return "truncated"
+            if self._matches(value, out):
+                return "redacted"
+            return "truncated" if MARK in value or not _fits(value) else None
+        if kind is int or kind is float:
+            if kind is int and not MIN_INTEGER <= value <= MAX_INTEGER:
+                return "truncated"
+            secret = (out.look or out.known or out.wary) and self._matches(str(value), out)
+            return "redacted" if secret else None
+        return "truncated"
+
+    def _matches(self, text: str, out: RedactedArguments) -> bool:
+        if out.wary:
+            return True
+        known: Sequence[str] = out.known
+        if known and any(one == text or (len(one) >= _SHORT and one in text) for one in known):
+            return True
+        return out.look is not None and out.look.finds(text)
+
+    def _fit(self, out: RedactedArguments) -> None:
+        """Replace the largest arguments until the whole is within the wire's bounds."""
+        if packing.fits(out.value, _ROOM):
+            return
+        weights = {key: (packing.size(value), _count(value)) for key, value in out.value.items()}
+        size, count = (sum(column) for column in zip(*weights.values(), strict=True))
+        size += packing.size(dict.fromkeys(out.value))
+        for key, (bytes_, nodes) in sorted(weights.items(), key=lambda one: one[1], reverse=True):
+            original = _reveal(out.value[key], out.placeholders)
+            out.value[key] = _hide(original, "truncated", out)
+            size, count = size - bytes_ + packing.size(out.value[key]), count - nodes + 1
+            # Looked at as a whole only where that may be the end: else it would be packed for each argument.
+            if size <= _ROOM and count <= _MAX_TRAVELLING and packing.fits(out.value, _ROOM):
+                return
+        whole = {key: _reveal(value, out.placeholders) for key, value in out.value.items()}
+        out.value = {WHOLE: _hide(whole, "truncated", out)}
+
+    def leaves_as_is(self, fields: Mapping[str, Any], body: bytes) -> bool:
+        """Whether a fact's fields, packed in `body`, need no second look: for the reasons of `question`.
+
+        A number of 64 bits may be too large to travel: it gets its second look.
+        """
+        return (
+            not self.configured
+            and len(body) <= min(self.max_chars(""), _FEW_BYTES)
+            and _BRACKET not in body
+            and _WIDE not in body
+            and len(fields) <= packing.MAX_ENTRIES
+            and _STRINGS.issuperset(map(type, fields))
+            and all(
+                type(value) in _CONTAINERS and packing.within_bounds(value, _DEPTH - 1)
+                for value in fields.values()
+                if type(value) not in _SCALARS
+            )
+        )
+
+
+def _count(value: Any) -> int:
+    """How many values there are in one, itself among them."""
+    found, level = 1, [value]
+    while level:
+        deeper: list[Any] = []
+        for node in level:
+            if type(node) is dict or type(node) is list:
+                found += len(node)
+                children = node.values() if type(node) is dict else node
+                deeper += [child for child in children if type(child) is dict or type(child) is list]
+        level = deeper
+    return found
+
+
+def _endless(value: Any) -> bool:
+    """Whether a value is too large to be looked through, or holds itself; looked over level by level."""
+    level, seen = [value], 0
+    for _ in range(_DEPTH):
+        deeper: list[Any] = []
+        for item in level:
+            if type(item) is dict:
+                deeper.extend(item.values())
+            elif type(item) is list:
+                deeper.extend(item)
+            if seen + len(deeper) > _MAX_VALUES:
+                return True
+        if not deeper:
+            return False
+        seen, level = seen + len(deeper), deeper
+    return False
+
+
+def restore(value: Any, placeholders: Mapping[str, Any], *, allowed: bool) -> Any:
+    """Put the originals back; raises BadPlaceholder for one that is unknown, or not allowed here.
+
+    Only a whole string is a placeholder; one inside a longer text, or used as a key, is refused.
+    """
+    if isinstance(value, str):
+        if MARK not in value:
+            return value
+        if not allowed or value not in placeholders:
+            raise BadPlaceholder(value)
+        return placeholders[value]
+    if isinstance(value, dict):
+        if any(MARK in key for key in value):
+            raise BadPlaceholder("as a key")
+        whole = value.get(WHOLE)
+        if len(value) == 1 and isinstance(whole, str) and whole in placeholders:
+            return restore(whole, placeholders, allowed=allowed)
+        return {key: restore(child, placeholders, allowed=allowed) for key, child in value.items()}
+    if isinstance(value, list):
+        return [restore(child, placeholders, allowed=allowed) for child in value]
+    return value
+
+
+def _reveal(value: Any, placeholders: Mapping[str, Any]) -> Any:
+    """Our own placeholders back to what they stand for, wherever they are."""
+    return restore(value, placeholders, allowed=True)
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Every text and number in a value that was hidden, keys as well."""
+    if isinstance(value, str):
+        yield from (value,) if value else ()
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        yield from (text,) if len(text := _digits(value)) >= _SHORT else ()
+    elif isinstance(value, dict):
+        for key, child in value.items():
+            yield from _texts(child)
+            yield from _texts(key) if isinstance(key, str) and len(key) >= _SHORT else ()
+    elif isinstance(value, list):
+        for child in value:
+            yield from _texts(child)
+
+
+def _digits(number: float) -> str:
+    try:
+        return str(number)
+    except ValueError:  # more digits than Python writes
+        return ""
+
+
+def _hide(value: Any, kind: Kind, out: RedactedArguments) -> str:
+    placeholder = f"{MARK}{kind}:{token(_KEY, value, canonicalize(value))}⟧"
+    if len(out.placeholders) >= _MAX_PLACEHOLDERS:
+        raise _TooMany
+    out.placeholders[placeholder] = value
+    out.truncated = out.truncated or kind == "truncated"
+    return placeholder
+
+
+def _fits(text: str) -> bool:
+    """Whether a text can be encoded, and is short enough when it is."""
+    try:
+        return len(text.encode()) <= packing.MAX_STRING
+    except UnicodeEncodeError:
+        return False

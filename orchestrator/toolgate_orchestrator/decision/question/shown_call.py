@@ -1,0 +1,78 @@
+"""A question to a person in words: what a scheduler asks, and the very call that would run. Pure."""
+
+import json
+from collections.abc import Mapping
+from typing import Final
+
+from toolgate_bus.protocol.events import AskUser, ToolQuestion
+from toolgate_bus.telemetry.printable import printable, shorten, visible
+
+from toolgate_orchestrator.decision.question.plain_values import to_plain
+from toolgate_orchestrator.decision.round.one_question import MAX_PROMPT
+
+_MAX_ARGUMENTS: Final = 1_500
+"""Characters of all arguments, as they are shown; with prompt and name all of it is shown (`printable`)."""
+_MAX_TOOL: Final = 128
+_MIN_ARGUMENT: Final = 24
+"""Characters of each argument that are shown; where there is no room for that, not all arguments are."""
+
+
+def question_text(ask: AskUser, call: ToolQuestion) -> str:
+    """The scheduler's question followed by the very call that would run; neither hides the other."""
+    return question_about(ask, call.tool_name, call.tool_input)
+
+
+def question_about(ask: AskUser, tool_name: str, tool_input: Mapping[str, object]) -> str:
+    """The same for a call that is known by its parts."""
+    return f"{shorten(printable(ask.prompt), MAX_PROMPT)}\n{shown_call(tool_name, tool_input)}"
+
+
+def shown_call(tool_name: str, tool_input: Mapping[str, object]) -> str:
+    """A call on one line, for a person who decides on it.
+
+    Of long arguments each is shown in part, beginning and end: an LLM cannot fill the place with one of them.
+    """
+    arguments = _shown(tool_input)
+    if len(arguments) > _MAX_ARGUMENTS:
+        arguments = _in_part(tool_input, len(arguments))
+    return f"{shorten(visible(tool_name), _MAX_TOOL)} {arguments}"
+
+
+def _shown(value: object, *, in_parts: bool = True) -> str:
+    """A value as JSON; what has no plain form is told by its type."""
+    plain = to_plain(value)
+    try:
+        return visible(json.dumps(plain, ensure_ascii=False, default=_type_of))
+    except (TypeError, ValueError, RecursionError):  # keys that are no texts, digits without end
+        if in_parts and type(plain) is dict:
+            parts = (
+                f"{_shown(key, in_parts=False)}: {_shown(one, in_parts=False)}" for key, one in plain.items()
+            )
+            return f"{{{', '.join(parts)}}}"
+        return visible(_type_of(plain))
+
+
+def _type_of(value: object) -> str:
+    return f"⟦{type.__dict__['__name__'].__get__(type(value))}⟧"
+
+
+def _in_part(arguments: Mapping[str, object], length: int) -> str:
+    """Each argument with as much of it as there is room for; the shorter ones whole."""
+    parts = [f"{_shown(name)}: {_shown(value)}" for name, value in arguments.items()]
+    hidden = max(0, len(parts) - _MAX_ARGUMENTS // _MIN_ARGUMENT)
+    parts = parts[: len(parts) - hidden]
+    room, left = _MAX_ARGUMENTS, len(parts)
+    most: dict[int, int] = {}
+    for place in sorted(range(len(parts)), key=lambda one: len(parts[one])):
+        most[place] = room // left
+        room, left = room - min(len(parts[place]), most[place]), left - 1
+    cut = ", ".join(_ends(part, most[place]) for place, part in enumerate(parts))
+    more = f", and {hidden} more arguments" if hidden else ""
+    return f"{{{cut}{more}}} (in part: {length} characters in all)"
+
+
+def _ends(part: str, most: int) -> str:
+    if len(part) <= most:
+        return part
+    last = most // 3
+    return f"{part[: most - last - 1]}…{part[-last:]}"

@@ -1,0 +1,378 @@
+"""After a decision: count it, keep it for audit, tell who wants to know.
+
+Facts are made off the decision's path (the bus calls back for their bytes) and hold arguments as
+they left the process: redacted. What the engine itself wrote (OWN) is not: a pattern that happens to fit
+a decision's id, or a field called `cost`, would leave its money reserved. Only values of the plain types
+count as the engine's; anything else under such a name came from somebody else.
+"""
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from itertools import chain
+from typing import Any, Final
+
+from toolgate_bus.errors import CodecError
+from toolgate_bus.facts import record
+from toolgate_bus.facts.columnar import MAX_QUESTION, MAX_RECIPIENTS, pack_batch
+from toolgate_bus.protocol import codec, packing
+from toolgate_bus.protocol.events import IN_PROCESS, Decision, ReceivedVerdict
+from toolgate_bus.protocol.fact_events import ENDS, TOOL_ENDS
+from toolgate_bus.telemetry import metrics, tracing
+from toolgate_bus.telemetry.fact_metrics import decides, trace_id
+from toolgate_bus.telemetry.unanimous import Batch, Group
+from toolgate_bus.transport.ports import FactItem
+
+from toolgate_orchestrator.decision.config import ToolgateConfig
+from toolgate_orchestrator.decision.faults import call_guarded, note_fault
+from toolgate_orchestrator.decision.link.client import GateClient
+from toolgate_orchestrator.decision.question.question import UnreadableQuestion, clip, write_question
+from toolgate_orchestrator.decision.question.redact import RedactedArguments, Redactor
+from toolgate_orchestrator.decision.round.open_round import count_remarks, count_rule, count_verdict
+from toolgate_orchestrator.decision.ruling import DecisionState, RulingResult
+
+WORDS: Final = frozenset({"arguments", "prompt", "reason"})
+"""Fields of a verdict that may repeat what is secret."""
+
+OWN: Final = frozenset(
+    {
+        *("decision_id", "session", "root_session", "parent", "lineage", "agent", "labels", "sub_session_id"),
+        *("tool", "tool_call_id", "parallel_group_id", "iteration", "source", "success", "seconds", "cost"),
+        *("provider", "model", "cost_usd", "total_tokens", "input_tokens", "output_tokens"),
+        *("cache_read_tokens", "cache_write_tokens", "reasoning_tokens"),
+        *("loop", "status", "iterations", "trace", "now", "grants", "retry_after"),
+    }
+)
+MAX_SCARCE: Final = 10_000
+"""So many calls are remembered that have something which others wait for."""
+_NUMBERS: Final = frozenset((int, float, bool, type(None)))
+_MAX_LENGTH: Final = 4096
+_NO_ID: Final = bytes(packing.ID_BYTES)
+
+
+class DecisionRecorder:
+    """Counts and keeps the decisions of one gate, and tells of them."""
+
+    def __init__(self, client: GateClient | None, redactor: Redactor, config: ToolgateConfig) -> None:
+        self._client, self._redactor, self._config = client, redactor, config
+        self.subscribers: list[Callable[[Decision], None]] = []
+        self.late_subscribers: list[Callable[[str, ReceivedVerdict], None]] = []
+        self._scarce: dict[str, None] = {}
+        """Decisions of calls to which something was given that others wait for, until their ends are told."""
+
+    @property
+    def is_recording(self) -> bool:
+        """Whether facts are kept: somebody reads them or rules on calls, once did, or is required to.
+
+        Whoever is away for a moment reads later what was decided meanwhile.
+        """
+        client = self._client
+        return client is not None and (
+            client.directory.ever_met or self._config.is_strict or client.bus.is_read
+        )
+
+    def record(self, call: DecisionState, ruling: RulingResult) -> Decision:
+        """The decision of a ruling: counted, recorded, told; none of which can change it any more."""
+        now = time.monotonic()
+        call.is_over = True
+        if call.waits is not None:
+            call.waits.stop()
+        decision = ruling.decision(call, now)
+        try:
+            if not (ruling.why == "agreed" and self._record_unanimous(call, now)):
+                self._record_in_full(call, decision)
+        except Exception as error:  # noqa: BLE001 - what was ruled stands, whether it can be kept or not
+            note_fault("record", error)
+        if call.admitted and decision.allowed and decision.grants:
+            if len(self._scarce) >= MAX_SCARCE:
+                del self._scarce[next(iter(self._scarce))]
+            self._scarce[decision.id] = None
+        if self.subscribers:
+            for subscriber in tuple(self.subscribers):
+                call_guarded(subscriber, decision)
+        return decision
+
+    def record_pending(self, call: DecisionState, ruling: RulingResult) -> Decision:
+        """A decision that waits for a person while nobody waits for it: kept, and not counted as decided."""
+        if call.waits is not None:
+            call.waits.stop()
+        decision = ruling.decision(call, time.monotonic())
+        call.deferred = {"prompt": self._redact(ruling.prompt.prompt if ruling.prompt else "", call)}
+        call.deferred = {**call.deferred, "answer_within": ruling.seconds}
+        self._keep(lambda seq, at: self._decision(call, decision, _recipients_of(call), (), seq, at))
+        return decision
+
+    def _record_unanimous(self, call: DecisionState, now: float) -> bool:
+        """The usual case, in short: everyone said continue. False where there is more to tell after all."""
+        group, client = call.agreed, self._client
+        if group is None or client is None or call.question.trace:  # (a trace id may become an example)
+            return False
+        if len(call.body) > MAX_QUESTION or len(group) > MAX_RECIPIENTS:
+            return False
+        client.facts = seq = client.facts + 1
+        batch, heard, (tool, agent) = client.batch, call.heard, call.labels
+        if len(heard) == 1:
+            note: tuple[Any, ...] = (
+                tool,
+                agent,
+                now - call.started,
+                call.id,
+                call.body,
+                now,
+                heard[0].seconds,
+                heard[0].revision,
+            )
+        else:
+            note = (tool, agent, now - call.started, call.id, call.body, now, *_timings_of(group, heard))
+        if batch is not None and batch.group == group and len(batch.notes) < batch.full:
+            batch.notes += note
+        else:
+            client.batch = batch = metrics.agreed_batch(seq, group, note)
+            client.fact(partial(_facts, client, batch))
+        return True
+
+    def _record_in_full(self, call: DecisionState, decision: Decision) -> None:
+        """Count and keep whatever came of a call."""
+        asked = _recipients_of(call)
+        _count(call, decision, asked)
+        if call.shadows is not None:
+            call.shadows.record_decision(decision, call.question.agent_target, call.outgoing, call.replaced)
+        disagreeing = self._compare(call)
+        # Whoever was asked may answer, and reserve, when nobody waits any longer: it is to hear the end.
+        if decision.verdicts or self.is_recording or any(name != IN_PROCESS for name in asked):
+            self._keep(lambda seq, at: self._decision(call, decision, asked, disagreeing, seq, at))
+
+    def late(self, call: DecisionState, heard: ReceivedVerdict) -> None:
+        """A verdict that came after its decision: kept beside it."""
+        told = heard._replace(late=not heard.shadow)
+        if heard.shadow:  # nobody waits for a shadow: it is never late
+            metrics.count(metrics.VERDICTS, heard.scheduler, heard.verdict.action, *call.labels)
+            count_rule(heard)
+            count_remarks(heard)
+            if call.shadows is not None:
+                call.shadows.add_late(heard)
+        else:
+            metrics.count(metrics.LATE, heard.scheduler)
+            count_remarks(heard)
+        fields = {"event": "verdict", "id": call.question.id, **self.describe_verdict(call, told)}
+        if heard.shadow:
+            fields["tool_label"], fields["agent"] = call.labels
+            if disagreeing := self._compare(call):
+                fields["disagreeing"] = disagreeing
+        self._keep(lambda seq, at: record.other_fact(fields, seq, at))
+        for subscriber in tuple(self.late_subscribers):
+            call_guarded(subscriber, call.question.id, told)
+
+    def note(self, event: str, data: Mapping[str, Any]) -> None:
+        """Any other fact, counted; what is not the engine's own in it is redacted as arguments are.
+
+        What becomes of a decision is told in any case: somebody may have reserved for it and died.
+        """
+        told = {**data, "event": event}
+        metrics.record(told)
+        client = self._client
+        if client is None or not (self.is_recording or data.get("decision_id")):
+            return
+        seq, at = client.facts + 1, time.time()
+        body = self._plain_body({**told, "seq": seq, "at": at})
+        if body is not None:
+            make = partial(packing.item, _NO_ID, 0, body)
+        else:
+            own = own_fields(data)
+            foreign = {name: value for name, value in data.items() if name not in own}
+            fields = {**foreign_fields(self._redactor.redact_fact(foreign)), **own, "event": event}
+            make = partial(record.other_fact, fields, seq, at)
+        client.facts, client.batch = seq, None
+        client.fact(make)
+        if event in ENDS:
+            ended = data.get("decision_id")
+            frees, table = type(ended) is str and self._scarce.pop(ended, False) is None, client.table
+            if frees or table.held or (event in TOOL_ENDS and table.is_awaited(data.get("session"))):
+                client.bus.hurry_facts()  # somebody may wait for this very end
+
+    def _plain_body(self, fields: dict[str, Any]) -> bytes | None:
+        """The bytes of a fact of which everything may leave as it is, which most are; else None."""
+        try:
+            body = packing.pack(fields)
+        except CodecError:
+            return None
+        return body if self._redactor.leaves_as_is(fields, body) else None
+
+    def _compare(self, call: DecisionState) -> tuple[str, ...]:
+        """The shadows now found to have changed what came of this call, counted."""
+        disagreeing = (
+            call.shadows.take_disagreeing(self._config.schedulers) if call.shadows is not None else ()
+        )
+        for name in disagreeing:
+            metrics.count(metrics.SHADOW_DISAGREEMENTS, name)
+        return disagreeing
+
+    def _keep(self, make: Callable[[int, float], bytes]) -> None:
+        """Queue a fact, with its place in this orchestrator's sequence."""
+        client = self._client
+        if client is not None:
+            client.facts += 1
+            client.batch = None  # what is agreed on after this comes after it
+            client.fact(partial(make, client.facts, time.time()))
+
+    def _decision(
+        self,
+        call: DecisionState,
+        decision: Decision,
+        asked: Sequence[str],
+        disagreeing: Sequence[str],
+        seq: int,
+        at: float,
+    ) -> bytes:
+        if not call.body:  # nobody was asked
+            try:
+                call.body, call.outgoing = write_question(call.question, self._redactor)
+            except UnreadableQuestion:
+                call.body, call.outgoing = write_question(clip(call.question), self._redactor)
+        final = None
+        if decision.outcome == "modify" or decision.pending:
+            final = self._redactor.redact_arguments(
+                decision.tool_input, call.outgoing, decision.tool_name
+            ).value
+        reason = self._redact(decision.reason, call)
+        verdicts = [self.describe_verdict(call, heard) for heard in decision.verdicts]
+        beside = {**record.beside(decision, asked, call.failed_open, disagreeing), **call.deferred}
+        return record.decision_fact(decision, call.body, verdicts, final, reason, seq, at, beside)
+
+    def _redact(self, words: str | None, call: DecisionState) -> str | None:
+        return words and self._redactor.text(packing.make_readable(words), call.outgoing)
+
+    def describe_verdict(self, call: DecisionState, heard: ReceivedVerdict) -> dict[str, Any]:
+        """A verdict fit to leave: a hook of this process saw the call as it is, and may repeat of it."""
+        fields = record.verdict_fields(heard)
+        if call.body:
+            for one in (fields, fields.get("said")):
+                if one and not WORDS.isdisjoint(one):
+                    self._hide_words(one, call.outgoing_of(heard.phase))
+        return fields
+
+    def _hide_words(self, fields: dict[str, Any], outgoing: RedactedArguments | None) -> None:
+        if "arguments" in fields:
+            fields["arguments"] = self._redactor.redact_arguments(fields["arguments"], outgoing).value
+        for words in ("reason", "prompt"):
+            if words in fields:
+                fields[words] = self._redactor.text(packing.make_readable(fields[words]), outgoing)
+
+
+def _recipients_of(call: DecisionState) -> Sequence[str]:
+    """Everyone who was asked about a call, in whichever rounds."""
+    rounds = call.asked
+    return rounds[0] if len(rounds) == 1 else tuple(dict.fromkeys(chain.from_iterable(rounds)))
+
+
+def _count(call: DecisionState, decision: Decision, asked: Sequence[str]) -> None:
+    """Count a decision, exactly as `toolgate_bus.telemetry.fact_metrics` does from its fact."""
+    tool, agent = call.labels
+    trace = trace_id(call.question.trace) if call.question.trace else None
+    metrics.count(metrics.DECISIONS, decision.outcome, tool, agent)
+    metrics.observe(metrics.DECISION_SECONDS, decision.latency, trace=trace)
+    for name in asked:
+        metrics.count(metrics.ASKED, name, tool, agent)
+    for heard in decision.verdicts:
+        if codec.is_plain(heard.verdict):  # the others were counted as they came
+            count_verdict(call, heard)
+    if decision.why == "agreed" and not call.failed_open:
+        return
+    if decision.scheduler is not None and decides(decision.why):
+        metrics.count(metrics.DECIDED, decision.scheduler, decision.outcome)
+    for name in decision.silent:
+        metrics.count(metrics.SILENT, name)
+    for name in decision.passed_over:
+        metrics.count(metrics.PASSED_OVER, name)
+    for name, reason in call.failed_open.items():
+        metrics.count(metrics.FAILED_OPEN, name, reason)
+    if not decision.allowed:
+        outcome = "denied" if decision.outcome == "deny" else "cancelled"
+        metrics.count(metrics.TOOL_CALLS, tool, agent, outcome)
+
+
+def _timings_of(group: Group, heard: Sequence[ReceivedVerdict]) -> list[Any]:
+    """How long each of a group took, and behind that the revision of each."""
+    by_name = {one.scheduler: one for one in heard}
+    ordered = [by_name[name] for name, _ in group]
+    return [one.seconds for one in ordered] + [one.revision for one in ordered]
+
+
+def _facts(client: GateClient, batch: Batch) -> list[FactItem]:
+    """The facts of a batch, which is counted with this."""
+    if client.batch is batch:
+        client.batch = None
+    metrics.agreed_close(batch)
+    return list(pack_batch(batch, time.time() - time.monotonic()))
+
+
+def own_fields(fact: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a fact that are kept as they are."""
+    return {name: value for name, value in fact.items() if name in OWN and _is_plain(value)}
+
+
+def foreign_fields(fact: Mapping[str, Any]) -> dict[str, Any]:
+    """The others, redacted by now: under a name of the engine they are words, whatever they were.
+
+    Readers refuse a fact in which such a name has another type, and its money with it.
+    """
+    return {name: _as_text(value) if name in OWN else value for name, value in fact.items()}
+
+
+def _as_text(value: Any) -> str:
+    return (value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))[:_MAX_LENGTH]
+
+
+def _is_plain(value: Any) -> bool:
+    kind = type(value)
+    if kind is str and len(value) <= _MAX_LENGTH and value.isascii():
+        return True
+    if kind in _NUMBERS:
+        return kind is not int or -(2**63) <= value < 2**63
+    try:  # labels, lineage, and names that are not plain English
+        return (
+            kind in (str, dict, list)
+            and packing.within_bounds(value)
+            and packing.size(value) <= 2 * _MAX_LENGTH
+        )
+    except CodecError:
+        return False
+
+
+def span_of_decision(call: DecisionState, parent: Mapping[str, str] | None) -> tracing.Span:
+    """`toolgate.decide TOOL`, a child of `parent`, or of the current span where that is None.
+
+    Names, ids and numbers only: a reason may repeat arguments; the record has it, redacted.
+    """
+    tool, agent = call.labels
+    return tracing.span(
+        f"toolgate.decide {tool}",
+        parent=parent,
+        attributes={
+            "toolgate.decision.id": call.question.id,
+            "toolgate.tool": call.question.tool_name,
+            "gen_ai.agent.name": agent or None,
+            "gen_ai.conversation.id": call.question.session or None,
+            "gen_ai.tool.call.id": call.question.tool_call_id or None,
+        },
+    )
+
+
+def tell(span: tracing.Span, decision: Decision) -> None:
+    """Add what came of it. A denial is told by status, with `why` as the kind of error."""
+    if span is tracing.NO_SPAN:
+        return
+    span.set(
+        {
+            "toolgate.outcome": decision.outcome,
+            "toolgate.why": decision.why,
+            "toolgate.final_tool": decision.tool_name if decision.allowed else None,
+            "toolgate.scheduler": decision.scheduler,
+            "toolgate.verdicts": len(decision.verdicts),
+            "toolgate.asked_user": decision.asked_user,
+            "toolgate.waited_s": decision.waited or None,
+        }
+    )
+    if decision.outcome == "deny":
+        span.fail(decision.why)

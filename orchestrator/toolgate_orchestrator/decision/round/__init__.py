@@ -1,0 +1,1 @@
+"""The rounds in which schedulers answer."""

@@ -1,0 +1,453 @@
+"""One round of one question: ask everyone on the audience, wait, and tidy up after it.
+
+The in-process scheduler (hooks) is asked beside the bus; it is waited for up to `max_hold_s`, because
+a hook may itself be asking a person. Not here: what comes of the verdicts (`ruling`).
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from toolgate_bus.protocol import packing
+from toolgate_bus.protocol.delegation import reroute
+from toolgate_bus.protocol.events import (
+    IN_PROCESS,
+    AskUser,
+    Deny,
+    Failure,
+    Hold,
+    Modify,
+    ReceivedVerdict,
+    ToolQuestion,
+)
+from toolgate_bus.protocol.names import AGAIN
+from toolgate_bus.protocol.signing import OTHER_SCHEME, Keyring, Kind, digest
+from toolgate_bus.ruling.counterfactual import ProposedCall
+from toolgate_bus.ruling.round import Round, RoundResult
+
+from toolgate_orchestrator.decision.config import ToolgateConfig
+from toolgate_orchestrator.decision.faults import call_guarded
+from toolgate_orchestrator.decision.link.client import GateClient
+from toolgate_orchestrator.decision.link.recipients import ADMIT, Audience, ExclusionReason
+from toolgate_orchestrator.decision.question.inability import deny_ask, deny_change, find_missing
+from toolgate_orchestrator.decision.question.plain_values import copy_arguments, to_plain
+from toolgate_orchestrator.decision.question.question import fill_defaults, write_question
+from toolgate_orchestrator.decision.question.redact import Redactor
+from toolgate_orchestrator.decision.question.user_request import with_request
+from toolgate_orchestrator.decision.question.validation import check_call, check_modify, final_arguments
+from toolgate_orchestrator.decision.round.local_scheduler import LocalScheduler, consult
+from toolgate_orchestrator.decision.round.open_round import PendingDecision
+from toolgate_orchestrator.decision.round.open_rounds import Table
+from toolgate_orchestrator.decision.round.shadow_log import ShadowLog
+from toolgate_orchestrator.decision.round.wait_reports import Note
+from toolgate_orchestrator.decision.ruling import DecisionState, HeldCall, holders
+from toolgate_orchestrator.decision.vacancy import tell_failing
+
+MAX_WAIT_S: Final = 86_400.0
+"""Seconds that a hold may last where something scarce is waited for, as its giver says."""
+EXCUSING: Final = 0.25
+"""Of the patience: where the own event loop stood still for longer, silence is nobody's fault."""
+
+
+class Dispatcher:
+    """Asks the rounds of one gate."""
+
+    def __init__(
+        self,
+        config: ToolgateConfig,
+        client: GateClient | None,
+        keyring: Keyring | None,
+        redactor: Redactor,
+        on_late: Callable[[DecisionState, ReceivedVerdict], None],
+        note: Note,
+    ) -> None:
+        self._config, self._client, self._on_late, self._note = config, client, on_late, note
+        self._redactor = redactor
+        self.table = client.table if client is not None else Table(asyncio.get_running_loop())
+        self.look_at: Callable[[float], None] = self.table.look_at
+        self._patience = config.patience_ms / 1000
+        self.keyring: Keyring | None = keyring
+        self.orchestrator = client.bus.orchestrator if client is not None else ""
+        self.caps: Mapping[str, int] = {
+            name: limits.max_priority
+            for name, limits in config.schedulers.items()
+            if limits.max_priority is not None
+        }
+
+    async def dispatch(
+        self,
+        call: DecisionState,
+        asking: ToolQuestion,
+        audience: Audience,
+        local: LocalScheduler | None,
+        patience: float,
+    ) -> RoundResult:
+        """Ask this question about a call, wait until the round is over, and say how it ended.
+
+        A bus that went away since the first round is waited for.
+        """
+        loop, client, phase = self.table.loop, self._client, asking.phase
+        if phase != "select":
+            self.go_on(call)
+            if client is not None and not client.up:
+                await client.reachable(patience)
+        now = time.monotonic()
+        asked, awaited = audience.names, audience.required
+        if client is None or not client.breaker.calm or audience.absent:
+            awaited, asked = self._whom(call, audience, now)
+        unasked = audience.unasked.get(AGAIN if asking.again else phase) if audience.unasked else None
+        if unasked:
+            awaited, asked = self._left_out(call, unasked, awaited, asked)
+        hopeless = self._skip_given_up(client, call, audience, awaited) if audience.absent else ()
+        if local is not None:
+            awaited = {**awaited, IN_PROCESS: False}
+            call.asked += ((IN_PROCESS,),)
+        call.asked += (asked,)
+        if audience.shadows and call.shadows is None:
+            call.shadows = ShadowLog()
+        round_ = Round(
+            awaited,
+            patience=patience,
+            max_hold=self._config.max_hold_s if phase != ADMIT else MAX_WAIT_S,
+            now=now,
+            patient=(IN_PROCESS,) if local is not None else (),
+        )
+        question = PendingDecision(self, call, asking, audience, round_, asked, loop.create_future(), now)
+        question.body = self._write(call, asking)
+        if audience.readers and asking.request:
+            self._add_request(question)
+        hooks = None
+        group = asking.session if asking.parallel_group_id else None
+        try:
+            self.table.open[question.key] = question
+            if group is not None and self.table.join_group(group, now) and client is not None:
+                client.bus.hurry_facts()  # what it waits for may be told in them
+            if asked and client is not None:
+                self._publish(client, question)
+                self.table.leaves(now)
+            if unasked or hopeless:
+                for name in (*(unasked or ()), *hopeless):
+                    round_.unreachable(name)
+            if local is not None:
+                hooks = loop.create_task(consult(local, question))
+            question.end_if_over()
+            if question.closed is not None:
+                await self.table.rest(call.started)
+            closed = await question.future
+        finally:
+            closed = question.closed or question.end()
+            self.table.open.pop(question.key, None)  # a gate that is closed has forgotten it
+            if self.table.held:
+                self.table.held.discard(question.key)
+            if group is not None:
+                self.table.leave_group(group)
+            if hooks is not None:
+                hooks.cancel()
+            if asked and client is not None:
+                self._settle(client, question, closed, patience)
+            call.heard += closed.heard
+            call.rounds += (question,)
+            if phase == ADMIT and not closed.denied:
+                call.admitted += (question,)
+            everybody = asked == audience.names and not call.passed_over  # (who is probed was asked, too)
+            if closed.agreed and local is None and not audience.shadows and everybody:
+                call.agreed = audience.group
+            if closed.silent:
+                call.silent += tuple(name for name in closed.silent if name not in call.silent)
+        return closed
+
+    def go_on(self, call: DecisionState) -> None:
+        """A call is about to be waited for after a round: whoever was asked may still deny it."""
+        call.goes_on = True
+        self.table.keep(call.rounds)
+
+    def end(self, call: DecisionState) -> None:
+        """A call is decided."""
+        if call.goes_on:
+            self.table.forget(call.rounds)
+        call.rounds = ()  # they name the call: else only the collector could free both
+
+    def _write(self, call: DecisionState, asking: ToolQuestion) -> bytes:
+        """The body of a question; what was kept back in it is kept with the call.
+
+        Who is asked sees what the tool takes for arguments that are left out; the tool still gets none.
+        """
+        own, filled = asking.tool_input, fill_defaults(call.tools, asking)
+        if filled is not own:
+            asking = asking._replace(tool_input=filled)
+        before = None if asking.phase == "select" else call.replaced or call.outgoing
+        body, outgoing = write_question(asking, self._redactor, before)
+        if filled is not own and outgoing is not None and outgoing.plain is not None:
+            outgoing.plain = copy_arguments(to_plain(own))
+        if asking.phase == "select":
+            call.body, call.outgoing = body, outgoing
+        else:
+            call.replaced = outgoing
+        return body
+
+    def _add_request(self, question: PendingDecision) -> None:
+        """Write it once more, for those who read what the user asked for; the record keeps that."""
+        call, body = question.call, question.body
+        told = with_request(body, question.question.request, self._redactor, (call.outgoing, call.replaced))
+        if told is not body:
+            question.told_body, question.readers = told, question.audience.readers
+            if question.phase == "select":
+                call.body = told
+
+    def _whom(
+        self, call: DecisionState, audience: Audience, now: float
+    ) -> tuple[Mapping[str, bool], tuple[str, ...]]:
+        """Who is waited for (and whether it is required), and who is asked.
+
+        Asked, but not waited for: shadows, and the probes of those who are passed over. Whose verdicts
+        cannot be read yet is waited for as everyone is: they soon can be, or its silence is counted.
+        """
+        client = self._client
+        awaited = dict(audience.required)
+        asked: list[str] = []
+        if client is None:
+            return awaited, ()
+        for name in audience.names:
+            if awaited.get(name) is False and client.breaker.passes_over(name, self._patience):
+                del awaited[name]
+                call.passed_over += (name,)
+                call.fail_open(name, "gone" if name in audience.absent else "passed_over")
+                if not client.breaker.probe(name, self._patience, now):
+                    continue
+            asked.append(name)
+        return awaited, tuple(asked)
+
+    def _skip_given_up(
+        self, client: GateClient | None, call: DecisionState, audience: Audience, awaited: Mapping[str, bool]
+    ) -> list[str]:
+        """Who must answer, is not alive, and was waited for before: it is asked, and not waited for."""
+        if client is None or not client.absence.given_up:
+            return []
+        given_up = [name for name in audience.absent if awaited.get(name) and name in client.absence.given_up]
+        for name in given_up:
+            call.leave_unasked(name, self._absent(client, name))
+        return given_up
+
+    @staticmethod
+    def _absent(client: GateClient, name: str) -> str:
+        return client.absence.words(name, gone=name in client.directory.announced)
+
+    def _left_out(
+        self,
+        call: DecisionState,
+        unasked: Mapping[str, ExclusionReason],
+        awaited: Mapping[str, bool],
+        asked: Sequence[str],
+    ) -> tuple[Mapping[str, bool], tuple[str, ...]]:
+        """The same without those who cannot be asked; a required one is waited for, and silent at once."""
+        kept = dict(awaited)
+        for name, why in unasked.items():
+            if kept.get(name):
+                call.unasked = {**call.unasked, name: why.words}
+            elif kept.pop(name, None) is not None:
+                call.fail_open(name, why.reason)
+        return kept, tuple(name for name in asked if name not in unasked)
+
+    # ------------------------------------------------------------------ what a question asks back
+
+    def problem(self, call: DecisionState, asked: ToolQuestion, scheduler: str, modify: Modify) -> str | None:
+        """What is wrong with a scheduler's modify of what it was asked about, or None."""
+        return check_modify(
+            modify,
+            tool_name=asked.tool_name,
+            tool_input=asked.tool_input,
+            tools=call.tools,
+            limits=self._config.schedulers.get(scheduler),
+            placeholders=call.placeholders_of(asked.phase),
+            agents=call.agents,
+            plain=call.plain_of(asked.phase),
+        )
+
+    def apply(self, call: DecisionState, asked: ToolQuestion, scheduler: str, modify: Modify) -> ProposedCall:
+        """The call that a valid modify makes of what was asked about."""
+        placeholders, limits = call.placeholders_of(asked.phase), self._config.schedulers.get(scheduler)
+        plain = call.plain_of(asked.phase)
+        arguments = final_arguments(modify, asked.tool_name, asked.tool_input, placeholders, limits, plain)
+        agent = asked.agent_target
+        return ProposedCall(modify.tool, *reroute(asked.tool_input, agent, arguments, modify.agent_target))
+
+    def lay_over(
+        self, call: DecisionState, asked: ToolQuestion, modifies: Sequence[ReceivedVerdict]
+    ) -> ProposedCall:
+        """What was asked about with these changes; without those with which it would be no valid call."""
+        own = ProposedCall(asked.tool_name, asked.tool_input, asked.agent_target)
+        changes = [
+            self.apply(call, asked, heard.scheduler, heard.verdict)
+            for heard in modifies
+            if isinstance(heard.verdict, Modify)
+        ]
+        kept: list[ProposedCall] = []
+        for one in changes:
+            both = own.lay_over([*kept, one])
+            if check_call(both, call.tools, asked.tool_input, call.agents) is None:
+                kept.append(one)
+        return own.lay_over(kept) if kept else own
+
+    def deny_for(
+        self, call: DecisionState, asked: ToolQuestion, scheduler: str, verdict: Modify | AskUser
+    ) -> Deny | None:
+        """What a verdict comes to for a caller who cannot do what it wants; None where they can."""
+        if isinstance(verdict, AskUser):
+            return None if call.reaches_person else deny_ask(scheduler, verdict)
+        final, own = self.apply(call, asked, scheduler, verdict), call.own
+        return deny_change(scheduler, verdict, own.tool, find_missing(call.can, own, final))
+
+    def late(self, call: DecisionState, heard: ReceivedVerdict) -> None:
+        """A genuine verdict came after the end."""
+        self._on_late(call, heard)
+
+    # ------------------------------------------------------------------ the bus
+
+    def _publish(self, client: GateClient, question: PendingDecision) -> None:
+        (id_, phase), body, asked = question.key, question.body, question.asked
+        versions, version = question.audience.versions, question.audience.version
+        if question.question.again:  # whom nobody has seen is asked in the version that has this phase
+            versions, version = dict.fromkeys(asked, packing.NEWEST), packing.NEWEST
+        question.outages = client.outages
+        if self.keyring is not None:
+            question.digest = digest(packing.bytes_to_sign(id_, phase, body))
+            if question.readers:
+                question.told_digest = digest(packing.bytes_to_sign(id_, phase, question.told_body))
+            for name in asked:
+                own = question.body_for(name)
+                client.ask((name,), id_, self._sign_item("question", name, question, own, versions[name]))
+        elif question.readers:
+            for name in asked:
+                own = question.body_for(name)
+                spoken = max(versions[name], packing.VERSION)
+                client.ask((name,), id_, packing.item(id_, phase, own, None, spoken))
+        elif version:
+            client.ask(asked, id_, packing.item(id_, phase, body, None, version))
+        else:
+            for version in packing.VERSIONS:
+                alike = tuple(name for name in asked if max(versions[name], packing.VERSION) == version)
+                if alike:
+                    client.ask(alike, id_, packing.item(id_, phase, body, None, version))
+
+    def _sign_item(
+        self, kind: Kind, name: str, question: PendingDecision, body: bytes, version: int
+    ) -> bytes:
+        """An item that asks or withdraws, with its signature where there are keys."""
+        key, ring, mac = question.key, self.keyring, None
+        if ring is not None:
+            sign = ring.sign_withdrawn if kind == "withdrawn" else ring.sign_question
+            mac = sign(self.orchestrator, name, packing.bytes_to_sign(*key, body), version)
+        return packing.item(*key, body, mac, version)
+
+    def ask_again(self, question: PendingDecision, name: str, version: int) -> None:
+        """Ask a scheduler once more, in the version that all its replicas have come to read."""
+        if self._client is not None and name in question.asked:
+            if version == packing.VERSION:  # which knows no request
+                question.readers -= {name}
+            item = self._sign_item("question", name, question, question.body_for(name), version)
+            self._client.ask((name,), question.key[0], item)
+
+    def _settle(
+        self, client: GateClient, question: PendingDecision, closed: RoundResult, patience: float
+    ) -> None:
+        """After a round: who was silent, who still holds, and where late verdicts belong."""
+        if closed.agreed and not (question.has_shadows or question.call.passed_over or client.failures.rows):
+            client.table.record_end(question, complete=True)
+            return
+        client.table.record_end(
+            question,
+            complete=not (
+                closed.silent or closed.unfinished or question.has_shadows or question.call.passed_over
+            ),
+        )
+        if client.failures.rows:
+            client.failures.record_answers(
+                one.scheduler for one in closed.heard if one.verdict.action != "failed"
+            )
+        if closed.silent:
+            outage = question.outages != client.outages or not client.up
+            # Silence proves nothing where less than the whole patience was given: by us, or by our loop.
+            fair = patience >= self._patience and question.lag <= patience * EXCUSING
+            for name in closed.silent:
+                if question.audience.required.get(name):
+                    self._give_up(client, question, closed, name, fair=fair and not outage)
+                elif name != IN_PROCESS:
+                    refused = name in question.refused_by and not outage
+                    excuse = "refused" if refused else "bus_down" if outage else None
+                    reason = excuse or self._reason(name, question.audience, closed)
+                    question.call.fail_open(name, reason)
+                    if reason == "failed":
+                        self._tell_failing(name, closed)
+                    else:
+                        client.failures.record_failure(name, reason)
+                    if reason in ("silent", "gone") and fair:
+                        client.breaker.silent(name, self._patience, question.started, time.monotonic())
+        if not closed.agreed:
+            for name in holders(closed.heard):
+                self.withdraw(question, name)
+
+    @staticmethod
+    def _tell_failing(name: str, closed: RoundResult) -> None:
+        """An optional scheduler could not decide: whoever runs the agent is told once why."""
+        for heard in closed.heard:
+            if heard.scheduler == name and isinstance(heard.verdict, Failure):
+                tell_failing(name, heard.verdict.reason or "", required=False)
+
+    def on_held(self, question: PendingDecision, heard: ReceivedVerdict) -> None:
+        """A hold came, and is waited for: whoever shows this call to a person is told."""
+        call = question.call
+        self.table.held.add(question.key)
+        if self._client is not None:
+            self._client.bus.hurry_facts()  # what it waits for may be told in them
+        call.report_waits(self._note)
+        if call.on_hold is None or not isinstance(heard.verdict, Hold):
+            return
+        most = self._config.max_hold_s if heard.phase != ADMIT else MAX_WAIT_S
+        seconds = min(heard.verdict.seconds, most)
+        reason = heard.verdict.reason
+        asked = question.question
+        held = HeldCall(asked.id, asked.tool_name, heard.phase, heard.scheduler, reason, seconds)
+        call_guarded(call.on_hold, held)
+
+    def prove(self, scheduler: str, start: str) -> None:
+        """A signed verdict names the start that gave it."""
+        if self._client is not None:
+            self._client.prove(scheduler, start)
+
+    def give_back(self, call: DecisionState) -> None:
+        """Tell all who gave something to a call that it will not run."""
+        given, call.admitted = call.admitted, ()
+        for question in given:
+            for name in question.asked:
+                self.withdraw(question, name)
+
+    def withdraw(self, question: PendingDecision, scheduler: str) -> None:
+        """Tell a scheduler that nobody waits for its answer: what it holds, or gave, is for nobody."""
+        client = self._client
+        if client is None or scheduler not in question.asked:
+            return
+        body = packing.pack({"phase": question.phase})
+        announced = client.directory.announced.get(scheduler)
+        version = announced.version if announced is not None else question.audience.versions.get(scheduler, 0)
+        item = self._sign_item("withdrawn", scheduler, question, body, version or packing.VERSION)
+        client.ask((scheduler,), question.key[0], item, "tool:withdrawn")
+
+    @staticmethod
+    def _reason(name: str, audience: Audience, closed: RoundResult) -> str:
+        """Why the decision was made without an optional scheduler that the bus had reached."""
+        if any(one.scheduler == name and one.verdict.action == "failed" for one in closed.heard):
+            return "failed"
+        return "gone" if name in audience.absent else "silent"
+
+    def _give_up(
+        self, client: GateClient, question: PendingDecision, closed: RoundResult, name: str, *, fair: bool
+    ) -> None:
+        """A required scheduler that said nothing: where it is not even alive, that is what is told."""
+        announced = client.directory.announced.get(name)
+        if announced is not None and announced.signs_otherwise:
+            question.call.leave_unasked(name, f"{name} is {OTHER_SCHEME}")
+        if name in question.audience.absent and name not in question.refused_by:
+            question.call.leave_unasked(name, self._absent(client, name))
+            if fair and not any(one.scheduler == name for one in closed.heard):
+                client.absence.give_up(name)

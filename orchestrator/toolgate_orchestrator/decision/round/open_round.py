@@ -1,0 +1,376 @@
+"""One open question: a `Round`, the future that waits for it, and what verdicts are checked against.
+
+The bus hands in items as they come, `pending_decisions` hands in time. Everything that may be wrong with a
+verdict is found here, before the round hears it: signature, shape, priority cap, validity of a modify.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, Protocol
+
+from toolgate_bus.errors import CodecError
+from toolgate_bus.protocol import codec, packing
+from toolgate_bus.protocol.events import (
+    OVERRULED,
+    AskUser,
+    Deny,
+    Failure,
+    Modify,
+    ReceivedVerdict,
+    ToolQuestion,
+    Verdict,
+)
+from toolgate_bus.protocol.names import MAX_REASON
+from toolgate_bus.protocol.signing import Keyring, digest
+from toolgate_bus.ruling.counterfactual import ProposedCall
+from toolgate_bus.ruling.merge import RESTRICTIVE
+from toolgate_bus.ruling.round import Round, RoundResult
+from toolgate_bus.telemetry import metrics
+from toolgate_bus.telemetry.fact_metrics import trace_id
+from toolgate_bus.transport.ports import HoldPlace
+
+from toolgate_orchestrator.decision.link.recipients import Audience
+from toolgate_orchestrator.decision.round.consent import JudgedChange, agree, judge_change, judge_other_tool
+from toolgate_orchestrator.decision.ruling import DecisionState
+
+GRACES: Final = 3
+"""So often the wait is drawn out because the own event loop stood still."""
+MIN_GRACE_S: Final = 0.05
+MAX_GRACE_S: Final = 0.25
+
+
+class Judge(Protocol):
+    """What the questions of one gate have in common."""
+
+    caps: Mapping[str, int]
+    keyring: Keyring | None
+    orchestrator: str
+    look_at: Callable[[float], None]
+    """Have the open questions ticked at this deadline at the latest."""
+
+    def problem(self, call: DecisionState, asked: ToolQuestion, scheduler: str, modify: Modify) -> str | None:
+        """What is wrong with a scheduler's modify of what it was asked about, or None."""
+
+    def apply(self, call: DecisionState, asked: ToolQuestion, scheduler: str, modify: Modify) -> ProposedCall:
+        """The call that a valid modify makes of what was asked about."""
+
+    def deny_for(
+        self, call: DecisionState, asked: ToolQuestion, scheduler: str, verdict: Modify | AskUser
+    ) -> Deny | None:
+        """What a verdict comes to for a caller who cannot do what it wants; None where they can."""
+
+    def late(self, call: DecisionState, heard: ReceivedVerdict) -> None:
+        """A genuine verdict came after the end."""
+
+    def on_held(self, question: "PendingDecision", heard: ReceivedVerdict) -> None:
+        """A hold came, and is waited for."""
+
+    def prove(self, scheduler: str, start: str) -> None:
+        """A signed verdict names the start that gave it."""
+
+    def withdraw(self, question: "PendingDecision", scheduler: str) -> None:
+        """Tell a scheduler that nobody waits for its answer."""
+
+    def ask_again(self, question: "PendingDecision", name: str, version: int) -> None:
+        """Ask a scheduler once more, in the version that all its replicas have come to read."""
+
+
+class PendingDecision:
+    """A question that waits for verdicts in one phase."""
+
+    body = b""
+    """As it was written."""
+    digest = b""
+    told_body = b""
+    """The same with the user's request, where somebody reads it."""
+    told_digest = b""
+    readers: frozenset[str] = frozenset()
+    """Who was asked with it."""
+    outages = 0
+    refused_by: tuple[str, ...] = ()
+    """Whose inboxes the bus would not write to."""
+    closed: RoundResult | None = None
+    deadline: float | None = None
+    """When `tick` must be called if nothing comes; None when it need not be."""
+    lag = 0.0
+    """Seconds for which the own event loop stood still during the wait."""
+    free_from = 0.0
+    """Nobody counts as silent before this (`time.monotonic`): the loop stood, and must read first."""
+    _graces = GRACES
+
+    def __init__(
+        self,
+        judge: Judge,
+        call: DecisionState,
+        question: ToolQuestion,
+        audience: Audience,
+        round_: Round,
+        asked: Sequence[str],
+        future: asyncio.Future[RoundResult],
+        started: float,
+    ) -> None:
+        self._judge, self.call, self.question, self._round = judge, call, question, round_
+        self.audience, self.asked, self.future, self.started = audience, asked, future, started
+        self.phase = question.phase
+        self.key = (call.id, packing.number_of(question.phase, question.again))
+
+    @property
+    def has_shadows(self) -> bool:
+        """Whether shadows were asked: they answer when they like."""
+        return bool(self.audience.shadows)
+
+    def body_for(self, name: str) -> bytes:
+        """The question as it is written for this scheduler."""
+        return self.told_body if name in self.readers else self.body
+
+    def digest_for(self, name: str) -> bytes:
+        """Of what its verdict must be about, where there are keys."""
+        return self.told_digest if name in self.readers else self.digest
+
+    def ask_again(self, name: str, version: int) -> None:
+        """Ask a scheduler once more, unless it has answered or holds: nobody may have read it."""
+        if name in self.asked and self._round.waits_for(name):
+            self._judge.ask_again(self, name, version)
+
+    def list_holds(self) -> list[HoldPlace]:
+        """The holds that are waited for; those of hooks are stored nowhere."""
+        holding = self._round.list_holding() if self.closed is None else ()
+        return [HoldPlace(name, *self.key) for name in holding if name in self.asked]
+
+    def ask_holder_again(self, name: str, version: int) -> None:
+        """Ask a scheduler once more, if it still holds: what it keeps of this call is lost."""
+        if name in self.asked and name in self._round.list_holding():
+            self._judge.ask_again(self, name, version)
+
+    # ------------------------------------------------------------------ verdicts
+
+    def take(self, scheduler: str, item: packing.Item, now: float) -> None:
+        """One verdict off the bus; anything wrong with it is counted and dropped."""
+        judge, audience = self._judge, self.audience
+        known = codec.PLAIN_BODIES.get(item.body)
+        if known is not None and judge.keyring is None and scheduler not in audience.shadows:
+            # Nearly every verdict: nothing to decode, nothing that could be wrong with it.
+            priority, seconds = audience.priorities.get(scheduler, 0), now - self.started
+            heard = ReceivedVerdict(
+                scheduler,
+                codec.PLAIN_CONTINUE,
+                priority,
+                self.phase,
+                seconds,
+                False,
+                False,
+                None,
+                False,
+                b"",
+                known.revision,
+                None,
+                self.question.again,
+            )
+            if not self._round.receive(heard, now):
+                self._late(heard)
+        elif (read := self._read(scheduler, item, now)) is not None and not self.receive(read, now):
+            self._late(read)
+
+    def take_late(self, scheduler: str, item: packing.Item, now: float) -> bool:
+        """One verdict after the end; True if it was genuine."""
+        heard = self._read(scheduler, item, now)
+        if heard is None:
+            return False
+        self._late(heard)
+        return True
+
+    def object_late(self, scheduler: str, item: packing.Item, now: float) -> bool:
+        """One verdict after all had answered: a denial, by another replica, counts until all is decided."""
+        if scheduler in self.audience.shadows or packing.action_of(item.body) not in RESTRICTIVE:
+            return False
+        heard = self._read(scheduler, item, now)
+        return heard is not None and heard.verdict.action == "deny" and self._object(heard)
+
+    def receive(self, heard: ReceivedVerdict, now: float) -> bool:
+        """One verdict, checked; False when it came too late to count."""
+        in_time = self._round.receive(heard, now)
+        if heard.verdict is not codec.PLAIN_CONTINUE and in_time and not codec.is_plain(heard.verdict):
+            count_verdict(self.call, heard)
+            if heard.verdict.action == "hold" and not heard.shadow:
+                self._judge.on_held(self, heard)
+        return in_time
+
+    def deny(self, scheduler: str, now: float) -> None:
+        """Count a verdict that the gate failed on as a denial; that of a shadow as nothing."""
+        if scheduler not in self.audience.shadows:
+            verdict = Deny(reason=f"The gate failed on the verdict of {scheduler}; the call was not run.")
+            self.receive(ReceivedVerdict(scheduler, verdict, 0, self.phase, now - self.started), now)
+
+    def judge_verdict(
+        self, scheduler: str, verdict: Verdict | Failure, body: bytes, now: float, revision: str = ""
+    ) -> ReceivedVerdict:
+        """A verdict with the priority it counts with, and what is wrong with it."""
+        judge, audience = self._judge, self.audience
+        priority = verdict.priority if verdict.priority is not None else audience.priorities.get(scheduler, 0)
+        cap = judge.caps.get(scheduler)
+        capped = cap is not None and priority > cap
+        if capped and cap is not None:
+            priority = cap
+        if verdict.priority is None and scheduler in audience.capped and verdict.action != "continue":
+            capped = True  # what it announced of itself was
+        problem: str | None = None
+        said: Verdict | None = None
+        if type(verdict) is Modify:
+            verdict, problem, said = self._judge_modify(scheduler, verdict, priority)
+        elif type(verdict) is AskUser and self.phase == "admit":
+            verdict = Deny(reason=f"{scheduler} wanted a person asked about a call that was to be admitted.")
+        if self.call.is_bound and problem is None and isinstance(verdict, Modify | AskUser):
+            denied = judge.deny_for(self.call, self.question, scheduler, verdict)
+            verdict, said = (verdict, said) if denied is None else (denied, verdict)
+        mark = b"" if codec.is_plain(verdict) else digest(body)
+        shadow = scheduler in audience.shadows
+        seconds = now - self.started
+        return ReceivedVerdict(
+            scheduler,
+            verdict,
+            priority,
+            self.phase,
+            seconds,
+            False,
+            shadow,
+            problem,
+            capped,
+            mark,
+            revision,
+            said,
+            self.question.again,
+        )
+
+    def _judge_modify(self, scheduler: str, modify: Modify, priority: int) -> JudgedChange:
+        """How a modify counts in this phase."""
+        judge, call, asked, author = self._judge, self.call, self.question, self.call.author
+        if self.phase == "admit":
+            return JudgedChange(modify, "phase")  # nothing is replaced any more
+        is_shadow = scheduler in self.audience.shadows
+        required = self.audience.required.get(scheduler, False)
+        if self.phase == "verify" and modify.tool != asked.tool_name and not is_shadow:
+            return judge_other_tool(scheduler, modify, asked.tool_name, required=required)
+        problem = judge.problem(call, asked, scheduler, modify)
+        if self.phase == "select" or problem is not None or is_shadow:
+            return JudgedChange(modify, problem)
+        if author is not None and scheduler == author.scheduler and not asked.again:
+            return agree(modify)  # hooks are asked about their own replacement, too
+        outranked = author is not None and (-author.priority, author.scheduler) < (-priority, scheduler)
+        return judge_change(
+            scheduler,
+            modify,
+            judge.apply(call, asked, scheduler, modify),
+            ProposedCall(asked.tool_name, asked.tool_input, asked.agent_target),
+            required=required,
+            again=asked.again,
+            bound_by=call.own if outranked else None,
+        )
+
+    def _read(self, scheduler: str, item: packing.Item, now: float) -> ReceivedVerdict | None:
+        judge = self._judge
+        try:
+            if judge.keyring is not None and not judge.keyring.is_verdict(
+                judge.orchestrator, scheduler, self.digest_for(scheduler), item.body, item.mac, item.version
+            ):
+                raise CodecError("forged")
+            verdict, revision, start = codec.decode_verdict(item.body, item.version)
+            if start and judge.keyring is not None:
+                judge.prove(scheduler, start)
+        except CodecError as error:
+            metrics.count(metrics.BAD_MESSAGES, scheduler, error.reason)
+            if error.reason == "forged" or packing.action_of(item.body) not in RESTRICTIVE:
+                return None
+            # It meant to stop the call, or to keep it waiting: that much can be read.
+            verdict = Deny(reason=f"{scheduler} objected to this call in words that cannot be read.")
+            revision = ""
+        if verdict.reason is not None and len(verdict.reason) > MAX_REASON:
+            verdict = verdict.model_copy(update={"reason": verdict.reason[:MAX_REASON]})
+        return self.judge_verdict(scheduler, verdict, item.body, now, revision)
+
+    def _late(self, heard: ReceivedVerdict) -> None:
+        if heard.verdict.action == "deny" and not heard.shadow and self._object(heard):
+            return
+        self._judge.late(self.call, heard)
+        if heard.verdict.action == "hold" and not heard.shadow and not self._is_answered(heard.scheduler):
+            self._judge.withdraw(self, heard.scheduler)
+
+    def _object(self, heard: ReceivedVerdict) -> bool:
+        counts = self.call.object_to(heard)
+        if counts:
+            count_verdict(self.call, heard)
+        return counts
+
+    def _is_answered(self, scheduler: str) -> bool:
+        """Whether its last word counted: another replica may have answered before the hold was heard of."""
+        heard = self.closed.heard if self.closed is not None else ()
+        return any(one.scheduler == scheduler and one.verdict.action != "hold" for one in heard)
+
+    # ------------------------------------------------------------------ time and the end
+
+    def on_stall(self, lag: float, now: float) -> None:
+        """The event loop stood still for `lag` seconds until now: what came meanwhile is to be read first."""
+        self.lag += lag
+        until = now + min(max(lag, MIN_GRACE_S), MAX_GRACE_S)
+        if self.deadline is not None and until > self.deadline and self._graces:
+            self._graces -= 1
+            self.free_from = until
+
+    def on_refusal(self, scheduler: str) -> None:
+        """The bus would not take the question for this scheduler."""
+        self.refused_by = (*self.refused_by, scheduler)
+        self._round.unreachable(scheduler)
+        self.end_if_over()
+
+    def tick(self) -> None:
+        """Let time pass."""
+        self._round.tick(time.monotonic())
+        self.end_if_over()
+
+    def end_if_over(self) -> None:
+        """Close the round once nothing more is waited for, or look again at the next deadline."""
+        if self.closed is not None:
+            return
+        deadline = self.deadline = self._round.deadline
+        if deadline is None:
+            self.end()
+        else:
+            self._judge.look_at(deadline)
+
+    def end(self) -> RoundResult:
+        """Close the round now."""
+        if self.closed is None:
+            self.closed = self._round.close()
+            self.deadline = None
+            if not self.future.done():
+                self.future.set_result(self.closed)
+        return self.closed
+
+
+def count_verdict(call: DecisionState, heard: ReceivedVerdict) -> None:
+    """Count a verdict that came in time. Plain continues, which are nearly all, wait for their decision."""
+    action = heard.verdict.action
+    metrics.count(metrics.VERDICTS, heard.scheduler, action, *call.labels)
+    count_rule(heard)
+    if action != "hold":  # an answer is still to come
+        trace = trace_id(call.question.trace) if call.question.trace else None
+        took = metrics.ADMISSION_SECONDS if heard.phase == "admit" else metrics.VERDICT_SECONDS
+        metrics.observe(took, heard.seconds, heard.scheduler, trace=trace)
+    count_remarks(heard)
+
+
+def count_rule(heard: ReceivedVerdict) -> None:
+    """Count the rule that a verdict names, if it does."""
+    rule = getattr(heard.verdict, "rule_name", None)
+    if rule is not None:
+        metrics.count_rule(heard.scheduler, rule, heard.verdict.action)
+
+
+def count_remarks(heard: ReceivedVerdict) -> None:
+    """Count what was wrong with a verdict."""
+    if heard.capped:
+        metrics.count(metrics.PRIORITY_CAPPED, heard.scheduler)
+    if heard.problem == OVERRULED:
+        metrics.count(metrics.OVERRULED, heard.scheduler)
+    elif heard.problem:
+        metrics.count(metrics.INVALID_MODIFIES, heard.scheduler, heard.problem)

@@ -1,0 +1,236 @@
+"""One tool call on its way: tool:pre, the tool itself, tool:post or tool:error.
+
+    before(call)  ─▶  the call, perhaps changed by a hook  |  Refusal
+    run(call)     ─▶  Outcome: the content of its one result, whatever happens
+
+Nothing here raises for what a tool, a hook or the LLM did; only cancellation passes. Whether a call
+should run at all (`tool:selecting`) was decided before; storing the result comes after.
+"""
+
+import asyncio
+import inspect
+import logging
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from amplifier_core import ToolResult
+from amplifier_core.events import POLICY_VIOLATION, TOOL_ERROR, TOOL_POST, TOOL_PRE
+from toolgate_bus.protocol.events import Decision
+from toolgate_bus.protocol.fact_events import TOOL_UNUSED
+from toolgate_bus.transport.redis.tasks import is_cancel_requested
+
+from toolgate_orchestrator.turn.calls.refusal import refuse_tool
+from toolgate_orchestrator.turn.calls.running_tool import show_running
+from toolgate_orchestrator.turn.calls.tool_output import (
+    as_tool_result,
+    find_replacement,
+    read_result,
+    result_for_hooks,
+)
+from toolgate_orchestrator.turn.facts import Note, grants_of, seconds_since, span_of_tool
+from toolgate_orchestrator.turn.hooks.dispatch import Hooks
+from toolgate_orchestrator.turn.values.foreign_code import name_of, theirs, words_of
+from toolgate_orchestrator.turn.values.jsonable import find_change, jsonable
+from toolgate_orchestrator.turn.values.messages import ToolCall
+from toolgate_orchestrator.turn.values.tool_signals import signals_of
+
+logger = logging.getLogger(__name__)
+
+_CURRENT: ContextVar[ToolCall | None] = ContextVar("toolgate_current_call", default=None)
+
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class CallRefusal:
+    """A call that must not run, and what the LLM is told."""
+
+    reason: str
+    call: ToolCall
+    decision: Decision | None = None
+    """What was ruled, where it was ruled on."""
+
+    def __str__(self) -> str:
+        return refuse_tool(self.reason)
+
+
+class ToolOutcome(NamedTuple):
+    """What came of running a tool."""
+
+    content: Any
+    """For the LLM."""
+    output: Any = None
+    """`ToolResult.output`, unchanged unless a hook on tool:post changed it."""
+    error: tuple[str, str] | None = None
+    """Type and message, where the tool raised or said that it failed."""
+    withheld: str | None = None
+    """Why a hook on tool:post keeps the result from the LLM."""
+
+
+class _ToolFailure(Exception):  # noqa: N818 - control flow of this module
+    """A tool could not be run; carries the type named in tool:error."""
+
+    def __init__(self, kind: str, message: str, *, ran: bool = False) -> None:
+        super().__init__(message)
+        self.kind, self.ran = kind, ran
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCalls:
+    """The mounted tools, as one turn calls them."""
+
+    tools: Mapping[str, Any]
+    _hooks: Hooks
+    _note: Note | None = None
+    _posts_errors: bool = False
+    """Whether tool:post follows tool:error where a tool ran, as hosts of loop-streaming expect."""
+
+    async def before(self, call: ToolCall) -> ToolCall | CallRefusal:
+        """Ask the hooks on tool:pre; a modify changes the tool or its arguments."""
+        if call.problem:
+            return call
+        consulted = await self._hooks.consult(TOOL_PRE, lambda: payload_of(call), call.name)
+        if consulted.denied is not None:
+            told = payload_of(call) | {"reason": consulted.denied}
+            await self._hooks.emit(POLICY_VIOLATION, told)
+            return CallRefusal(consulted.denied, call)
+        spellings = ("arguments", "tool_input", "input")
+        arguments = find_change(consulted.data, spellings, dict, jsonable(call.arguments))
+        name = find_change(consulted.data, ("tool", "tool_name"), str, call.name)
+        if name is None and arguments is None:
+            return call
+        arguments = call.arguments if arguments is None else arguments
+        return replace(call, name=call.name if name is None else name, arguments=arguments)
+
+    async def run(self, call: ToolCall) -> ToolOutcome:
+        """Run the tool and tell what came of it."""
+        with span_of_tool(call, mounted=call.name in self.tools) as span:
+            outcome = await self._run(call)
+            if outcome.error is not None:
+                span.fail(outcome.error[0])
+            return outcome
+
+    async def _run(self, call: ToolCall) -> ToolOutcome:
+        started = time.monotonic()
+        try:
+            result = await self._execute(call)
+        except _ToolFailure as failure:
+            return await self._record_failure(call, failure.kind, str(failure), started, ran=failure.ran)
+        except asyncio.CancelledError:
+            self._fact(TOOL_ERROR, call, {"error": "CancelledError", **seconds_since(started)})
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever a tool raises is its result
+            said = signals_of(error)
+            return await self._record_failure(call, name_of(error), words_of(error), started, said)
+        return await self._record_result(call, result, started)
+
+    async def _execute(self, call: ToolCall) -> ToolResult:
+        if call.problem:
+            raise _ToolFailure("InvalidToolCall", call.problem)
+        tool = self.tools.get(call.name)
+        if tool is None:
+            raise _ToolFailure(
+                "UnknownTool", f"there is no tool {call.name!r}; there are: {', '.join(self.tools)}"
+            )
+        try:
+            with show_running(self._hooks.coordinator, call), enter_call(call):
+                given = tool.execute(call.arguments)
+                return as_tool_result(await given if inspect.isawaitable(given) else given)
+        except Exception:
+            raise
+        except BaseException as error:
+            if not theirs(error):
+                raise
+            if is_cancel_requested():  # it was told to end, and says so in another way
+                raise asyncio.CancelledError from None
+            words = words_of(error)
+            raised = f"raised {name_of(error)}{f': {words}' if words else ''}"
+            came = "cancelled itself" if isinstance(error, asyncio.CancelledError) else raised
+            raise _ToolFailure(name_of(error), f"the tool {came}", ran=True) from None
+
+    async def _record_result(self, call: ToolCall, result: ToolResult, started: float) -> ToolOutcome:
+        heard = self._hooks.has_listeners(TOOL_POST)
+        try:
+            told, shown = read_result(result), result_for_hooks(result) if heard else None
+        except BaseException as error:
+            if not theirs(error):
+                raise
+            words = f"the tool ran, but its result cannot be read: {name_of(error)}: {words_of(error)}"
+            return await self._record_failure(call, "UnreadableResult", words, started)
+        cost = {} if told.cost is None else {"cost": told.cost}
+        told_by = {"success": told.success, **seconds_since(started), **cost, **told.signals}
+        self._fact(TOOL_POST, call, told_by)
+        outcome = ToolOutcome(told.content, told.output, told.error)
+        return await self._after(call, shown, outcome) if heard else outcome
+
+    async def _after(self, call: ToolCall, shown: Any, outcome: ToolOutcome) -> ToolOutcome:
+        """Tell the hooks on tool:post, who may withhold the result or replace it."""
+        payload = payload_of(call) | {"result": shown, "tool_result": shown}
+        consulted = await self._hooks.consult(TOOL_POST, payload, call.name)
+        if consulted.denied is not None:
+            return ToolOutcome(
+                f"The result was withheld: {consulted.denied}", error=outcome.error, withheld=consulted.denied
+            )
+        changed = find_replacement(shown, consulted.data)
+        return outcome if changed is None else ToolOutcome(changed.content, changed.output, outcome.error)
+
+    async def _record_failure(
+        self,
+        call: ToolCall,
+        kind: str,
+        message: str,
+        started: float,
+        said: Mapping[str, Any] = _NOTHING,
+        *,
+        ran: bool = True,
+    ) -> ToolOutcome:
+        fact = {"error": kind, **seconds_since(started), **said}
+        self._fact(TOOL_ERROR if ran else TOOL_UNUSED, call, fact)
+        logger.info("tool %s failed: %s", call.name, kind)  # its words may repeat its arguments
+        payload = payload_of(call) | {"error": {"type": kind, "msg": message}}
+        await self._hooks.consult(TOOL_ERROR, payload, call.name)
+        outcome = ToolOutcome(f"Error: {kind}: {message}", error=(kind, message))
+        if not (ran and self._posts_errors) or not self._hooks.has_listeners(TOOL_POST):
+            return outcome
+        error = {"type": kind, "message": message}
+        return await self._after(call, {"success": False, "output": None, "error": error}, outcome)
+
+    def _fact(self, event: str, call: ToolCall, data: dict[str, Any]) -> None:
+        if self._note is not None:
+            about = {"tool": call.name, "tool_call_id": call.id, "decision_id": call.decision}
+            self._note(event, {**about, **grants_of(call), **data})
+
+
+def payload_of(call: ToolCall) -> dict[str, Any]:
+    """What every event about a call tells of it."""
+    return {
+        "tool_name": call.name,
+        "tool_input": call.arguments,
+        "input": call.arguments,
+        "tool_call_id": call.id,
+        "parallel_group_id": call.group,
+        "iteration": call.iteration,
+    }
+
+
+def current_call() -> ToolCall | None:
+    """The call that this tool is executed for: the kernel tells it its arguments only.
+
+    None outside of one of our loops. Each call runs in a context of its own, also side by side.
+    """
+    return _CURRENT.get()
+
+
+@contextmanager
+def enter_call(call: ToolCall) -> Iterator[None]:
+    """Inside, `current_call` gives this call."""
+    token = _CURRENT.set(call)
+    try:
+        yield
+    finally:
+        _CURRENT.reset(token)

@@ -1,0 +1,130 @@
+"""What a tool gave back, as hooks see it and as the LLM is told.
+
+The text for the LLM is `ToolResult.get_serialized_output()`, whatever hooks were listening; only a
+hook that really changed the result changes the text. A result is another's value: what its methods
+raise is raised here, and ends no more than its call.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+from amplifier_core import ToolResult
+from toolgate_bus.protocol.money import micro
+
+from toolgate_orchestrator.turn.values.jsonable import almost_same_json, jsonable, readable
+from toolgate_orchestrator.turn.values.tool_signals import signals_in
+
+MAX_FOR_LLM: Final = 4_000_000
+"""Characters of one result; no LLM reads more."""
+_FIELDS = frozenset({"success", "output", "error", "content"})
+
+
+def as_tool_result(raw: Any) -> ToolResult:
+    """A tool's answer as ToolResult, also where a tool returns something plain."""
+    if isinstance(raw, ToolResult) or callable(getattr(raw, "get_serialized_output", None)):
+        result: ToolResult = raw
+        return result
+    return ToolResult(success=True, output=jsonable(raw))
+
+
+class ToolReport(NamedTuple):
+    """What a result says."""
+
+    success: bool
+    cost: int | None
+    content: Any
+    """For the LLM."""
+    output: Any
+    error: tuple[str, str] | None
+    """Type and message, where it says that the tool failed."""
+    signals: Mapping[str, Any]
+    """Of that, what its fact tells."""
+
+
+def read_result(result: ToolResult) -> ToolReport:
+    """Everything that is read of a result, read once; raises whatever its methods raise."""
+    success = bool(getattr(result, "success", True))
+    return ToolReport(
+        success,
+        cost_of(result),
+        content_for_llm(result),
+        getattr(result, "output", None),
+        None if success else error_of(result),
+        {} if success else signals_in(getattr(result, "error", None)),
+    )
+
+
+def result_for_hooks(result: ToolResult) -> Any:
+    """The result as exact JSON: `success`, `output`, `error`, and `content` where there is some."""
+    if isinstance(result, ToolResult):
+        return jsonable(result)
+    return {field: jsonable(getattr(result, field, None)) for field in ("success", "output", "error")}
+
+
+def content_for_llm(result: ToolResult) -> Any:
+    """The text, or blocks that begin with the text where the tool gave pictures or the like."""
+    text = _text(result)
+    blocks = getattr(result, "content", None)
+    if not isinstance(blocks, list) or not blocks:
+        return text
+    dumped = (jsonable(block.model_dump(exclude_none=True)) for block in blocks)
+    return [{"type": "text", "text": text}, *dumped]
+
+
+def error_of(result: ToolResult) -> tuple[str, str]:
+    """Type and message of a result that says it failed."""
+    error = getattr(result, "error", None)
+    if isinstance(error, Mapping):
+        said = error.get("message") or error.get("msg") or error
+        return _words(error.get("type") or "ToolError"), _words(said)
+    return "ToolError", _words(error) if error is not None else _text(result)
+
+
+def cost_of(result: Any) -> int | None:
+    """What a tool says it cost, in micro-units: `cost_usd` in its output; None where it says nothing.
+
+    A number or decimal text within the bounds of `money`; rounded up, as nothing may cost less than it does.
+    """
+    output = getattr(result, "output", None)
+    told = output.get("cost_usd") if isinstance(output, Mapping) else None
+    return micro(told)
+
+
+class ResultReplacement(NamedTuple):
+    """A result that a hook replaced."""
+
+    content: Any
+    """For the LLM."""
+    output: Any
+
+
+def find_replacement(sent: Any, data: Mapping[str, Any]) -> ResultReplacement | None:
+    """The new result if a hook on tool:post changed it, else None."""
+    for key in ("result", "tool_result"):
+        if key in data and not almost_same_json(data[key], sent):
+            value = data[key]
+            if isinstance(value, str):
+                return ResultReplacement(readable(value), value)
+            if isinstance(value, Mapping) and value and set(value) <= _FIELDS:
+                try:
+                    result = ToolResult.model_validate(value)
+                except ValueError:
+                    pass  # not a result after all: told as it is
+                else:
+                    return ResultReplacement(content_for_llm(result), result.output)
+            return ResultReplacement(json.dumps(value), value)
+    return None
+
+
+def _text(result: ToolResult) -> str:
+    try:
+        told: Any = result.get_serialized_output()
+    except Exception:  # noqa: BLE001 - an output that JSON cannot say, or whose own methods raise
+        told = jsonable(result.output)
+    return readable(told if isinstance(told, str) else json.dumps(jsonable(told)), MAX_FOR_LLM)
+
+
+def _words(value: Any) -> str:
+    """A value as text."""
+    return readable(value if isinstance(value, str) else str(jsonable(value)), MAX_FOR_LLM)

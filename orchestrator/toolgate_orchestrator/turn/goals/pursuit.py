@@ -1,0 +1,186 @@
+"""Goal pursuit: turn after turn until a judge says that the goal is reached, or that it will not be.
+
+    turn ─▶ judge: reached? ─ yes ─▶ achieved
+     ▲         │ no
+     │         ├─ looks stuck, and a second judge agrees ─▶ one last chance, then stalled
+     │         ├─ no turn left ─▶ cap_hit
+     └─ why ◀──┘                                     the judge fails: error; the user stops it: cancelled
+
+The goal is `session_state["goal"]` of the session, set by its host before a turn; its end clears it. Each
+step is told as orchestrator:goal_progress. A run is bounded: by the goal's cap, else by `MAX_TURNS`.
+"""
+
+import logging
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from toolgate_bus.telemetry.logging import where
+
+from toolgate_orchestrator.turn.goals.pursuit.config import GoalConfig
+from toolgate_orchestrator.turn.goals.pursuit.judges import (
+    EVALUATOR,
+    LOCKS,
+    evaluation,
+    last_chance,
+    plain_summary,
+    read_evaluation,
+    read_stall,
+    stall_question,
+    summary_question,
+)
+from toolgate_orchestrator.turn.goals.pursuit.rules import (
+    State,
+    cap_of,
+    find_stall,
+    progress,
+    read_goal,
+    stalled_reasons,
+    transcript_of,
+)
+from toolgate_orchestrator.turn.hooks.dispatch import Hooks
+from toolgate_orchestrator.turn.hooks.injections import Injections
+from toolgate_orchestrator.turn.llm.side_request import SideRequests
+
+if TYPE_CHECKING:
+    from toolgate_orchestrator.turn.turn import Turn
+
+logger = logging.getLogger(__name__)
+
+GOAL_PROGRESS: Final = "orchestrator:goal_progress"
+NO_GOAL: Final[Mapping[str, Any]] = {"goal_turn": None, "goal_final": True, "continuations": None}
+"""What orchestrator:complete says of goals where none is set."""
+
+
+class GoalPursuit:
+    """The turns of one `execute` while a goal is set."""
+
+    def __init__(
+        self,
+        coordinator: Any,
+        providers: Mapping[str, Any],
+        config: GoalConfig,
+        loop: str,
+        default: str | None,
+    ) -> None:
+        self._coordinator, self._config, self._loop = coordinator, config, loop
+        self._side = SideRequests(
+            coordinator, providers, config.goal_model_role, config.goal_provider_preferences, default
+        )
+        self._is_continuation = False
+        self._following: str | None = None
+        self._told: dict[str, Any] | None = None
+
+    @property
+    def _goal(self) -> State | None:
+        return read_goal(getattr(self._coordinator, "session_state", None))
+
+    def describe_turn(self) -> dict[str, Any]:
+        """For orchestrator:complete: which turn of the pursuit it was, and whether it was the last."""
+        told = self._told or {}
+        return {
+            "goal_turn": told.get("turn"),
+            "goal_final": self._following is None,
+            "continuations": told.get("continuations"),
+        }
+
+    async def review(self, turn: "Turn", failure: str | None) -> None:
+        """Judge a turn that has ended; `failure` says why it did not come to an answer."""
+        self._following = self._told = None
+        goal = self._goal
+        if goal is None:
+            return
+        goal["turns_used"] += 1
+        if turn.cancelled:
+            self._end(goal, "cancelled", reason=f"the goal was: {goal['condition']}")
+            return
+        if failure is not None:
+            self._end(goal, "error", reason=failure, summary=plain_summary(goal, "error"))
+            return
+        self._following = await self._judge(goal, turn)
+        if self._following is not None and turn.cancelled:
+            self._following = None
+            self._end(goal, "cancelled", reason=f"the goal was: {goal['condition']}")
+        self._is_continuation = True
+
+    async def conclude(self, hooks: Hooks, *, is_cancelled: bool) -> str | None:
+        """Tell what came of the turn; what the next one is told, or None where there is none."""
+        goal = self._goal
+        if self._told is None and goal is not None and is_cancelled:
+            self._end(goal, "cancelled", reason=f"the goal was: {goal['condition']}")
+        if self._told is not None:
+            await hooks.emit(GOAL_PROGRESS, self._told)
+        return self._following
+
+    async def _judge(self, goal: State, turn: "Turn") -> str | None:
+        """What the next turn is told; None where this was the last."""
+        try:
+            is_reached, reason = await self._evaluate(goal, turn)
+        except Exception as error:  # noqa: BLE001 - whatever failed, the run neither goes on nor succeeds
+            summary = await self._summarize(goal, turn, "error", str(error))
+            return self._end(goal, "error", reason=str(error), summary=summary)
+        goal["last_reason"] = reason
+        goal["reasons"].append(reason)
+        if is_reached:
+            return self._end(goal, "achieved", reason=reason)
+        is_last = goal["turns_used"] >= cap_of(goal)
+        why, verdict, detail = await self._look_for_stall(goal, turn)
+        if verdict in LOCKS and (goal["escalated"] or is_last):
+            told = {"reason": reason, "stall_verdict": verdict, "stall_detail": detail}
+            return self._end(goal, "stalled", **told, summary=await self._summarize(goal, turn, "stalled"))
+        if is_last:
+            summary = await self._summarize(goal, turn, "cap_hit")
+            return self._end(goal, "cap_hit", reason=reason, summary=summary)
+        self._told = progress(goal, self._loop, "continuing", reason=reason, stall_verdict=verdict or None)
+        goal["continuations"] += 1
+        if verdict in LOCKS:
+            goal["escalated"] = True
+            return last_chance(goal, why, verdict, reason, self._config)
+        return reason
+
+    async def _evaluate(self, goal: State, turn: "Turn") -> tuple[bool, str]:
+        transcript, cut = transcript_of(await turn.context.get_messages(), self._config)
+        asked = evaluation(goal["condition"], transcript, cut=cut)
+        return read_evaluation(await self._ask(EVALUATOR, asked, turn))
+
+    async def _look_for_stall(self, goal: State, turn: "Turn") -> tuple[str, str, str | None]:
+        """Why it looks stuck, the verdict, and the judge's reason; empty where nobody was asked."""
+        if not self._is_continuation:
+            return "", "", None
+        goal["no_tool_turns"] = 0 if turn.tool_runs else goal["no_tool_turns"] + 1
+        why = find_stall(goal, self._config)
+        if why is None:
+            return "", "", None
+        try:
+            system, user = stall_question(goal["condition"], why, stalled_reasons(goal, why, self._config))
+            return why, *read_stall(await self._ask(system, user, turn))
+        except Exception as error:  # noqa: BLE001 - a judge that fails declares nothing stuck
+            logger.warning("whether the run is stuck could not be judged: %s", where(error))
+            return "", "", None
+
+    async def _summarize(self, goal: State, turn: "Turn", state: str, error: str | None = None) -> str:
+        try:
+            system, user = summary_question(goal, state, error, self._config)
+            return (await self._ask(system, user, turn)).strip() or plain_summary(goal, state)
+        except Exception as failed:  # noqa: BLE001 - the run is over, and is told all the same
+            logger.warning("the run could not be summed up: %s", where(failed))
+            return plain_summary(goal, state)
+
+    async def _ask(self, system: str, user: str, turn: "Turn") -> str:
+        # What hooks inject here is not for the conversation.
+        hooks = Hooks(turn.hooks.hooks, self._coordinator, Injections())
+        return await self._side.ask(system, user, hooks, turn.note, turn.llm_gate)
+
+    def _end(self, goal: State, state: str, **told: Any) -> str | None:
+        """The run is over: there is no next turn."""
+        self._coordinator.session_state["goal"] = None
+        self._told = progress(goal, self._loop, state, **told)
+        return None
+
+
+def find_pursuit(
+    coordinator: Any, providers: Mapping[str, Any], config: GoalConfig, loop: str, default: str | None
+) -> GoalPursuit | None:
+    """The pursuit of the goal that is set; None where none is."""
+    if read_goal(getattr(coordinator, "session_state", None)) is None:
+        return None
+    return GoalPursuit(coordinator, providers, config, loop, default)

@@ -1,0 +1,1 @@
+"""The hooks of a session, as a turn meets them."""

@@ -1,0 +1,82 @@
+"""Asks the person at the app about a call that would run: `ask_user` verdicts inside a session.
+
+The kernel's `process_hook_result` asks the app's approval system; this module puts the call itself
+into the question, and tells a refusal, a question that ran out and the lack of anybody to ask
+apart. How a terminal asks is `terminal_approvals`' affair.
+"""
+
+import logging
+from dataclasses import dataclass
+
+from amplifier_core import HookResult
+from amplifier_core.events import APPROVAL_DENIED, APPROVAL_GRANTED, APPROVAL_REQUIRED
+from toolgate_bus.protocol.events import AskUser, ToolQuestion
+from toolgate_bus.telemetry.logging import where
+
+from toolgate_orchestrator.decision.gate import Answer
+from toolgate_orchestrator.decision.question.shown_call import question_text
+from toolgate_orchestrator.turn.hooks.dispatch import Hooks
+
+logger = logging.getLogger(__name__)
+
+
+class NoApprover(Exception):  # noqa: N818 - it is a state of the world, not a fault
+    """Raised by an approval system that finds nobody to ask."""
+
+
+@dataclass(slots=True)
+class Approvals:
+    """Asks through a session's coordinator; call it with the verdict and the call that would run."""
+
+    _hooks: Hooks
+    open: int = 0
+    """How many questions are asked right now."""
+
+    async def __call__(self, ask: AskUser, call: ToolQuestion) -> Answer:
+        """The person's answer; any failure of the approval system is a refusal."""
+        self.open += 1
+        try:
+            prompt = question_text(ask, call)
+            told = {
+                "prompt": prompt,
+                "tool_name": call.tool_name,
+                "decision_id": call.id,
+                "options": ask.options,
+            }
+            await self._hooks.emit(APPROVAL_REQUIRED, told)
+            answer = await self._answer(ask, prompt, call)
+            event = APPROVAL_GRANTED if answer == "allow" else APPROVAL_DENIED
+            await self._hooks.emit(event, {**told, "answer": answer})
+            return answer
+        finally:
+            self.open -= 1
+
+    async def _answer(self, ask: AskUser, prompt: str, call: ToolQuestion) -> Answer:
+        coordinator = self._hooks.coordinator
+        if coordinator is None or getattr(coordinator, "approval_system", None) is None:
+            return "no_approver"
+        request = HookResult(
+            action="ask_user",
+            approval_prompt=prompt,
+            approval_options=list(ask.options),
+            approval_timeout=ask.timeout_s,
+            approval_default=ask.default,
+            reason=ask.reason,
+        )
+        try:
+            async with self._hooks.asking:
+                result = await coordinator.process_hook_result(request, "tool:selecting", call.tool_name)
+        except NoApprover:
+            return "no_approver"
+        except Exception as error:  # noqa: BLE001 - the app's approval system may raise anything
+            logger.warning("the approval system failed: %s", where(error))
+            return "refuse"
+        # The kernel gives allow or deny; its reason tells a timeout from a no.
+        if result.action == "continue":
+            return "allow"
+        reason = result.reason or ""
+        if reason.startswith("Approval timeout"):
+            return "expired"
+        if reason.startswith("No approval system"):
+            return "no_approver"
+        return "refuse"

@@ -1,0 +1,40 @@
+"""Tells hooks of a hold, beside the wait for its answer: `tool:held`."""
+
+import asyncio
+from typing import Any
+
+from toolgate_orchestrator.decision.ruling import HeldCall, OnHold
+from toolgate_orchestrator.turn.hooks.dispatch import Hooks
+
+TOOL_HELD = "tool:held"
+"""A call waits for somebody's answer: who holds it, why, and for how many seconds at the most."""
+
+
+class HoldReporter:
+    """Reports the holds of one turn."""
+
+    def __init__(self, hooks: Hooks) -> None:
+        self._hooks = hooks
+        self._telling: set[asyncio.Task[Any]] = set()
+
+    def report_for(self, call_id: str) -> OnHold | None:
+        """What a gate calls with each hold of a call; None where no hook wants to know."""
+        if not self._hooks.has_listeners(TOOL_HELD):
+            return None
+
+        def tell(held: HeldCall) -> None:
+            told = {
+                "tool_name": held.tool,
+                "tool_call_id": call_id,
+                "decision_id": held.decision,
+                "scheduler": held.scheduler,
+                "reason": held.reason,
+                "seconds": held.seconds,
+                "phase": held.phase,
+                "paused": held.paused,
+            }
+            task = asyncio.get_running_loop().create_task(self._hooks.emit(TOOL_HELD, told))
+            self._telling.add(task)
+            task.add_done_callback(self._telling.discard)
+
+        return tell

@@ -1,0 +1,1 @@
+"""The requests of one turn to its LLM."""

@@ -1,0 +1,190 @@
+"""Asks the gate about a request to the LLM before it is sent: the call `llm:request`.
+
+    request ─▶ who wants to see it? nobody ─▶ send
+                      │ schedulers on the bus, a person
+                      ▼
+               gate.decide ─▶ send │ send to that provider and model │ LlmDenial: the turn ends
+
+A question has no word of the conversation in it. Hooks on tool:selecting are not asked: they rule on tools.
+A denial is told to them as policy:violation. What was let through is settled by the facts of the request
+(`usage`, `provider:error`), which name the decision.
+"""
+
+import json
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple
+
+from amplifier_core import ChatRequest
+from amplifier_core.events import POLICY_VIOLATION
+from toolgate_bus.protocol.events import Decision
+from toolgate_bus.protocol.fact_events import TOOL_UNUSED
+from toolgate_bus.protocol.llm import LLM_REQUEST, available, schema_of_request
+
+from toolgate_orchestrator.decision.gate import Gate
+from toolgate_orchestrator.decision.question.call import Call
+from toolgate_orchestrator.decision.question.caller import Caller
+from toolgate_orchestrator.turn.calls.decision_record import describe_decision
+from toolgate_orchestrator.turn.calls.pipeline import HEARD_S
+from toolgate_orchestrator.turn.calls.refusal import reason_of, refuse_request
+from toolgate_orchestrator.turn.cancellation import Watch
+from toolgate_orchestrator.turn.facts import Note
+from toolgate_orchestrator.turn.hooks.approvals import Approvals
+from toolgate_orchestrator.turn.hooks.dispatch import Hooks
+from toolgate_orchestrator.turn.hooks.hold_reports import HoldReporter
+from toolgate_orchestrator.turn.llm.request_budget import CHARACTERS_PER_TOKEN, estimate_tokens
+from toolgate_orchestrator.turn.values.jsonable import jsonable
+
+ANSWER: Final = "answer"
+WRAP_UP: Final = "wrap_up"
+GOAL: Final = "goal"
+_NEVER: Final[Mapping[str, Any]] = {"not": {}}
+"""Schema of what is only listed: nothing may be asked of it by that name."""
+
+
+class LlmDenial(Exception):  # noqa: N818 - control flow inside the turn engine, caught by it
+    """A scheduler, or a person, said no to a request; the text is fit for the user."""
+
+    def __init__(self, decision: Decision) -> None:
+        super().__init__(refuse_request(reason_of(decision)))
+        self.decision = decision
+
+
+class LlmTarget(NamedTuple):
+    """Who is to answer a request."""
+
+    name: str
+    """The provider's mount name."""
+    provider: Any
+    model: str | None = None
+    """None: the provider's own."""
+    max_output_tokens: int | None = None
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """What of a request a scheduler has set."""
+        wanted = {"model": self.model, "max_output_tokens": self.max_output_tokens}
+        return {name: value for name, value in wanted.items() if value is not None}
+
+
+class Admission(NamedTuple):
+    """A request that may be sent."""
+
+    decision: str
+    """Id of the decision."""
+    target: LlmTarget
+    input_tokens: int
+    """How long the request is, at a guess."""
+
+
+class LlmGate:
+    """What one turn asks about its requests; made where there is a gate."""
+
+    def __init__(
+        self,
+        gate: Gate,
+        hooks: Hooks,
+        providers: Mapping[str, Any],
+        place: Caller,
+        note: Note,
+        model_of: Callable[[Any], str | None],
+        stopping: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._gate, self._hooks, self._providers, self._place = gate, hooks, providers, place
+        self._note, self._model_of, self._stopping = note, model_of, stopping
+        self._approvals = Approvals(hooks)
+        self._holds = HoldReporter(hooks)
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether anybody rules on requests to an LLM."""
+        return self._gate.wanted(LLM_REQUEST, is_request=True)
+
+    async def admit(
+        self, target: LlmTarget, request: ChatRequest, iteration: int, purpose: str, tokens: int | None = None
+    ) -> Admission | None:
+        """Who is to answer; None where the session was cancelled meanwhile. Raises LlmDenial.
+
+        `tokens` is how long the provider says the request is.
+        """
+        asked: dict[str, Any] = {
+            "provider": target.name,
+            "model": target.model or self._model_of(target.provider) or "",
+            "input_tokens": estimate_request(request) if tokens is None else tokens,
+            "max_output_tokens": request.max_output_tokens or _output_limit(target.provider),
+            "purpose": purpose,
+        }
+        call_id, decision = f"llm-{uuid.uuid4().hex}", None
+        with Watch(self._over()):
+            decision = await self._decide(asked, call_id, iteration)
+        if decision is None:
+            return None
+        if not decision.allowed:
+            await self._tell(decision, call_id)
+            raise LlmDenial(decision)
+        if self._stopping():
+            self._note(TOOL_UNUSED, {"tool": LLM_REQUEST, "decision_id": decision.id})
+            return None
+        return Admission(decision.id, self._target(target, asked, decision.tool_input), asked["input_tokens"])
+
+    async def _decide(self, asked: Mapping[str, Any], call_id: str, iteration: int) -> Decision:
+        listed = available({name: self._model_of(one) for name, one in self._providers.items()})
+        tools = {LLM_REQUEST: schema_of_request(list(self._providers)), **dict.fromkeys(listed, _NEVER)}
+        asked_about = Call(
+            LLM_REQUEST, asked, tools, self._place, call_id, iteration=iteration, is_request=True
+        )
+        return await self._gate.decide(
+            asked_about, ask=self._approvals, on_hold=self._holds.report_for(call_id)
+        )
+
+    def _over(self) -> Callable[[], bool]:
+        """Whether nobody waits for a ruling any longer; a person who is asked may say no before."""
+        since: list[float] = []
+
+        def over() -> bool:
+            if not self._stopping():
+                since.clear()
+                return False
+            if not since:
+                since.append(time.monotonic())
+            return not self._approvals.open or time.monotonic() - since[0] >= HEARD_S
+
+        return over
+
+    def _target(self, target: LlmTarget, asked: Mapping[str, Any], ruled: Mapping[str, Any]) -> LlmTarget:
+        name, most = str(ruled.get("provider")), ruled.get("max_output_tokens")
+        model = str(ruled.get("model") or "") or None
+        return LlmTarget(
+            name,
+            self._providers.get(name, target.provider),
+            target.model if name == target.name and model == (asked["model"] or None) else model,
+            most if type(most) is int and most != asked["max_output_tokens"] else None,
+        )
+
+    async def _tell(self, decision: Decision, call_id: str) -> None:
+        await self._hooks.emit(
+            POLICY_VIOLATION,
+            lambda: {
+                "tool_name": LLM_REQUEST,
+                "tool_input": decision.original_input,
+                "tool_call_id": call_id,
+                **describe_decision(decision),
+            },
+        )
+
+
+def estimate_request(request: ChatRequest) -> int:
+    """Roughly how many tokens a request takes: its messages, and the tools that it offers."""
+    tools = sum(len(json.dumps(jsonable(one.model_dump(exclude_none=True)))) for one in request.tools or ())
+    return estimate_tokens(request) + tools // CHARACTERS_PER_TOKEN
+
+
+def _output_limit(provider: Any) -> int | None:
+    """The longest answer that a provider is set to give, where it says so."""
+    try:
+        defaults = provider.get_info().defaults or {}
+    except Exception:  # noqa: BLE001 - of the provider's: then nobody knows
+        return None
+    told = (defaults.get(name) for name in ("max_output_tokens", "max_tokens"))
+    return next((most for most in told if type(most) is int and most > 0), None)

@@ -1,0 +1,66 @@
+"""How fast a turn may go: the pause between two requests to the LLM, and that between two words.
+
+A provider's limit of requests is kept by waiting before the next one, and said as
+orchestrator:rate_limit_delay. Words are told slowly to whoever watches the answer being written.
+"""
+
+import asyncio
+import re
+import time
+from collections.abc import Callable
+from typing import Final
+
+from toolgate_orchestrator.turn.cancellation import Watch
+from toolgate_orchestrator.turn.hooks.dispatch import Emitter
+from toolgate_orchestrator.turn.llm.provider_stream import OnText
+
+RATE_LIMIT_DELAY: Final = "orchestrator:rate_limit_delay"
+"""A request waits: `delay_ms` of `configured_ms`, as `elapsed_ms` have passed since the last answer."""
+
+_WORDS: Final = re.compile(r"\S+|\s+")
+
+
+class RequestPace:
+    """The least time between an answer of the LLM and the next request of the same turn."""
+
+    def __init__(
+        self,
+        delay_ms: float,
+        hooks: Emitter,
+        stopping: Callable[[], bool] = lambda: False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._delay_ms, self._hooks, self._stopping, self._clock = delay_ms, hooks, stopping, clock
+        self._answered: float | None = None
+
+    def note_answer(self) -> None:
+        """An answer has come: the time runs from here."""
+        self._answered = self._clock()
+
+    async def wait(self, iteration: int) -> None:
+        """Wait for what is left of the time; a session that is cancelled waits no longer."""
+        if self._delay_ms <= 0 or self._answered is None:
+            return
+        elapsed_ms = (self._clock() - self._answered) * 1000
+        left_ms = self._delay_ms - elapsed_ms
+        if left_ms <= 0:
+            return
+        told = {"delay_ms": left_ms, "configured_ms": self._delay_ms, "elapsed_ms": elapsed_ms}
+        await self._hooks.emit(RATE_LIMIT_DELAY, {**told, "iteration": iteration})
+        with Watch(self._stopping):
+            await asyncio.sleep(left_ms / 1000)
+
+
+def slow_down(tell: OnText | None, delay_s: float) -> OnText | None:
+    """Text told word by word, with a pause after each; `tell` itself where there is to be no pause."""
+    if delay_s <= 0:
+        return tell
+
+    async def tell_words(text: str) -> None:
+        for word in _WORDS.findall(text):
+            if tell is not None:
+                await tell(word)
+            if not word.isspace():
+                await asyncio.sleep(delay_s)
+
+    return tell_words

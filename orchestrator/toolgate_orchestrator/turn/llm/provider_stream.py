@@ -1,0 +1,234 @@
+"""Reads one answer from a provider: as it is produced where the provider streams, else whole.
+
+Each piece is announced when it comes (`content_block:*`), and each complete call is told to the loop
+at once. A session that is cancelled waits for no more of it. Tells nothing of the request, catches no
+error, stores nothing.
+"""
+
+import inspect
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from itertools import pairwise
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+from amplifier_core.events import CONTENT_BLOCK_DELTA, CONTENT_BLOCK_END, CONTENT_BLOCK_START
+from pydantic import BaseModel
+
+from toolgate_orchestrator.turn.cancellation import Watch
+from toolgate_orchestrator.turn.hooks.dispatch import Emitter
+from toolgate_orchestrator.turn.llm.response import CompletedCall, Piece, ResponseAssembler, Text
+from toolgate_orchestrator.turn.values.jsonable import jsonable
+from toolgate_orchestrator.turn.values.messages import text_of
+from toolgate_orchestrator.turn.values.raw_call import plain_call, reader_of
+
+OnCall = Callable[[dict[str, Any]], None]
+"""Told each raw tool call the moment it is complete."""
+
+OnText = Callable[[str], Awaitable[None]]
+"""Takes each piece of the answer's text as it is produced."""
+
+_EVENTS = (CONTENT_BLOCK_START, CONTENT_BLOCK_DELTA, CONTENT_BLOCK_END)
+
+
+class ContentBlocks:
+    """The blocks of one response on their way to the hooks: content_block:start, :delta, :end.
+
+    A block ends when the next one begins; the last one ends with the response and carries its usage and the
+    number of blocks. Text also goes to `on_text`. A response in one piece is announced the same way; as it is
+    known by then, each of its blocks carries usage and number.
+    """
+
+    def __init__(self, hooks: Emitter, provider: str, iteration: int, on_text: OnText | None = None) -> None:
+        self._hooks, self._on_text = hooks, on_text
+        self._told = {"provider": provider, "iteration": iteration}
+        self._heard = any(hooks.has_listeners(event) for event in _EVENTS)
+        self._open: dict[str, Any] | None = None
+        self._texts: list[str] = []
+        self._index = 0
+        self._total: int | None = None
+        self._usage: dict[str, Any] | None = None
+
+    def foresee(self, pieces: Sequence[Piece], usage: dict[str, Any] | None) -> None:
+        """All pieces of the response are there."""
+        kinds = [None if isinstance(piece, CompletedCall) else piece.kind for piece in pieces]
+        self._total = sum(kind is None or kind != before for before, kind in pairwise(["", *kinds]))
+        self._usage = usage
+
+    async def take(self, piece: Piece) -> None:
+        """Announce one piece of the response."""
+        if self._on_text is not None and not isinstance(piece, CompletedCall) and piece.kind == "text":
+            await self._on_text(piece.text)
+        if not self._heard:
+            return
+        if isinstance(piece, CompletedCall):
+            raw, given = piece.raw, piece.raw["arguments"]
+            told = {"id": raw["id"], "name": raw["name"], "arguments": given, "input": given}
+            await self._begin({"type": "tool_call", **told})
+            return
+        if self._open is None or self._open["type"] != piece.kind:
+            await self._begin({"type": piece.kind})
+        self._texts.append(piece.text)
+        if piece.signature and self._open is not None:
+            self._open["signature"] = piece.signature
+        delta = {"type": piece.kind, "text": piece.text}
+        await self._hooks.emit(
+            CONTENT_BLOCK_DELTA, {**self._place(piece.kind), "delta": delta, "text": piece.text}
+        )
+
+    async def close(self, usage: Any = None) -> None:
+        """The response is over: the last block ends."""
+        await self._end(total=self._index + 1, usage=usage)
+
+    async def _begin(self, block: dict[str, Any]) -> None:
+        if self._open is not None:
+            await self._end()
+            self._index += 1
+        self._open = block
+        told = {key: block[key] for key in ("id", "name") if block.get(key)}
+        await self._hooks.emit(
+            CONTENT_BLOCK_START, {**self._place(block["type"]), "total_blocks": self._total, **told}
+        )
+
+    async def _end(self, total: int | None = None, usage: Any = None) -> None:
+        block, self._open = self._open, None
+        texts, self._texts = self._texts, []
+        if block is None:
+            return
+        if texts:
+            block |= {"text" if block["type"] == "text" else "thinking": "".join(texts)}
+        told = {**self._place(block["type"]), "total_blocks": total or self._total, "block": block}
+        usage = usage or self._usage
+        await self._hooks.emit(CONTENT_BLOCK_END, told | ({"usage": usage} if usage else {}))
+
+    def _place(self, kind: str) -> dict[str, Any]:
+        return {**self._told, "block_type": kind, "block_index": self._index}
+
+
+class Reply(NamedTuple):
+    """What the LLM answered."""
+
+    response: Any
+    calls: list[dict[str, Any]]
+    """Made plain: dicts with id, name, arguments, and what is wrong with them (`raw_call`)."""
+    stopped: bool = False
+    """Whether reading ended early, as the session was cancelled; the calls are not to be run."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResponseReader:
+    """One answer on its way in."""
+
+    _provider: Any
+    _blocks: ContentBlocks
+    _on_call: OnCall | None
+    _stopping: Callable[[], bool]
+    _streamed: ResponseAssembler = field(default_factory=ResponseAssembler)
+
+    @property
+    def text(self) -> str:
+        """The text that came so far in a stream."""
+        return self._streamed.text
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether anything came in a stream."""
+        return not self._streamed.empty
+
+    async def read(self, request: Any, options: Mapping[str, Any], *, stream: bool) -> Reply:
+        """The whole answer, or what came of it until the session was cancelled.
+
+        Raises what the provider raises.
+        """
+        with Watch(self._stopping):
+            if stream and callable(getattr(self._provider, "stream", None)):
+                reply = await self._stream(request, options)
+                if reply is not None:
+                    return reply
+            given = await self._provider.complete(request, **options)
+            calls = self._calls_of(given)
+            response = SimpleNamespace(**given) if isinstance(given, Mapping) else given
+            pieces = [*_texts_in(response), *map(CompletedCall, calls)]
+            self._blocks.foresee(pieces, usage_of(response))
+            await self._take(pieces)
+            await self._blocks.close(usage_of(response))
+            return Reply(response, calls)
+        await self._blocks.close(None)
+        return Reply(self._streamed.response, self._collect_calls(), stopped=True)
+
+    async def _stream(self, request: Any, options: Mapping[str, Any]) -> Reply | None:
+        """Read the provider's stream; None where nothing came, so that it must be asked in one piece."""
+        streamed, stopped = self._streamed, False
+        stream = self._provider.stream(request.model_copy(update={"stream": True}), **options)
+        async with aclosing(_closable(await stream if inspect.isawaitable(stream) else stream)) as events:
+            async for event in events:
+                await self._take(streamed.feed(event))
+                if stopped := self._stopping():
+                    break
+        if not stopped:
+            await self._take(streamed.close())
+            if streamed.empty:
+                return None
+        response = streamed.response
+        await self._blocks.close(usage_of(response))
+        return Reply(response, self._collect_calls(), stopped)
+
+    async def _take(self, pieces: Sequence[Piece]) -> None:
+        for piece in pieces:
+            if isinstance(piece, CompletedCall) and self._on_call is not None:
+                self._on_call(piece.raw)
+            await self._blocks.take(piece)
+
+    def _collect_calls(self) -> list[Any]:
+        """The calls as they were streamed, and those that only the provider finds in its response."""
+        calls = self._streamed.calls
+        if self._streamed.final is None:
+            return calls
+        seen = {call["id"] for call in calls}
+        return calls + [call for call in self._calls_of(self._streamed.final) if call["id"] not in seen]
+
+    def _calls_of(self, response: Any) -> list[dict[str, Any]]:
+        """The tool calls of a response, made plain: as the provider parses them, else as they lie in it."""
+        parse = getattr(self._provider, "parse_tool_calls", None)
+        parsed = parse(response) if callable(parse) else None
+        if isinstance(parsed, list | tuple) and parsed:
+            return list(map(plain_call, parsed))
+        listed = reader_of(response)("tool_calls")
+        return list(map(plain_call, listed)) if isinstance(listed, list | tuple) else []
+
+
+def usage_of(response: Any) -> dict[str, Any] | None:
+    """The usage of a response as exact JSON; None where the provider tells none."""
+    usage = getattr(response, "usage", None)
+    if isinstance(usage, BaseModel | Mapping):
+        told: dict[str, Any] = jsonable(usage)
+        return told
+    return None
+
+
+def _texts_in(response: Any) -> list[Piece]:
+    """Thinking and text of a response that came in one piece."""
+    content = getattr(response, "content", None)
+    if not isinstance(content, list | tuple):
+        return [Text(text)] if (text := text_of(response)) else []
+    pieces: list[Piece] = []
+    for block in content:
+        read = reader_of(block)
+        for kind in ("thinking", "text"):
+            said = read(kind)
+            if isinstance(said, str) and said and read("type") in (None, kind):
+                signed = read("signature") if kind == "thinking" else None
+                pieces.append(Text(said, kind, signed if isinstance(signed, str) else ""))
+    return pieces
+
+
+async def _closable(stream: Any) -> AsyncGenerator[Any, None]:
+    """Any asynchronous iterator as one that can be closed, which closes it in turn."""
+    try:
+        async for event in stream:
+            yield event
+    finally:
+        close = getattr(stream, "aclose", None)
+        if callable(close) and inspect.isawaitable(closing := close()):
+            await closing

@@ -1,0 +1,170 @@
+"""Requests that fit: a provider that can measure one is asked before it is sent, and after it was too long.
+
+    build ─▶ provider.request_budget ─ fits ─▶ send ─ ContextLengthError ─▶ provider.recover_context_overflow
+      ▲             │ too long                                                      │ once
+      └─ a smaller view of the conversation ◀───────────────────────────────────────┘
+
+Both methods are optional and answer with `estimated_input_tokens`, `input_limit_tokens`,
+`context_token_budget` (what the conversation may take) and perhaps `max_output_tokens`; None: not known.
+What a hook injected stays in each view. A request that cannot be made to fit is not sent; one that was
+refused is sent once more only where nothing came of it.
+"""
+
+import inspect
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from amplifier_core import ChatRequest
+from amplifier_core.llm_errors import ContextLengthError
+
+from toolgate_orchestrator.turn.hooks.dispatch import Emitter
+from toolgate_orchestrator.turn.values.jsonable import jsonable
+
+PROVIDER_BUDGET: Final = "orchestrator:provider_budget"
+"""A provider measured a request, or could not."""
+OVERFLOW_RECOVERY: Final = "orchestrator:provider_overflow_recovery"
+"""A provider refused a request as too long, and was asked how short it has to be."""
+MAX_REBUILDS: Final = 2
+
+CHARACTERS_PER_TOKEN: Final = 4
+_FIELDS: Final = ("estimated_input_tokens", "input_limit_tokens", "context_token_budget")
+
+Build = Callable[[int | None], Awaitable[ChatRequest]]
+"""Makes the request of so many tokens of conversation; None: as the context sees fit."""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestSize:
+    """What a provider says about one request, in tokens."""
+
+    estimated: int
+    limit: int
+    context: int
+    """What the conversation may take."""
+    output: int | None = None
+    """Longest answer."""
+
+    @property
+    def fits(self) -> bool:
+        """Whether it can be sent."""
+        return self.estimated <= self.limit
+
+
+def read_size(said: Any) -> RequestSize:
+    """What a provider said; raises ValueError for what makes no sense."""
+    if not isinstance(said, Mapping):
+        raise ValueError(f"is no mapping but {type(said).__name__}")
+    output = said.get("max_output_tokens")
+    for name, value in [*((field, said.get(field)) for field in _FIELDS), ("max_output_tokens", output or 0)]:
+        if type(value) is not int or value < 0:
+            raise ValueError(f"{name} must be a count of tokens")
+    estimated, limit, context = (said[field] for field in _FIELDS)
+    return RequestSize(estimated, limit, context, output or None)
+
+
+class RequestFitter:
+    """Fits the requests of one turn to one provider."""
+
+    def __init__(self, provider: Any, hooks: Emitter, options: Mapping[str, Any]) -> None:
+        self._provider, self._hooks, self._options = provider, hooks, options
+        self.estimated: int | None = None
+        """Tokens of the latest request, where the provider says so."""
+
+    async def fit(self, build: Build) -> ChatRequest:
+        """A request that the provider takes, as far as it can say; raises ContextLengthError."""
+        self.estimated, request = None, await build(None)
+        measure = getattr(self._provider, "request_budget", None)
+        if not callable(measure):
+            return request
+        before: int | None = None
+        for attempt in range(MAX_REBUILDS + 1):
+            said = await self._ask(measure, request)
+            if said is None:
+                await self._tell_unknown(attempt)
+                if before is None:
+                    return request
+                raise ContextLengthError(
+                    "the provider's budget is unavailable after reporting a concrete budget"
+                )
+            try:
+                size = read_size(said)
+            except ValueError as error:
+                raise ContextLengthError(f"the provider gave an invalid budget decision: {error}") from None
+            await self._tell(size, attempt)
+            if size.fits:
+                self.estimated = size.estimated
+                request.max_output_tokens = size.output or request.max_output_tokens
+                return request
+            if size.context < 1:
+                raise ContextLengthError(
+                    "the request is too long, and cannot retain anything of the conversation"
+                )
+            if before is not None and size.context >= before:
+                raise ContextLengthError("the request is too long, and a further rebuild would not reduce it")
+            if attempt < MAX_REBUILDS:
+                before, request = size.context, await build(size.context)
+        raise ContextLengthError("the request is too long even after two context rebuilds")
+
+    async def recover(self, error: Exception, request: ChatRequest, build: Build) -> ChatRequest | None:
+        """A shorter request after one that was refused; None where the provider does not help."""
+        ask = getattr(self._provider, "recover_context_overflow", None)
+        if not callable(ask):
+            return None
+        said = await self._ask(ask, request, error)
+        if said is None:
+            await self._hooks.emit(OVERFLOW_RECOVERY, {"result": "unavailable"})
+            return None
+        size = _read_recovery(said, request)
+        if size is None:
+            await self._hooks.emit(OVERFLOW_RECOVERY, {"result": "invalid"})
+            return None
+        shorter = await build(size.context)
+        shorter.max_output_tokens = size.output or request.max_output_tokens
+        told = {"result": "retry", "context_token_budget": size.context}
+        await self._hooks.emit(OVERFLOW_RECOVERY, {**told, "max_output_tokens": shorter.max_output_tokens})
+        return shorter
+
+    async def _ask(self, method: Callable[..., Any], request: ChatRequest, *more: Any) -> Any:
+        keywords: dict[str, Any] = {"context_estimate": estimate_tokens(request)}
+        if _takes_options(method):
+            keywords["request_options"] = dict(self._options)
+        said = method(request, *more, **keywords)
+        return await said if inspect.isawaitable(said) else said
+
+    async def _tell(self, size: RequestSize, attempt: int) -> None:
+        told = {"result": "fits" if size.fits else "oversized", "attempt": attempt}
+        numbers = zip(_FIELDS, (size.estimated, size.limit, size.context), strict=True)
+        await self._hooks.emit(PROVIDER_BUDGET, {**told, **dict(numbers), "max_output_tokens": size.output})
+
+    async def _tell_unknown(self, attempt: int) -> None:
+        mode = "post_concrete_failure" if attempt else "initial_fallback"
+        told = {"result": "unavailable", "mode": mode, "reason": "no_decision", "attempt": attempt}
+        await self._hooks.emit(PROVIDER_BUDGET, told)
+
+
+def estimate_tokens(request: ChatRequest) -> int:
+    """Roughly how many tokens the messages of a request take."""
+    told = (message.model_dump(exclude_none=True) for message in request.messages)
+    return sum(len(json.dumps(jsonable(message))) for message in told) // CHARACTERS_PER_TOKEN
+
+
+def _read_recovery(said: Any, request: ChatRequest) -> RequestSize | None:
+    """What a provider said of a request that was too long; None where following it would not help."""
+    try:
+        size = read_size(said)
+    except ValueError:
+        return None
+    shrinks = 0 < size.context < estimate_tokens(request) and size.estimated > size.limit > 0
+    most = request.max_output_tokens
+    return size if shrinks and (most is None or size.output is None or size.output <= most) else None
+
+
+def _takes_options(method: Callable[..., Any]) -> bool:
+    """Whether a provider's method names `request_options` among its parameters."""
+    try:
+        found = inspect.signature(method).parameters.get("request_options")
+    except (TypeError, ValueError):
+        return False
+    return found is not None and found.kind in (found.KEYWORD_ONLY, found.POSITIONAL_OR_KEYWORD)

@@ -1,0 +1,200 @@
+"""Requests to an LLM beside the conversation: no tools, nothing stored, nothing streamed to the user.
+
+    host's model_role_resolver ─▶ configured preferences ─▶ the session's own provider
+
+Hooks on provider:request hear of each (iteration 0) and may refuse it; what it cost is a fact like any
+other. The first choice of a model that can be had is kept for the whole run.
+"""
+
+import asyncio
+import fnmatch
+import logging
+import re
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from amplifier_core import ChatRequest, Message
+from amplifier_core.events import PROVIDER_ERROR, PROVIDER_REQUEST
+from toolgate_bus.protocol.fact_events import USAGE
+from toolgate_bus.telemetry.logging import where
+from toolgate_bus.transport.redis.tasks import is_cancel_requested
+
+from toolgate_orchestrator.turn.facts import Note, seconds_since
+from toolgate_orchestrator.turn.goals.pursuit.config import GoalPreference
+from toolgate_orchestrator.turn.hooks.dispatch import Hooks
+from toolgate_orchestrator.turn.llm.gate import GOAL, LlmGate, LlmTarget
+from toolgate_orchestrator.turn.llm.provider_stream import usage_of
+from toolgate_orchestrator.turn.llm.request import choose_provider, model_of
+from toolgate_orchestrator.turn.values.messages import text_of
+from toolgate_orchestrator.turn.values.tool_signals import signals_of
+
+logger = logging.getLogger(__name__)
+
+MODEL_ROLE_RESOLVER: Final = "model_role_resolver"
+"""The capability of a host that knows which model has which role."""
+MAX_ANSWER_TOKENS: Final = 512
+
+_DATE: Final = re.compile(r"-(?:\d{4}-\d{2}-\d{2}|\d{8})$")
+_DIGITS: Final = re.compile(r"(\d+)")
+
+
+class SideModel(NamedTuple):
+    """Who answers."""
+
+    name: str
+    provider: Any
+    model: str | None = None
+    """None: the provider's own."""
+    options: Mapping[str, Any] = {}
+
+
+class SideRequests:
+    """The requests of one run; the model is chosen with the first."""
+
+    def __init__(
+        self,
+        coordinator: Any,
+        providers: Mapping[str, Any],
+        role: str,
+        preferences: Sequence[GoalPreference],
+        default_provider: str | None = None,
+    ) -> None:
+        self._coordinator, self._providers = coordinator, providers
+        self._role, self._preferences, self._default = role, preferences, default_provider
+        self._chosen: SideModel | None = None
+        self._cause = ""
+        """Why no model has the role."""
+
+    async def ask(self, system: str, user: str, hooks: Hooks, note: Note, gate: LlmGate | None = None) -> str:
+        """The answer's text; raises what the provider raises, LlmDenial, or RuntimeError (a hook's no)."""
+        chosen = self._chosen = self._chosen or await self._choose()
+        told = {"provider": chosen.name, "model": chosen.model or model_of(chosen.provider), "iteration": 0}
+        consulted = await hooks.consult(PROVIDER_REQUEST, told)
+        if consulted.denied is not None:
+            raise RuntimeError(f"the request was denied by a hook: {consulted.denied}")
+        request = ChatRequest(
+            messages=[Message(role="system", content=system), Message(role="user", content=user)],
+            model=chosen.model,
+            metadata={"stream": False},
+            max_output_tokens=MAX_ANSWER_TOKENS,
+        )
+        chosen, request, decision = await self._admit(chosen, request, gate)
+        model = chosen.model or model_of(chosen.provider)
+        about = {"provider": chosen.name, "model": model, "iteration": 0}
+        named = {key: value for key, value in {**about, **decision}.items() if value is not None}
+        started = time.monotonic()
+        try:
+            response = await self._complete(chosen, request)
+        except Exception as error:
+            if decision:
+                told = {"error": type(error).__name__, **named, **signals_of(error)}
+                note(PROVIDER_ERROR, {**told, **seconds_since(started)})
+            await hooks.consult(PROVIDER_ERROR, {**about, **_describe(error)})
+            raise
+        note(USAGE, {**(usage_of(response) or {}), **named, **seconds_since(started)})
+        return text_of(response)
+
+    async def _admit(
+        self, chosen: SideModel, request: ChatRequest, gate: LlmGate | None
+    ) -> tuple[SideModel, ChatRequest, dict[str, str]]:
+        """Who answers, the request as it is to be sent, and the decision, where somebody rules on it."""
+        if gate is None or not gate.is_wanted:
+            return chosen, request, {}
+        own = LlmTarget(chosen.name, chosen.provider, chosen.model)
+        admission = await gate.admit(own, request, 0, GOAL)
+        if admission is None:
+            raise RuntimeError("the session was cancelled")
+        target = admission.target
+        options = chosen.options if target.provider is chosen.provider else {}
+        chosen = SideModel(target.name, target.provider, target.model, options)
+        sent = request.model_copy(update={"model": target.model, **target.fields})
+        return chosen, sent, {"decision_id": admission.decision}
+
+    async def _complete(self, chosen: SideModel, request: ChatRequest) -> Any:
+        options = {**chosen.options, **({"model": chosen.model} if chosen.model else {})}
+        options["extended_thinking"] = False
+        try:
+            return await chosen.provider.complete(request, **options)
+        except asyncio.CancelledError:
+            if is_cancel_requested():
+                raise
+            raise RuntimeError("the provider cancelled its own request") from None
+
+    async def _choose(self) -> SideModel:
+        try:
+            found = await self._by_role()
+        except Exception as error:  # noqa: BLE001 - a resolver of the host's may raise anything
+            found, self._cause = None, f"{MODEL_ROLE_RESOLVER} failed: {where(error)}"
+        found = found or await self._by_preference()
+        if found is None:
+            name, provider = choose_provider(self._providers, self._default)
+            found = SideModel(name, provider)
+            logger.warning(
+                "role %s: %s; provider %s answers with its own model", self._role, self._cause, name
+            )
+        return found
+
+    async def _by_role(self) -> SideModel | None:
+        look_up = getattr(self._coordinator, "get_capability", None)
+        resolver = look_up(MODEL_ROLE_RESOLVER) if callable(look_up) else None
+        if resolver is None:
+            self._cause = f"no {MODEL_ROLE_RESOLVER} capability is registered"
+            return None
+        resolved = await resolver.resolve(self._role)
+        if not resolved:
+            self._cause = f"{MODEL_ROLE_RESOLVER} resolved it to no candidates"
+            return None
+        mounted = _find(resolved[0].provider, self._providers)
+        if mounted is None:
+            self._cause = f"it is a model of {resolved[0].provider}, which is not mounted"
+            return None
+        return SideModel(*mounted, resolved[0].model, dict(resolved[0].config or {}))
+
+    async def _by_preference(self) -> SideModel | None:
+        for preference in self._preferences:
+            mounted = _find(preference.provider, self._providers)
+            if mounted is None:
+                continue
+            model: str | None = preference.model
+            if any(mark in preference.model for mark in "*?["):
+                model = await _newest(preference.model, mounted[1])
+            if model is not None:
+                return SideModel(*mounted, model, preference.config)
+        return None
+
+
+def _describe(error: Exception) -> dict[str, Any]:
+    """A provider's error as hooks hear of it."""
+    return {
+        "error": {"type": type(error).__name__, "msg": str(error)},
+        "retryable": getattr(error, "retryable", False) is True,
+        "status_code": getattr(error, "status_code", None),
+    }
+
+
+def _find(wanted: str, providers: Mapping[str, Any]) -> tuple[str, Any] | None:
+    """A mounted provider, whether its name is written with `provider-` or without."""
+    bare = str(wanted).removeprefix("provider-")
+    return next(
+        ((name, one) for name, one in providers.items() if name.removeprefix("provider-") == bare), None
+    )
+
+
+async def _newest(pattern: str, provider: Any) -> str | None:
+    """The newest model of a pattern that a provider lists; None where none is, or it cannot say."""
+    try:
+        listed = await provider.list_models()
+    except Exception as error:  # noqa: BLE001 - of the provider's; the next preference may do
+        logger.info("models for %s could not be listed: %s", pattern, where(error))
+        return None
+    names = [each if isinstance(each, str) else str(getattr(each, "id", each)) for each in listed]
+    return max(
+        (name for name in names if fnmatch.fnmatch(name.lower(), pattern.lower())), key=_age, default=None
+    )
+
+
+def _age(name: str) -> tuple[list[tuple[int, int, str]], int]:
+    """Orders names by version: 4-10 after 4-7, and an alias after its own dated snapshots."""
+    parts = _DIGITS.split(_DATE.sub("", name))
+    return [(1, int(part), "") if part.isdigit() else (0, 0, part) for part in parts], -len(name)

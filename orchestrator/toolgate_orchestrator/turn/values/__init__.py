@@ -1,0 +1,1 @@
+"""Plain values of a turn: messages, calls, results."""
