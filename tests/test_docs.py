@@ -36,7 +36,7 @@ from toolgate_bus.protocol.events import Hold, ReceivedVerdict, ToolSelecting
 from toolgate_bus.ruling.round import Round
 from toolgate_bus.telemetry import definitions, metrics
 from toolgate_orchestrator.decision.config import ToolgateConfig
-from toolgate_orchestrator.decision.ruling import DecisionState as Ruled
+from toolgate_orchestrator.decision.round.decision_state import DecisionState as Ruled
 from toolgate_orchestrator.decision.ruling import RulingResult, denial
 from toolgate_orchestrator.modules.provider_openai.config import OpenAIConfig
 from toolgate_orchestrator.turn.calls.tool_call import CallRefusal

@@ -9,8 +9,8 @@ Whoever wrote the second decides, and nobody else ever: an agent with a person's
 where its time is over or somebody objected after all; or the keeper of a budget of which something is
 reserved for it, where its time is over and the agent is gone. The first says so from then on, too: a server
 that forgets one of the two has nobody go on twice. One that is set back behind both is told again by who
-took it (`toolgate_orchestrator.decision.deferral.claims`). Times are by the server's clock alone. What is in the body is
-the gate's affair; it is believed by who has the token that seals it.
+took it (the gate keeps what it claimed). Times are by the server's clock alone. What is in
+the body is the gate's affair; it is believed by who has the token that seals it.
 """
 
 import math

@@ -41,6 +41,7 @@ from toolgate_orchestrator.decision.question.redact import Redactor
 from toolgate_orchestrator.decision.question.validation import Tools
 from toolgate_orchestrator.decision.recorder import DecisionRecorder, span_of_decision, tell
 from toolgate_orchestrator.decision.round.admission import admit
+from toolgate_orchestrator.decision.round.decision_state import DecisionState, OnHold
 from toolgate_orchestrator.decision.round.dispatcher import Dispatcher
 from toolgate_orchestrator.decision.round.local_scheduler import LocalScheduler
 from toolgate_orchestrator.decision.round.one_question import one_question
@@ -48,8 +49,6 @@ from toolgate_orchestrator.decision.ruling import (
     CHANGED,
     GATE_FAILED,
     UNASKED,
-    DecisionState,
-    OnHold,
     RulingResult,
     deny_unasked,
     final_call,
@@ -155,10 +154,10 @@ class DecisionFlow:
     ) -> Decision:
         """Rule on one call; the decision has the tool and the arguments that may run, and the reason.
 
-        Schemas in `call.tools` check the arguments of a replacement. `local` is the scheduler of this process.
-        `ask` asks a person (default: as the gate was opened); with `defer` the outcome is `ask`, with a token,
-        and the same call with that token in `call.answer` goes on with the decision, here or in another
-        process. `on_hold` is told each scheduler that holds the call.
+        Schemas in `call.tools` check the arguments of a replacement. `local` is the scheduler of this
+        process. `ask` asks a person (default: as the gate was opened); with `defer` the outcome is `ask`, with
+        a token, and the same call with that token in `call.answer` goes on with the decision, here or in
+        another process. `on_hold` is told each scheduler that holds the call.
 
         Raises nothing for anything that others did, except exceptions of `ask` whose types are in `passes`. A
         caller that is cancelled withdraws the question.

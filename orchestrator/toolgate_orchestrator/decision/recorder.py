@@ -29,8 +29,9 @@ from toolgate_orchestrator.decision.faults import call_guarded, note_fault
 from toolgate_orchestrator.decision.link.client import GateClient
 from toolgate_orchestrator.decision.question.question import UnreadableQuestion, clip, write_question
 from toolgate_orchestrator.decision.question.redact import RedactedArguments, Redactor
+from toolgate_orchestrator.decision.round.decision_state import DecisionState
 from toolgate_orchestrator.decision.round.open_round import count_remarks, count_rule, count_verdict
-from toolgate_orchestrator.decision.ruling import DecisionState, RulingResult
+from toolgate_orchestrator.decision.ruling import RulingResult
 
 WORDS: Final = frozenset({"arguments", "prompt", "reason"})
 """Fields of a verdict that may repeat what is secret."""

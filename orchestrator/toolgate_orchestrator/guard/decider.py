@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from toolgate_bus.protocol.events import Decision
 
     from toolgate_orchestrator.decision.gate import Ask, Gate
-    from toolgate_orchestrator.decision.ruling import OnHold
+    from toolgate_orchestrator.decision.round.decision_state import OnHold
 
 _numbers: Final = count(1)
 

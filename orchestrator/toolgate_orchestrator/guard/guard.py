@@ -34,7 +34,7 @@ from toolgate_orchestrator.guard.turn import AgentTurn, OnStop
 
 if TYPE_CHECKING:
     from toolgate_orchestrator.decision.config import ToolgateConfig
-    from toolgate_orchestrator.decision.ruling import OnHold
+    from toolgate_orchestrator.decision.round.decision_state import OnHold
 
 F = TypeVar("F", bound=Callable[..., Any])
 Execute = Callable[[str, dict[str, Any]], Any]

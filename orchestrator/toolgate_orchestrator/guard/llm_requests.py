@@ -2,7 +2,7 @@
 
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from toolgate_bus.protocol.fact_events import USAGE
@@ -10,7 +10,6 @@ from toolgate_bus.protocol.llm import LLM_REQUEST, available, schema_of_request
 
 from toolgate_orchestrator.decision.question.call import Call
 from toolgate_orchestrator.decision.question.caller import Caller
-from toolgate_orchestrator.decision.question.capabilities import ALL
 from toolgate_orchestrator.guard.answer import AskHow
 from toolgate_orchestrator.guard.context import current_turn
 from toolgate_orchestrator.guard.places import Places
@@ -18,8 +17,7 @@ from toolgate_orchestrator.guard.reports import Cost, Reports, money_text
 from toolgate_orchestrator.guard.ruling import Ruling
 
 if TYPE_CHECKING:
-    from toolgate_orchestrator.decision.deferral.answer import PersonAnswer
-    from toolgate_orchestrator.decision.ruling import OnHold
+    from toolgate_orchestrator.decision.round.decision_state import OnHold
 
 _NEVER: Final[Mapping[str, Any]] = {"not": {}}
 """Schema of what is only listed: nothing may be asked of it by that name."""
@@ -102,12 +100,8 @@ def _request(
     max_output_tokens: int | None = None,
     purpose: str = "answer",
     models: Mapping[str, str | None] | None = None,
-    at: Caller | None = None,
-    id: str = "",  # noqa: A002 - as of a call
-    iteration: int = 0,
-    can: Collection[str] = ALL,
-    answer: "PersonAnswer | None" = None,
     ask: AskHow = None,
+    **call: Any,
 ) -> tuple[Call, AskHow]:
     asked = {
         "provider": provider,
@@ -118,5 +112,5 @@ def _request(
     }
     models = models or {provider: model or None}
     tools = {LLM_REQUEST: schema_of_request(list(models)), **dict.fromkeys(available(models), _NEVER)}
-    id = id or f"llm-{uuid.uuid4().hex}"  # noqa: A001 - as above
-    return Call(LLM_REQUEST, asked, tools, at, id, "", iteration, can, answer, is_request=True), ask
+    call["id"] = call.get("id") or f"llm-{uuid.uuid4().hex}"
+    return Call(LLM_REQUEST, asked, tools, is_request=True, **call), ask

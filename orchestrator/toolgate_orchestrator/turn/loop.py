@@ -137,8 +137,8 @@ class LoopBase(Generic[Config]):
                     coordinator=coordinator,
                     request_options=kwargs.get("request_options"),
                     on_text=on_text,
-                    pursuit=pursuit,
                 )
+                turn.pursuit = pursuit
                 answer = await turn.execute()
                 following = None
                 if pursuit is not None:

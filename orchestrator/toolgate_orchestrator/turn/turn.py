@@ -41,10 +41,9 @@ from toolgate_orchestrator.turn.goals.pursuit.pursuit import NO_GOAL, GoalPursui
 from toolgate_orchestrator.turn.hooks.completion import describe_answer
 from toolgate_orchestrator.turn.hooks.dispatch import Hooks
 from toolgate_orchestrator.turn.hooks.injections import Injections
-from toolgate_orchestrator.turn.hooks.reminders import ReminderPolicy
 from toolgate_orchestrator.turn.leg_budget import LIMIT_REMINDER, LegBudget
 from toolgate_orchestrator.turn.llm.gate import WRAP_UP, LlmDenial, LlmGate
-from toolgate_orchestrator.turn.llm.pace import RequestPace, slow_down
+from toolgate_orchestrator.turn.llm.pace import slow_down
 from toolgate_orchestrator.turn.llm.provider_stream import OnText
 from toolgate_orchestrator.turn.llm.request import Llm, LlmFailure, RequestDenial, choose_provider, model_of
 from toolgate_orchestrator.turn.session_tree import place_of
@@ -89,7 +88,6 @@ class Turn:
         coordinator: Any | None = None,
         request_options: Mapping[str, Any] | None = None,
         on_text: OnText | None = None,
-        pursuit: GoalPursuit | None = None,
     ) -> None:
         self.loop = loop
         self.prompt = prompt
@@ -118,7 +116,8 @@ class Turn:
             loop.settings.budget_warn_ratio,
             is_delegated=bool(getattr(coordinator, "parent_id", None)),
         )
-        self._pursuit = pursuit
+        self.pursuit: GoalPursuit | None = None
+        """The goal that this turn serves, if it serves one."""
         self.tool_runs = 0
         """Calls that were run so far."""
         self._token = getattr(coordinator, "cancellation", None)
@@ -152,10 +151,7 @@ class Turn:
                 provider,
                 self.context,
                 self.hooks,
-                thinking=settings.extended_thinking,
-                effort=settings.reasoning_effort,
-                pace=RequestPace(settings.min_delay_between_calls_ms, self.hooks, lambda: self.is_stopping),
-                reminders=ReminderPolicy(settings.ephemeral_injection_mode, settings.reminder_placement),
+                settings,
                 streams=self.loop.streams,
                 note=self._facts.note,
                 on_text=self._on_text,
@@ -268,9 +264,9 @@ class Turn:
                         await self.hooks.emit(EXECUTION_START, {"prompt": self.prompt})
                     self._facts.gate = await self._open_gate()
                     ended = await self._converse()
-                    if self._pursuit is not None:
+                    if self.pursuit is not None:
                         is_answer = ended.execution == "completed" and self._llm is not None
-                        await self._pursuit.review(self, None if is_answer else ended.answer)
+                        await self.pursuit.review(self, None if is_answer else ended.answer)
             except asyncio.CancelledError:
                 await despite_cancellation(self._finish(CANCELLED_TURN))
                 raise
@@ -400,6 +396,6 @@ class Turn:
             "iterations": turns,
             "tokens": self._llm.tokens if self._llm else 0,
             "status": ended.status,
-            **(NO_GOAL if self._pursuit is None else self._pursuit.describe_turn()),
+            **(NO_GOAL if self.pursuit is None else self.pursuit.describe_turn()),
             "metadata": self._budget.report(turns, resumable=ended.execution != "error"),
         }

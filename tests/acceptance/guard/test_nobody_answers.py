@@ -1,7 +1,6 @@
 """What each way in says, and does, where nobody rules: one line a process, on the stream that people read.
 
-The words themselves are tested in `tests/orchestrator/decision/test_vacancy.py`, hooks in `test_hook_lives.py`,
-bundles in `test_bundle_gated.py`. Here whole processes are looked at.
+`test_vacancy.py` tests the words, `test_hook_lives.py` hooks, `test_bundle_gated.py` bundles. Here whole processes are looked at.
 """
 
 import asyncio

@@ -23,9 +23,9 @@ from toolgate_bus.ruling.round import Round
 from toolgate_orchestrator.decision.config import parse
 from toolgate_orchestrator.decision.flow import DecisionFlow
 from toolgate_orchestrator.decision.link.recipients import Audience
+from toolgate_orchestrator.decision.round.decision_state import DecisionState
 from toolgate_orchestrator.decision.round.dispatcher import Dispatcher
 from toolgate_orchestrator.decision.round.open_round import PendingDecision
-from toolgate_orchestrator.decision.ruling import DecisionState
 
 pytestmark = pytest.mark.pure
 

@@ -12,7 +12,7 @@ from toolgate_bus.protocol.events import AskUser, Continue, Deny, Hold, Modify
 from toolgate_bus.ruling import breaker
 from toolgate_bus.transport.memory import MemoryOrchestratorBus
 from toolgate_orchestrator import Call, Caller
-from toolgate_orchestrator.decision.ruling import DecisionState
+from toolgate_orchestrator.decision.round.decision_state import DecisionState
 
 pytestmark = pytest.mark.pure
 

@@ -50,7 +50,7 @@ from toolgate_orchestrator.decision.gate import Gate
 from toolgate_orchestrator.decision.question.call import Call
 from toolgate_orchestrator.decision.question.caller import Caller
 from toolgate_orchestrator.decision.question.capabilities import ALL, Ability, UnnamedTools
-from toolgate_orchestrator.decision.ruling import HeldCall
+from toolgate_orchestrator.decision.round.decision_state import HeldCall
 
 SWEEP_S: Final = 1.0
 MAX_AGENT_NAMES: Final = 1000

@@ -44,9 +44,10 @@ from toolgate_orchestrator.decision.question.plain_values import copy_arguments,
 from toolgate_orchestrator.decision.question.question import UnreadableQuestion, write_question
 from toolgate_orchestrator.decision.question.redact import BadPlaceholder, RedactedArguments, Redactor
 from toolgate_orchestrator.decision.recorder import DecisionRecorder
+from toolgate_orchestrator.decision.round.decision_state import DecisionState
 from toolgate_orchestrator.decision.round.shadow_log import ShadowLog
 from toolgate_orchestrator.decision.round.wait_reports import Note, describe_whose
-from toolgate_orchestrator.decision.ruling import DecisionState, RulingResult, objection
+from toolgate_orchestrator.decision.ruling import RulingResult, objection
 
 TRIES: Final = 4
 MAX_WATCHED: Final = 10_000

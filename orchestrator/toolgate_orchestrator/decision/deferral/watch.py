@@ -16,8 +16,10 @@ from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_bus.telemetry.logging import where
 from toolgate_bus.transport.deferrals import Claim, Deferrals
 
+from toolgate_orchestrator.decision.link.client import OpenDeferral
 from toolgate_orchestrator.decision.recorder import DecisionRecorder
-from toolgate_orchestrator.decision.ruling import DecisionState, RulingResult, objection
+from toolgate_orchestrator.decision.round.decision_state import DecisionState
+from toolgate_orchestrator.decision.ruling import RulingResult, objection
 
 TRIES: Final = 4
 GRACE_S: Final = 1.0
@@ -36,7 +38,7 @@ class DeferralWatch:
         recorder: DecisionRecorder,
         call: DecisionState,
         ruling: RulingResult,
-        watched: "dict[str, DeferralWatch]",
+        watched: dict[str, OpenDeferral],
         end: Callable[[DecisionState], None],
     ) -> None:
         self._kept, self._orchestrator, self._recorder = kept, orchestrator, recorder

@@ -8,7 +8,7 @@ ends, `pending`'s; what is decided, `gate`'s.
 import asyncio
 import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from toolgate_bus.errors import CodecError
 from toolgate_bus.protocol import packing
@@ -27,15 +27,23 @@ from toolgate_orchestrator.decision.link.pauses import Pauses
 from toolgate_orchestrator.decision.link.recipients import Absence, Failures
 from toolgate_orchestrator.decision.link.scheduler_directory import SchedulerDirectory
 from toolgate_orchestrator.decision.question.tool_catalog import ToolCatalog
+from toolgate_orchestrator.decision.round.decision_state import DecisionState
 from toolgate_orchestrator.decision.round.open_round import PendingDecision
 from toolgate_orchestrator.decision.round.open_rounds import Table
-
-if TYPE_CHECKING:
-    from toolgate_orchestrator.decision.deferral.watch import DeferralWatch
 
 FLUSH_S = 0.002
 """Seconds between two looks whether the bus has all facts."""
 _log = get_logger("toolgate.gate")
+
+
+class OpenDeferral(Protocol):
+    """A decision that waits for a person, as the process that asked keeps it."""
+
+    def stop(self) -> None:
+        """Keep it no longer."""
+
+    def hand_over(self, call: DecisionState) -> None:
+        """Let this call go on with it."""
 
 
 class GateClient:
@@ -68,7 +76,7 @@ class GateClient:
         self.catalog = ToolCatalog()
         """The tools of all sessions that are ruled on through this bus."""
         self.pauses = Pauses(self.present)
-        self.deferred: dict[str, DeferralWatch] = {}
+        self.deferred: dict[str, OpenDeferral] = {}
         """Decisions that wait for a person, by id."""
         self.kept = StandingClaims(bus.store)
         """What is kept of those of all processes, and what was claimed here."""

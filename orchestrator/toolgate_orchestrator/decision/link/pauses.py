@@ -18,8 +18,8 @@ from toolgate_bus.telemetry.loggers import get_logger
 
 from toolgate_orchestrator.decision.faults import call_guarded
 from toolgate_orchestrator.decision.link.live_session import Presence, sessions_above
+from toolgate_orchestrator.decision.round.decision_state import DecisionState, HeldCall
 from toolgate_orchestrator.decision.round.wait_reports import Note, describe_whose
-from toolgate_orchestrator.decision.ruling import DecisionState, HeldCall
 
 OPERATOR: Final = "operator"
 """Who holds a paused call, where a scheduler's name would stand."""

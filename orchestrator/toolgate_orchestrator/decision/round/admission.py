@@ -10,11 +10,11 @@ from dataclasses import replace
 
 from toolgate_orchestrator.decision.config import ToolgateConfig
 from toolgate_orchestrator.decision.link.recipients import Audience
+from toolgate_orchestrator.decision.round.decision_state import DecisionState
 from toolgate_orchestrator.decision.round.dispatcher import Dispatcher
 from toolgate_orchestrator.decision.ruling import (
     AGREED,
     UNASKED,
-    DecisionState,
     RulingResult,
     denial,
     objection,

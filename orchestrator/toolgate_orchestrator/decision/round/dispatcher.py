@@ -36,12 +36,12 @@ from toolgate_orchestrator.decision.question.question import fill_defaults, writ
 from toolgate_orchestrator.decision.question.redact import Redactor
 from toolgate_orchestrator.decision.question.user_request import with_request
 from toolgate_orchestrator.decision.question.validation import check_call, check_modify, final_arguments
+from toolgate_orchestrator.decision.round.decision_state import DecisionState, HeldCall, holders
 from toolgate_orchestrator.decision.round.local_scheduler import LocalScheduler, consult
 from toolgate_orchestrator.decision.round.open_round import PendingDecision
 from toolgate_orchestrator.decision.round.open_rounds import Table
 from toolgate_orchestrator.decision.round.shadow_log import ShadowLog
 from toolgate_orchestrator.decision.round.wait_reports import Note
-from toolgate_orchestrator.decision.ruling import DecisionState, HeldCall, holders
 from toolgate_orchestrator.decision.vacancy import tell_failing
 
 MAX_WAIT_S: Final = 86_400.0

@@ -32,7 +32,7 @@ from toolgate_bus.transport.ports import HoldPlace
 
 from toolgate_orchestrator.decision.link.recipients import Audience
 from toolgate_orchestrator.decision.round.consent import JudgedChange, agree, judge_change, judge_other_tool
-from toolgate_orchestrator.decision.ruling import DecisionState
+from toolgate_orchestrator.decision.round.decision_state import DecisionState
 
 GRACES: Final = 3
 """So often the wait is drawn out because the own event loop stood still."""

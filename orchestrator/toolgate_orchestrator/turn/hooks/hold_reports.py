@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any
 
-from toolgate_orchestrator.decision.ruling import HeldCall, OnHold
+from toolgate_orchestrator.decision.round.decision_state import HeldCall, OnHold
 from toolgate_orchestrator.turn.hooks.dispatch import Hooks
 
 TOOL_HELD = "tool:held"

@@ -37,6 +37,7 @@ from toolgate_orchestrator.turn.llm.provider_stream import (
     usage_of,
 )
 from toolgate_orchestrator.turn.llm.request_budget import CHARACTERS_PER_TOKEN, Build, RequestFitter
+from toolgate_orchestrator.turn.loop_config import LoopConfig
 from toolgate_orchestrator.turn.values.messages import chat_request, text_of
 from toolgate_orchestrator.turn.values.result_images import lift_images
 from toolgate_orchestrator.turn.values.tool_signals import signals_of
@@ -65,11 +66,8 @@ class Llm:
         provider: Any,
         context: Any,
         hooks: Hooks,
+        settings: LoopConfig,
         *,
-        thinking: bool = False,
-        effort: str | None = None,
-        pace: RequestPace | None = None,
-        reminders: ReminderPolicy | None = None,
         streams: bool = False,
         note: Note | None = None,
         on_text: OnText | None = None,
@@ -97,12 +95,12 @@ class Llm:
         """The response on its way in."""
         self._context = context
         self._hooks = hooks
-        self._options: dict[str, Any] = {"extended_thinking": True} if thinking else {}
+        self._options: dict[str, Any] = {"extended_thinking": True} if settings.extended_thinking else {}
         self._note, self._on_text, self._stopping = note, on_text, stopping
         self._spoken = self._apart = False
-        self._streams, self._effort = streams, effort
-        self._pace = pace or RequestPace(0, hooks)
-        self._reminders = reminders or ReminderPolicy()
+        self._streams, self._effort = streams, settings.reasoning_effort
+        self._pace = RequestPace(settings.min_delay_between_calls_ms, hooks, stopping)
+        self._reminders = ReminderPolicy(settings.ephemeral_injection_mode, settings.reminder_placement)
         self._fitter = RequestFitter(provider, hooks, self._options)
 
     @property

@@ -16,14 +16,20 @@ from typing import Any, Final, NamedTuple
 
 from toolgate_bus.errors import CodecError
 from toolgate_bus.protocol.llm import LLM
-from toolgate_bus.protocol.money import MAX_AMOUNT, is_amount, micro
+from toolgate_bus.protocol.money import MAX_AMOUNT, UNIT, is_amount, micro
 from toolgate_bus.protocol.names import MAX_NAME
 from toolgate_bus.protocol.packing import pack, unpack
 from toolgate_bus.ruling.conditions import globs
 from toolgate_bus.transport.ports import MAX_VALUE
 
 from toolgate_schedulers.shipped.cost_aware.config import CostAwareConfig, Price
-from toolgate_schedulers.shipped.cost_aware.llm_prices import MAX_TOKENS, name_of_model
+from toolgate_schedulers.shipped.cost_aware.llm_prices import (
+    MAX_TOKENS,
+    LlmConfig,
+    count_tokens,
+    name_of_model,
+    price_of,
+)
 
 WINDOW: Final = 31
 ENOUGH: Final = 5
@@ -143,6 +149,30 @@ class CostHistory:
             _values(found.get("answers"), MAX_TOKENS),
             _values(found.get("ratios"), MAX_RATIO),
         )
+
+
+def estimate_of_request(
+    config: LlmConfig, learned: CostHistory, asked: Mapping[str, Any], learn: bool = True
+) -> Estimate:
+    """Return the usual and the highest cost of a request to an LLM."""
+    model = name_of_model(asked)
+    price = price_of(config, model)
+    if price is None:
+        costs = learned.costs.get(f"{LLM}{model}", ()) if learn else ()
+        known = len(costs) >= ENOUGH
+        return Estimate(quantile(costs, 0.5), quantile(costs, 0.9), 0.0) if known else Estimate(0, 0, 0.0)
+    most = count_tokens(asked, "max_output_tokens") or config.max_output_tokens
+    sent, usual = count_tokens(asked, "input_tokens"), most
+    answers = learned.answers.get(model, ()) if learn else ()
+    ratios = learned.ratios.get(model, ()) if learn else ()
+    if len(answers) >= ENOUGH:
+        usual, most = min(most, quantile(answers, 0.5)), min(most, quantile(answers, 0.9))
+    if len(ratios) >= ENOUGH:
+        sent = min(math.ceil(sent * quantile(ratios, 0.9) / 1000), MAX_TOKENS)
+    dearest = max(price.input, price.cache_write or 0)
+    reserve = min(-(-(sent * dearest + most * price.output) // UNIT), MAX_AMOUNT)
+    cost = min(-(-(sent * price.input + usual * price.output) // UNIT), reserve)
+    return Estimate(cost, reserve, 0.0)
 
 
 def estimate_of_agent(

@@ -6,21 +6,16 @@
 Prices are of a million tokens. Amounts are whole micro-units, rounded up.
 """
 
-import math
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import Annotated, Any, Final
 
 from pydantic import Field, field_validator
 from toolgate_bus.config.check import StrictModel
-from toolgate_bus.protocol.llm import LLM
 from toolgate_bus.protocol.money import MAX_AMOUNT, UNIT, micro
 
 from toolgate_schedulers.shipped.alternatives import Name
 from toolgate_schedulers.shipped.cost_aware.amounts import Money
-
-if TYPE_CHECKING:
-    from toolgate_schedulers.shipped.cost_aware.estimates import CostHistory, Estimate
 
 MAX_TOKENS: Final = 2**31
 ModelName = Annotated[str, Field(pattern=r"^[^/]{1,128}/.{1,256}$")]
@@ -97,8 +92,8 @@ def cost_of_tokens(price: ModelPrice, used: Mapping[str, Any]) -> int | None:
 
     Tokens from or for a cache are counted beside `input_tokens`, unless the price says otherwise.
     """
-    read, written = _count(used, "cache_read_tokens"), _count(used, "cache_write_tokens")
-    sent, answered = _count(used, "input_tokens"), _count(used, "output_tokens")
+    read, written = count_tokens(used, "cache_read_tokens"), count_tokens(used, "cache_write_tokens")
+    sent, answered = count_tokens(used, "input_tokens"), count_tokens(used, "output_tokens")
     if not (read or written or sent or answered):
         return None
     if price.cache_in_input:
@@ -121,32 +116,7 @@ def cost_of_usage(config: LlmConfig | None, fact: Mapping[str, Any]) -> int | No
     return None if price is None else cost_of_tokens(price, fact)
 
 
-def estimate_of_request(
-    config: LlmConfig, learned: "CostHistory", asked: Mapping[str, Any], learn: bool = True
-) -> "Estimate":
-    """What a request will cost as a rule, and at most."""
-    from toolgate_schedulers.shipped.cost_aware.estimates import ENOUGH, Estimate, quantile
-
-    model = name_of_model(asked)
-    price = price_of(config, model)
-    if price is None:
-        costs = learned.costs.get(f"{LLM}{model}", ()) if learn else ()
-        known = len(costs) >= ENOUGH
-        return Estimate(quantile(costs, 0.5), quantile(costs, 0.9), 0.0) if known else Estimate(0, 0, 0.0)
-    most = _count(asked, "max_output_tokens") or config.max_output_tokens
-    sent, usual = _count(asked, "input_tokens"), most
-    answers = learned.answers.get(model, ()) if learn else ()
-    ratios = learned.ratios.get(model, ()) if learn else ()
-    if len(answers) >= ENOUGH:
-        usual, most = min(most, quantile(answers, 0.5)), min(most, quantile(answers, 0.9))
-    if len(ratios) >= ENOUGH:
-        sent = min(math.ceil(sent * quantile(ratios, 0.9) / 1000), MAX_TOKENS)
-    dearest = max(price.input, price.cache_write or 0)
-    reserve = min(-(-(sent * dearest + most * price.output) // UNIT), MAX_AMOUNT)
-    cost = min(-(-(sent * price.input + usual * price.output) // UNIT), reserve)
-    return Estimate(cost, reserve, 0.0)
-
-
-def _count(told: Mapping[str, Any], name: str) -> int:
+def count_tokens(told: Mapping[str, Any], name: str) -> int:
+    """Number of tokens that a request or a fact tells; 0 where it tells none."""
     value = told.get(name)
     return value if type(value) is int and 0 <= value <= MAX_TOKENS else 0

@@ -49,12 +49,12 @@ from toolgate_schedulers.shipped.cost_aware.estimates import (
     Estimate,
     estimate,
     estimate_of_agent,
+    estimate_of_request,
     rank_candidates,
 )
 from toolgate_schedulers.shipped.cost_aware.llm_prices import (
     LlmConfig,
     cost_of_usage,
-    estimate_of_request,
     name_of_model,
     other_models,
 )

@@ -1,0 +1,186 @@
+"""One call on its way through the gate: what was asked about it, and what was heard so far."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from toolgate_bus.protocol.events import Phase, ReceivedVerdict, ToolQuestion
+from toolgate_bus.ruling.counterfactual import ProposedCall
+from toolgate_bus.telemetry.unanimous import Group
+
+from toolgate_orchestrator.decision.question.capabilities import ALL, Ability
+from toolgate_orchestrator.decision.question.redact import RedactedArguments
+from toolgate_orchestrator.decision.question.validation import Tools
+from toolgate_orchestrator.decision.round.shadow_log import ShadowLog
+from toolgate_orchestrator.decision.round.wait_reports import Note, WaitReporter
+
+if TYPE_CHECKING:
+    from toolgate_orchestrator.decision.round.open_round import PendingDecision
+
+
+class HeldCall(NamedTuple):
+    """A call that waits for somebody's answer."""
+
+    decision: str
+    """The decision's id; people may answer by its first digits."""
+    tool: str
+    phase: Phase
+    scheduler: str
+    """Who holds it; `operator` where it is paused."""
+    reason: str | None
+    seconds: float | None
+    """So long it waits from now on at the most; then it is denied, or goes on where it was paused. None:
+    until somebody resumes it."""
+    paused: bool = False
+    """Whether an operator has paused it: nobody is to answer."""
+
+
+OnHold = Callable[[HeldCall], None]
+"""Told of each hold that is waited for, once; must not block."""
+
+
+def holders(heard: Iterable[ReceivedVerdict]) -> list[str]:
+    """Whose last word in a round is a hold, waited for or not: once it is over they hold in vain.
+
+    A shadow's hold is its own affair: nobody waits for it, ever.
+    """
+    last = {one.scheduler: one.verdict.action for one in heard if not one.shadow}
+    return [name for name, action in last.items() if action == "hold"]
+
+
+class DecisionState:
+    """One call on its way through the gate: its question, and what was heard about it so far."""
+
+    body: bytes = b""
+    """The question as it was written; empty until it was."""
+    outgoing: RedactedArguments | None = None
+    """The arguments as they travelled; None where nothing was kept back."""
+    replaced: RedactedArguments | None = None
+    """Those of the replacement, likewise."""
+    author: ReceivedVerdict | None = None
+    """The modify whose replacement is verified."""
+    heard: tuple[ReceivedVerdict, ...] = ()
+    asked: tuple[Sequence[str], ...] = ()
+    """Who was asked, round by round; `in-process` among them."""
+    shadows: ShadowLog | None = None
+    """What shadows say about it, where any were asked."""
+    agreed: Group | None = None
+    """Everyone who was asked, where all of them said continue and there is nothing to remark on."""
+    silent: tuple[str, ...] = ()
+    passed_over: tuple[str, ...] = ()
+    failed_open: Mapping[str, str] = MappingProxyType({})
+    """Optional schedulers that the decision was made without, and why."""
+    rounds: tuple["PendingDecision", ...] = ()
+    """The questions that were put about it and have ended."""
+    goes_on: bool = False
+    """Whether it waits for something after a round: those are kept where a denial still finds them."""
+    admitted: tuple["PendingDecision", ...] = ()
+    """The questions in which something was given to it, until it is given back."""
+    waited: float = 0.0
+    """Seconds for which it waited to be admitted."""
+    unasked: Mapping[str, str] = MappingProxyType({})
+    """Required schedulers that could not be asked, and why, in words."""
+    objection: ReceivedVerdict | None = None
+    """The first denial that came after its round, and before the decision."""
+    waits: WaitReporter | None = None
+    """Tells that it waits, once it did."""
+    is_over: bool = False
+    """Whether it is decided: no verdict changes anything any more."""
+    can: frozenset[Ability] = ALL
+    """What its caller can do."""
+    is_bound: bool = False
+    """Whether that is not all."""
+    reaches_person: bool = True
+    """Whether a person can be asked, by the caller or by others."""
+    is_request: bool = False
+    """Whether it is a request to an LLM, and no call of a tool."""
+    passes: tuple[type[BaseException], ...] = ()
+    """What may be raised while a person is asked, and ends the decision."""
+    interrupt: BaseException | None = None
+    """What was raised so."""
+    on_objection: Callable[[ReceivedVerdict], None] | None = None
+    """Told of a denial that comes while it waits for a person whom nobody waits for."""
+    deferred: Mapping[str, Any] = MappingProxyType({})
+    """Of one that went on with a person's answer: what the record says of that."""
+
+    def __init__(
+        self,
+        id: bytes,  # noqa: A002 - the wire's word
+        question: ToolQuestion,
+        tools: Tools,
+        agents: Sequence[str] | None,
+        labels: tuple[str, str],
+        started: float,
+        on_hold: OnHold | None = None,
+    ) -> None:
+        """All `tools`, perhaps with their schemas, and agents, of which the question names as many as fit.
+
+        `labels` are tool and agent for metrics, `started` is monotonic, in seconds.
+
+        `on_hold` is who wants to know that somebody holds the call.
+        """
+        self.id, self.question, self.tools, self.agents = id, question, tools, agents
+        self.labels, self.started, self.on_hold = labels, started, on_hold
+
+    @property
+    def own(self) -> ProposedCall:
+        """The LLM's own call."""
+        asked = self.question
+        return ProposedCall(asked.tool_name, asked.tool_input, asked.agent_target)
+
+    @property
+    def placeholders(self) -> Mapping[str, Any]:
+        """What stands for what in the question."""
+        return {} if self.outgoing is None else self.outgoing.placeholders
+
+    @property
+    def plain(self) -> Mapping[str, Any] | None:
+        """Its arguments as they were ruled on, where they are no JSON."""
+        return None if self.outgoing is None else self.outgoing.plain
+
+    def plain_of(self, phase: Phase) -> Mapping[str, Any] | None:
+        """Return the same of the arguments that were asked about in a phase."""
+        outgoing = self.outgoing_of(phase)
+        return None if outgoing is None else outgoing.plain
+
+    def placeholders_of(self, phase: Phase) -> Mapping[str, Any]:
+        """What stands for what in the question of a phase."""
+        if phase == "select":
+            return self.placeholders
+        return {} if self.replaced is None else self.replaced.placeholders
+
+    def outgoing_of(self, phase: Phase) -> RedactedArguments | None:
+        """The arguments as they travelled in a phase."""
+        return self.outgoing if phase == "select" or self.replaced is None else self.replaced
+
+    def fail_open(self, name: str, reason: str) -> None:
+        """The decision is made without an optional scheduler; the first reason stands."""
+        if name not in self.failed_open:
+            self.failed_open = {**self.failed_open, name: reason}
+
+    def report_waits(self, note: Note) -> None:
+        """It waits for somebody: from now on that is told, now and then."""
+        if self.waits is None:
+            self.waits = WaitReporter(self.question, note)
+
+    def object_to(self, heard: ReceivedVerdict) -> bool:
+        """Have a denial count that came after its round; False where all is decided."""
+        if self.is_over:
+            return False
+        self.heard += (heard,)
+        self.objection = self.objection or heard
+        if self.on_objection is not None:
+            self.on_objection(heard)
+        return True
+
+    def bind(
+        self, can: frozenset[Ability], passes: tuple[type[BaseException], ...], *, reaches_person: bool
+    ) -> None:
+        """Say what its caller can do, whether anybody can be asked, and what may be raised by who asks."""
+        self.can, self.is_bound, self.passes = can, can != ALL, passes
+        self.reaches_person = reaches_person
+
+    def leave_unasked(self, name: str, words: str) -> None:
+        """A required scheduler cannot be asked; the first words stand."""
+        if name not in self.unasked:
+            self.unasked = {**self.unasked, name: words}
