@@ -26,11 +26,11 @@ from toolgate_bus.transport.redis.tasks import is_cancel_requested
 
 from toolgate_orchestrator.decision.config import ToolgateConfig
 from toolgate_orchestrator.decision.deferral.answer import PersonAnswer
-from toolgate_orchestrator.decision.deferral.deferred_decisions import DeferralDesk
+from toolgate_orchestrator.decision.deferral.deferred_decisions import DeferredDecisions
 from toolgate_orchestrator.decision.faults import BROKEN, note_fault
 from toolgate_orchestrator.decision.link.client import GateClient
 from toolgate_orchestrator.decision.link.pauses import wait_while_paused
-from toolgate_orchestrator.decision.link.recipients import Audience, Audiences
+from toolgate_orchestrator.decision.link.recipients import RecipientCache, Recipients
 from toolgate_orchestrator.decision.question.call import Call
 from toolgate_orchestrator.decision.question.caller import NOBODY
 from toolgate_orchestrator.decision.question.capabilities import ALL, check_abilities
@@ -83,9 +83,11 @@ class DecisionFlow:
         if self._redactor.configured:
             hide_in_logs(self._redactor)
         self._recorder = DecisionRecorder(client, self._redactor, config)
-        self._audiences = Audiences(config, keyring)
-        self._asking = Dispatcher(config, client, keyring, self._redactor, self._recorder.late, self.note)
-        self._desk = DeferralDesk(config, client, self._redactor, self._recorder, self.note, self._asking.end)
+        self._audiences = RecipientCache(config, keyring)
+        self._dispatcher = Dispatcher(config, client, keyring, self._redactor, self._recorder.late, self.note)
+        self._desk = DeferredDecisions(
+            config, client, self._redactor, self._recorder, self.note, self._dispatcher.end
+        )
         self._is_told, self._line = False, ""
         self._patience = config.patience_ms / 1000
         self._ttl_ms = int(self._patience * 1000) or 1
@@ -192,7 +194,7 @@ class DecisionFlow:
             return await self._decide(state, local, ask, call.answer)
         finally:
             if state.on_objection is None:  # else it is not decided, and whoever watches it ends it
-                self._asking.end(state)
+                self._dispatcher.end(state)
             DECISION.reset(before)
 
     async def _decide(
@@ -219,10 +221,10 @@ class DecisionFlow:
                 if client is not None and client.pauses.standing:
                     await self._wait_while_paused(client, call)
                 if call.objection is not None:
-                    self._asking.give_back(call)
+                    self._dispatcher.give_back(call)
                     ruling = objection(call) or ruling
                 elif _is_changed(call, ruling):
-                    self._asking.give_back(call)
+                    self._dispatcher.give_back(call)
                     ruling = CHANGED
             elif ruling.why == "silent":
                 await self._tell_silence(call)
@@ -260,7 +262,7 @@ class DecisionFlow:
         _trace(span, self._recorder.record(call, RulingResult("cancelled", "cancelled")))
 
     async def _wait_while_paused(self, client: GateClient, call: DecisionState) -> None:
-        self._asking.go_on(call)
+        self._dispatcher.go_on(call)
         await wait_while_paused(client.pauses, call, self.note)
 
     async def _rule(
@@ -275,19 +277,19 @@ class DecisionFlow:
         audience = self._audience(asking.tool_name)
         is_up = client is not None and client.up
         if not is_up or not audience.names:
-            await self._asking.table.rest(call.started)
+            await self._dispatcher.table.rest(call.started)
         if not is_up and not await self._bus_usable(call, audience):
             if self.config.denies_without_bus:
                 await self._tell_denied(())
                 return RulingResult("deny", "bus_down", reason=explain_denial(self.config, client))
-            audience = Audience.NOBODY
+            audience = Recipients.NOBODY
         if local is None and not audience.required and not audience.names:
             if not audience.admitters:
                 if not self._is_told:
                     await self.tell_unruled()
                 return UNASKED
-            return await admit(self._asking, call, UNASKED, audience, self.config)
-        first = await self._asking.dispatch(call, asking, audience, local, self._patience)
+            return await admit(self._dispatcher, call, UNASKED, audience, self.config)
+        first = await self._dispatcher.dispatch(call, asking, audience, local, self._patience)
         ruling = final_call(call, first, self.config)
         if ruling.outcome != "deny" and ruling.winner is not None and self.config.verify:
             ruling = await self._verify(call, ruling, local)
@@ -307,7 +309,7 @@ class DecisionFlow:
             return replace(denied, asked_user=True)
         return await self._admit(call, ruling, audience)
 
-    async def _admit(self, call: DecisionState, ruling: RulingResult, audience: Audience) -> RulingResult:
+    async def _admit(self, call: DecisionState, ruling: RulingResult, audience: Recipients) -> RulingResult:
         """The last round of a call that is to run."""
         client = self._client
         if client is not None and client.pauses.standing:  # what is paused is given nothing
@@ -315,10 +317,10 @@ class DecisionFlow:
         if ruling.winner is not None or audience.admitters:  # who answered may have proven its own word
             audience = self._audience(ruling.tool_name or call.question.tool_name)
         if audience.admitters:
-            ruling = await admit(self._asking, call, ruling, audience, self.config)
+            ruling = await admit(self._dispatcher, call, ruling, audience, self.config)
         return ruling
 
-    def _audience(self, tool: str) -> Audience:
+    def _audience(self, tool: str) -> Recipients:
         client = self._client
         if client is None:
             return self._audiences.of(tool, {}, 0)
@@ -339,15 +341,15 @@ class DecisionFlow:
         audience = self._audience(asked.tool_name).without(ruling.scheduler)
         if local is None and not audience.required and not audience.names:
             return ruling
-        second = await self._asking.dispatch(call, asked, audience, local, patience)
+        second = await self._dispatcher.dispatch(call, asked, audience, local, patience)
         ruling = ruling.with_verification(call, second, self.config)
         modifies = second.merged.modifies
         if ruling.outcome == "deny" or not modifies:
             return ruling
-        ruling = ruling.with_changes(self._asking.lay_over(call, asked, modifies), modifies)
+        ruling = ruling.with_changes(self._dispatcher.lay_over(call, asked, modifies), modifies)
         patience = self._patience_left(call, ruling)
         asked = ruling.replacement(call.question, int(patience * 1000) or 1, again=True)
-        third = await self._asking.dispatch(call, asked, self._audience(asked.tool_name), local, patience)
+        third = await self._dispatcher.dispatch(call, asked, self._audience(asked.tool_name), local, patience)
         return ruling.with_verification(call, third, self.config)
 
     def _patience_left(self, call: DecisionState, ruling: RulingResult) -> float:
@@ -365,7 +367,7 @@ class DecisionFlow:
         asked = one_question(ruling.asks)
         answer: Answer = "no_approver"
         if ask == "defer" and asked is not None and call.reaches_person:
-            self._asking.go_on(call)
+            self._dispatcher.go_on(call)
             return await self._desk.defer(call, ruling, asked, asker.scheduler)
         if ask is not None and ask != "defer" and asked is not None:
             question = call.question
@@ -373,7 +375,7 @@ class DecisionFlow:
                 question = ruling.replacement(question, self._ttl_ms)
             question = question._replace(tool_input=copy_arguments(question.tool_input))
             call.report_waits(self.note)
-            self._asking.go_on(call)
+            self._dispatcher.go_on(call)
             try:
                 answer = await ask(asked, question)
             except BROKEN as error:  # the app's approval system; its failure is a denial
@@ -390,7 +392,7 @@ class DecisionFlow:
 
     # ------------------------------------------------------------------ the bus being away
 
-    async def _bus_usable(self, call: DecisionState, audience: Audience) -> bool:
+    async def _bus_usable(self, call: DecisionState, audience: Recipients) -> bool:
         client = self._client
         if client is None:
             return not self.config.denies_without_bus and not self.config.required

@@ -23,7 +23,7 @@ from toolgate_bus.telemetry import loggers
 
 from toolgate_orchestrator.decision.config import ToolgateConfig, parse
 from toolgate_orchestrator.decision.flow import Answer, Ask, DecisionFlow
-from toolgate_orchestrator.decision.link.live_session import Presence
+from toolgate_orchestrator.decision.link.live_session import LiveSession
 from toolgate_orchestrator.decision.link.shared_clients import acquire, release
 from toolgate_orchestrator.decision.round.local_scheduler import LocalScheduler
 from toolgate_orchestrator.decision.vacancy import explain_vacancy
@@ -107,7 +107,7 @@ class Gate(DecisionFlow):
         if client is not None:
             await release(client)
 
-    def enter(self, presence: Presence) -> Callable[[], None]:
+    def enter(self, presence: LiveSession) -> Callable[[], None]:
         """Let operators see a session and stop its turns; gives the function that ends that."""
         client = self._client
         if client is None or not presence.session:

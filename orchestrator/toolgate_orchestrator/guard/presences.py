@@ -33,10 +33,10 @@ class _Entry:
     def __init__(self, at: Caller) -> None:
         from toolgate_bus.protocol.agents import LiveAgent  # late: the gate has loaded them by now
 
-        from toolgate_orchestrator.decision.link.live_session import Presence
+        from toolgate_orchestrator.decision.link.live_session import LiveSession
 
         who = LiveAgent(at.session, at.root, at.parent, at.agent, at.lineage)
-        self.presence = Presence(who, self._stop)
+        self.presence = LiveSession(who, self._stop)
         self.presence.labels = at.labels
         self.turns: list[Stoppable] = []
         self.ends = ExitStack()

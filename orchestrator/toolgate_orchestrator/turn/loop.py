@@ -17,7 +17,7 @@ from toolgate_bus.protocol.agents import LiveAgent
 from toolgate_bus.protocol.fact_events import TOOL_SELECTED
 
 from toolgate_orchestrator.decision.gate import Gate
-from toolgate_orchestrator.decision.link.live_session import Presence
+from toolgate_orchestrator.decision.link.live_session import LiveSession
 from toolgate_orchestrator.turn.calls.selection import TOOL_SELECTING
 from toolgate_orchestrator.turn.calls.tool_call import current_call
 from toolgate_orchestrator.turn.child_names import remember_child
@@ -82,7 +82,7 @@ class LoopBase(Generic[Config]):
         self.settings: Config = read
         self.gate = gate
         """The gate that `mount` gave this loop; None for one made by hand."""
-        self.presence: Presence | None = None
+        self.presence: LiveSession | None = None
         """How operators see the session; None for a loop made by hand."""
         self.steering = SteeringQueue()
         self.pin: ProviderPin | None = None
@@ -254,7 +254,7 @@ def _known_keys(
     return known
 
 
-def _presence(coordinator: Any, standing: SessionNode) -> Presence:
+def _presence(coordinator: Any, standing: SessionNode) -> LiveSession:
     place = standing.place
     who = LiveAgent(place.session, place.root, place.parent, standing.agents[-1], place.lineage)
 
@@ -265,7 +265,7 @@ def _presence(coordinator: Any, standing: SessionNode) -> Presence:
         else:
             token.request_graceful()
 
-    return Presence(who, stop, agents_of(getattr(coordinator, "config", None)))
+    return LiveSession(who, stop, agents_of(getattr(coordinator, "config", None)))
 
 
 def _build_delegation_hook(

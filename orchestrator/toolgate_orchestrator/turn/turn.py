@@ -30,7 +30,7 @@ from toolgate_bus.telemetry import tracing
 from toolgate_bus.telemetry.logging import about
 
 from toolgate_orchestrator.decision.gate import Gate
-from toolgate_orchestrator.decision.link.live_session import Presence
+from toolgate_orchestrator.decision.link.live_session import LiveSession
 from toolgate_orchestrator.turn.calls.pipeline import NOT_RUN, CallPipeline, CallResult
 from toolgate_orchestrator.turn.calls.selection import Selection
 from toolgate_orchestrator.turn.calls.tool_call import CallRefusal, ToolCalls
@@ -97,7 +97,7 @@ class Turn:
         self.hooks = Hooks(hooks, coordinator, self.injections)
         asking = loop.settings.toolgate
         # A loop that nobody mounted is one that operators do not see.
-        self._seen = loop.presence or Presence(LiveAgent(""), lambda now: None)
+        self._seen = loop.presence or LiveSession(LiveAgent(""), lambda now: None)
         self._facts = FactWriter(
             coordinator, asking.agent if asking is not None else "", tools, self._seen.add_cost
         )

@@ -19,7 +19,7 @@ from toolgate_bus.state.shared import connect_shared_state
 from toolgate_bus.transport.redis.connection import RedisCommands
 from toolgate_bus.transport.redis.scheduler import RedisSchedulerBus
 from toolgate_orchestrator import Call, Caller, Gate
-from toolgate_orchestrator.decision.link.live_session import Presence
+from toolgate_orchestrator.decision.link.live_session import LiveSession
 from toolgate_schedulers.author.forms import as_scheduler
 from toolgate_schedulers.shipped.approval.config import ApprovalConfig, ApprovalRule
 from toolgate_schedulers.shipped.approval.scheduler import ApprovalScheduler
@@ -82,7 +82,7 @@ async def main(url: str, namespace: str) -> None:
     await facts.join()
     who = Caller(f"s{BAD}", root=f"s{BAD}", lineage=[BAD], labels={BAD: BAD})
     async with Gate.open(redis=url, namespace=namespace, agent=BAD, patience_ms=5000) as gate:
-        seen = Presence(LiveAgent(f"s{BAD}", f"s{BAD}", None, BAD, (BAD,)), lambda _now: None)
+        seen = LiveSession(LiveAgent(f"s{BAD}", f"s{BAD}", None, BAD, (BAD,)), lambda _now: None)
         gate.enter(seen)
         with seen.turn():
             seen.start_decision("c", BAD)

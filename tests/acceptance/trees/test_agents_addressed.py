@@ -8,7 +8,7 @@ from toolgate_bus.protocol.agents import LiveAgent, stop_of
 from toolgate_bus.transport.redis.agents import Fleet
 from toolgate_bus.transport.redis.connection import RedisCommands
 from toolgate_orchestrator.decision.gate import Gate
-from toolgate_orchestrator.decision.link.live_session import Presence
+from toolgate_orchestrator.decision.link.live_session import LiveSession
 
 pytestmark = pytest.mark.acceptance
 
@@ -22,7 +22,7 @@ async def test_who_began_since_the_last_heartbeat_is_meant_too(server_url, names
 
         def order(living):
             if not looks:
-                gate.enter(Presence(LiveAgent("late", "late"), lambda now: None))
+                gate.enter(LiveSession(LiveAgent("late", "late"), lambda now: None))
             looks.append(living)
             return stop_of(living, ["late"], now=False, by="me")
 

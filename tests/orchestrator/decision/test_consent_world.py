@@ -22,10 +22,10 @@ from toolgate_bus.protocol.events import AskUser, Continue, Deny, Failure, Hold,
 from toolgate_bus.ruling.round import Round
 from toolgate_orchestrator.decision.config import parse
 from toolgate_orchestrator.decision.flow import DecisionFlow
-from toolgate_orchestrator.decision.link.recipients import Audience
+from toolgate_orchestrator.decision.link.recipients import Recipients
 from toolgate_orchestrator.decision.round.decision_state import DecisionState
 from toolgate_orchestrator.decision.round.dispatcher import Dispatcher
-from toolgate_orchestrator.decision.round.open_round import PendingDecision
+from toolgate_orchestrator.decision.round.open_round import OpenRound
 
 pytestmark = pytest.mark.pure
 
@@ -149,7 +149,7 @@ class ScriptedDispatcher(Dispatcher):
         about = (asking.tool_name, tuple(sorted(asking.tool_input.items())))
         kinds = self.script["again" if asking.again else asking.phase]
         round_ = Round(audience.required, patience=PATIENCE, max_hold=LONGEST, now=0.0)
-        question = PendingDecision(self, call, asking, audience, round_, audience.names, None, 0.0)
+        question = OpenRound(self, call, asking, audience, round_, audience.names, None, 0.0)
         words = [(name, verdicts_of(kinds[name], about)) for name in self.order if name in audience.names]
         first = [(name, one[0]) for name, one in words if one]
         later = [(name, one[1]) for name, one in words if len(one) > 1]
@@ -177,7 +177,7 @@ class GateWorld:
         self.person = "allow"
         self.flow = DecisionFlow(parse({}), None, self._ask)
         self.asking = ScriptedDispatcher(self.flow.config, None, None, self.flow._redactor, None, None)
-        self.flow._asking = self.asking
+        self.flow._dispatcher = self.asking
         self.flow._audience = lambda tool: self.audience
 
     async def _ask(self, asked, question):
@@ -187,7 +187,7 @@ class GateWorld:
         """What runs, or None; what was overruled, and what each said stays in `log`."""
         self.asking.script, self.asking.order, self.asking.log, self.person = script, order, [], person
         needs = {name: name in required for name in NAMES}
-        self.audience = Audience(NAMES, needs, RANK, frozenset(), frozenset())
+        self.audience = Recipients(NAMES, needs, RANK, frozenset(), frozenset())
         fields = (["search", "other"], 1, "", {}, "", "", None, [], "", 0, "", None, None, {}, False)
         question = ToolQuestion("0" * 32, CALL[0], dict(CALL[1]), *fields)
         call = DecisionState(b"0" * 16, question, ["search", "other"], None, ("search", ""), time.monotonic())

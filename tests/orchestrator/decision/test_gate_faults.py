@@ -67,7 +67,7 @@ async def test_a_gate_that_fails_denies_where_anybody_was_on_the_roster(world, m
     bus = await world.scheduler("a", Continue())
     gate = await world.gate()
     await bus.leave()  # long gone, and never forgotten
-    monkeypatch.setattr(gate._asking, "dispatch", broken)
+    monkeypatch.setattr(gate._dispatcher, "dispatch", broken)
     monkeypatch.setattr(gate, "_audience", broken)
     before = metrics.value("toolgate_gate_faults_total", part="rule")
     decision = await gate.decide(Call("search", {}, TOOLS))
@@ -117,7 +117,7 @@ async def test_whatever_a_subscriber_raises_the_decision_comes_and_the_next_one_
 async def test_a_modify_that_the_gate_fails_on_denies_and_costs_no_other_its_say(world, monkeypatch):
     await world.scheduler("a", Modify(tool="write", arguments={}))
     gate = await world.gate()
-    monkeypatch.setattr(gate._asking, "problem", broken)
+    monkeypatch.setattr(gate._dispatcher, "problem", broken)
     decision = await gate.decide(Call("search", {}, TOOLS))
     assert (decision.outcome, decision.scheduler) == ("deny", "a")
 

@@ -9,7 +9,7 @@ from toolgate_bus.protocol.agents import LiveAgent
 from toolgate_bus.protocol.events import Continue, Deny, Hold
 from toolgate_bus.protocol.pauses import Pause, StandingPauses
 from toolgate_bus.telemetry import metrics
-from toolgate_orchestrator.decision.link.live_session import Presence
+from toolgate_orchestrator.decision.link.live_session import LiveSession
 
 pytestmark = pytest.mark.pure
 
@@ -150,7 +150,7 @@ async def test_a_pause_means_a_session_with_all_that_work_for_it(fleet, pause, m
     parents = {"top": None, "mid": "top", "leaf": "mid", "other": None}
     roots = {"top": "top", "mid": "top", "leaf": "top", "other": "other"}
     for session, parent in parents.items():
-        fleet.gate.enter(Presence(LiveAgent(session, roots[session], parent), lambda now: None))
+        fleet.gate.enter(LiveSession(LiveAgent(session, roots[session], parent), lambda now: None))
     told = set(fleet.stand(pause))
     calls = {}
     for session, parent in parents.items():
@@ -168,7 +168,7 @@ async def test_a_pause_means_a_session_with_all_that_work_for_it(fleet, pause, m
 
 
 async def test_a_pause_ends_by_itself_by_our_own_clock(fleet, wait_until):
-    live = Presence(LiveAgent("a", "a"), lambda now: None)
+    live = LiveSession(LiveAgent("a", "a"), lambda now: None)
     fleet.gate.enter(live)
     told = []
     fleet.stand(everyone(until_ms=NOW + 100))
@@ -237,7 +237,7 @@ async def test_the_record_tells_who_paused_whom_and_for_how_long(world, asked):
     noted = []
     gate._recorder.note = lambda event, data: noted.append((event, dict(data)))
     fleet = Fleet(gate)
-    leave = gate.enter(Presence(LiveAgent("a", "a", None, "ada"), lambda now: None))
+    leave = gate.enter(LiveSession(LiveAgent("a", "a", None, "ada"), lambda now: None))
     fleet.stand(everyone())
     call = fleet.call(session="a", agent="ada", tool_call_id="c1")
     await settle()
@@ -254,11 +254,13 @@ async def test_the_record_tells_who_paused_whom_and_for_how_long(world, asked):
 
 async def test_agents_that_leave_while_they_are_paused_are_counted_no_longer(fleet):
     before = metrics.value("toolgate_paused_agents")
-    leave = fleet.gate.enter(Presence(LiveAgent("a", "a"), lambda now: None))
+    leave = fleet.gate.enter(LiveSession(LiveAgent("a", "a"), lambda now: None))
     fleet.stand(everyone())
     assert metrics.value("toolgate_paused_agents") - before == 1
     leave()
     assert metrics.value("toolgate_paused_agents") == before
-    leave = fleet.gate.enter(Presence(LiveAgent("b", "b"), lambda now: None))  # who comes later is paused too
+    leave = fleet.gate.enter(
+        LiveSession(LiveAgent("b", "b"), lambda now: None)
+    )  # who comes later is paused too
     assert metrics.value("toolgate_paused_agents") - before == 1
     leave()

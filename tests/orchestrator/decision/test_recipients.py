@@ -4,7 +4,7 @@ import pytest
 from toolgate_bus.protocol.signing import Keyring
 from toolgate_bus.transport.ports import Member
 from toolgate_orchestrator.decision.config import parse
-from toolgate_orchestrator.decision.link.recipients import Audiences
+from toolgate_orchestrator.decision.link.recipients import RecipientCache
 from toolgate_orchestrator.decision.link.scheduler_info import SchedulerInfo, newest, select_trusted
 
 pytestmark = pytest.mark.pure
@@ -13,7 +13,7 @@ KEYRING = Keyring({"policy": b"k" * 16}, "default")
 
 
 def audience(config, *announced, tool="pay", keyring=None):
-    return Audiences(parse(config), keyring).of(tool, {one.name: one for one in announced}, 1)
+    return RecipientCache(parse(config), keyring).of(tool, {one.name: one for one in announced}, 1)
 
 
 def policy(*tools, **fields):

@@ -7,7 +7,7 @@ from toolgate_bus.server.settings import read_keys
 from toolgate_bus.transport.heartbeats import decode_member, encode_member
 from toolgate_bus.transport.ports import Member
 from toolgate_orchestrator.decision.config import parse
-from toolgate_orchestrator.decision.link.recipients import Audiences
+from toolgate_orchestrator.decision.link.recipients import RecipientCache
 from toolgate_orchestrator.decision.link.scheduler_info import SchedulerInfo
 from toolgate_schedulers import Continue
 from toolgate_schedulers.author.scheduler import Scheduler
@@ -65,5 +65,5 @@ def test_nothing_is_pushed_to_it(name):
 
 @EACH
 def test_a_gate_asks_nobody_of_that_name(name):
-    audience = Audiences(parse({}), None).of("bash", {name: SchedulerInfo(name, 0, ("*",), False)}, 1)
+    audience = RecipientCache(parse({}), None).of("bash", {name: SchedulerInfo(name, 0, ("*",), False)}, 1)
     assert audience.names == ()

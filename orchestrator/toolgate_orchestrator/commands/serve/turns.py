@@ -13,14 +13,14 @@ from toolgate_bus.protocol.agents import MAX_AGENTS_COUNT, LiveAgent
 
 from toolgate_orchestrator.commands.serve.problems import Problem
 from toolgate_orchestrator.commands.serve.requests import TurnRequest
-from toolgate_orchestrator.decision.link.live_session import Presence
+from toolgate_orchestrator.decision.link.live_session import LiveSession
 
 MAX_TURNS: Final = MAX_AGENTS_COUNT
-Enter = Callable[[Presence], Callable[[], None]]
+Enter = Callable[[LiveSession], Callable[[], None]]
 """Lets operators see a session; gives what ends that (`Gate.enter`)."""
 
 
-class _StoppablePresence(Presence):
+class _StoppablePresence(LiveSession):
     """Remembers who stopped it."""
 
     __slots__ = ("stopped_by",)

@@ -65,7 +65,7 @@ _here: dict[str, StandingClaims] = {}
 """Where there is no bus: by namespace, what this process alone keeps."""
 
 
-class DeferralDesk:
+class DeferredDecisions:
     """Puts off the decisions of one gate, and goes on with those of any."""
 
     def __init__(

@@ -22,14 +22,14 @@ from toolgate_bus.transport.ports import HoldPlace, Member, OrchestratorBus
 
 from toolgate_orchestrator.decision.deferral.claims import StandingClaims
 from toolgate_orchestrator.decision.faults import note_fault
-from toolgate_orchestrator.decision.link.live_session import Presence, sessions_above
+from toolgate_orchestrator.decision.link.live_session import LiveSession, sessions_above
 from toolgate_orchestrator.decision.link.pauses import Pauses
 from toolgate_orchestrator.decision.link.recipients import Absence, Failures
 from toolgate_orchestrator.decision.link.scheduler_directory import SchedulerDirectory
 from toolgate_orchestrator.decision.question.tool_catalog import ToolCatalog
 from toolgate_orchestrator.decision.round.decision_state import DecisionState
-from toolgate_orchestrator.decision.round.open_round import PendingDecision
-from toolgate_orchestrator.decision.round.open_rounds import Table
+from toolgate_orchestrator.decision.round.open_round import OpenRound
+from toolgate_orchestrator.decision.round.open_rounds import OpenRounds
 
 FLUSH_S = 0.002
 """Seconds between two looks whether the bus has all facts."""
@@ -56,7 +56,7 @@ class GateClient:
         self.breaker = Breaker()
         self.directory = SchedulerDirectory()
         self.loop = asyncio.get_running_loop()
-        self.table = Table(self.loop)
+        self.table = OpenRounds(self.loop)
         self._back: asyncio.Event = asyncio.Event()
         self._down_since = time.monotonic()
         self.absence = Absence(where)
@@ -71,7 +71,7 @@ class GateClient:
         self.batch: Batch | None = None
         """Decisions that all agreed on, whose facts follow each other; None where another fact came after."""
         self.users = 0
-        self.present: dict[str, Presence] = {}
+        self.present: dict[str, LiveSession] = {}
         """The live sessions that are ruled on through this bus, by id."""
         self.catalog = ToolCatalog()
         """The tools of all sessions that are ruled on through this bus."""
@@ -102,7 +102,7 @@ class GateClient:
     def on_verdicts(self, frames: Sequence[tuple[str, bytes]]) -> None:
         """Verdict frames: each item goes to its question; those that are over then end."""
         now = time.monotonic()
-        touched: list[PendingDecision] = []
+        touched: list[OpenRound] = []
         for scheduler, raw in frames:
             try:
                 found = packing.items(raw)
@@ -213,7 +213,7 @@ class GateClient:
                 metrics.count(metrics.HOLDS_LOST, name)
                 question.ask_holder_again(name, self._find_version(question, name))
 
-    def _find_version(self, question: PendingDecision, name: str) -> int:
+    def _find_version(self, question: OpenRound, name: str) -> int:
         """In which version of the wire a scheduler is to be asked that once more."""
         announced = self.directory.announced.get(name)
         spoken = question.audience.versions.get(name, 0) if announced is None else announced.version
@@ -253,7 +253,7 @@ class GateClient:
                 return False
         return self.up
 
-    def _hand(self, scheduler: str, item: packing.Item, now: float) -> PendingDecision | None:
+    def _hand(self, scheduler: str, item: packing.Item, now: float) -> OpenRound | None:
         key = item[:2]
         question = self.table.open.get(key)
         if question is not None and scheduler in question.asked:
@@ -276,7 +276,7 @@ class GateClient:
             metrics.count(metrics.BAD_MESSAGES, scheduler, "unsolicited")
         return None
 
-    def _spoilt(self, scheduler: str, item: packing.Item, now: float) -> PendingDecision | None:
+    def _spoilt(self, scheduler: str, item: packing.Item, now: float) -> OpenRound | None:
         """A verdict that we could not take: nobody knows what it said, so it counts as a denial."""
         question = self.table.open.get(item[:2])
         if question is not None and scheduler in question.asked:

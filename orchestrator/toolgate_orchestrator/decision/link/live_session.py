@@ -26,7 +26,7 @@ def _ignore(*_: Any) -> None:
     """Nobody listens."""
 
 
-class Presence:
+class LiveSession:
     """A session from the mount of its loop to its end."""
 
     __slots__ = (
@@ -181,7 +181,7 @@ class Presence:
         )
 
 
-def sessions_above(session: str, parent: str | None, present: Mapping[str, Presence]) -> Iterator[str]:
+def sessions_above(session: str, parent: str | None, present: Mapping[str, LiveSession]) -> Iterator[str]:
     """The sessions for which one works, as far as they are here."""
     seen = {session}
     while parent is not None and parent not in seen:

@@ -17,7 +17,7 @@ from toolgate_bus.telemetry import metrics
 from toolgate_bus.telemetry.loggers import get_logger
 
 from toolgate_orchestrator.decision.faults import call_guarded
-from toolgate_orchestrator.decision.link.live_session import Presence, sessions_above
+from toolgate_orchestrator.decision.link.live_session import LiveSession, sessions_above
 from toolgate_orchestrator.decision.round.decision_state import DecisionState, HeldCall
 from toolgate_orchestrator.decision.round.wait_reports import Note, describe_whose
 
@@ -29,7 +29,7 @@ _log = get_logger("toolgate.gate")
 class Pauses:
     """The pauses that stand, as far as this process knows."""
 
-    def __init__(self, present: Mapping[str, Presence]) -> None:
+    def __init__(self, present: Mapping[str, LiveSession]) -> None:
         """`present` are the sessions that are told of it."""
         self._present = present
         self.standing: tuple[Pause, ...] = ()
@@ -49,7 +49,7 @@ class Pauses:
         self._stand(found.pauses)
         return [one.session for one in self._present.values() if one.pause is not None]
 
-    def apply(self, presence: Presence) -> None:
+    def apply(self, presence: LiveSession) -> None:
         """Tell a session whether it is paused."""
         presence.set_pause(self._find(presence.session, presence.root, presence.parent, presence.labels))
 

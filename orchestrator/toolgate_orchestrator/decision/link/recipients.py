@@ -42,7 +42,7 @@ class ExclusionReason(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Audience:
+class Recipients:
     """Who is asked about one tool."""
 
     names: tuple[str, ...]
@@ -65,19 +65,19 @@ class Audience:
     """Those of them who are told what the user asked for."""
     group: Group = ()
     """The names with their priorities."""
-    admitters: tuple["Audience", ...] = ()
+    admitters: tuple["Recipients", ...] = ()
     """Who is asked last, about the call that will run: one after another, the highest priority first."""
-    _lesser: dict[str, "Audience"] = field(default_factory=dict, compare=False, repr=False)
+    _lesser: dict[str, "Recipients"] = field(default_factory=dict, compare=False, repr=False)
     """The same without one of them, by that one; made when first needed."""
 
-    NOBODY: ClassVar["Audience"]
+    NOBODY: ClassVar["Recipients"]
 
     @property
     def is_empty(self) -> bool:
         """Whether nobody is asked or waited for, in any phase."""
         return not (self.names or self.required or self.admitters)
 
-    def without(self, name: str | None) -> "Audience":
+    def without(self, name: str | None) -> "Recipients":
         """The same audience, but this scheduler is not asked."""
         if name is None or name not in self.names:
             return self
@@ -85,7 +85,7 @@ class Audience:
             lesser = self._lesser[name] = self._leave_out(name)
         return lesser
 
-    def _leave_out(self, name: str) -> "Audience":
+    def _leave_out(self, name: str) -> "Recipients":
         return replace(
             self,
             _lesser={},
@@ -95,11 +95,11 @@ class Audience:
         )
 
 
-Audience.NOBODY = Audience((), {}, {}, frozenset(), frozenset())
+Recipients.NOBODY = Recipients((), {}, {}, frozenset(), frozenset())
 
 
-class Audiences:
-    """Audiences of one gate's configuration, by tool."""
+class RecipientCache:
+    """RecipientCache of one gate's configuration, by tool."""
 
     def __init__(self, config: ToolgateConfig, keyring: Keyring | None) -> None:
         self._required = frozenset(config.required)
@@ -107,13 +107,13 @@ class Audiences:
         self._limits = config.schedulers
         self._gone_denies = config.on_gone == "deny"
         self._keyring = keyring
-        self._audiences: dict[str, Audience] = {}
+        self._audiences: dict[str, Recipients] = {}
         self._version = -1
         self._of_llm: Set[str] = frozenset()
 
     def of(
         self, tool: str, announced: Mapping[str, SchedulerInfo], version: int, of_llm: Set[str] = frozenset()
-    ) -> Audience:
+    ) -> Recipients:
         """The audience for a tool, by what the roster says now; `version` changes whenever that does.
 
         `of_llm` are those who ever asked for requests to an LLM.
@@ -128,7 +128,7 @@ class Audiences:
             audience = self._audiences[tool] = self._make(tool, announced)
         return audience
 
-    def _make(self, tool: str, announced: Mapping[str, SchedulerInfo]) -> Audience:
+    def _make(self, tool: str, announced: Mapping[str, SchedulerInfo]) -> Recipients:
         if self._keyring is not None:
             announced = {name: self._widen(one) for name, one in announced.items()}
         everyone = self._required.union(announced)
@@ -157,7 +157,7 @@ class Audiences:
     def _is_shadow(self, one: SchedulerInfo) -> bool:
         return one.name not in self._required and (one.shadow or one.name in self._shadow)
 
-    def _gather(self, waited: Set[str], announced: Mapping[str, SchedulerInfo]) -> Audience:
+    def _gather(self, waited: Set[str], announced: Mapping[str, SchedulerInfo]) -> Recipients:
         """All of these at once."""
         names = {name for name in waited if self._is_trusted(name)}
         # A required scheduler cannot excuse itself by calling itself a shadow.
@@ -169,7 +169,7 @@ class Audiences:
         spoken = {name: announced[name].version if name in announced else packing.VERSION for name in names}
         asked_in = {version for version in spoken.values() if version}
         gone = {name for name in names if name in announced and announced[name].gone}
-        return Audience(
+        return Recipients(
             names=tuple(name for name, _ in group),
             group=group,
             required={

@@ -9,7 +9,7 @@ import time
 from dataclasses import replace
 
 from toolgate_orchestrator.decision.config import ToolgateConfig
-from toolgate_orchestrator.decision.link.recipients import Audience
+from toolgate_orchestrator.decision.link.recipients import Recipients
 from toolgate_orchestrator.decision.round.decision_state import DecisionState
 from toolgate_orchestrator.decision.round.dispatcher import Dispatcher
 from toolgate_orchestrator.decision.ruling import (
@@ -22,7 +22,11 @@ from toolgate_orchestrator.decision.ruling import (
 
 
 async def admit(
-    asking: Dispatcher, call: DecisionState, ruling: RulingResult, audience: Audience, config: ToolgateConfig
+    asking: Dispatcher,
+    call: DecisionState,
+    ruling: RulingResult,
+    audience: Recipients,
+    config: ToolgateConfig,
 ) -> RulingResult:
     """The same ruling, or a denial of one who was asked; each is waited for as long as any question."""
     began, patience = time.monotonic(), config.patience_ms / 1000

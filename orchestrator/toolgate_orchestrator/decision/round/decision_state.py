@@ -15,7 +15,7 @@ from toolgate_orchestrator.decision.round.shadow_log import ShadowLog
 from toolgate_orchestrator.decision.round.wait_reports import Note, WaitReporter
 
 if TYPE_CHECKING:
-    from toolgate_orchestrator.decision.round.open_round import PendingDecision
+    from toolgate_orchestrator.decision.round.open_round import OpenRound
 
 
 class HeldCall(NamedTuple):
@@ -70,11 +70,11 @@ class DecisionState:
     passed_over: tuple[str, ...] = ()
     failed_open: Mapping[str, str] = MappingProxyType({})
     """Optional schedulers that the decision was made without, and why."""
-    rounds: tuple["PendingDecision", ...] = ()
+    rounds: tuple["OpenRound", ...] = ()
     """The questions that were put about it and have ended."""
     goes_on: bool = False
     """Whether it waits for something after a round: those are kept where a denial still finds them."""
-    admitted: tuple["PendingDecision", ...] = ()
+    admitted: tuple["OpenRound", ...] = ()
     """The questions in which something was given to it, until it is given back."""
     waited: float = 0.0
     """Seconds for which it waited to be admitted."""

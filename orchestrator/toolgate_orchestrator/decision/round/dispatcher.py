@@ -29,7 +29,7 @@ from toolgate_bus.ruling.round import Round, RoundResult
 from toolgate_orchestrator.decision.config import ToolgateConfig
 from toolgate_orchestrator.decision.faults import call_guarded
 from toolgate_orchestrator.decision.link.client import GateClient
-from toolgate_orchestrator.decision.link.recipients import ADMIT, Audience, ExclusionReason
+from toolgate_orchestrator.decision.link.recipients import ADMIT, ExclusionReason, Recipients
 from toolgate_orchestrator.decision.question.inability import deny_ask, deny_change, find_missing
 from toolgate_orchestrator.decision.question.plain_values import copy_arguments, to_plain
 from toolgate_orchestrator.decision.question.question import fill_defaults, write_question
@@ -38,8 +38,8 @@ from toolgate_orchestrator.decision.question.user_request import with_request
 from toolgate_orchestrator.decision.question.validation import check_call, check_modify, final_arguments
 from toolgate_orchestrator.decision.round.decision_state import DecisionState, HeldCall, holders
 from toolgate_orchestrator.decision.round.local_scheduler import LocalScheduler, consult
-from toolgate_orchestrator.decision.round.open_round import PendingDecision
-from toolgate_orchestrator.decision.round.open_rounds import Table
+from toolgate_orchestrator.decision.round.open_round import OpenRound
+from toolgate_orchestrator.decision.round.open_rounds import OpenRounds
 from toolgate_orchestrator.decision.round.shadow_log import ShadowLog
 from toolgate_orchestrator.decision.round.wait_reports import Note
 from toolgate_orchestrator.decision.vacancy import tell_failing
@@ -64,7 +64,7 @@ class Dispatcher:
     ) -> None:
         self._config, self._client, self._on_late, self._note = config, client, on_late, note
         self._redactor = redactor
-        self.table = client.table if client is not None else Table(asyncio.get_running_loop())
+        self.table = client.table if client is not None else OpenRounds(asyncio.get_running_loop())
         self.look_at: Callable[[float], None] = self.table.look_at
         self._patience = config.patience_ms / 1000
         self.keyring: Keyring | None = keyring
@@ -79,7 +79,7 @@ class Dispatcher:
         self,
         call: DecisionState,
         asking: ToolQuestion,
-        audience: Audience,
+        audience: Recipients,
         local: LocalScheduler | None,
         patience: float,
     ) -> RoundResult:
@@ -113,7 +113,7 @@ class Dispatcher:
             now=now,
             patient=(IN_PROCESS,) if local is not None else (),
         )
-        question = PendingDecision(self, call, asking, audience, round_, asked, loop.create_future(), now)
+        question = OpenRound(self, call, asking, audience, round_, asked, loop.create_future(), now)
         question.body = self._write(call, asking)
         if audience.readers and asking.request:
             self._add_request(question)
@@ -186,7 +186,7 @@ class Dispatcher:
             call.replaced = outgoing
         return body
 
-    def _add_request(self, question: PendingDecision) -> None:
+    def _add_request(self, question: OpenRound) -> None:
         """Write it once more, for those who read what the user asked for; the record keeps that."""
         call, body = question.call, question.body
         told = with_request(body, question.question.request, self._redactor, (call.outgoing, call.replaced))
@@ -196,7 +196,7 @@ class Dispatcher:
                 call.body = told
 
     def _whom(
-        self, call: DecisionState, audience: Audience, now: float
+        self, call: DecisionState, audience: Recipients, now: float
     ) -> tuple[Mapping[str, bool], tuple[str, ...]]:
         """Who is waited for (and whether it is required), and who is asked.
 
@@ -219,7 +219,11 @@ class Dispatcher:
         return awaited, tuple(asked)
 
     def _skip_given_up(
-        self, client: GateClient | None, call: DecisionState, audience: Audience, awaited: Mapping[str, bool]
+        self,
+        client: GateClient | None,
+        call: DecisionState,
+        audience: Recipients,
+        awaited: Mapping[str, bool],
     ) -> list[str]:
         """Who must answer, is not alive, and was waited for before: it is asked, and not waited for."""
         if client is None or not client.absence.given_up:
@@ -304,7 +308,7 @@ class Dispatcher:
 
     # ------------------------------------------------------------------ the bus
 
-    def _publish(self, client: GateClient, question: PendingDecision) -> None:
+    def _publish(self, client: GateClient, question: OpenRound) -> None:
         (id_, phase), body, asked = question.key, question.body, question.asked
         versions, version = question.audience.versions, question.audience.version
         if question.question.again:  # whom nobody has seen is asked in the version that has this phase
@@ -330,9 +334,7 @@ class Dispatcher:
                 if alike:
                     client.ask(alike, id_, packing.item(id_, phase, body, None, version))
 
-    def _sign_item(
-        self, kind: Kind, name: str, question: PendingDecision, body: bytes, version: int
-    ) -> bytes:
+    def _sign_item(self, kind: Kind, name: str, question: OpenRound, body: bytes, version: int) -> bytes:
         """An item that asks or withdraws, with its signature where there are keys."""
         key, ring, mac = question.key, self.keyring, None
         if ring is not None:
@@ -340,7 +342,7 @@ class Dispatcher:
             mac = sign(self.orchestrator, name, packing.bytes_to_sign(*key, body), version)
         return packing.item(*key, body, mac, version)
 
-    def ask_again(self, question: PendingDecision, name: str, version: int) -> None:
+    def ask_again(self, question: OpenRound, name: str, version: int) -> None:
         """Ask a scheduler once more, in the version that all its replicas have come to read."""
         if self._client is not None and name in question.asked:
             if version == packing.VERSION:  # which knows no request
@@ -348,9 +350,7 @@ class Dispatcher:
             item = self._sign_item("question", name, question, question.body_for(name), version)
             self._client.ask((name,), question.key[0], item)
 
-    def _settle(
-        self, client: GateClient, question: PendingDecision, closed: RoundResult, patience: float
-    ) -> None:
+    def _settle(self, client: GateClient, question: OpenRound, closed: RoundResult, patience: float) -> None:
         """After a round: who was silent, who still holds, and where late verdicts belong."""
         if closed.agreed and not (question.has_shadows or question.call.passed_over or client.failures.rows):
             client.table.record_end(question, complete=True)
@@ -394,7 +394,7 @@ class Dispatcher:
             if heard.scheduler == name and isinstance(heard.verdict, Failure):
                 tell_failing(name, heard.verdict.reason or "", required=False)
 
-    def on_held(self, question: PendingDecision, heard: ReceivedVerdict) -> None:
+    def on_held(self, question: OpenRound, heard: ReceivedVerdict) -> None:
         """A hold came, and is waited for: whoever shows this call to a person is told."""
         call = question.call
         self.table.held.add(question.key)
@@ -422,7 +422,7 @@ class Dispatcher:
             for name in question.asked:
                 self.withdraw(question, name)
 
-    def withdraw(self, question: PendingDecision, scheduler: str) -> None:
+    def withdraw(self, question: OpenRound, scheduler: str) -> None:
         """Tell a scheduler that nobody waits for its answer: what it holds, or gave, is for nobody."""
         client = self._client
         if client is None or scheduler not in question.asked:
@@ -434,14 +434,14 @@ class Dispatcher:
         client.ask((scheduler,), question.key[0], item, "tool:withdrawn")
 
     @staticmethod
-    def _reason(name: str, audience: Audience, closed: RoundResult) -> str:
+    def _reason(name: str, audience: Recipients, closed: RoundResult) -> str:
         """Why the decision was made without an optional scheduler that the bus had reached."""
         if any(one.scheduler == name and one.verdict.action == "failed" for one in closed.heard):
             return "failed"
         return "gone" if name in audience.absent else "silent"
 
     def _give_up(
-        self, client: GateClient, question: PendingDecision, closed: RoundResult, name: str, *, fair: bool
+        self, client: GateClient, question: OpenRound, closed: RoundResult, name: str, *, fair: bool
     ) -> None:
         """A required scheduler that said nothing: where it is not even alive, that is what is told."""
         announced = client.directory.announced.get(name)

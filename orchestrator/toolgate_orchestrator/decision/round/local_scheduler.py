@@ -22,13 +22,13 @@ from toolgate_bus.protocol.events import (
 
 from toolgate_orchestrator.decision.faults import note_fault
 from toolgate_orchestrator.decision.question.plain_values import copy_arguments
-from toolgate_orchestrator.decision.round.open_round import PendingDecision
+from toolgate_orchestrator.decision.round.open_round import OpenRound
 
 LocalScheduler = Callable[[ToolQuestion], Awaitable[Sequence[Verdict]]]
 """Decides in this process; it sees the call unredacted."""
 
 
-async def consult(local: LocalScheduler, question: PendingDecision) -> None:
+async def consult(local: LocalScheduler, question: OpenRound) -> None:
     """Hear the hooks of this process: one more scheduler, whose failure is its own."""
     verdicts: Sequence[Verdict | Failure]
     try:

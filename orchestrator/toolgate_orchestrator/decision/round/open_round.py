@@ -30,7 +30,7 @@ from toolgate_bus.telemetry import metrics
 from toolgate_bus.telemetry.fact_metrics import trace_id
 from toolgate_bus.transport.ports import HoldPlace
 
-from toolgate_orchestrator.decision.link.recipients import Audience
+from toolgate_orchestrator.decision.link.recipients import Recipients
 from toolgate_orchestrator.decision.round.consent import JudgedChange, agree, judge_change, judge_other_tool
 from toolgate_orchestrator.decision.round.decision_state import DecisionState
 
@@ -63,20 +63,20 @@ class Judge(Protocol):
     def late(self, call: DecisionState, heard: ReceivedVerdict) -> None:
         """A genuine verdict came after the end."""
 
-    def on_held(self, question: "PendingDecision", heard: ReceivedVerdict) -> None:
+    def on_held(self, question: "OpenRound", heard: ReceivedVerdict) -> None:
         """A hold came, and is waited for."""
 
     def prove(self, scheduler: str, start: str) -> None:
         """A signed verdict names the start that gave it."""
 
-    def withdraw(self, question: "PendingDecision", scheduler: str) -> None:
+    def withdraw(self, question: "OpenRound", scheduler: str) -> None:
         """Tell a scheduler that nobody waits for its answer."""
 
-    def ask_again(self, question: "PendingDecision", name: str, version: int) -> None:
+    def ask_again(self, question: "OpenRound", name: str, version: int) -> None:
         """Ask a scheduler once more, in the version that all its replicas have come to read."""
 
 
-class PendingDecision:
+class OpenRound:
     """A question that waits for verdicts in one phase."""
 
     body = b""
@@ -104,7 +104,7 @@ class PendingDecision:
         judge: Judge,
         call: DecisionState,
         question: ToolQuestion,
-        audience: Audience,
+        audience: Recipients,
         round_: Round,
         asked: Sequence[str],
         future: asyncio.Future[RoundResult],

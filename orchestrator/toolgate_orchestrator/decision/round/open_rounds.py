@@ -17,7 +17,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from toolgate_orchestrator.decision.round.open_round import PendingDecision
+from toolgate_orchestrator.decision.round.open_round import OpenRound
 
 Key = tuple[bytes, int]
 """Decision id, and the number of the phase (`packing.PHASES`)."""
@@ -36,7 +36,7 @@ LATE_S: Final = 0.005
 _NEVER: Final = float("inf")
 
 
-class Table:
+class OpenRounds:
     """Open and recent questions."""
 
     __slots__ = (
@@ -45,7 +45,7 @@ class Table:
     )
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.open: dict[Key, PendingDecision] = {}
+        self.open: dict[Key, OpenRound] = {}
         self.held: set[Key] = set()
         """Those of the open ones that somebody holds, or held."""
         self.groups: dict[str, int] = {}
@@ -56,8 +56,8 @@ class Table:
         self._armed = _NEVER
         self._leaving = self._rests_at = 0.0
         self._timer: asyncio.TimerHandle | None = None
-        self._unheard: OrderedDict[Key, PendingDecision] = OrderedDict()
-        self._going_on: dict[Key, PendingDecision] = {}
+        self._unheard: OrderedDict[Key, OpenRound] = OrderedDict()
+        self._going_on: dict[Key, OpenRound] = {}
         """Those that ended of calls that are not decided yet."""
         self._ids: dict[Key, Sequence[str]] = {}
         self._older_ids: dict[Key, Sequence[str]] = {}
@@ -112,7 +112,7 @@ class Table:
             self._leaving = now
             self.loop.call_soon(self._measure_lag)
 
-    def record_end(self, question: PendingDecision, *, complete: bool) -> None:
+    def record_end(self, question: OpenRound, *, complete: bool) -> None:
         """A question was closed; `complete` if everyone asked has answered."""
         self._ids[question.key] = question.asked
         if len(self._ids) >= KNOWN:
@@ -122,20 +122,20 @@ class Table:
             if len(self._unheard) > REMEMBERED:
                 self._unheard.popitem(last=False)
 
-    def recent(self, key: Key) -> PendingDecision | None:
+    def recent(self, key: Key) -> OpenRound | None:
         """A question that ended with somebody unheard."""
         return self._unheard.get(key)
 
-    def keep(self, questions: Iterable[PendingDecision]) -> None:
+    def keep(self, questions: Iterable[OpenRound]) -> None:
         """The call of these goes on: what was asked about it can still be denied."""
         self._going_on.update((question.key, question) for question in questions)
 
-    def forget(self, questions: Iterable[PendingDecision]) -> None:
+    def forget(self, questions: Iterable[OpenRound]) -> None:
         """The call of these is decided."""
         for question in questions:
             self._going_on.pop(question.key, None)
 
-    def goes_on(self, key: Key) -> PendingDecision | None:
+    def goes_on(self, key: Key) -> OpenRound | None:
         """A question that ended, of a call that is not decided."""
         return self._going_on.get(key)
 
