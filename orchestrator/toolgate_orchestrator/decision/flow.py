@@ -85,7 +85,7 @@ class DecisionFlow:
         self._recorder = DecisionRecorder(client, self._redactor, config)
         self._audiences = RecipientCache(config, keyring)
         self._dispatcher = Dispatcher(config, client, keyring, self._redactor, self._recorder.late, self.note)
-        self._desk = DeferredDecisions(
+        self._deferred = DeferredDecisions(
             config, client, self._redactor, self._recorder, self.note, self._dispatcher.end
         )
         self._is_told, self._line = False, ""
@@ -157,9 +157,9 @@ class DecisionFlow:
         """Rule on one call; the decision has the tool and the arguments that may run, and the reason.
 
         Schemas in `call.tools` check the arguments of a replacement. `local` is the scheduler of this
-        process. `ask` asks a person (default: as the gate was opened); with `defer` the outcome is `ask`, with
-        a token, and the same call with that token in `call.answer` goes on with the decision, here or in
-        another process. `on_hold` is told each scheduler that holds the call.
+        process. `ask` asks a person (default: as the gate was opened); with `defer` the outcome is `ask`,
+        with a token, and the same call with that token in `call.answer` goes on with the decision, here
+        or in another process. `on_hold` is told each scheduler that holds the call.
 
         Raises nothing for anything that others did, except exceptions of `ask` whose types are in `passes`. A
         caller that is cancelled withdraws the question.
@@ -216,7 +216,7 @@ class DecisionFlow:
             else:
                 ruling = await self._resume(call, answer)
             if ruling.outcome == "ask":
-                return _trace(span, self._desk.wait(call, ruling))
+                return _trace(span, self._deferred.wait(call, ruling))
             if ruling.outcome != "deny":
                 if client is not None and client.pauses.standing:
                     await self._wait_while_paused(client, call)
@@ -301,7 +301,7 @@ class DecisionFlow:
 
     async def _resume(self, call: DecisionState, answer: PersonAnswer) -> RulingResult:
         """Go on with the decision that a person has answered."""
-        ruling = await self._desk.resume(call, answer)
+        ruling = await self._deferred.resume(call, answer)
         if ruling.outcome == "deny":
             return ruling
         audience = self._audience(ruling.tool_name or call.question.tool_name)
@@ -368,7 +368,7 @@ class DecisionFlow:
         answer: Answer = "no_approver"
         if ask == "defer" and asked is not None and call.reaches_person:
             self._dispatcher.go_on(call)
-            return await self._desk.defer(call, ruling, asked, asker.scheduler)
+            return await self._deferred.defer(call, ruling, asked, asker.scheduler)
         if ask is not None and ask != "defer" and asked is not None:
             question = call.question
             if ruling.winner is not None:

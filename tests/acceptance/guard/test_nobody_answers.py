@@ -1,6 +1,7 @@
 """What each way in says, and does, where nobody rules: one line a process, on the stream that people read.
 
-`test_vacancy.py` tests the words, `test_hook_lives.py` hooks, `test_bundle_gated.py` bundles. Here whole processes are looked at.
+`test_vacancy.py` tests the words, `test_hook_lives.py` hooks, `test_bundle_gated.py` bundles. Here whole
+processes are looked at.
 """
 
 import asyncio

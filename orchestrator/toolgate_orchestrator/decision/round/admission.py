@@ -22,7 +22,7 @@ from toolgate_orchestrator.decision.ruling import (
 
 
 async def admit(
-    asking: Dispatcher,
+    dispatcher: Dispatcher,
     call: DecisionState,
     ruling: RulingResult,
     audience: Recipients,
@@ -37,7 +37,7 @@ async def admit(
         for one in audience.admitters:
             if (objected := objection(call)) is not None:
                 return objected
-            closed = await asking.dispatch(call, final, one, None, patience)
+            closed = await dispatcher.dispatch(call, final, one, None, patience)
             if (denied := denial(call, closed, config)) is not None:
                 return denied
             if closed.silent and ruling.why == "agreed":
@@ -47,4 +47,4 @@ async def admit(
     finally:
         call.agreed, call.waited = None, time.monotonic() - began
         if not is_admitted:
-            asking.give_back(call)
+            dispatcher.give_back(call)
