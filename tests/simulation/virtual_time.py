@@ -21,7 +21,7 @@ from unittest.mock import patch
 
 from toolgate_bus.budgets.settlement import SettlementWorker
 from toolgate_bus.facts import reader
-from toolgate_orchestrator.decision.question import ids
+from toolgate_orchestrator.decision.question import question
 
 EPOCH = 1_700_000_000.0
 """Where the wall clock of every world begins."""
@@ -187,7 +187,7 @@ def rule_time(loop: VirtualLoop, seed: int) -> Iterator[None]:
     chance = random.Random(f"{seed}:bytes")
     state = random.getstate()
     random.seed(seed)
-    ids._empty()
+    question._empty()
     with ExitStack() as stack:
 
         def use(of: Any, name: str, instead: Any) -> None:
@@ -205,7 +205,7 @@ def rule_time(loop: VirtualLoop, seed: int) -> Iterator[None]:
         try:
             yield
         finally:
-            ids._empty()
+            question._empty()
             random.setstate(state)
 
 

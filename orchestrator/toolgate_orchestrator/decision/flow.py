@@ -15,7 +15,7 @@ from typing import Any, Literal
 from toolgate_bus.protocol.delegation import TWO_AGENTS, two_agents
 from toolgate_bus.protocol.events import AskUser, Decision, Failure, ToolQuestion
 from toolgate_bus.protocol.llm import LLM_REQUEST
-from toolgate_bus.protocol.names import MAX_LINEAGE, NO_TOOL, is_reserved_tool
+from toolgate_bus.protocol.names import MAX_LINEAGE, NO_TOOL
 from toolgate_bus.protocol.signing import Keyring
 from toolgate_bus.ruling.merge import rank
 from toolgate_bus.server.settings import read_keys
@@ -34,7 +34,6 @@ from toolgate_orchestrator.decision.link.recipients import RecipientCache, Recip
 from toolgate_orchestrator.decision.question.call import Call
 from toolgate_orchestrator.decision.question.caller import NOBODY
 from toolgate_orchestrator.decision.question.capabilities import ALL, check_abilities
-from toolgate_orchestrator.decision.question.ids import decision_id
 from toolgate_orchestrator.decision.question.plain_values import changed, copy_arguments
 from toolgate_orchestrator.decision.question.question import TOO_DEEP, UnreadableQuestion, make_question
 from toolgate_orchestrator.decision.question.redact import Redactor
@@ -89,6 +88,8 @@ class DecisionFlow:
             config, client, self._redactor, self._recorder, self.note, self._dispatcher.end
         )
         self._is_told, self._line = False, ""
+        self._shown: Tools = ()
+        self._shown_count = 0
         self._patience = config.patience_ms / 1000
         self._ttl_ms = int(self._patience * 1000) or 1
         if client is not None:
@@ -131,6 +132,7 @@ class DecisionFlow:
 
     def show_tools(self, tools: Tools) -> None:
         """Let operators see that an agent has these tools, before it calls any."""
+        self._shown, self._shown_count = tools, len(tools)
         if self._client is not None:
             self._client.catalog.note(tools)
 
@@ -164,13 +166,14 @@ class DecisionFlow:
         Raises nothing for anything that others did, except exceptions of `ask` whose types are in `passes`. A
         caller that is cancelled withdraws the question.
         """
-        id_, at = decision_id(), call.at or NOBODY
-        self.show_tools(call.tools)
+        at = call.at or NOBODY
+        if call.tools is not self._shown or len(call.tools) != self._shown_count:
+            self.show_tools(call.tools)
         root = at.root or (at.session if at.parent is None else self.find_root(at.session, at.parent))
-        asking = make_question(call, id_.hex(), self.config, self._ttl_ms, root)
+        asking = make_question(call, self.config, self._ttl_ms, root)
         name = asking.tool_name
         state = DecisionState(
-            id_,
+            bytes.fromhex(asking.id),
             asking,
             call.tools,
             call.available_agents,
@@ -209,7 +212,7 @@ class DecisionFlow:
         try:
             if client is not None and client.pauses.standing:
                 await self._wait_while_paused(client, call)
-            if is_reserved_tool(call.question.tool_name) and not _is_request(call):
+            if self._audience(call.question.tool_name).is_reserved and not _is_request(call):
                 ruling = RulingResult("deny", "denied", reason=f"This call was not run: {NO_TOOL}.")
             elif answer is None:
                 ruling = await self._rule(call, local, ask or self._ask)
@@ -406,6 +409,8 @@ class DecisionFlow:
 
 def _is_changed(call: DecisionState, ruling: RulingResult) -> bool:
     """Whether what would run is not what was ruled on: of objects that others have, one was changed."""
+    if call.outgoing is None and call.replaced is None:
+        return False
     asked, last = call.question.tool_input, call.replaced
     if call.plain is not None and changed(call.plain, asked):
         return True

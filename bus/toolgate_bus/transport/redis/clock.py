@@ -13,21 +13,18 @@ ABSURD_SECONDS: Final = 3600.0
 class ServerClock:
     """Server time minus local time, from what the server says in passing."""
 
-    __slots__ = ("_offset",)
+    __slots__ = ("_offset", "is_synced")
 
     def __init__(self) -> None:
         self._offset: float | None = None
-
-    @property
-    def is_synced(self) -> bool:
+        self.is_synced = False
         """Whether the server said anything yet."""
-        return self._offset is not None
 
     def observe_id(self, entry: bytes, now: float) -> None:
         """An id that the server just gave: it is at least that late."""
         offset = int(entry.split(b"-", 1)[0]) / 1000 - now
         if self._offset is None or offset > self._offset:
-            self._offset = offset
+            self._offset, self.is_synced = offset, True
 
     def set_time(self, reply: Any, received: float, sent: float | None = None) -> None:
         """The reply to TIME, asked at `sent`, or just now; it corrects whatever was believed before.
@@ -36,7 +33,7 @@ class ServerClock:
         """
         if isinstance(reply, list) and len(reply) == 2:
             at = received if sent is None else (sent + received) / 2
-            self._offset = int(reply[0]) + int(reply[1]) / 1e6 - at
+            self._offset, self.is_synced = int(reply[0]) + int(reply[1]) / 1e6 - at, True
 
     def minute(self, now: float) -> tuple[int, float]:
         """The server's minute, and how many seconds of it have passed."""

@@ -4,7 +4,7 @@ Two hot connections. The first holds the blocking group read; answers that are r
 read goes out travel with it, in one write: verdicts, acknowledgements, the read. Answers that
 come while it blocks go out by the second, in order of completion. Renewing what is being decided, taking
 over what dead peers left, and making groups again that vanished goes on beside that (`scheduler_upkeep`).
-What one scheduler is asked and answers is its own affair (`seat`): one that has no room, or whose inbox is
+What one scheduler is asked and answers is its own affair (`scheduler.Seat`): one that has no room, or whose inbox is
 broken, holds up none of the others; and no lane waits for another, whose server may be away.
 """
 
@@ -27,8 +27,8 @@ from toolgate_bus.transport.redis.scheduler_upkeep import keep_healing, keep_ren
 from toolgate_bus.transport.redis.tasks import Backoff, keep
 
 if TYPE_CHECKING:
+    from toolgate_bus.transport.redis.scheduler import Seat
     from toolgate_bus.transport.redis.scheduler_host import SchedulerHost
-    from toolgate_bus.transport.redis.seat import Seat
 
 EARLY: Final = 32
 """So many answers of each do not wait for the end of the tick: both sides can work at once."""
@@ -243,7 +243,8 @@ class Lane:
         """Hand on what came; what they decide at once is written at once, after the last of them."""
         if self._first:
             reply, self._first = [*self._first, *reply], []
-        self.host.on_batch()
+        if (begin := self.host.on_batch) is not None:
+            begin()
         flushing, self.flushing = self.flushing, True
         for inbox, entries in reply:
             seat = self.joined.get(inbox)

@@ -48,7 +48,7 @@ class SchedulerHost:
         self.clock = ServerClock()
         self.shards = ShardWatch(self.keys)
         self.heart = Heart(url, namespace, self.clock, self.shards, self._on_shards)
-        self.on_batch: Callable[[], None] = lambda: None
+        self.on_batch: Callable[[], None] | None = None
         """Called before entries that were read together are handed on."""
         self.seats: list[RedisSchedulerBus] = []
         """All that are, or will be, here."""

@@ -20,7 +20,7 @@ from toolgate_bus.transport.redis.tasks import Backoff
 
 if TYPE_CHECKING:
     from toolgate_bus.transport.redis.lane import Lane
-    from toolgate_bus.transport.redis.seat import Seat
+    from toolgate_bus.transport.redis.scheduler import Seat
 
 QUIET_TIDY_S: Final = 5.0
 """Seconds between two looks at an inbox from which nothing comes."""

@@ -14,7 +14,7 @@ from typing import ClassVar, Final, NamedTuple, get_args
 from toolgate_bus.protocol import packing
 from toolgate_bus.protocol.events import RESERVED_NAMES, Phase
 from toolgate_bus.protocol.llm import names_llm
-from toolgate_bus.protocol.names import AGAIN
+from toolgate_bus.protocol.names import AGAIN, is_reserved_tool
 from toolgate_bus.protocol.signing import Keyring
 from toolgate_bus.ruling.conditions import globs
 from toolgate_bus.telemetry import metrics
@@ -65,6 +65,8 @@ class Recipients:
     """Those of them who are told what the user asked for."""
     group: Group = ()
     """The names with their priorities."""
+    is_reserved: bool = False
+    """Whether no tool may have that name."""
     admitters: tuple["Recipients", ...] = ()
     """Who is asked last, about the call that will run: one after another, the highest priority first."""
     _lesser: dict[str, "Recipients"] = field(default_factory=dict, compare=False, repr=False)
@@ -78,7 +80,7 @@ class Recipients:
         return not (self.names or self.required or self.admitters)
 
     def without(self, name: str | None) -> "Recipients":
-        """The same audience, but this scheduler is not asked."""
+        """The same recipients without this scheduler."""
         if name is None or name not in self.names:
             return self
         if (lesser := self._lesser.get(name)) is None:
@@ -99,7 +101,7 @@ Recipients.NOBODY = Recipients((), {}, {}, frozenset(), frozenset())
 
 
 class RecipientCache:
-    """RecipientCache of one gate's configuration, by tool."""
+    """The recipients of questions by tool, for one gate's configuration."""
 
     def __init__(self, config: ToolgateConfig, keyring: Keyring | None) -> None:
         self._required = frozenset(config.required)
@@ -114,7 +116,7 @@ class RecipientCache:
     def of(
         self, tool: str, announced: Mapping[str, SchedulerInfo], version: int, of_llm: Set[str] = frozenset()
     ) -> Recipients:
-        """The audience for a tool, by what the roster says now; `version` changes whenever that does.
+        """The recipients for a tool, by what the roster says now; `version` changes whenever that does.
 
         `of_llm` are those who ever asked for requests to an LLM.
         """
@@ -136,10 +138,11 @@ class RecipientCache:
         last = [one for name, one in announced.items() if name in waited and ADMIT in one.phases]
         admitters = [one for one in last if not self._is_shadow(one) and self._is_trusted(one.name)]
         admitters.sort(key=lambda one: (-self._priority(one), one.name))
-        audience = self._gather(waited.difference(map(self._find_only_last, last)), announced)
-        if not admitters:
-            return audience
-        return replace(audience, admitters=tuple(self._gather({one.name}, announced) for one in admitters))
+        found = self._gather(waited.difference(map(self._find_only_last, last)), announced)
+        if not admitters and not is_reserved_tool(tool):
+            return found
+        alone = tuple(self._gather({one.name}, announced) for one in admitters)
+        return replace(found, is_reserved=is_reserved_tool(tool), admitters=alone)
 
     def _widen(self, one: SchedulerInfo) -> SchedulerInfo:
         """A required scheduler as it is asked until its own word counts: in every phase."""

@@ -5,6 +5,7 @@ question that no scheduler could read is asked in vain: optional schedulers woul
 this call and by those after it.
 """
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from operator import is_
 from typing import Any, Final
@@ -46,24 +47,20 @@ class UnreadableQuestion(Exception):  # noqa: N818 - it says what was found
 # ---------------------------------------------------------------------- what a caller gives
 
 
-def make_question(call: Call, id_: str, config: ToolgateConfig, ttl_ms: int, root: str) -> ToolQuestion:
-    """Return the question about a call; the configuration gives the agent and labels that it does not name.
+def make_question(call: Call, config: ToolgateConfig, ttl_ms: int, root: str) -> ToolQuestion:
+    """Return the question about a call, under an id of its own.
 
-    `root` is the session at the root of the tree.
+    The configuration gives the agent and the labels that the call does not name. `root` is the session at
+    the root of the tree.
     """
-    tool, arguments, tools, at, agents = (
-        call.tool,
-        call.arguments,
-        call.tools,
-        call.at or NOBODY,
-        call.available_agents,
-    )
+    tool, arguments, at = call.tool, call.arguments, call.at or NOBODY
+    tools, agents = call.tools, call.available_agents
     is_plain_name = type(tool) is str and len(tool) <= MAX_NAME and tool.isascii()
     lineage, iteration, target = at.lineage, call.iteration, call.agent_target
     if target is None and agents and isinstance(arguments, Mapping):
         target = target_of(arguments, agents)
     question = ToolQuestion(
-        id_,
+        _draw_id().hex(),
         tool if is_plain_name else name_of(tool),
         copy_arguments(arguments) if type(arguments) is dict else arguments_of(arguments),
         names_of(tools),
@@ -141,6 +138,29 @@ def make_plain(question: ToolQuestion) -> ToolQuestion:
         parallel_group_id=_text(question.parallel_group_id),
         agent_target=None if question.agent_target is None else _text(question.agent_target),
     )
+
+
+# ---------------------------------------------------------------------- its id
+
+ID_BYTES: Final = 16
+_FETCH: Final = 256 * ID_BYTES
+_pool: list[bytes] = []
+"""Random ids, fetched from the system many at a time."""
+
+
+def _draw_id() -> bytes:
+    if not _pool:
+        drawn = os.urandom(_FETCH)
+        _pool.extend(drawn[at : at + ID_BYTES] for at in range(0, _FETCH, ID_BYTES))
+    return _pool.pop()
+
+
+def _empty() -> None:
+    _pool.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_empty)  # a forked child must not repeat its parent's ids
 
 
 # ---------------------------------------------------------------------- what leaves

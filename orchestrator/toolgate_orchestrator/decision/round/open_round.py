@@ -112,13 +112,10 @@ class OpenRound:
     ) -> None:
         self._judge, self.call, self.question, self._round = judge, call, question, round_
         self.audience, self.asked, self.future, self.started = audience, asked, future, started
+        self.has_shadows = bool(audience.shadows)
+        """Whether shadows were asked: they answer when they like."""
         self.phase = question.phase
         self.key = (call.id, packing.number_of(question.phase, question.again))
-
-    @property
-    def has_shadows(self) -> bool:
-        """Whether shadows were asked: they answer when they like."""
-        return bool(self.audience.shadows)
 
     def body_for(self, name: str) -> bytes:
         """The question as it is written for this scheduler."""
