@@ -1,10 +1,10 @@
-"""How far one decision goes through the code: python tests/trace_decision.py [--modify]
+"""How far one decision goes through the code: python tests/trace_decision.py [--modify] [--guard]
 
 Two scheduler processes on a real server answer a plain continue, or the first a modify, which the second
 verifies; the gate and both schedulers count each call into the three packages while five decisions are made.
-Told are the files that every decision enters, how many of them are leaves (some decision calls no other file
-from there), and the calls and changes from file to file of the shortest. It runs on other versions, too, by
-PYTHONPATH.
+With `--guard` the call is one of a function that a `Guard` has made a tool, to its end. Told are the files
+that every decision enters, how many of them are leaves (some decision calls no other file from there), and
+the calls and changes from file to file of the shortest. It runs on other versions, too, by PYTHONPATH.
 """
 
 import argparse
@@ -17,7 +17,9 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from importlib import import_module
 from importlib.util import find_spec
 from itertools import pairwise
@@ -44,17 +46,20 @@ class Trace:
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, str]] = []
+        self._is_on = False
+        threading.setprofile(self._note)  # of threads that begin from now on
 
     def on(self) -> None:
-        self.calls = []
+        self.calls, self._is_on = [], True
         sys.setprofile(self._note)
 
     def off(self) -> list[tuple[str, str]]:
         sys.setprofile(None)
+        self._is_on = False
         return self.calls
 
     def _note(self, frame: FrameType, event: str, _: Any) -> None:
-        if event != "call" or not is_ours(frame.f_code.co_filename):
+        if event != "call" or not self._is_on or not is_ours(frame.f_code.co_filename):
             return
         caller, above = "", frame.f_back
         while above is not None:
@@ -111,29 +116,26 @@ def _has(module: str) -> bool:
         return False
 
 
-async def trace(start: Callable[[str, Path], subprocess.Popen[bytes]], outcome: str) -> dict[str, Any]:
+async def trace(
+    start: Callable[[str, Path], subprocess.Popen[bytes]], outcome: str, *, guarded: bool
+) -> dict[str, Any]:
     """The figures of each process, for decisions that come to this."""
-    from toolgate_orchestrator import Call, Caller, Gate
-
-    call = Call("search", {"q": "x"}, ["search", "find"], Caller("s"))
     with tempfile.TemporaryDirectory() as folder:
         running = {name: start(name, Path(folder)) for name in ("first", "second")}
         try:
             for one in running.values():
                 await asyncio.to_thread(one.stdout.readline)  # type: ignore[union-attr]
             found, own = [], Trace()
-            async with Gate.open(
-                namespace=os.environ["TOOLGATE_NAMESPACE"], patience_ms=5000, required=tuple(running)
-            ) as gate:
+            async with guard_door(tuple(running)) if guarded else gate_door(tuple(running)) as decide:
                 for _ in range(20):
-                    await gate.decide(call)
+                    await decide()
                 for _ in range(DECISIONS):
                     await flip(running, folder)
                     own.on()
-                    decision = await gate.decide(call)
+                    came = await decide()
                     found.append(own.off())
-                    if decision.outcome != outcome:
-                        raise SystemExit(f"not ruled on: {decision.reason}")
+                    if came != outcome:
+                        raise SystemExit(f"not ruled on: {came}")
                     await flip(running, folder)
             told = {"gate": figures(found)}
             for name in running:
@@ -143,6 +145,44 @@ async def trace(start: Callable[[str, Path], subprocess.Popen[bytes]], outcome: 
             for one in running.values():
                 one.terminate()
                 one.wait()
+
+
+@asynccontextmanager
+async def gate_door(required: tuple[str, ...]) -> AsyncIterator[Callable[[], Awaitable[str]]]:
+    """Ask a gate; gives its outcome."""
+    from toolgate_orchestrator import Call, Caller, Gate
+
+    call = Call("search", {"q": "x"}, ["search", "find"], Caller("s"))
+    async with Gate.open(patience_ms=5000, required=required) as gate:
+
+        async def decide() -> str:
+            return (await gate.decide(call)).outcome
+
+        yield decide
+
+
+@asynccontextmanager
+async def guard_door(required: tuple[str, ...]) -> AsyncIterator[Callable[[], Awaitable[str]]]:
+    """Call a function that is a guard's tool; gives what the function that ran stands for."""
+    from toolgate_orchestrator import Guard
+
+    guard = Guard(patience_ms=5000, required=required)
+
+    @guard.tool
+    def search(q: str) -> str:
+        return "continue"
+
+    @guard.tool
+    def find(q: str) -> str:
+        return "modify"
+
+    async def decide() -> str:
+        ran = search(q="x")
+        await asyncio.sleep(0)
+        return ran
+
+    yield decide
+    guard.close()
 
 
 async def flip(running: dict[str, subprocess.Popen[bytes]], folder: str) -> None:
@@ -158,6 +198,7 @@ def main() -> None:
     )
     parser.add_argument("--json", action="store_true", help="the figures with the names of all files")
     parser.add_argument("--scheduler", nargs=2, metavar=("NAME", "FILE"), help=argparse.SUPPRESS)
+    parser.add_argument("--guard", action="store_true", help="a function that a guard has made a tool")
     parser.add_argument("--modify", action="store_true", help="a call that is replaced, and verified")
     asked = parser.parse_args()
     outcome = "modify" if asked.modify else "continue"
@@ -180,7 +221,7 @@ def main() -> None:
             env = {**os.environ, "PYTHONPATH": path}
             return subprocess.Popen(words, cwd=folder, env=env, stdout=subprocess.PIPE)
 
-        told = asyncio.run(trace(start, outcome))
+        told = asyncio.run(trace(start, outcome, guarded=asked.guard))
     if asked.json:
         print(json.dumps(told, indent=1))
         return

@@ -4,8 +4,8 @@ Two hot connections. The first holds the blocking group read; answers that are r
 read goes out travel with it, in one write: verdicts, acknowledgements, the read. Answers that
 come while it blocks go out by the second, in order of completion. Renewing what is being decided, taking
 over what dead peers left, and making groups again that vanished goes on beside that (`scheduler_upkeep`).
-What one scheduler is asked and answers is its own affair (`scheduler.Seat`): one that has no room, or whose inbox is
-broken, holds up none of the others; and no lane waits for another, whose server may be away.
+What one scheduler is asked and answers is its own affair (`scheduler.Seat`): one that has no room, or
+whose inbox is broken, holds up none of the others; and no lane waits for another, whose server may be away.
 """
 
 import asyncio
