@@ -40,7 +40,7 @@ from toolgate_orchestrator.modules.hooks_logging.module import LoggingConfig
 from toolgate_orchestrator.modules.hooks_required import RequiredConfig
 from toolgate_orchestrator.modules.provider_openai.config import OpenAIConfig
 from toolgate_orchestrator.modules.tool_delegate import DelegateConfig
-from toolgate_orchestrator.turn.goals.pursuit.config import GoalConfig
+from toolgate_orchestrator.turn.goals.config import GoalConfig
 from toolgate_orchestrator.turn.loop_config import ParallelConfig
 from toolgate_schedulers.shipped import policy, policy_needs
 from toolgate_schedulers.shipped.approval import config as approval

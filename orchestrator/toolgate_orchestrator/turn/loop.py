@@ -21,7 +21,7 @@ from toolgate_orchestrator.decision.link.live_session import LiveSession
 from toolgate_orchestrator.turn.calls.selection import TOOL_SELECTING
 from toolgate_orchestrator.turn.calls.tool_call import current_call
 from toolgate_orchestrator.turn.child_names import remember_child
-from toolgate_orchestrator.turn.goals.pursuit.pursuit import GOAL_PROGRESS, find_pursuit
+from toolgate_orchestrator.turn.goals.pursuit import GOAL_PROGRESS, find_pursuit
 from toolgate_orchestrator.turn.hooks.completion import Completion
 from toolgate_orchestrator.turn.hooks.steering import STEER, STEERING_INJECTED, SteeringQueue
 from toolgate_orchestrator.turn.leg_budget import BUDGET_WARNING

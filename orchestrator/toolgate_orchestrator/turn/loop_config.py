@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, field_validator
 
 from toolgate_orchestrator.decision.config import ToolgateConfig
-from toolgate_orchestrator.turn.goals.pursuit.config import GoalConfig
+from toolgate_orchestrator.turn.goals.config import GoalConfig
 from toolgate_orchestrator.turn.hooks.reminders import InjectionMode, Placement
 
 

@@ -37,7 +37,7 @@ from toolgate_orchestrator.turn.calls.tool_call import CallRefusal, ToolCalls
 from toolgate_orchestrator.turn.cancellation import Watch, despite_cancellation
 from toolgate_orchestrator.turn.checkpoint import save_checkpoint
 from toolgate_orchestrator.turn.facts import FactWriter, Note, span_of_turn
-from toolgate_orchestrator.turn.goals.pursuit.pursuit import NO_GOAL, GoalPursuit
+from toolgate_orchestrator.turn.goals.pursuit import NO_GOAL, GoalPursuit
 from toolgate_orchestrator.turn.hooks.completion import describe_answer
 from toolgate_orchestrator.turn.hooks.dispatch import Hooks
 from toolgate_orchestrator.turn.hooks.injections import Injections

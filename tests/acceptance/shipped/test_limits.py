@@ -113,14 +113,19 @@ async def test_what_a_shadow_lets_pass_counts_nowhere_else(server_url, namespace
 
 
 @pytest.mark.parametrize("admission", [True, False])
-async def test_with_admission_a_call_that_others_deny_uses_up_nothing(start, gate_on, admission):
+async def test_with_admission_a_call_that_others_deny_uses_up_nothing(start, gate_on, admission, wait_until):
     limits = "{tools: search, per: fleet, rate: 2/day}"
     await start("rate-limit", f"{{admission: {str(admission).lower()}, limits: [{limits}]}}")
     await start("policy", "{default: allow, rules: [{tools: search, agents: rogue, action: deny}]}")
     async with gate_on("rate-limit", "policy") as gate:
+        late = []
+        gate.subscribe_late(lambda _, heard: late.append(heard.scheduler))
         denied = [await decide(gate, agent="rogue") for _ in range(3)]
         assert not any(one.allowed for one in denied)
         assert denied[0].scheduler == "policy"
+        if not admission:  # a denial ends the round: rate-limit may still be counting
+            said = [heard.scheduler for one in denied for heard in one.verdicts]
+            await wait_until(lambda: [*said, *late].count("rate-limit") == 3, timeout=10)
         assert await outcomes(gate, *[{"agent": "good"}] * 3) == ("ccd" if admission else "ddd")
 
 

@@ -4,9 +4,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from toolgate_orchestrator.turn.goals.pursuit.config import GoalConfig, GoalPreference
-from toolgate_orchestrator.turn.goals.pursuit.judges import read_evaluation, read_stall, summary_question
-from toolgate_orchestrator.turn.goals.pursuit.rules import (
+from toolgate_orchestrator.turn.goals.config import GoalConfig, GoalPreference
+from toolgate_orchestrator.turn.goals.judges import read_evaluation, read_stall, summary_question
+from toolgate_orchestrator.turn.goals.rules import (
     MAX_TURNS,
     cap_of,
     clip_middle,

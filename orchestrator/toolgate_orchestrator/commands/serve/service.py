@@ -179,10 +179,12 @@ class SidecarService:
             asked.group,
             asked.iteration,
             abilities_of(asked),
-            asked.answer and PersonAnswer(asked.answer.token, asked.answer.answer, asked.answer.by),
+            None
+            if asked.answer is None
+            else PersonAnswer(asked.answer.token, asked.answer.answer, asked.answer.by),
             asked.available_agents,
             asked.agent_target,
-            asked.trace,
+            asked.trace or {},
             self.turns.find_request(asked.root_session, asked.parent, asked.session),
             is_request=may_request and asked.tool == LLM_REQUEST,
         )

@@ -26,7 +26,7 @@ class Caller:
     """Id of the session at the root of the tree; empty: found by `parent`, or the session itself."""
     parent: str | None = None
     """Id of the session for which this one works."""
-    lineage: Sequence[str] = ()
+    lineage: tuple[str, ...] = ()
     """Names of the agents from the root down to this one; empty if there is none above."""
     labels: Mapping[str, str] = field(default_factory=dict)
     """Labels beside those of the configuration."""
@@ -36,7 +36,7 @@ class Caller:
     @property
     def names(self) -> tuple[str, ...]:
         """As `lineage`, at the root too."""
-        return tuple(self.lineage) or (self.agent,)
+        return self.lineage or (self.agent,)
 
 
 NOBODY: Final = Caller()

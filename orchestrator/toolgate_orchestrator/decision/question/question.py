@@ -56,7 +56,8 @@ def make_question(call: Call, config: ToolgateConfig, ttl_ms: int, root: str) ->
     tool, arguments, at = call.tool, call.arguments, call.at or NOBODY
     tools, agents = call.tools, call.available_agents
     is_plain_name = type(tool) is str and len(tool) <= MAX_NAME and tool.isascii()
-    lineage, iteration, target = at.lineage, call.iteration, call.agent_target
+    lineage: Any = at.lineage  # a program may give one name as a text
+    iteration, target = call.iteration, call.agent_target
     if target is None and agents and isinstance(arguments, Mapping):
         target = target_of(arguments, agents)
     question = ToolQuestion(

@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from toolgate_orchestrator.turn.goals.pursuit.config import GoalConfig
-from toolgate_orchestrator.turn.goals.pursuit.rules import MAX_REASON
+from toolgate_orchestrator.turn.goals.config import GoalConfig
+from toolgate_orchestrator.turn.goals.rules import MAX_REASON
 
 EVALUATOR: Final = """\
 You judge whether a goal has been reached. You have no tools. You are shown the goal, and the record of an

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from toolgate_bus.telemetry.logging import where
 
-from toolgate_orchestrator.turn.goals.pursuit.config import GoalConfig
-from toolgate_orchestrator.turn.goals.pursuit.judges import (
+from toolgate_orchestrator.turn.goals.config import GoalConfig
+from toolgate_orchestrator.turn.goals.judges import (
     EVALUATOR,
     LOCKS,
     evaluation,
@@ -28,7 +28,7 @@ from toolgate_orchestrator.turn.goals.pursuit.judges import (
     stall_question,
     summary_question,
 )
-from toolgate_orchestrator.turn.goals.pursuit.rules import (
+from toolgate_orchestrator.turn.goals.rules import (
     State,
     cap_of,
     find_stall,

@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from toolgate_orchestrator.turn.goals.pursuit.config import GoalConfig
+from toolgate_orchestrator.turn.goals.config import GoalConfig
 
 SCHEMA_VERSION: Final = 1
 """Of the payload of orchestrator:goal_progress."""

@@ -21,7 +21,7 @@ from toolgate_bus.telemetry.logging import where
 from toolgate_bus.transport.redis.tasks import is_cancel_requested
 
 from toolgate_orchestrator.turn.facts import Note, seconds_since
-from toolgate_orchestrator.turn.goals.pursuit.config import GoalPreference
+from toolgate_orchestrator.turn.goals.config import GoalPreference
 from toolgate_orchestrator.turn.hooks.dispatch import Hooks
 from toolgate_orchestrator.turn.llm.gate import GOAL, LlmGate, LlmTarget
 from toolgate_orchestrator.turn.llm.provider_stream import usage_of
