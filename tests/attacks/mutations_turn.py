@@ -121,9 +121,9 @@ MUTANTS = (
     Mutant(
         "law 3",
         "fields of a caller travel as they were given",
-        f"{ORCHESTRATOR}/decision/flow.py",
-        "asking = make_plain(asking)",
-        "pass",
+        f"{ORCHESTRATOR}/decision/question/question.py",
+        "        return make_plain(question)",
+        "        return question",
         "../attacks/test_unreadable_questions.py",
     ),
     Mutant(
@@ -137,9 +137,9 @@ MUTANTS = (
     Mutant(
         "law 5",
         "arguments that are no map are an error of whoever asks",
-        f"{ORCHESTRATOR}/decision/flow.py",
-        "copy_arguments(tool_input) if type(tool_input) is dict else arguments_of(tool_input),",
-        "dict(tool_input),",
+        f"{ORCHESTRATOR}/decision/question/question.py",
+        "copy_arguments(arguments) if type(arguments) is dict else arguments_of(arguments),",
+        "dict(arguments),",
         "../attacks/test_turn_attacks.py::test_whatever_a_program_asks_about_is_ruled_on",
     ),
 )

@@ -48,9 +48,9 @@ MUTANTS = (
     Mutant(
         "law 7",
         "oracle: what is changed meanwhile runs as changed",
-        f"{ORCHESTRATOR}/decision/flow.py",
-        "copy_arguments(tool_input) if type(tool_input) is dict",
-        "tool_input if type(tool_input) is dict",
+        f"{ORCHESTRATOR}/decision/question/question.py",
+        "copy_arguments(arguments) if type(arguments) is dict",
+        "arguments if type(arguments) is dict",
         f"{TESTS}[denied]",
     ),
     Mutant(

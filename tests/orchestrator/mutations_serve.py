@@ -18,8 +18,8 @@ MUTANTS = (
         "serve",
         "whom a call's arguments hand work to is not seen",
         f"{_SERVE}/service.py",
-        "asked.agent_target or target_of(asked.arguments, asked.available_agents)",
-        "asked.agent_target",
+        "            asked.available_agents,\n            asked.agent_target,",
+        "            None,\n            None,",
         f"{_TESTS}/test_serve_service.py"
         "::test_whom_a_call_hands_work_to_is_ruled_on_said_or_named_by_its_arguments",
     ),

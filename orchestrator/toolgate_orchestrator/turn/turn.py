@@ -5,8 +5,8 @@
                      ─▶ prompt:complete ─▶ orchestrator:complete ─▶ execution:end
 
 The loops differ in one step: a request and its calls (`LoopBase.step`), and in what becomes of a
-provider's error. Everything else is here, or in the parts it is made of: `hook_dispatch` (hooks),
-`llm_request` (the LLM), `call_pipeline` (one call), `results` (one result for each call).
+provider's error. Everything else is here, or in the parts it is made of: `hooks.dispatch`, `llm.request`,
+`calls.pipeline` (one call), `values.results` (one result for each call).
 On every way out, execution:end and orchestrator:complete are emitted once, and no call is left
 without a result.
 """

@@ -8,7 +8,7 @@ MUTANTS = (
     Mutant(
         "guard",
         "who works for a denied agent has a lineage of its own",
-        f"{_GUARD}/place.py",
+        f"{ORCHESTRATOR}/decision/question/caller.py",
         "(*above.names, agent),",
         "(agent,),",
         "test_guard_trees.py::test_what_is_denied_to_the_root_is_denied_three_deep_in_parallel_and_after_a_handoff",
@@ -41,9 +41,9 @@ MUTANTS = (
     Mutant(
         "guard",
         "whom a call's arguments hand work to is not seen",
-        f"{_GUARD}/decider.py",
-        "call.agent_target or target_of(call.arguments, call.available_agents)",
-        "call.agent_target",
+        f"{ORCHESTRATOR}/decision/question/question.py",
+        "        target = target_of(arguments, agents)",
+        "        target = None",
         "test_guard_trees.py::test_rules_see_whom_a_call_hands_work_to_and_may_name_another",
     ),
     Mutant(

@@ -42,7 +42,7 @@ MUTANTS = (
     Mutant(
         "requests",
         "nothing is held for the answer",
-        _PRICES,
+        f"{SCHEDULERS}/shipped/cost_aware/estimates.py",
         "sent * dearest + most * price.output",
         "sent * dearest",
         f"{_COSTS}::test_the_estimate_is_the_request_and_the_longest_answer_rounded_up",

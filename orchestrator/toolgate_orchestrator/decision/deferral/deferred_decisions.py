@@ -6,7 +6,7 @@
                                  ─▶ what was ruled then, under the same id
 
 Nothing is counted as decided until somebody has claimed. Not here: what is kept of it, and the token
-(`deferral_record`); the last round, which follows; what was reserved, which the ledger's keeper hands over.
+(`record`); the last round, which follows; what was reserved, which the ledger's keeper hands over.
 """
 
 import asyncio

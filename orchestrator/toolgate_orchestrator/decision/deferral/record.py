@@ -4,7 +4,7 @@ What is kept lies where other processes can read it, so it is redacted as everyt
 goes on with it is given the same call once more. The token is the right to answer: a secret that stands
 nowhere else seals what is kept, the call and who makes it. Who may write to the server can thus forge neither
 an answer nor what was said of the call, and a call that is another one by now does not run on this answer.
-Not here: the store, and who goes on (`resumption`).
+Not here: the store, and who goes on (`deferred_decisions`).
 """
 
 import hashlib

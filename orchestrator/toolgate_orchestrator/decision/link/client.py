@@ -2,7 +2,7 @@
 
 It hands verdicts to the open questions, and keeps the silences of each scheduler. Who is alive and wants what
 is `scheduler_directory`'s affair; how long the client lives, `shared_clients`'; what a question is and how it
-ends, `pending`'s; what is decided, `gate`'s.
+ends, `open_round`'s; what is decided, `gate`'s.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """One open question: a `Round`, the future that waits for it, and what verdicts are checked against.
 
-The bus hands in items as they come, `pending_decisions` hands in time. Everything that may be wrong with a
+The bus hands in items as they come, `open_rounds` hands in time. Everything that may be wrong with a
 verdict is found here, before the round hears it: signature, shape, priority cap, validity of a modify.
 """
 

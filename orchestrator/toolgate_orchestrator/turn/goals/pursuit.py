@@ -12,10 +12,11 @@ step is told as orchestrator:goal_progress. A run is bounded: by the goal's cap,
 
 import logging
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
 from toolgate_bus.telemetry.logging import where
 
+from toolgate_orchestrator.turn.facts import Note
 from toolgate_orchestrator.turn.goals.config import GoalConfig
 from toolgate_orchestrator.turn.goals.judges import (
     EVALUATOR,
@@ -39,16 +40,34 @@ from toolgate_orchestrator.turn.goals.rules import (
 )
 from toolgate_orchestrator.turn.hooks.dispatch import Hooks
 from toolgate_orchestrator.turn.hooks.injections import Injections
+from toolgate_orchestrator.turn.llm.gate import LlmGate
 from toolgate_orchestrator.turn.llm.side_request import SideRequests
-
-if TYPE_CHECKING:
-    from toolgate_orchestrator.turn.turn import Turn
 
 logger = logging.getLogger(__name__)
 
 GOAL_PROGRESS: Final = "orchestrator:goal_progress"
 NO_GOAL: Final[Mapping[str, Any]] = {"goal_turn": None, "goal_final": True, "continuations": None}
 """What orchestrator:complete says of goals where none is set."""
+
+
+class PursuedTurn(Protocol):
+    """The turn that has just come to its answer, as its goal looks at it."""
+
+    hooks: Hooks
+    context: Any
+    tool_runs: int
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether its session was cancelled."""
+
+    @property
+    def note(self) -> Note:
+        """Takes its facts."""
+
+    @property
+    def llm_gate(self) -> LlmGate | None:
+        """Rules on its requests to an LLM, if anything does."""
 
 
 class GoalPursuit:
@@ -83,7 +102,7 @@ class GoalPursuit:
             "continuations": told.get("continuations"),
         }
 
-    async def review(self, turn: "Turn", failure: str | None) -> None:
+    async def review(self, turn: PursuedTurn, failure: str | None) -> None:
         """Judge a turn that has ended; `failure` says why it did not come to an answer."""
         self._following = self._told = None
         goal = self._goal
@@ -111,7 +130,7 @@ class GoalPursuit:
             await hooks.emit(GOAL_PROGRESS, self._told)
         return self._following
 
-    async def _judge(self, goal: State, turn: "Turn") -> str | None:
+    async def _judge(self, goal: State, turn: PursuedTurn) -> str | None:
         """What the next turn is told; None where this was the last."""
         try:
             is_reached, reason = await self._evaluate(goal, turn)
@@ -137,12 +156,12 @@ class GoalPursuit:
             return last_chance(goal, why, verdict, reason, self._config)
         return reason
 
-    async def _evaluate(self, goal: State, turn: "Turn") -> tuple[bool, str]:
+    async def _evaluate(self, goal: State, turn: PursuedTurn) -> tuple[bool, str]:
         transcript, cut = transcript_of(await turn.context.get_messages(), self._config)
         asked = evaluation(goal["condition"], transcript, cut=cut)
         return read_evaluation(await self._ask(EVALUATOR, asked, turn))
 
-    async def _look_for_stall(self, goal: State, turn: "Turn") -> tuple[str, str, str | None]:
+    async def _look_for_stall(self, goal: State, turn: PursuedTurn) -> tuple[str, str, str | None]:
         """Why it looks stuck, the verdict, and the judge's reason; empty where nobody was asked."""
         if not self._is_continuation:
             return "", "", None
@@ -157,7 +176,7 @@ class GoalPursuit:
             logger.warning("whether the run is stuck could not be judged: %s", where(error))
             return "", "", None
 
-    async def _summarize(self, goal: State, turn: "Turn", state: str, error: str | None = None) -> str:
+    async def _summarize(self, goal: State, turn: PursuedTurn, state: str, error: str | None = None) -> str:
         try:
             system, user = summary_question(goal, state, error, self._config)
             return (await self._ask(system, user, turn)).strip() or plain_summary(goal, state)
@@ -165,7 +184,7 @@ class GoalPursuit:
             logger.warning("the run could not be summed up: %s", where(failed))
             return plain_summary(goal, state)
 
-    async def _ask(self, system: str, user: str, turn: "Turn") -> str:
+    async def _ask(self, system: str, user: str, turn: PursuedTurn) -> str:
         # What hooks inject here is not for the conversation.
         hooks = Hooks(turn.hooks.hooks, self._coordinator, Injections())
         return await self._side.ask(system, user, hooks, turn.note, turn.llm_gate)
