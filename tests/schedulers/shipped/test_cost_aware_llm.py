@@ -7,13 +7,12 @@ from toolgate_bus.budgets.settlement import step_of
 from toolgate_bus.protocol.events import Continue, Deny, Modify, ToolSelecting
 from toolgate_bus.state.shared import make_shared_state
 from toolgate_schedulers.shipped.cost_aware.config import CostAwareConfig
-from toolgate_schedulers.shipped.cost_aware.estimates import CostHistory
+from toolgate_schedulers.shipped.cost_aware.estimates import CostHistory, estimate_of_request
 from toolgate_schedulers.shipped.cost_aware.llm_prices import (
     LlmConfig,
     ModelPrice,
     cost_of_tokens,
     cost_of_usage,
-    estimate_of_request,
     price_of,
 )
 from toolgate_schedulers.shipped.cost_aware.scheduler import CostAware, candidates_of

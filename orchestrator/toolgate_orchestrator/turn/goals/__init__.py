@@ -1,1 +1,1 @@
-"""Goal pursuit."""
+"""Goal pursuit: turn after turn until a judge is satisfied."""
