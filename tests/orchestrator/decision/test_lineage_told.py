@@ -51,10 +51,15 @@ async def test_a_session_whose_parent_alone_is_told_is_of_its_parents_tree(world
     assert asked[0][:2] == ("child", root)
 
 
-async def test_one_name_above_is_one_agent_and_not_its_letters(world):
+class Name(str):
+    """A text of a program's own."""
+
+
+@pytest.mark.parametrize("name", ["boss", Name("boss")])
+async def test_one_name_above_is_one_agent_and_not_its_letters(world, name):
     await world.scheduler("police", lambda call: Deny(reason=" > ".join(call.lineage)))
     gate = await world.gate()
-    assert (await gate.decide(Call("pay", {}, ["pay"], Caller("s", lineage="boss")))).reason == "boss"
+    assert (await gate.decide(Call("pay", {}, ["pay"], Caller("s", lineage=name)))).reason == "boss"
 
 
 async def test_the_root_is_that_of_a_parent_whose_turn_runs(world, asked):

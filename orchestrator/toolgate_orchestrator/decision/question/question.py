@@ -71,7 +71,7 @@ def make_question(call: Call, config: ToolgateConfig, ttl_ms: int, root: str) ->
         at.session,
         root,
         at.parent,
-        list((lineage,) if type(lineage) is str else lineage) if lineage else [],
+        list((lineage,) if isinstance(lineage, str) else lineage) if lineage else [],
         call.id,
         iteration,
         call.group,
