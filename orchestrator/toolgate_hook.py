@@ -35,6 +35,8 @@ BEFORE = {
 """Events that are asked about, by client."""
 BUS = ("TOOLGATE_REDIS_URL", "TOOLGATE_NAMESPACE", "TOOLGATE_KEYS")
 """Say where the bus is, unless a configuration does: the settings of a project may set variables."""
+FOLDERS = ("XDG_RUNTIME_DIR", "TMPDIR", "TEMP", "TMP")
+"""Say where the bus of this user is, where no address is named; likewise."""
 USAGE = """usage: toolgate-hook CLIENT [--required NAME]… [--timeout SECONDS] [--config FILE] [--agent NAME]
 
 The event is read from stdin, the answer is written to stdout. CLIENT is one of claude, codex, gemini, cursor,
@@ -176,7 +178,7 @@ def find_event(event: bytes) -> str:
     import json
 
     try:
-        found = json.loads(event)
+        found = json.loads(event, object_pairs_hook=_as_object)
     except (ValueError, RecursionError):
         return ""
     if not isinstance(found, dict):
@@ -187,6 +189,13 @@ def find_event(event: bytes) -> str:
     if "toolResult" in found or "tool_result" in found:
         return "postToolUse"
     return "postToolUseFailure" if "toolName" in found and isinstance(found.get("error"), str) else ""
+
+
+def _as_object(pairs: "list[tuple[str, object]]") -> "dict[str, object]":
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a key is given twice: clients may read either")
+    return found
 
 
 # ---------------------------------------------------------------- the sidecar
@@ -290,8 +299,9 @@ def start_sidecar(place: str, lock: int, options: HookOptions):  # type: ignore[
     command += ["--config", os.path.abspath(options.config)] if options.config else []
     for name in options.required:
         command += ["--required", name]
-    left_out = BUS if options.config else ()
-    plain = {name: os.environ[name] for name in os.environ if not name.startswith(("PYTHON", *left_out))}
+    plain = {name: os.environ[name] for name in os.environ if not name.startswith("PYTHON")}
+    if options.config:  # it alone says where the bus is
+        plain = {name: plain[name] for name in plain if name not in BUS + FOLDERS} | find_folders()
     log = os.open(f"{place}.log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
     try:
         return subprocess.Popen(
@@ -306,6 +316,20 @@ def start_sidecar(place: str, lock: int, options: HookOptions):  # type: ignore[
         )
     finally:
         os.close(log)
+
+
+def find_folders() -> "dict[str, str]":
+    """Return the variables for the folder of the user's own bus, as the system has it for each user."""
+    runtime = f"/run/user/{os.getuid()}"
+    try:
+        if os.stat(runtime).st_uid == os.getuid():
+            return {"XDG_RUNTIME_DIR": runtime}
+    except OSError:
+        pass
+    if sys.platform == "darwin":
+        own = os.confstr(65537)  # _CS_DARWIN_USER_TEMP_DIR
+        return {"TMPDIR": own} if own else {}
+    return {}
 
 
 def read_log(place: str) -> str:

@@ -75,6 +75,14 @@ MUTANTS = (
     ),
     Mutant(
         "answers",
+        "who cannot run what would run goes on with it",
+        _RESUMPTION,
+        "if not find_missing(call.can, own, then):",
+        "if True:",
+        f"{_GATE}::test_who_cannot_run_what_would_run_does_not_go_on_with_it_and_others_still_can",
+    ),
+    Mutant(
+        "answers",
         "an answer that is too late counts",
         _RESUMPTION,
         'given = "expired" if kept.left_s <= 0 else answer.answer',

@@ -1,17 +1,32 @@
 """Mutations of the hooks: answers that a client passes over, settings that are not as they were."""
 
-from mutation import ORCHESTRATOR, Mutant
+from mutation import BUS, ORCHESTRATOR, Mutant
 
 _AGENTS, _HOOK = f"{ORCHESTRATOR}/coding_agents", f"{ORCHESTRATOR}/commands/hook"
 _SAID = "../orchestrator/coding_agents/test_hook_translation.py"
 _KEPT = "../orchestrator/coding_agents/test_hook_settings.py"
 _ASKED = "../orchestrator/serve/test_serve_hooks.py"
+_PARSED = "../orchestrator/serve/test_one_parser.py"
 _READABLE = f"{_SAID}::test_whatever_is_ruled_the_client_can_read_the_answer"
 _FORMS = f"{_SAID}::test_each_ruling_is_answered_in_the_clients_form"
 _PLAIN = f"{_SAID}::test_arguments_that_are_no_json_between_programs_are_a_denial"
 _EDITED = f"{_KEPT}::test_whatever_its_owner_changed_in_between_only_our_entries_go"
 
 _CHANGES = (
+    (
+        "an answer that breaks off is taken for one",
+        "orchestrator/toolgate_hook.py",
+        '    if fields.get(b"content-length", b"-").strip() != b"%d" % len(body):\n',
+        "    if False:\n",
+        f"{_SAID}::test_an_answer_that_breaks_off_is_none",
+    ),
+    (
+        "an argument that cannot be read is another text",
+        f"{_AGENTS}/event.py",
+        '    if text.strip(BLANK)[:1] != "{":\n',
+        '    if text.strip(BLANK)[:1] != "{" or len(text) > 20:\n',
+        f"{_PARSED}::test_a_client_is_told_that_such_a_call_is_not_run_if_anybody_might_object",
+    ),
     (
         "a denial without words",
         f"{_AGENTS}/translation.py",
@@ -21,7 +36,7 @@ _CHANGES = (
     ),
     (
         "of two arguments of one name rules see the last",
-        f"{_AGENTS}/event.py",
+        f"{BUS}/protocol/json_values.py",
         "    if len(found) < len(pairs):",
         "    if False:",
         f"{_ASKED}::test_arguments_that_rules_cannot_see_as_the_client_does_are_denied_if_anybody_might_object",

@@ -9,6 +9,13 @@ _PURE = "../orchestrator/commands/test_mcp_values.py"
 
 _CHANGES = (
     (
+        "of two tokens the first counts",
+        f"{_MCP}/http_access.py",
+        "return len(given) == 1 and",
+        "return",
+        "../orchestrator/serve/test_one_parser.py::test_of_two_tokens_none_counts",
+    ),
+    (
         "a denied call reaches the server",
         f"{_MCP}/calls.py",
         "        if not ruling.allowed:\n            return one.refuse(ruling.refusal, ruling.id)\n",

@@ -6,7 +6,6 @@ of YAML take for different things is refused by its line: keys given twice, the 
 ends that only some know, another version of YAML. Whether a file says the right things is `check`'s affair.
 """
 
-import json
 import math
 import re
 from collections.abc import Iterator, Sequence
@@ -118,35 +117,6 @@ def parse_document(raw: bytes, name: str, *, secret: bool = False, as_amplifier:
         said = getattr(error, "problem", None) or str(error).splitlines()[0]
         column = f" (column {mark.column + 1})" if mark else ""
         raise ConfigError(f"{at}: is not YAML{'' if secret else f': {said}'}{column}") from None
-
-
-def parse_json(text: str) -> Any:
-    """Return the value in JSON that a person wrote.
-
-    Raises ValueError for what is no JSON, and for what programs read in several ways.
-    """
-    return json.loads(
-        text, object_pairs_hook=_as_object, parse_float=_finite, parse_constant=_refuse_constant
-    )
-
-
-def _as_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for name, value in pairs:
-        if name in found:
-            raise ValueError(f"the key {name!r} is given twice")
-        found[name] = value
-    return found
-
-
-def _finite(text: str) -> float:
-    if math.isinf(value := float(text)):
-        raise ValueError("a number is too large")
-    return value
-
-
-def _refuse_constant(constant: str) -> Any:
-    raise ValueError(f"{constant} is no JSON number")
 
 
 def _prepare(text: str, name: str) -> str:

@@ -23,11 +23,11 @@ AddressMap = tuple[tuple[Address, Address], ...]
 def read_hosts(hosts: str, port: int, what: str, form: str) -> tuple[Address, ...]:
     """`host[:port],…`; raises ValueError that says which is wrong. `what` is what a host is one of."""
     found: dict[Address, None] = {}
-    for one in unquote(hosts).split(","):
+    for number, one in enumerate(unquote(hosts).split(","), 1):  # not shown: it may be a password
         match = _HOST.fullmatch(one)
         if match is None:
-            raise ValueError(f"{one!r} is no host of a {what}; it must look like {form}")
-        found[match[1], _check_port(one, match[2] or str(port))] = None
+            raise ValueError(f"part {number} of the hosts is no host of a {what}; it must look like {form}")
+        found[match[1], _check_port(f"part {number} of the hosts", match[2] or str(port))] = None
     if len(found) > MAX_HOSTS:
         raise ValueError(f"at most {MAX_HOSTS} hosts can be named")
     return tuple(found)
@@ -48,14 +48,14 @@ def _read_pair(pair: str) -> tuple[Address, Address]:
             f"address_map: {pair!r} must be ANNOUNCED=REACHED, both host:port, or both a host alone"
         )
     announced, reached = (
-        (side[1], _check_port(pair, side[2]) if side[2] else 0) for side in sides if side is not None
+        (side[1], _check_port(repr(pair), side[2]) if side[2] else 0) for side in sides if side is not None
     )
     return announced, reached
 
 
 def _check_port(where: str, port: str) -> int:
     if not 0 < int(port) < 65536:
-        raise ValueError(f"{where!r}: a port is a number from 1 to 65535")
+        raise ValueError(f"{where}: a port is a number from 1 to 65535")
     return int(port)
 
 

@@ -1,12 +1,124 @@
-"""Whether two JSON values are the same. Pure; runs no code of a value's own.
+"""JSON from elsewhere: read by one parser at every door, and compared. Pure; runs no code of a value's own.
+
+`read_json` takes what all programs read alike, as I-JSON (RFC 7493) has it. A rule must not see one thing
+where the program behind it sees another. So a text that programs read in several ways is refused.
 
 JSON has one kind of number: `1` is `1.0`, and `-0.0` is `0`, exactly and however large, but `true` is no
 number. The order of keys says nothing. NaN, which JSON has not, is the same as itself.
 """
 
+import json
+import math
 from typing import Any, Final
 
+from toolgate_bus.errors import ToolgateError
+
+MAX_BYTES: Final = 32 << 20
+"""Length of a text. A coding agent's event holds all that a tool gave; no door takes more."""
+MAX_DEPTH: Final = 128
+"""Levels of a text. Common parsers stop here (serde_json: 128), or break off at a depth of their own."""
+MAX_DIGITS: Final = 4_000
+"""Digits of a whole number. Python reads and writes no more than 4,300, and can be told to read fewer."""
 _CONTAINERS: Final = (dict, list, tuple)
+
+
+class UnreadableJson(ToolgateError, ValueError):  # noqa: N818 - it says what the text is
+    """A text that is no JSON, or that programs read in several ways; the message says why."""
+
+
+class NotJson(UnreadableJson):
+    """A text that is no JSON to any program."""
+
+
+def read_json(text: bytes | str, *, limit: int = MAX_BYTES, halves: bool = True) -> Any:
+    """Return the value that a text in JSON holds, as all programs read it; raises UnreadableJson.
+
+    A byte order mark is passed over. The text has at most `limit` bytes or characters. Without `halves` a
+    text in it with half a character (a lone surrogate) is refused. No rule sees such a text: it travels as a
+    placeholder, and so counts against the call.
+    """
+    if len(text) > limit:
+        raise UnreadableJson(f"it is longer than {limit} bytes")
+    try:
+        if not isinstance(text, str):
+            text = text.decode()
+    except UnicodeDecodeError:
+        raise UnreadableJson("it is not in UTF-8") from None
+    try:
+        found = _DECODER.decode(text.removeprefix("\ufeff"))
+    except UnreadableJson:
+        raise
+    except json.JSONDecodeError as error:
+        raise NotJson(f"{error.msg} at character {error.pos + 1}") from None
+    except RecursionError:
+        raise UnreadableJson(_TOO_DEEP) from None
+    # Brackets are counted much faster than values are walked, and few texts have so many.
+    if text.count("[") + text.count("{") > MAX_DEPTH and _is_deeper(found):
+        raise UnreadableJson(_TOO_DEEP)
+    if not halves and ("\\ud" in text or "\\uD" in text) and _holds_half(found):
+        raise UnreadableJson("a text in it holds half a character (a lone surrogate)")
+    return found
+
+
+def _as_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        left = set(found)
+        for name, _ in pairs:
+            if name not in left:
+                raise UnreadableJson(f"the key {name[:64]!r} is given twice")
+            left.remove(name)
+    return found
+
+
+def _integer(text: str) -> int:
+    try:
+        if len(text) <= MAX_DIGITS:
+            return int(text)
+    except ValueError:  # this interpreter was told to read fewer
+        pass
+    raise UnreadableJson(f"a whole number has more than {MAX_DIGITS} digits")
+
+
+def _float(text: str) -> float:
+    if math.isinf(found := float(text)):
+        raise UnreadableJson("a number is too large")
+    return found
+
+
+def _refuse_constant(name: str) -> Any:
+    raise UnreadableJson(f"{name} is no value of JSON")
+
+
+_TOO_DEEP: Final = f"it is nested more than {MAX_DEPTH} levels deep"
+_DECODER: Final = json.JSONDecoder(
+    object_pairs_hook=_as_object, parse_int=_integer, parse_float=_float, parse_constant=_refuse_constant
+)
+"""Made once: `json.loads` makes one for each text."""
+
+
+def _is_deeper(value: Any) -> bool:
+    """Whether a value has more levels of maps and lists than `MAX_DEPTH`; looked over level by level."""
+    level = [value] if type(value) in (dict, list) else []
+    for _ in range(MAX_DEPTH):
+        level = [
+            child
+            for one in level
+            for child in (one.values() if type(one) is dict else one)
+            if type(child) in (dict, list)
+        ]
+        if not level:
+            return False
+    return True
+
+
+def _holds_half(value: Any) -> bool:
+    """Whether a text or key somewhere in a value cannot be written in UTF-8."""
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return True
+    return False
 
 
 def same_json(one: Any, other: Any) -> bool:

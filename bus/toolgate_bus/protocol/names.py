@@ -23,7 +23,9 @@ RESERVED_NAMES: Final = PSEUDO_NAMES | STORE_NAMES
 """Names that no scheduler on a bus may bear, whatever the pattern allows."""
 RESERVED_PREFIXES: Final = ("llm:", "turn:", "session:")
 """How no tool's name begins: so begin the names of what else is ruled on."""
-_MAX_PREFIX: Final = max(map(len, RESERVED_PREFIXES))
+_RESERVED_WORDS: Final = frozenset(prefix[:-1] for prefix in RESERVED_PREFIXES)
+_FILLERS: Final = dict.fromkeys(map(ord, "\u115f\u1160\u3164\uffa0\u17b4\u17b5"))
+"""Letters that nobody sees."""
 NO_TOOL: Final = (
     f"names that begin with {', '.join(RESERVED_PREFIXES[:-1])} or {RESERVED_PREFIXES[-1]} are no tools'; "
     "give the tool another"
@@ -50,10 +52,18 @@ MAX_REQUEST: Final = 8192
 
 
 def is_reserved_tool(name: str) -> bool:
-    """Whether a name, in either reading of its characters, is one that no tool may have."""
-    return name.startswith(RESERVED_PREFIXES) or (
-        not name.isascii() and unicodedata.normalize("NFKC", name[:_MAX_PREFIX]).startswith(RESERVED_PREFIXES)
-    )
+    """Return whether no tool may have this name, however it is spelled.
+
+    Large letters, wide letters, blanks and letters that nobody sees change nothing: a client may drop them,
+    and whoever reads the record takes the name for the reserved one.
+    """
+    if name.isascii():
+        if ":" not in name:
+            return False
+    else:
+        name = unicodedata.normalize("NFKC", name.translate(_FILLERS))
+    word, colon, _ = name.partition(":")
+    return bool(colon) and "".join(filter(str.isalnum, word)).casefold() in _RESERVED_WORDS
 
 
 def explain_reserved(name: str) -> str:

@@ -32,6 +32,7 @@ _SCHEMES = ("redis", "rediss", "unix")
 _OPTIONS = ("db", "password")
 _TLS_FILES = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
 _TLS_OPTIONS = (*_TLS_FILES, "ssl_cert_reqs", "ssl_check_hostname", "ssl_password")
+_KNOWN = frozenset((*_OPTIONS, *_TLS_OPTIONS, *SENTINEL_OPTIONS, *CLUSTER_OPTIONS))
 _MIN_KEY_BYTES = 16
 _MAX_KEYS_FILE = 1 << 20
 _OTHERS = stat.S_IRWXO
@@ -48,6 +49,7 @@ def check_url(url: str) -> str:
     is one: a command line can be read by every user of the machine. That of sentinels likewise, for the
     sentinels themselves, that of TOOLGATE_SENTINEL_PASSWORD_FILE or TOOLGATE_SENTINEL_PASSWORD.
     """
+    _check_encoding(url)
     if is_sentinel_url(url):
         return _check_sentinel_url(url)
     if is_cluster_url(url):
@@ -65,6 +67,28 @@ def check_url(url: str) -> str:
         )
     _check_options(parts)
     return _with_password(parts, url)
+
+
+def _check_encoding(url: str) -> None:
+    """Raise ConfigError for a URL that ends before its password does, and show no part of it.
+
+    After `/`, `?` or `#` all is path or option: the rest of such a password would be taken for one.
+    """
+    behind = url.partition("://")[2]
+    authority = re.split("[/?#]", behind, maxsplit=1)[0]
+    path, _, query = behind[len(authority) :].partition("?")
+    is_cut = "@" in path and not url.lower().startswith("unix:")
+    if "@" in query and "@" not in authority:  # perhaps in an option's own password
+        is_cut = is_cut or not _KNOWN.issuperset(name for name, _ in parse_qsl(query, keep_blank_values=True))
+    try:
+        urlsplit(url)
+    except ValueError:  # it quotes what it cannot read
+        is_cut = True
+    if is_cut or "#" in behind:
+        raise ConfigError(
+            "redis: not a URL of a server: the characters / ? # [ ] of a password must be percent-encoded "
+            f"in it (%2F, %3F, %23, %5B, %5D), or it stands in a file of its own ({PASSWORD_FILE}=FILE)"
+        )
 
 
 def _check_sentinel_url(url: str) -> str:
@@ -136,7 +160,7 @@ def read_secret(path: Path, what: str) -> bytes:
 
 
 def redact_url(url: str) -> str:
-    """A URL without its password and its options."""
+    """Return a URL as it may be shown: without user, password and options."""
     if is_sentinel_url(url) or is_cluster_url(url):
         return redact_hosts_url(url)
     parts = urlsplit(url)
@@ -177,7 +201,7 @@ class BusSettings:
     Raises ConfigError by name.
     """
 
-    redis: str | None = field(default_factory=lambda: _env("TOOLGATE_REDIS_URL"))
+    redis: str | None = field(default_factory=lambda: _env("TOOLGATE_REDIS_URL"), repr=False)
     """URL of the server; None means the embedded one."""
     namespace: str = field(default_factory=lambda: _env("TOOLGATE_NAMESPACE") or "default")
     """Separates fleets on one server; part of every key."""

@@ -15,6 +15,8 @@ from typing import Final, Literal, NamedTuple
 Kind = Literal["counter", "gauge", "histogram"]
 OTHER: Final = "other"
 """Label value for whatever would make too many: tools that are not mounted, series beyond the cap."""
+MAX_SERIES: Final = 1000
+"""Series of one metric. Programs and LLMs choose the labels, and a process keeps them until it ends."""
 QUICK: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0)
 """Seconds of a decision: buckets' upper bounds."""
 SLOW: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from toolgate_bus.telemetry import definitions
-from toolgate_bus.telemetry.definitions import Metric
+from toolgate_bus.telemetry.definitions import MAX_SERIES, Metric
 from toolgate_bus.telemetry.fact_metrics import metrics_of
 from toolgate_bus.telemetry.loggers import when_loaded
 from toolgate_bus.telemetry.unanimous import NOTED, Labels, Row, UnanimousDecisions, add_observations
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     """Memory, processor time, open files; the version of Python."""
 
 
-MAX_RULES: Final = 1000
-"""Series of rules in one process."""
+CLOSED: Final = frozenset({"outcome", "action", "status", "kind"})
+"""Labels with few values, which stay as they are."""
 
 
 class Collector(Protocol):
@@ -45,6 +45,16 @@ class Collector(Protocol):
 def _readable(labels: Labels) -> Labels:
     """The labels as they can be written: one that cannot be would cost the whole page."""
     return tuple(label.encode("utf-8", "replace").decode() for label in labels)
+
+
+def limit_labels(metric: Metric, labels: Labels, series: "Mapping[Labels, Any] | Durations") -> Labels:
+    """Return the labels to count under: beyond `MAX_SERIES` those that others choose become `other`."""
+    if labels in series or len(series) < MAX_SERIES:
+        return labels
+    return tuple(
+        label if name in CLOSED else definitions.OTHER
+        for name, label in zip(metric.labels, labels, strict=True)
+    )
 
 
 class CounterSeries:
@@ -284,13 +294,15 @@ def use_namespace(name: str) -> None:
 def count(counts: CounterSeries, *labels: str) -> None:
     """Add one to a counter; the labels in the order of `definitions`."""
     series = counts.series
+    if labels not in series:
+        labels = limit_labels(counts.metric, labels, series)
     series[labels] = series.get(labels, 0) + 1
 
 
 def count_rule(scheduler: str, rule: str, action: str) -> None:
-    """Add one verdict of a rule; beyond `MAX_RULES` they are `other`."""
+    """Add one verdict of a rule; beyond `MAX_SERIES` they are `other`."""
     series, labels = RULE_VERDICTS.series, (scheduler, rule, action)
-    if labels not in series and len(series) >= MAX_RULES:
+    if labels not in series and len(series) >= MAX_SERIES:
         labels = (scheduler, definitions.OTHER, action)
     series[labels] = series.get(labels, 0) + 1
 
@@ -314,6 +326,8 @@ def add_paused(calls: int = 0, agents: int = 0) -> None:
 
 def observe(durations: Durations, seconds: float, *labels: str, trace: str | None = None) -> None:
     """Record one duration, in seconds; `trace` is the trace id that it is an example of."""
+    if labels not in durations:
+        labels = limit_labels(durations.metric, labels, durations)
     durations.observe(seconds, labels, trace)
 
 
@@ -326,8 +340,10 @@ def record(fact: Mapping[str, Any]) -> None:
     for metric, labels, amount, trace in metrics_of(fact):
         series = _noted.get(metric.name)
         if series is None:
-            _observed[metric.name].observe(amount, labels, trace)
+            observe(_observed[metric.name], amount, *labels, trace=trace)
         else:
+            if labels not in series:
+                labels = limit_labels(metric, labels, series)
             series[labels] = series.get(labels, 0) + amount
 
 

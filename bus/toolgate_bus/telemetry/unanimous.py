@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from threading import Lock
 from typing import Any, Final
 
-from toolgate_bus.telemetry.definitions import DECISION_SECONDS, VERDICT_SECONDS
+from toolgate_bus.telemetry.definitions import DECISION_SECONDS, MAX_SERIES, OTHER, VERDICT_SECONDS
 
 Labels = tuple[str, ...]
 Group = tuple[tuple[str, int], ...]
@@ -157,7 +157,9 @@ class UnanimousDecisions:
     def _settle(self) -> None:
         for group, every in self._on.items():
             for on, number in Counter(zip(*every, strict=True)).items():
-                self._decisions[group, on] = self._decisions.get((group, on), 0) + number
+                is_told = (group, on) in self._decisions or len(self._decisions) < MAX_SERIES
+                key = group, on if is_told else (OTHER, OTHER)
+                self._decisions[key] = self._decisions.get(key, 0) + number
         self._on.clear()
         for noted in (self._seconds, *self._verdicts.values()):
             noted.merge_times()

@@ -9,6 +9,7 @@ from typing import Any, Final
 from agents import FunctionTool, ToolApprovalItem, get_current_trace
 from agents.exceptions import AgentsException
 from toolgate_bus.errors import TurnStop
+from toolgate_bus.protocol.json_values import UnreadableJson, read_json
 
 from toolgate_orchestrator.adapters import openai_agents_notes as notes
 from toolgate_orchestrator.decision.deferral.answer import PersonAnswer
@@ -110,10 +111,10 @@ def find_place(guard: Guard, context: Any, agent: str) -> Caller:
 
 
 def read_arguments(arguments: str) -> dict[str, Any] | None:
-    """As the SDK reads them; None for what it refuses."""
+    """Return them as every tool reads them; None for what the SDK refuses, or tools read in several ways."""
     try:
-        found = json.loads(arguments or "{}")
-    except ValueError:
+        found = read_json(arguments or "{}")
+    except UnreadableJson:
         return None
     return found if isinstance(found, dict) else None
 
@@ -122,7 +123,7 @@ def is_inspectable(arguments: str) -> bool:
     """Whether the SDK shows them to `needs_approval`; it has a person asked about all others."""
     try:
         return isinstance(json.loads(arguments, parse_constant=_refuse), dict)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
 
 

@@ -71,14 +71,12 @@ class ToolInvoker:
         if step is None or step.agent.name != context.agent.name:
             step = AgentStep(context.agent, self._guard, context, {self._tool.qualified_name: self._tool})
         try:
-            if (read := read_arguments(arguments)) is None:
-                raise ModelBehaviorError(f"Invalid JSON input for tool {self._tool.name}")
-            ruling = step.rulings.pop(context.tool_call_id, None)
-            if ruling is not None and not same_json(
-                dict(ruling.call.arguments), read
-            ):  # somebody has changed them
+            ruling, read = step.rulings.pop(context.tool_call_id, None), read_arguments(arguments)
+            if ruling is not None and not same_json(dict(ruling.call.arguments), read):  # they were changed
                 ruling.release()
                 ruling = None
+            if read is None:
+                raise ModelBehaviorError(f"Invalid JSON input for tool {self._tool.name}")
             if ruling is None:
                 ruling = await self._rule_now(step, context, read)
             return await self._run(step, ruling, context, arguments) if ruling.allowed else ruling.refusal

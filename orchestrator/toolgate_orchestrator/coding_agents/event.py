@@ -4,12 +4,13 @@ The bodies are written by programs that change every week, about calls that an L
 bounded, and what is of another type than it should be is refused by the name of its field.
 """
 
-import json
 from collections.abc import Mapping
 from typing import Any, Final, Literal, NamedTuple
 
 from toolgate_bus.errors import ToolgateError
+from toolgate_bus.protocol.json_values import NotJson, UnreadableJson, read_json
 from toolgate_bus.protocol.names import MAX_NAME
+from toolgate_bus.ruling.conditions.arguments import BLANK
 
 Ability = Literal["arguments", "tool", "ask"]
 Outcome = Literal["succeed", "fail", "release"]
@@ -68,45 +69,16 @@ class HookDecision(NamedTuple):
 
 
 def read_object(body: bytes) -> dict[str, Any]:
-    """The event as it came; raises MalformedEvent.
-
-    What programs read in two ways is refused: rules would look at one, and the client run the other.
-    """
-    found = parse_json(body)
+    """Return the event as it came; raises MalformedEvent."""
+    try:
+        found = read_json(body)
+    except NotJson as error:
+        raise MalformedEvent(f"the event is not JSON: {error}") from None
+    except UnreadableJson as error:
+        raise MalformedEvent(f"programs read the event in several ways: {error}") from None
     if not isinstance(found, dict):
         raise MalformedEvent("the event is not a JSON object")
     return found
-
-
-def parse_json(text: bytes | str) -> Any:
-    """A value of JSON as all programs read it; raises MalformedEvent."""
-    try:
-        return _DECODER.decode(text if isinstance(text, str) else _decode(text))
-    except RecursionError:
-        raise MalformedEvent("the event is nested too deep") from None
-    except ValueError:
-        raise MalformedEvent("the event is not JSON") from None
-
-
-def _as_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        left = dict.fromkeys(found, 1)
-        twice = next(name for name, _ in pairs if left.pop(name, 0) == 0)
-        raise MalformedEvent(f"{twice[:64]!r} is in it twice")
-    return found
-
-
-def _refuse_constant(name: str) -> Any:
-    raise MalformedEvent(f"{name} is no value of JSON")
-
-
-def _decode(text: bytes) -> str:
-    return text.decode(json.detect_encoding(text), "surrogatepass")
-
-
-_DECODER: Final = json.JSONDecoder(object_pairs_hook=_as_object, parse_constant=_refuse_constant)
-"""Made once: `json.loads` makes one for each text."""
 
 
 def text_of(fields: Mapping[str, Any], *names: str, limit: int = MAX_NAME, needed: bool = False) -> str:
@@ -129,16 +101,17 @@ def text_of(fields: Mapping[str, Any], *names: str, limit: int = MAX_NAME, neede
 
 
 def arguments_of(fields: Mapping[str, Any], *names: str) -> tuple[dict[str, Any], bool]:
-    """The call's arguments, and whether they are such that others can be given back in their place.
+    """Return the call's arguments, and whether others can be given back in their place.
 
-    Some clients write them as a text with JSON in it. What is no object is told as `input`, so that rules see
-    it. Raises MalformedEvent for an object that programs read in two ways.
+    Some clients write them as a text that holds JSON. What is no object is told as `input`, so that rules see
+    it. Raises MalformedEvent for a text that begins as an object and cannot be read as one: the client may
+    read it all the same, and rules would look for arguments that are not there.
     """
     value = next((fields[name] for name in names if fields.get(name) is not None), None)
     if value is None:
         return {}, True
     if isinstance(value, str):
-        parsed = _parse_object(value)
+        parsed = _parse_object(value, names)
         if parsed is not None:
             return parsed, True
     if isinstance(value, dict):
@@ -152,12 +125,13 @@ def word_of(value: Any) -> str:
     return text if text and len(text) <= MAX_ERROR and text.replace("_", "").isalnum() else "tool_failed"
 
 
-def _parse_object(text: str) -> dict[str, Any] | None:
-    """An object that a text holds; None where it is another text."""
-    if text.lstrip()[:1] != "{":
+def _parse_object(text: str, names: tuple[str, ...]) -> dict[str, Any] | None:
+    """Return the object that a text holds; None where it is another text."""
+    if text.strip(BLANK)[:1] != "{":
         return None
     try:
-        found = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-    return parse_json(text) if isinstance(found, dict) else None
+        found = read_json(text)
+    except UnreadableJson as error:
+        where = " or ".join(names)
+        raise MalformedEvent(f"the arguments in {where} cannot be read: {error}") from None
+    return found if isinstance(found, dict) else None

@@ -7,12 +7,13 @@ A gate lives in one event loop. All threads and loops of a program come here: `s
 import asyncio
 import contextlib
 import os
+import sys
 import threading
 from collections.abc import Callable, Coroutine
 from contextvars import Context, copy_context
 from typing import TYPE_CHECKING, Any, Final
 
-from toolgate_bus.errors import ToolgateError
+from toolgate_bus.errors import ConfigError, ToolgateError
 from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_bus.telemetry.logging import where
 
@@ -29,6 +30,11 @@ _log = get_logger("toolgate.guard")
 _left_behind: list["Home"] = []
 """Of the process that this one was forked from: their sockets are that one's, so nothing may close them."""
 
+GREENLETS: Final = (
+    "a guard needs a thread of its own, and gevent or eventlet has put greenlets in their place here: "
+    "leave threads as they are (monkey.patch_all(thread=False)), or ask a sidecar (toolgate serve)"
+)
+"""What each call is told there: event loops of greenlets take each other for their own."""
 _TOO_LATE: Final = "what was reported after its guard was closed is not kept"
 
 Act = Callable[["Gate"], object]
@@ -49,7 +55,9 @@ class Home:
 
     @classmethod
     def open_thread(cls, config: "ToolgateConfig") -> "Home":
-        """One in a thread of its own, which does not keep the program alive."""
+        """Return one in a thread of its own, which does not keep the program alive; raises ConfigError."""
+        if _has_greenlets():
+            raise ConfigError(GREENLETS)
         home = cls(asyncio.new_event_loop(), config)
         home._thread = threading.Thread(target=home._live, name="toolgate-guard", daemon=True)
         home._thread.start()
@@ -218,3 +226,11 @@ def _do(gate: "Gate", act: Act) -> None:
 def _retrieve(done: "asyncio.Future[Any]") -> None:
     if not done.cancelled():
         done.exception()
+
+
+def _has_greenlets() -> bool:
+    """Return whether a library has put greenlets in the place of threads."""
+    gevent, eventlet = sys.modules.get("gevent.monkey"), sys.modules.get("eventlet.patcher")
+    if gevent is not None and gevent.is_module_patched("threading"):
+        return True
+    return eventlet is not None and bool(eventlet.is_monkey_patched("thread"))

@@ -24,6 +24,7 @@ from toolgate_orchestrator.turn.calls.tool_call import current_call
 from toolgate_orchestrator.turn.session_tree import agents_of, place_of
 from toolgate_orchestrator.turn.values.messages import schema_of
 
+NO_MAP: Final = "its arguments are no map of names, so that no rule could look at them"
 _WRAPPED: Final = "_toolgate_direct"
 
 FindFault = Callable[[], Awaitable[str | None]]
@@ -81,8 +82,10 @@ class DirectCalls:
         if (why := await self._fault()) is not None:
             return _refuse(why)
         gate = self._gate()
-        if gate is None or not isinstance(arguments, Mapping):
+        if gate is None:
             return await self._execute(name, arguments)
+        if not isinstance(arguments, Mapping):
+            return await self._execute(name, arguments) if not gate.ruled else _refuse(NO_MAP)
         if not gate.wanted(name):
             await gate.tell_unruled()
             return await self._execute(name, dict(arguments))

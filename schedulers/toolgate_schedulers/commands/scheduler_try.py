@@ -13,9 +13,10 @@ from pydantic import ValidationError
 from toolgate_bus.commands.markup import escape
 from toolgate_bus.commands.terminal import console
 from toolgate_bus.config.check import explain
-from toolgate_bus.config.document import Document, parse_json
+from toolgate_bus.config.document import Document
 from toolgate_bus.errors import ConfigError
 from toolgate_bus.protocol.events import AskUser, Hold, Modify, ToolSelecting
+from toolgate_bus.protocol.json_values import UnreadableJson, read_json
 from toolgate_bus.telemetry.printable import visible
 
 from toolgate_schedulers.author.scheduler import Scheduler
@@ -60,8 +61,8 @@ def parse_call(text: str) -> ToolSelecting:
     if len(text) > MAX_CALL:
         raise ConfigError(f"--call: longer than {MAX_CALL // 1024} KiB")
     try:
-        given = parse_json(text)
-    except (ValueError, RecursionError) as error:
+        given = read_json(text)
+    except UnreadableJson as error:
         raise ConfigError(f"--call: is not JSON: {error}; write it as {SAMPLE}") from None
     if not isinstance(given, dict):
         raise ConfigError(f"--call: must be an object, as {SAMPLE}")

@@ -17,7 +17,7 @@ from toolgate_bus.commands.options import err_console
 from toolgate_bus.commands.terminal import print_json
 from toolgate_bus.errors import ConfigError, ToolgateError, TransportError
 from toolgate_bus.protocol.signing import Keyring
-from toolgate_bus.server.settings import BusSettings
+from toolgate_bus.server.settings import BusSettings, redact_url
 from toolgate_bus.state.config_store import ConfigStore
 from toolgate_bus.state.notifications import RedisNotices
 from toolgate_bus.state.shared import connect_shared_state
@@ -28,7 +28,7 @@ from toolgate_bus.transport.redis.scheduler import RedisSchedulerBus
 from toolgate_bus.transport.redis.scheduler_host import SchedulerHost
 
 from toolgate_schedulers.author.scheduler import Scheduler
-from toolgate_schedulers.worker.bus_address import bus_url, no_bus, redact_url
+from toolgate_schedulers.worker.bus_address import bus_url, no_bus
 from toolgate_schedulers.worker.config_follower import ConfigFollower, LoadText, PushedConfig, find_pushed
 from toolgate_schedulers.worker.loading import authors_words
 from toolgate_schedulers.worker.question_cache import QuestionCache

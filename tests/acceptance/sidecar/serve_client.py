@@ -47,7 +47,7 @@ class SidecarCaller:
 
 
 @asynccontextmanager
-async def caller_of(path=None, url="http://localhost", token=None, connections=400, ssl=True):
+async def tree_of(path=None, url="http://localhost", token=None, connections=400, ssl=True):
     """Somebody who may ask."""
     at = {"limit": connections}
     connector = aiohttp.UnixConnector(str(path), **at) if path else aiohttp.TCPConnector(ssl=ssl, **at)

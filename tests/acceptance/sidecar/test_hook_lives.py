@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import subprocess
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -165,3 +166,29 @@ def test_what_calls_cost_is_settled_by_what_the_client_tells_afterwards(
             if found["reserved"] == 0:
                 break
         assert (found["spent"], found["reserved"]) == (1_000_000, 0)
+
+
+def test_a_configuration_says_alone_where_the_bus_is(crew, short_directory, tmp_path):
+    """Variables that a project sets lead a hook to no other bus, be it by an address or by a folder."""
+    config = tmp_path / "toolgate.yaml"
+    config.write_text(f"redis: {crew.url}\nnamespace: {crew.namespace}\n")
+    denied = event_of("claude", {"rules": {"alpha": {"action": "deny", "reason": "no"}}})
+    with hook_world(short_directory, NOWHERE, "elsewhere") as world:
+        answer = world.ask("claude", denied, "--config", str(config), timeout_s=WAIT_S)
+    assert answer.said["hookSpecificOutput"]["permissionDecisionReason"] == "no"
+
+
+def test_the_sidecar_of_a_configuration_gets_no_folder_from_the_environment(monkeypatch, tmp_path):
+    started = []
+    monkeypatch.setattr(subprocess, "Popen", lambda command, env, **_: started.append(env))
+    places = {"XDG_RUNTIME_DIR": str(tmp_path), "TMPDIR": str(tmp_path), "TOOLGATE_REDIS_URL": NOWHERE}
+    for name, value in {**places, "TMPFILES": "kept", "PYTHONPATH": "x"}.items():
+        monkeypatch.setenv(name, value)
+    for words, inherits in (([], True), (["--config", "c.yaml"], False)):
+        options = toolgate_hook.HookOptions(["claude", *words])
+        toolgate_hook.start_sidecar(str(tmp_path / "place"), 0, options)
+        env = started.pop()
+        assert (places.items() <= env.items()) is inherits
+        assert (env["TMPFILES"], "PYTHONPATH" in env) == ("kept", False)
+        own = {name: env[name] for name in places if name in env and not inherits}
+        assert own == ({} if inherits else toolgate_hook.find_folders())

@@ -10,7 +10,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 import trustme
-from serve_client import caller_of
+from serve_client import tree_of
 
 pytestmark = pytest.mark.acceptance
 
@@ -67,7 +67,7 @@ async def test_calls_are_ruled_on_by_who_is_on_the_bus_and_the_end_is_in_good_or
     running, ready = await start("--required", "policy")
     path = ready["socket"]
     assert stat.S_IMODE(Path(path).stat().st_mode) == 0o600
-    async with caller_of(path) as caller:
+    async with tree_of(path) as caller:
         assert (await caller.get("/readyz")).status == 200
         allowed = await caller.decide("write", arguments={"path": "a"}, agent="clerk", session="s")
         assert (allowed["outcome"], allowed["arguments"]) == ("continue", {"path": "a"})
@@ -87,7 +87,7 @@ async def test_who_may_ask_by_an_address_has_the_token(start, tmp_path):
     file.write_text(TOKEN)
     file.chmod(0o600)
     _, ready = await start(place=("--http", "127.0.0.1:0", "--token-file", file))
-    async with caller_of(url=ready["url"], token=TOKEN) as caller:
+    async with tree_of(url=ready["url"], token=TOKEN) as caller:
         assert (await caller.decide())["outcome"] == "continue"
         caller.headers = {"authorization": f"Bearer {TOKEN}x"}
         refused = await caller.post("/v1/decide", {"tool": "run"})
@@ -109,7 +109,7 @@ async def test_an_address_for_others_wants_their_certificates(start, tmp_path):
     for authority, is_admitted in ((None, False), (strangers, False), (theirs, True)):
         if authority is not None:
             authority.issue_cert("caller.example").configure_cert(context)
-        async with caller_of(url=ready["url"], ssl=context) as caller:
+        async with tree_of(url=ready["url"], ssl=context) as caller:
             if is_admitted:
                 assert (await caller.decide())["outcome"] == "continue"
             else:
@@ -139,7 +139,7 @@ def test_what_is_wrong_is_said_before_anything_starts(process, tmp_path, words, 
 
 async def test_without_its_server_it_denies_and_goes_on_once_that_is_back(own_server, start, wait_until):
     _, ready = await start("--namespace", "default", url=own_server.url)
-    async with caller_of(ready["socket"]) as caller:
+    async with tree_of(ready["socket"]) as caller:
         assert (await caller.decide())["outcome"] == "continue"
         own_server.kill()
 
@@ -165,7 +165,7 @@ async def test_what_calls_cost_is_settled_to_the_unit(
     await schedulers.start("cost-aware", "--config", tmp_path / "costs.yaml")
     (tmp_path / "gate.yaml").write_text("patience_ms: 20000\n")  # a busy machine is nobody's silence
     _, ready = await start("--required", "cost-aware", "--config", tmp_path / "gate.yaml")
-    async with caller_of(ready["socket"]) as caller:
+    async with tree_of(ready["socket"]) as caller:
 
         async def work(number):
             ruling = await caller.decide("work", session=f"s{number % 7}", arguments={"n": number})
@@ -197,7 +197,7 @@ async def test_what_calls_cost_is_settled_to_the_unit(
 async def test_a_persons_answer_goes_on_with_the_same_decision(start, rules):
     await rules()
     _, ready = await start("--required", "policy")
-    async with caller_of(ready["socket"]) as caller:
+    async with tree_of(ready["socket"]) as caller:
         call = {"tool": "pay", "arguments": {"amount": 3}, "session": "s"}
         asked = await caller.decide(**call, can=["ask"])
         assert (asked["outcome"], asked["question"]["prompt"]) == ("ask", "Pay?")
@@ -216,7 +216,7 @@ async def test_an_operator_sees_and_stops_an_agent_elsewhere(
 ):
     _, ready = await start()
     where = ("--redis", server_url, "--namespace", namespace)
-    async with caller_of(ready["socket"]) as caller:
+    async with tree_of(ready["socket"]) as caller:
         begun = {"session": "s-1", "agent": "clerk", "do": "begin"}
         assert (await caller.post("/v1/turn", begun)).body["busy"] is True
         watching = asyncio.create_task(caller.post("/v1/turn", {**begun, "do": "watch"}))
@@ -253,7 +253,7 @@ async def test_authzens_decisions_follow_from_the_properties_that_are_sent(start
         (alice, {"name": "delete", "properties": {"soft": False}}, one, False),
         (alice, {"name": "write"}, {**one, **active}, True),
     ]
-    async with caller_of(ready["socket"]) as caller:
+    async with tree_of(ready["socket"]) as caller:
         evaluations = []
         for subject, action, resource, decision in asked:
             body = {"subject": subject, "action": action, "resource": resource, "foo": {"later": 1}}
@@ -270,7 +270,7 @@ async def test_authzens_decisions_follow_from_the_properties_that_are_sent(start
 
 async def test_it_ends_by_itself_when_nothing_is_asked(start):
     running, ready = await start("--idle-exit", "1")
-    async with caller_of(ready["socket"]) as caller:
+    async with tree_of(ready["socket"]) as caller:
         assert (await caller.decide())["outcome"] == "continue"
     assert running.wait(20) == 0
     assert not Path(ready["socket"]).exists()
@@ -289,7 +289,7 @@ async def test_what_the_user_asked_for_goes_with_the_calls_of_a_turn_and_of_thos
     await schedulers.start("listeners:Echo")
     _, ready = await start("--required", "echo")
     sub = {"session": "sub", "parent": "top", "root_session": "top"}
-    async with caller_of(ready["socket"]) as caller:
+    async with tree_of(ready["socket"]) as caller:
 
         async def asked(**place):
             return (await caller.decide(**place))["reason"]
@@ -301,3 +301,16 @@ async def test_what_the_user_asked_for_goes_with_the_calls_of_a_turn_and_of_thos
         assert await asked(session="other") == "asked for: nothing"
         too_long = {"do": "begin", "session": "top", "request": "x" * 200_000}
         assert "request" in str((await caller.post("/v1/turn", too_long)).body)
+
+
+async def test_a_file_alone_says_where_the_bus_is_and_no_variable_does(
+    start, server_url, namespace, tmp_path
+):
+    """The settings of a project may set variables, and so would lead calls to a bus on which nobody rules."""
+    file = tmp_path / "toolgate.yaml"
+    file.write_text(f"redis: {server_url}\nnamespace: {namespace}\non_bus_down: deny\n")
+    moved = {"TOOLGATE_REDIS_URL": "redis://127.0.0.1:1/0", "TOOLGATE_NAMESPACE": "elsewhere"}
+    _, ready = await start("--config", file, url=None, **moved)
+    async with tree_of(ready["socket"]) as caller:
+        assert (await caller.get("/readyz")).status == 200
+        assert (await caller.decide("run"))["outcome"] == "continue"

@@ -12,7 +12,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from serve_client import caller_of
+from serve_client import tree_of
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.system, pytest.mark.timeout(300)]
 
@@ -53,7 +53,7 @@ async def test_requests_of_every_kind_are_each_answered_and_nothing_stays(
     port = int(ready["url"].rpartition(":")[2])
     answers, wrong, chance = Counter(), [], random.Random(7)
 
-    async with caller_of(url=ready["url"], token=TOKEN, connections=CONNECTIONS) as caller:
+    async with tree_of(url=ready["url"], token=TOKEN, connections=CONNECTIONS) as caller:
 
         async def ask(kind, number):
             call = {"tool": "write", "arguments": {"n": number % 8}, "session": f"s{number % 50}"}
@@ -142,7 +142,7 @@ async def test_requests_of_every_kind_are_each_answered_and_nothing_stays(
     await wait_until(lambda: files(running.pid) < FILES_BESIDE + 16, timeout=30)
     assert resident(running.pid) - before < MAX_GROWTH, answers
     assert running.alive
-    async with caller_of(url=ready["url"], token=TOKEN) as caller:
+    async with tree_of(url=ready["url"], token=TOKEN) as caller:
 
         async def rules_again():
             return (await caller.decide("write", arguments={"n": 1}))["outcome"] == "continue"

@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 from toolgate_bus.budgets.calendar import CalendarWindow
 from toolgate_bus.budgets.ledger import Balance
 from toolgate_bus.budgets.limits import BudgetDescription
-from toolgate_bus.commands.exporter import fleet, service
+from toolgate_bus.commands.exporter import service
 from toolgate_bus.commands.exporter.checkpoint import ExporterCheckpoint
 from toolgate_bus.commands.exporter.fleet import FleetCounts, Savings
 from toolgate_bus.commands.exporter.gauges import budget_gauges, pause_gauges
 from toolgate_bus.commands.exporter.service import Exporter
 from toolgate_bus.errors import BusDown, TransportError
 from toolgate_bus.protocol.pauses import Pause, StandingPauses
-from toolgate_bus.telemetry import definitions
+from toolgate_bus.telemetry import definitions, metrics
 
 pytestmark = pytest.mark.pure
 
@@ -312,7 +312,7 @@ def test_what_was_never_kept_is_refused(raw):
 
 
 def test_series_beyond_the_cap_are_counted_together_and_closed_labels_stay(monkeypatch):
-    monkeypatch.setattr(fleet, "MAX_SERIES", 3)
+    monkeypatch.setattr(metrics, "MAX_SERIES", 3)
     counts = FleetCounts()
     for number in range(1, 11):
         counts.take(
@@ -325,7 +325,7 @@ def test_series_beyond_the_cap_are_counted_together_and_closed_labels_stay(monke
 
 
 def test_models_are_counted_over_a_restart_and_beyond_the_cap_together(monkeypatch):
-    monkeypatch.setattr(fleet, "MAX_SERIES", 3)
+    monkeypatch.setattr(metrics, "MAX_SERIES", 3)
     counts = FleetCounts()
     for number in range(1, 11):
         fact = {"orchestrator": "o", "seq": number, "event": "usage", "model": f"m{number}", "cost_usd": 0.5}

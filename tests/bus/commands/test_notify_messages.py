@@ -2,6 +2,7 @@
 
 import base64
 import json
+import re
 
 import pytest
 from toolgate_bus.commands.notify.config import NotifyConfig
@@ -206,3 +207,40 @@ def test_a_key_or_address_that_is_wrong_is_refused_and_not_shown(tmp_path, monke
         with pytest.raises(ConfigError, match=words) as refused:
             find_targets(read_config(file))
         assert "planted" not in str(refused.value)
+
+
+LINKS = (
+    *(
+        "https://evil.example/x?q=1",
+        "evil.example/x",
+        "www.evil.example",
+        "ftp://evil.example",
+        "evil。example",
+    ),
+    *(
+        "mailto:eve@evil.example",
+        "eve@evil.example",
+        "@everyone",
+        "@here",
+        "slack://x",
+        "<https://evil.example|pay>",
+    ),
+    *("[pay](https://evil.example)", "évil.example", "evil.example.", "a.b.c.run", "xn--evl-ema.example"),
+)
+UNFOLDED = re.compile(r"://|@\w|\w[.。]\w*[^\W\d_]")
+
+
+@pytest.mark.parametrize("kind", ["slack", "json"])
+@pytest.mark.parametrize("name", LINKS)
+def test_no_name_that_an_agent_chose_becomes_a_link_or_calls_anybody(kind, name):
+    one = Notification("msg_1", "ops", (incident(tool=name, agent=name, scheduler=name),), 0, 100.0)
+    text = json.loads(make_body(kind, one, "fleet", "https://console.example"))["text"]
+    line, own = text.rsplit("\n", 1)
+    assert own == "https://console.example#approvals"
+    assert UNFOLDED.search(line) is None, line
+
+
+def test_what_is_no_link_stays_as_it_is():
+    one = Notification("msg_1", "ops", (incident(tool="mail_send", agent="v1.2 (0.50), ok."),), 0, 100.0)
+    text = json.loads(make_body("json", one, "fleet", None))["text"]
+    assert text.startswith("Toolgate fleet: mail_send of v1.2 (0.50), ok. (approval) waits for a person")

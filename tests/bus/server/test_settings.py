@@ -241,3 +241,41 @@ def test_a_password_comes_from_a_file_or_the_environment_unless_the_url_has_one(
     monkeypatch.setenv("TOOLGATE_REDIS_PASSWORD_FILE", str(tmp_path / "none"))
     with pytest.raises(ConfigError, match=r"TOOLGATE_REDIS_PASSWORD_FILE: .* cannot be read"):
         bus_settings("redis://server")
+
+
+SECRETS = ("qzq#xvx/w@wjw", "qzq?xvx", "qzq/xvx", "987#xvx", "987/xvx", "987?xvx", "987?xvx&wjw", "qzq[xvx")
+SECRETS += ("qzq@xvx", "987?db=1&xvx=wjw", "℀xvx", "qzq xvx", "qzq%xvx")
+
+
+@pytest.mark.parametrize("url", ["redis://{}host:6379/0", "rediss://{}host", "redis+sentinel://{}a,b/fleet"])
+@pytest.mark.parametrize("user", ["", "me"])
+@pytest.mark.parametrize("secret", SECRETS)
+def test_no_part_of_a_password_is_shown_however_it_is_written(url, user, secret):
+    """One that is not percent-encoded ends the address early: the rest would be taken for path or option."""
+    for one in (url, url.replace("+sentinel", "+cluster").replace("/fleet", "")):
+        written = one.format(f"{user}:{secret}@")
+        try:
+            settings = bus_settings(redis=written)
+        except ConfigError as error:
+            said = str(error)
+        else:
+            said = f"{redact_url(settings.redis)} {settings!r}"
+        for part in ("qzq", "xvx", "wjw", "987", "℀"):
+            assert part not in said, said
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://host?password=p@ss",
+        "redis://host:6379/0?password=p%23ss%2Fw%40rd",
+        "redis+sentinel://:p%2Fss@a,b/fleet?sentinel_password=se@cret",
+        "redis://:p@ss@host:6379/0",
+        "unix:///run/a@b/s.sock?db=0",
+    ],
+)
+def test_a_password_that_can_be_read_in_one_way_is_taken_and_not_shown(url):
+    settings = bus_settings(redis=url)
+    assert settings.redis == url
+    for secret in ("p@ss", "p%23", "p%2F", "cret"):
+        assert secret not in f"{redact_url(settings.redis)} {settings!r}"

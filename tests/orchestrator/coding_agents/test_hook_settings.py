@@ -19,6 +19,7 @@ from toolgate_orchestrator.commands.hook.entries import (
     make_entries,
 )
 from toolgate_orchestrator.commands.hook.json_text import JsonText
+from toolgate_orchestrator.commands.hook.settings_file import SettingsFile, make_record
 
 COMMAND = ("/venv/bin/python", "-I", "-S", "/venv/lib/toolgate_hook.py")
 SETTINGS = {client: HookSettings(client, ("policy",), command=COMMAND) for client in CLIENTS}
@@ -347,3 +348,32 @@ def test_the_project_has_settings_of_its_own(place):
         uninstall(client, project)
     assert list(place.project.rglob("*")) == []
     assert list(place.home.iterdir()) == []
+
+
+def test_a_file_is_closed_to_others_before_anything_is_in_it(tmp_path, monkeypatch):
+    """Settings hold tokens: what is put in their place is never open to others, not even for a moment."""
+    path, state = tmp_path / "settings.json", tmp_path / "state"
+    path.write_text("{}")
+    path.chmod(0o600)
+    modes, sync = [], os.fsync
+
+    def note(descriptor):
+        modes.append(stat.S_IMODE(os.fstat(descriptor).st_mode))
+        sync(descriptor)
+
+    def note_mode(descriptor, mode):
+        modes.append(stat.S_IMODE(os.fstat(descriptor).st_mode))
+        set_mode(descriptor, mode)
+
+    set_mode = os.fchmod
+    monkeypatch.setattr(os, "fsync", note)
+    monkeypatch.setattr(os, "fchmod", note_mode)
+    before = os.umask(0)
+    try:
+        file = SettingsFile(path, state)
+        file.keep(make_record(b"secret", b"{}"))
+        file.write(b'{"token": "secret"}')
+    finally:
+        os.umask(before)
+    assert set(modes) == {0o600}
+    assert len(modes) == 6  # each file before and after its mode is set

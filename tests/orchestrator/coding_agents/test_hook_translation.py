@@ -1,6 +1,8 @@
 """Each client's events are read as it writes them, and every ruling is answered so that it is understood."""
 
 import json
+import socket
+import time
 
 import jsonschema
 import pytest
@@ -193,3 +195,29 @@ def test_who_cannot_change_or_ask_does_not_run_the_call_as_it_was(client):
 def test_the_process_and_the_room_know_the_same_clients():
     assert list(CLIENTS) == list(toolgate_hook.BEFORE) == list(entries.CLIENTS) == list(TITLES)
     assert {client: files.title for client, files in entries.CLIENTS.items()} == TITLES
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"HTTP/1.1 200 OK\r\nContent-Length: 120\r\n\r\n",  # to most clients nothing said is a call that runs
+        b'HTTP/1.1 200 OK\r\nContent-Length: 120\r\n\r\n{"hookSpecificOutput": {}',
+        b"HTTP/1.1 200 OK\r\n\r\n{}",
+        b"HTTP/1.1 200 OK\r\nContent-Le",
+        b"",
+    ],
+)
+def test_an_answer_that_breaks_off_is_none(said):
+    ours, sidecar = socket.socketpair()
+    with ours, sidecar:
+        sidecar.sendall(said)
+        sidecar.shutdown(socket.SHUT_WR)
+        options = toolgate_hook.HookOptions(["claude", "--required", "policy"])
+        with pytest.raises(ConnectionResetError):
+            toolgate_hook.exchange(ours, options, b"{}", time.monotonic() + 10)
+
+
+def test_the_process_reads_no_event_that_has_a_key_twice():
+    """It would take a call that is to come for one that was."""
+    event = b'{"hook_event_name": "PreToolUse", "hook_event_name": "PostToolUse"}'
+    assert b"deny" in toolgate_hook.answer_fault("claude", event, "away", denies=True).encode()

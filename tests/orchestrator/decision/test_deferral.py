@@ -86,6 +86,16 @@ async def test_what_would_run_is_what_runs(world):
     assert (second.scheduler, second.reason) == ("router", "better")
 
 
+async def test_who_cannot_run_what_would_run_does_not_go_on_with_it_and_others_still_can(world):
+    await world.scheduler("police", lambda call: ASK if call.phase == "select" else Continue())
+    await world.scheduler("router", Modify(tool="write", arguments={"n": 1}))
+    first = await put_off(world)
+    unable = await answer(world, first, can=("arguments",))
+    assert (unable.outcome, unable.why) == ("deny", "denied")
+    assert "router wanted another call to run in its place, which cannot be done here" in unable.reason
+    assert (await answer(world, first)).tool_name == "write"
+
+
 async def test_of_two_answers_at_once_one_counts_and_the_other_is_told(world):
     await world.scheduler("police", ASK)
     first = await put_off(world)

@@ -13,7 +13,13 @@ from toolgate_orchestrator.commands.serve.service import SidecarService
 
 pytestmark = pytest.mark.pure
 
-NAMES = ["llm:request", "llm:bash", "turn:end", "session:start", "ｌｌｍ:request", "ｔｕｒｎ:end"]
+NAMES = [
+    *("llm:request", "llm:bash", "turn:end", "session:start", "ｌｌｍ:request", "ｔｕｒｎ:end"),
+    *("LLM:request", "Turn:end", " llm:request", "llm :request", "llm\t:request", "\ufeffturn:end"),
+    *("l\u200blm:request", "llm\u00ad:request", "tu\u2060rn:end", "ｌｌｍ：request", "session\ufe55start"),
+    *("\u3164llm:request", "l\u0332lm:request", "\U000e0041session:start"),
+]
+HONEST = ["llm_request", "billm:pay", "my:turn:end", "MCP:session:list", "llm2:ask", "turns:list", "größe:x"]
 BEFORE = next(
     load(path)["event"]
     for path in FILES
@@ -24,6 +30,13 @@ BEFORE = next(
 async def stays():
     """A caller that waits for its answer."""
     await asyncio.Event().wait()
+
+
+@pytest.mark.parametrize("name", HONEST)
+async def test_an_honest_name_is_one(world, name):
+    gate = await world.gate()
+    assert not gate.wanted(name)
+    assert (await gate.decide(Call(name, {}, [name]))).outcome == "continue"
 
 
 @pytest.fixture

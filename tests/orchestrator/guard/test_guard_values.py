@@ -1,12 +1,14 @@
 """What a guard is made of that needs no gate: places, digests, notices, settings, reports."""
 
 import inspect
+import subprocess
+import sys
 from decimal import Decimal
 from types import SimpleNamespace
 
 import pytest
 from toolgate_bus.errors import ConfigError
-from toolgate_orchestrator import Caller, Guard
+from toolgate_orchestrator import Call, Caller, Guard
 from toolgate_orchestrator.guard.context import enter_tool, enter_turn
 from toolgate_orchestrator.guard.digest import digest_of
 from toolgate_orchestrator.guard.notice import check_notice, notice_of
@@ -198,3 +200,27 @@ def test_the_schema_of_a_function_tells_types_and_what_is_needed():
 
 def test_places_are_values():
     assert Caller("s", "a") == Caller("s", "a")
+
+
+def test_each_call_is_told_that_greenlets_are_no_threads(monkeypatch):
+    """The first call went well there, and the others were told of an event loop that is none of theirs."""
+    patched = SimpleNamespace(is_module_patched=lambda name: name == "threading")
+    monkeypatch.setitem(sys.modules, "gevent.monkey", patched)
+    guard = Guard(required=["policy"])
+    for _ in range(3):
+        with pytest.raises(ConfigError, match=r"needs a thread of its own.*gevent.*toolgate serve"):
+            guard.rule_sync(Call("run", {}))
+
+
+def test_it_is_so_in_a_program_that_gevent_has_changed():
+    pytest.importorskip("gevent")
+    program = (
+        "from gevent import monkey; monkey.patch_all()\n"
+        "from toolgate_orchestrator import Call, Guard\n"
+        "guard = Guard()\n"
+        "for _ in range(3):\n"
+        "    try: guard.rule_sync(Call('run', {}))\n"
+        "    except Exception as error: print(type(error).__name__, 'a thread of its own' in str(error))\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert ended.stdout.splitlines() == ["ConfigError True"] * 3, ended.stderr

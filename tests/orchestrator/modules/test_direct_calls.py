@@ -6,7 +6,7 @@ from amplifier_core import ToolResult
 from gate_world import World
 from toolgate_bus.facts.record import read_facts
 from toolgate_bus.protocol import packing
-from toolgate_bus.protocol.events import Continue
+from toolgate_bus.protocol.events import Continue, Deny
 from toolgate_orchestrator.decision.config import ToolgateConfig
 from toolgate_orchestrator.modules.direct_calls import DirectCalls
 from toolgate_orchestrator.turn.session_tree import enter_lineage
@@ -62,3 +62,18 @@ async def test_a_sub_agents_direct_call_tells_its_tree_and_whom_it_hands_work_to
     assert (call.lineage, call.agent_target) == (("boss", "clerk"), "helper")
     (ended,) = [fact for fact in facts if fact["event"] == "tool:post"]
     assert (ended["root_session"], ended["lineage"]) == ("top", ["boss", "clerk"])
+
+
+async def test_arguments_that_no_rule_could_look_at_run_nothing_once_anybody_rules():
+    async with AsyncExitStack() as stack:
+        world = World(stack)
+        gates = [await world.gate()]
+        session = Session("top")
+        await DirectCalls(session, no_fault, lambda: gates[-1]).wrap()
+        tool = session.get("tools")["delegate"]
+        assert (await tool.execute("rm -rf /")).success
+        await world.scheduler("police", Deny(reason="no"))
+        gates.append(await world.gate())
+        refused = await tool.execute("rm -rf /")
+    assert not refused.success
+    assert "no map of names" in refused.error["message"]

@@ -41,6 +41,20 @@ def test_the_oldest_are_forgotten_where_there_are_too_many():
         calls.close("1", "succeed")
 
 
+def test_who_has_the_most_makes_room_and_the_calls_of_others_stay():
+    calls = OpenCalls(max_open=4)
+    other = CALL._replace(who={**WHO, "root_session": "other"})
+    calls.add("honest", other)
+    for number in range(20):
+        calls.add(str(number), CALL)
+    calls.add("late", other)
+    assert len(calls) == 4
+    assert calls.close("honest", "succeed") is calls.close("late", "succeed") is other
+    assert calls.close("19", "succeed") is calls.close("18", "succeed") is CALL
+    with pytest.raises(UnknownCall):
+        calls.close("17", "succeed")
+
+
 def test_what_became_of_a_call_is_told_with_whose_it_was_and_what_was_given_to_it():
     about = {"tool": "pay", "tool_call_id": "call-1", "decision_id": ID, **WHO, "grants": {"slots": 7}}
     event, fact = report_fact("succeed", ID, CALL, report("succeed", cost_usd="0.5"), 12.5)

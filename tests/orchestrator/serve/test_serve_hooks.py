@@ -9,9 +9,10 @@ from client_schemas import SCHEMAS
 from hook_fixtures import FILES, load
 from hypothesis import given
 from hypothesis import strategies as st
-from toolgate_bus.protocol.events import Continue
+from toolgate_bus.protocol.events import Continue, Modify
 from toolgate_orchestrator.coding_agents.event import PROBE
 from toolgate_orchestrator.coding_agents.translation import CLIENTS, SHOW
+from toolgate_orchestrator.commands.serve import hook_desk
 from toolgate_orchestrator.commands.serve.hook_desk import HookDesk
 from toolgate_orchestrator.commands.serve.service import SidecarService
 from toolgate_orchestrator.decision.config import parse
@@ -140,3 +141,31 @@ def test_whatever_stands_in_the_fields_of_an_event_the_answer_is_one_that_its_cl
     answer = asyncio.run(ask())
     if answer and b'permission": "allow' not in answer:
         assert is_denied(client, answer)
+
+
+async def test_a_conversation_that_never_tells_an_end_pushes_out_its_own_calls_alone(sidecar, monkeypatch):
+    monkeypatch.setattr(hook_desk, "MAX_KEPT", 3)
+    asked = await sidecar()
+    desk = HookDesk(asked.service, denies=lambda: True)
+
+    async def tell(name, session, call):
+        fields = {"hook_event_name": name, "session_id": session, "tool_use_id": call}
+        await desk.answer("claude", json.dumps({**BEFORE["claude"], **fields}).encode(), 5.0, stays)
+
+    await tell("PreToolUse", "honest", "call")
+    for number in range(9):
+        await tell("PreToolUse", "flood", f"call-{number}")
+    await tell("PostToolUse", "honest", "call")
+    assert [fact["root_session"] for fact in asked.told("tool:post")] == ["honest"]
+
+
+async def test_a_client_that_writes_a_number_its_own_way_tells_of_the_same_call(sidecar, world):
+    """Gemini CLI tells no id: the call is known again by what it was given, and 1.0 is 1 there."""
+    await world.scheduler("policy", lambda call: Modify(tool=call.tool_name, arguments={"limit": 10.0}))
+    asked = await sidecar()
+    desk = HookDesk(asked.service, denies=lambda: True)
+    before = {**BEFORE["gemini"], "tool_input": {"limit": 1}}
+    assert b"10.0" in await desk.answer("gemini", json.dumps(before).encode(), 5.0, stays)
+    after = {**before, "hook_event_name": "AfterTool", "tool_input": {"limit": 10}, "tool_response": {}}
+    await desk.answer("gemini", json.dumps(after).encode(), 5.0, stays)
+    assert len(asked.told("tool:post")) == 1

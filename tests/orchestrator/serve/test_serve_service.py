@@ -4,6 +4,8 @@ import asyncio
 
 import pytest
 from toolgate_bus.protocol.events import Continue, Deny, Hold, Modify
+from toolgate_bus.telemetry.definitions import MAX_SERIES
+from toolgate_orchestrator.commands.serve import held_calls, turns
 from toolgate_orchestrator.commands.serve import service as service_module
 from toolgate_orchestrator.commands.serve.held_calls import PENDING_S
 
@@ -215,17 +217,68 @@ async def test_a_turn_of_which_nothing_is_heard_is_over(sidecar):
     assert asked.told("turn")[0]["status"] == "incomplete"
 
 
-async def test_names_of_agents_and_tools_are_bounded_as_metrics_keep_them(sidecar, monkeypatch):
-    monkeypatch.setattr(service_module, "MAX_AGENT_NAMES", 2)
-    monkeypatch.setattr(service_module, "MAX_TOOL_NAMES", 1)
+async def test_made_up_names_of_tools_and_agents_lock_nobody_out(sidecar):
+    """Names are labels of metrics, which are kept: beyond their bound the label is `other`, and calls run."""
     asked = await sidecar()
-    for name in ("a", "b"):
-        await asked.decide("run", agent=name)
-    refused = await asked.ask("/v1/decide", {"tool": "run", "agent": "c"})
-    assert (refused.status, "ids belong" in refused.body["detail"]) == (400, True)
-    refused = await asked.ask("/v1/decide", {"tool": "another", "agent": "a"})
-    assert (refused.status, "name them in tools" in refused.body["detail"]) == (400, True)
-    assert (await asked.decide("another", agent="a", tools=["another"]))["outcome"] == "continue"
+    del asked.gate.note  # facts are counted
+    for number in range(MAX_SERIES + 5):
+        await asked.decide(f"made-up-{number}", agent=f"agent-{number}")
+    assert (await asked.decide("honest", agent="honest"))["outcome"] == "continue"
+    usage = {"provider": "x", "input_tokens": 1}
+    for number in range(MAX_SERIES + 5):
+        told = await asked.ask("/v1/usage", {**usage, "provider": f"p-{number}", "agent": f"a-{number}"})
+        assert told.status == 200
+    page = (await asked.ask("/metrics", method="GET")).raw.decode()
+    for name in ("toolgate_decisions_total{", "toolgate_provider_requests_total{", "toolgate_tokens_total{"):
+        assert sum(line.startswith(name) for line in page.splitlines()) <= MAX_SERIES + 9, name
+
+
+async def test_who_has_as_many_requests_as_one_may_is_refused_alone(sidecar, world, monkeypatch):
+    monkeypatch.setattr(service_module, "MAX_WAITING", 2)
+    release, told = asyncio.Event(), asyncio.Event()
+    await holds(world, release, told)
+    asked = await sidecar(**HELD)
+    first = [asked.begin("/v1/decide", {"tool": "run", "session": "flood"}) for _ in range(2)]
+    await told.wait()
+    refused = await asked.ask("/v1/decide", {"tool": "run", "session": "flood"})
+    assert (refused.status, "of this caller" in refused.body["detail"]) == (503, True)
+    other = asked.begin("/v1/decide", {"tool": "run", "session": "honest"})
+    release.set()
+    assert [(await one.answer()).body["outcome"] for one in (*first, other)] == ["continue"] * 3
+    again = await asked.ask("/v1/decide", {"tool": "run", "session": "flood"})
+    assert again.status == 200
+
+
+async def test_who_leaves_as_many_calls_held_as_one_may_is_refused_alone(sidecar, world, monkeypatch):
+    monkeypatch.setattr(held_calls, "MAX_EACH", 1)
+    release, told = asyncio.Event(), asyncio.Event()
+    await holds(world, release, told)
+    asked = await sidecar(**HELD)
+    waiting = {"tool": "run", "can": ["wait"], "timeout_ms": 50}
+    first = await asked.decide(**waiting, session="flood")
+    assert first["outcome"] == "pending"
+    refused = await asked.ask("/v1/decide", {**waiting, "session": "flood"})
+    assert (refused.status, "of this caller" in refused.body["detail"]) == (503, True)
+    assert (await asked.decide(**waiting, session="honest"))["outcome"] == "pending"
+    release.set()
+    done = await asked.ask("/v1/wait", {"token": first["token"]})
+    assert done.body["outcome"] == "continue"
+    assert (await asked.decide(**waiting, session="flood"))["outcome"] == "continue"
+
+
+async def test_the_turns_of_one_root_leave_room_for_others(sidecar, monkeypatch):
+    monkeypatch.setattr(turns, "MAX_TURNS", 8)
+    monkeypatch.setattr(turns, "MAX_EACH", 2)
+    asked = await sidecar()
+    for number in range(4):
+        assert (await begin(asked, f"flood-{number}", "flood")).status == 200
+    assert (await begin(asked, "flood-9", "flood")).status == 429
+    assert (await begin(asked, "honest", "honest")).status == 200
+
+
+async def begin(asked, session, root):
+    """Begin a turn of a session below another."""
+    return await asked.ask("/v1/turn", {"session": session, "root_session": root, "do": "begin"})
 
 
 # ---------------------------------------------------------------------- its end

@@ -12,13 +12,10 @@ from typing import Any, Final
 from toolgate_bus.errors import CodecError
 from toolgate_bus.facts.sequence import SeenNumbers
 from toolgate_bus.telemetry import definitions
-from toolgate_bus.telemetry.definitions import OTHER, Metric
+from toolgate_bus.telemetry.definitions import OTHER
 from toolgate_bus.telemetry.fact_metrics import MAX_LABEL, OUTCOMES, metrics_of, model_metrics_of
-from toolgate_bus.telemetry.metrics import Collector, CounterSeries, Durations
+from toolgate_bus.telemetry.metrics import Collector, CounterSeries, Durations, limit_labels
 
-MAX_SERIES: Final = 1000
-CLOSED: Final = frozenset({"outcome", "action", "status", "kind"})
-"""Labels with few values, which stay as they are."""
 VERSION: Final = 1
 MAX_TOOLS: Final = 1000
 """Whose costs are known, and whose replacements wait for one."""
@@ -108,10 +105,10 @@ class FleetCounts:
         for metric, labels, amount, trace in (*metrics_of(fact), *model_metrics_of(fact)):
             if metric.kind == "histogram":
                 series = self._histograms[metric]
-                series.observe(amount, _limit_labels(metric, labels, series), trace, when)
+                series.observe(amount, limit_labels(metric, labels, series), trace, when)
             else:
                 counts = self._counters[metric]
-                counts.add(_limit_labels(metric, labels, counts.series), amount)
+                counts.add(limit_labels(metric, labels, counts.series), amount)
         self.savings.take(fact)
         if self.by_label and fact.get("event") == "decision":
             self._count_labels(fact.get("labels"), fact.get("outcome"))
@@ -228,13 +225,3 @@ class FleetCounts:
 
 def _rows(series: Iterable[tuple[tuple[str, ...], Any]]) -> list[list[Any]]:
     return [[list(labels), value] for labels, value in series]
-
-
-def _limit_labels(
-    metric: Metric, labels: tuple[str, ...], series: Mapping[tuple[str, ...], float] | Durations
-) -> tuple[str, ...]:
-    if labels in series or len(series) < MAX_SERIES:
-        return labels
-    return tuple(
-        label if name in CLOSED else OTHER for name, label in zip(metric.labels, labels, strict=True)
-    )

@@ -8,12 +8,15 @@ import base64
 import hashlib
 import hmac
 import json
+import re
 from typing import Any, Final
 
 from toolgate_bus.commands.notify.grouping import Notification
 from toolgate_bus.commands.notify.incident import FieldValue, Incident, Stage, describe
 
 VERSION: Final = 1
+_JOINT: Final = re.compile(r":(?=//)|@(?=\w)|(?<=\w)[.\u3002\uff0e\uff61](?=[^\W\d_])")
+"""Where a link or a mention holds together."""
 _MARKS: Final[dict[Stage, str]] = {"open": "", "repeat": "again: ", "closed": "over: "}
 
 
@@ -45,11 +48,19 @@ def make_body(kind: str, one: Notification, namespace: str, console_url: str | N
 def make_text(one: Notification, namespace: str, console_url: str | None, escape: Any = str) -> str:
     """The notification for people: one line an incident."""
     mark = _MARKS[one.incidents[0].stage]
-    lines = [f"{mark}{escape(describe(each))}" for each in one.incidents]
+    lines = [f"{mark}{escape(unlink(describe(each)))}" for each in one.incidents]
     if one.left_off:
         lines.append(f"and {one.left_off} more")
     link = find_link(one, console_url)
     return "\n".join([f"Toolgate {escape(namespace)}: {lines[0]}", *lines[1:], *([link] if link else [])])
+
+
+def unlink(text: str) -> str:
+    """Return a text of which no chat or mail program makes a link or a mention: its joints are in brackets.
+
+    Names come from agents, and a receiver unfolds a bare link in them by fetching it.
+    """
+    return _JOINT.sub(r"[\g<0>]", text)
 
 
 def find_link(one: Notification, console_url: str | None) -> str | None:

@@ -4,10 +4,10 @@ LLMs also write lists and maps as Python does (`"['a']"`), and tools read them.
 """
 
 import ast
-import json
-import warnings
+import re
 from typing import Any, Final
 
+from toolgate_bus.protocol.json_values import NotJson, UnreadableJson, read_json
 from toolgate_bus.ruling.conditions.arguments import BLANK, MISSING, UNSEEN
 
 MAX_TEXT: Final = 65_536
@@ -17,6 +17,14 @@ _MAX_LITERAL: Final = 4_096
 _BEGINS: Final = frozenset('["{')
 _ENDS: Final = frozenset(']"}')
 _QUOTES: Final = frozenset("'\"")
+_ESCAPE: Final = re.compile(r"\\(.)", re.DOTALL)
+_ESCAPED: Final = frozenset("\\'\"abfnrtv01234567xNuU\n")
+"""Letters that mean something behind a backslash."""
+_TEXT: Final = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"", re.DOTALL)
+_JOINED: Final = re.compile(r"[0-9a-fA-F.](?:and|else|for|if|in|is|not|or)\b")
+"""A word behind a number, which is no literal, and of which some versions of Python warn."""
+_ODD: Final = re.compile(r"\\[4-7][0-7][0-7]|\b(?:[rR][bB]?|[bB][rR]?)['\"]")
+"""Escapes that stand for two bytes, and texts in which escapes are of another kind."""
 MAY_BEGIN: Final = _BEGINS | frozenset(BLANK)
 """Letters of which a text that holds JSON begins with one."""
 
@@ -35,34 +43,47 @@ def read_json_text(text: str) -> Any:
     if len(text) > MAX_TEXT or not may_hold_json(text):
         return MISSING
     try:
-        return json.loads(text.strip(BLANK), object_pairs_hook=_read_pairs)
-    except json.JSONDecodeError:
+        return read_json(text.strip(BLANK))
+    except NotJson:
         return _read_literal(text.strip(BLANK))
-    except (ValueError, RecursionError):
+    except UnreadableJson:
         return UNSEEN
 
 
-def _read_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise ValueError("a key stands there twice")
-    return found
-
-
 def _read_literal(text: str) -> Any:
-    """A list or map as Python writes it; MISSING for other texts."""
+    """Return a list or map as Python writes it; MISSING for other texts."""
     if text[0] == '"' or not ("'" in text or '"' in text):
         return MISSING
     if len(text) > _MAX_LITERAL:
         return UNSEEN if text[1:].lstrip("[{( \t\r\n")[:1] in _QUOTES else MISSING
+    if _JOINED.search(_TEXT.sub("''", text)):
+        return MISSING
+    if "\\" in text and _ODD.search(text):
+        return UNSEEN
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return _as_json(ast.literal_eval(text))
+        tree = ast.parse(_ESCAPE.sub(_spell_out, text), mode="eval")
+        if any(map(_has_key_twice, ast.walk(tree))):
+            return UNSEEN
+        return _as_json(ast.literal_eval(tree))
     except (ValueError, SyntaxError):
         return MISSING
     except (MemoryError, RecursionError):
         return UNSEEN
+
+
+def _spell_out(escape: re.Match[str]) -> str:
+    """Return an escape as all versions of Python read it without a warning.
+
+    Filters of warnings are the process's, and not ours to change.
+    """
+    return escape[0] if escape[1] in _ESCAPED else f"\\{escape[0]}"
+
+
+def _has_key_twice(node: ast.AST) -> bool:
+    if not isinstance(node, ast.Dict):
+        return False
+    names = {str(key.value) if isinstance(key, ast.Constant) else id(key) for key in node.keys}
+    return len(names) < len(node.keys)
 
 
 def _as_json(value: Any) -> Any:

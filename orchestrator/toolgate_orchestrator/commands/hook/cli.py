@@ -129,6 +129,12 @@ def install(
             "(--required NAME).[/]",
             soft_wrap=True,
         )
+    if config is not None and not _read_section(config).get("redis"):
+        console.print(
+            f"[dim]{escape(str(config))} names no bus (`redis`): the hook meets the one in your own folder "
+            "(/run/user/UID, else /tmp), whatever variables a project sets.[/]",
+            soft_wrap=True,
+        )
     for note in CLIENTS[client].notes:
         console.print(f"[dim]{escape(note)}[/]", soft_wrap=True)
     console.print(f"[dim]See whether it answers: {command_name()} hook status {client}[/]", soft_wrap=True)
@@ -244,13 +250,9 @@ def make_settings(
         raise ConfigError("--http: an address such as http://127.0.0.1:8181")
     names = list(required or ())
     if config is not None:
-        from toolgate_bus.config.document import read_document
-
         from toolgate_orchestrator.decision.config import parse
 
-        fields: Any = read_document(config).mapping()
-        section = fields["toolgate"] if set(fields) == {"toolgate"} else fields
-        names += parse(section, str(config)).required
+        names += parse(_read_section(config), str(config)).required
     for name in names:
         if re.fullmatch(NAME_PATTERN, name) is None:
             raise ConfigError(f"--required: {name[:64]!r} is no name of a scheduler")
@@ -264,6 +266,13 @@ def make_settings(
         http,
         token_env,
     )
+
+
+def _read_section(config: Path) -> Any:
+    from toolgate_bus.config.document import read_document
+
+    fields: Any = read_document(config).mapping()
+    return fields["toolgate"] if set(fields) == {"toolgate"} else fields
 
 
 def find_command(*, portable: bool) -> tuple[str, ...]:

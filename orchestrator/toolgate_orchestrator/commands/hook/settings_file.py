@@ -158,10 +158,14 @@ class SettingsFile:
 
 
 def _replace(path: Path, content: bytes, mode: int | None) -> None:
-    """Write a file at once; `mode` None is what a new file has."""
+    """Write a file at once; `mode` None is what a new file has.
+
+    It is closed to others before a byte is in it: settings hold tokens.
+    """
     beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
-        with beside.open("xb") as file:
+        with os.fdopen(os.open(beside, flags, 0o666 if mode is None else 0o600), "wb") as file:
             file.write(content)
             file.flush()
             if mode is not None:

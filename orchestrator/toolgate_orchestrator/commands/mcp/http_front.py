@@ -81,7 +81,7 @@ async def serve_http(
     """Serve until cancelled; then end what runs, and return."""
     async with sdk.http_front(sessions.handle, hosts=hosts, most=most, max_sessions=MAX_SESSIONS) as speak:
         config = make_config(
-            guard_access(speak, token),
+            guard_access(speak, token, most),
             http=BoundedConnection,
             limit_concurrency=MAX_CONNECTIONS,
             h11_max_incomplete_event_size=MAX_HEAD,

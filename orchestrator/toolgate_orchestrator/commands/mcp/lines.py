@@ -124,7 +124,10 @@ async def _read(peer: Peer, most: int, incoming: sdk.SendStream, back: sdk.SendS
                 await back.send(sdk.error_message(None, sdk.PARSE_ERROR, _UNREADABLE))
 
 
-_UNREADABLE: Final = "a message could not be read: it is no JSON-RPC, or nested too deep"
+_UNREADABLE: Final = (
+    "a message could not be read: it is no JSON-RPC, nested too deep, or programs read it in several ways "
+    "(a key is given twice)"
+)
 CLIENT: Final = "client"
 """Name of the peer that asks."""
 

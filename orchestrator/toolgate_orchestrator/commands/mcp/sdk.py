@@ -42,6 +42,7 @@ from mcp_types.jsonrpc import (
     JSONRPCError,
     jsonrpc_message_adapter,
 )
+from toolgate_bus.protocol.json_values import read_json
 
 __all__ = [
     "CONNECTION_CLOSED",
@@ -99,9 +100,11 @@ def message_stream() -> tuple[Any, Any]:
 
 
 def read_message(line: bytes) -> SessionMessage | None:
-    """The message that a line holds; None for what is none."""
+    """Return the message that a line holds; None for what is none, or what programs read in several ways."""
     try:
-        return SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
+        return SessionMessage(
+            jsonrpc_message_adapter.validate_python(read_json(line, halves=False), by_name=False)
+        )
     except (ValueError, RecursionError):
         return None
 

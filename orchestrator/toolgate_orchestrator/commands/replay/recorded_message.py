@@ -9,6 +9,7 @@ import json
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from toolgate_bus.protocol.json_values import UnreadableJson, read_json
 
 RAW = "_raw"
 """The one argument of a call whose recorded arguments are no JSON object: their text."""
@@ -62,8 +63,8 @@ def as_arguments(recorded: Any) -> dict[str, Any]:
     if not isinstance(recorded, str):
         return {RAW: json.dumps(recorded, ensure_ascii=False)}
     try:
-        parsed = json.loads(recorded, parse_constant=int)  # refuses NaN and Infinity, which are no JSON
-    except (ValueError, RecursionError):
+        parsed = read_json(recorded)
+    except UnreadableJson:
         return {RAW: recorded}
     if not isinstance(parsed, dict):
         return {RAW: recorded}

@@ -72,7 +72,8 @@ def serve(
     config: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="YAML with the keys of `toolgate:` in a plan; options override it."
+            metavar="FILE",
+            help="YAML with the keys of `toolgate:` in a plan; options override it, variables do not.",
         ),
     ] = None,
     required: Annotated[
@@ -127,10 +128,12 @@ def serve(
     elif tls is not None:
         raise ConfigError("--tls-cert: TLS is for --http; only you can connect to the socket")
     own = read_config(config)
-    named = ctx.get_parameter_source("namespace")
-    if named is None or named.name == "DEFAULT":
+    if not _is_option(ctx, "redis"):
+        redis = own.get("redis", redis)
+    if not _is_option(ctx, "namespace"):
         namespace = own.get("namespace", namespace)
-    keys = keys or (Path(own["keys"]) if own.get("keys") else None)
+    if not _is_option(ctx, "keys") and own.get("keys"):
+        keys = Path(own["keys"])
     own |= {"required": required} if required else {}
     own |= {"agent": agent} if agent is not None else {}
     if (
@@ -140,12 +143,18 @@ def serve(
     parse({**own, "namespace": namespace}, SECTION)  # before anything is started
     with (
         tracing.configure("toolgate-serve"),
-        start_bus(redis or own.get("redis"), namespace, keys) as settings,
+        start_bus(redis, namespace, keys) as settings,
         _bind(address, socket_, settings.namespace) as (bound, url, path),
     ):
         gate_config = complete(own, settings)
         place = _ServePlace(bound, url, path, tls, AccessTokens(tokens), grace, idle_exit, as_json)
         run_async(lambda: _run(gate_config, place))
+
+
+def _is_option(ctx: typer.Context, name: str) -> bool:
+    """Return whether a value was given as an option; a variable does not overrule the file."""
+    source = ctx.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
 
 
 def read_config(path: Path | None) -> dict[str, Any]:

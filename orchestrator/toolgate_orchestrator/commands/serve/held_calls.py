@@ -5,16 +5,20 @@ Bounded in number, and in time: who does not come back within `PENDING_S` second
 
 import asyncio
 import secrets
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
 from toolgate_bus.protocol.events import Decision
 
+from toolgate_orchestrator.commands.serve.open_calls import tree_of
 from toolgate_orchestrator.commands.serve.problems import Problem, refuse_overload
 from toolgate_orchestrator.commands.serve.requests import DecideRequest
 
 MAX_PENDING: Final = 10_000
+MAX_EACH: Final = 1_000
+"""Of one caller: the others find room."""
 PENDING_S: Final = 120.0
 
 
@@ -37,23 +41,28 @@ class PendingCalls:
         """`drop` is given decisions that nobody came back for, though their calls may run."""
         self._drop, self._clock = drop, clock
         self._calls: dict[str, PendingCall] = {}
+        self._each: Counter[str] = Counter()
 
     def __len__(self) -> int:
         return len(self._calls)
 
     def add(self, call: PendingCall, token: str = "") -> str:
         """Keep a call; gives its token. Raises Problem where there are too many."""
-        if len(self._calls) >= MAX_PENDING:
+        caller = tree_of(call.asked)
+        if len(self._calls) >= MAX_PENDING or self._each[caller] >= MAX_EACH:
             call.task.cancel()
-            raise refuse_overload(f"{MAX_PENDING} calls are held already", 5)
+            alone = self._each[caller] >= MAX_EACH
+            whose = f"{MAX_EACH} calls of this caller" if alone else f"{MAX_PENDING} calls"
+            raise refuse_overload(f"{whose} are held already", 5)
         token = token or secrets.token_urlsafe(24)
         call.until = self._clock() + PENDING_S
         self._calls[token] = call
+        self._each[caller] += 1
         return token
 
     def take(self, token: str) -> PendingCall:
         """The call of a token, which is not kept meanwhile; raises Problem where there is none."""
-        call = self._calls.pop(token, None)
+        call = self._pop(token)
         if call is None:
             raise Problem(
                 404,
@@ -65,7 +74,7 @@ class PendingCalls:
     def sweep(self, now: float) -> None:
         """Give up those for which nobody came back."""
         for token, call in [one for one in self._calls.items() if one[1].until < now]:
-            del self._calls[token]
+            self._pop(token)
             self._give_up(call)
 
     def close(self) -> None:
@@ -73,6 +82,16 @@ class PendingCalls:
         for call in self._calls.values():
             self._give_up(call)
         self._calls.clear()
+        self._each.clear()
+
+    def _pop(self, token: str) -> PendingCall | None:
+        call = self._calls.pop(token, None)
+        if call is not None:
+            caller = tree_of(call.asked)
+            self._each[caller] -= 1
+            if not self._each[caller]:
+                del self._each[caller]
+        return call
 
     def _give_up(self, call: PendingCall) -> None:
         task = call.task

@@ -19,12 +19,14 @@ from urllib.parse import parse_qs
 
 from pydantic import ValidationError
 from toolgate_bus.errors import ToolgateError
+from toolgate_bus.protocol.json_values import whole
 from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_bus.telemetry.logging import where
 
 from toolgate_orchestrator.coding_agents.agent_tree import AgentPlace, AgentTree
 from toolgate_orchestrator.coding_agents.event import PROBE, HookDecision, HookEvent, MalformedEvent
 from toolgate_orchestrator.coding_agents.translation import read_event, write_answer, write_fault
+from toolgate_orchestrator.commands.serve.open_calls import TreeShares, tree_of
 from toolgate_orchestrator.commands.serve.patience import Abandonment, Gone
 from toolgate_orchestrator.commands.serve.problems import Problem
 from toolgate_orchestrator.commands.serve.requests import (
@@ -39,7 +41,8 @@ from toolgate_orchestrator.decision.vacancy import tell
 MAX_EVENT: Final = 32 * 1024 * 1024
 """Bytes: a client's event after a call holds all that the tool gave."""
 MAX_KEPT: Final = 20_000
-"""Calls that were let through, and of which nothing was heard yet; the oldest are forgotten."""
+"""Calls that were let through, and of which nothing was heard yet; the oldest of whoever has the
+most is forgotten."""
 MAX_TIMEOUT_S: Final = 3600.0
 UNTOLD_S: Final = 58.0
 """Where a client does not say when it gives up: two seconds before the 60 of most."""
@@ -86,6 +89,7 @@ class HookDesk:
         """Sessions whose user was told that line."""
         self._turn_s = max(1.0, min(TURN_S, idle_s or TURN_S))
         self._kept: OrderedDict[int, KeptCall] = OrderedDict()
+        self._shares: TreeShares[int] = TreeShares()
         self._keys: dict[str, deque[int]] = {}
         self._number = 0
         self._stopped: dict[str, float] = {}
@@ -105,7 +109,7 @@ class HookDesk:
         except Abandonment:
             raise
         except MalformedEvent as error:
-            return write_fault(client, None, str(error), denies=self._denies())
+            event, reason = None, str(error)
         except ValidationError as error:
             told = error.errors(include_url=False, include_context=False, include_input=False)[0]
             reason = f"{'.'.join(map(str, told['loc']))}: {told['msg']}"
@@ -176,15 +180,18 @@ class HookDesk:
         if ruling.outcome != "continue" and not event.call_id:
             keys.add(key_of(event, ruling.arguments))  # a client may tell of it by what it was given
         self._number += 1
+        caller = tree_of(asked)
+        if len(self._kept) >= MAX_KEPT:
+            self._forget(self._shares.find_oldest(caller))
         kept = KeptCall(body["id"], asked, body.get("token") or "", self._clock(), tuple(keys))
         self._kept[self._number] = kept
+        self._shares.add(caller, self._number)
         for key in keys:
             self._keys.setdefault(key, deque()).append(self._number)
-        while len(self._kept) > MAX_KEPT:
-            self._forget(next(iter(self._kept)))
 
     def _forget(self, number: int) -> KeptCall:
         kept = self._kept.pop(number)
+        self._shares.remove(tree_of(kept.asked), number)
         for key in kept.keys:
             queue = self._keys[key]
             queue.remove(number)
@@ -270,12 +277,12 @@ def read_decision(body: Mapping[str, Any]) -> HookDecision:
 
 
 def key_of(event: HookEvent, arguments: Mapping[str, Any]) -> str:
-    """By what a call is known again."""
+    """Return by what a call is known again: 1.0, which we write, is 1 to clients."""
     whose = f"{event.client}\n{event.session}\n{event.agent_id}\n{event.tool}\n"
     if event.call_id:
         return whose + event.call_id
     try:
-        told = json.dumps(arguments, sort_keys=True, separators=(",", ":"))
+        told = json.dumps(whole(dict(arguments)), sort_keys=True, separators=(",", ":"))
     except (ValueError, TypeError, RecursionError):
         told = ""
     return whose + hashlib.sha256(told.encode("utf-8", "surrogatepass")).hexdigest()

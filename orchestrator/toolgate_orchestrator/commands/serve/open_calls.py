@@ -1,14 +1,23 @@
 """Calls that were let through and of which nobody has said yet what became of them. Pure.
 
-Both tables are bounded. What was pushed out can no longer be reported; the ledger of budgets counts it as run
-once an hour is over, as it does where a caller or the sidecar died: nobody can know that it was not.
+Both tables are bounded, and no caller pushes out the calls of another. What was pushed out can no longer be
+reported. The ledger of budgets counts it as run once an hour is over, as it does where a caller or sidecar
+died: nobody can know that it was not.
 """
 
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
+from toolgate_orchestrator.commands.serve.requests import PlaceBody
+
+Entry = TypeVar("Entry")
 MAX_OPEN: Final = 50_000
 MAX_CLOSED: Final = 50_000
+
+
+def tree_of(asked: PlaceBody) -> str:
+    """Return the root session of a request, or its agent where no session is told: bounds go by it."""
+    return asked.root_session or asked.parent or asked.session or asked.agent or ""
 
 
 class OpenCall(NamedTuple):
@@ -35,6 +44,11 @@ class OpenCall(NamedTuple):
         """Id of its session."""
         return str(self.who["session"])
 
+    @property
+    def caller(self) -> str:
+        """Whose it is, as far as bounds go."""
+        return str(self.who["root_session"] or self.who["agent"])
+
 
 class UnknownCall(Exception):  # noqa: N818 - it says what was found
     """Nothing is known of such a decision."""
@@ -44,11 +58,40 @@ class OtherReport(Exception):  # noqa: N818 - as above
     """Something else was reported before."""
 
 
+class TreeShares(Generic[Entry]):
+    """Which entries of a bounded table are whose: who has the most makes room, and no caller for another."""
+
+    def __init__(self) -> None:
+        self._of: dict[str, dict[Entry, None]] = {}
+        self._count = 0
+
+    def add(self, caller: str, entry: Entry) -> None:
+        """One more entry of a caller's."""
+        self._of.setdefault(caller, {})[entry] = None
+        self._count += 1
+
+    def remove(self, caller: str, entry: Entry) -> None:
+        """It is gone."""
+        own = self._of[caller]
+        del own[entry]
+        self._count -= 1
+        if not own:
+            del self._of[caller]
+
+    def find_oldest(self, caller: str) -> Entry:
+        """Return the entry that makes room for one more of this caller's."""
+        own = self._of.get(caller, {})
+        if len(own) * len(self._of) <= self._count:  # no more than others have
+            own = max(self._of.values(), key=len)
+        return next(iter(own))
+
+
 class OpenCalls:
     """What waits for a report, by decision id; and what was reported, so that it may be told twice."""
 
     def __init__(self, max_open: int = MAX_OPEN, max_closed: int = MAX_CLOSED) -> None:
         self._open: dict[str, OpenCall] = {}
+        self._shares: TreeShares[str] = TreeShares()
         self._closed: dict[str, str] = {}
         self._max_open, self._max_closed = max_open, max_closed
 
@@ -56,10 +99,12 @@ class OpenCalls:
         return len(self._open)
 
     def add(self, id_: str, call: OpenCall) -> None:
-        """A call may run; the oldest is forgotten where there are too many."""
+        """A call may run; where there are too many, the oldest of whoever has the most is forgotten."""
+        caller = call.caller
         if len(self._open) >= self._max_open:
-            del self._open[next(iter(self._open))]
+            self._take(self._shares.find_oldest(caller))
         self._open[id_] = call
+        self._shares.add(caller, id_)
 
     def find(self, id_: str) -> OpenCall | None:
         """The call that waits for a report by that id, if there is one."""
@@ -76,10 +121,15 @@ class OpenCalls:
                 raise OtherReport(before)
             return None
         try:
-            call = self._open.pop(id_)
+            call = self._take(id_)
         except KeyError:
             raise UnknownCall(id_) from None
         if len(self._closed) >= self._max_closed:
             del self._closed[next(iter(self._closed))]
         self._closed[id_] = outcome
+        return call
+
+    def _take(self, id_: str) -> OpenCall:
+        call = self._open.pop(id_)
+        self._shares.remove(call.caller, id_)
         return call

@@ -13,6 +13,7 @@ import contextlib
 import functools
 import itertools
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -24,9 +25,15 @@ from toolgate_bus.telemetry.logging import where
 
 from toolgate_orchestrator.commands.serve.facts import fact_of_selection, report_fact
 from toolgate_orchestrator.commands.serve.held_calls import PendingCall, PendingCalls
-from toolgate_orchestrator.commands.serve.open_calls import OpenCall, OpenCalls, OtherReport, UnknownCall
+from toolgate_orchestrator.commands.serve.open_calls import (
+    OpenCall,
+    OpenCalls,
+    OtherReport,
+    UnknownCall,
+    tree_of,
+)
 from toolgate_orchestrator.commands.serve.patience import Abandonment, Gone, Patience
-from toolgate_orchestrator.commands.serve.problems import Problem
+from toolgate_orchestrator.commands.serve.problems import refuse_overload
 from toolgate_orchestrator.commands.serve.reports import ReportDesk, tell_whose
 from toolgate_orchestrator.commands.serve.requests import (
     DecideRequest,
@@ -53,8 +60,8 @@ from toolgate_orchestrator.decision.question.capabilities import ALL, Ability, U
 from toolgate_orchestrator.decision.round.decision_state import HeldCall
 
 SWEEP_S: Final = 1.0
-MAX_AGENT_NAMES: Final = 1000
-MAX_TOOL_NAMES: Final = 1000
+MAX_WAITING: Final = 1024
+"""Requests of one caller that are answered at once: half of what the edge takes, so that others come in."""
 Body = Mapping[str, Any]
 _WORDS: Final = {"late": TOO_LATE, "ending": ENDING, "stopped": STOPPED}
 _WHY: Final = {"late": "expired", "ending": "gate_failed", "stopped": "cancelled"}
@@ -74,8 +81,7 @@ class SidecarService:
         self._quiet = asyncio.Event()
         self._pending = PendingCalls(self._drop, clock)
         self.reports = ReportDesk(gate, self.calls, self.turns, self.name_agent, clock)
-        self._agents: set[str] = set()
-        self._tools: set[str] = set()
+        self._waiting: Counter[str] = Counter()
         self._numbers = itertools.count()
 
     @property
@@ -96,6 +102,18 @@ class SidecarService:
         `may_request`: by the name `llm:request` the caller means a request to an LLM, and no tool.
         """
         check_depth(asked.arguments, "arguments")
+        caller = tree_of(asked)
+        if self._waiting[caller] >= MAX_WAITING:
+            raise refuse_overload(f"{MAX_WAITING} requests of this caller are being answered already")
+        self._waiting[caller] += 1
+        try:
+            return await self._decide(asked, gone, may_request=may_request)
+        finally:
+            self._waiting[caller] -= 1
+            if not self._waiting[caller]:
+                del self._waiting[caller]
+
+    async def _decide(self, asked: DecideRequest, gone: Gone, *, may_request: bool) -> Body:
         agent = self.name_agent(asked)
         turn = self.turns.get(asked.session)
         if turn is not None and turn.stop is not None:
@@ -191,36 +209,14 @@ class SidecarService:
         return await self._gate.decide(call, ask="defer" if "ask" in asked.can else None, on_hold=on_hold)
 
     def _tools_of(self, asked: DecideRequest) -> Any:
-        """Names or schemas of the tools; raises Problem for too many that were never said to be there.
-
-        Names of tools are labels of metrics, and these are kept for ever: an LLM may make up any.
-        """
+        """Names or schemas of the tools."""
         if isinstance(asked.tools, dict):
             return {name: schema or {} for name, schema in asked.tools.items()}
-        if asked.tools is not None:
-            return asked.tools
-        if asked.tool not in self._tools:
-            if len(self._tools) >= MAX_TOOL_NAMES:
-                raise Problem(
-                    400,
-                    f"tool: {MAX_TOOL_NAMES} others were asked about already without saying which tools "
-                    "there are: name them in tools",
-                )
-            self._tools.add(asked.tool)
-        return UnnamedTools((asked.tool,))
+        return UnnamedTools((asked.tool,)) if asked.tools is None else asked.tools
 
     def name_agent(self, asked: PlaceBody) -> str:
-        """The agent's name; raises Problem for who takes an id for one: it is a label of metrics, too."""
-        agent = self._gate.config.agent if asked.agent is None else asked.agent
-        if agent not in self._agents:
-            if len(self._agents) >= MAX_AGENT_NAMES:
-                raise Problem(
-                    400,
-                    f"agent: more than {MAX_AGENT_NAMES} names: it says what kind of agent it is; ids belong "
-                    "into session or labels",
-                )
-            self._agents.add(agent)
-        return agent
+        """Return the agent's name."""
+        return self._gate.config.agent if asked.agent is None else asked.agent
 
     def _answer(self, asked: DecideRequest, agent: str, decision: Decision, turn: OpenTurn | None) -> Body:
         body = body_of_ruling(decision)

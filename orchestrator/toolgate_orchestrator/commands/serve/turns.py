@@ -16,6 +16,8 @@ from toolgate_orchestrator.commands.serve.requests import TurnRequest
 from toolgate_orchestrator.decision.link.live_session import LiveSession
 
 MAX_TURNS: Final = MAX_AGENTS_COUNT
+MAX_EACH: Final = MAX_TURNS // 4
+"""Of one root session, once half of all are taken."""
 Enter = Callable[[LiveSession], Callable[[], None]]
 """Lets operators see a session; gives what ends that (`Gate.enter`)."""
 
@@ -99,6 +101,13 @@ class OpenTurns:
                 f"{MAX_TURNS} turns run at once through this sidecar; end some (do: end), or start another",
                 {"retry-after": "5"},
             )
+        root = asked.root_session or asked.session
+        own = (one.who.root == root for one in self._turns.values())
+        if len(self._turns) >= MAX_TURNS // 2 and sum(own) >= MAX_EACH:  # nobody may fill it alone
+            words = (
+                f"{MAX_EACH} turns of one root session run at once through this sidecar; end some (do: end)"
+            )
+            raise Problem(429, words, {"retry-after": "5"})
         turn = self._turns[asked.session] = OpenTurn(asked, agent, self._enter, self._clock)
         return turn
 

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any, Final
 
+from toolgate_bus.protocol.json_values import same_json
 from toolgate_bus.protocol.tool_sets import (
     MAX_TOOLS,
     Schema,
@@ -65,7 +66,7 @@ class ToolCatalog:
         changed, self._whole = self._whole and not named, self._whole and named
         given: Mapping[Any, Any] = tools if isinstance(tools, Mapping) else dict.fromkeys(tools)
         for name, schema in given.items():
-            if not is_tool_name(name) or (name in self._written and _is_same(self._written[name], schema)):
+            if not is_tool_name(name) or (name in self._written and same_json(self._written[name], schema)):
                 continue
             if name not in self._tools and len(self._tools) >= MAX_TOOLS:
                 changed, self._whole = changed or self._whole, False
@@ -76,13 +77,3 @@ class ToolCatalog:
             self._tools[name] = now if before is None else merge_schemas(before, now)
             changed = changed or self._tools[name] != before
         return changed
-
-
-def _is_same(one: Any, other: Any) -> bool:
-    """Whether two schemas are equal; not, where a stranger's objects cannot say it."""
-    if one is other:
-        return True
-    try:
-        return bool(one == other)
-    except Exception:  # noqa: BLE001 - then it is read once more
-        return False

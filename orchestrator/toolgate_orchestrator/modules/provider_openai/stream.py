@@ -18,6 +18,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+from toolgate_bus.protocol.json_values import UnreadableJson, read_json
+
 logger = logging.getLogger(__name__)
 
 MAX_CHARS = 16 * 1024 * 1024
@@ -65,7 +67,7 @@ class ObjectEnd:
 
 
 def arguments_of(raw: str) -> dict[str, Any] | None:
-    """The arguments that a text is; None where it is no JSON object.
+    """Return the arguments that a text is; None where it is no JSON object that all programs read alike.
 
     Nothing, and `null`, are no arguments. An empty object in front of the real one is dropped: some
     proxies begin every call with one.
@@ -75,8 +77,8 @@ def arguments_of(raw: str) -> dict[str, Any] | None:
         return {}
     for candidate in (text, text.removeprefix("{}")):
         try:
-            value = json.loads(candidate)
-        except (ValueError, RecursionError):
+            value = read_json(candidate)
+        except UnreadableJson:
             continue
         if isinstance(value, dict):
             if "\\ud" in raw.lower():  # lone surrogates, which JSON can spell and nobody can send on

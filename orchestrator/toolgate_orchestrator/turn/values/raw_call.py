@@ -11,9 +11,10 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from toolgate_bus.protocol.json_values import UnreadableJson, read_json
 from toolgate_bus.protocol.names import MAX_NAME
 
-from toolgate_orchestrator.turn.values.foreign_code import name_of, theirs, words_of
+from toolgate_orchestrator.turn.values.foreign_code import name_of, theirs
 from toolgate_orchestrator.turn.values.jsonable import MAX_CHARS, jsonable, readable
 
 EXECUTION_MODE: Final = "_amplifier_execution_mode"
@@ -132,9 +133,9 @@ def _arguments(raw: Any) -> tuple[dict[str, Any], str | None]:
         return {}, None
     if isinstance(raw, str):
         try:
-            raw = json.loads(readable(raw), parse_constant=_no_number)
-        except (ValueError, RecursionError) as error:
-            return {}, f"the arguments are not valid JSON: {words_of(error)}"
+            raw = read_json(readable(raw))
+        except UnreadableJson as error:
+            return {}, f"the arguments are not valid JSON: {error}"
     if not isinstance(raw, Mapping):
         return {}, f"the arguments must be a JSON object, not {name_of(raw)}"
     if problem := excess(raw if type(raw) is dict else dict(raw)):
@@ -143,10 +144,6 @@ def _arguments(raw: Any) -> tuple[dict[str, Any], str | None]:
     if type(raw) is dict and _is_plain(raw):
         return dict(raw), None
     return jsonable(dict(raw)), None
-
-
-def _no_number(text: str) -> Any:
-    raise ValueError(f"{text} is no number")
 
 
 def _is_plain(value: Any) -> bool:

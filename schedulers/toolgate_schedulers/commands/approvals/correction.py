@@ -9,10 +9,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from toolgate_bus.config.document import parse_json
 from toolgate_bus.errors import CodecError, ConfigError, ToolgateError
 from toolgate_bus.protocol import packing
-from toolgate_bus.protocol.json_values import same_json
+from toolgate_bus.protocol.json_values import UnreadableJson, read_json, same_json
 
 from toolgate_schedulers.shipped.approval.records import Approval
 
@@ -59,8 +58,8 @@ def from_text(text: str) -> tuple[str, dict[str, Any]]:
 def parse_object(text: str, where: str) -> dict[str, Any]:
     """The JSON object in a text; raises ConfigError that begins with `where`."""
     try:
-        value = parse_json(text)
-    except (ValueError, RecursionError) as error:
+        value = read_json(text)
+    except UnreadableJson as error:
         raise ConfigError(f"{where}: is not JSON: {error}") from None
     if not isinstance(value, dict):
         raise ConfigError(f"{where}: must be a JSON object, not {type(value).__name__}")

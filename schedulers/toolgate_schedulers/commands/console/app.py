@@ -16,6 +16,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 from toolgate_bus.commands.http_access import is_loopback
 from toolgate_bus.errors import ConfigError, ToolgateError, TransportError
+from toolgate_bus.protocol.json_values import UnreadableJson, read_json
 
 from toolgate_schedulers.commands.approvals.answer import Person
 from toolgate_schedulers.commands.console.access import Access, Session
@@ -204,9 +205,9 @@ class _Console:
 async def _json_of(request: Request) -> Mapping[str, Any]:
     """The object that a page sent; raises ConfigError."""
     try:
-        found = json.loads(await body_of(request))
-    except (ValueError, RecursionError):
-        raise ConfigError("the body must be JSON") from None
+        found = read_json(await body_of(request))
+    except UnreadableJson as error:
+        raise ConfigError(f"the body must be JSON: {error}") from None
     if not isinstance(found, dict):
         raise ConfigError("the body must be a JSON object")
     return found
