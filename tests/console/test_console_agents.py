@@ -86,7 +86,10 @@ async def test_the_tree_is_shown_and_an_agent_is_stopped_with_all_below_it_by_ke
     await page.page.get_by_role("heading", name="No agent is alive").wait_for()
     assert await asyncio.to_thread(run.wait, BOUND_S) == 1
     assert world.has("boss.cancelled", "worker.cancelled")
-    assert await page.page.locator("#said").inner_text() == "Told 2 agents to stop"
+    (stop,) = await world.toolgate.json("agents", "resume")
+    assert await page.page.locator("#said").inner_text() == (
+        f"Told 2 agents to stop; the stop stands until you lift it: toolgate agents resume {stop['id']}"
+    )
 
 
 async def test_all_are_stopped_after_the_tools_that_run(page, world, team):
@@ -141,5 +144,6 @@ async def test_orders_are_given_by_the_page_alone_and_are_checked(console, world
     assert (gone.status, "is no live session" in gone.json["error"]) == (400, True)
     assert run.alive
     told = await console.publish("/api/agents/stop", order)
-    assert (told.status, told.json) == (200, {"turns": 2})
+    (stop,) = await world.toolgate.json("agents", "resume")
+    assert (told.status, told.json) == (200, {"turns": 2, "stop": stop["id"]})
     assert await asyncio.to_thread(run.wait, BOUND_S) == 1

@@ -253,6 +253,8 @@ async def test_every_role_does_its_work_under_its_rules(under_rules, process, wa
     toolgate(under_rules, "operator", "agents", "stop", "--all", "--now")
     held.wait(20)
     assert json.loads(held.stdout)["status"] == "cancelled", held.stderr
+    (stands,) = rows(toolgate(under_rules, "operator", "agents", "resume", "--json"))
+    toolgate(under_rules, "operator", "agents", "resume", stands["id"])
     archived = tmp_path / "record"
     await wait_until(lambda: sum(one.read_text().count('"event":') for one in archived.rglob("*.jsonl")) >= 4)
     for one in running:

@@ -84,8 +84,8 @@ MUTANTS = (
         "serve",
         "a stopped agent's calls run",
         f"{_SERVE}/service.py",
-        "if turn is not None and turn.stop is not None:\n            return",
-        "if turn is not None and turn.stop is None and turn.stop:\n            return",
+        "if turn is not None and turn.stop is not None and turn.presence.stopped is None:\n",
+        "if turn is not None and turn.stop is None and turn.stop:\n",
         f"{_TESTS}/test_serve_service.py::test_an_operators_stop_ends_what_is_asked_and_denies_what_comes",
     ),
     Mutant(

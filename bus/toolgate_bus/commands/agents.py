@@ -1,11 +1,10 @@
 """`toolgate agents`: the live trees of agents, and one hand on the stop. Pauses are in `pauses`."""
 
-import getpass
 import secrets
 import time
 from collections.abc import Collection, Sequence
 from contextlib import aclosing
-from typing import Annotated, Final
+from typing import Annotated, Final, NamedTuple
 
 import anyio
 import typer
@@ -19,6 +18,7 @@ from toolgate_bus.commands.options import (
     RedisOption,
     console,
     err_console,
+    find_user,
     join_bus,
     refuse_options_before,
     run_async,
@@ -26,10 +26,12 @@ from toolgate_bus.commands.options import (
 from toolgate_bus.commands.pauses import pause, pauses, resume
 from toolgate_bus.commands.terminal import new_table, print_json
 from toolgate_bus.errors import ConfigError, TransportError
-from toolgate_bus.protocol.agents import LiveAgent, forest, select_targets, stop_of
+from toolgate_bus.protocol.agents import LiveAgent, Stop, forest, name_session, select_targets, stop_of
 from toolgate_bus.protocol.money import format_amount
+from toolgate_bus.protocol.pauses import Pause
 from toolgate_bus.transport.redis.agents import Fleet
 from toolgate_bus.transport.redis.connection import RedisCommands
+from toolgate_bus.transport.redis.pauses import PauseBoard
 from toolgate_bus.transport.redis.roster import BEAT_SECONDS, EXPIRY_SECONDS
 
 OVERVIEW = """
@@ -41,6 +43,8 @@ See the agents that are alive, stop them, and have them pause.
   toolgate agents stop 4f2a           an agent and all that work for it
   toolgate agents stop 4f2a --now     and not even after the tools that run
   toolgate agents stop --all          everyone in the namespace
+  toolgate agents resume              what is stopped and paused; a stop stands until:
+  toolgate agents resume 4f2a         somebody lifts it
   toolgate agents pause --all         their next calls wait, until:
   toolgate agents resume --all        they go on
   toolgate agents pauses              what is paused, by whom, how long yet
@@ -99,6 +103,10 @@ def stop(
     ] = None,
     everyone: Annotated[bool, typer.Option("--all", help="Every agent of the namespace.")] = False,
     now: Annotated[bool, typer.Option("--now", help="At once; else the tools that run may finish.")] = False,
+    exact: Annotated[
+        bool,
+        typer.Option("--exact", help="Take ids as they are: of sessions that nobody sees, or that will be."),
+    ] = False,
     wait: WaitOption = 10.0,
     redis: RedisOption = None,
     namespace: NamespaceOption = "default",
@@ -106,28 +114,35 @@ def stop(
 ) -> None:
     """Stop an agent with all that work for it, wherever they run: toolgate agents stop 4f2a --now
 
-    Their turns end as cancelled: every call has a result, what was reserved is given back. An agent
-    between two turns is left as it is.
+    Their turns end as cancelled: every call has a result, what was reserved is given back. The stop stands
+    until somebody lifts it by `toolgate agents resume ID`, over restarts of agents and of a server that keeps
+    its data: new turns of these sessions end at once, and calls of theirs and of all that begin to work for
+    them are denied.
 
-    Exit codes: 0 they have ended, 1 some still ran after --wait seconds, or the bus is away, 2 an id
-    means no agent or several, or no server was found.
+    Exit codes: 0 they have ended, 1 some still ran after --wait seconds, or the bus is away; 2 an id
+    means no agent or several, too many stops stand, or no server was found.
     """
     if everyone == bool(ids):
         raise ConfigError("say whom: one or more sessions (`toolgate agents` lists them), or --all")
     with join_bus(redis, namespace, None) as settings:
         url, where = str(settings.redis), settings.namespace
-        ran, left = run_async(lambda: _stop(url, where, tuple(ids or ()), now=now, wait_s=wait))
-    told = {"stopped": sorted(ran - left), "running": sorted(left)}
+        done = run_async(lambda: _stop(url, where, tuple(ids or ()), now=now, exact=exact, wait_s=wait))
+    told = {"stopped": sorted(done.ran - done.left), "running": sorted(done.left)}
     if as_json:
-        print_json(told)
+        print_json({**told, "stop": done.stop.as_json()})
     else:
         for session in told["stopped"]:
             console.print(f"stopped {escape(session)}")
         for session in told["running"]:
             err_console.print(f"[yellow]still running[/] {escape(session)} (--now ends it at once)")
-        if not ran:
+        if not done.ran:
             console.print("Nothing was running.")
-    if left:
+        lift = f"toolgate agents resume {done.stop.id}"
+        console.print(
+            f"The stop of {escape(done.stop.target)} stands, for new turns and agents too. Lift it: {lift}",
+            soft_wrap=True,
+        )
+    if done.left:
         raise typer.Exit(1)
 
 
@@ -144,19 +159,34 @@ async def _fetch_agents(url: str, namespace: str, *, watch: bool) -> list[LiveAg
                 await anyio.sleep(_REFRESH_S)
 
 
-async def _stop(
-    url: str, namespace: str, ids: Sequence[str], *, now: bool, wait_s: float
-) -> tuple[set[str], set[str]]:
-    """Who was meant and ran, and who of them still runs.
+class StopResult(NamedTuple):
+    """What came of a stop."""
 
-    The order is given again and again: to those that came meanwhile, and after the server was away.
+    ran: set[str]
+    """Sessions that were meant and had a turn."""
+    left: set[str]
+    """Those of them whose turn still runs."""
+    stop: Pause
+    """It stands until somebody lifts it."""
+
+
+async def _stop(
+    url: str, namespace: str, ids: Sequence[str], *, now: bool, exact: bool = False, wait_s: float
+) -> StopResult:
+    """Have a stop stand, and wait until the turns that it ends have ended.
+
+    Processes are told again and again: those that came meanwhile, and all after the server was away.
     Who ran is told by those who carried it out: a session that began since its process's last heartbeat
     may have ended, and its process with it, before the next one.
     """
     async with aclosing(RedisCommands(url, "toolgate-agents", connections=1)) as commands:
-        fleet = Fleet(commands, namespace)
-        by, id_ = getpass.getuser(), secrets.token_hex(8)
-        order = await fleet.address(lambda living: stop_of(living, ids, now=now, by=by, order=id_))
+        fleet, board = Fleet(commands, namespace), PauseBoard(commands, namespace)
+        by, id_ = find_user(), secrets.token_hex(8)
+        names = tuple(map(name_session, ids)) if exact else ()
+        order = Stop(names, names, now=now, by=by, id=id_)
+        if not names:
+            order = await fleet.address(lambda living: stop_of(living, ids, now=now, by=by, order=id_))
+        stop, mark = await board.stop(order)
         ran, running, told = set[str](), set[str](), set[str]()
         until, said, unseen = time.monotonic() + wait_s, float("-inf"), float("-inf")
         while True:
@@ -165,7 +195,9 @@ async def _stop(
                 running = {one.session for one in select_targets(order, look.agents) if one.doing != "idle"}
                 ran |= running.union(*look.obeyed.values())
                 if time.monotonic() - said >= _SAY_AGAIN_S and (running or said < 0):
-                    told |= await fleet.stop(order)
+                    if not mark:  # the server may have come back without it
+                        stop, mark = await board.stop(order)
+                    told |= await board.tell(order.id, mark)
                     if said < 0:
                         # Who began only now says so with its next heartbeat; where nobody is there at all,
                         # the server may have come back a moment ago, and they to it a little later.
@@ -179,16 +211,23 @@ async def _stop(
                         told <= look.obeyed.keys() or time.monotonic() >= said + EXPIRY_SECONDS
                     )
                 ):
-                    return ran, running
+                    return StopResult(ran, running, stop)
             except ConfigError:
                 raise
             except TransportError:
                 if time.monotonic() >= until:
                     raise
-                unseen = time.monotonic() + EXPIRY_SECONDS  # until then, who is alive may not have said so
+                # Until then, who is alive may not have said so.
+                mark, unseen = 0, time.monotonic() + EXPIRY_SECONDS
             if running and time.monotonic() >= until:
-                return ran, running
+                return StopResult(ran, running, stop)
             await anyio.sleep(_LOOK_S)
+
+
+def _describe_state(one: LiveAgent) -> str:
+    if one.stopped and not one.doing.startswith("stopping"):
+        return f"stopped: {one.doing}"
+    return f"paused: {one.doing}" if one.paused and not one.stopped else one.doing
 
 
 def _table(agents: Collection[LiveAgent]) -> Table:
@@ -198,7 +237,7 @@ def _table(agents: Collection[LiveAgent]) -> Table:
         cells = (
             f"{'  ' * depth}{one.agent or '(no name)'}",
             one.session[:8],
-            f"paused: {one.doing}" if one.paused else one.doing,
+            _describe_state(one),
             one.turns,
             one.calls,
             one.vetoes or "·",

@@ -1,6 +1,5 @@
 """`toolgate budget`: what is spent and held, by whom; limits set by hand; accounts set to zero."""
 
-import getpass
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import aclosing
@@ -21,6 +20,7 @@ from toolgate_bus.commands.options import (
     RedisOption,
     console,
     err_console,
+    find_user,
     join_bus,
     run_async,
 )
@@ -269,7 +269,7 @@ def reset(
     async def work(book: _Book) -> None:
         book.check(key)
         keys = sorted({one.key for one in book.balances if key in (one.key, _name(one.key))})
-        accounts = sum([await book.ledger.reset(one, getpass.getuser()[:64]) for one in keys])
+        accounts = sum([await book.ledger.reset(one, find_user()) for one in keys])
         await book.limits.drop(key)
         _say({"budget": key, "accounts": accounts}, f"{key}: {accounts} accounts set to zero", json_)
 

@@ -5,8 +5,10 @@ group of commands, a function a single one. A command whose extra is not install
 called, and leaves the others working. No command is written here.
 """
 
+import codecs
 import gc
 import inspect
+import io
 import sys
 from collections.abc import Callable
 from functools import cache, partial
@@ -20,6 +22,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from toolgate_bus.errors import ToolgateError
 from toolgate_bus.installation import EXTRAS, how_to_install
+from toolgate_bus.telemetry.printable import spell_unencodable
 
 GROUP = "toolgate.commands"
 LogFormat = Literal["json", "text"]
@@ -49,6 +52,8 @@ SUMMARIES = {
     "bench": "Measure decisions beside the bare server, NATS and a webhook.",
 }
 """One line a command, in the order of the help, which is shown without loading any of them."""
+SPELLED_OUT: Final = "toolgate-spelled-out"
+"""How Python calls what `spell_unencodable` makes of an output's letters."""
 LOADED: Final = 100_000
 """Allocations before the collector looks, while a command is loaded: what is loaded stays (`run_async`)."""
 OVERVIEW = """
@@ -264,8 +269,20 @@ def _frame(
         raise typer.BadParameter(str(error), param_hint="--log-level") from None
 
 
+def _make_output_safe() -> None:
+    """Have what a terminal or pipe cannot show spelled out: it must not end a command.
+
+    Everything that any command says leaves by these two streams.
+    """
+    codecs.register_error(SPELLED_OUT, spell_unencodable)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors=SPELLED_OUT)
+
+
 def main() -> None:
     """The `toolgate` command: 0 done, 1 failed, 2 wrong call or nothing to join, 130 and 143 by signal."""
+    _make_output_safe()
     gc.set_threshold(LOADED)
     try:
         app(prog_name="toolgate")

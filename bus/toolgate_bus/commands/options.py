@@ -7,6 +7,7 @@ Nothing here opens a connection.
 import asyncio
 import contextlib
 import gc
+import os
 import re
 import shlex
 import shutil
@@ -26,12 +27,15 @@ from toolgate_bus.errors import ConfigError, NoServer, ToolgateError
 from toolgate_bus.server.embedded import Server, join_server, open_shared_server
 from toolgate_bus.server.settings import BusSettings, has_password
 from toolgate_bus.server.settings import bus_settings as bus_settings
+from toolgate_bus.telemetry.printable import shorten, visible
 
 Result = TypeVar("Result")
 
 COLLECT_AFTER = (10_000, 20, 50)
 """Allocations before the collector looks: a command makes many small values that go by themselves."""
 
+MAX_USER: Final = 64
+"""Characters of a user's name that records bear."""
 _SPAN: Final = re.compile(r"(\d{1,6}(?:\.\d{1,3})?)(s|m|h|d)?")
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400, None: 1}
 
@@ -156,6 +160,17 @@ def serve_metrics(port: int | None, address: str, side: str) -> Iterator[str | N
     finally:
         _measured.remove(side)
         serving.close()
+
+
+def find_user() -> str:
+    """Return who runs this command, as records bear it; of a user id without a name `uid-1000`."""
+    import getpass  # most commands never ask
+
+    try:
+        name = getpass.getuser()
+    except (KeyError, OSError):  # a container may run as an id that /etc/passwd does not know
+        name = ""
+    return shorten(visible(name).strip(), MAX_USER) or f"uid-{os.getuid()}"
 
 
 def parse_span(text: str, option: str) -> float:

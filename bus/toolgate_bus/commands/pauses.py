@@ -1,10 +1,11 @@
 """`toolgate agents pause`, `resume` and `pauses`: agents' next calls wait until an operator lets them go on.
 
+Stops stand as pauses do, and are listed and lifted here, too.
+
 What these write stands on the server, whatever becomes of the command: until everybody knows it waits only
 for the person who looks on.
 """
 
-import getpass
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
@@ -22,6 +23,7 @@ from toolgate_bus.commands.options import (
     RedisOption,
     console,
     err_console,
+    find_user,
     join_bus,
     parse_span,
     run_async,
@@ -38,7 +40,7 @@ from toolgate_bus.transport.redis.pauses import PauseBoard
 Result = TypeVar("Result")
 _LOOK_S: Final = 0.05
 _SAY_AGAIN_S: Final = 1.0
-_COLUMNS: Final = ("pause", "whom", "by", "for", "left", "agents")
+_COLUMNS: Final = ("id", "order", "whom", "by", "for", "left", "agents")
 MAX_FOR_S: Final = 366 * 86_400.0
 LabelOption = Annotated[
     list[str] | None,
@@ -60,6 +62,8 @@ class PauseChange(NamedTuple):
     """That they meant or mean."""
     deaf: tuple[str, ...] = ()
     """Living orchestrators that have not said that they know."""
+    stops: tuple[Pause, ...] = ()
+    """That stand as before, where somebody may believe that all was resumed."""
 
 
 def pause(
@@ -99,7 +103,7 @@ def pause(
         raise ConfigError(f"--for {for_}: more than nothing, and at most 366d")
 
     async def change(board: PauseBoard, fleet: Fleet) -> PauseChange:
-        by, id_ = getpass.getuser(), secrets.token_hex(4)
+        by, id_ = find_user(), secrets.token_hex(4)
         made = await fleet.address(
             lambda living: pause_of(living, ids or (), labels, exact=exact, id=id_, by=by)
         )
@@ -115,34 +119,43 @@ def pause(
 def resume(
     ids: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[ID]...", help="Pauses, or sessions that they name; or their first letters."),
+        typer.Argument(
+            metavar="[ID]...", help="Pauses or stops, or sessions that they name; or their first letters."
+        ),
     ] = None,
-    everything: Annotated[bool, typer.Option("--all", help="Every pause of the namespace.")] = False,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Every pause of the namespace; stops go on to stand.")
+    ] = False,
     label: LabelOption = None,
     wait: WaitOption = 10.0,
     redis: RedisOption = None,
     namespace: NamespaceOption = "default",
     as_json: JsonOption = False,
 ) -> None:
-    """Let paused agents go on: toolgate agents resume --all
+    """Let paused and stopped agents go on: toolgate agents resume 3f2a
 
-    Ends pauses as they were made: one of everybody is ended by its id or by --all, not for one agent alone.
+    Without an argument it lists the pauses and stops that stand. Each is ended as it was made: one of
+    everybody by its id, not for one agent alone. A stop is lifted by its id, or by a session that it names.
 
-    Exit codes: 0 every agent knows, or no pause was meant, 1 some have not said so, or the bus is away, 2 an
-    id means no pause or several, and none was ended, or no server was found.
+    Exit codes: 0 every agent knows, or nothing was meant, 1 some have not said so, or the bus is away, 2 an
+    id means no pause or stop, or several, and none was ended, or no server was found.
     """
     labels = _labels(label)
+    if not (everything or ids or labels):
+        pauses(redis, namespace, as_json)
+        return
     if sum((everything, bool(ids), bool(labels))) != 1:
-        raise ConfigError("say what: pauses (`toolgate agents pauses` lists them), --label or --all")
+        raise ConfigError("say what: pauses and stops by their ids, or --label, or --all")
 
     async def change(board: PauseBoard, fleet: Fleet) -> PauseChange:
         found, living = await board.read(), await fleet.agents()
         ended = _choose_ended(found, living, ids or (), labels, everything=everything)
         meant = [one for one in living if one.paused] if everything else list_paused(ended, living)
+        left = tuple(one for one in found.pauses if one.stop and one not in ended)
         if not (everything or ended):
             return PauseChange(())
         _, deaf = await _until_known(board, fleet, await board.remove([one.id for one in ended]), wait)
-        return PauseChange(tuple(ended), tuple(meant), deaf)
+        return PauseChange(tuple(ended), tuple(meant), deaf, left if everything else ())
 
     with join_bus(redis, namespace, None) as settings:
         done = run_async(lambda: _run(str(settings.redis), settings.namespace, change))
@@ -152,7 +165,7 @@ def resume(
 def pauses(
     redis: RedisOption = None, namespace: NamespaceOption = "default", as_json: JsonOption = False
 ) -> None:
-    """Show what is paused, by whom, and for how long yet: toolgate agents pauses"""
+    """Show what is paused or stopped, by whom, and for how long yet: toolgate agents pauses"""
 
     async def read(board: PauseBoard, fleet: Fleet) -> tuple[StandingPauses, list[LiveAgent]]:
         return await board.read(), await fleet.agents()
@@ -165,16 +178,17 @@ def pauses(
     elif found.pauses:
         console.print(make_table(found, living))
     else:
-        console.print("Nothing is paused.")
+        console.print("Nothing is paused, and nobody is stopped.")
 
 
 def make_table(found: StandingPauses, living: Sequence[LiveAgent]) -> Table:
-    """The pauses that stand, a line each."""
-    table = new_table(_COLUMNS, right=_COLUMNS[3:], whole=set(_COLUMNS) - {"whom"})
+    """The pauses and stops that stand, a line each."""
+    table = new_table(_COLUMNS, right=_COLUMNS[4:], whole=set(_COLUMNS) - {"whom"})
     for one in found.pauses:
         left = one.seconds_left(found.now_ms)
         cells = (
             one.id,
+            "stop" if one.stop else "pause",
             one.target,
             one.by,
             format_duration(max(0, found.now_ms - one.since_ms) / 1000),
@@ -220,18 +234,20 @@ def _choose_ended(
     *,
     everything: bool,
 ) -> list[Pause]:
-    """The pauses that are meant; says of an agent that a wider one means, which that is."""
+    """The pauses and stops that are meant; says of an agent that a wider one means, which that is."""
     if everything or labels:
-        return [one for one in found.pauses if everything or dict(one.labels) == labels]
+        standing = [one for one in found.pauses if not one.stop]
+        return [one for one in standing if everything or dict(one.labels) == labels]
     ended = {one.id: one for id_ in ids for one in find_named(found.pauses, id_)}
     for id_ in ids:
         if not find_named(found.pauses, id_):
-            by = {one.paused for one in living if one.session.startswith(id_) or one.root.startswith(id_)}
+            meant = [one for one in living if one.session.startswith(id_) or one.root.startswith(id_)]
+            by = {order for one in meant for order in (one.paused, one.stopped)}
             wider = [one for one in found.pauses if one.id in by]
             if wider:
                 which = ", ".join(f"{one.id} of {one.target}" for one in wider)
-                raise ConfigError(f"{id_!r} is not paused by itself, but by {which}: resume that")
-            raise ConfigError(f"{id_!r} is no pause that stands; `toolgate agents pauses` lists them")
+                raise ConfigError(f"{id_!r} is not paused or stopped by itself, but by {which}: resume that")
+            raise ConfigError(f"{id_!r} is no pause or stop that stands; `toolgate agents resume` lists them")
     return list(ended.values())
 
 
@@ -253,11 +269,14 @@ def _tell(word: str, done: PauseChange, *, as_json: bool) -> None:
         print_json({word: told, "agents": agents, "deaf": list(done.deaf)})
     else:
         for one in done.pauses:
-            console.print(f"{word} {escape(one.target)} ({one.id})")
+            what = "lifted the stop of" if one.stop else word
+            console.print(f"{what} {escape(one.target)} ({one.id})")
         if done.agents:
             console.print(f"{len(done.agents)} live agents: {escape(' '.join(_names(done.agents)))}")
         if not done.pauses and not done.agents:
             console.print("Nothing was paused.")
+        for one in done.stops:
+            console.print(f"The stop of {escape(one.target)} still stands: toolgate agents resume {one.id}")
         if done.deaf:
             err_console.print(
                 f"[yellow]{len(done.deaf)} processes with agents have not said that they know.[/] They may "

@@ -1,6 +1,5 @@
 """`toolgate queue`: who has slots, who waits for them in which place, and what an operator may change."""
 
-import getpass
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import asdict
@@ -19,6 +18,7 @@ from toolgate_bus.commands.options import (
     RedisOption,
     console,
     err_console,
+    find_user,
     join_bus,
     refuse_options_before,
     run_async,
@@ -297,7 +297,7 @@ def _find(pools: Sequence[QueuedPool], call: str) -> QueuedCall:
 
 def _tell(word: str, one: QueuedCall, *, as_json: bool) -> None:
     if as_json:
-        print_json({word: one.id, "tool": one.tool, "agent": one.agent, "by": getpass.getuser()})
+        print_json({word: one.id, "tool": one.tool, "agent": one.agent, "by": find_user()})
     else:
         console.print(f"{word} {escape(one.id[:8])} {escape(one.tool)} {escape(one.agent)}".rstrip())
 

@@ -5,12 +5,13 @@ An orchestrator's process writes what its sessions do at every heartbeat where i
 by others: it is decoded with the wire's bounds.
 """
 
+import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Final
 
 from toolgate_bus.errors import CodecError, ConfigError
-from toolgate_bus.protocol.packing import MAX_STRING, pack, unpack
+from toolgate_bus.protocol.packing import MAX_STRING, make_readable, pack, unpack
 from toolgate_bus.protocol.tool_sets import is_digest
 
 MAX_AGENTS_COUNT: Final = 2000
@@ -23,6 +24,8 @@ _TEXT: Final = 256
 _OLDEST: Final = 1e10
 """Seconds."""
 _PAGE: Final = 50
+_TEXTS: Final = ("session", "root", "agent", "doing", "paused", "stopped")
+"""Fields of an agent that are texts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +48,8 @@ class LiveAgent:
     """Seconds since its session began, by its own clock."""
     paused: str = ""
     """Id of the pause that means it: its next calls wait. Empty where there is none."""
+    stopped: str = ""
+    """Id of the stop that means it: its calls are denied. Empty where there is none."""
     orchestrator: str = ""
     """Of the process that runs it."""
 
@@ -76,6 +81,21 @@ class Stop:
             or session in self.sessions
             or bool({*above} & {*self.sessions})
         )
+
+
+def name_session(session: str) -> str:
+    """Return the name by which operators know a session: its id, made exact and short enough for the wire.
+
+    Of an id of more than 256 characters, or one that UTF-8 cannot hold, it is the beginning and a digest.
+    """
+    if len(session) <= _TEXT and (session.isascii() or _is_utf8(session)):
+        return session
+    digest = hashlib.sha256(session.encode("utf-8", "surrogatepass")).hexdigest()
+    return f"{make_readable(session[: _TEXT - len(digest) - 1])}~{digest}"
+
+
+def _is_utf8(text: str) -> bool:
+    return not any("\ud800" <= one <= "\udfff" for one in text)
 
 
 def encode_agents(agents: Sequence[LiveAgent], obeyed: Sequence[bytes] = (), tools: str = "") -> bytes:
@@ -224,7 +244,7 @@ def _agent(orchestrator: str, told: Any) -> LiveAgent | None:
     known: dict[str, Any] = {"orchestrator": orchestrator, "lineage": _texts(told.get("lineage"))}
     for field in fields(LiveAgent):
         value = told.get(field.name)
-        if field.name in ("session", "root", "agent", "doing", "paused") and isinstance(value, str):
+        if field.name in _TEXTS and isinstance(value, str):
             known[field.name] = value[:_TEXT]
         elif field.name == "parent" and isinstance(value, str):
             known["parent"] = value[:_TEXT]

@@ -7,7 +7,9 @@ NAME_PATTERN = r"^[A-Za-z0-9_.-]{1,64}$"
 """What a scheduler, replica, namespace or orchestrator id may look like: safe inside a Redis key."""
 IN_PROCESS: Final = "in-process"
 """The scheduler made of the hooks of an orchestrator's own process."""
-PSEUDO_NAMES: Final = frozenset((IN_PROCESS, "ledger", "operator", "orchestrator", "unknown"))
+OPERATOR: Final = "operator"
+"""Who holds a paused call, or denies that of a stopped agent, where a scheduler's name would stand."""
+PSEUDO_NAMES: Final = frozenset((IN_PROCESS, "ledger", OPERATOR, "orchestrator", "unknown"))
 """Who is named like a scheduler in the record or in metrics, and is none."""
 STORE_NAMES: Final = frozenset(
     (

@@ -1,8 +1,10 @@
-"""What operators have paused: whose calls wait, since when, until when. Pure.
+"""What operators have paused and stopped: whose calls wait, whose are denied, since when, until when. Pure.
 
-Pauses stand in one hash of the namespace (key `pauses`), a field each, and a mark of the last change.
+Both stand in one hash of the namespace (key `pauses`), a field each, and a mark of the last change.
 Operators write them, every orchestrator reads them. Times are milliseconds since the epoch by the server's
 clock: the reader is told the server's time with them, and no two machines' clocks are compared.
+
+A stop is a pause with `stop` set: a reader that knows no stops has the calls wait.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,13 +12,15 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final, NamedTuple
 
 from toolgate_bus.errors import CodecError, ConfigError
-from toolgate_bus.protocol.agents import MAX_NAMES, LiveAgent, Stop, stop_of
+from toolgate_bus.protocol.agents import MAX_NAMES, LiveAgent, Stop, name_session, stop_of
 from toolgate_bus.protocol.packing import MAX_STRING, pack, unpack
 
 MARK: Final = "mark"
-"""The field that tells when the pauses were last changed; all others are ids of pauses."""
+"""The field that tells when they were last changed; all others are ids of pauses and stops."""
 MAX_PAUSES: Final = 64
-"""That stand at a time."""
+"""Pauses that stand at a time."""
+MAX_STOPS: Final = 256
+"""Stops that stand at a time. They have a bound of their own: pauses must not keep anybody from stopping."""
 MAX_PAUSE: Final = 64 * 1024
 """Bytes of one."""
 MAX_LABELS: Final = 16
@@ -27,7 +31,7 @@ _TEXT: Final = 256
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Whose calls wait; with several labels, those that bear all of them."""
+    """Whose calls wait, or are denied; with several labels, those that bear all of them."""
 
     id: str
     sessions: tuple[str, ...] = ()
@@ -41,6 +45,10 @@ class Pause:
     since_ms: int = 0
     until_ms: int | None = None
     """None: until it is resumed."""
+    stop: bool = False
+    """Their calls are denied instead of waiting. A stop names no labels."""
+    now: bool = False
+    """Of a stop: running turns end at once; else after the tools that run."""
 
     def means(self, session: str, root: str, above: Iterable[str], labels: Mapping[str, str]) -> bool:
         """Whether the calls of a session wait; `above` are the sessions for which it works."""
@@ -53,7 +61,8 @@ class Pause:
         """Whom it means, in words."""
         if self.labels:
             return " ".join(f"{name}={value}" for name, value in self.labels)
-        return "everyone" if self.everyone else " ".join((*self.roots, *self.sessions)) or "nobody"
+        names = dict.fromkeys((*self.roots, *self.sessions))
+        return "everyone" if self.everyone else " ".join(names) or "nobody"
 
     def seconds_left(self, now_ms: int) -> float | None:
         """Until it ends by itself; None where it does not."""
@@ -70,7 +79,7 @@ class Pause:
 
 
 class StandingPauses(NamedTuple):
-    """All that stand, at one moment of the server."""
+    """All pauses and stops that stand, at one moment of the server."""
 
     mark: int = 0
     """When they were last changed; 0 where nobody has ever paused anything here."""
@@ -80,13 +89,42 @@ class StandingPauses(NamedTuple):
     """Fields that are no pauses."""
 
 
+class StandingStops:
+    """The stops that stand, by whom they name: a call is looked up as fast however many there are."""
+
+    def __init__(self, standing: Iterable[Pause] = ()) -> None:
+        self._everyone: Pause | None = None
+        self._by_name: dict[str, Pause] = {}
+        stops = [one for one in standing if one.stop]
+        for one in stops:
+            if one.everyone and self._everyone is None:
+                self._everyone = one
+            for name in (*one.sessions, *one.roots):
+                if name:  # calls without a session are nobody's
+                    self._by_name.setdefault(name, one)
+        self.ids = frozenset(one.id for one in stops)
+
+    def find_stop(self, session: str, root: str, above: Iterable[str] = ()) -> Pause | None:
+        """Return the stop that means the calls of a session: by itself, its root, or a session above it.
+
+        Ids are compared as they are: no part of one, and no pattern, means another.
+        """
+        if self._by_name:
+            for one in (session, root, *above):
+                if (found := self._by_name.get(name_session(one))) is not None:
+                    return found
+        return self._everyone
+
+
 def encode_pause(pause: Pause) -> bytes:
     """The value of a field; raises ConfigError for a pause that would not be read as it is meant."""
     raw = pack({name: value for name, value in pause.as_json().items() if name != "id"})
     if _pause(pause.id, raw) != pause:
+        label = "a label that all of them bear"
+        what, otherwise = ("stop", "their roots") if pause.stop else ("pause", label)
         raise ConfigError(
-            f"a pause can name {MAX_NAMES} sessions and {MAX_LABELS} labels, in {MAX_PAUSE // 1024} KiB: "
-            "make several, or name a label that all of them bear"
+            f"a {what} can name {MAX_NAMES} sessions and {MAX_LABELS} labels, in {MAX_PAUSE // 1024} KiB: "
+            f"make several, or name {otherwise}"
         )
     return raw
 
@@ -95,13 +133,15 @@ def decode_pauses(fields: Mapping[str, bytes], now_ms: int) -> StandingPauses:
     """The hash; what is over is left out, and what is no pause is counted."""
     mark = fields.get(MARK, b"0")
     rest = [(id_, raw) for id_, raw in sorted(fields.items()) if id_ != MARK]
-    read = [_pause(id_, raw) for id_, raw in rest[:MAX_PAUSES]]
-    standing = (one for one in read if one is not None and (one.until_ms is None or one.until_ms > now_ms))
+    read = [one for id_, raw in rest[: MAX_PAUSES + MAX_STOPS] if (one := _pause(id_, raw)) is not None]
+    stops, pauses = [one for one in read if one.stop], [one for one in read if not one.stop]
+    kept = [*pauses[:MAX_PAUSES], *stops[:MAX_STOPS]]
+    standing = (one for one in kept if one.until_ms is None or one.until_ms > now_ms)
     return StandingPauses(
         min(int(mark), MAX_MS) if mark.isdigit() and len(mark) < 20 else 0,
         now_ms,
         tuple(sorted(standing, key=lambda one: (one.since_ms, one.id))),
-        len(rest) - len(read) + sum(one is None for one in read),
+        len(rest) - len(kept),
     )
 
 
@@ -145,29 +185,43 @@ def pause_of(
     if labels:
         return Pause(id, labels=tuple(sorted(labels.items())), by=by)
     if exact and ids:
-        return Pause(id, ids, ids, by=by)
+        names = tuple(map(name_session, ids))
+        return Pause(id, names, names, by=by)
     meant = stop_of(living, ids, now=False, by=by)
     return Pause(id, meant.sessions, meant.roots, meant.everyone, by=by)
 
 
+def make_stop(order: Stop, standing: Iterable[Pause], id: str) -> Pause:  # noqa: A002 - the field's name
+    """Return the stop that an order makes, under the id of one that means the same, else under `id`."""
+    whom = (order.sessions, order.roots, order.everyone)
+    same = (one.id for one in standing if one.stop and (one.sessions, one.roots, one.everyone) == whom)
+    return Pause(next(same, id), *whom, by=order.by, stop=True, now=order.now)
+
+
 def find_named(standing: Iterable[Pause], id_: str) -> list[Pause]:
-    """The pauses that an id means: of one itself, or of a session that they name; or its first letters."""
-    names = {
-        name: one for one in standing for name in (one.id, *one.sessions, *one.roots) if name.startswith(id_)
-    }
-    exact = [one for one in standing if id_ in (one.id, *one.sessions, *one.roots)]
+    """Return the pauses and stops that bear an id, or name such a session; or one that begins so."""
+    standing = list(standing)
+    if own := [one for one in standing if one.id == id_]:
+        return own
+    names = {name for one in standing for name in _names_of(one) if name.startswith(id_)}
+    exact = [one for one in standing if id_ in _names_of(one)]
     if exact or not id_:
         return exact
-    found = {one.id: one for one in names.values()}
-    if len(set(names)) > 1 and len(found) > 1:
-        raise ConfigError(f"{id_!r} means several pauses: {', '.join(sorted(found))}; name one of them")
-    return list(found.values())
+    found = [one for one in standing if not names.isdisjoint(_names_of(one))]
+    if len(names) > 1 and len(found) > 1:
+        several = ", ".join(sorted(one.id for one in found))
+        raise ConfigError(f"{id_!r} means several: {several}; name one of them")
+    return found
+
+
+def _names_of(one: Pause) -> tuple[str, ...]:
+    return (one.id, *one.sessions, *one.roots)
 
 
 def list_paused(standing: Sequence[Pause], living: Sequence[LiveAgent]) -> list[LiveAgent]:
-    """Those of the living that say that one of these pauses means them."""
+    """Those of the living that say that one of these pauses or stops means them."""
     ids = {one.id for one in standing}
-    return [one for one in living if one.paused in ids]
+    return [one for one in living if one.paused in ids or one.stopped in ids]
 
 
 def _pause(id_: str, raw: bytes) -> Pause | None:
@@ -181,6 +235,9 @@ def _pause(id_: str, raw: bytes) -> Pause | None:
     labels = found.get("labels")
     if not isinstance(labels, dict) or len(labels) > MAX_LABELS or not _are_texts(*labels, *labels.values()):
         return None  # a pause of which a label is left out would mean more than it says
+    stops = found.get("stop") is True
+    if stops and labels:
+        return None  # nor is it known whom a stop by labels means
     if not isinstance(since, int) or not _is_time(since) or not (until is None or _is_time(until)):
         return None
     return Pause(
@@ -192,6 +249,8 @@ def _pause(id_: str, raw: bytes) -> Pause | None:
         by[:_TEXT] if isinstance(by, str) else "",
         since,
         until,
+        stops,
+        stops and found.get("now") is True,
     )
 
 

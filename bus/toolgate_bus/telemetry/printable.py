@@ -91,6 +91,16 @@ def visible_json(text: str) -> str:
     return "".join(one if one.isprintable() or one == "\n" else _in_json(one) for one in text)
 
 
+def spell_unencodable(error: UnicodeError) -> tuple[str, int]:
+    """Return letters that an output's encoding has not, as JSON spells them out, and where to go on.
+
+    Python asks it as an error handler. A JSON document stays the same document.
+    """
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    return json.dumps(error.object[error.start : error.end])[1:-1], error.end
+
+
 def _spell_out(letter: str) -> str:
     code = ord(letter)
     return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 
 from toolgate_bus.errors import BusDown
 from toolgate_bus.protocol import packing
+from toolgate_bus.protocol.pauses import Pause, StandingPauses
 from toolgate_bus.transport.ports import (
     Delivery,
     FactPayload,
@@ -47,6 +48,7 @@ class MemoryHub:
         self.store = MemoryStore()
         self.facts: list[bytes] = []
         self.is_read = False
+        self._standing = StandingPauses()
         self._ids = itertools.count(1)
         self._starts = itertools.count(1)
         self._inboxes: dict[str, deque[_StreamEntry]] = {}
@@ -60,6 +62,12 @@ class MemoryHub:
     def scheduler(self) -> "MemorySchedulerBus":
         """A new scheduler replica's side."""
         return MemorySchedulerBus(self)
+
+    def stand(self, *pauses: Pause) -> None:
+        """Have these pauses and stops stand from now on, and no others, as operators do on a server."""
+        self._standing = StandingPauses(self._standing.mark + 1, int(time.time() * 1000), pauses)
+        for orchestrator in tuple(self._orchestrators.values()):
+            orchestrator.listener.on_pauses(self._standing)
 
     def _members(self) -> tuple[Member, ...]:
         return tuple(
@@ -134,6 +142,8 @@ class MemoryOrchestratorBus(OrchestratorBus):
     @override
     async def start(self) -> None:
         self._hub._orchestrators[self.orchestrator] = self
+        if self._hub._standing.mark:
+            self.listener.on_pauses(self._hub._standing)
         self.listener.on_connection(True)
         self.listener.on_roster_change(self._hub._members())
 

@@ -154,10 +154,10 @@ class OrchestratorListener(Protocol):
         """The encoded set of their tools, the same object until it changed; asked at every heartbeat."""
 
     def on_stop_order(self, order: "Stop") -> Sequence[str]:
-        """An operator wants turns to end; gives the sessions that had one."""
+        """An operator with an earlier version wants turns to end; gives the sessions that had one."""
 
     def on_pauses(self, found: "StandingPauses") -> Sequence[str]:
-        """These are the pauses that stand; gives the sessions that they mean here."""
+        """These are the pauses and stops that stand; gives the sessions whose turns are ended by them."""
 
     def holds(self) -> Sequence[HoldPlace]:
         """The holds that are waited for here; asked every few seconds."""

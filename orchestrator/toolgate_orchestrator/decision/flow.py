@@ -1,7 +1,7 @@
 """The way of one decision: who is asked, what they said, a replacement, a person, what is scarce.
 
-    pause? ─▶ select ─▶ verify, where a modify won ─▶ a person, where somebody said so ─▶ admit ─▶ decided
-                          └─▶ verify again, where others change the replacement
+    stop? pause? ─▶ select ─▶ verify, where a modify won ─▶ a person, where one is asked ─▶ admit ─▶ decided
+                                └─▶ verify again, where others change the replacement
 
 Here core, bus and clock meet. How a gate is opened and closed: `gate`.
 """
@@ -10,12 +10,14 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any, Literal
 
 from toolgate_bus.protocol.delegation import TWO_AGENTS, two_agents
 from toolgate_bus.protocol.events import AskUser, Decision, Failure, ToolQuestion
 from toolgate_bus.protocol.llm import LLM_REQUEST
 from toolgate_bus.protocol.names import MAX_LINEAGE, NO_TOOL
+from toolgate_bus.protocol.pauses import Pause
 from toolgate_bus.protocol.signing import Keyring
 from toolgate_bus.ruling.merge import rank
 from toolgate_bus.server.settings import read_keys
@@ -29,7 +31,7 @@ from toolgate_orchestrator.decision.deferral.answer import PersonAnswer
 from toolgate_orchestrator.decision.deferral.deferred_decisions import DeferredDecisions
 from toolgate_orchestrator.decision.faults import BROKEN, note_fault
 from toolgate_orchestrator.decision.link.client import GateClient
-from toolgate_orchestrator.decision.link.pauses import wait_while_paused
+from toolgate_orchestrator.decision.link.pauses import deny_stopped, wait_while_paused
 from toolgate_orchestrator.decision.link.recipients import RecipientCache, Recipients
 from toolgate_orchestrator.decision.question.call import Call
 from toolgate_orchestrator.decision.question.caller import NOBODY
@@ -143,6 +145,22 @@ class DecisionFlow:
         above = self._client.present.get(parent) if self._client is not None else None
         return parent if above is None else above.root
 
+    def find_stop(
+        self, session: str, root: str, parent: str | None = None, above: Sequence[str] = ()
+    ) -> Pause | None:
+        """Return the stop of an operator that means a session, which stands until somebody lifts it.
+
+        `decide` denies the calls of such a session by itself; who shows or runs its turns ends them.
+        """
+        client = self._client
+        return None if client is None else client.pauses.find_stop(session, root, parent, above)
+
+    def note_above(self, above: Sequence[str]) -> None:
+        """Take it that these sessions, from the root down, each work for the one before."""
+        if len(above) > 2 and self._client is not None:  # the root itself comes with each call
+            for parent, session in pairwise(above[1:]):
+                self._client.pauses.ancestry.note(session, parent)
+
     def note(self, event: str, data: Mapping[str, Any]) -> None:
         """A fact after the event (tool:selected, tool:post, usage …), where facts are kept."""
         self._recorder.note(event, data)
@@ -171,6 +189,8 @@ class DecisionFlow:
             self.show_tools(call.tools)
         root = at.root or (at.session if at.parent is None else self.find_root(at.session, at.parent))
         asking = make_question(call, self.config, self._ttl_ms, root)
+        if asking.parent and self._client is not None and asking.parent != at.root:
+            self._client.pauses.ancestry.note(asking.session, asking.parent)
         name = asking.tool_name
         state = DecisionState(
             bytes.fromhex(asking.id),
@@ -210,9 +230,12 @@ class DecisionFlow:
     ) -> Decision:
         client = self._client
         try:
+            stopped = None
             if client is not None and client.pauses.standing:
-                await self._wait_while_paused(client, call)
-            if self._audience(call.question.tool_name).is_reserved and not _is_request(call):
+                stopped = await self._heed_operators(client, call)
+            if stopped is not None:
+                ruling = stopped
+            elif self._audience(call.question.tool_name).is_reserved and not _is_request(call):
                 ruling = RulingResult("deny", "denied", reason=f"This call was not run: {NO_TOOL}.")
             elif answer is None:
                 ruling = await self._rule(call, local, ask or self._ask)
@@ -222,8 +245,11 @@ class DecisionFlow:
                 return _trace(span, self._deferred.wait(call, ruling))
             if ruling.outcome != "deny":
                 if client is not None and client.pauses.standing:
-                    await self._wait_while_paused(client, call)
-                if call.objection is not None:
+                    stopped = await self._heed_operators(client, call)
+                if stopped is not None:
+                    self._dispatcher.give_back(call)
+                    ruling = stopped
+                elif call.objection is not None:
                     self._dispatcher.give_back(call)
                     ruling = objection(call) or ruling
                 elif _is_changed(call, ruling):
@@ -264,9 +290,12 @@ class DecisionFlow:
     def _record_cancelled(self, call: DecisionState, span: tracing.Span) -> None:
         _trace(span, self._recorder.record(call, RulingResult("cancelled", "cancelled")))
 
-    async def _wait_while_paused(self, client: GateClient, call: DecisionState) -> None:
-        self._dispatcher.go_on(call)
-        await wait_while_paused(client.pauses, call, self.note)
+    async def _heed_operators(self, client: GateClient, call: DecisionState) -> RulingResult | None:
+        """Wait while an operator pauses this call; give the denial of one whose agent an operator stopped."""
+        if client.pauses.find_pause_of(call.question) is not None:
+            self._dispatcher.go_on(call)
+            await wait_while_paused(client.pauses, call, self.note)
+        return deny_stopped(client.pauses, call.question)
 
     async def _rule(
         self, call: DecisionState, local: LocalScheduler | None, ask: Ask | Literal["defer"] | None
@@ -315,8 +344,10 @@ class DecisionFlow:
     async def _admit(self, call: DecisionState, ruling: RulingResult, audience: Recipients) -> RulingResult:
         """The last round of a call that is to run."""
         client = self._client
-        if client is not None and client.pauses.standing:  # what is paused is given nothing
-            await self._wait_while_paused(client, call)
+        if client is not None and client.pauses.standing:  # what is paused or stopped is given nothing
+            stopped = await self._heed_operators(client, call)
+            if stopped is not None:
+                return stopped
         if ruling.winner is not None or audience.admitters:  # who answered may have proven its own word
             audience = self._audience(ruling.tool_name or call.question.tool_name)
         if audience.admitters:

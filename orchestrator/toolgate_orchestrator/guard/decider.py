@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from toolgate_bus.errors import TurnStop
 from toolgate_bus.protocol.fact_events import TOOL_SELECTED
-from toolgate_bus.protocol.names import NO_TOOL
+from toolgate_bus.protocol.names import NO_TOOL, OPERATOR
 
 from toolgate_orchestrator.decision.fact_shapes import describe_place, describe_selection
 from toolgate_orchestrator.decision.question.call import Call
@@ -55,7 +55,12 @@ class Decider:
         presences, key = self._reports.presences, call.id or f"call-{next(_numbers)}"
         presences.start_decision(at, key, call.tool)
         try:
+            gate.note_above(at.above)
             wanted = call.answer is not None or gate.wanted(call.tool, is_request=call.is_request)
+            if (
+                call.is_request and not wanted
+            ):  # nobody rules on requests: those of a stopped agent are denied
+                wanted = gate.find_stop(at.session, at.root, at.parent) is not None
             if not wanted and call.tools:
                 gate.show_tools(call.tools)
             if not wanted and gate.may_tell:
@@ -67,6 +72,8 @@ class Decider:
             raise
         if not ruling.allowed:
             (presences.end if ruling.pending else presences.deny)(at, key)
+            if decision is not None and decision.scheduler == OPERATOR:
+                self._find_stop(call, at)  # it raises, where that ends the turn
             return ruling
         presences.run(at, key, ruling.tool, ruling.arguments)
         if (stopped := self._find_stop(call, at, ruling)) is not None:
@@ -95,14 +102,22 @@ class Decider:
         return Ruling(call, at, self._reports, None, reason=reason)
 
     def _find_stop(self, call: Call, at: Caller, ruling: Ruling | None = None) -> Ruling | None:
-        stop = self._reports.presences.stop_of(at)
-        if stop is None:
+        found = self._reports.presences.stop_of(at)
+        if found is None:
             return None
+        how, stop = found
         if ruling is not None:
             ruling.release()
-        if stop == "raise":
-            raise TurnStop(STOPPED)
-        return self.refuse(call, at, STOPPED)
+        elif how == "deny" and stop is not None:
+            return None  # the gate denies it, and records that
+        from toolgate_orchestrator.decision.link.pauses import (
+            explain_stop,  # late: a turn that is stopped has a gate
+        )
+
+        words = STOPPED if stop is None else explain_stop(stop)
+        if how == "raise":
+            raise TurnStop(words)
+        return self.refuse(call, at, words)
 
 
 def _describe_selection(ruling: Ruling) -> dict[str, Any]:

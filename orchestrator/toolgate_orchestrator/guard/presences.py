@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from toolgate_orchestrator.decision.question.caller import Caller
 
 if TYPE_CHECKING:
+    from toolgate_bus.protocol.pauses import Pause
+
     from toolgate_orchestrator.decision.gate import Gate
 
 
@@ -71,13 +73,15 @@ class Presences:
             del self._seen[at.session]
             seen.ends.close()
 
-    def stop_of(self, at: Caller) -> Literal["raise", "deny"] | None:
-        """Whether an operator ends this session's turn, or one above it, and what ends it here."""
+    def stop_of(self, at: Caller) -> "tuple[Literal['raise', 'deny'], Pause | None] | None":
+        """Return how this session's turn, or one above it, is ended, and the stop that stands, if any."""
         found = [self._seen.get(session) for session in (at.session, *at.above)]
-        stopped = [turn for seen in found if seen and seen.presence.is_stopping for turn in list(seen.turns)]
+        stopped = [seen for seen in found if seen and seen.turns and seen.presence.is_stopping]
         if not stopped:
             return None
-        return "raise" if any(turn.raises for turn in stopped) else "deny"
+        raises = any(turn.raises for seen in stopped for turn in list(seen.turns))
+        stop = next((one for seen in stopped if (one := seen.presence.stopped) is not None), None)
+        return "raise" if raises else "deny", stop
 
     def request_of(self, at: Caller) -> str:
         """What the user asked for: of the outermost turn that says so, as what an LLM writes is no user's."""

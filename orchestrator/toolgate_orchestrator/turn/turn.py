@@ -31,6 +31,7 @@ from toolgate_bus.telemetry.logging import about
 
 from toolgate_orchestrator.decision.gate import Gate
 from toolgate_orchestrator.decision.link.live_session import LiveSession
+from toolgate_orchestrator.decision.link.pauses import describe_stop
 from toolgate_orchestrator.turn.calls.pipeline import NOT_RUN, CallPipeline, CallResult
 from toolgate_orchestrator.turn.calls.selection import Selection
 from toolgate_orchestrator.turn.calls.tool_call import CallRefusal, ToolCalls
@@ -124,8 +125,9 @@ class Turn:
 
     @property
     def cancelled(self) -> bool:
-        """Whether the session asked this turn to end; running tools may finish first."""
-        return self._token is not None and self._token.is_cancelled is True
+        """Whether the session, or an operator, asked this turn to end; running tools may finish first."""
+        is_cancelled = self._token is not None and self._token.is_cancelled is True
+        return is_cancelled or self._seen.stopped is not None
 
     @property
     def is_stopping(self) -> bool:
@@ -277,6 +279,8 @@ class Turn:
             return ended.answer
 
     async def _converse(self) -> TurnEnd:
+        if (stop := self._seen.stopped) is not None:  # it stood before this turn began
+            return TurnEnd(f"Operation denied: {describe_stop(stop)}", "cancelled", "cancelled")
         submitted = await self.hooks.consult(PROMPT_SUBMIT, {"prompt": self.prompt})
         if submitted.denied is not None:
             return TurnEnd(f"Operation denied: {submitted.denied}", status="incomplete")

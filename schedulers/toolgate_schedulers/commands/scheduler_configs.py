@@ -6,7 +6,6 @@ takes it up, and when, is the replicas' affair (`worker.config_follower`); what 
 
 import asyncio
 import difflib
-import getpass
 import re
 import secrets
 import time
@@ -16,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from toolgate_bus.commands.options import join_bus, parse_span, run_async
+from toolgate_bus.commands.options import find_user, join_bus, parse_span, run_async
 from toolgate_bus.config.document import Document, parse_document
 from toolgate_bus.errors import ConfigError
 from toolgate_bus.protocol.names import NAME_PATTERN, explain_reserved
@@ -75,7 +74,7 @@ class ConfigDesk:
     async def push(self, text: bytes, label: str, spec: str, *, stage: bool) -> StoredConfig:
         """Keep a text, and put it in force unless it is only staged."""
         now, digest = await self.store.now(), digest_of(text)
-        new = StoredConfig(digest, label, getpass.getuser()[:64], now, len(text), spec[:128])
+        new = StoredConfig(digest, label, find_user(), now, len(text), spec[:128])
         await self.store.put_text(digest, text)
         was, record = await self.store.change(lambda record: push(record, new, stage=stage), anew=True)
         if record.active != was.active:
@@ -127,7 +126,7 @@ class ConfigDesk:
 
     async def move(self, *, cancel: bool) -> ConfigsRead:
         """Undo the rollout, or have it go on to its next stage now."""
-        now, who = await self.store.now(), getpass.getuser()[:64]
+        now, who = await self.store.now(), find_user()
 
         def change(record: ConfigRecord, progress: Progress | None) -> Progress:
             found = stage_of(record, progress)
@@ -156,7 +155,7 @@ class ConfigDesk:
 
     async def _tell(self, event: ChangeEvent, was: ConfigRecord, now: ConfigRecord) -> None:
         config = now.config(now.active)
-        author, label = getpass.getuser()[:64], config.label if config else ""
+        author, label = find_user(), config.label if config else ""
         names = now.name(now.active), was.name(was.active)
         at = await self.store.now()
         await tell_change(self._notices, ConfigChange(event, self.name, *names, label, author, "", at))
@@ -252,7 +251,7 @@ def plan_rollout(
         raise ConfigError(
             "say at least --shadow or --share; to put it in force at once: `push` or `undo --to`"
         )
-    return Rollout(secrets.token_hex(8), "", tuple(stages), undo_if, min_sample, getpass.getuser()[:64])
+    return Rollout(secrets.token_hex(8), "", tuple(stages), undo_if, min_sample, find_user())
 
 
 async def diff_texts(desk: ConfigDesk, one: str, other: str, most: int | None = None) -> list[str]:

@@ -44,7 +44,7 @@ PLAN: Final = {
 }
 ONCE: Final[dict[str, tuple[tuple[str, ...], ...]]] = {
     "agents": (("agents",), ("agents", "--json")),
-    "agents stop": (("agents", "stop", "--all", "--wait", "0"), ("agents", "stop", "nobody")),
+    "agents stop": (("agents", "stop", f"gone{BAD}", "--exact", "--wait", "0"), ("agents", "stop", "nobody")),
     "approvals list": (("approvals", "list"), ("approvals", "list", "--json")),
     "approvals show": (("approvals", "show", "{held}"), ("approvals", "show", "{held}", "--json")),
     "approvals edit": (("approvals", "edit", "{held}", "--arguments", '{{"x": "\x1b"}}', "--tool", "\x9b"),),

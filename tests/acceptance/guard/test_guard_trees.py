@@ -191,7 +191,7 @@ async def test_a_stop_at_once_cancels_the_task_and_one_with_a_function_is_handed
     may_end.set()
     stopping, said = await tasks[1]
     assert stopping
-    assert "an operator has stopped this agent" in said
+    assert "operator stopped this agent" in said
     await stop
 
 
@@ -209,3 +209,37 @@ async def test_a_paused_session_waits_and_goes_on_when_it_is_resumed(guard, tool
         assert not done
         await toolgate("agents", "resume", "s-paused")
         assert await asking == "listed"
+
+
+async def test_a_stop_stands_for_all_that_begin_to_work_for_a_session_until_it_is_lifted(guard, toolgate):
+    assert await list_files(guard, guard.at("s-boss")) == "listed"  # its gate is open
+    told = await toolgate("agents", "stop", "s-boss", "--exact")
+    assert "The stop of s-boss stands" in told
+    boss = guard.at("s-boss")
+    helper = guard.at("s-helper", "helper", parent=boss)
+    below = [boss, helper, guard.at("s-scout", "scout", parent=helper), guard.at("s-far", parent="s-boss")]
+    for at in below:
+        assert "operator stopped this agent" in await list_files(guard, at)
+    assert await list_files(guard, guard.at("s-other")) == "listed"
+    with pytest.raises(TurnStop, match="operator stopped this agent"), guard.turn(boss):
+        await list_files(guard, None)
+    with guard.turn(boss, stop=lambda now: None):
+        assert "operator stopped this agent" in await list_files(guard, None)
+    request = await guard.rule_request("openai", "large", at=boss)
+    assert (request.outcome, "operator stopped this agent" in request.refusal) == ("deny", True)
+    (await guard.rule_request("openai", "large", at=guard.at("s-other"))).release()
+    await toolgate("agents", "resume", "s-boss")
+    assert [await list_files(guard, at) for at in below] == ["listed"] * len(below)
+
+
+async def test_a_stop_in_the_middle_of_a_tree_goes_by_places_that_never_asked(guard, toolgate):
+    assert await list_files(guard, guard.at("s-boss")) == "listed"
+    await toolgate("agents", "stop", "s-mid", "--exact")
+    mid = guard.at("s-mid", "mid", parent=guard.at("s-boss"))
+    lowest = guard.at("s-lowest", "lowest", parent=guard.at("s-low", "low", parent=mid))
+    assert "operator stopped this agent" in await list_files(guard, lowest)
+    assert await list_files(guard, guard.at("s-beside", "beside", parent=guard.at("s-boss"))) == "listed"
+
+
+async def list_files(guard, at):
+    return await guard.run(Call("ls", {}, TOOLS, at), lambda *_: "listed", denied=refusal)

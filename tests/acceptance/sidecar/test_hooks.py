@@ -166,7 +166,7 @@ def test_a_sub_agent_with_a_session_of_its_own_is_below_whoever_started_it(world
     }
 
 
-def test_an_operator_stops_an_agent_and_it_may_begin_anew_once_it_was_quiet(world, process):
+def test_an_operator_stops_an_agent_until_somebody_lifts_that(world, process):
     event = event_of("claude", {"command": "ls"}, session="endless")
     assert world.ask("claude", event, *REQUIRED).out == b""
     told = process("toolgate", "agents", "stop", "endless", "--wait", "5", env=world.env)
@@ -175,6 +175,10 @@ def test_an_operator_stops_an_agent_and_it_may_begin_anew_once_it_was_quiet(worl
     for _ in range(2):
         answer = world.ask("claude", event, *REQUIRED)
         assert "operator stopped" in answer.said["hookSpecificOutput"]["permissionDecisionReason"]
+    below = world.ask("claude", {**event, "agent_id": "a1", "agent_type": "Explore"}, *REQUIRED)
+    assert "operator stopped" in below.said["hookSpecificOutput"]["permissionDecisionReason"]
+    assert process("toolgate", "agents", "resume", "endless", env=world.env).wait() == 0
+    assert world.ask("claude", event, *REQUIRED).out == b""
 
 
 WRONG = ("", "emacs", "claude --reqired x", "claude codex", "claude --timeout 0")

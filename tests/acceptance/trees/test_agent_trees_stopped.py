@@ -107,7 +107,7 @@ async def test_a_tree_spread_over_two_processes_is_stopped_at_once(tree, loop):
     world = (await tree.grow(loop, required=["cost-aware"])).world
     assert await world.reserved() > 0
     code, out, err = await world.toolgate("agents", "stop", tree.root[:8], "--now")
-    assert (code, len(out.splitlines())) == (0, 4), err
+    assert (code, out.count("stopped "), "Lift it: toolgate agents resume" in out) == (0, 4, True), err
     assert tree.files("ended") == set()
     assert tree.files("cancelled") == set(tree.NAMES)
     facts = await tree.has_ended()
@@ -150,7 +150,7 @@ async def test_a_tree_is_stopped_gracefully_once_the_tools_that_run_have_ended(t
 async def test_who_does_not_end_in_time_is_told_and_the_order_can_be_given_again_more_urgently(tree):
     world = (await tree.grow(required=["cost-aware"])).world
     code, out, err = await world.toolgate("agents", "stop", tree.root, "--wait", 1)
-    assert (code, out) == (1, "")
+    assert (code, out.startswith(f"The stop of {tree.root} stands")) == (1, True)
     assert err.count("still running") == 4
     code, out, err = await world.toolgate("agents", "stop", tree.root, "--now")
     assert (code, out.count("stopped ")) == (0, 4), err
@@ -194,7 +194,7 @@ async def test_an_order_is_repeated_after_the_server_was_away(
         await world.aclose()
 
 
-async def test_an_agent_between_two_turns_is_left_alone_and_one_that_was_stopped_can_go_on(world, wait_until):
+async def test_new_turns_of_a_stopped_agent_meet_the_stop_until_it_is_lifted(world, wait_until):
     chat = world.run(
         world.plan(says([wait_for("first")], "never said", "second answer")), "chat", stdin=subprocess.PIPE
     )
@@ -204,18 +204,33 @@ async def test_an_agent_between_two_turns_is_left_alone_and_one_that_was_stopped
 
     await wait_until(there, timeout=BOUND_S)
     code, out, err = await world.toolgate("agents", "stop", "--all")
-    assert (code, out) == (0, "Nothing was running.\n"), err
+    assert (code, out.startswith("Nothing was running.\nThe stop of everyone stands")) == (0, True), err
+    say(chat, "go")
+    await wait_until(lambda: "An operator stopped this agent (by " in chat.stdout, timeout=BOUND_S)
     assert chat.alive
+    assert not world.has("first.began")
+    assert (await there()).stopped
+    assert "stopped: idle" in (await world.toolgate("agents"))[1]
+    await lift(world)
     say(chat, "go")
     await wait_until(lambda: world.has("first.began"), timeout=BOUND_S)
     code, out, err = await world.toolgate("agents", "stop", "--all", "--now")
     assert (code, out.count("stopped ")) == (0, 1), err
     assert chat.alive
+    await lift(world)
     say(chat, "go on")
     await wait_until(lambda: "never said" in chat.stdout, timeout=BOUND_S)
     chat.popen.stdin.close()
     assert await asyncio.to_thread(chat.wait, BOUND_S) == 0
     assert world.unanswered() == []
+
+
+async def lift(world):
+    (stop,) = await world.toolgate.json("agents", "resume")
+    assert (stop["stop"], stop["target"]) == (True, "everyone")
+    code, out, err = await world.toolgate("agents", "resume", stop["id"])
+    assert (code, f"lifted the stop of everyone ({stop['id']})" in out) == (0, True), err
+    assert await world.toolgate.json("agents", "resume") == []
 
 
 def say(chat, text):
@@ -245,7 +260,7 @@ async def test_a_call_that_waits_for_a_person_is_withdrawn(world, wait_until, no
     assert not world.has("worker.began")
     assert world.unanswered() == []
     ruled = [one for one in await world.facts() if one["event"] == "decision" and one["tool_name"] == "wait"]
-    assert [one["outcome"] for one in ruled] == ["cancelled"]
+    assert [(one["outcome"], one["scheduler"]) for one in ruled] == [("deny", "operator")]
 
 
 async def test_whom_to_stop_has_to_be_said_clearly(world):

@@ -93,7 +93,8 @@ async def test_a_fleet_of_three_loops_halts_over_every_fault_and_resumes(lasting
         return found == dict.fromkeys([*LOOPS, "dee"], ("deciding wait", pause["id"]))
 
     await fleet.until(all_wait, timeout=BOUND_S)
-    assert "'nobody' is no pause that stands" in await fleet.order("resume", pause["id"], "nobody", code=2)
+    said = await fleet.order("resume", pause["id"], "nobody", code=2)
+    assert "'nobody' is no pause or stop that stands" in said
     assert fleet.began() == halted
     assert "resumed everyone" in await fleet.order("resume", "--all")
     await fleet.ends(*LOOPS, "dee")

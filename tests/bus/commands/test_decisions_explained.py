@@ -313,3 +313,8 @@ def test_whatever_stands_in_the_record_it_is_told_in_words(changed, verdicts, fa
     sentences = explain(decision, ran).sentences
     assert all(isinstance(one, str) and one for one in sentences)
     assert len(sentences) >= 3
+
+
+def test_a_call_of_a_stopped_agent_is_no_schedulers_affair():
+    decision = {**BASE, "outcome": "deny", "why": "denied", "scheduler": "operator"}
+    assert rule_of(decision).startswith("An operator has stopped the agent")

@@ -1,5 +1,6 @@
 """What others wrote, on a terminal: nothing in it steers, in one piece or in many."""
 
+import codecs
 import io
 import json
 
@@ -10,7 +11,14 @@ from rich.table import Table
 from rich.text import Text
 from toolgate_bus.commands.markup import escape
 from toolgate_bus.commands.terminal import Terminal
-from toolgate_bus.telemetry.printable import PieceCleaner, clean, printable, visible, visible_json
+from toolgate_bus.telemetry.printable import (
+    PieceCleaner,
+    clean,
+    printable,
+    spell_unencodable,
+    visible,
+    visible_json,
+)
 
 pytestmark = pytest.mark.pure
 
@@ -82,3 +90,11 @@ def test_words_of_others_stay_on_their_line_and_are_no_markup(text: str) -> None
     shown = io.StringIO()
     Terminal(file=shown, width=10_000).print(f"<{escape(f'[red]{text}[/]')}>", soft_wrap=True)
     assert shown.getvalue() == f"<{visible(f'[red]{text}[/]')}>\n"
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+def test_letters_that_an_output_has_not_are_spelled_out_as_json_does_it(encoding):
+    codecs.register_error("spelled-out-for-a-test", spell_unencodable)
+    text = json.dumps({"said": "é → 漢 😀 \ud800"}, ensure_ascii=False)
+    written = text.encode(encoding, "spelled-out-for-a-test").decode(encoding)
+    assert json.loads(written) == json.loads(text)

@@ -2,9 +2,10 @@
 
 import pytest
 from toolgate_bus.errors import ConfigError, TransportError
-from toolgate_bus.protocol.agents import LiveAgent
+from toolgate_bus.protocol.agents import LiveAgent, Stop
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.protocol.pauses import MAX_PAUSES, Pause, StandingPauses, encode_notice
+from toolgate_bus.transport.memory import MemoryHub
 from toolgate_bus.transport.redis.connection import RedisCommands
 from toolgate_bus.transport.redis.orchestrator import RedisOrchestratorBus
 from toolgate_bus.transport.redis.pause_watch import EVERY_PAUSED_S, EVERY_S, PauseWatch
@@ -206,3 +207,63 @@ async def test_a_key_of_another_type_costs_nobody_the_bus(
     await commands.execute("SET", key(namespace), "again")
     with pytest.raises(TransportError):
         await read_pauses(commands, Keys(namespace))
+
+
+# ---------------------------------------------------------------------- stops
+
+
+def order(*sessions, **fields):
+    return Stop(sessions, by="ops", **fields)
+
+
+async def test_a_stop_stands_until_it_is_lifted_and_is_renewed_by_one_that_means_the_same(
+    board, commands, namespace
+):
+    first, mark = await board.stop(order("a"))
+    await board.add(Pause("p", everyone=True), 0.001)
+    again, later = await board.stop(order("a", now=True))
+    assert (again.id, again.now, mark < later) == (first.id, True, True)
+    assert [one for one in (await board.read()).pauses if one.stop] == [again]
+    assert await lasts_ms(commands, namespace) == -1
+    await board.remove([again.id])
+    assert (await board.read()).pauses == ()
+
+
+async def test_pauses_keep_nobody_from_stopping_and_stops_have_a_bound_of_their_own(board, monkeypatch):
+    monkeypatch.setattr("toolgate_bus.transport.redis.pauses.MAX_STOPS", 3)
+    for number in range(MAX_PAUSES):
+        await board.add(Pause(f"{number}"), None)
+    for name in ("a", "b", "c", "a"):
+        await board.stop(order(name))
+    with pytest.raises(ConfigError, match="3 stops stand already: lift some"):
+        await board.stop(order("d"))
+    with pytest.raises(ConfigError, match="64 pauses stand already: resume some"):
+        await board.add(Pause("one more"), None)
+    assert len((await board.read()).pauses) == MAX_PAUSES + 3
+
+
+def test_while_only_stops_stand_it_looks_as_seldom_as_else(monkeypatch):
+    one, now = Knowing(), 1000.0
+    monkeypatch.setattr("toolgate_bus.transport.redis.pause_watch.time.monotonic", lambda: now)
+    one.watch._due = now + EVERY_S
+    one.watch.learn(StandingPauses(5, 0, (Pause("s", ("a",), stop=True),)))
+    assert one.watch._due == now + EVERY_S
+    one.learn(6, "p")
+    assert one.watch._due == now + EVERY_PAUSED_S
+
+
+async def test_the_twin_in_memory_tells_what_stands_at_once_and_to_who_starts_later(ears):
+    hub = MemoryHub()
+    first, second = hub.orchestrator(), hub.orchestrator()
+    first.listen(ears)
+    await first.start()
+    assert ears.pauses == []
+    hub.stand(Pause("s", ("a",), stop=True))
+    second.listen(ears)
+    await second.start()
+    assert [[one.id for one in found.pauses] for found in ears.pauses] == [["s"], ["s"]]
+    hub.stand()
+    assert [found.pauses for found in ears.pauses[2:]] == [(), ()]
+    assert ears.pauses[-1].mark > ears.pauses[0].mark
+    await first.aclose()
+    await second.aclose()

@@ -151,7 +151,8 @@ async def test_a_pause_means_a_session_with_all_that_work_for_it(fleet, pause, m
     roots = {"top": "top", "mid": "top", "leaf": "top", "other": "other"}
     for session, parent in parents.items():
         fleet.gate.enter(LiveSession(LiveAgent(session, roots[session], parent), lambda now: None))
-    told = set(fleet.stand(pause))
+    fleet.stand(pause)
+    told = {session for session, one in fleet.client.present.items() if one.pause is not None}
     calls = {}
     for session, parent in parents.items():
         labels = {"team": "blue"} if session == "leaf" else None

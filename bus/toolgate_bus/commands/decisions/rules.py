@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from toolgate_bus.protocol.events import OVERRULED, Why
+from toolgate_bus.protocol.names import OPERATOR
 
 _RULES: Final[Mapping[Why, str]] = {
     "agreed": "Nobody objected: where no deny and no modify counts, the LLM's own choice stands.",
@@ -65,6 +66,8 @@ def rule_of(decision: Mapping[str, Any], counted: Sequence[Mapping[str, Any]] = 
             rule = "{scheduler} is required and does not agree to the replacement: that denies."
     if why == "denied" and {one.get("phase") for one in denials} == {"admit"}:
         rule = "{scheduler} denied it as it was about to run: what others had given it was given back."
+    if why == "denied" and decided == OPERATOR:
+        rule = "An operator has stopped the agent: its calls are denied until somebody lifts the stop."
     silent = decision.get("silent")
     names = [str(one) for one in silent] if isinstance(silent, list | tuple) else []
     failed = [str(one.get("scheduler")) for one in counted if one.get("action") == "failed"]

@@ -119,10 +119,11 @@ class FleetGauges:
 
 
 def pause_gauges(found: StandingPauses) -> list[Gauges]:
-    """How many stand, and since when the oldest."""
-    oldest = max(((found.now_ms - one.since_ms) / 1000 for one in found.pauses), default=0.0)
+    """How many pauses stand, and since when the oldest; a stop may stand for ever."""
+    pauses = [one for one in found.pauses if not one.stop]
+    oldest = max(((found.now_ms - one.since_ms) / 1000 for one in pauses), default=0.0)
     return [
-        Gauges(definitions.PAUSES, {(): float(len(found.pauses))}),
+        Gauges(definitions.PAUSES, {(): float(len(pauses))}),
         Gauges(definitions.OLDEST_PAUSE, {(): max(0.0, oldest)}),
     ]
 

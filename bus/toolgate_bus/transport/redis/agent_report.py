@@ -65,7 +65,8 @@ class AgentReport:
         written = self._write_tools(now)
         obeyed = self._obeyed.encode_all(now)
         doing = [
-            (one.session, one.doing, one.paused, one.turns, one.calls, one.vetoes, one.cost) for one in agents
+            (one.session, one.doing, one.paused, one.stopped, one.turns, one.calls, one.vetoes, one.cost)
+            for one in agents
         ]
         told = (doing, obeyed, self._digest) if agents or obeyed or self._digest else None
         if told is None:

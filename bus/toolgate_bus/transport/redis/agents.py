@@ -1,4 +1,4 @@
-"""What operators see of the fleet's agents, and the order to stop: the edge on the server.
+"""What operators see of the fleet's agents: the edge on the server.
 
 Whoever is on the roster is looked up; a process that is gone has its key expire within seconds.
 """
@@ -11,11 +11,11 @@ from typing import Final, NamedTuple, TypeVar
 import anyio
 
 from toolgate_bus.errors import ConfigError, Refusal
-from toolgate_bus.protocol.agents import LiveAgent, Stop, decode_agents, encode_stop, find_tool_digest
+from toolgate_bus.protocol.agents import LiveAgent, decode_agents, find_tool_digest
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.protocol.tool_sets import LivingTools, decode_tools, merge_tools
 from toolgate_bus.transport.ports import Commands
-from toolgate_bus.transport.redis.reads import ask_all, is_other_type
+from toolgate_bus.transport.redis.reads import is_other_type
 from toolgate_bus.transport.redis.refusals import refusal_of
 from toolgate_bus.transport.redis.roster import EXPIRY_SECONDS, Roster
 from toolgate_bus.transport.redis.roster_sets import OLD
@@ -112,15 +112,3 @@ class Fleet:
                 raise refusal_of(ask, raw)
             values.append(raw if isinstance(raw, bytes) else None)
         return values
-
-    async def stop(self, order: Stop) -> frozenset[str]:
-        """Tell every living orchestrator; gives those that were told. Raises TransportError."""
-        orchestrators = sorted((await self._roster.read()).orchestrators)
-        frame = encode_stop(order)
-        commands: list[tuple[str | bytes | int, ...]] = []
-        for one in orchestrators:
-            key = self._keys.control(one)
-            commands += [("XADD", key, "*", "event", "stop", "frame", frame)]
-            commands += [("PEXPIRE", key, ORDERS_KEPT_MS)]
-        await ask_all(self._commands, commands)
-        return frozenset(orchestrators)

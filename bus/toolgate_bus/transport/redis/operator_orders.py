@@ -1,4 +1,7 @@
-"""What operators tell one orchestrator process: orders to stop, and that pauses were changed."""
+"""What operators tell one orchestrator process: that pauses or stops were changed.
+
+A command line of an earlier version writes orders to stop instead, which end turns and do not stand.
+"""
 
 from collections.abc import Callable
 

@@ -1,9 +1,9 @@
-"""What of the server's pauses an orchestrator knows: when it looks, and which look counts.
+"""What of the server's pauses and stops an orchestrator knows: when it looks, and which look counts.
 
 It looks at its start, after each reconnection, when it is told that they were changed, and now and then
 besides; never for a decision. A server that was emptied, or that a failover made of an older one, has
-forgotten who is paused, and cannot say so: what bears an older mark than what is known, or none, ends no
-pause.
+forgotten who is paused and stopped, and cannot say so: what bears an older mark than what is known, or none,
+ends neither.
 """
 
 import time
@@ -21,7 +21,8 @@ from toolgate_bus.transport.redis.pauses import read_pauses
 EVERY_S: Final = 10.0
 """Seconds between two looks where nobody told of a change."""
 EVERY_PAUSED_S: Final = 2.0
-"""The same while something is paused: whoever resumed it may have died before telling."""
+"""The same while something is paused: whoever resumed it may have died before telling. A stop may stand for
+weeks, and changes nothing of it."""
 MAX_ORDERS: Final = 64
 _log = get_logger("toolgate.bus")
 
@@ -30,7 +31,7 @@ class PauseWatch:
     """Looks, and tells whoever holds calls back."""
 
     def __init__(self, keys: Keys, adopt: Callable[[StandingPauses], Sequence[str]]) -> None:
-        """`adopt` takes what stands, and gives the sessions that it means here."""
+        """`adopt` takes what stands, and gives the sessions whose turns it ends."""
         self._keys, self._adopt = keys, adopt
         self._due = 0.0
         self._mark = 0
@@ -53,7 +54,7 @@ class PauseWatch:
         return True
 
     async def look(self, commands: Commands) -> list[tuple[str, Sequence[str]]]:
-        """Look, where it is time; gives the orders that are carried out, each with the sessions it means.
+        """Look, where it is time; give the orders that are carried out, with the sessions whose turns ended.
 
         Where nothing can be read, all stays as it is known, and the next heartbeat tries again.
         """
@@ -66,7 +67,7 @@ class PauseWatch:
         except ConfigError as error:  # this user may not: the others are paused all the same
             if not self._told:
                 self._told = True
-                _log.warning("it cannot be seen what operators have paused", error=str(error))
+                _log.warning("it cannot be seen what operators have paused and stopped", error=str(error))
             return []
         except TransportError:
             self.hurry()
@@ -80,12 +81,12 @@ class PauseWatch:
         if found.mark < self._mark:  # (it was emptied, or is an older one)
             return []
         self._mark = found.mark
-        meant = self._adopt(found)
-        if found.pauses:
+        ended = self._adopt(found)
+        if any(not one.stop for one in found.pauses):
             self._due = min(self._due, time.monotonic() + EVERY_PAUSED_S)
         done = [order for order, mark in self._orders.items() if mark <= found.mark]
         for order in done:
             del self._orders[order]
         if self._orders:
             self.hurry()
-        return [(order, meant) for order in done]
+        return [(order, ended) for order in done]

@@ -1,23 +1,27 @@
-"""What operators pause and resume, on the server: the state that lasts, and who is told to look at it.
+"""What operators pause, stop and resume, on the server: the state that lasts, and who is told to look at it.
 
 The state comes first, and orchestrators are told behind it: who does not hear that looks by itself, at its
 start, after each reconnection and every few seconds. How an orchestrator looks is `pause_watch`'s affair.
 """
 
+import secrets
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Final
 
 from toolgate_bus.errors import ConfigError
+from toolgate_bus.protocol.agents import Stop
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.protocol.pauses import (
     MARK,
     MAX_PAUSES,
+    MAX_STOPS,
     Pause,
     StandingPauses,
     decode_pauses,
     encode_notice,
     encode_pause,
+    make_stop,
 )
 from toolgate_bus.transport.ports import Arg, Commands
 from toolgate_bus.transport.redis.agents import ORDERS_KEPT_MS
@@ -32,13 +36,13 @@ REMEMBERED_MS: Final = 7 * 86_400_000
 
 
 async def read_pauses(commands: Commands, keys: Keys) -> StandingPauses:
-    """All that stand; raises TransportError."""
+    """All pauses and stops that stand; raises TransportError."""
     now = await read_time(commands)
     return decode_pauses(await read_hash(commands, keys.pauses), int(now * 1000))
 
 
 class PauseBoard:
-    """The pauses of one namespace, as operators change them."""
+    """The pauses and stops of one namespace, as operators change them."""
 
     def __init__(self, commands: Commands, namespace: str) -> None:
         self._commands, self._keys = commands, Keys(namespace)
@@ -57,6 +61,14 @@ class PauseBoard:
         until = None if for_s is None else now + int(for_s * 1000)
         made = replace(pause, since_ms=now, until_ms=until)
         return made, await self._change((), made)
+
+    async def stop(self, order: Stop) -> tuple[Pause, int]:
+        """Have a stop stand from now on, until somebody lifts it; gives it, and the mark of the change.
+
+        One that means the same already is renewed. Raises ConfigError where too many stand, TransportError.
+        """
+        standing = (await self.read()).pauses
+        return await self.add(make_stop(order, standing, secrets.token_hex(4)), None)
 
     async def remove(self, ids: Collection[str]) -> int:
         """End these; gives the mark of the change. Raises TransportError."""
@@ -81,8 +93,11 @@ class PauseBoard:
 
     async def _change(self, gone: Collection[str], made: Pause | None = None) -> int:
         put: tuple[Arg, ...] = () if made is None else (made.id, encode_pause(made))
-        words: tuple[Arg, ...] = (MARK, MAX_PAUSES, REMEMBERED_MS, len(gone), *sorted(gone), *put)
+        is_stop = made is not None and made.stop
+        most = MAX_STOPS if is_stop else MAX_PAUSES
+        words: tuple[Arg, ...] = (MARK, most, REMEMBERED_MS, len(gone), *sorted(gone), *put)
         mark = int(await CHANGE.run(self._commands, self._keys.pauses, words=words))
         if not mark:
-            raise ConfigError(f"{MAX_PAUSES} pauses stand already: resume some (`toolgate agents pauses`)")
+            what, do = ("stops", "lift") if is_stop else ("pauses", "resume")
+            raise ConfigError(f"{most} {what} stand already: {do} some (`toolgate agents resume` lists them)")
         return mark

@@ -226,7 +226,10 @@ def check_client(client: str) -> None:
 def find_place(*, project: bool) -> HookPlace:
     """Where settings are, for this user and folder."""
     state = os.environ.get("XDG_STATE_HOME", "")
-    home = Path.home()
+    try:
+        home = Path.home()
+    except RuntimeError:
+        raise ConfigError("you have no home directory: set HOME") from None
     kept = Path(state) if Path(state).is_absolute() else home / ".local" / "state"
     return HookPlace("project" if project else "user", home, Path.cwd(), kept, os.environ)
 

@@ -35,6 +35,7 @@ from toolgate_orchestrator.commands.serve.requests import (
     ReportRequest,
     TurnRequest,
 )
+from toolgate_orchestrator.commands.serve.rulings import STOPPED
 from toolgate_orchestrator.commands.serve.service import SidecarService
 from toolgate_orchestrator.decision.vacancy import tell
 
@@ -50,9 +51,6 @@ TURN_S: Final = 120.0
 """A session of which nothing is heard for so long is not shown any longer."""
 RUNS_S: Final = 3600.0
 """A call of which nothing was heard for so long has an end that nobody tells."""
-QUIET_S: Final = 20.0
-"""Who was stopped is denied until it was quiet for so long: clients do not say when a turn ends."""
-STOPPED: Final = "An operator stopped this agent; the call was not run. End the turn."
 _log = get_logger("toolgate.serve")
 
 
@@ -92,7 +90,6 @@ class HookDesk:
         self._shares: TreeShares[int] = TreeShares()
         self._keys: dict[str, deque[int]] = {}
         self._number = 0
-        self._stopped: dict[str, float] = {}
         self._tree = AgentTree()
 
     async def answer(self, client: str, body: bytes, timeout_s: float, gone: Gone, agent: str = "") -> bytes:
@@ -144,32 +141,20 @@ class HookDesk:
 
     async def _rule(self, event: HookEvent, timeout_s: float, gone: Gone, agent: str) -> HookDecision:
         asked = request_of(event, self._tree.place(event), timeout_s, agent)
-        if self._is_stopped(asked.session):
-            return HookDecision("deny", reason=STOPPED)
         service = self._service
-        if service.turns.get(asked.session) is None:
+        if service.turns.get(asked.session) is None and service.find_order(asked) is None:
             service.turns.begin(turn_of(asked, "begin", self._turn_s), service.name_agent(asked))
         body = await service.decide(asked, gone)
         if body.get("stop"):
+            service.release(body)  # it may have been let through just before
             await service.turn(turn_of(asked, "end", self._turn_s), gone)
-            self._stopped[asked.session] = self._clock()
-            return HookDecision("deny", reason=STOPPED)
+            return HookDecision("deny", reason=body["reason"] if body["outcome"] == "deny" else STOPPED)
         ruling = read_decision(body)
         if event.tool == PROBE:  # nobody makes this call, and nobody will tell its end
             service.release(body)
         elif ruling.outcome != "deny":
             self._keep(event, asked, body, ruling)
         return ruling
-
-    def _is_stopped(self, session: str) -> bool:
-        if not self._stopped:
-            return False
-        now = self._clock()
-        self._stopped = {name: at for name, at in self._stopped.items() if now - at < QUIET_S}
-        if session not in self._stopped:
-            return False
-        self._stopped[session] = now
-        return True
 
     def _keep(
         self, event: HookEvent, asked: DecideRequest, body: Mapping[str, Any], ruling: HookDecision

@@ -20,6 +20,7 @@ from typing import Any, Final
 from toolgate_bus.protocol.events import Decision
 from toolgate_bus.protocol.fact_events import TOOL_UNUSED, TURN
 from toolgate_bus.protocol.llm import LLM_REQUEST
+from toolgate_bus.protocol.names import OPERATOR
 from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_bus.telemetry.logging import where
 
@@ -54,6 +55,7 @@ from toolgate_orchestrator.commands.serve.turns import OpenTurn, OpenTurns, turn
 from toolgate_orchestrator.decision.deferral.answer import PersonAnswer
 from toolgate_orchestrator.decision.fact_shapes import describe_place, describe_turn
 from toolgate_orchestrator.decision.gate import Gate
+from toolgate_orchestrator.decision.link.pauses import explain_stop
 from toolgate_orchestrator.decision.question.call import Call
 from toolgate_orchestrator.decision.question.caller import Caller
 from toolgate_orchestrator.decision.question.capabilities import ALL, Ability, UnnamedTools
@@ -116,7 +118,7 @@ class SidecarService:
     async def _decide(self, asked: DecideRequest, gone: Gone, *, may_request: bool) -> Body:
         agent = self.name_agent(asked)
         turn = self.turns.get(asked.session)
-        if turn is not None and turn.stop is not None:
+        if turn is not None and turn.stop is not None and turn.presence.stopped is None:
             return {**denial_body(asked.tool, asked.arguments, "cancelled", STOPPED), "stop": turn.stop}
         holder: list[str] = []
         key = f"{asked.call_id}#{next(self._numbers)}" if turn is not None else ""
@@ -208,6 +210,12 @@ class SidecarService:
         )
         return await self._gate.decide(call, ask="defer" if "ask" in asked.can else None, on_hold=on_hold)
 
+    def find_order(self, asked: PlaceBody) -> dict[str, Any] | None:
+        """Return how an operator wants this session to end, as callers are told; None where it may go on."""
+        root = self._gate.find_root(asked.session, asked.parent, asked.root_session)
+        stop = self._gate.find_stop(asked.session, root, asked.parent)
+        return None if stop is None else {"now": stop.now, "by": stop.by}
+
     def _tools_of(self, asked: DecideRequest) -> Any:
         """Names or schemas of the tools."""
         if isinstance(asked.tools, dict):
@@ -242,16 +250,21 @@ class SidecarService:
                 turn.presence.start_call(decision.id, decision.tool_name, decision.tool_input)
             elif not decision.pending:
                 turn.presence.count_denial(decision.id)
-            if turn.stop is not None:
-                body["stop"] = turn.stop
+        order = turn.stop if turn is not None else None
+        if order is None and decision.scheduler == OPERATOR:
+            order = self.find_order(asked)
+        if order is not None:
+            body["stop"] = order
         return body
 
     def _deny(self, asked: DecideRequest, why: str, holder: list[str]) -> Body:
         words = _WORDS[why]
         if why == "late" and holder:
             words = f"The call was held by {holder[0]}, and not answered in time; it was not run."
-        body = denial_body(asked.tool, asked.arguments, _WHY[why], words)
         turn = self.turns.get(asked.session)
+        if why == "stopped" and turn is not None and turn.presence.stopped is not None:
+            words = explain_stop(turn.presence.stopped)
+        body = denial_body(asked.tool, asked.arguments, _WHY[why], words)
         if turn is not None:
             turn.presence.count_denial("")
             body["stop"] = turn.stop
@@ -287,6 +300,7 @@ class SidecarService:
             return turn_body(session, None)
         turn = self.turns.get(session)
         if turn is not None and turn.stop is None:
+            turn.changed.clear()  # a stop that was lifted had set it
             patience = Patience(gone, asked.timeout_ms / 1000)
             self._open.add(patience)
             try:

@@ -22,22 +22,6 @@ Enter = Callable[[LiveSession], Callable[[], None]]
 """Lets operators see a session; gives what ends that (`Gate.enter`)."""
 
 
-class _StoppablePresence(LiveSession):
-    """Remembers who stopped it."""
-
-    __slots__ = ("stopped_by",)
-
-    def __init__(self, who: LiveAgent, stop: Callable[[bool], None], clock: Callable[[], float]) -> None:
-        super().__init__(who, stop, None, clock)
-        self.stopped_by = ""
-
-    def stop(self, *, now: bool, by: str = "") -> None:
-        """End the running turn."""
-        if self.busy:
-            self.stopped_by = by
-        super().stop(now=now, by=by)
-
-
 class OpenTurn:
     """A session whose turn runs."""
 
@@ -49,18 +33,21 @@ class OpenTurn:
         self.since = self.last_heard = clock()
         self.lease = asked.lease_s
         self.request = asked.request
-        self.stop: dict[str, Any] | None = None
         self.changed = asyncio.Event()
         """Set once an operator stops it, or it ends."""
         self.on_stop: set[Callable[[str], None]] = set()
         """Ends what is being decided for it."""
-        self.presence = _StoppablePresence(who, self._on_stop, clock)
+        self.presence = LiveSession(who, self._on_stop, None, clock)
         self._ends = ExitStack()
         self._ends.callback(enter(self.presence))
         self._ends.enter_context(self.presence.turn())
 
-    def _on_stop(self, now: bool) -> None:
-        self.stop = {"now": now, "by": self.presence.stopped_by}
+    @property
+    def stop(self) -> dict[str, Any] | None:
+        """How an operator wants it to end; None while it may go on."""
+        return self.presence.order
+
+    def _on_stop(self, _now: bool) -> None:
         self.changed.set()
         for end in tuple(self.on_stop):
             end("stopped")

@@ -13,7 +13,8 @@ from typing import Protocol
 from toolgate_bus.errors import CodecError
 from toolgate_bus.protocol import packing
 from toolgate_bus.protocol.agents import LiveAgent, Stop
-from toolgate_bus.protocol.pauses import StandingPauses
+from toolgate_bus.protocol.names import OPERATOR
+from toolgate_bus.protocol.pauses import Pause, StandingPauses, StandingStops
 from toolgate_bus.ruling.breaker import Breaker
 from toolgate_bus.telemetry import metrics
 from toolgate_bus.telemetry.loggers import get_logger
@@ -22,8 +23,8 @@ from toolgate_bus.transport.ports import HoldPlace, Member, OrchestratorBus
 
 from toolgate_orchestrator.decision.deferral.claims import StandingClaims
 from toolgate_orchestrator.decision.faults import note_fault
-from toolgate_orchestrator.decision.link.live_session import LiveSession, sessions_above
-from toolgate_orchestrator.decision.link.pauses import Pauses
+from toolgate_orchestrator.decision.link.live_session import LiveSession
+from toolgate_orchestrator.decision.link.pauses import Pauses, explain_stop
 from toolgate_orchestrator.decision.link.recipients import Absence, Failures
 from toolgate_orchestrator.decision.link.scheduler_directory import SchedulerDirectory
 from toolgate_orchestrator.decision.question.tool_catalog import ToolCatalog
@@ -182,12 +183,13 @@ class GateClient:
         return self.catalog.encode()
 
     def on_stop_order(self, order: Stop) -> list[str]:
-        """An operator wants turns to end; gives the sessions that had one."""
-        present = self.present
+        """An operator wants turns to end; gives the sessions that had one. It does not stand."""
+        stops = StandingStops([Pause("", order.sessions, order.roots, order.everyone, stop=True)])
+        above = self.pauses.ancestry.list_above
         meant = [
             one
-            for one in present.values()
-            if order.means(one.session, one.root, sessions_above(one.session, one.parent, present))
+            for one in self.present.values()
+            if stops.find_stop(one.session, one.root, above(one.session, one.parent)) is not None
         ]
         busy = [one.session for one in meant if one.busy]
         if any(one.busy and not one.is_stopping for one in meant):
@@ -197,8 +199,15 @@ class GateClient:
         return busy
 
     def on_pauses(self, found: StandingPauses) -> list[str]:
-        """Operators have paused these; gives the sessions that they mean here."""
-        return self.pauses.adopt(found)
+        """Have these stand, and deny the calls under way that a stop means; gives whose turns that ends."""
+        known = self.pauses.stops.ids
+        ended = self.pauses.adopt(found)
+        if self.pauses.stops.ids - known:
+            now = time.monotonic()
+            for question in self.table.list_undecided():
+                if (stop := self.pauses.find_stop_of(question.question)) is not None:
+                    question.deny_by(OPERATOR, explain_stop(stop), now)
+        return ended
 
     def holds(self) -> list[HoldPlace]:
         """The holds that calls of this process wait for."""

@@ -4,15 +4,18 @@ Written by the turn engine, read at every heartbeat. Times are seconds of a mono
 """
 
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
 
-from toolgate_bus.protocol.agents import LiveAgent
+from toolgate_bus.protocol.agents import LiveAgent, name_session
 from toolgate_bus.protocol.delegation import target_of
 from toolgate_bus.protocol.money import MAX_AMOUNT, is_amount, micro
 from toolgate_bus.protocol.pauses import Pause
 from toolgate_bus.telemetry import metrics
+
+from toolgate_orchestrator.decision.faults import call_guarded
 
 AGENT_STOP: Final = "agent:stop"
 """An operator ends a session's turn."""
@@ -20,6 +23,10 @@ AGENT_PAUSE: Final = "agent:pause"
 """An operator has a session's next calls wait."""
 AGENT_RESUME: Final = "agent:resume"
 """They wait no longer."""
+MAX_TOLD: Final = 16_384
+"""Sessions of which it is remembered for whom they work; the oldest are forgotten."""
+MAX_ABOVE: Final = 1_024
+"""Sessions above one another that are looked for."""
 
 
 def _ignore(*_: Any) -> None:
@@ -44,6 +51,8 @@ class LiveSession:
         "cost",
         "labels",
         "pause",
+        "stopped",
+        "stopped_by",
         "turns",
         "vetoes",
     )
@@ -67,6 +76,10 @@ class LiveSession:
         """Those that its questions bear."""
         self.pause: Pause | None = None
         """For which its calls wait."""
+        self.stopped: Pause | None = None
+        """The stop for which its calls are denied, and its turns end."""
+        self.stopped_by = ""
+        """Who ended its last turn."""
         self._paused_at = 0.0
 
     @property
@@ -139,8 +152,8 @@ class LiveSession:
         if urgency > self._stopping:  # orders are repeated
             who = {"session": self.session, "root_session": self.root, "agent": self._who.agent}
             self._note(AGENT_STOP, {**who, "by": by, "now": now})
-            self._stopping = urgency
-        self._stop(now)
+            self._stopping, self.stopped_by = urgency, by
+        call_guarded(self._stop, now)
 
     def set_pause(self, pause: Pause | None) -> None:
         """Say which pause means it from now on, if any; told as a fact where that is another."""
@@ -156,19 +169,40 @@ class LiveSession:
         self._paused_at = now
         metrics.add_paused(agents=(pause is not None) - (before is not None))
 
+    def set_stop(self, stop: Pause | None) -> bool:
+        """Say which stop means it from now on, if any; whether that ends a turn. Without one it may go on."""
+        before, self.stopped = self.stopped, stop
+        if stop is None:
+            if before is not None:
+                self._stopping = 0
+            return False
+        if before is not None and (before.id, before.now) == (stop.id, stop.now):
+            return False
+        self.stop(now=stop.now, by=stop.by)
+        return self.busy
+
     @property
     def is_stopping(self) -> bool:
-        """Whether it was told to end."""
-        return self._stopping > 0
+        """Whether its turn was told to end, or none may begin."""
+        return self._stopping > 0 or self.stopped is not None
+
+    @property
+    def order(self) -> dict[str, Any] | None:
+        """How its turn is to end, as callers are told; None while it may go on."""
+        if not self.is_stopping:
+            return None
+        if self._stopping or self.stopped is None:
+            return {"now": self._stopping > 1, "by": self.stopped_by}
+        return {"now": self.stopped.now, "by": self.stopped.by}
 
     def tell(self) -> LiveAgent:
         """How it stands."""
         doing = next(reversed(self._now.values()), "idle")
         who = self._who
         return LiveAgent(
-            who.session,
-            who.root,
-            who.parent,
+            name_session(who.session),
+            name_session(who.root),
+            who.parent if who.parent is None else name_session(who.parent),
             who.agent,
             who.lineage,
             f"stopping: {doing}" if self._stopping and self._now else doing,
@@ -178,14 +212,31 @@ class LiveSession:
             self.cost,
             round(self._clock() - self._since, 1),
             "" if self.pause is None else self.pause.id,
+            "" if self.stopped is None else self.stopped.id,
         )
 
 
-def sessions_above(session: str, parent: str | None, present: Mapping[str, LiveSession]) -> Iterator[str]:
-    """The sessions for which one works, as far as they are here."""
-    seen = {session}
-    while parent is not None and parent not in seen:
-        seen.add(parent)
-        yield parent
-        above = present.get(parent)
-        parent = above.parent if above is not None else None
+class Ancestry:
+    """Who works for whom: as the sessions say that live here, and as calls of others have told."""
+
+    def __init__(self, present: Mapping[str, LiveSession]) -> None:
+        """`present` are the sessions that live here."""
+        self._present = present
+        self._told: OrderedDict[str, str] = OrderedDict()
+
+    def note(self, session: str, parent: str) -> None:
+        """Remember for whom a session works that may live elsewhere."""
+        self._told[name_session(session)] = name_session(parent)
+        self._told.move_to_end(name_session(session))
+        while len(self._told) > MAX_TOLD:
+            self._told.popitem(last=False)
+
+    def list_above(self, session: str, parent: str | None) -> list[str]:
+        """Return the sessions for which one works, the nearest first, as far as they are known."""
+        found: dict[str, None] = {}
+        while parent and parent != session and parent not in found and len(found) < MAX_ABOVE:
+            found[parent] = None
+            here = self._present.get(parent)
+            told = self._told.get(name_session(parent))
+            parent = here.parent if here is not None and here.parent else told
+        return list(found)

@@ -1,61 +1,89 @@
-"""Which calls of this process wait because an operator paused them, and how long they wait.
+"""Which calls of this process wait, or are denied, because an operator paused or stopped them.
 
 A call that is paused before anybody was asked about it takes nothing from anybody; one that is ruled on when
 the pause comes waits with what it has, before it runs. The time that it waits is none of its decision's.
-Pauses are known from the bus: no call asks for them, and what is known holds also while the bus is away.
+A stop denies what is asked about, and what is ruled on as it comes, and ends the turns that run. It stands
+until somebody lifts it. Both are known from the bus: no call asks for them, and what is known holds while the
+bus is away, too.
 """
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
+from toolgate_bus.protocol.agents import name_session
 from toolgate_bus.protocol.events import ToolQuestion
 from toolgate_bus.protocol.fact_events import TOOL_PAUSED
-from toolgate_bus.protocol.pauses import Pause, StandingPauses
+from toolgate_bus.protocol.names import OPERATOR
+from toolgate_bus.protocol.pauses import Pause, StandingPauses, StandingStops
 from toolgate_bus.telemetry import metrics
 from toolgate_bus.telemetry.loggers import get_logger
+from toolgate_bus.telemetry.printable import shorten, visible
 
 from toolgate_orchestrator.decision.faults import call_guarded
-from toolgate_orchestrator.decision.link.live_session import LiveSession, sessions_above
+from toolgate_orchestrator.decision.link.live_session import Ancestry, LiveSession
 from toolgate_orchestrator.decision.round.decision_state import DecisionState, HeldCall
 from toolgate_orchestrator.decision.round.wait_reports import Note, describe_whose
+from toolgate_orchestrator.decision.ruling import RulingResult
 
-OPERATOR: Final = "operator"
-"""Who holds a paused call, where a scheduler's name would stand."""
+MAX_BY: Final = 64
+"""Characters of an operator's name that an LLM is told."""
 _log = get_logger("toolgate.gate")
 
 
 class Pauses:
-    """The pauses that stand, as far as this process knows."""
+    """The pauses and stops that stand, as far as this process knows."""
 
     def __init__(self, present: Mapping[str, LiveSession]) -> None:
         """`present` are the sessions that are told of it."""
         self._present = present
+        self.ancestry = Ancestry(present)
         self.standing: tuple[Pause, ...] = ()
+        """Both."""
+        self.stops = StandingStops()
+        self._pauses: tuple[Pause, ...] = ()
         self._ends: dict[str, float] = {}
         """Of those that end by themselves: when, by our clock."""
         self._changed = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
 
     def adopt(self, found: StandingPauses) -> list[str]:
-        """From now on these stand; gives the live sessions that they mean."""
+        """From now on these stand; gives the live sessions whose turns that ends."""
         now, known = time.monotonic(), {one.id for one in self.standing}
         left = {one.id: one.seconds_left(found.now_ms) for one in found.pauses}
         self._ends = {id_: now + seconds for id_, seconds in left.items() if seconds is not None}
         for one in found.pauses:
             if one.id not in known:
-                _log.warning("an operator pauses agents", by=one.by, whom=one.target, seconds=left[one.id])
-        self._stand(found.pauses)
-        return [one.session for one in self._present.values() if one.pause is not None]
+                what = "stops" if one.stop else "pauses"
+                lift = f"toolgate agents resume {one.id}"
+                told = {"by": one.by, "whom": one.target, "seconds": left[one.id], "lift": lift}
+                _log.warning(f"an operator {what} agents", **told)
+        return self._stand(found.pauses)
 
-    def apply(self, presence: LiveSession) -> None:
-        """Tell a session whether it is paused."""
-        presence.set_pause(self._find(presence.session, presence.root, presence.parent, presence.labels))
+    def apply(self, presence: LiveSession) -> bool:
+        """Tell a session whether it is paused or stopped; whether that ends a turn."""
+        session, root, parent = presence.session, presence.root, presence.parent
+        presence.set_pause(self._find_pause(session, root, parent, presence.labels))
+        return presence.set_stop(self.find_stop(session, root, parent))
 
-    def find(self, question: ToolQuestion) -> Pause | None:
-        """The pause for which a call waits."""
-        return self._find(question.session, question.root_session, question.parent, question.labels)
+    def find_stop(
+        self, session: str, root: str, parent: str | None, above: Sequence[str] = ()
+    ) -> Pause | None:
+        """Return the stop that means a session; `above` are sessions that its caller knows to be above it."""
+        if not self.stops.ids:
+            return None
+        return self.stops.find_stop(session, root, (*above, *self.ancestry.list_above(session, parent)))
+
+    def find_stop_of(self, question: ToolQuestion) -> Pause | None:
+        """Return the stop for which a call is denied."""
+        return self.find_stop(question.session, question.root_session, question.parent)
+
+    def find_pause_of(self, question: ToolQuestion) -> Pause | None:
+        """Return the pause for which a call waits; one that is stopped waits for nothing."""
+        asked = question
+        pause = self._find_pause(asked.session, asked.root_session, asked.parent, asked.labels)
+        return None if pause is None or self.find_stop_of(question) is not None else pause
 
     async def wait(self) -> None:
         """Until other pauses stand."""
@@ -66,16 +94,17 @@ class Pauses:
         if self._timer is not None:
             self._timer.cancel()
 
-    def _stand(self, pauses: tuple[Pause, ...]) -> None:
-        self.standing = pauses
+    def _stand(self, standing: tuple[Pause, ...]) -> list[str]:
+        self.standing, self.stops = standing, StandingStops(standing)
+        self._pauses = tuple(one for one in standing if not one.stop)
         self._changed.set()
         self._changed = asyncio.Event()
-        for one in tuple(self._present.values()):
-            self.apply(one)
+        ended = [one.session for one in tuple(self._present.values()) if self.apply(one)]
         self.close()
         if self._ends:
             left = max(0.0, min(self._ends.values()) - time.monotonic())
             self._timer = asyncio.get_running_loop().call_later(left, self._expire)
+        return ended
 
     def _expire(self) -> None:
         now = time.monotonic()
@@ -83,11 +112,14 @@ class Pauses:
         self._ends = {id_: end for id_, end in self._ends.items() if id_ not in over}
         self._stand(tuple(one for one in self.standing if one.id not in over))
 
-    def _find(self, session: str, root: str, parent: str | None, labels: Mapping[str, str]) -> Pause | None:
-        if not self.standing:
+    def _find_pause(
+        self, session: str, root: str, parent: str | None, labels: Mapping[str, str]
+    ) -> Pause | None:
+        if not self._pauses:
             return None
-        above = tuple(sessions_above(session, parent, self._present))
-        return next((one for one in self.standing if one.means(session, root, above, labels)), None)
+        above = [name_session(one) for one in self.ancestry.list_above(session, parent)]
+        session, root = name_session(session), name_session(root)
+        return next((one for one in self._pauses if one.means(session, root, above, labels)), None)
 
     def seconds_left(self, pause: Pause) -> float | None:
         """Until a pause ends by itself; None where it does not."""
@@ -95,9 +127,26 @@ class Pauses:
         return None if end is None else max(0.0, end - time.monotonic())
 
 
+def describe_stop(stop: Pause) -> str:
+    """Return the sentence that says who stopped an agent."""
+    by = f" (by {shorten(visible(stop.by), MAX_BY)})" if stop.by else ""
+    return f"An operator stopped this agent{by}; only an operator can lift that."
+
+
+def explain_stop(stop: Pause) -> str:
+    """Return what an LLM is told of a call that a stop denies."""
+    return f"{describe_stop(stop)} Call no more tools: end your turn."
+
+
+def deny_stopped(pauses: Pauses, question: ToolQuestion) -> RulingResult | None:
+    """Return the denial of a call whose agent an operator has stopped; None where none has."""
+    stop = pauses.find_stop_of(question)
+    return None if stop is None else RulingResult("deny", "denied", explain_stop(stop), OPERATOR)
+
+
 async def wait_while_paused(pauses: Pauses, call: DecisionState, note: Note) -> None:
-    """Return once nothing pauses this call; its decision's clock stands still meanwhile."""
-    pause = first = pauses.find(call.question)
+    """Return once nothing pauses this call, or it is stopped; its decision's clock stands still meanwhile."""
+    pause = first = pauses.find_pause_of(call.question)
     if pause is None or first is None:
         return
     began, told, status = time.monotonic(), "", "cancelled"
@@ -109,8 +158,8 @@ async def wait_while_paused(pauses: Pauses, call: DecisionState, note: Note) -> 
                 told = pause.id
                 _tell(pauses, call, pause)
             await pauses.wait()
-            pause = pauses.find(call.question)
-        status = "resumed"
+            pause = pauses.find_pause_of(call.question)
+        status = "resumed" if pauses.find_stop_of(call.question) is None else "cancelled"
     finally:
         metrics.add_paused(calls=-1)
         seconds = time.monotonic() - began

@@ -148,8 +148,8 @@ class Dispatcher:
                 self._settle(client, question, closed, patience)
             call.heard += closed.heard
             call.rounds += (question,)
-            if phase == ADMIT and not closed.denied:
-                call.admitted += (question,)
+            if phase == ADMIT and (not closed.denied or set(closed.unfinished) - {*closed.held}):
+                call.admitted += (question,)  # whose answer is on its way may give as well
             everybody = asked == audience.names and not call.passed_over  # (who is probed was asked, too)
             if closed.agreed and local is None and not audience.shadows and everybody:
                 call.agreed = audience.group

@@ -199,6 +199,14 @@ class OpenRound:
             verdict = Deny(reason=f"The gate failed on the verdict of {scheduler}; the call was not run.")
             self.receive(ReceivedVerdict(scheduler, verdict, 0, self.phase, now - self.started), now)
 
+    def deny_by(self, who: str, reason: str, now: float) -> None:
+        """Have somebody who is not asked deny the call, also where this round of it is over."""
+        verdict, seconds = Deny(reason=reason), now - self.started
+        heard = ReceivedVerdict(who, verdict, 0, self.phase, seconds, again=self.question.again)
+        if not self.receive(heard, now):
+            self._object(heard)
+        self.end_if_over()
+
     def judge_verdict(
         self, scheduler: str, verdict: Verdict | Failure, body: bytes, now: float, revision: str = ""
     ) -> ReceivedVerdict:

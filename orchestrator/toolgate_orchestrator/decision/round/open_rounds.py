@@ -135,6 +135,10 @@ class OpenRounds:
         for question in questions:
             self._going_on.pop(question.key, None)
 
+    def list_undecided(self) -> list[OpenRound]:
+        """Return the questions of calls that are not decided yet: open ones, and those that ended."""
+        return [*self.open.values(), *self._going_on.values()]
+
     def goes_on(self, key: Key) -> OpenRound | None:
         """A question that ended, of a call that is not decided."""
         return self._going_on.get(key)

@@ -5,7 +5,6 @@ The edge where options meet `answer` (what is done), `correction` (corrections) 
 set aside), 2 a wrong call.
 """
 
-import getpass
 import socket
 from collections.abc import Callable, Coroutine
 from typing import Annotated, Any, Literal
@@ -18,6 +17,7 @@ from toolgate_bus.commands.options import (
     RedisOption,
     console,
     err_console,
+    find_user,
     join_bus,
     run_async,
 )
@@ -389,4 +389,4 @@ async def _answer(
 def _person(name: str | None) -> Person:
     if name is not None and not 0 < len(name) <= 64:
         raise ConfigError("--as: 1 to 64 characters")
-    return Person(name or getpass.getuser(), socket.gethostname()[:64])
+    return Person(name or find_user(), socket.gethostname()[:64])

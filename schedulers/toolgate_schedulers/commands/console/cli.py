@@ -1,6 +1,5 @@
 """`toolgate console`: serves the page, and prints the address that opens it."""
 
-import getpass
 import ipaddress
 import os
 import secrets
@@ -15,7 +14,14 @@ from toolgate_bus.commands import options
 from toolgate_bus.commands.http_access import check_token, is_loopback
 from toolgate_bus.commands.http_server import bind_socket
 from toolgate_bus.commands.markup import escape
-from toolgate_bus.commands.options import NamespaceOption, RedisOption, err_console, run_async, start_bus
+from toolgate_bus.commands.options import (
+    NamespaceOption,
+    RedisOption,
+    err_console,
+    find_user,
+    run_async,
+    start_bus,
+)
 from toolgate_bus.commands.terminal import print_json
 from toolgate_bus.errors import ConfigError
 from toolgate_bus.server.settings import BusSettings
@@ -81,7 +87,7 @@ def console(
     secret = (
         check_token(token, "--token", "; without it, one is made") if token else secrets.token_urlsafe(24)
     )
-    who = check_name(user or getpass.getuser())
+    who = check_name(user or find_user())
     bound = bind_socket(address, port)
     with bound, start_bus(redis, namespace, None) as settings:
         hosts = tuple(allow_host or ())

@@ -19,6 +19,7 @@ from toolgate_bus.state.shared import connect_shared_state
 from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_bus.transport.redis.agents import Fleet
 from toolgate_bus.transport.redis.connection import RedisCommands
+from toolgate_bus.transport.redis.pauses import PauseBoard
 from toolgate_bus.transport.redis.roster import BEAT_SECONDS, Roster
 from toolgate_bus.transport.redis.tasks import keep
 
@@ -86,6 +87,7 @@ class Knowledge:
         self.hub = Hub(self.ring, secrets.token_hex(4))
         self.inbox = ApprovalInbox(desk, self._find_decision, self._find_last_arguments)
         self._roster, self._fleet = Roster(commands, namespace), Fleet(commands, namespace)
+        self._pauses = PauseBoard(commands, namespace)
         self.books, self._queues = BudgetReader(commands, namespace), QueueReader(commands, namespace)
         self._revisions = RevisionReader(commands, namespace, self._fleet.agents)
         self._kept: dict[str, tuple[float, Any]] = {}
@@ -139,16 +141,18 @@ class Knowledge:
         return await self._fresh("agents", lambda: list_agents(self._fleet), AGENTS_FRESH_S)
 
     async def stop(self, asked: StopRequest, by: str) -> dict[str, Any]:
-        """Have agents stopped; gives how many turns that means to end.
+        """Have agents stopped; gives how many turns that means to end, and the stop that stands.
 
-        Raises ConfigError for a session that is gone, TransportError.
+        Raises ConfigError for a session that is gone or where too many stops stand, TransportError.
         """
         living = await self._fleet.agents()
         ids = () if asked.session is None else (asked.session,)
         order = stop_of(living, ids, now=asked.now, by=f"{by} (console)")
-        await self._fleet.stop(order)
+        stop, mark = await self._pauses.stop(order)
+        await self._pauses.tell(secrets.token_hex(8), mark)
         self._kept.pop("agents", None)
-        return {"turns": sum(one.doing != "idle" for one in select_targets(order, living))}
+        turns = sum(one.doing != "idle" for one in select_targets(order, living))
+        return {"turns": turns, "stop": stop.id}
 
     async def _read_queues(self) -> list[dict[str, Any]]:
         return await self._queues.read((await self._roster.read()).members)

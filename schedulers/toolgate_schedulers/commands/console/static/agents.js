@@ -43,7 +43,7 @@ function draw(one) {
   }
   row.head.style.paddingLeft = `${Math.min(one.depth, 12) * 1.25}rem`;
   row.button.disabled = one.doing === "idle" && !living.some((other) => other.parent === one.session);
-  const words = [visible(one.doing), number(one.turns), number(one.calls), one.vetoes ? number(one.vetoes) : "·", one.spent ?? "·", lasting(one.age)];
+  const words = [visible(one.stopped ? `stopped: ${one.doing}` : one.doing), number(one.turns), number(one.calls), one.vetoes ? number(one.vetoes) : "·", one.spent ?? "·", lasting(one.age)];
   row.cells.forEach((cell, at) => { if (cell.textContent !== words[at]) cell.textContent = words[at]; });
 }
 
@@ -75,6 +75,7 @@ function ask(one) {
     h("h2", { id: "stop-title" }, `Stop ${whom}?`),
     h("p", {}, one ? `${number(many.length)} ${many.length === 1 ? "agent ends its turn" : "agents end their turns: it, and all that work for it"}.`
       : `${number(many.length)} ${many.length === 1 ? "agent ends its turn" : "agents end their turns"}, in every process of the namespace.`),
+    h("p", {}, "The stop stands until somebody lifts it: new turns end at once, and new calls are denied."),
     choice("after", "After the tools that run now", true), choice("now", "At once: tools that run are cancelled", false), problem,
     h("div", { class: "buttons" }, h("span", { class: "gap" }),
       h("button", { type: "button", class: "quiet", onclick: () => dialog.close() }, "Cancel"),
@@ -85,8 +86,9 @@ function ask(one) {
     button.disabled = true;
     problem.hidden = true;
     try {
-      const { turns } = await post("/api/agents/stop", { session: one ? one.session : null, now: form.elements.when.value === "now" });
-      say(turns ? `Told ${turns} ${turns === 1 ? "agent" : "agents"} to stop` : "Nobody was at work");
+      const { turns, stop } = await post("/api/agents/stop", { session: one ? one.session : null, now: form.elements.when.value === "now" });
+      const told = turns ? `Told ${turns} ${turns === 1 ? "agent" : "agents"} to stop` : "Nobody was at work";
+      say(`${told}; the stop stands until you lift it: toolgate agents resume ${stop}`);
       dialog.close();
       look();
     } catch (error) {

@@ -1,0 +1,67 @@
+"""Mutations of what a stop promises: it stands, for whoever works for whom it means, until it is lifted."""
+
+from mutation import BUS, ORCHESTRATOR, Mutant
+
+_GATE = "../orchestrator/decision/test_stops.py"
+_SERVE = "../orchestrator/serve/test_serve_stops.py"
+_PROTOCOL = "../bus/protocol/test_pauses.py"
+
+MUTANTS = (
+    Mutant(
+        "stops",
+        "who works for a stopped session is not stopped",
+        f"{BUS}/protocol/pauses.py",
+        "for one in (session, root, *above):",
+        "for one in (session,):",
+        f"{_GATE}::test_whoever_begins_to_work_for_a_stopped_session_afterwards_is_denied",
+    ),
+    Mutant(
+        "stops",
+        "what calls tell of who works for whom is forgotten",
+        f"{ORCHESTRATOR}/decision/link/live_session.py",
+        "parent = here.parent if here is not None and here.parent else told",
+        "parent = here.parent if here is not None and here.parent else None",
+        f"{_GATE}::test_a_session_in_the_middle_takes_those_below_it_along_and_not_those_beside_it",
+    ),
+    Mutant(
+        "stops",
+        "an operator's stop is forgotten once a coding agent was quiet",
+        f"{ORCHESTRATOR}/commands/serve/service.py",
+        'return None if stop is None else {"now": stop.now, "by": stop.by}',
+        "return None",
+        f"{_SERVE}::test_calls_of_whoever_works_for_a_stopped_session_are_denied_and_told_to_end",
+    ),
+    Mutant(
+        "stops",
+        "a call that is held when the stop comes goes on to wait",
+        f"{ORCHESTRATOR}/decision/link/client.py",
+        "                    question.deny_by(OPERATOR, explain_stop(stop), now)\n",
+        "                    pass\n",
+        f"{_GATE}::test_a_call_that_somebody_holds_is_denied_at_once_and_the_holder_is_told",
+    ),
+    Mutant(
+        "stops",
+        "what a hook had been let through just before a stop stays reserved",
+        f"{ORCHESTRATOR}/commands/serve/hook_desk.py",
+        "            service.release(body)  # it may have been let through just before\n",
+        "",
+        f"{_SERVE}::test_a_call_that_was_let_through_just_before_the_stop_is_given_back_by_the_hook",
+    ),
+    Mutant(
+        "stops",
+        "ids that begin alike are one session",
+        f"{BUS}/protocol/agents.py",
+        '    return f"{make_readable(session[: _TEXT - len(digest) - 1])}~{digest}"\n',
+        "    return make_readable(session[:_TEXT])\n",
+        f"{_PROTOCOL}::test_ids_are_compared_exactly_whatever_is_in_them",
+    ),
+    Mutant(
+        "stops",
+        "pauses keep an operator from stopping",
+        f"{BUS}/transport/redis/pauses.py",
+        "most = MAX_STOPS if is_stop else MAX_PAUSES",
+        "most = MAX_PAUSES",
+        "../bus/transport/test_pauses.py"
+        "::test_pauses_keep_nobody_from_stopping_and_stops_have_a_bound_of_their_own",
+    ),
+)
