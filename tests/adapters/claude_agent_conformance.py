@@ -4,6 +4,7 @@ protocol in this process and has the kit's tools as its own."""
 import asyncio
 import itertools
 import json
+from types import SimpleNamespace
 from typing import ClassVar
 
 from claude_agent_sdk import (
@@ -273,3 +274,47 @@ class TestClaudeAgent(AdapterSuite):
         (fact,) = asyncio.run(run())
         assert (fact["input_tokens"], fact["output_tokens"]) == (INPUT_TOKENS, OUTPUT_TOKENS)
         assert (fact["model"], float(fact["cost_usd"])) == (MODEL, 0.25)
+
+    def test_a_person_who_changes_what_they_are_shown_changes_nothing_of_what_runs(self, world):
+        async def person(tool, arguments, context):
+            arguments["filter"]["limit"] = 5000
+            return PermissionResultAllow()
+
+        async def run():
+            with world.guard() as guard:
+                options = gate(ClaudeAgentOptions(can_use_tool=person), guard)
+                use = use_of("search", {"query": "tea", "filter": {"limit": 1}})
+                assert await tell(options, "PreToolUse", use) == {}
+                context = SimpleNamespace(tool_use_id="c-1")
+                return await options.can_use_tool("search", use["tool_input"], context)
+
+        assert asyncio.run(run()).updated_input == {"query": "tea", "filter": {"limit": 1}}
+
+    def test_a_denied_call_that_bears_another_ones_id_is_not_told_as_run(self, world):
+        async def run():
+            stage = Stage(self.harness, world)
+            with stage.guard() as guard:
+                scene = stage.scene(Actor("lead"), guard)
+                options = gate(ClaudeAgentOptions(), guard)
+                harmless = use_of("search", {"query": "tea"}, scene.session)
+                denied = use_of("delete", {"path": "secret.txt"}, scene.session)
+                assert await tell(options, "PreToolUse", harmless) == {}
+                assert "deny" in str(await tell(options, "PreToolUse", denied))
+                await tell(options, "PostToolUse", {**denied, "tool_response": "deleted"})
+                await guard.flush()
+                before = [one for one in await world.facts(scene.session) if one["event"] == "tool:post"]
+                await tell(options, "PostToolUse", {**harmless, "tool_response": "found"})
+                return before, await stage.facts(scene, "tool:post")
+
+        before, after = asyncio.run(run())
+        assert (before, [one["tool"] for one in after]) == ([], ["search"])
+
+
+def use_of(tool, arguments, session="s-1"):
+    return {"session_id": session, "tool_name": tool, "tool_input": arguments, "tool_use_id": "c-1"}
+
+
+async def tell(options, event, fields):
+    """What our callback answers to an event."""
+    callback = options.hooks[event][-1].hooks[0]
+    return await callback({"hook_event_name": event, **fields}, fields["tool_use_id"], None)

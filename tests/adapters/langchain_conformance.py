@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import Annotated, Any
 
+import pytest
 from langchain.agents import create_agent
 from langchain.agents.middleware import AgentMiddleware
 from langchain.tools import InjectedToolCallId, tool
@@ -13,6 +14,8 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode
 from langgraph.types import Command, interrupt
+from toolgate_bus.errors import ConfigError
+from toolgate_orchestrator import Call
 from toolgate_orchestrator.adapters.checks import langchain as check
 from toolgate_orchestrator.adapters.langchain import ToolgateMiddleware
 from toolgate_orchestrator.testing import (
@@ -399,6 +402,62 @@ class TestLangChain(AdapterSuite):
             end = graph.invoke({"messages": [AIMessage("", tool_calls=asked)]})
             assert [one.status for one in end["messages"][1:]] == ["error", "success"]
             assert box.ran == [("search", {"query": "quiet"})]
+
+    @pytest.mark.parametrize("text", ["for eve", "for ann"])
+    def test_threads_whose_ids_are_equal_are_each_asked_about_their_own_call(self, world, text):
+        async def talk():
+            with world.guard() as guard:
+                gate, asked = ToolgateMiddleware(guard), []
+                for words in ("for ann", text):
+                    lead = Actor(
+                        "lead", (calls(Use("send", {"to": "boss", "text": words}, "c-1")),), ("send",)
+                    )
+                    scene = Stage(self.harness, world).scene(lead, guard)
+                    tools = [tool(one) for one in scene.toolbox.functions("send")]
+                    model = ScriptedModel(voice=scene.voice(lead))
+                    agent = create_agent(model, tools, middleware=[gate], checkpointer=InMemorySaver())
+                    state = await agent.ainvoke(_begin(scene), _where(scene))
+                    asked += [one.value for one in state["__interrupt__"]]
+                return asked
+
+        first, second = run_to_end(talk(), 60)
+        assert second["action_requests"][0]["args"] == {"to": "boss", "text": text}
+        assert first["toolgate"]["token"] != second["toolgate"]["token"]
+
+    def test_an_agent_without_a_gate_does_not_pass_by_the_id_of_the_call_above_it(self, world):
+        async def talk():
+            steals = (calls(Use("delete", {"path": "secret.txt"}, "c-1")),)
+            helper = Actor("helper", steals, ("delete",), is_gated=False)
+            lead = Actor("lead", (calls(Delegation("helper", id="c-1")),), helpers=(helper,))
+            with world.guard() as guard:
+                scene = Stage(self.harness, world).scene(lead, guard)
+                with pytest.raises(ConfigError, match="without ToolgateMiddleware"):
+                    await self.harness.run(scene)
+                return scene.toolbox.ran
+
+        assert run_to_end(talk(), 60) == []
+
+    def test_what_was_ruled_on_runs_though_the_frameworks_own_arguments_are_changed_after_it(self, world):
+        class Keeper(AgentMiddleware):
+            async def awrap_tool_call(self, request, handler):
+                self.kept = request.tool_call["args"]
+                return await handler(request)
+
+        async def talk():
+            keeper = Keeper()
+            with world.guard() as guard:
+                (await guard.rule(Call("search", {"query": "x"}))).release()
+                guard._home.gate.subscribe(lambda decision: keeper.kept.update(query="stolen"))
+                lead = Actor("lead", (calls(Use("search", {"query": "tea"}, "c-1")),), ("search",))
+                scene = Stage(self.harness, world).scene(lead, guard)
+                tools = [tool(one) for one in scene.toolbox.functions("search")]
+                gate = [keeper, ToolgateMiddleware(guard)]
+                agent = create_agent(ScriptedModel(voice=scene.voice(lead)), tools, middleware=gate)
+                await agent.ainvoke(_begin(scene), _where(scene))
+                assert keeper.kept == {"query": "stolen"}
+                return scene.toolbox.ran
+
+        assert run_to_end(talk(), 60) == [("search", {"query": "tea"})]
 
 
 def _told(part):

@@ -11,6 +11,7 @@ import pytest
 from agents import (
     Agent,
     AgentHooks,
+    ModelBehaviorError,
     RunConfig,
     Runner,
     RunState,
@@ -317,6 +318,22 @@ class TestOpenAIAgents(AdapterSuite):
 
         assert run_to_end(check(True), 60) == ["boss"]
         assert run_to_end(check(False), 60) == []
+
+    def test_an_id_that_a_person_has_approved_once_approves_no_other_call(self, world):
+        letters = [{"to": "boss", "text": text} for text in ("hello", "money, please")]
+        lead = Actor(
+            "lead", (*(calls(Use("send", letter, "c-1")) for letter in letters), says("Done.")), ("send",)
+        )
+
+        async def check():
+            with world.guard() as guard:
+                scene = Stage(self.harness, world).scene(lead, guard)
+                seen = await self.harness.run(scene)
+                with pytest.raises(ModelBehaviorError, match="reused"):  # the SDK's, which keeps them by id
+                    await self.harness.resume(scene, seen, {"c-1": "allow"})
+                return scene.toolbox.run("send")
+
+        assert run_to_end(check(), 60) == letters[:1]
 
     def test_a_tool_s_time_is_its_own_and_its_timeout_is_a_failure(self, world):
         @function_tool(timeout=0.05)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
+from pydantic import BaseModel
 from pydantic_ai import (
     Agent,
     DeferredToolRequests,
@@ -22,11 +23,13 @@ from pydantic_ai import (
 from pydantic_ai.capabilities import AbstractCapability, CapabilityOrdering, NativeTool
 from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart, ToolReturnPart
 from pydantic_ai.models.function import DeltaToolCall, FunctionModel
+from pydantic_ai.models.test import TestModel
 from pydantic_ai.native_tools import WebSearchTool
 from pydantic_ai.toolsets import ExternalToolset, WrapperToolset
 from pydantic_ai.usage import RequestUsage
 from pydantic_core import to_jsonable_python
 from toolgate_bus.errors import TurnStop
+from toolgate_orchestrator import Call
 from toolgate_orchestrator.adapters.checks.pydantic_ai import EXTERNAL, NATIVE, NO_CAPABILITY, find_gaps
 from toolgate_orchestrator.adapters.pydantic_ai import ToolgateCapability
 from toolgate_orchestrator.testing import (
@@ -406,3 +409,28 @@ class TestPydanticAI(AdapterSuite):
                 ("bare", "look", NO_CAPABILITY),
             ]
             assert list(find_gaps(Agent(model, name="lead", capabilities=gate[:1]))) == []
+
+    def test_an_object_among_the_arguments_that_is_changed_after_the_ruling_does_not_run(self, world):
+        kept, ran = [], []
+
+        class Letter(BaseModel):
+            to: str
+
+            def model_post_init(self, context):
+                kept.append(self)
+
+        def post(letter: Letter) -> str:
+            ran.append(letter.to)
+            return "posted"
+
+        async def check():
+            with world.guard() as guard:
+                (await guard.rule(Call("search", {"query": "x"}))).release()
+                agent = Agent(TestModel(), tools=[post], capabilities=[ToolgateCapability(guard)])
+                await agent.run("go")
+                guard._home.gate.subscribe(lambda decision: [setattr(one, "to", "eve") for one in kept])
+                await agent.run("go")
+
+        run_to_end(check(), 60)
+        assert len(ran) == 1
+        assert ran != ["eve"]

@@ -22,6 +22,7 @@ from toolgate_orchestrator.adapters.claude_messages import DENIED, deny_changes,
 from toolgate_orchestrator.coding_agents import claude
 from toolgate_orchestrator.decision.question.call import Call
 from toolgate_orchestrator.decision.question.caller import Caller
+from toolgate_orchestrator.decision.question.plain_values import copy_arguments
 from toolgate_orchestrator.guard.guard import Guard
 
 AGENT: Final = "claude"  # its name, where the guard has none
@@ -80,6 +81,7 @@ class _CallbackDesk:
         """PreToolUse: may it run?"""
         try:
             event = claude.read(fields)
+            self.calls.meet(event)
             can = event.can if self._by_sdk or self.guard.asks else event.can - {"ask"}
             at = self.place(event.session, event.agent_id, event.agent_type)
             call = Call(event.tool, event.arguments, (), at, event.call_id, event.group, can=can)
@@ -101,17 +103,19 @@ class _CallbackDesk:
 
     async def ask(self, tool: str, arguments: dict[str, Any], context: Any) -> Any:
         """What the person of `can_use_tool` says, of what would run; of anything else it is ruled anew."""
-        one = self.calls.take(context.tool_use_id)
+        one = self.calls.take_asked(context.tool_use_id, tool, arguments)
         if one is None:
             return sdk.PermissionResultDeny(message=DENIED.format(UNSEEN))
         would = one.ruling.arguments
         try:
-            said = await self._person(tool, dict(would), context)
+            said = await self._person(tool, copy_arguments(would), context)
         except BaseException:
             await self.calls.answer(one, "refuse")
             raise
         allows = isinstance(said, sdk.PermissionResultAllow)
-        changed = said.updated_input if allows and said.updated_input not in (None, would) else None
+        changed = said.updated_input if allows else None
+        if changed is not None and same_json(changed, would):
+            changed = None
         one = await self.calls.answer(one, "allow" if allows and changed is None else "refuse")
         if not allows:
             return said
@@ -126,7 +130,7 @@ class _CallbackDesk:
     async def report(self, fields: Fields, id_: str | None, context: Any) -> dict[str, Any]:
         """PostToolUse, PostToolUseFailure: what became of it."""
         event = claude.read(fields)
-        if (one := self.calls.take(event.call_id)) is None:
+        if (one := self.calls.take(event)) is None:
             return {}
         ruling = (
             await self.calls.answer(one, "allow")

@@ -1,8 +1,11 @@
 """Calls that the CLI of the Claude Agent SDK was told of, until it tells what became of them."""
 
-from collections import OrderedDict
-from typing import Final, Literal, NamedTuple
+from collections.abc import Mapping
+from typing import Any, Final, Literal, NamedTuple
 
+from toolgate_bus.protocol.json_values import same_json
+
+from toolgate_orchestrator.coding_agents.call_memory import CallMemory
 from toolgate_orchestrator.coding_agents.event import HookEvent
 from toolgate_orchestrator.decision.deferral.answer import PersonAnswer
 from toolgate_orchestrator.decision.question.call import Call
@@ -21,23 +24,41 @@ class SessionCall(NamedTuple):
     call: Call
     ruling: Ruling
 
+    def is_with(self, arguments: Mapping[str, Any]) -> bool:
+        """Whether it was made, or would run, with these."""
+        own = (dict(self.event.arguments), self.ruling.arguments)
+        return any(same_json(dict(arguments), one) for one in own)
+
 
 class SessionCalls:
-    """Those of one session, by the id of the call."""
+    """Those of one session's options."""
 
     def __init__(self, guard: Guard) -> None:
         self._guard = guard
-        self._kept: OrderedDict[str, SessionCall] = OrderedDict()
+        self._memory = CallMemory[SessionCall](MAX_OPEN)
+
+    def meet(self, event: HookEvent) -> None:
+        """A call is ruled on."""
+        self._memory.meet(event)
 
     def keep(self, one: SessionCall) -> None:
-        """Until `take`."""
-        self._kept[one.event.call_id] = one
-        while len(self._kept) > MAX_OPEN:
-            self._kept.popitem(last=False)[1].ruling.fail(UNREPORTED)
+        """Keep it until it is taken."""
+        for gone in self._memory.keep(one.event, one, one.ruling.arguments):
+            gone.ruling.fail(UNREPORTED)
 
-    def take(self, id_: str | None) -> SessionCall | None:
-        """The call of this id, which is kept no longer."""
-        return self._kept.pop(id_ or "", None)
+    def take(self, event: HookEvent) -> SessionCall | None:
+        """Return the call whose end this tells, and keep it no longer."""
+        return self._memory.take(event)
+
+    def take_asked(self, id_: str | None, tool: str, arguments: Mapping[str, Any]) -> SessionCall | None:
+        """Return the one call that a person is asked about, and keep it no longer; None if it may be two."""
+        found = [one for one in self._memory if (one.event.call_id, one.event.tool) == (id_, tool)]
+        if len(found) > 1:
+            found = [one for one in found if one.is_with(arguments)]
+        if len(found) != 1:
+            return None
+        self._memory.remove(found[0])
+        return found[0]
 
     async def answer(self, one: SessionCall, said: Literal["allow", "refuse"]) -> SessionCall:
         """What a person said of it: where we asked, the decision goes on with that."""
@@ -50,6 +71,7 @@ class SessionCalls:
 
     def end(self, session: str | None = None, agent_id: str = "") -> None:
         """Of those that are open now, of one agent or of all, nobody will tell; they may have run."""
-        for id_, one in list(self._kept.items()):
+        for one in self._memory:
             if session is None or (one.event.session, one.event.agent_id) == (session, agent_id):
-                self._kept.pop(id_).ruling.fail(UNREPORTED)
+                self._memory.remove(one)
+                one.ruling.fail(UNREPORTED)

@@ -65,9 +65,7 @@ class ToolStep:
         elif ruling.tool != self.name or (ruling.arguments and not self.given):
             self.said = self._run_other(ruling)
         else:
-            if ruling.replaced:
-                self.given.clear()
-                self.given.update(ruling.arguments)
+            self._put_in(ruling)
             self._inside = enter_tool(ruling.at)
             self._inside.__enter__()
 
@@ -81,6 +79,8 @@ class ToolStep:
         if ruling.allowed and not same_json([ruling.tool, ruling.arguments], [self.name, self.given]):
             ruling.release()
             return "Another call was chosen in its place: make it anew."
+        if ruling.allowed:
+            self._put_in(ruling)
         self.error = None
         return ruling.refusal or None
 
@@ -105,6 +105,11 @@ class ToolStep:
         if self._inside is not None:
             self._inside.__exit__(None, None, None)
             self._inside = None
+
+    def _put_in(self, ruling: Ruling) -> None:
+        """What runs is what was ruled on, also where it was not changed: others may have what was given."""
+        self.given.clear()
+        self.given.update(ruling.arguments)
 
     def _ask(self, at: Caller) -> Ruling:
         tools = self._tools()

@@ -18,17 +18,18 @@ from google.adk.plugins.base_plugin import BasePlugin
 from google.adk.tools.base_tool import BaseTool
 from google.adk.tools.tool_context import ToolContext
 
-from toolgate_orchestrator.adapters.chunks import report_at_end
 from toolgate_orchestrator.decision.deferral.answer import PersonAnswer
 from toolgate_orchestrator.decision.question.call import Call
 from toolgate_orchestrator.decision.question.caller import Caller
+from toolgate_orchestrator.decision.question.canonical import call_key
 from toolgate_orchestrator.guard.context import enter_tool
 from toolgate_orchestrator.guard.guard import Guard
+from toolgate_orchestrator.guard.streams import end_call
 
 MAX_RUNS: Final = 1024
 """Agents' runs of which requests to the model, and tools, are remembered; the oldest are forgotten."""
 OPEN: Final = "toolgate:"
-"""Before a call's id: where the session's state keeps by what an answer goes on with its question."""
+"""Before a call's key: where the session's state keeps by what an answer goes on with its question."""
 
 
 class ToolgatePlugin(BasePlugin):  # type: ignore[misc] # Any where ADK is not installed
@@ -75,7 +76,7 @@ class ToolgatePlugin(BasePlugin):  # type: ignore[misc] # Any where ADK is not i
         call, tools = await self._call(gated.tool, args, context)
         ruling = await self.guard.rule(call, ask=None if self.guard.asks else "defer")
         if ruling.pending:
-            context.state[OPEN + call.id] = ruling.token
+            context.state[_state_key(call)] = ruling.token
             asked = {"tool": ruling.tool, "arguments": ruling.arguments}
             context.request_confirmation(hint=ruling.prompt.prompt if ruling.prompt else "", payload=asked)
             context.actions.skip_summarization = True  # the model is not asked meanwhile, as by ADK's own
@@ -94,7 +95,7 @@ class ToolgatePlugin(BasePlugin):  # type: ignore[misc] # Any where ADK is not i
             ruling.fail(error)
             raise
         if inspect.isasyncgen(result):
-            return report_at_end(ruling, result)
+            return end_call(ruling, result)
         ruling.succeed(result)
         if successor := context.actions.transfer_to_agent:
             self.guard.hand_over(ruling.at, successor)
@@ -108,14 +109,15 @@ class ToolgatePlugin(BasePlugin):  # type: ignore[misc] # Any where ADK is not i
         if not number and hasattr(agent, "canonical_tools"):  # it goes on after a person's answer
             tools = {one.name: one for one in await agent.canonical_tools(context)}
         tools = {**tools, tool.name: tool}
-        said, token, answer = context.tool_confirmation, context.state.get(OPEN + id_), None
-        if said is not None and token:
-            context.state[OPEN + id_] = None
-            answer = PersonAnswer(token, "allow" if said.confirmed else "refuse")
         schemas = {name: _schema_of(one) for name, one in tools.items()}
         group = f"{context.invocation_id}/{number}" if number else ""
         at, can = self._place(context), ("arguments", "tool", *(("ask",) if id_ or self.guard.asks else ()))
-        return Call(tool.name, copy.deepcopy(args), schemas, at, id_, group, number, can, answer), tools
+        call = Call(tool.name, copy.deepcopy(args), schemas, at, id_, group, number, can)
+        said, key = context.tool_confirmation, _state_key(call)
+        if said is not None and (token := context.state.get(key)):
+            context.state[key] = None
+            call = call._replace(answer=PersonAnswer(token, "allow" if said.confirmed else "refuse"))
+        return call, tools
 
     def _place(self, context: Any) -> Caller:
         """Above an agent are those above it in ADK's tree of agents, and those that handed over to it."""
@@ -141,6 +143,11 @@ class GatedToolRun:
             if isinstance(plugin, ToolgatePlugin):
                 return await plugin.run(self, args, tool_context)
         return await self.run(args=args, tool_context=tool_context)
+
+
+def _state_key(call: Call) -> str:
+    session = call.at.session if call.at else ""
+    return OPEN + call_key(session, call.tool, call.id, arguments=call.arguments)
 
 
 def _schema_of(tool: BaseTool) -> dict[str, Any] | None:

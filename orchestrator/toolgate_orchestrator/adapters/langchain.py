@@ -47,12 +47,13 @@ class ToolgateMiddleware(AgentMiddleware):  # type: ignore[misc] # Any where Lan
     def wrap_tool_call(self, request: Any, handler: Callable[[Any], Any]) -> Any:
         """See AgentMiddleware."""
         call, tools = self._call(request, handler)
-        question = self._questions.find(call)
-        if question is None and (resumed := questions.find_checkpoint(get_config())):
-            question = questions.find_question(call, resumed[0].get_tuple(resumed[1]))
+        key = questions.key_of(call, config := get_config())
+        question = self._questions.find(key)
+        if question is None and (resumed := questions.find_checkpoint(config)):
+            question = questions.find_question(key, resumed[0].get_tuple(resumed[1]))
         ruling = None if question else self.guard.rule_sync(call, ask="defer")
         if ruling is None or ruling.pending:
-            ruling = self.guard.rule_sync(self._questions.ask(call, question, ruling, interrupt))
+            ruling = self.guard.rule_sync(self._questions.ask(key, call, question, ruling, interrupt))
         with run_below_net(ruling, request.runtime.config):
             ran = ruling.allowed and handler(_replace(request, ruling, tools))
             return self._finish(request, ruling, ran)
@@ -60,12 +61,13 @@ class ToolgateMiddleware(AgentMiddleware):  # type: ignore[misc] # Any where Lan
     async def awrap_tool_call(self, request: Any, handler: Callable[[Any], Awaitable[Any]]) -> Any:
         """See AgentMiddleware."""
         call, tools = self._call(request, handler)
-        question = self._questions.find(call)
-        if question is None and (resumed := questions.find_checkpoint(get_config())):
-            question = questions.find_question(call, await resumed[0].aget_tuple(resumed[1]))
+        key = questions.key_of(call, config := get_config())
+        question = self._questions.find(key)
+        if question is None and (resumed := questions.find_checkpoint(config)):
+            question = questions.find_question(key, await resumed[0].aget_tuple(resumed[1]))
         ruling = None if question else await self.guard.rule(call, ask="defer")
         if ruling is None or ruling.pending:
-            ruling = await self.guard.rule(self._questions.ask(call, question, ruling, interrupt))
+            ruling = await self.guard.rule(self._questions.ask(key, call, question, ruling, interrupt))
         with run_below_net(ruling, request.runtime.config):
             ran = ruling.allowed and await handler(_replace(request, ruling, tools))
             return self._finish(request, ruling, ran)
@@ -134,8 +136,11 @@ class ToolgateMiddleware(AgentMiddleware):  # type: ignore[misc] # Any where Lan
 
 
 def _replace(request: Any, ruling: Ruling, tools: Mapping[str, Any]) -> Any:
+    """What runs is what was ruled on, and nobody else has it: not even where nothing was changed."""
     call = {**request.tool_call, "name": ruling.tool, "args": ruling.arguments}
-    return request.override(tool_call=call, tool=tools[ruling.tool]) if ruling.replaced else request
+    if ruling.tool == request.tool_call["name"]:
+        return request.override(tool_call=call)
+    return request.override(tool_call=call, tool=tools[ruling.tool])
 
 
 def _by_name(tools: Any) -> dict[str, Any]:

@@ -10,11 +10,19 @@ from typing import Any, Final, Literal
 
 from toolgate_orchestrator.decision.deferral.answer import PersonAnswer
 from toolgate_orchestrator.decision.question.call import Call
+from toolgate_orchestrator.decision.question.canonical import call_key
 from toolgate_orchestrator.guard.ruling import Ruling
 
 MAX_KEPT: Final = 4_096
 OURS: Final = "toolgate"
 """Where our part stands in a question."""
+
+
+def key_of(call: Call, config: Mapping[str, Any]) -> str:
+    """By what a call is known again: an id, or a message, is not this thread's alone."""
+    thread = str(config.get("configurable", {}).get("thread_id") or "")
+    session, agent = (call.at.session, call.at.agent) if call.at else ("", "")
+    return call_key(session, agent, thread, call.tool, call.id, arguments=call.arguments)
 
 
 def keep(kept: OrderedDict[Any, dict[str, Any]], key: Any, value: dict[str, Any]) -> None:
@@ -31,12 +39,13 @@ class QuestionMemory:
     def __init__(self) -> None:
         self._kept: OrderedDict[Any, dict[str, Any]] = OrderedDict()
 
-    def find(self, call: Call) -> dict[str, Any] | None:
-        """The question about this call."""
-        return self._kept.get((call.group, call.id))
+    def find(self, key: str) -> dict[str, Any] | None:
+        """The question about the call of this key."""
+        return self._kept.get(key)
 
     def ask(
         self,
+        key: str,
         call: Call,
         question: dict[str, Any] | None,
         ruling: Ruling | None,
@@ -45,20 +54,20 @@ class QuestionMemory:
         """Leaves with the question, or gives the call with its answer, once there is one."""
         if question is None:
             assert ruling is not None  # noqa: S101 - for types: one of both is there
-            question = make_question(call, ruling)
-        keep(self._kept, (call.group, call.id), question)
+            question = make_question(key, call, ruling)
+        keep(self._kept, key, question)
         said = interrupt(question)
-        self._kept.pop((call.group, call.id), None)
+        self._kept.pop(key, None)
         return call._replace(answer=answer_of(question, said))
 
 
-def make_question(call: Call, ruling: Ruling) -> dict[str, Any]:
+def make_question(key: str, call: Call, ruling: Ruling) -> dict[str, Any]:
     """In the format of HumanInTheLoopMiddleware; whoever has the token may answer, as who resumes may."""
     words = ruling.prompt.prompt if ruling.prompt else ""
     return {
         "action_requests": [{"name": ruling.tool, "args": ruling.arguments, "description": words}],
         "review_configs": [{"action_name": ruling.tool, "allowed_decisions": ["approve", "reject"]}],
-        OURS: {"id": call.id, "token": ruling.token},
+        OURS: {"id": call.id, "call": key, "token": ruling.token},
     }
 
 
@@ -86,12 +95,12 @@ def find_checkpoint(config: Mapping[str, Any]) -> tuple[Any, dict[str, Any]] | N
     return saver, {"configurable": {"thread_id": at["thread_id"], "checkpoint_ns": graph}}
 
 
-def find_question(call: Call, kept: Any) -> dict[str, Any] | None:
-    """The question about this call in what a checkpointer gave."""
+def find_question(key: str, kept: Any) -> dict[str, Any] | None:
+    """The question about the call of this key in what a checkpointer gave."""
     for _, channel, value in (kept and kept.pending_writes) or ():
         for one in value if channel == "__interrupt__" else ():
             question = getattr(one, "value", None)
             ours = question.get(OURS) if isinstance(question, dict) else None
-            if isinstance(ours, dict) and ours.get("id") == call.id and isinstance(ours.get("token"), str):
+            if isinstance(ours, dict) and ours.get("call") == key and isinstance(ours.get("token"), str):
                 return question
     return None

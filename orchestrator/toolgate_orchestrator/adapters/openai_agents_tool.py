@@ -24,6 +24,7 @@ from toolgate_orchestrator.adapters.openai_agents_step import (
     read_arguments,
 )
 from toolgate_orchestrator.decision.deferral.answer import PersonAnswer
+from toolgate_orchestrator.decision.question.plain_values import copy_arguments
 from toolgate_orchestrator.guard.context import enter_tool
 from toolgate_orchestrator.guard.guard import Guard
 from toolgate_orchestrator.guard.ruling import Ruling
@@ -57,6 +58,8 @@ class ToolInvoker:
             return True
         if step is None:  # of an agent without a gate
             return False
+        if isinstance(arguments, dict):
+            arguments = copy_arguments(arguments)  # hooks have the SDK's
         ruling = await step.rule(self._tool.qualified_name, call_id, arguments, step.guard._ask or "defer")
         if not ruling.pending:
             step.rulings[call_id] = ruling
@@ -71,8 +74,13 @@ class ToolInvoker:
         if step is None or step.agent.name != context.agent.name:
             step = AgentStep(context.agent, self._guard, context, {self._tool.qualified_name: self._tool})
         try:
-            ruling, read = step.rulings.pop(context.tool_call_id, None), read_arguments(arguments)
-            if ruling is not None and not same_json(dict(ruling.call.arguments), read):  # they were changed
+            if (read := read_arguments(arguments)) is None:
+                raise ModelBehaviorError(f"Invalid JSON input for tool {self._tool.name}")
+            ruling = step.rulings.pop(context.tool_call_id, None)
+            made = None if ruling is None else [ruling.call.tool, dict(ruling.call.arguments)]
+            if ruling is not None and not same_json(
+                made, [self._tool.qualified_name, read]
+            ):  # it was changed
                 ruling.release()
                 ruling = None
             if read is None:

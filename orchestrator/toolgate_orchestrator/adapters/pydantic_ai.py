@@ -76,7 +76,7 @@ class ToolgateCapability(AbstractCapability[Any]):  # type: ignore[misc] # Any w
     async def prepare_model_request(self, ctx: RunContext[Any], request_context: Any) -> Any:
         """See AbstractCapability."""
         notes = read_notes(ctx)
-        for call_id, (token, tool, arguments) in notes.items():  # it was answered, and the call not made
+        for token, tool, arguments, call_id in notes.values():  # it was answered, and the call not made
             answer = PersonAnswer(token, "refuse")
             await self.guard.rule(Call(tool, arguments, at=self.at, id=call_id, answer=answer), ask="defer")
         if notes:

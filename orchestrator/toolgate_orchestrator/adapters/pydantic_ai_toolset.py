@@ -12,9 +12,13 @@ from toolgate_bus.protocol.json_values import same_json
 
 from toolgate_orchestrator.decision.deferral.answer import PersonAnswer
 from toolgate_orchestrator.decision.question.call import Call
+from toolgate_orchestrator.decision.question.canonical import call_key
+from toolgate_orchestrator.decision.question.plain_values import copy_arguments
+from toolgate_orchestrator.decision.ruling import CHANGED
 from toolgate_orchestrator.guard.context import enter_tool
 from toolgate_orchestrator.guard.guard import Guard
 from toolgate_orchestrator.guard.ruling import Ruling
+from toolgate_orchestrator.turn.calls.refusal import refuse_tool
 
 NOTES: Final = "toolgate"
 """Where the metadata of a response keeps what its calls wait for."""
@@ -35,10 +39,12 @@ class GateToolset(WrapperToolset[Any]):  # type: ignore[misc] # Any where pydant
 
     async def call_tool(self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: Any) -> Any:
         """See WrapperToolset."""
-        arguments = to_jsonable_python(tool_args, serialize_unknown=True)
+        tool_args = copy_arguments(tool_args)  # nobody else has these
+        arguments = _as_json(tool_args)
         ruling = await self._rule(name, arguments, ctx)
         if ruling.pending:
-            keep_notes(ctx, {**read_notes(ctx), ctx.tool_call_id or "": [ruling.token, name, arguments]})
+            note = [ruling.token, name, arguments, ctx.tool_call_id or ""]
+            keep_notes(ctx, {**read_notes(ctx), _key_of(name, arguments, ctx): note})
             asked = ruling.prompt.prompt if ruling.prompt else ""
             raise ApprovalRequired({"tool": ruling.tool, "arguments": ruling.arguments, "prompt": asked})
         if not ruling.allowed:
@@ -48,6 +54,9 @@ class GateToolset(WrapperToolset[Any]):  # type: ignore[misc] # Any where pydant
                 tool = self.tools[ruling.tool]
                 ctx = replace(ctx, tool_name=ruling.tool)
                 tool_args = await _validate(tool, ruling.arguments, ctx)
+            elif not same_json(arguments, _as_json(tool_args)):  # an object in them was changed meanwhile
+                ruling.release()
+                raise ToolFailed(refuse_tool(CHANGED.reason or ""))
             with enter_tool(ruling.at):
                 result = await super().call_tool(ruling.tool, tool_args, ctx, tool)
         except (ApprovalRequired, CallDeferred):
@@ -65,13 +74,12 @@ class GateToolset(WrapperToolset[Any]):  # type: ignore[misc] # Any where pydant
 
     async def _rule(self, name: str, arguments: dict[str, Any], ctx: RunContext[Any]) -> Ruling:
         guard: Guard = self.gate.guard
-        call_id, notes = ctx.tool_call_id or "", read_notes(ctx)
+        key, notes = _key_of(name, arguments, ctx), read_notes(ctx)
         schemas = {one: tool.tool_def.parameters_json_schema for one, tool in self.tools.items()}
-        call = Call(name, arguments, schemas, self.gate.at, call_id, iteration=ctx.run_step)
-        token, *about = notes.get(call_id, ("",))
-        if ctx.tool_call_approved and same_json(about, [name, arguments]):
-            keep_notes(ctx, {one: note for one, note in notes.items() if one != call_id})
-            return await guard.rule(call._replace(answer=PersonAnswer(token, "allow")), ask="defer")
+        call = Call(name, arguments, schemas, self.gate.at, ctx.tool_call_id or "", iteration=ctx.run_step)
+        if ctx.tool_call_approved and key in notes:
+            keep_notes(ctx, {one: note for one, note in notes.items() if one != key})
+            return await guard.rule(call._replace(answer=PersonAnswer(notes[key][0], "allow")), ask="defer")
 
         def agree(asked: Any, would_run: Any) -> bool:  # the person saw this call, and no replacement
             return would_run.tool_name == name and same_json(would_run.tool_input, arguments)
@@ -89,8 +97,17 @@ async def _validate(tool: Any, arguments: dict[str, Any], ctx: RunContext[Any]) 
     return found
 
 
+def _as_json(arguments: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = to_jsonable_python(arguments, serialize_unknown=True)
+    return found
+
+
+def _key_of(name: str, arguments: dict[str, Any], ctx: RunContext[Any]) -> str:
+    return call_key(name, ctx.tool_call_id or "", arguments=arguments)
+
+
 def read_notes(ctx: RunContext[Any]) -> dict[str, Any]:
-    """What calls of the last response wait for: token, tool and arguments by the id of the call."""
+    """What calls of the last response wait for, by their keys: token, tool, arguments and id."""
     response = _last_response(ctx)
     return {} if response is None else (response.metadata or {}).get(NOTES) or {}
 

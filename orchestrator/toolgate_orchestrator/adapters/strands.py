@@ -24,6 +24,7 @@ from toolgate_orchestrator.adapters.strands_tools import arguments_of, replace_c
 from toolgate_orchestrator.decision.deferral.answer import PersonAnswer
 from toolgate_orchestrator.decision.question.call import Call
 from toolgate_orchestrator.decision.question.caller import Caller
+from toolgate_orchestrator.decision.question.canonical import call_key
 from toolgate_orchestrator.guard.context import turn_place
 from toolgate_orchestrator.guard.guard import Guard
 from toolgate_orchestrator.guard.ruling import Ruling
@@ -86,8 +87,9 @@ class ToolgateLayer(Plugin):  # type: ignore[misc] # Any where Strands is not in
         call = Call(
             use["name"], arguments_of(context), schemas, self._place(agent), str(use["toolUseId"]), group
         )
-        kept = agent.state.get(NAME) or {}
-        if (question := kept.pop(call.id, None)) is not None:
+        kept, at = agent.state.get(NAME) or {}, call.at
+        key = call_key(at.session if at else "", agent.name, call.tool, call.id, arguments=call.arguments)
+        if (question := kept.pop(key, None)) is not None:
             said = context.interrupt(NAME, reason=question).response  # leaves, where nobody has answered
             agent.state.set(NAME, kept)
             answer = PersonAnswer(question["token"], "allow" if said == "allow" else "refuse")
@@ -100,7 +102,7 @@ class ToolgateLayer(Plugin):  # type: ignore[misc] # Any where Strands is not in
         if ruling.pending:
             question = {"tool": ruling.tool, "arguments": ruling.arguments, "token": ruling.token}
             question["prompt"] = ruling.prompt.prompt if ruling.prompt else ""
-            agent.state.set(NAME, {**(agent.state.get(NAME) or {}), call.id: question})
+            agent.state.set(NAME, {**(agent.state.get(NAME) or {}), key: question})
             context.interrupt(NAME, reason=question)
         return ruling
 

@@ -1,6 +1,7 @@
 """One call of a tool in Strands: what it is, what runs in its place, what became of it."""
 
 from collections.abc import AsyncIterator
+from contextvars import copy_context
 from typing import Any
 
 from strands.interrupt import InterruptException
@@ -9,15 +10,17 @@ from strands.types._events import ToolInterruptEvent, ToolResultEvent
 
 from toolgate_orchestrator.guard.context import enter_tool
 from toolgate_orchestrator.guard.ruling import Ruling
+from toolgate_orchestrator.guard.streams import run_in
 
 
 async def report(events: AsyncIterator[Any], ruling: Ruling) -> AsyncIterator[Any]:
     """The tool's events; its result is reported, and bears the notice that another call ran."""
     last = None
+    with enter_tool(ruling.at):
+        context = copy_context()  # the tool's: the reader's is its own
     try:
         while True:
-            with enter_tool(ruling.at):  # around each step: in between, the context is the reader's
-                event = await anext(events, None)
+            event = await run_in(context, anext(events, None))
             if event is None:
                 break
             if isinstance(event, ToolInterruptEvent):  # it asks somebody itself, and runs anew after that

@@ -52,7 +52,7 @@ class Decider:
         if (stopped := self._find_stop(call, at)) is not None:
             return stopped
         gate = await self._reports.home.open()
-        presences, key = self._reports.presences, call.id or f"call-{next(_numbers)}"
+        presences, key = self._reports.presences, f"{call.id}#{next(_numbers)}"  # ids may come twice
         presences.start_decision(at, key, call.tool)
         try:
             gate.note_above(at.above)

@@ -19,7 +19,6 @@ from toolgate_bus.errors import ConfigError, ToolgateError, TurnStop
 
 from toolgate_orchestrator.decision.question.call import Call
 from toolgate_orchestrator.decision.question.caller import Caller
-from toolgate_orchestrator.guard import tool_function
 from toolgate_orchestrator.guard.answer import AskExit, AskHow, as_gate_asks
 from toolgate_orchestrator.guard.context import enter_tool, tool_place, user_request
 from toolgate_orchestrator.guard.decider import Decider
@@ -30,6 +29,8 @@ from toolgate_orchestrator.guard.notice import check_notice
 from toolgate_orchestrator.guard.reports import Cost
 from toolgate_orchestrator.guard.ruling import Ruling
 from toolgate_orchestrator.guard.settings import read_settings
+from toolgate_orchestrator.guard.streams import end_call, end_later, is_loop_running
+from toolgate_orchestrator.guard.tool_registry import Execute, make_tool, raise_denied
 from toolgate_orchestrator.guard.turn import AgentTurn, OnStop
 
 if TYPE_CHECKING:
@@ -37,8 +38,6 @@ if TYPE_CHECKING:
     from toolgate_orchestrator.decision.round.decision_state import OnHold
 
 F = TypeVar("F", bound=Callable[..., Any])
-Execute = Callable[[str, dict[str, Any]], Any]
-"""Runs a tool by name, with arguments: perhaps not the one that was asked about."""
 FAULT: Final = "the gate failed and could not rule on it"
 
 
@@ -70,8 +69,6 @@ class Guard(GuardLife, LlmRequests):
         super().__init__(read_settings(config, {**fields, "agent": agent} if agent else fields), cost)
         self._ask, self._passes, self._on_fault = ask, passes, on_fault
         self._template = check_notice(notice)
-        self.tools: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {}
-        """Functions that were made tools, with their JSON Schemas, by name."""
 
     @property
     def asks(self) -> bool:
@@ -137,7 +134,7 @@ class Guard(GuardLife, LlmRequests):
         """Rule, run, report. `execute` is given tool and arguments, `denied` the ruling where it may not run.
 
         What `execute` raises is given to `failed`, or raised. Each may be async or not. A text is given back
-        with the guard's `notice`.
+        with the guard's `notice`. A generator has ended when it is exhausted or closed, or raises.
         """
         ruling = await self.rule(call, ask=ask)
         if not ruling.allowed:
@@ -150,8 +147,7 @@ class Guard(GuardLife, LlmRequests):
             if failed is None or not isinstance(error, Exception) or isinstance(error, TurnStop):
                 raise
             return await _finish(failed(error, ruling))
-        ruling.succeed(result)
-        return ruling.with_notice(result)
+        return end_call(ruling, result)
 
     def run_sync(
         self,
@@ -162,20 +158,27 @@ class Guard(GuardLife, LlmRequests):
         failed: Callable[[Exception, Ruling], Any] | None = None,
         ask: AskHow = None,
     ) -> Any:
-        """As `run`, for code that is not async."""
+        """As `run`, for code that is not async.
+
+        Where an event loop runs in this thread, what `execute` gives to be awaited is given back so.
+        """
         ruling = self.rule_sync(call, ask=ask)
         if not ruling.allowed:
             return denied(ruling)
         try:
             with enter_tool(ruling.at):
-                result = _finish_sync(execute(ruling.tool, ruling.arguments))
+                result = execute(ruling.tool, ruling.arguments)
+                if inspect.isawaitable(result):
+                    if is_loop_running():
+                        ruling.is_unread = True  # until it is awaited
+                        return end_later(ruling, result)
+                    result = asyncio.run(_wait(result))
         except BaseException as error:
             ruling.fail(error)
             if failed is None or not isinstance(error, Exception) or isinstance(error, TurnStop):
                 raise
             return failed(error, ruling)
-        ruling.succeed(result)
-        return ruling.with_notice(result)
+        return end_call(ruling, result)
 
     @overload
     def tool(self, fn: F, /) -> F: ...
@@ -189,16 +192,18 @@ class Guard(GuardLife, LlmRequests):
         /,
         *,
         name: str = "",
-        denied: Callable[[Ruling], Any] = tool_function.raise_denied,
+        denied: Callable[[Ruling], Any] = raise_denied,
     ) -> Any:
-        """Have a function, sync or async, ruled on each time it is called: `@guard.tool`.
+        """Have a function ruled on each time it is called: `@guard.tool`.
 
-        Denied it raises CallDenial, or gives what `denied` does. All such functions are each other's
-        replacements.
+        It may be sync or async, a generator of either kind, a method, a partial, or an object that can be
+        called. Denied it raises CallDenial, or gives what `denied` does. A scheduler may have another such
+        function run in its place, by a name that no two of them bear. Raises ConfigError for a function that
+        rules cannot read.
         """
         if fn is None:
-            return lambda given: tool_function.wrap(self, given, name or given.__name__, denied)
-        return tool_function.wrap(self, fn, name or fn.__name__, denied)
+            return lambda given: make_tool(self, given, name, denied)
+        return make_tool(self, fn, name, denied)
 
     # ------------------------------------------------------------------ within
 
@@ -244,10 +249,6 @@ class Guard(GuardLife, LlmRequests):
 
 async def _finish(value: Any) -> Any:
     return await value if inspect.isawaitable(value) else value
-
-
-def _finish_sync(value: Any) -> Any:
-    return asyncio.run(_wait(value)) if inspect.isawaitable(value) else value
 
 
 async def _wait(value: Awaitable[Any]) -> Any:

@@ -15,6 +15,7 @@ from toolgate_orchestrator.guard.home import CLOSE_S, Home
 from toolgate_orchestrator.guard.places import Places
 from toolgate_orchestrator.guard.presences import Presences
 from toolgate_orchestrator.guard.reports import Cost, Reports
+from toolgate_orchestrator.guard.tool_registry import ToolRegistry
 
 if TYPE_CHECKING:
     from toolgate_orchestrator.decision.config import ToolgateConfig
@@ -31,6 +32,8 @@ class GuardLife:
         self.config: ToolgateConfig = config
         """How its calls are ruled on."""
         self._places = Places(config)
+        self.tools = ToolRegistry()
+        """Functions that were made tools."""
         self._cost_of = cost
         self._lock = threading.Lock()
         self._reports: Reports | None = None
@@ -118,6 +121,7 @@ class GuardLife:
         """Another thread may have held these."""
         self._lock = threading.Lock()
         self._places.renew()
+        self.tools.renew()
 
 
 async def _flush(home: Home, timeout_s: float) -> bool:

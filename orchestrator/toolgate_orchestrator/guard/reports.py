@@ -5,6 +5,8 @@ succeed ─▶ tool:post (usage, of a request to an LLM)     fail ─▶ tool:er
 tool:unused                                   nothing, and forgotten ─▶ as a failure, and counted
 """
 
+import hashlib
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
@@ -19,7 +21,6 @@ from toolgate_bus.telemetry.logging import where
 
 from toolgate_orchestrator.decision.fact_shapes import describe_place
 from toolgate_orchestrator.decision.question.caller import Caller
-from toolgate_orchestrator.guard.digest import describe_result
 from toolgate_orchestrator.guard.home import Home
 from toolgate_orchestrator.guard.presences import Presences
 
@@ -30,6 +31,11 @@ UNREPORTED: Final = "Unreported"
 """The error of a call of which nobody told what became of it."""
 Cost = Decimal | float | int | str
 """In units of the currency; as text or Decimal it is exact."""
+DIGEST_LENGTH: Final = 32
+"""Hexadecimal digits."""
+MAX_BYTES: Final = 4_000_000
+"""Of longer texts, beginning and end count, and how long they are."""
+_MAX_NODES: Final = 10_000
 _log = get_logger("toolgate.guard")
 
 
@@ -109,3 +115,53 @@ class Reports:
 def label_of(tool: str, tools: Any) -> str:
     """A tool's name as facts tell it: an LLM may name anything."""
     return tool if tool in tools or tool == LLM_REQUEST else OTHER
+
+
+# ---------------------------------------------------------------------- digests
+
+
+def digest_of(result: Any) -> str | None:
+    """The first half of a SHA-256, in hexadecimal; None for what is no plain value, or too large a one."""
+    if type(result) is str:
+        return _digest(b"s", result.encode("utf-8", "surrogatepass"))
+    if type(result) is bytes:
+        return _digest(b"b", result)
+    if not _is_plain(result):
+        return None
+    try:
+        text = json.dumps(result, sort_keys=True, separators=(",", ":"), check_circular=False)
+    except (TypeError, ValueError, RecursionError):
+        return None
+    return _digest(b"j", text.encode())
+
+
+def _digest(kind: bytes, data: bytes) -> str:
+    if len(data) > MAX_BYTES:
+        data = data[: MAX_BYTES // 2] + data[-MAX_BYTES // 2 :] + b"%d" % len(data)
+    return hashlib.sha256(kind + data, usedforsecurity=False).hexdigest()[:DIGEST_LENGTH]
+
+
+def _is_plain(result: Any) -> bool:
+    """Whether JSON can say it without running anybody's code, within bounds."""
+    todo, left = [result], _MAX_NODES
+    while todo:
+        value = todo.pop()
+        left -= 1
+        if left < 0:
+            return False
+        kind = type(value)
+        if kind is dict:
+            if any(type(key) is not str for key in value):
+                return False
+            todo += value.values()
+        elif kind in (list, tuple):
+            todo += value
+        elif kind not in (str, int, float, bool, type(None)):
+            return False
+    return True
+
+
+def describe_result(result: Any) -> Mapping[str, str]:
+    """`digest` of a result, where there is one."""
+    found = digest_of(result)
+    return {} if found is None else {"digest": found}

@@ -46,6 +46,7 @@ class Ruling:
         "call",
         "decision",
         "id",
+        "is_unread",
         "notice",
         "outcome",
         "prompt",
@@ -95,6 +96,8 @@ class Ruling:
             self.agent_target = decision.agent_target
         self._started = time.monotonic()
         self._key = key
+        self.is_unread = False
+        """Whether it gives pieces of which nobody has taken any: its tool has not begun."""
         self.refusal: str = "" if self.allowed else self._refuse()
         """The sentence for the LLM where it may not run."""
         self.notice: str = notice_of(template, call.tool, self.tool, self.reason) if self.replaced else ""
@@ -175,6 +178,9 @@ class Ruling:
             self.release()
 
     def __del__(self) -> None:
+        if getattr(self, "is_unread", False) and not self._reports.home.is_foreign:
+            self.release()
+            return
         # (A forked process has its parent's rulings, too.)
         if getattr(self, "_open", None) and not self._reports.home.is_foreign and self._take():
             _log.warning("nobody told what became of a call", tool=self.fact["tool"], decision=self.id)

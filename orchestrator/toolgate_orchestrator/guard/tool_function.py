@@ -1,71 +1,327 @@
-"""Any function as a tool that is ruled on: its parameters are the arguments, its guard's other tools may
-replace it."""
+"""A function that was made a tool: what its arguments are called, and how it is called with them.
+
+Rules go by names. So each parameter has one, also `*paths` (a list), one that is positional only, and those
+that a partial has fixed; `self` and `cls` are no arguments. What cannot be named is refused when the function
+is made a tool, and not with its first call.
+"""
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+import types
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, Final, Literal
 
-from toolgate_bus.errors import CallDenial
+from toolgate_bus.errors import ConfigError
+from toolgate_bus.protocol.json_values import same_json
 
-from toolgate_orchestrator.decision.question.call import Call
-from toolgate_orchestrator.guard.ruling import Ruling
-
-if TYPE_CHECKING:
-    from toolgate_orchestrator.guard.guard import Guard
-
-F = TypeVar("F", bound=Callable[..., Any])
-_JSON_TYPES = {str: "string", int: "integer", float: "number", bool: "boolean", list: "array", dict: "object"}
-
-
-def raise_denied(ruling: Ruling) -> Any:
-    """What a denied call of such a function does, unless it is said otherwise."""
-    raise CallDenial(ruling.refusal)
-
-
-def wrap(guard: "Guard", fn: F, name: str, denied: Callable[[Ruling], Any]) -> F:
-    """The function, ruled on each time it is called; sync stays sync, async stays async."""
-    signature = inspect.signature(fn)
-    guard.tools[name] = (fn, schema_of(signature))
-
-    def call_of(args: Any, kwargs: Any) -> Call:
-        bound = signature.bind(*args, **kwargs)
-        arguments = dict(bound.arguments)
-        for one in signature.parameters.values():
-            if one.kind is one.VAR_KEYWORD:
-                arguments.update(arguments.pop(one.name, {}))
-            elif one.kind in (one.POSITIONAL_ONLY, one.VAR_POSITIONAL):
-                raise TypeError(f"{name}: a tool's parameters have names; {one.name} has none")
-        return Call(name, arguments, {tool: schema for tool, (_, schema) in guard.tools.items()})
-
-    def execute(tool: str, arguments: Mapping[str, Any]) -> Any:
-        return guard.tools[tool][0](**arguments)
-
-    if inspect.iscoroutinefunction(fn):
-
-        async def rule_and_run(*args: Any, **kwargs: Any) -> Any:
-            return await guard.run(call_of(args, kwargs), execute, denied=denied)
-
-        return functools.wraps(fn)(rule_and_run)  # type: ignore[return-value] # the same function to its callers
-
-    def rule_and_run_sync(*args: Any, **kwargs: Any) -> Any:
-        return guard.run_sync(call_of(args, kwargs), execute, denied=denied)
-
-    return functools.wraps(fn)(rule_and_run_sync)  # type: ignore[return-value] # as above
+_JSON_TYPES: Final = {
+    str: "string",
+    int: "integer",
+    float: "number",
+    bool: "boolean",
+    list: "array",
+    dict: "object",
+}
+_NOTHING: Final[Mapping[str, Any]] = types.MappingProxyType({})
+_BOUND: Final = (types.MethodType, types.BuiltinFunctionType, types.MethodWrapperType)
+_PLAIN: Final = (types.FunctionType, types.MethodType, types.BuiltinFunctionType)
+_BY_PLACE: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+MARK: Final = "__toolgate_tool__"
+"""Attribute of a function that is ruled on: its `ToolFunction`."""
 
 
-def schema_of(signature: inspect.Signature) -> dict[str, Any]:
-    """JSON Schema of a function's arguments, as far as its signature tells."""
-    named = [one for one in signature.parameters.values() if one.kind is not one.VAR_KEYWORD]
-    properties = {
-        one.name: {"type": _JSON_TYPES[one.annotation]}
-        if isinstance(one.annotation, type) and one.annotation in _JSON_TYPES
-        else {}
-        for one in named
-    }
+class UnfitFunction(ConfigError, TypeError):  # noqa: N818 - it says what was found
+    """No tool can be made of this; the message says what to do."""
+
+
+class ToolFunction:
+    """One function, and how its calls are read."""
+
+    __slots__ = (
+        "__weakref__",
+        "_attribute",
+        "_by_place",
+        "_by_place_alone",
+        "_defaults",
+        "_fixed_args",
+        "_fixed_kwargs",
+        "_is_simple",
+        "_names",
+        "_needed",
+        "_rest",
+        "_signature",
+        "_target",
+        "_various",
+        "fixed",
+        "kind",
+        "name",
+        "schema",
+        "takes",
+    )
+
+    def __init__(
+        self, fn: Callable[..., Any], name: str = "", takes: Literal["", "self", "cls"] | None = None
+    ):
+        """`takes` is what it is called on; None: what its name and place say. Raises UnfitFunction."""
+        target, args, kwargs = _take_apart(fn)
+        self.name: str = name or _name_of(target)
+        """By which rules and schedulers know it."""
+        self._target, self._fixed_args, self._fixed_kwargs = target, args, kwargs
+        self._attribute: str = getattr(target, "__name__", "")
+        self._signature = _signature_of(target, self.name)
+        parameters = list(self._signature.parameters.values())
+        self.takes: Literal["", "self", "cls"] = (
+            _find_instance(target, parameters) if takes is None else takes
+        )
+        """Whether it is called on an instance, or a class."""
+        self._by_place: tuple[str, ...] = tuple(one.name for one in parameters if one.kind in _BY_PLACE)
+        named = [one for one in parameters if one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)]
+        if self.takes:
+            del parameters[:1]
+        self._rest: str = next((one.name for one in parameters if one.kind is one.VAR_POSITIONAL), "")
+        self._various: str = next((one.name for one in parameters if one.kind is one.VAR_KEYWORD), "")
+        only = [one.name for one in parameters if one.kind is one.POSITIONAL_ONLY]
+        if self._various and (only or self._rest):
+            what = f"*{self._rest}" if self._rest else only[0]
+            raise UnfitFunction(
+                f"{self.name}: with **{self._various} an argument may bear the name of {what}, and rules "
+                f"could not tell them apart: write a function whose parameters all have names"
+            )
+        self._by_place_alone = self._by_place if self._rest else tuple(only)
+        """What must be given by its place."""
+        self._is_simple = not (only or self._rest or self._various)
+        self._names = frozenset(one.name for one in named)
+        self._needed = frozenset(one.name for one in named if one.default is one.empty)
+        self._defaults: dict[str, Any] = {
+            one.name: one.default
+            for one in parameters
+            if one.default is not one.empty and one.default is not None
+        }
+        self.fixed: dict[str, Any] = self._read_fixed()
+        """Arguments that a partial has fixed."""
+        self.schema: dict[str, Any] = schema_of(self._signature.replace(parameters=parameters), self.fixed)
+        """JSON Schema of its arguments."""
+        self.kind: Literal["sync", "async", "async generator"] = _kind_of(target)
+
+    @property
+    def target(self) -> Callable[..., Any]:
+        """The function itself, without what a partial has fixed."""
+        return self._target
+
+    def is_of(self, kind: type) -> bool:
+        """Whether it is what a class has as its method of this name."""
+        for one in kind.__mro__:
+            if self._attribute in vars(one):
+                found = vars(one)[self._attribute]
+                return getattr(getattr(found, "__func__", found), MARK, None) is self
+        return False
+
+    # ------------------------------------------------------------------ a call
+
+    def complete(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """What it is called with, and what a partial has fixed."""
+        if not self._fixed_args and not self._fixed_kwargs:
+            return args, kwargs
+        return (*self._fixed_args, *args), {**self._fixed_kwargs, **kwargs}
+
+    def read(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """Return all its arguments by name: what will be used of those that are left out, too.
+
+        A default of None counts as none. Raises TypeError where the function would.
+        """
+        found = self._read_simple(args, kwargs) if self._is_simple else None
+        if found is None:
+            found = dict(self._signature.bind(*args, **kwargs).arguments)
+            if self._various:
+                found |= found.pop(self._various, {})
+        if self.takes:
+            if not args:
+                raise TypeError(f"{self.name} is a method: call it on what it belongs to")
+            del found[self._by_place[0]]
+        for name, default in self._defaults.items():
+            if name not in found:
+                found[name] = default
+        return found
+
+    def _read_simple(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any] | None:
+        """The same, of most functions and at a fraction of the cost; None where it does not fit."""
+        if len(args) > len(self._by_place):
+            return None
+        found = dict(zip(self._by_place, args, strict=False))
+        if kwargs:
+            if not (found.keys().isdisjoint(kwargs) and self._names.issuperset(kwargs)):
+                return None
+            found.update(kwargs)
+        return found if self._needed <= found.keys() else None
+
+    def call_as_given(
+        self,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        asked: Mapping[str, Any],
+        ruled: Mapping[str, Any],
+    ) -> Any:
+        """Call it as its caller did, with what was ruled on in place of what was given.
+
+        Where arguments came or went, or a default is another one by now, it is given all of them.
+        """
+        if ruled.keys() != asked.keys() or self._has_other_default(args, kwargs, ruled):
+            return self.call_with(args[0] if self.takes else None, ruled)
+        count = len(args)
+        placed = list(args[:1]) if self.takes else []
+        placed += [ruled[name] for name in self._by_place[len(placed) : count]]
+        if count > len(self._by_place):
+            placed += ruled[self._rest]
+        return self._target(*placed, **{name: ruled[name] for name in kwargs})
+
+    def call_with(self, instance: Any, arguments: Mapping[str, Any]) -> Any:
+        """Call it with arguments by name; `instance` is what a method is called on."""
+        rest = {**self.fixed, **arguments}
+        placed: list[Any] = [instance] if self.takes else []
+        for name in self._by_place_alone[len(placed) if self._rest else 0 :]:
+            if name not in rest and name not in self._defaults:
+                default = self._signature.parameters[name].default
+                if default is inspect.Parameter.empty:
+                    break  # the function itself says so
+                placed.append(default)
+            else:
+                placed.append(rest.pop(name, self._defaults.get(name)))
+        if self._rest:
+            placed += rest.pop(self._rest, ())
+        return self._target(*placed, **rest)
+
+    def _has_other_default(
+        self, args: tuple[Any, ...], kwargs: Collection[str], ruled: Mapping[str, Any]
+    ) -> bool:
+        for name, default in self._defaults.items():
+            value = ruled[name]
+            if value is default or name in kwargs or name in self._by_place[: len(args)]:
+                continue
+            if not same_json(_plain(value), _plain(default)):
+                return True
+        return False
+
+    def _read_fixed(self) -> dict[str, Any]:
+        if not self._fixed_args and not self._fixed_kwargs:
+            return {}
+        try:
+            found = dict(self._signature.bind_partial(*self._fixed_args, **self._fixed_kwargs).arguments)
+        except TypeError as error:
+            raise UnfitFunction(f"{self.name}: {error}") from None
+        if self._various:
+            found |= found.pop(self._various, {})
+        if self.takes:
+            found.pop(self._by_place[0], None)
+        return found
+
+
+# ---------------------------------------------------------------------- what a function is
+
+
+def _take_apart(fn: Callable[..., Any]) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
+    """Return the function of a partial, and what is fixed."""
+    args: tuple[Any, ...] = ()
+    kwargs: dict[str, Any] = {}
+    while isinstance(fn, functools.partial):
+        args, kwargs, fn = (*fn.args, *args), {**fn.keywords, **kwargs}, fn.func
+    if isinstance(fn, type):
+        raise UnfitFunction(
+            f"{fn.__name__} is a class, and no tool: decorate a function that makes one, or its method"
+        )
+    if not callable(fn):
+        raise UnfitFunction(f"{type(fn).__name__} cannot be called: decorate a function")
+    if (gap := getattr(functools, "Placeholder", None)) is not None and any(one is gap for one in args):
+        raise UnfitFunction("a partial with placeholders is no tool: write a function that calls it")
+    return fn, args, kwargs
+
+
+def _name_of(target: Callable[..., Any]) -> str:
+    name = getattr(target, "__name__", "")
+    if not isinstance(name, str) or not name or name == "<lambda>":
+        what = "a lambda" if name else f"this {type(target).__name__}"
+        raise UnfitFunction(f"{what} has no name that rules could go by: guard.tool(name=…)")
+    return name
+
+
+def _signature_of(target: Callable[..., Any], name: str) -> inspect.Signature:
+    try:
+        return inspect.signature(target)
+    except (ValueError, TypeError):
+        raise UnfitFunction(
+            f"{name}: nobody can tell what its parameters are called: write a function that calls it"
+        ) from None
+
+
+def _find_instance(target: Any, parameters: list[inspect.Parameter]) -> Literal["", "self", "cls"]:
+    """Return what a function of a class is called on, as its first parameter says."""
+    if not parameters or isinstance(target, _BOUND) or parameters[0].kind not in _BY_PLACE:
+        return ""
+    name, where = parameters[0].name, getattr(target, "__qualname__", "").rpartition(".")[0]
+    if not where or where.endswith("<locals>"):
+        if name == "self":
+            raise UnfitFunction(
+                f"{getattr(target, '__qualname__', target)} takes self and stands in no class: decorate it "
+                "in its class, decorate the method of an instance, or give that parameter another name"
+            )
+        return ""
+    if name == "self":
+        return "self"
+    if name == "cls":
+        return "cls"
+    raise UnfitFunction(
+        f"{target.__qualname__}: in a class the first parameter is self or cls; for a static method write "
+        "@guard.tool above @staticmethod"
+    )
+
+
+def _kind_of(target: Any) -> Literal["sync", "async", "async generator"]:
+    called = target if isinstance(target, _PLAIN) else type(target).__call__
+    for one in (target, called):
+        if inspect.iscoroutinefunction(one):
+            return "async"
+        if inspect.isasyncgenfunction(one):
+            return "async generator"
+    return "sync"
+
+
+def schema_of(signature: inspect.Signature, fixed: Mapping[str, Any] = _NOTHING) -> dict[str, Any]:
+    """Return the JSON Schema of a function's arguments, as far as its signature tells.
+
+    Those that are `fixed` need not be given.
+    """
+    parameters = signature.parameters.values()
+    named = [one for one in parameters if one.kind is not one.VAR_KEYWORD]
     return {
         "type": "object",
-        "properties": properties,
-        "required": [one.name for one in named if one.default is one.empty],
-        "additionalProperties": len(named) < len(signature.parameters),
+        "properties": {one.name: _property_of(one, fixed) for one in named},
+        "required": [
+            one.name
+            for one in named
+            if one.default is one.empty and one.kind is not one.VAR_POSITIONAL and one.name not in fixed
+        ],
+        "additionalProperties": len(named) < len(parameters),
     }
+
+
+def _property_of(parameter: inspect.Parameter, fixed: Mapping[str, Any]) -> dict[str, Any]:
+    if parameter.kind is parameter.VAR_POSITIONAL:
+        return {"type": "array"}
+    found: dict[str, Any] = {}
+    if isinstance(parameter.annotation, type) and parameter.annotation in _JSON_TYPES:
+        found["type"] = _JSON_TYPES[parameter.annotation]
+    default = fixed.get(parameter.name, parameter.default)
+    if default is not parameter.empty and default is not None:
+        found["default"] = _plain(default)
+    return found
+
+
+def _plain(value: Any) -> Any:
+    if type(value) in (str, int, float, bool):
+        return value
+    from toolgate_orchestrator.decision.question.plain_values import (
+        to_plain,  # late: most programs need it with a call
+    )
+
+    return to_plain(value)

@@ -94,4 +94,47 @@ MUTANTS = (
         'if "tool" in call.can else (call.tool,)',
         "test_guard.py::test_what_a_caller_cannot_do_with_an_answer_is_a_denial",
     ),
+    Mutant(
+        "functions",
+        "of two functions of one name the one that is found runs",
+        f"{_GUARD}/tool_registry.py",
+        "            if chosen == tool.name:",
+        "            if False:",
+        "test_guard_functions.py::test_of_two_functions_of_one_name_each_runs_itself",
+    ),
+    Mutant(
+        "functions",
+        "a name that two functions bear means the first of them",
+        f"{_GUARD}/tool_registry.py",
+        "living[0] if len(living) == 1 and",
+        "living[0] if living and",
+        "test_guard_functions.py"
+        "::test_a_replacement_that_two_living_functions_might_be_is_invalid_and_the_record_says_so",
+    ),
+    Mutant(
+        "functions",
+        "a generator has ended when it is returned",
+        f"{_GUARD}/streams.py",
+        "    if kind in _WHOLE or not _is_stream(kind):",
+        "    if True:",
+        "test_guard_functions.py"
+        "::test_a_pool_of_one_holds_one_generator_at_a_time_until_it_is_exhausted_or_closed",
+    ),
+    Mutant(
+        "functions",
+        "a default is not ruled on",
+        f"{_GUARD}/tool_function.py",
+        "            if name not in found:\n                found[name] = default\n",
+        "            pass\n",
+        "test_guard_functions.py::test_parameters_that_are_given_by_place_alone_have_names_too",
+    ),
+    Mutant(
+        "functions",
+        "an id alone tells whose end it is",
+        f"{ORCHESTRATOR}/coding_agents/call_memory.py",
+        "if self._bearers.get(bearer) else None",
+        "",
+        "../../orchestrator/serve/test_serve_hooks.py"
+        "::test_a_denied_call_that_bears_another_ones_id_is_not_told_as_run",
+    ),
 )

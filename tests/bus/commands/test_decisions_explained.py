@@ -158,7 +158,7 @@ def test_a_denied_replacement_is_told_from_a_denied_call():
 
 
 def test_every_problem_of_a_modify_that_bus_readme_names_has_words():
-    invalid = {"unavailable_tool", "not_allowed", "schema", "placeholder", "agent", "phase"}
+    invalid = {"unavailable_tool", "ambiguous_tool", "not_allowed", "schema", "placeholder", "agent", "phase"}
     assert set(PROBLEMS) == {*invalid, "overruled"}
 
 

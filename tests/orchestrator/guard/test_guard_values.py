@@ -10,9 +10,8 @@ import pytest
 from toolgate_bus.errors import ConfigError
 from toolgate_orchestrator import Call, Caller, Guard
 from toolgate_orchestrator.guard.context import enter_tool, enter_turn
-from toolgate_orchestrator.guard.digest import digest_of
 from toolgate_orchestrator.guard.notice import check_notice, notice_of
-from toolgate_orchestrator.guard.reports import CostError, micro_units
+from toolgate_orchestrator.guard.reports import CostError, digest_of, micro_units
 from toolgate_orchestrator.guard.tool_function import schema_of
 
 pytestmark = pytest.mark.pure
@@ -193,7 +192,7 @@ def test_the_schema_of_a_function_tells_types_and_what_is_needed():
 
     schema = schema_of(inspect.signature(tool))
     assert schema["required"] == ["path", "deep"]
-    assert schema["properties"]["size"] == {"type": "integer"}
+    assert schema["properties"]["size"] == {"type": "integer", "default": 3}
     assert schema["properties"]["note"] == {}
     assert schema["additionalProperties"] is False
 

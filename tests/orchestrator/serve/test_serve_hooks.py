@@ -9,7 +9,7 @@ from client_schemas import SCHEMAS
 from hook_fixtures import FILES, load
 from hypothesis import given
 from hypothesis import strategies as st
-from toolgate_bus.protocol.events import Continue, Modify
+from toolgate_bus.protocol.events import AskUser, Continue, Deny, Modify
 from toolgate_orchestrator.coding_agents.event import PROBE
 from toolgate_orchestrator.coding_agents.translation import CLIENTS, SHOW
 from toolgate_orchestrator.commands.serve import hook_desk
@@ -169,3 +169,89 @@ async def test_a_client_that_writes_a_number_its_own_way_tells_of_the_same_call(
     after = {**before, "hook_event_name": "AfterTool", "tool_input": {"limit": 10}, "tool_response": {}}
     await desk.answer("gemini", json.dumps(after).encode(), 5.0, stays)
     assert len(asked.told("tool:post")) == 1
+
+
+# ---------------------------------------------------------------------- whose end is told
+
+
+def before_bash(command, id_="t1", **more):
+    fields = {"tool_name": "Bash", "tool_input": {"command": command}, "tool_use_id": id_, **more}
+    return json.dumps({"hook_event_name": "PreToolUse", "session_id": "s", **fields}).encode()
+
+
+def after_bash(command, id_="t1", **more):
+    fields = {"tool_name": "Bash", "tool_input": {"command": command}, "tool_use_id": id_, **more}
+    told = {"hook_event_name": "PostToolUse", "session_id": "s", "tool_response": "done", **fields}
+    return json.dumps(told).encode()
+
+
+def by_command(**answers):
+    """A scheduler that answers by the command; it continues with others."""
+    return lambda call: answers.get(call.tool_input.get("command"), Continue())
+
+
+@pytest.fixture
+async def desk(world, sidecar):
+    """`await desk(rm=Deny(…))`: hooks on a sidecar where this is answered by command."""
+
+    async def make(**answers):
+        await world.scheduler("policy", by_command(**answers))
+        made = await sidecar(required=["policy"])
+        return HookDesk(made.service, denies=lambda: True), made
+
+    return make
+
+
+async def test_a_denied_call_that_bears_another_ones_id_is_not_told_as_run(desk):
+    hooks, sidecar = await desk(rm=Deny(reason="no"))
+    assert await hooks.answer("claude", before_bash("ls"), 5.0, stays) == b""
+    assert is_denied("claude", await hooks.answer("claude", before_bash("rm"), 5.0, stays))
+    await hooks.answer("claude", after_bash("rm"), 5.0, stays)
+    assert sidecar.told("tool:post") == []
+    await hooks.answer("claude", after_bash("ls"), 5.0, stays)
+    assert len(sidecar.told("tool:post")) == 1
+
+
+async def test_a_question_that_the_user_refused_is_not_answered_by_the_next_call_with_its_id(desk):
+    hooks, sidecar = await desk(rm=AskUser(prompt="Sure?"))
+    decided = []
+    sidecar.gate.subscribe(decided.append)
+    assert b'"ask"' in await hooks.answer("claude", before_bash("rm"), 5.0, stays)
+    assert await hooks.answer("claude", before_bash("ls"), 5.0, stays) == b""
+    await hooks.answer("claude", after_bash("ls"), 5.0, stays)
+    assert [one["decision_id"] for one in sidecar.told("tool:post")] == [decided[-1].id]
+    assert decided[-1].tool_input == {"command": "ls"}
+
+
+@pytest.mark.parametrize(("client", "id_"), [("claude", "t1"), ("copilot", "")])
+async def test_of_two_questions_about_one_call_the_newer_is_answered_by_its_end(client, id_, desk):
+    hooks, sidecar = await desk(rm=AskUser(prompt="Sure?"))
+    decide, told = sidecar.service.decide, []
+
+    async def note(asked, gone):
+        told.append(await decide(asked, gone))
+        return told[-1]
+
+    sidecar.service.decide = note
+    for _ in range(2):
+        assert b'"ask"' in await hooks.answer(client, before_bash("rm", id_), 5.0, stays)
+    await hooks.answer(client, after_bash("rm", id_), 5.0, stays)
+    assert [one["decision_id"] for one in sidecar.told("tool:post")] == [told[1]["id"]]
+
+
+async def test_a_call_that_its_user_changed_is_known_by_its_id_unless_another_bore_it(desk):
+    hooks, sidecar = await desk()
+    await hooks.answer("claude", before_bash("ls"), 5.0, stays)
+    await hooks.answer("claude", after_bash("ls -a"), 5.0, stays)
+    assert len(sidecar.told("tool:post")) == 1
+    for command in ("ls", "pwd"):
+        await hooks.answer("claude", before_bash(command, "t2"), 5.0, stays)
+    await hooks.answer("claude", after_bash("ls -a", "t2"), 5.0, stays)
+    assert len(sidecar.told("tool:post")) == 1
+
+
+async def test_a_session_with_a_line_end_in_its_id_is_not_another_ones(desk):
+    hooks, sidecar = await desk()
+    await hooks.answer("claude", before_bash("ls", session_id="s", agent_id="a\nb"), 5.0, stays)
+    await hooks.answer("claude", after_bash("ls", session_id="s\na", agent_id="b"), 5.0, stays)
+    assert sidecar.told("tool:post") == []

@@ -32,6 +32,7 @@ RULES: Final[Mapping[str, str]] = {str(why): rule for why, rule in _RULES.items(
 """Why a decision came out so. `{scheduler}` is whose verdict decided, `{silent}` who said nothing."""
 PROBLEMS: Final[Mapping[str, str]] = {
     "unavailable_tool": "the agent has no such tool",
+    "ambiguous_tool": "two functions of the agent bear that name, and nobody can tell which is meant",
     "not_allowed": "the orchestrator's configuration does not let this scheduler use that tool",
     "schema": "the arguments do not fit the tool's schema",
     "placeholder": "it holds a placeholder that it may not use there",

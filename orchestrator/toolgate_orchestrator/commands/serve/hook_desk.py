@@ -1,7 +1,7 @@
 """Answers the hooks of coding agents: `POST /hooks/{client}`, an event in, that client's answer out.
 
-    before ─▶ read_event ─▶ service.decide ─▶ write_answer    what was let through is kept, by the call's id,
-    after  ─▶ read_event ─▶ report of the decision kept       or by its arguments where there is no id
+    before ─▶ read_event ─▶ service.decide ─▶ write_answer    what was let through is kept by the call's id,
+    after  ─▶ read_event ─▶ report of the decision kept       if it has one, and its arguments
 
 A client tells a call's fate by another event, from another process: what was decided is kept in between,
 bounded, so that results are told and budgets settle. Where the user was asked by the client, that the call
@@ -9,24 +9,21 @@ ran is the answer. HTTP is `app`'s affair, what clients say that of `coding_agen
 """
 
 import asyncio
-import hashlib
-import json
 import time
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 from urllib.parse import parse_qs
 
 from pydantic import ValidationError
 from toolgate_bus.errors import ToolgateError
-from toolgate_bus.protocol.json_values import whole
 from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_bus.telemetry.logging import where
 
 from toolgate_orchestrator.coding_agents.agent_tree import AgentPlace, AgentTree
+from toolgate_orchestrator.coding_agents.call_memory import CallMemory
 from toolgate_orchestrator.coding_agents.event import PROBE, HookDecision, HookEvent, MalformedEvent
 from toolgate_orchestrator.coding_agents.translation import read_event, write_answer, write_fault
-from toolgate_orchestrator.commands.serve.open_calls import TreeShares, tree_of
 from toolgate_orchestrator.commands.serve.patience import Abandonment, Gone
 from toolgate_orchestrator.commands.serve.problems import Problem
 from toolgate_orchestrator.commands.serve.requests import (
@@ -62,7 +59,6 @@ class KeptCall(NamedTuple):
     token: str
     """Of a question that the client asks its user; empty where nobody is asked."""
     since: float
-    keys: tuple[str, ...]
 
 
 class HookDesk:
@@ -86,10 +82,7 @@ class HookDesk:
         self._informed: OrderedDict[str, None] = OrderedDict()
         """Sessions whose user was told that line."""
         self._turn_s = max(1.0, min(TURN_S, idle_s or TURN_S))
-        self._kept: OrderedDict[int, KeptCall] = OrderedDict()
-        self._shares: TreeShares[int] = TreeShares()
-        self._keys: dict[str, deque[int]] = {}
-        self._number = 0
+        self._calls = CallMemory[KeptCall](MAX_KEPT)
         self._tree = AgentTree()
 
     async def answer(self, client: str, body: bytes, timeout_s: float, gone: Gone, agent: str = "") -> bytes:
@@ -134,13 +127,14 @@ class HookDesk:
     @property
     def is_idle(self) -> bool:
         """Whether no call runs of which a client may still tell."""
-        newest = next(reversed(self._kept.values()), None)
+        newest = self._calls.newest
         return newest is None or self._clock() - newest.since > RUNS_S
 
     # ------------------------------------------------------------------ before
 
     async def _rule(self, event: HookEvent, timeout_s: float, gone: Gone, agent: str) -> HookDecision:
         asked = request_of(event, self._tree.place(event), timeout_s, agent)
+        self._calls.meet(event)
         service = self._service
         if service.turns.get(asked.session) is None and service.find_order(asked) is None:
             service.turns.begin(turn_of(asked, "begin", self._turn_s), service.name_agent(asked))
@@ -161,36 +155,16 @@ class HookDesk:
     ) -> None:
         if not body.get("id"):
             return
-        keys = {key_of(event, event.pair if event.pair is not None else event.arguments)}
-        if ruling.outcome != "continue" and not event.call_id:
-            keys.add(key_of(event, ruling.arguments))  # a client may tell of it by what it was given
-        self._number += 1
-        caller = tree_of(asked)
-        if len(self._kept) >= MAX_KEPT:
-            self._forget(self._shares.find_oldest(caller))
-        kept = KeptCall(body["id"], asked, body.get("token") or "", self._clock(), tuple(keys))
-        self._kept[self._number] = kept
-        self._shares.add(caller, self._number)
-        for key in keys:
-            self._keys.setdefault(key, deque()).append(self._number)
-
-    def _forget(self, number: int) -> KeptCall:
-        kept = self._kept.pop(number)
-        self._shares.remove(tree_of(kept.asked), number)
-        for key in kept.keys:
-            queue = self._keys[key]
-            queue.remove(number)
-            if not queue:
-                del self._keys[key]
-        return kept
+        others = ruling.arguments if ruling.outcome != "continue" else None
+        kept = KeptCall(body["id"], asked, body.get("token") or "", self._clock())
+        self._calls.keep(event, kept, others)
 
     # ------------------------------------------------------------------ after
 
     async def _report(self, event: HookEvent) -> None:
-        queue = self._keys.get(key_of(event, event.pair if event.pair is not None else event.arguments))
-        if not queue:  # nobody was asked, it was denied, or another sidecar knows of it
+        kept = self._calls.take(event)
+        if kept is None:  # nobody was asked, it was denied, or another sidecar knows of it
             return
-        kept = self._forget(queue[0])
         id_ = kept.id
         if kept.token:
             said = PersonAnswerBody(
@@ -259,18 +233,6 @@ def read_decision(body: Mapping[str, Any]) -> HookDecision:
     if outcome in ("continue", "modify"):
         return HookDecision(outcome, body["tool"], body["arguments"], reason)
     return HookDecision("deny", reason=reason)
-
-
-def key_of(event: HookEvent, arguments: Mapping[str, Any]) -> str:
-    """Return by what a call is known again: 1.0, which we write, is 1 to clients."""
-    whose = f"{event.client}\n{event.session}\n{event.agent_id}\n{event.tool}\n"
-    if event.call_id:
-        return whose + event.call_id
-    try:
-        told = json.dumps(whole(dict(arguments)), sort_keys=True, separators=(",", ":"))
-    except (ValueError, TypeError, RecursionError):
-        told = ""
-    return whose + hashlib.sha256(told.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 async def _stays() -> None:

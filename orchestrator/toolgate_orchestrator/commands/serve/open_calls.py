@@ -6,11 +6,11 @@ died: nobody can know that it was not.
 """
 
 from collections.abc import Mapping
-from typing import Any, Final, Generic, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple
 
 from toolgate_orchestrator.commands.serve.requests import PlaceBody
+from toolgate_orchestrator.decision.tree_shares import TreeShares
 
-Entry = TypeVar("Entry")
 MAX_OPEN: Final = 50_000
 MAX_CLOSED: Final = 50_000
 
@@ -56,34 +56,6 @@ class UnknownCall(Exception):  # noqa: N818 - it says what was found
 
 class OtherReport(Exception):  # noqa: N818 - as above
     """Something else was reported before."""
-
-
-class TreeShares(Generic[Entry]):
-    """Which entries of a bounded table are whose: who has the most makes room, and no caller for another."""
-
-    def __init__(self) -> None:
-        self._of: dict[str, dict[Entry, None]] = {}
-        self._count = 0
-
-    def add(self, caller: str, entry: Entry) -> None:
-        """One more entry of a caller's."""
-        self._of.setdefault(caller, {})[entry] = None
-        self._count += 1
-
-    def remove(self, caller: str, entry: Entry) -> None:
-        """It is gone."""
-        own = self._of[caller]
-        del own[entry]
-        self._count -= 1
-        if not own:
-            del self._of[caller]
-
-    def find_oldest(self, caller: str) -> Entry:
-        """Return the entry that makes room for one more of this caller's."""
-        own = self._of.get(caller, {})
-        if len(own) * len(self._of) <= self._count:  # no more than others have
-            own = max(self._of.values(), key=len)
-        return next(iter(own))
 
 
 class OpenCalls:

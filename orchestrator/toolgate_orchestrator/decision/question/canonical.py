@@ -4,6 +4,7 @@ Equal is what `same_json` calls so. What JSON has not is told from others by its
 they hold. Nobody reads a value back.
 """
 
+import hashlib
 import itertools
 import weakref
 from contextlib import suppress
@@ -11,6 +12,8 @@ from typing import Any, Final
 
 from toolgate_bus.errors import CodecError
 from toolgate_bus.protocol import packing
+
+from toolgate_orchestrator.decision.question.plain_values import to_plain
 
 _MAX_COUNT: Final = 4_000
 """Values that are written one by one; of more only those are equal that are packed alike."""
@@ -32,6 +35,14 @@ def canonicalize(value: Any) -> bytes:
             break
         _write(todo.pop(), parts, todo)
     return b"".join(parts)
+
+
+def call_key(*whose: str, arguments: Any) -> str:
+    """Return by what a call is known again: whose it is (session, thread, tool, id), and its arguments.
+
+    Ids of calls come from others, who may give one twice: none of them is enough.
+    """
+    return hashlib.sha256(canonicalize([whose, to_plain(arguments)])).hexdigest()
 
 
 def _write(value: Any, parts: list[bytes], todo: list[Any]) -> None:

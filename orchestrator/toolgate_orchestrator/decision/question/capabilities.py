@@ -4,14 +4,16 @@ A program that cannot run another tool, or change arguments, or ask a person, sa
 with what it cannot do has, in effect, denied the call (`inability`).
 """
 
-from collections.abc import Collection
-from typing import Final, Literal, get_args
+from collections.abc import Collection, Mapping
+from typing import Any, Final, Literal, get_args
 
 from toolgate_bus.errors import ConfigError
 
 Ability = Literal["arguments", "tool", "ask"]
 """`arguments`: run the call with others. `tool`: run another tool. `ask`: have a person asked."""
 ALL: Final[frozenset[Ability]] = frozenset(get_args(Ability))
+AMBIGUOUS: Final[Mapping[str, Any]] = {"not": {}}
+"""Stands for the schema of a name that two functions of a program bear: nothing may run by it."""
 
 
 def check_abilities(can: Collection[str]) -> frozenset[Ability]:

@@ -12,6 +12,7 @@ from toolgate_bus.protocol.names import is_reserved_tool
 from toolgate_bus.ruling.counterfactual import ProposedCall
 
 from toolgate_orchestrator.decision.config import SchedulerLimits
+from toolgate_orchestrator.decision.question.capabilities import AMBIGUOUS
 from toolgate_orchestrator.decision.question.plain_values import put_back, to_plain
 from toolgate_orchestrator.decision.question.redact import BadPlaceholder, restore
 from toolgate_orchestrator.decision.question.schema_check import Checker, Uncheckable
@@ -19,7 +20,7 @@ from toolgate_orchestrator.decision.question.schema_check import Checker, Unchec
 Tools = Mapping[str, Mapping[str, Any] | None] | Sequence[str]
 """Available tools: names, or names with the JSON Schema of their arguments, or None where there is none."""
 
-Problem = Literal["unavailable_tool", "not_allowed", "schema", "placeholder", "agent"]
+Problem = Literal["unavailable_tool", "ambiguous_tool", "not_allowed", "schema", "placeholder", "agent"]
 
 
 def final_arguments(
@@ -63,6 +64,8 @@ def check_modify(
     """What is wrong with a modify, or None."""
     if modify.tool not in tools or (modify.tool != tool_name and is_reserved_tool(modify.tool)):
         return "unavailable_tool"
+    if isinstance(tools, Mapping) and tools[modify.tool] is AMBIGUOUS:
+        return "ambiguous_tool"
     if limits is not None and limits.can_modify is not None and modify.tool not in limits.can_modify:
         return "not_allowed"
     if modify.agent_target is not None and (agents is None or modify.agent_target not in agents):

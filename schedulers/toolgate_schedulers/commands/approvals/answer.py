@@ -27,6 +27,7 @@ GONE: Final = (
 _DONE: Final = {"approve": "approved", "deny": "refused", "edit": "corrected"}
 PROBLEMS: Final = {
     "unavailable_tool": "the agent does not have that tool",
+    "ambiguous_tool": "two functions of the agent bear that name, and nobody can tell which is meant",
     "not_allowed": "this scheduler may not choose that tool there (can_modify)",
     "schema": "the arguments do not fit the tool's schema",
     "placeholder": "the arguments hold a placeholder that may not go to that tool",

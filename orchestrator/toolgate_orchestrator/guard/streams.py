@@ -1,0 +1,216 @@
+"""Results that come in pieces: their call has ended when the last piece is out, not when they are returned.
+
+A generator is one, sync or async, and so is any other iterator that can do nothing but be iterated, and a
+context manager made of a generator. A file, a cursor or a response can do more: it is a result like others.
+
+The body runs in a context of its own, in which a tool runs for its agent. So what it sets there, or a turn
+that it enters, is there for its next piece, and never seen by whoever reads the pieces.
+"""
+
+import asyncio
+import contextlib
+import types
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Iterator
+from contextvars import Context, copy_context
+from functools import lru_cache, partial
+from typing import Any, Final, NamedTuple
+
+from toolgate_orchestrator.guard.context import enter_tool
+from toolgate_orchestrator.guard.ruling import Ruling
+
+_WHOLE: Final = frozenset(
+    (str, bytes, int, float, bool, type(None), dict, list, tuple, set, types.CoroutineType)
+)
+_MANAGERS: Final = (contextlib._GeneratorContextManager, contextlib._AsyncGeneratorContextManager)
+_STEPS: Final = frozenset(("send", "throw", "close", "asend", "athrow", "aclose"))
+
+
+class Stream(NamedTuple):
+    """Pieces that are to be read, and the ruling that is told of their end."""
+
+    ruling: Ruling | None
+    """None: nobody is told."""
+    body: Any
+    context: Context
+
+
+def end_call(ruling: Ruling, result: Any) -> Any:
+    """Report what a call gave, or have its pieces report it; return what its caller is given."""
+    kind: Any = type(result)
+    if kind in _WHOLE or not _is_stream(kind):
+        ruling.succeed(result)
+        return ruling.with_notice(result)
+    ruling.is_unread = True
+    with enter_tool(ruling.at):
+        context = copy_context()
+    if kind in _MANAGERS:
+        result.gen = _relay(Stream(ruling, result.gen, context))
+        return result
+    return _relay(Stream(ruling, result, context))
+
+
+async def end_later(ruling: Ruling, result: Awaitable[Any]) -> Any:
+    """Await what a call gave, for its ruling."""
+    ruling.is_unread = False
+    try:
+        with enter_tool(ruling.at):
+            found = await result
+    except BaseException as error:
+        ruling.fail(error)
+        raise
+    return end_call(ruling, found)
+
+
+def is_loop_running() -> bool:
+    """Whether an event loop runs in this thread, so that nothing may block it."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+@lru_cache(maxsize=512)
+def _is_stream(kind: Any) -> bool:
+    """Whether values of this type can do nothing but give pieces."""
+    if kind in _MANAGERS or issubclass(kind, Generator | AsyncGenerator):
+        return True
+    if not issubclass(kind, Iterator | AsyncIterator):
+        return False
+    return all(name.startswith("_") or name in _STEPS for name in dir(kind))
+
+
+def _relay(stream: Stream) -> Any:
+    return relay(stream) if hasattr(stream.body, "__next__") else _relay_given(stream)
+
+
+def relay(stream: Stream) -> Generator[Any, Any, Any]:
+    """Give the pieces of a sync stream; whatever the reader does with them reaches the body."""
+    ruling, body, context = stream
+    step, last = partial(next, body), None
+    if ruling is not None:
+        ruling.is_unread = False
+    try:
+        while True:
+            try:
+                last = context.run(step)
+            except StopIteration as end:
+                result = last if end.value is None else end.value
+                break
+            try:
+                sent = yield last
+            except GeneratorExit:
+                context.run(getattr(body, "close", _do_nothing))
+                raise
+            except BaseException as error:
+                if not hasattr(body, "throw"):
+                    raise
+                step = partial(body.throw, error)
+            else:
+                step = partial(next, body) if sent is None else partial(body.send, sent)
+    except GeneratorExit:  # its reader has enough
+        _succeed(ruling, last)
+        raise
+    except BaseException as error:
+        _fail(ruling, error)
+        raise
+    _succeed(ruling, result)
+    return result
+
+
+def make_relay(begin: Callable[..., Awaitable[Stream]]) -> Callable[..., AsyncGenerator[Any, Any]]:
+    """Return an async generator function; `begin` gives the stream whose pieces it gives."""
+
+    async def relay_async(*args: Any, **kwargs: Any) -> AsyncGenerator[Any, Any]:
+        ruling, body, context = await begin(*args, **kwargs)
+        step, last = body.__anext__, None
+        if ruling is not None:
+            ruling.is_unread = False
+        try:
+            while True:
+                try:
+                    last = await run_in(context, step())
+                except StopAsyncIteration:
+                    break
+                try:
+                    sent = yield last
+                except GeneratorExit:
+                    if hasattr(body, "aclose"):
+                        await run_in(context, body.aclose())
+                    raise
+                except BaseException as error:
+                    if not hasattr(body, "athrow"):
+                        raise
+                    step = partial(body.athrow, error)
+                else:
+                    step = body.__anext__ if sent is None else partial(body.asend, sent)
+        except GeneratorExit:  # its reader has enough
+            _succeed(ruling, last)
+            raise
+        except BaseException as error:
+            _fail(ruling, error)
+            raise
+        _succeed(ruling, last)
+
+    return relay_async
+
+
+def as_stream(found: Any) -> Stream:
+    """Return what a call gave as pieces, of whose end somebody else is told; one piece of what is whole."""
+    kind: Any = type(found)
+    if not _is_stream(kind) or kind in _MANAGERS:
+        body = _give_once(found)
+    else:
+        body = found if hasattr(found, "__anext__") else _give_each(found)
+    return Stream(None, body, copy_context())
+
+
+async def _give_once(whole: Any) -> AsyncGenerator[Any, Any]:
+    yield whole
+
+
+async def _give_each(pieces: Iterator[Any]) -> AsyncGenerator[Any, Any]:
+    try:
+        for piece in pieces:
+            yield piece
+    finally:
+        getattr(pieces, "close", _do_nothing)()
+
+
+async def _give(stream: Stream) -> Stream:
+    return stream
+
+
+_relay_given = make_relay(_give)
+
+
+@types.coroutine
+def run_in(context: Context, awaitable: Awaitable[Any]) -> Generator[Any, Any, Any]:
+    """Await something whose steps run in this context, in the task that awaits it."""
+    steps: Any = context.run(awaitable.__await__)
+    step = partial(next, steps)
+    while True:
+        try:
+            waits_for = context.run(step)
+        except StopIteration as end:
+            return end.value
+        try:
+            value = yield waits_for
+        except BaseException as error:  # noqa: BLE001 - whatever it is, the steps are told of it
+            step = partial(steps.throw, error)
+        else:
+            step = partial(next, steps) if value is None else partial(steps.send, value)
+
+
+def _do_nothing() -> None:
+    """Nothing is to be closed."""
+
+
+def _succeed(ruling: Ruling | None, result: Any) -> None:
+    if ruling is not None:
+        ruling.succeed(result)
+
+
+def _fail(ruling: Ruling | None, error: BaseException) -> None:
+    if ruling is not None:
+        ruling.fail(error)
