@@ -28,6 +28,7 @@ from crewai.tools import tool
 from crewai.types.streaming import StreamChunk
 from pydantic import PrivateAttr
 from toolgate_bus.errors import ConfigError, TurnStop
+from toolgate_orchestrator import Call
 from toolgate_orchestrator.adapters.checks.crewai import NO_GATE, find_gaps
 from toolgate_orchestrator.adapters.crewai import gate
 from toolgate_orchestrator.testing import (
@@ -277,6 +278,18 @@ class TestCrewAI(AdapterSuite):
                     assert self.harness._build(scene, is_async=False).kickoff().raw == "Done."
             assert scene.toolbox.ran == []
             assert SECRETS in scene.voices["lead"].answer("c-1").text
+
+    def test_what_was_ruled_on_runs_though_a_hook_changes_it_after_the_ruling(self, world):
+        kept = []
+        script = (calls(Use("search", {"query": "tea"}, "c-1")), says("Done."))
+        with world.guard() as guard:
+            guard.rule_sync(Call("search", {"query": "x"})).release()
+            guard._home.gate.subscribe(lambda decision: [one.update(query="stolen") for one in kept])
+            scene = Stage(self.harness, world).scene(Actor("lead", script, ("search",)), guard)
+            with _gated(scene), _hook(lambda context: kept.append(context.tool_input)):
+                assert self.harness._build(scene, is_async=False).kickoff().raw == "Done."
+        assert kept
+        assert scene.toolbox.ran == [("search", {"query": "tea"})]
 
     @pytest.mark.parametrize("way", ["agent", "flow", "task's own tools, in a thread"])
     def test_however_an_agent_is_run_it_is_gated(self, world, way):

@@ -40,9 +40,9 @@ MUTANTS = (
     Mutant(
         "law 7",
         "what a person corrects may have a key twice",
-        DOCUMENT,
-        "        if name in found:\n",
-        "        if False:\n",
+        f"{BUS}/protocol/json_values.py",
+        "    if len(found) < len(pairs):\n",
+        "    if False:\n",
         "../schedulers/commands/test_approvals_people.py::test_what_no_json_is_is_refused",
     ),
 )

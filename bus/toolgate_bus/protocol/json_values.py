@@ -94,7 +94,7 @@ _TOO_DEEP: Final = f"it is nested more than {MAX_DEPTH} levels deep"
 _DECODER: Final = json.JSONDecoder(
     object_pairs_hook=_as_object, parse_int=_integer, parse_float=_float, parse_constant=_refuse_constant
 )
-"""Made once: `json.loads` makes one for each text."""
+"""Made once: the usual function makes one for each text."""
 
 
 def _is_deeper(value: Any) -> bool:

@@ -72,8 +72,7 @@ def serve(
     config: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE",
-            help="YAML with the keys of `toolgate:` in a plan; options override it, variables do not.",
+            metavar="FILE", help="YAML with the keys of `toolgate:` in a plan; options override it."
         ),
     ] = None,
     required: Annotated[
