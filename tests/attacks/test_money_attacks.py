@@ -115,7 +115,12 @@ async def test_an_orchestrator_moves_no_money_but_its_own_and_hides_and_breaks_n
 
     await wait_until(told, timeout=20)
     assert set(await rogue.held()) == {second.id}
-    assert "4 facts told of decisions of another orchestrator" in (await toolgate("budget", "list")).stderr
+
+    async def counted():
+        said = (await toolgate("budget", "list")).stderr
+        return "4 facts told of decisions of another orchestrator" in said
+
+    await wait_until(counted, timeout=30)
     listed = map(json.loads, (await toolgate("decisions", "--json")).stdout.splitlines())
     assert [(one["id"], one["tool_name"]) for one in listed] == [(first.id, "dear"), (second.id, "dear")]
 
