@@ -31,8 +31,8 @@ _left_behind: list["Home"] = []
 """Of the process that this one was forked from: their sockets are that one's, so nothing may close them."""
 
 GREENLETS: Final = (
-    "a guard needs a thread of its own, and gevent or eventlet has put greenlets in their place here: "
-    "leave threads as they are (monkey.patch_all(thread=False)), or ask a sidecar (toolgate serve)"
+    "a guard needs threads and an event loop of its own, and gevent or eventlet has patched them here: "
+    "rule in a program that is not patched, or ask a sidecar (toolgate serve)"
 )
 """What each call is told there: event loops of greenlets take each other for their own."""
 _TOO_LATE: Final = "what was reported after its guard was closed is not kept"
@@ -229,8 +229,8 @@ def _retrieve(done: "asyncio.Future[Any]") -> None:
 
 
 def _has_greenlets() -> bool:
-    """Return whether a library has put greenlets in the place of threads."""
+    """Return whether a library has patched what the thread of a guard and its event loop are made of."""
     gevent, eventlet = sys.modules.get("gevent.monkey"), sys.modules.get("eventlet.patcher")
-    if gevent is not None and gevent.is_module_patched("threading"):
+    if gevent is not None and any(map(gevent.is_module_patched, ("threading", "queue", "select", "socket"))):
         return True
-    return eventlet is not None and bool(eventlet.is_monkey_patched("thread"))
+    return eventlet is not None and any(map(eventlet.is_monkey_patched, ("thread", "select", "socket")))

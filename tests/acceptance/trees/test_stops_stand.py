@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 from agent_trees import World, delegate, says, wait_for
+from questions import decide
 from toolgate_orchestrator import Gate
 
 pytestmark = [pytest.mark.system, pytest.mark.acceptance, pytest.mark.timeout(180)]
@@ -28,7 +29,7 @@ async def order(world, *words, code=0):
 
 
 async def outcome(gate, session, **place):
-    return (await gate.decide("bash", {}, TOOLS, session=session, **place)).outcome
+    return (await decide(gate, "bash", {}, TOOLS, session=session, **place)).outcome
 
 
 async def test_agents_that_begin_after_a_stop_are_denied_in_every_process_until_it_is_lifted(

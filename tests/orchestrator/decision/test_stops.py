@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+from questions import decide as decide_on
 from toolgate_bus.protocol.agents import LiveAgent, name_session
 from toolgate_bus.protocol.events import AskUser, Continue, Hold
 from toolgate_bus.protocol.llm import LLM_REQUEST
@@ -22,7 +23,7 @@ def stop(*names, id="s1", **fields):  # noqa: A002 - the field's name
 
 
 def decide(gate, session="s", **fields):
-    return gate.decide("bash", {}, TOOLS, session=session, **fields)
+    return decide_on(gate, "bash", {}, TOOLS, session=session, **fields)
 
 
 async def outcomes(gate, *places):

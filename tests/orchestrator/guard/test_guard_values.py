@@ -201,25 +201,27 @@ def test_places_are_values():
     assert Caller("s", "a") == Caller("s", "a")
 
 
-def test_each_call_is_told_that_greenlets_are_no_threads(monkeypatch):
+@pytest.mark.parametrize("patched_name", ["threading", "select"])
+def test_each_call_is_told_that_greenlets_are_no_threads(monkeypatch, patched_name):
     """The first call went well there, and the others were told of an event loop that is none of theirs."""
-    patched = SimpleNamespace(is_module_patched=lambda name: name == "threading")
+    patched = SimpleNamespace(is_module_patched=lambda name: name == patched_name)
     monkeypatch.setitem(sys.modules, "gevent.monkey", patched)
     guard = Guard(required=["policy"])
     for _ in range(3):
-        with pytest.raises(ConfigError, match=r"needs a thread of its own.*gevent.*toolgate serve"):
+        with pytest.raises(ConfigError, match=r"needs threads .*gevent.*toolgate serve"):
             guard.rule_sync(Call("run", {}))
 
 
-def test_it_is_so_in_a_program_that_gevent_has_changed():
+@pytest.mark.parametrize("how", ["", "thread=False"])
+def test_it_is_so_in_a_program_that_gevent_has_changed(how):
     pytest.importorskip("gevent")
     program = (
-        "from gevent import monkey; monkey.patch_all()\n"
+        f"from gevent import monkey; monkey.patch_all({how})\n"
         "from toolgate_orchestrator import Call, Guard\n"
         "guard = Guard()\n"
         "for _ in range(3):\n"
         "    try: guard.rule_sync(Call('run', {}))\n"
-        "    except Exception as error: print(type(error).__name__, 'a thread of its own' in str(error))\n"
+        "    except Exception as error: print(type(error).__name__, 'needs threads' in str(error))\n"
     )
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
     assert ended.stdout.splitlines() == ["ConfigError True"] * 3, ended.stderr
