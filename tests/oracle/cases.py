@@ -476,19 +476,21 @@ _LINK_PIECES = (
 
 
 def _trust(dice: random.Random) -> Iterator[World]:
-    who = Who(request="Please mail ann@named.example and look at https://named.example/ for me")
+    asked = Who(
+        session="asked", request="Please mail ann@named.example and look at https://named.example/ for me"
+    )
     for tool, argument, bad, good, trusted in (
         ("send_mail", "to", ADDRESSEES, FRIENDS, ("*@ok.example", "*@groß.example")),
         ("fetch", "url", BAD_LINKS, GOOD_LINKS, ("docs.example", "docs.example/**")),
     ):
-        family = f"provenance, {argument}"
+        family, who = f"provenance, {argument}", dice.choice([Who(), asked])
         cases = [
             Case(f"{family}: {kind}", (Call(tool, {argument: value}, who),))
             for kind, values in bad.items()
             for value in values
         ]
         cases += [
-            Case(f"{family}: named or trusted", (Call(tool, {argument: one}, who),), True) for one in good
+            Case(f"{family}: named or trusted", (Call(tool, {argument: one}, asked),), True) for one in good
         ]
         subject = Subject(tool, argument, "", "", bad["plain"], (good[0],))
         for form in FORMS:

@@ -1,10 +1,12 @@
-"""Try many rules on many calls, and count those that ran although a rule was against them.
+"""Try many rules on many calls at many doors, and count those that ran although a rule was against them.
 
     python tests/oracle/run.py --cases 200000 --seed 7 --jobs 2      as `make soak-oracle` does
     python tests/oracle/run.py --kind "policy denies: list*"         of some kinds alone
+    python tests/oracle/run.py --door mcp --door claude              at some doors alone
     python tests/oracle/run.py --mended                              take what is mended out of known.yaml
 
-Ends with 1 where a call ran that is not to run, or an honest one did not.
+Frameworks are tried in an environment of their own, which is made the first time. Ends with 1 where a call
+ran that is not to run, an honest one did not, or doors disagree.
 """
 
 import argparse
@@ -13,19 +15,27 @@ import fnmatch
 import json
 import logging
 import multiprocessing
+import os
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "adapters"))
+sys.path.insert(0, str(Path(__file__).resolve().parent))
 
+import frameworks
 from cases import FAMILIES
+from doors import DOORS, NAMES
 from known import is_known, sample, take_out
-from siege import Found, besiege
+from siege import Found, besiege, plan
 
+ROOT = Path(__file__).resolve().parents[2]
 WIDTH = 30
+ENVIRONMENT = "langchain__pydantic_ai__mcp__serve"
+"""The extras that all doors need, as `frameworks` names an environment."""
+Part = tuple[int, int, str, tuple[str, ...], int, int]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -36,10 +46,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         gone = take_out(asyncio.run(sample(name)) for name in FAMILIES)
         print("\n".join(gone) or "Nothing is mended.")
         return 0
+    _move(options.door or NAMES)
+    doors = tuple(name for name in options.door or NAMES if name in DOORS)
+    if options.door and set(options.door) - set(DOORS):
+        return 3
     jobs = max(1, min(options.jobs, options.cases))
     done = multiprocessing.Array("q", jobs)
     each = [options.cases // jobs + (number < options.cases % jobs) for number in range(jobs)]
-    parts = [(options.seed, each[number], options.kind, number, jobs) for number in range(jobs)]
+    parts: list[Part] = [
+        (options.seed, each[number], options.kind, doors, number, jobs) for number in range(jobs)
+    ]
     over = threading.Event()
     found = Found()
     with multiprocessing.Pool(jobs, _begin, (done,)) as pool:
@@ -52,18 +68,35 @@ def main(arguments: Sequence[str] | None = None) -> int:
             over.set()
             bar.join()
     print(json.dumps(found.as_json(), indent=1) if options.json else summary(found))
-    return 1 if found.let_through or found.refused or found.unread else 0
+    return 1 if any(counted.total() for counted in found.wins.values()) else 0
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=str(__doc__).partition("\n")[0])
-    parser.add_argument("--cases", type=int, default=200_000, help="how many cases (200000)")
+    parser.add_argument("--cases", type=int, default=200_000, help="number of cases (200000)")
     parser.add_argument("--seed", type=int, default=7, help="what they are drawn from (7)")
     parser.add_argument("--jobs", type=int, default=1, help="processes that share them (1)")
     parser.add_argument("--kind", default="*", help="a glob of kinds: all others are left out")
+    parser.add_argument(
+        "--door", action="append", choices=NAMES, help="one door, or several; all others rest"
+    )
     parser.add_argument("--json", action="store_true", help="print counts and examples as JSON")
     parser.add_argument("--mended", action="store_true", help="take what is mended out of known.yaml")
     return parser
+
+
+def _move(doors: Collection[str]) -> None:
+    """Go on in the environment that has the frameworks, where some door needs one; say so where it cannot."""
+    absent = sorted(set(doors) - set(DOORS))
+    if not absent:
+        return
+    try:
+        python = frameworks.environment_of(ENVIRONMENT)
+    except frameworks.NoPackages as error:
+        print(f"not tried, as their packages cannot be had: {', '.join(absent)}: {error}", file=sys.stderr)
+        return
+    path = os.pathsep.join(str(ROOT / one) for one in frameworks.PACKAGES)
+    os.execve(python, [str(python), *sys.argv], {**os.environ, "PYTHONPATH": path})
 
 
 _done = multiprocessing.Array("q", 1)
@@ -75,15 +108,16 @@ def _begin(done: "multiprocessing.sharedctypes.SynchronizedArray[int]") -> None:
     logging.disable(logging.CRITICAL)
 
 
-def _run(part: tuple[int, int, str, int, int]) -> Found:
-    seed, cases, kind, number, jobs = part
+def _run(part: Part) -> Found:
+    seed, cases, kind, doors, number, jobs = part
 
     def tell(count: int) -> None:
         _done[number] = count
 
-    return asyncio.run(
-        besiege(seed, cases, only=lambda one: fnmatch.fnmatchcase(one, kind), part=(number, jobs), tell=tell)
-    )
+    def only(one: str) -> bool:
+        return fnmatch.fnmatchcase(one, kind)
+
+    return asyncio.run(besiege(plan(seed, cases, only=only, part=(number, jobs), doors=doors), tell))
 
 
 def _show_bar(done: Sequence[int], cases: int, over: threading.Event) -> None:
@@ -99,24 +133,22 @@ def _show_bar(done: Sequence[int], cases: int, over: threading.Event) -> None:
 
 
 def summary(found: Found) -> str:
-    """For people: what won, the false alarms, and examples of each."""
-    counts = (
-        f"{found.let_through.total()} let through of {found.forbidden.total()} that are not to run",
-        f"{found.refused.total()} false alarms of {found.honest.total()}, {found.unread.total()} unread",
-    )
+    """For people: cases at each door, what won, and examples of each kind."""
     rate = found.total / max(found.seconds, 0.001)
-    lines = [f"{found.total} cases in {found.seconds:.0f} s, {rate:.0f} a second", *counts]
-    for title, counted, all_of in (
-        ("let through", found.let_through, found.forbidden),
-        ("false alarm", found.refused, found.honest),
-        ("unread", found.unread, found.cases),
-    ):
+    against, plain = found.forbidden.total(), found.honest.total()
+    lines = [
+        f"{found.total} cases in {found.seconds:.0f} s, {rate:.0f} a second",
+        f"{against} with a call that is not to run, {plain} told plainly that are to run",
+        ", ".join(f"{what}: {counted.total()}" for what, counted in found.wins.items()),
+        *(f"  {name:12} {count:7} cases" for name, count in found.doors.items()),
+    ]
+    for what, counted in found.wins.items():
         for kind, count in sorted(counted.items()):
             if count:
-                mark = "" if not is_known(title, kind) else " (known)"
-                lines.append(f"\n{title}: {kind}: {count} of {all_of[kind]}{mark}")
-                named = kind if title != "false alarm" else f"false alarm, {kind}"
-                lines += [f"  {text}" for text in found.examples.get(named, [])]
+                of = found.cases[kind.rpartition(" at ")[0] or kind]
+                mark = " (known)" if is_known(what, kind) else ""
+                lines.append(f"\n{what}: {kind}: {count} of {of}{mark}")
+                lines += [f"  {text}" for text in found.examples.get(f"{what}: {kind}", [])]
     return "\n".join(lines)
 
 
