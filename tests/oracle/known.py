@@ -21,7 +21,15 @@ __all__ = [
 
 FILE = Path(__file__).parent / "known.yaml"
 SEED = 1
-SIZE = {"denied": 420, "asked": 280, "allowed": 280, "approved": 280, "repeated": 180, "pooled": 120}
+SIZE = {
+    "denied": 420,
+    "asked": 280,
+    "allowed": 280,
+    "approved": 280,
+    "repeated": 180,
+    "pooled": 120,
+    "lineage": 180,
+}
 """Cases of a sample."""
 OTHERS = 80
 """Those of other families."""

@@ -143,14 +143,6 @@ MUTANTS = (
     ),
     Mutant(
         "law 9",
-        "oracle: a hook does not tell for whom a sub-agent works",
-        f"{ORCHESTRATOR}/commands/serve/hook_desk.py",
-        "lineage=(agent, *(kind or id_ for id_, kind in place.above), name) if below else (),",
-        "lineage=(),",
-        f"{TESTS}[lineage]",
-    ),
-    Mutant(
-        "law 9",
         "oracle: the proxy of MCP does not tell the session that a client names",
         f"{ORCHESTRATOR}/commands/mcp/calls.py",
         "self._session = text_of(params, SESSION) or calls._session",
@@ -180,14 +172,6 @@ MUTANTS = (
         "        parsed = _parse_object(value)\n",
         "        parsed = None\n",
         f"{TESTS}[denied]",
-    ),
-    Mutant(
-        "law 7",
-        "oracle: the proxy of MCP makes the call as it came, though another is to run",
-        f"{ORCHESTRATOR}/commands/mcp/calls.py",
-        "return not ruling.replaced and read_state(self._params) is None",
-        "return read_state(self._params) is None",
-        f"{TESTS}[routed]",
     ),
     Mutant(
         "law 7",

@@ -37,6 +37,10 @@ UNREADABLE = {
         '{"command": "rm -rf /", "n": ' + "1" * 4_301 + "}",
         f"a whole number has more than {MAX_DIGITS} digits",
     ),
+    "one digit too many": (
+        '{"n": -' + "1" * MAX_DIGITS + "}",
+        f"a whole number has more than {MAX_DIGITS} digits",
+    ),
     "too large": ('{"command": "rm -rf /", "n": 1e400}', "a number is too large"),
     "no number": ('{"n": NaN}', "NaN is no value of JSON"),
     "an infinite number": ('{"n": -Infinity}', "-Infinity is no value of JSON"),

@@ -222,11 +222,11 @@ async def test_made_up_names_of_tools_and_agents_lock_nobody_out(sidecar):
     """Names are labels of metrics, which are kept: beyond their bound the label is `other`, and calls run."""
     asked = await sidecar()
     del asked.gate.note  # facts are counted
-    for number in range(MAX_SERIES + 5):
+    for number in range(MAX_SERIES + 50):
         await asked.decide(f"made-up-{number}", agent=f"agent-{number}")
     assert (await asked.decide("honest", agent="honest"))["outcome"] == "continue"
     usage = {"provider": "x", "input_tokens": 1}
-    for number in range(MAX_SERIES + 5):
+    for number in range(MAX_SERIES + 50):
         told = await asked.ask("/v1/usage", {**usage, "provider": f"p-{number}", "agent": f"a-{number}"})
         assert told.status == 200
     page = (await asked.ask("/metrics", method="GET")).raw.decode()
