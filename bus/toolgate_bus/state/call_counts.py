@@ -120,13 +120,15 @@ class CallCountRules:
         tree = scope, made.tree
         self.trees[tree] = self.trees.get(tree, 0) + 1
         one = self.sessions.setdefault((scope, made.session), _Session())
-        later = made.iteration > one.iteration
-        if one.calls == 0 or not (later or (made.iteration, made.group) == (one.iteration, one.group)):
+        told = made.iteration, made.group
+        if one.calls and made.iteration == 0:  # a call that tells no iteration begins no turn
+            told = one.iteration, one.group
+        if one.calls == 0 or not (told[0] > one.iteration or told == (one.iteration, one.group)):
             one.turn, one.call, one.row, one.recent = 0, "", 0, []
         one.calls += 1
         one.turn += 1
         one.row = one.row + 1 if one.call == made.call else 1
-        one.iteration, one.group, one.call = made.iteration, made.group, made.call
+        (one.iteration, one.group), one.call = told, made.call
         one.recent = [*one.recent, made.call][-window:] if window else []
         seconds = max(0, now_ms - self.began.setdefault(tree, now_ms)) / 1000
         answer = CallCounts(

@@ -104,6 +104,13 @@ async def test_where_neither_iteration_nor_group_is_told_a_session_is_one_turn(t
     assert await counted(tally, bare, bare, bare, field="turn") == [1, 2, 3]
 
 
+async def test_a_group_without_an_iteration_begins_no_turn(tally):
+    groups = [CALL._replace(iteration=0, group=f"g{number}") for number in range(3)]
+    assert await counted(tally, *groups, field="turn") == [1, 2, 3]
+    told = CALL._replace(iteration=2, group="g")
+    assert await counted(tally, told, CALL._replace(iteration=0, group="x"), told, field="turn") == [4, 5, 6]
+
+
 async def test_seconds_are_counted_from_the_first_call_of_the_tree(tally, wait_until):
     assert await counted(tally, CALL, field="seconds") == [0.0]
 

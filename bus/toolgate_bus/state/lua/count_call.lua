@@ -23,11 +23,13 @@ local tree = tonumber(redis.call('GET', tkey) or '0') + 1
 local first = tonumber(redis.call('GET', fkey) or now)
 
 local calls, turn, row = 1, 1, 1
-local goes_on = false
+local goes_on, told = false, iteration
 if s[1] then
   calls = tonumber(s[1]) + 1
   local last = tonumber(s[3])
-  goes_on = iteration > last or (iteration == last and group == s[4])
+  -- a call that tells no iteration begins no turn: whoever asks may give each response another group
+  goes_on = iteration == 0 or iteration > last or (iteration == last and group == s[4])
+  if iteration == 0 then told, group = last, s[4] end
 end
 if goes_on then
   turn = tonumber(s[2]) + 1
@@ -46,7 +48,7 @@ end
 redis.call('SET', tkey, whole(tree), 'PX', ARGV[9])
 redis.call('SET', fkey, whole(first), 'PX', ARGV[9])
 redis.call('HSET', skey, 'calls', whole(calls), 'turn', whole(turn),
-  'iteration', ARGV[5], 'group', group, 'call', call, 'row', whole(row))
+  'iteration', whole(told), 'group', group, 'call', call, 'row', whole(row))
 redis.call('PEXPIRE', skey, ARGV[9])
 if not goes_on or window == 0 then redis.call('DEL', rkey) end
 if window > 0 then

@@ -196,6 +196,7 @@ def request_of(event: HookEvent, place: AgentPlace, timeout_s: float, agent: str
         arguments=dict(event.arguments),
         call_id=event.call_id,
         group=event.group,
+        iteration=1 if event.group else 0,  # the group of a client is its turn
         can=tuple(event.can),
         timeout_ms=max(1, int(timeout_s * 1000)),
     )
