@@ -4,7 +4,7 @@ from mutation import BUS, ORCHESTRATOR, Mutant
 
 _PARSED = "../orchestrator/serve/test_one_parser.py::test_the_parser_says_why"
 _SERVED = "../orchestrator/serve/test_serve_service.py"
-_NAMED = "../orchestrator/gate/test_reserved_tools.py::test_a_tool_of_a_reserved_name_is_denied_in_words"
+_NAMED = "../orchestrator/decision/test_reserved_tools.py::test_a_tool_of_a_reserved_name_is_denied_in_words"
 _SETTINGS = "../orchestrator/coding_agents/test_hook_settings.py"
 _TOLD = "../bus/commands/test_notify_messages.py"
 _VALUES, _SERVE = f"{BUS}/protocol/json_values.py", f"{ORCHESTRATOR}/commands/serve"
@@ -55,7 +55,7 @@ _CHANGES = (
     ),
     (
         "one caller pushes out the calls of another",
-        f"{_SERVE}/open_calls.py",
+        f"{ORCHESTRATOR}/decision/tree_shares.py",
         "own = max(self._of.values(), key=len)",
         "own = next(iter(self._of.values()))",
         "../orchestrator/serve/test_serve_calls.py::test_who_has_the_most_makes_room_and_the_calls_of_others_stay",
