@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from toolgate_orchestrator.decision.question.caller import Caller
     from toolgate_orchestrator.guard.guard import Guard
     from toolgate_orchestrator.guard.ruling import Ruling
-    from toolgate_orchestrator.guard.turn import AgentTurn
+    from toolgate_orchestrator.guard.turns import AgentTurn
     from toolgate_orchestrator.turn.calls.tool_call import current_call
 
 __all__ = [
@@ -56,7 +56,7 @@ _HERE: Final = {
     "Guard": "toolgate_orchestrator.guard.guard",
     "PersonAnswer": "toolgate_orchestrator.decision.deferral.answer",
     "Ruling": "toolgate_orchestrator.guard.ruling",
-    "AgentTurn": "toolgate_orchestrator.guard.turn",
+    "AgentTurn": "toolgate_orchestrator.guard.turns",
     "current_call": "toolgate_orchestrator.turn.calls.tool_call",  # it brings amplifier-core
 }
 

@@ -128,7 +128,7 @@ MUTANTS = (
     Mutant(
         "law 9",
         "oracle: a guard does not tell for whom an agent works",
-        f"{ORCHESTRATOR}/guard/decider.py",
+        f"{ORCHESTRATOR}/guard/ruling.py",
         "            at=at,\n",
         "            at=type(at)(at.session, at.agent, at.root, at.parent),\n",
         f"{TESTS}[lineage]",

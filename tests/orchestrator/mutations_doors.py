@@ -97,7 +97,7 @@ _CHANGES = (
     ),
     (
         "a guard is opened where threads are greenlets",
-        f"{ORCHESTRATOR}/guard/home.py",
+        f"{ORCHESTRATOR}/guard/gate_thread.py",
         "        if _has_greenlets():\n",
         "        if False:\n",
         "../orchestrator/guard/test_guard_values.py::test_each_call_is_told_that_greenlets_are_no_threads",

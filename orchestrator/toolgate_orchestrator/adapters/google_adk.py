@@ -22,7 +22,7 @@ from toolgate_orchestrator.decision.deferral.answer import PersonAnswer
 from toolgate_orchestrator.decision.question.call import Call
 from toolgate_orchestrator.decision.question.caller import Caller
 from toolgate_orchestrator.decision.question.canonical import call_key
-from toolgate_orchestrator.guard.context import enter_tool
+from toolgate_orchestrator.guard.callers import enter_tool
 from toolgate_orchestrator.guard.guard import Guard
 from toolgate_orchestrator.guard.streams import end_call
 

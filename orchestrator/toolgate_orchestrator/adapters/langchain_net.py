@@ -16,7 +16,7 @@ from toolgate_bus.errors import ConfigError
 from toolgate_bus.protocol.json_values import same_json
 
 from toolgate_orchestrator.decision.question.plain_values import copy_arguments
-from toolgate_orchestrator.guard.context import enter_tool
+from toolgate_orchestrator.guard.callers import enter_tool
 from toolgate_orchestrator.guard.ruling import Ruling
 
 BARE: Final = "an agent below a gated one calls a tool without ToolgateMiddleware: give that agent one, too"

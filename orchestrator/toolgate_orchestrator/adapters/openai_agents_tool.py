@@ -25,7 +25,7 @@ from toolgate_orchestrator.adapters.openai_agents_step import (
 )
 from toolgate_orchestrator.decision.deferral.answer import PersonAnswer
 from toolgate_orchestrator.decision.question.plain_values import copy_arguments
-from toolgate_orchestrator.guard.context import enter_tool
+from toolgate_orchestrator.guard.callers import enter_tool
 from toolgate_orchestrator.guard.guard import Guard
 from toolgate_orchestrator.guard.ruling import Ruling
 

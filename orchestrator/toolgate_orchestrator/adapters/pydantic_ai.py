@@ -24,7 +24,7 @@ from toolgate_orchestrator.adapters.pydantic_ai_toolset import GateToolset, keep
 from toolgate_orchestrator.decision.deferral.answer import PersonAnswer
 from toolgate_orchestrator.decision.question.call import Call
 from toolgate_orchestrator.decision.question.caller import Caller
-from toolgate_orchestrator.guard.context import tool_place, turn_place
+from toolgate_orchestrator.guard.callers import tool_place, turn_place
 from toolgate_orchestrator.guard.guard import Guard
 
 BEHIND: Final = "{} would change calls behind the gate: put ToolgateCapability last in capabilities=[…]"

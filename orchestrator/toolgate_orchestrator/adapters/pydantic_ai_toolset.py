@@ -15,7 +15,7 @@ from toolgate_orchestrator.decision.question.call import Call
 from toolgate_orchestrator.decision.question.canonical import call_key
 from toolgate_orchestrator.decision.question.plain_values import copy_arguments
 from toolgate_orchestrator.decision.ruling import CHANGED
-from toolgate_orchestrator.guard.context import enter_tool
+from toolgate_orchestrator.guard.callers import enter_tool
 from toolgate_orchestrator.guard.guard import Guard
 from toolgate_orchestrator.guard.ruling import Ruling
 from toolgate_orchestrator.turn.calls.refusal import refuse_tool

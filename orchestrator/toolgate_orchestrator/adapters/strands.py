@@ -25,7 +25,7 @@ from toolgate_orchestrator.decision.deferral.answer import PersonAnswer
 from toolgate_orchestrator.decision.question.call import Call
 from toolgate_orchestrator.decision.question.caller import Caller
 from toolgate_orchestrator.decision.question.canonical import call_key
-from toolgate_orchestrator.guard.context import turn_place
+from toolgate_orchestrator.guard.callers import turn_place
 from toolgate_orchestrator.guard.guard import Guard
 from toolgate_orchestrator.guard.ruling import Ruling
 

@@ -8,7 +8,7 @@ from strands.interrupt import InterruptException
 from strands.middleware.stages import ExecuteToolContext
 from strands.types._events import ToolInterruptEvent, ToolResultEvent
 
-from toolgate_orchestrator.guard.context import enter_tool
+from toolgate_orchestrator.guard.callers import enter_tool
 from toolgate_orchestrator.guard.ruling import Ruling
 from toolgate_orchestrator.guard.streams import run_in
 

@@ -10,38 +10,43 @@ guard:` it rules in that event loop, without a thread. `docs/guard.md` leads thr
 """
 
 import asyncio
+import contextlib
 import inspect
+import os
+import threading
+import weakref
 from collections.abc import Awaitable, Callable, Mapping
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar, overload
 
 from toolgate_bus.errors import ConfigError, ToolgateError, TurnStop
 
 from toolgate_orchestrator.decision.question.call import Call
 from toolgate_orchestrator.decision.question.caller import Caller
 from toolgate_orchestrator.guard.answer import AskExit, AskHow, as_gate_asks
-from toolgate_orchestrator.guard.context import enter_tool, tool_place, user_request
-from toolgate_orchestrator.guard.decider import Decider
-from toolgate_orchestrator.guard.exchange import BLOCKS, exchange, exchange_sync
-from toolgate_orchestrator.guard.life import GuardLife
+from toolgate_orchestrator.guard.callers import Places, enter_tool, tool_place, user_request
+from toolgate_orchestrator.guard.gate_thread import BLOCKS, CLOSE_S, GateThread, exchange, exchange_sync
 from toolgate_orchestrator.guard.llm_requests import LlmRequests
-from toolgate_orchestrator.guard.notice import check_notice
-from toolgate_orchestrator.guard.reports import Cost
-from toolgate_orchestrator.guard.ruling import Ruling
+from toolgate_orchestrator.guard.reports import Cost, Reports
+from toolgate_orchestrator.guard.ruling import Decider, Ruling, check_notice
 from toolgate_orchestrator.guard.settings import read_settings
 from toolgate_orchestrator.guard.streams import end_call, end_later, is_loop_running
-from toolgate_orchestrator.guard.tool_registry import Execute, make_tool, raise_denied
-from toolgate_orchestrator.guard.turn import AgentTurn, OnStop
+from toolgate_orchestrator.guard.tool_registry import Execute, ToolRegistry, make_tool, raise_denied
+from toolgate_orchestrator.guard.turns import AgentTurn, OnStop, Presences
 
 if TYPE_CHECKING:
     from toolgate_orchestrator.decision.config import ToolgateConfig
     from toolgate_orchestrator.decision.round.decision_state import OnHold
 
+
 F = TypeVar("F", bound=Callable[..., Any])
 FAULT: Final = "the gate failed and could not rule on it"
+PATIENT_S: Final = 5.0
+"""Seconds that whoever closes a guard waits for what is to be written, and for its thread."""
+ITS_OWN_LOOP: Final = "this guard rules in this event loop: await guard.aclose()"
 
 
-class Guard(GuardLife, LlmRequests):
+class Guard(LlmRequests):
     """The gate of an application; make one. Every method may be called from any thread, and in any event
     loop."""
 
@@ -66,7 +71,16 @@ class Guard(GuardLife, LlmRequests):
         calls where the guard itself fails: without it, they are denied if anybody is required. Raises
         ConfigError.
         """
-        super().__init__(read_settings(config, {**fields, "agent": agent} if agent else fields), cost)
+        self.config: ToolgateConfig = read_settings(config, {**fields, "agent": agent} if agent else fields)
+        """How its calls are ruled on."""
+        self.tools = ToolRegistry()
+        """Functions that were made tools."""
+        self._places = Places(self.config)
+        self._cost_of = cost
+        self._lock = threading.Lock()
+        self._reports: Reports | None = None
+        self._end: weakref.finalize[Any, Any] | None = None
+        _guards.add(self)
         self._ask, self._passes, self._on_fault = ask, passes, on_fault
         self._template = check_notice(notice)
 
@@ -205,6 +219,91 @@ class Guard(GuardLife, LlmRequests):
             return lambda given: make_tool(self, given, name, denied)
         return make_tool(self, fn, name, denied)
 
+    # ------------------------------------------------------------------ life
+
+    async def flush(self, timeout_s: float = CLOSE_S) -> bool:
+        """Wait until what was reported is written; False where that took longer than `timeout_s` seconds."""
+        home = self._home
+        if home is None or home.is_lost:
+            return True
+        if home.is_here:
+            return await _flush(home, timeout_s)
+        return await exchange(home, lambda _: _flush(home, timeout_s), None, _drop, ())
+
+    def flush_sync(self, timeout_s: float = CLOSE_S) -> bool:
+        """As `flush`, for code that is not async."""
+        home = self._home
+        if home is None or home.is_lost:
+            return True
+        return bool(home.wait(lambda: _flush(home, timeout_s)))
+
+    async def aclose(self) -> None:
+        """Write what was reported and give the bus back; another call would open it again."""
+        home = self._leave()
+        if home is None or home.is_lost:
+            return
+        if home.is_here:
+            await home.aclose()
+        else:
+            await exchange(home, lambda _: home.aclose(), None, _drop, ())
+            home.close(CLOSE_S)
+
+    def close(self) -> None:
+        """As `aclose`, for code that is not async; in ten seconds at most, where the bus does not answer."""
+        if self._home is not None and self._home.is_here:
+            raise ToolgateError(ITS_OWN_LOOP)
+        if (home := self._leave()) is not None:
+            home.close(PATIENT_S)
+
+    async def __aenter__(self) -> Self:
+        with contextlib.suppress(RuntimeError):  # under trio it keeps to its thread
+            asyncio.get_running_loop()
+            self._now(lend=True)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def _home(self) -> GateThread | None:
+        reports = self._reports
+        return None if reports is None else reports.home
+
+    def _now(self, *, lend: bool = False) -> Reports:
+        """Where facts go, and the gate is: in a thread, or in this event loop that is lent."""
+        reports = self._reports
+        if reports is not None and not reports.home.is_lost:
+            return reports
+        with self._lock:
+            reports = self._reports
+            if reports is None or reports.home.is_lost:
+                if reports is not None and reports.home.is_foreign:
+                    reports.home.leave_behind()
+                home = GateThread.lend(self.config) if lend else GateThread.open_thread(self.config)
+                self._reports = reports = Reports(home, Presences(), self._cost_of)
+                self._end = weakref.finalize(self, home.close, CLOSE_S)  # at the end of the program, too
+            return reports
+
+    def _leave(self) -> GateThread | None:
+        with self._lock:
+            home, self._reports = self._home, None
+            if self._end is not None:
+                self._end.detach()
+                self._end = None
+            return home
+
+    def _after_fork(self) -> None:
+        """Another thread may have held these."""
+        self._lock = threading.Lock()
+        self._places.renew()
+        self.tools.renew()
+
     # ------------------------------------------------------------------ within
 
     async def _rule(self, call: Call, ask: AskHow, on_hold: "OnHold | None") -> Ruling:
@@ -253,3 +352,24 @@ async def _finish(value: Any) -> Any:
 
 async def _wait(value: Awaitable[Any]) -> Any:
     return await value
+
+
+async def _flush(home: GateThread, timeout_s: float) -> bool:
+    gate = home.gate
+    return gate is None or await gate.flush(timeout_s)
+
+
+def _drop(_: object) -> None:
+    """Nothing came of it that would have to be given back."""
+
+
+_guards: "weakref.WeakSet[Guard]" = weakref.WeakSet()
+
+
+def _renew() -> None:
+    for guard in list(_guards):
+        guard._after_fork()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew)

@@ -11,8 +11,7 @@ from toolgate_bus.protocol.llm import LLM_REQUEST, available, schema_of_request
 from toolgate_orchestrator.decision.question.call import Call
 from toolgate_orchestrator.decision.question.caller import Caller
 from toolgate_orchestrator.guard.answer import AskHow
-from toolgate_orchestrator.guard.context import current_turn
-from toolgate_orchestrator.guard.places import Places
+from toolgate_orchestrator.guard.callers import Places, current_turn
 from toolgate_orchestrator.guard.reports import Cost, Reports, money_text
 from toolgate_orchestrator.guard.ruling import Ruling
 

@@ -21,11 +21,11 @@ from toolgate_bus.telemetry.logging import where
 
 from toolgate_orchestrator.decision.fact_shapes import describe_place
 from toolgate_orchestrator.decision.question.caller import Caller
-from toolgate_orchestrator.guard.home import Home
-from toolgate_orchestrator.guard.presences import Presences
+from toolgate_orchestrator.guard.gate_thread import GateThread
 
 if TYPE_CHECKING:
     from toolgate_orchestrator.decision.gate import Gate
+    from toolgate_orchestrator.guard.turns import Presences
 
 UNREPORTED: Final = "Unreported"
 """The error of a call of which nobody told what became of it."""
@@ -65,8 +65,8 @@ def money_text(cost: Cost) -> str:
 class Reports:
     """Where the facts of one guard go; usable from any thread."""
 
-    home: Home
-    presences: Presences
+    home: GateThread
+    presences: "Presences"
     cost_of: Callable[[Any], Cost | None] | None = None
     """What a result says that it cost."""
 

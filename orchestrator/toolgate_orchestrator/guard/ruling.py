@@ -1,17 +1,29 @@
-"""What was ruled on a call, and the one report of what became of it."""
+"""The ruling on a call, how a guard comes to it, and the one report of what became of the call."""
 
 import time
+from itertools import count
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
-from toolgate_bus.protocol.fact_events import PROVIDER_ERROR, TOOL_ERROR, TOOL_POST, USAGE
+from toolgate_bus.errors import ConfigError, TurnStop
+from toolgate_bus.protocol.fact_events import PROVIDER_ERROR, TOOL_ERROR, TOOL_POST, TOOL_SELECTED, USAGE
 from toolgate_bus.protocol.llm import LLM_REQUEST
+from toolgate_bus.protocol.names import NO_TOOL, OPERATOR
 from toolgate_bus.telemetry.loggers import get_logger
+from toolgate_bus.telemetry.printable import shorten, visible
 
-from toolgate_orchestrator.decision.fact_shapes import describe_call, end_event
+from toolgate_orchestrator.decision.fact_shapes import (
+    describe_call,
+    describe_place,
+    describe_selection,
+    end_event,
+)
 from toolgate_orchestrator.decision.question.call import Call
 from toolgate_orchestrator.decision.question.caller import Caller
-from toolgate_orchestrator.guard.notice import notice_of
+from toolgate_orchestrator.decision.question.capabilities import UnnamedTools
+from toolgate_orchestrator.guard.answer import AskExit, AskHow
+from toolgate_orchestrator.guard.callers import user_request
+from toolgate_orchestrator.guard.gate_thread import Request
 from toolgate_orchestrator.guard.reports import (
     UNREPORTED,
     Cost,
@@ -20,10 +32,46 @@ from toolgate_orchestrator.guard.reports import (
     micro_units,
     money_text,
 )
+from toolgate_orchestrator.guard.turns import STOPPED
 from toolgate_orchestrator.turn.calls.refusal import reason_of, refuse_request, refuse_tool, refuse_yet
 
 if TYPE_CHECKING:
     from toolgate_bus.protocol.events import AskUser, Decision
+
+    from toolgate_orchestrator.decision.gate import Ask, Gate
+    from toolgate_orchestrator.decision.round.decision_state import OnHold
+
+
+DEFAULT: Final = "Note: {tool} ran in place of {original}{why}."
+SAME_TOOL: Final = "Note: {tool} ran with other arguments{why}."
+MAX_REASON: Final = 500
+_MAX_NAME: Final = 128
+
+
+def check_notice(notice: bool | str) -> str:
+    """The text for a guard's `notice=`; empty for none. Raises ConfigError for names it does not know."""
+    if not notice:
+        return ""
+    template = DEFAULT if notice is True else notice
+    try:
+        template.format(tool="", original="", reason="", why="")
+    except (KeyError, IndexError, ValueError, AttributeError) as error:
+        raise ConfigError(
+            f"notice= is a text with {{tool}}, {{original}} and {{reason}} in it: {error!r}"
+        ) from None
+    return template
+
+
+def notice_of(template: str, original: str, tool: str, reason: str | None) -> str:
+    """That sentence; a scheduler's words in it are bounded, and stay on one line."""
+    if not template:
+        return ""
+    words = shorten(visible(reason or ""), MAX_REASON)
+    if template == DEFAULT and tool == original:
+        template = SAME_TOOL
+    names = [shorten(visible(name), _MAX_NAME) for name in (tool, original)]
+    return template.format(tool=names[0], original=names[1], reason=words, why=f" ({words})" if words else "")
+
 
 _log = get_logger("toolgate.guard")
 
@@ -220,3 +268,105 @@ class Ruling:
         tokens = asked.get("input_tokens")
         guess = {"estimated_tokens": tokens} if isinstance(tokens, int) else {}
         return {**told, **guess, "iteration": self.call.iteration}
+
+
+_numbers: Final = count(1)
+
+
+class Decider:
+    """Asks the gate, for one guard."""
+
+    def __init__(self, reports: Reports, template: str, passes: tuple[type[BaseException], ...]) -> None:
+        self._reports, self._template, self._passes = reports, template, passes
+
+    def request(self, call: Call, at: Caller, how: AskHow, on_hold: "OnHold | None") -> Request[Ruling]:
+        """The same for who asks from elsewhere, and asks the person there."""
+        later: Literal["defer"] | None = "defer" if how == "defer" else None
+        return lambda ask: self.rule(call, at, later or ask, on_hold)
+
+    async def rule(
+        self,
+        call: Call,
+        at: Caller,
+        ask: "Ask | Literal['defer'] | None",
+        on_hold: "OnHold | None",
+    ) -> Ruling:
+        """The ruling on a call; raises TurnStop, ConfigError, and CancelledError, which withdraws the
+        question."""
+        if call.is_reserved:
+            return self.refuse(call, at, NO_TOOL)
+        if (stopped := self._find_stop(call, at)) is not None:
+            return stopped
+        gate = await self._reports.home.open()
+        presences, key = self._reports.presences, f"{call.id}#{next(_numbers)}"  # ids may come twice
+        presences.start_decision(at, key, call.tool)
+        try:
+            gate.note_above(at.above)
+            wanted = call.answer is not None or gate.wanted(call.tool, is_request=call.is_request)
+            if (
+                call.is_request and not wanted
+            ):  # nobody rules on requests: those of a stopped agent are denied
+                wanted = gate.find_stop(at.session, at.root, at.parent) is not None
+            if not wanted and call.tools:
+                gate.show_tools(call.tools)
+            if not wanted and gate.may_tell:
+                await gate.tell_unruled()
+            decision = await self._decide(gate, call, at, ask, on_hold) if wanted else None
+            ruling = Ruling(call, at, self._reports, decision, self._template, key=key)
+        except BaseException:
+            presences.end(at, key)
+            raise
+        if not ruling.allowed:
+            (presences.end if ruling.pending else presences.deny)(at, key)
+            if decision is not None and decision.scheduler == OPERATOR:
+                self._find_stop(call, at)  # it raises, where that ends the turn
+            return ruling
+        presences.run(at, key, ruling.tool, ruling.arguments)
+        if (stopped := self._find_stop(call, at, ruling)) is not None:
+            return stopped
+        if ruling.id:
+            gate.note(TOOL_SELECTED, _describe_selection(ruling))
+        return ruling
+
+    async def _decide(
+        self,
+        gate: "Gate",
+        call: Call,
+        at: Caller,
+        ask: "Ask | Literal['defer'] | None",
+        on_hold: "OnHold | None",
+    ) -> "Decision":
+        asked = call._replace(
+            tools=call.tools or ((call.tool,) if "tool" in call.can else UnnamedTools((call.tool,))),
+            at=at,
+            request=call.request or self._reports.presences.request_of(at) or user_request(),
+        )
+        return await gate.decide(asked, ask=ask, on_hold=on_hold, passes=(*self._passes, AskExit))
+
+    def refuse(self, call: Call, at: Caller, reason: str) -> Ruling:
+        """A denial of the guard's own, which nobody was asked about."""
+        return Ruling(call, at, self._reports, None, reason=reason)
+
+    def _find_stop(self, call: Call, at: Caller, ruling: Ruling | None = None) -> Ruling | None:
+        found = self._reports.presences.stop_of(at)
+        if found is None:
+            return None
+        how, stop = found
+        if ruling is not None:
+            ruling.release()
+        elif how == "deny" and stop is not None:
+            return None  # the gate denies it, and records that
+        from toolgate_orchestrator.decision.link.pauses import (
+            explain_stop,  # late: a turn that is stopped has a gate
+        )
+
+        words = STOPPED if stop is None else explain_stop(stop)
+        if how == "raise":
+            raise TurnStop(words)
+        return self.refuse(call, at, words)
+
+
+def _describe_selection(ruling: Ruling) -> dict[str, Any]:
+    at, call = ruling.at, ruling.call
+    told = describe_selection(call.tool if ruling.replaced else None, call.group, call.iteration)
+    return {**ruling.fact, **told, **describe_place(at.session, at.root, at.agent, at.lineage)}

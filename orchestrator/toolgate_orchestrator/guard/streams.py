@@ -15,7 +15,7 @@ from contextvars import Context, copy_context
 from functools import lru_cache, partial
 from typing import Any, Final, NamedTuple
 
-from toolgate_orchestrator.guard.context import enter_tool
+from toolgate_orchestrator.guard.callers import enter_tool
 from toolgate_orchestrator.guard.ruling import Ruling
 
 _WHOLE: Final = frozenset(

@@ -33,7 +33,7 @@ MUTANTS = (
     Mutant(
         "guard",
         "a tool that runs is no place to ask from",
-        f"{_GUARD}/places.py",
+        f"{_GUARD}/callers.py",
         "runs = tool_place()",
         "runs = None",
         "test_guard_trees.py::test_in_threads_that_a_tool_starts_whoever_works_there_works_for_its_agent",
@@ -57,7 +57,7 @@ MUTANTS = (
     Mutant(
         "guard",
         "who gives up leaves the question open",
-        f"{_GUARD}/exchange.py",
+        f"{_GUARD}/gate_thread.py",
         "            self._task.cancel()\n        elif",
         "            pass\n        elif",
         "test_guard.py::test_who_gives_up_withdraws_the_question_and_holds_nothing",
@@ -65,7 +65,7 @@ MUTANTS = (
     Mutant(
         "guard",
         "what a framework raises to leave is nobody to ask",
-        f"{_GUARD}/decider.py",
+        f"{_GUARD}/ruling.py",
         "(*self._passes, AskExit)",
         "()",
         "test_guard.py::test_what_a_framework_raises_to_leave_passes_through_and_the_question_is_withdrawn",
@@ -73,7 +73,7 @@ MUTANTS = (
     Mutant(
         "guard",
         "a program that ends forgets what it reported",
-        f"{_GUARD}/life.py",
+        f"{_GUARD}/guard.py",
         "self._end = weakref.finalize(self, home.close, CLOSE_S)",
         "self._end = None",
         "test_guard_process.py::test_a_program_that_ends_at_once_has_written_what_it_reported",
@@ -89,7 +89,7 @@ MUTANTS = (
     Mutant(
         "guard",
         "a wish for a tool that nobody named lets the call run",
-        f"{_GUARD}/decider.py",
+        f"{_GUARD}/ruling.py",
         'if "tool" in call.can else UnnamedTools((call.tool,))',
         'if "tool" in call.can else (call.tool,)',
         "test_guard.py::test_what_a_caller_cannot_do_with_an_answer_is_a_denial",

@@ -27,7 +27,7 @@ PYDANTIC = "import json, sys, pydantic; pydantic.BaseModel; print(json.dumps(len
 TROUBLED = """
 import asyncio, gc, sys
 from toolgate_orchestrator import Call, Guard
-from toolgate_orchestrator.guard.home import Home
+from toolgate_orchestrator.guard.gate_thread import GateThread
 
 guard = Guard(redis=sys.argv[1], namespace=sys.argv[2], agent="troubled", cost=lambda result: 1 / 0)
 away = Guard(redis="redis://127.0.0.1:1", required=["nobody"], patience_ms=50)
@@ -39,7 +39,7 @@ ruling = guard.rule_sync(Call("t"))
 print(away.rule_sync(Call("t")).refusal, file=sys.stderr)       # the server is away
 async def broken(self):
     raise RuntimeError("a fault of ours")
-Home.open = broken
+GateThread.open = broken
 print(failing.rule_sync(Call("t")).refusal, file=sys.stderr)
 guard.close()
 ruling.succeed()                                                # too late

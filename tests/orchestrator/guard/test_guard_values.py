@@ -9,9 +9,9 @@ from types import SimpleNamespace
 import pytest
 from toolgate_bus.errors import ConfigError
 from toolgate_orchestrator import Call, Caller, Guard
-from toolgate_orchestrator.guard.context import enter_tool, enter_turn
-from toolgate_orchestrator.guard.notice import check_notice, notice_of
+from toolgate_orchestrator.guard.callers import enter_tool, enter_turn
 from toolgate_orchestrator.guard.reports import CostError, digest_of, micro_units
+from toolgate_orchestrator.guard.ruling import check_notice, notice_of
 from toolgate_orchestrator.guard.tool_function import schema_of
 
 pytestmark = pytest.mark.pure

@@ -3,7 +3,7 @@
 import pytest
 from toolgate_orchestrator.decision.config import parse
 from toolgate_orchestrator.guard import places
-from toolgate_orchestrator.guard.places import Places
+from toolgate_orchestrator.guard.callers import Places
 
 pytestmark = pytest.mark.pure
 

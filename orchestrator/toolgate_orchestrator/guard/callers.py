@@ -1,9 +1,16 @@
-"""The places that one guard has given out: who works for whom, and to whom work was handed."""
+"""The callers of one guard: the agent whose tool or turn runs here, and the places it has given out.
+
+The first are context variables: right in tasks, in the threads of asyncio, and in frameworks that copy the
+context for their threads. A thread that was started bare takes them along by
+`contextvars.copy_context().run`.
+"""
 
 import secrets
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -15,10 +22,61 @@ from toolgate_orchestrator.decision.question.caller import (
     hand_over,
     under,
 )
-from toolgate_orchestrator.guard.context import tool_place, turn_place
 
 if TYPE_CHECKING:
     from toolgate_orchestrator.decision.config import ToolgateConfig
+    from toolgate_orchestrator.guard.turns import AgentTurn
+
+
+_TOOL: Final[ContextVar[Caller | None]] = ContextVar("toolgate_guard_tool", default=None)
+_TURN: Final[ContextVar[Caller | None]] = ContextVar("toolgate_guard_turn", default=None)
+_ENTERED: Final[ContextVar["AgentTurn | None"]] = ContextVar("toolgate_guard_entered", default=None)
+
+_REQUEST: Final[ContextVar[str]] = ContextVar("toolgate_guard_request", default="")
+
+
+def tool_place() -> Caller | None:
+    """For whom the tool runs that this is part of; None outside of one."""
+    return _TOOL.get()
+
+
+def turn_place() -> Caller | None:
+    """The place of the innermost turn, or tool."""
+    return _TURN.get()
+
+
+def current_turn() -> "AgentTurn | None":
+    """The innermost turn; it may be another session's, where a tool asks for a place without one."""
+    return _ENTERED.get()
+
+
+def user_request() -> str:
+    """What the user asked for, as far as the turns that this is part of say."""
+    return _REQUEST.get()
+
+
+@contextmanager
+def enter_tool(at: Caller) -> Iterator[None]:
+    """Inside, a tool runs for this agent: who asks for a place works for it."""
+    token, turn = _TOOL.set(at), _TURN.set(at)
+    try:
+        yield
+    finally:
+        _TURN.reset(turn)
+        _TOOL.reset(token)
+
+
+@contextmanager
+def enter_turn(at: Caller, turn: "AgentTurn") -> Iterator[None]:
+    """Inside, calls that name no place are this agent's, and serve its request."""
+    token, entered, request = _TURN.set(at), _ENTERED.set(turn), _REQUEST.set(turn.request)
+    try:
+        yield
+    finally:
+        _REQUEST.reset(request)
+        _ENTERED.reset(entered)
+        _TURN.reset(token)
+
 
 MAX_SESSIONS: Final = 4_096
 """Sessions of which it is remembered where they are, and to whom they were handed."""

@@ -1,0 +1,488 @@
+"""The event loop that owns a guard's gate, and how all threads and loops of a program reach it.
+
+    caller ── request ─▶ GateThread: the gate decides ─┐
+       ▲                                               │ a person is to be asked
+       └── asks, in the caller's own task ◀────────────┘    … then the answer, and at last the ruling
+
+The loop is that of a thread of its own, or one that the program lends. `start` runs a coroutine there, `do`
+has something done with the gate, in the order in which it was asked for. A fork leaves the loop behind.
+
+The caller asks the person itself: in its own task, with its own context. An exception with which its
+framework leaves and resumes passes through, and the question is withdrawn. A caller that gives up gets
+nothing: what was granted meanwhile is given back.
+"""
+
+import asyncio
+import contextlib
+import math
+import os
+import queue
+import sys
+import threading
+from collections.abc import Awaitable, Callable, Coroutine
+from contextvars import Context, copy_context
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
+
+from toolgate_bus.errors import ConfigError, ToolgateError
+from toolgate_bus.telemetry.loggers import get_logger
+from toolgate_bus.telemetry.logging import where
+
+from toolgate_orchestrator.guard.answer import AskHow, answer_of
+
+if TYPE_CHECKING:
+    from toolgate_bus.protocol.events import AskUser, ToolQuestion
+
+    from toolgate_orchestrator.decision.config import ToolgateConfig
+    from toolgate_orchestrator.decision.gate import Answer, Ask, Gate
+
+
+CLOSE_S: Final = 1.0
+"""Seconds that the end of a program waits for what is to be written."""
+MAX_EARLY: Final = 10_000
+"""So much is remembered that is to be done once the gate is open."""
+_log = get_logger("toolgate.guard")
+_left_behind: list["GateThread"] = []
+"""Of the process that this one was forked from: their sockets are that one's, so nothing may close them."""
+
+GREENLETS: Final = (
+    "a guard needs threads and an event loop of its own, and gevent or eventlet has patched them here: "
+    "rule in a program that is not patched, or ask a sidecar (toolgate serve)"
+)
+"""What each call is told there: event loops of greenlets take each other for their own."""
+_TOO_LATE: Final = "what was reported after its guard was closed is not kept"
+
+Act = Callable[["Gate"], object]
+"""Something to be done with the gate; must not block."""
+
+
+class GateThread:
+    """Owns one gate; made by `open_thread` or `lend`."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, config: "ToolgateConfig") -> None:
+        self.loop, self._config, self._pid = loop, config, os.getpid()
+        self._gate: Gate | None = None
+        self._opening: asyncio.Task[Gate] | None = None
+        self._early: list[Act] = []
+        self._thread: threading.Thread | None = None
+        self._running: set[asyncio.Task[Any]] = set()
+        self._is_over = False
+
+    @classmethod
+    def open_thread(cls, config: "ToolgateConfig") -> "GateThread":
+        """Return one in a thread of its own, which does not keep the program alive; raises ConfigError."""
+        if _has_greenlets():
+            raise ConfigError(GREENLETS)
+        home = cls(asyncio.new_event_loop(), config)
+        home._thread = threading.Thread(target=home._live, name="toolgate-guard", daemon=True)
+        home._thread.start()
+        return home
+
+    @classmethod
+    def lend(cls, config: "ToolgateConfig") -> "GateThread":
+        """One in the running event loop."""
+        return cls(asyncio.get_running_loop(), config)
+
+    def _live(self) -> None:
+        asyncio.set_event_loop(self.loop)
+        try:
+            self.loop.run_forever()
+        finally:
+            left = asyncio.all_tasks(self.loop)
+            for task in left:
+                task.cancel()
+            self.loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+            self.loop.run_until_complete(self.loop.shutdown_asyncgens())
+            with contextlib.suppress(RuntimeError):  # at the end of the program no thread starts any more
+                self.loop.run_until_complete(self.loop.shutdown_default_executor())
+            self.loop.close()
+
+    # ------------------------------------------------------------------ who is where
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether nothing runs here any more: its loop is closed, or another process's."""
+        return self.loop.is_closed() or self.is_foreign
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether it is that of the process which this one was forked from."""
+        return self._pid != os.getpid()
+
+    @property
+    def is_here(self) -> bool:
+        """Whether this code runs in its event loop."""
+        try:
+            return asyncio.get_running_loop() is self.loop
+        except RuntimeError:
+            return False
+
+    @property
+    def gate(self) -> "Gate | None":
+        """The gate, once it is open."""
+        return self._gate
+
+    # ------------------------------------------------------------------ from its own loop
+
+    async def open(self) -> "Gate":
+        """The gate, opened by whoever comes first; raises ConfigError."""
+        if self._gate is not None:
+            return self._gate
+        if self._opening is None:
+            self._opening = self.loop.create_task(self._open(), context=Context())
+            self._opening.add_done_callback(_retrieve)
+        return await asyncio.shield(self._opening)
+
+    async def _open(self) -> "Gate":
+        from toolgate_orchestrator.decision.gate import Gate  # late: it brings nearly everything
+
+        try:
+            self._gate = gate = await Gate.start(self._config)
+        except BaseException as error:
+            self._opening, self._early = None, []  # the next one tries again
+            _log.error("the gate could not be opened", error=where(error))
+            raise
+        early, self._early = self._early, []
+        for act in early:
+            _do(gate, act)
+        return gate
+
+    # ------------------------------------------------------------------ from anywhere
+
+    def do(self, act: Act) -> None:
+        """Have something done with the gate, soon, and after what was asked for before."""
+        if self.is_here:
+            self._do(act)
+            return
+        if self.is_foreign:
+            _log.warning("what another process asked about is not reported from this one")
+            return
+        try:
+            self.loop.call_soon_threadsafe(self._do, act)
+        except RuntimeError:
+            _log.warning(_TOO_LATE)
+
+    def _do(self, act: Act) -> None:
+        if self._gate is not None:
+            _do(self._gate, act)
+        elif self._is_over:
+            _log.warning(_TOO_LATE)
+        elif len(self._early) < MAX_EARLY:
+            self._early.append(act)
+            if self._opening is None:
+                self.keep(self.open())
+
+    def start(
+        self, make: Callable[[], Coroutine[Any, Any, Any]], tell: Callable[[asyncio.Task[Any]], None]
+    ) -> None:
+        """Run a coroutine here, in the caller's context; `tell` is given its task first. From another thread.
+
+        Raises RuntimeError where the loop is closed.
+        """
+        context = copy_context()
+
+        def begin() -> None:
+            tell(self.keep(make(), context))
+
+        self.loop.call_soon_threadsafe(begin)
+
+    def keep(self, work: Coroutine[Any, Any, Any], context: Context | None = None) -> asyncio.Task[Any]:
+        """A task of its loop, which is kept until it ends."""
+        task = self.loop.create_task(work, context=context or Context())
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+        task.add_done_callback(_retrieve)
+        return task
+
+    def wait(self, make: Callable[[], Coroutine[Any, Any, Any]], timeout: float | None = None) -> Any:
+        """The result of a coroutine that runs here, waited for in this thread. Raises what it raises;
+        TimeoutError."""
+        if self.is_here:
+            raise ToolgateError("this would block the event loop that it waits for: await the other form")
+        return asyncio.run_coroutine_threadsafe(make(), self.loop).result(timeout)
+
+    # ------------------------------------------------------------------ the end
+
+    async def aclose(self) -> None:
+        """Write what is to be written and give the bus back. In its own loop."""
+        if self._opening is not None:
+            with contextlib.suppress(Exception):
+                await asyncio.shield(self._opening)
+        self._is_over = True
+        gate, self._gate, self._opening = self._gate, None, None
+        if gate is not None:
+            await gate.aclose()
+
+    def close(self, timeout: float) -> None:
+        """End it, from another thread; bounded by `timeout` seconds for writing, and as long for its
+        thread."""
+        if self.is_lost:
+            return
+        with contextlib.suppress(TimeoutError, RuntimeError):
+            asyncio.run_coroutine_threadsafe(self.aclose(), self.loop).result(timeout)
+        if self._thread is not None:
+            with contextlib.suppress(RuntimeError):
+                self.loop.call_soon_threadsafe(self.loop.stop)
+            self._thread.join(timeout)
+
+    def leave_behind(self) -> None:
+        """Keep what belongs to the process that this one was forked from: collecting it would close
+        sockets."""
+        _left_behind.append(self)
+
+
+def _do(gate: "Gate", act: Act) -> None:
+    try:
+        act(gate)
+    except Exception as error:  # noqa: BLE001 - a fault of ours in a report must not end the loop
+        _log.error("what was reported could not be kept", error=where(error))
+
+
+def _retrieve(done: "asyncio.Future[Any]") -> None:
+    if not done.cancelled():
+        done.exception()
+
+
+def _has_greenlets() -> bool:
+    """Return whether a library has patched what the thread of a guard and its event loop are made of."""
+    gevent, eventlet = sys.modules.get("gevent.monkey"), sys.modules.get("eventlet.patcher")
+    if gevent is not None and any(map(gevent.is_module_patched, ("threading", "queue", "select", "socket"))):
+        return True
+    return eventlet is not None and any(map(eventlet.is_monkey_patched, ("thread", "select", "socket")))
+
+
+BLOCKS: Final = (
+    "this would block the event loop that rules on the call: await guard.rule(…), or use the guard without "
+    "`async with`, which has it rule in a thread of its own"
+)
+"""What is told to who calls the form that ends in _sync there."""
+
+R = TypeVar("R")
+Request = Callable[["Ask | None"], Coroutine[Any, Any, R]]
+"""What is to be done in the gate's loop; it is given how to ask the caller's person."""
+
+
+class _Question(NamedTuple):
+    asked: "AskUser"
+    call: "ToolQuestion"
+    answer: "Callable[[Answer | BaseException], None]"
+
+
+class _Result(NamedTuple):
+    value: Any = None
+    error: BaseException | None = None
+
+
+class Box(Protocol):
+    """Where a caller takes what comes back."""
+
+    def put(self, message: Any) -> None:
+        """From the gate's thread; raises RuntimeError where nobody can take it any more."""
+
+
+class LoopBox:
+    """That of a task of asyncio."""
+
+    def __init__(self) -> None:
+        self._loop, self._queue = asyncio.get_running_loop(), asyncio.Queue[Any]()
+
+    def put(self, message: Any) -> None:
+        """See `Box`."""
+        self._loop.call_soon_threadsafe(self._queue.put_nowait, message)
+
+    async def get(self) -> Any:
+        """The next message."""
+        return await self._queue.get()
+
+
+class TrioBox:
+    """That of a task of trio."""
+
+    def __init__(self, trio: Any) -> None:
+        self._token, self._gone = trio.lowlevel.current_trio_token(), trio.RunFinishedError
+        self._send, self._receive = trio.open_memory_channel(math.inf)
+
+    def put(self, message: Any) -> None:
+        """See `Box`."""
+        self._token.run_sync_soon(self._send.send_nowait, message)  # RunFinishedError is a RuntimeError
+
+    async def get(self) -> Any:
+        """The next message."""
+        return await self._receive.receive()
+
+
+class ThreadBox:
+    """That of a thread."""
+
+    def __init__(self) -> None:
+        self._queue: queue.SimpleQueue[Any] = queue.SimpleQueue()
+
+    def put(self, message: Any) -> None:
+        """See `Box`."""
+        self._queue.put(message)
+
+    def get(self) -> Any:
+        """The next message."""
+        return self._queue.get()
+
+
+def task_box() -> LoopBox | TrioBox:
+    """The box of the running task; raises ToolgateError outside of asyncio and trio."""
+    try:
+        return LoopBox()
+    except RuntimeError:
+        trio = sys.modules.get("trio")
+        if trio is None:
+            raise ToolgateError(
+                "this is no task of asyncio or trio: use the form that ends in _sync"
+            ) from None
+        return TrioBox(trio)
+
+
+class _Errand:
+    """What runs in the gate's loop for one caller."""
+
+    def __init__(
+        self, home: GateThread, box: Box, request: Request[Any], drop: Callable[[Any], None], *, asks: bool
+    ) -> None:
+        self._home, self._box, self._request, self._drop, self._asks = home, box, request, drop, asks
+        self._task: asyncio.Task[Any] | None = None
+        self._given_up = False
+        self._value: Any = None
+        home.start(self._run, self._begin)
+
+    def _begin(self, task: "asyncio.Task[Any]") -> None:
+        self._task = task
+        if self._given_up:
+            task.cancel()
+
+    async def _run(self) -> None:
+        try:
+            value = await self._request(self._ask if self._asks else None)
+        except BaseException as error:
+            self._put(_Result(error=error))
+            if not isinstance(error, Exception | asyncio.CancelledError):
+                raise
+            return
+        self._value = value
+        if self._given_up or not self._put(_Result(value)):
+            self._drop(value)
+
+    def _put(self, message: Any) -> bool:
+        try:
+            self._box.put(message)
+        except RuntimeError:  # its loop is over
+            return False
+        return True
+
+    async def _ask(self, asked: "AskUser", call: "ToolQuestion") -> "Answer":
+        loop = self._home.loop
+        waits: asyncio.Future[Answer] = loop.create_future()
+
+        def answer(said: "Answer | BaseException") -> None:
+            loop.call_soon_threadsafe(_settle, waits, said)
+
+        if not self._put(_Question(asked, call, answer)):
+            return "no_approver"
+        return await waits
+
+    def give_up(self) -> None:
+        """The caller is gone, with empty hands."""
+        loop = self._home.loop
+        if not loop.is_closed():
+            try:
+                loop.call_soon_threadsafe(self._end)
+            except RuntimeError:
+                return
+
+    def _end(self) -> None:
+        self._given_up = True
+        if self._task is not None and not self._task.done():
+            self._task.cancel()
+        elif self._value is not None:
+            self._drop(self._value)
+
+
+def _settle(waits: "asyncio.Future[Answer]", said: "Answer | BaseException") -> None:
+    if waits.done():
+        return
+    if isinstance(said, BaseException):
+        waits.set_exception(said)
+    else:
+        waits.set_result(said)
+
+
+async def exchange(
+    home: GateThread,
+    request: Request[R],
+    ask: AskHow,
+    drop: Callable[[R], None],
+    passes: tuple[type[BaseException], ...],
+) -> R:
+    """Have something done in the gate's loop, from a task of another one; `passes` are exceptions of `ask`
+    that leave through here, besides those that are no `Exception`.
+    """
+    box = task_box()
+    errand = _Errand(home, box, request, drop, asks=callable(ask))
+    try:
+        while True:
+            message = await box.get()
+            if isinstance(message, _Result):
+                break
+            try:
+                said = ask(message.asked, message.call) if callable(ask) else "no_approver"
+                if isinstance(said, Awaitable):
+                    said = await said
+            except passes:
+                raise
+            except Exception as error:  # noqa: BLE001 - the app's approval system; the gate counts it
+                said = error
+            message.answer(said if isinstance(said, BaseException) else answer_of(said))
+    except BaseException:
+        errand.give_up()
+        raise
+    result: R = _open(message)
+    return result
+
+
+def exchange_sync(
+    home: GateThread,
+    request: Request[R],
+    ask: AskHow,
+    drop: Callable[[R], None],
+    passes: tuple[type[BaseException], ...],
+) -> R:
+    """The same for a thread, which is blocked meanwhile; what `ask` would have awaited runs in the gate's
+    loop."""
+    box = ThreadBox()
+    errand = _Errand(home, box, request, drop, asks=callable(ask))
+    try:
+        while True:
+            message = box.get()
+            if isinstance(message, _Result):
+                break
+            try:
+                said = ask(message.asked, message.call) if callable(ask) else "no_approver"
+                if isinstance(said, Awaitable):
+                    said = home.wait(lambda said=said: _await(said))  # type: ignore[misc] # mypy cannot infer it
+            except passes:
+                raise
+            except Exception as error:  # noqa: BLE001 - as above
+                said = error
+            message.answer(said if isinstance(said, BaseException) else answer_of(said))
+    except BaseException:
+        errand.give_up()
+        raise
+    result: R = _open(message)
+    return result
+
+
+def _open(message: _Result) -> Any:
+    if isinstance(message.error, asyncio.CancelledError):  # the caller's own would be none of its doing
+        raise ToolgateError("the guard was closed meanwhile")
+    if message.error is not None:
+        raise message.error
+    return message.value
+
+
+async def _await(said: Awaitable[Any]) -> Any:
+    return await said
