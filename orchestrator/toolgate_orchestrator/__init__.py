@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from toolgate_orchestrator.decision.config import RedactConfig, SchedulerLimits, ToolgateConfig
     from toolgate_orchestrator.decision.deferral.answer import PersonAnswer
     from toolgate_orchestrator.decision.gate import Answer, Ask, Gate, LocalScheduler
-    from toolgate_orchestrator.decision.question.call import Call
-    from toolgate_orchestrator.decision.question.caller import Caller
+    from toolgate_orchestrator.decision.question.call import Call, Caller
     from toolgate_orchestrator.guard.guard import Guard
     from toolgate_orchestrator.guard.ruling import Ruling
     from toolgate_orchestrator.guard.turns import AgentTurn
@@ -52,7 +51,7 @@ _HERE: Final = {
     **dict.fromkeys(("AskUser", "Decision", "ToolSelecting"), "toolgate_bus.protocol.events"),
     **dict.fromkeys(("CallDenial", "TurnStop"), "toolgate_bus.errors"),
     "Call": "toolgate_orchestrator.decision.question.call",
-    "Caller": "toolgate_orchestrator.decision.question.caller",
+    "Caller": "toolgate_orchestrator.decision.question.call",
     "Guard": "toolgate_orchestrator.guard.guard",
     "PersonAnswer": "toolgate_orchestrator.decision.deferral.answer",
     "Ruling": "toolgate_orchestrator.guard.ruling",

@@ -22,8 +22,7 @@ from toolgate_orchestrator.adapters.agent_framework_middleware import (
     current_agent,
 )
 from toolgate_orchestrator.decision.deferral.answer import PersonAnswer
-from toolgate_orchestrator.decision.question.call import Call
-from toolgate_orchestrator.decision.question.caller import Caller
+from toolgate_orchestrator.decision.question.call import Call, Caller
 from toolgate_orchestrator.guard.callers import enter_tool, turn_place
 from toolgate_orchestrator.guard.guard import Guard
 from toolgate_orchestrator.guard.ruling import Ruling

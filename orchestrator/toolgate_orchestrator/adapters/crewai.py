@@ -28,7 +28,7 @@ from toolgate_bus.errors import ConfigError, TurnStop
 
 from toolgate_orchestrator.adapters.crewai_step import STEP, ToolStep
 from toolgate_orchestrator.adapters.crewai_watch import note_cache, note_call, tokens_of, watch_run
-from toolgate_orchestrator.decision.question.caller import Caller
+from toolgate_orchestrator.decision.question.call import Caller
 from toolgate_orchestrator.guard.callers import turn_place
 from toolgate_orchestrator.guard.guard import Guard
 

@@ -9,8 +9,7 @@ from crewai.utilities.string_utils import sanitize_tool_name
 from toolgate_bus.errors import TurnStop
 from toolgate_bus.protocol.json_values import same_json
 
-from toolgate_orchestrator.decision.question.call import Call
-from toolgate_orchestrator.decision.question.caller import Caller
+from toolgate_orchestrator.decision.question.call import Call, Caller
 from toolgate_orchestrator.guard.callers import enter_tool
 from toolgate_orchestrator.guard.guard import Guard
 from toolgate_orchestrator.guard.ruling import Ruling

@@ -19,8 +19,7 @@ from google.adk.tools.base_tool import BaseTool
 from google.adk.tools.tool_context import ToolContext
 
 from toolgate_orchestrator.decision.deferral.answer import PersonAnswer
-from toolgate_orchestrator.decision.question.call import Call
-from toolgate_orchestrator.decision.question.caller import Caller
+from toolgate_orchestrator.decision.question.call import Call, Caller
 from toolgate_orchestrator.decision.question.canonical import call_key
 from toolgate_orchestrator.guard.callers import enter_tool
 from toolgate_orchestrator.guard.guard import Guard

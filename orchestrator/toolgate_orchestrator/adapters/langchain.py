@@ -22,8 +22,7 @@ from toolgate_bus.errors import ConfigError
 
 from toolgate_orchestrator.adapters import langgraph_questions as questions
 from toolgate_orchestrator.adapters.langchain_net import run_below_net
-from toolgate_orchestrator.decision.question.call import Call
-from toolgate_orchestrator.decision.question.caller import Caller
+from toolgate_orchestrator.decision.question.call import Call, Caller
 from toolgate_orchestrator.guard.callers import turn_place
 from toolgate_orchestrator.guard.guard import Guard
 from toolgate_orchestrator.guard.ruling import Ruling

@@ -13,8 +13,7 @@ from toolgate_bus.protocol.json_values import UnreadableJson, read_json
 
 from toolgate_orchestrator.adapters import openai_agents_notes as notes
 from toolgate_orchestrator.decision.deferral.answer import PersonAnswer
-from toolgate_orchestrator.decision.question.call import Call
-from toolgate_orchestrator.decision.question.caller import Caller
+from toolgate_orchestrator.decision.question.call import Call, Caller
 from toolgate_orchestrator.guard.answer import AskHow
 from toolgate_orchestrator.guard.callers import turn_place
 from toolgate_orchestrator.guard.guard import Guard

@@ -22,8 +22,7 @@ from toolgate_bus.errors import ConfigError
 
 from toolgate_orchestrator.adapters.pydantic_ai_toolset import GateToolset, keep_notes, read_notes
 from toolgate_orchestrator.decision.deferral.answer import PersonAnswer
-from toolgate_orchestrator.decision.question.call import Call
-from toolgate_orchestrator.decision.question.caller import Caller
+from toolgate_orchestrator.decision.question.call import Call, Caller
 from toolgate_orchestrator.guard.callers import tool_place, turn_place
 from toolgate_orchestrator.guard.guard import Guard
 

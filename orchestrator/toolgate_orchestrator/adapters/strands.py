@@ -22,8 +22,7 @@ from toolgate_bus.errors import ConfigError, TurnStop
 
 from toolgate_orchestrator.adapters.strands_tools import arguments_of, replace_call, report, tools_of
 from toolgate_orchestrator.decision.deferral.answer import PersonAnswer
-from toolgate_orchestrator.decision.question.call import Call
-from toolgate_orchestrator.decision.question.caller import Caller
+from toolgate_orchestrator.decision.question.call import Call, Caller
 from toolgate_orchestrator.decision.question.canonical import call_key
 from toolgate_orchestrator.guard.callers import turn_place
 from toolgate_orchestrator.guard.guard import Guard

@@ -33,9 +33,7 @@ from toolgate_orchestrator.decision.faults import BROKEN, note_fault
 from toolgate_orchestrator.decision.link.client import GateClient
 from toolgate_orchestrator.decision.link.pauses import deny_stopped, wait_while_paused
 from toolgate_orchestrator.decision.link.recipients import RecipientCache, Recipients
-from toolgate_orchestrator.decision.question.call import Call
-from toolgate_orchestrator.decision.question.caller import NOBODY
-from toolgate_orchestrator.decision.question.capabilities import ALL, check_abilities
+from toolgate_orchestrator.decision.question.call import ALL, NOBODY, Call, check_abilities
 from toolgate_orchestrator.decision.question.plain_values import changed, copy_arguments
 from toolgate_orchestrator.decision.question.question import TOO_DEEP, UnreadableQuestion, make_question
 from toolgate_orchestrator.decision.question.redact import Redactor

@@ -14,7 +14,7 @@ from contextvars import ContextVar
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from toolgate_orchestrator.decision.question.caller import (
+from toolgate_orchestrator.decision.question.call import (
     Caller,
     at_root,
     below,

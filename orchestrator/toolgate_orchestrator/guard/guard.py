@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar, overload
 
 from toolgate_bus.errors import ConfigError, ToolgateError, TurnStop
 
-from toolgate_orchestrator.decision.question.call import Call
-from toolgate_orchestrator.decision.question.caller import Caller
+from toolgate_orchestrator.decision.question.call import Call, Caller
 from toolgate_orchestrator.guard.answer import AskExit, AskHow, as_gate_asks
 from toolgate_orchestrator.guard.callers import Places, enter_tool, tool_place, user_request
 from toolgate_orchestrator.guard.gate_thread import BLOCKS, CLOSE_S, GateThread, exchange, exchange_sync

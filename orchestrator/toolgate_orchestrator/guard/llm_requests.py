@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from toolgate_bus.protocol.fact_events import USAGE
 from toolgate_bus.protocol.llm import LLM_REQUEST, available, schema_of_request
 
-from toolgate_orchestrator.decision.question.call import Call
-from toolgate_orchestrator.decision.question.caller import Caller
+from toolgate_orchestrator.decision.question.call import Call, Caller
 from toolgate_orchestrator.guard.answer import AskHow
 from toolgate_orchestrator.guard.callers import Places, current_turn
 from toolgate_orchestrator.guard.reports import Cost, Reports, money_text

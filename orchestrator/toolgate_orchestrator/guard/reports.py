@@ -20,7 +20,7 @@ from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_bus.telemetry.logging import where
 
 from toolgate_orchestrator.decision.fact_shapes import describe_place
-from toolgate_orchestrator.decision.question.caller import Caller
+from toolgate_orchestrator.decision.question.call import Caller
 from toolgate_orchestrator.guard.gate_thread import GateThread
 
 if TYPE_CHECKING:

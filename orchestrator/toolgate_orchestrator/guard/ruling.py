@@ -18,9 +18,7 @@ from toolgate_orchestrator.decision.fact_shapes import (
     describe_selection,
     end_event,
 )
-from toolgate_orchestrator.decision.question.call import Call
-from toolgate_orchestrator.decision.question.caller import Caller
-from toolgate_orchestrator.decision.question.capabilities import UnnamedTools
+from toolgate_orchestrator.decision.question.call import Call, Caller, UnnamedTools
 from toolgate_orchestrator.guard.answer import AskExit, AskHow
 from toolgate_orchestrator.guard.callers import user_request
 from toolgate_orchestrator.guard.gate_thread import Request

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from toolgate_bus.errors import CallDenial
 
-from toolgate_orchestrator.decision.question.call import Call
-from toolgate_orchestrator.decision.question.capabilities import AMBIGUOUS
+from toolgate_orchestrator.decision.question.call import AMBIGUOUS, Call
 from toolgate_orchestrator.guard.ruling import Ruling
 from toolgate_orchestrator.guard.streams import Stream, as_stream, make_relay
 from toolgate_orchestrator.guard.tool_function import MARK, ToolFunction

@@ -15,7 +15,7 @@ from toolgate_bus.errors import TurnStop
 from toolgate_bus.protocol.fact_events import TURN
 
 from toolgate_orchestrator.decision.fact_shapes import describe_turn
-from toolgate_orchestrator.decision.question.caller import Caller
+from toolgate_orchestrator.decision.question.call import Caller
 from toolgate_orchestrator.guard.callers import enter_turn
 from toolgate_orchestrator.guard.reports import Reports
 

@@ -17,8 +17,7 @@ from toolgate_bus.protocol.fact_events import TOOL_ERROR, TOOL_POST
 
 from toolgate_orchestrator.decision.fact_shapes import describe_call, describe_place
 from toolgate_orchestrator.decision.gate import Gate
-from toolgate_orchestrator.decision.question.call import Call
-from toolgate_orchestrator.decision.question.caller import Caller
+from toolgate_orchestrator.decision.question.call import Call, Caller
 from toolgate_orchestrator.turn.calls.refusal import reason_of, refuse_tool
 from toolgate_orchestrator.turn.calls.tool_call import current_call
 from toolgate_orchestrator.turn.session_tree import agents_of, place_of

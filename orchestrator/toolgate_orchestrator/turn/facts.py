@@ -21,7 +21,7 @@ from toolgate_bus.telemetry.definitions import OTHER
 
 from toolgate_orchestrator.decision.fact_shapes import describe_grants, describe_place, describe_turn
 from toolgate_orchestrator.decision.gate import Gate
-from toolgate_orchestrator.decision.question.caller import Caller
+from toolgate_orchestrator.decision.question.call import Caller
 from toolgate_orchestrator.turn.session_tree import place_of
 from toolgate_orchestrator.turn.values.messages import ToolCall
 

@@ -14,7 +14,7 @@ from toolgate_bus.errors import ConfigError
 
 from toolgate_orchestrator.decision.config import ToolgateConfig
 from toolgate_orchestrator.decision.inheritance import inherit_config
-from toolgate_orchestrator.decision.question.caller import Caller
+from toolgate_orchestrator.decision.question.call import Caller
 from toolgate_orchestrator.turn.child_names import name_child
 
 

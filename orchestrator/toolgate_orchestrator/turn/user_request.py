@@ -7,7 +7,7 @@ long as both run in one process. `Selection` hands it to the gate.
 from contextvars import ContextVar
 from typing import Final
 
-from toolgate_orchestrator.decision.question.caller import Caller
+from toolgate_orchestrator.decision.question.call import Caller
 
 _REQUEST: Final[ContextVar[str]] = ContextVar("toolgate_user_request", default="")
 

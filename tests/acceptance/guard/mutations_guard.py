@@ -8,7 +8,7 @@ MUTANTS = (
     Mutant(
         "guard",
         "who works for a denied agent has a lineage of its own",
-        f"{ORCHESTRATOR}/decision/question/caller.py",
+        f"{ORCHESTRATOR}/decision/question/call.py",
         "(*above.names, agent),",
         "(agent,),",
         "test_guard_trees.py::test_what_is_denied_to_the_root_is_denied_three_deep_in_parallel_and_after_a_handoff",

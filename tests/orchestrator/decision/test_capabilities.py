@@ -13,7 +13,7 @@ from toolgate_bus.facts import record
 from toolgate_bus.protocol.events import AskUser, Continue, Deny, Modify
 from toolgate_bus.ruling.counterfactual import ProposedCall
 from toolgate_orchestrator import Call
-from toolgate_orchestrator.decision.question.capabilities import ALL, UnnamedTools
+from toolgate_orchestrator.decision.question.call import ALL, UnnamedTools
 from toolgate_orchestrator.decision.question.inability import find_missing
 
 pytestmark = pytest.mark.pure

@@ -15,8 +15,7 @@ from toolgate_orchestrator.commands.bench.measure import Contender
 from toolgate_orchestrator.commands.bench.mix import SCHEDULER, TOOLS, Answer, Mix, MixedCall, to_answer
 from toolgate_orchestrator.commands.host.scheduler_processes import SchedulerSpec, scheduler_processes
 from toolgate_orchestrator.decision.gate import Gate
-from toolgate_orchestrator.decision.question.call import Call
-from toolgate_orchestrator.decision.question.caller import Caller
+from toolgate_orchestrator.decision.question.call import Call, Caller
 
 PATIENCE_MS: Final = 120_000
 """Long enough that no scheduler counts as silent because the machine is busy."""

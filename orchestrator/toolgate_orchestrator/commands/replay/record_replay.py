@@ -39,8 +39,7 @@ from toolgate_orchestrator.commands.replay.side import limits_of, progress
 from toolgate_orchestrator.decision.config import RedactConfig, parse
 from toolgate_orchestrator.decision.gate import Gate
 from toolgate_orchestrator.decision.link.shared_clients import acquire, release
-from toolgate_orchestrator.decision.question.call import Call
-from toolgate_orchestrator.decision.question.caller import Caller
+from toolgate_orchestrator.decision.question.call import Call, Caller
 from toolgate_orchestrator.decision.question.redact import RedactedArguments, Redactor
 
 

@@ -56,9 +56,7 @@ from toolgate_orchestrator.decision.deferral.answer import PersonAnswer
 from toolgate_orchestrator.decision.fact_shapes import describe_place, describe_turn
 from toolgate_orchestrator.decision.gate import Gate
 from toolgate_orchestrator.decision.link.pauses import explain_stop
-from toolgate_orchestrator.decision.question.call import Call
-from toolgate_orchestrator.decision.question.caller import Caller
-from toolgate_orchestrator.decision.question.capabilities import ALL, Ability, UnnamedTools
+from toolgate_orchestrator.decision.question.call import ALL, Ability, Call, Caller, UnnamedTools
 from toolgate_orchestrator.decision.round.decision_state import HeldCall
 
 SWEEP_S: Final = 1.0

@@ -11,7 +11,7 @@ from toolgate_bus.protocol.names import MAX_REASON
 from toolgate_bus.ruling.counterfactual import ProposedCall
 from toolgate_bus.telemetry.printable import shorten
 
-from toolgate_orchestrator.decision.question.capabilities import Ability
+from toolgate_orchestrator.decision.question.call import Ability
 
 _MAX_PROMPT: Final = 200
 

@@ -20,8 +20,7 @@ from toolgate_bus.telemetry import tracing
 from toolgate_bus.telemetry.printable import shorten
 
 from toolgate_orchestrator.decision.config import ToolgateConfig
-from toolgate_orchestrator.decision.question.call import Call
-from toolgate_orchestrator.decision.question.caller import NOBODY
+from toolgate_orchestrator.decision.question.call import NOBODY, Call
 from toolgate_orchestrator.decision.question.plain_values import copy_arguments
 from toolgate_orchestrator.decision.question.redact import RedactedArguments, Redactor
 from toolgate_orchestrator.decision.question.user_request import bound_request

@@ -19,7 +19,7 @@ from toolgate_bus.protocol.tool_sets import (
 )
 
 from toolgate_orchestrator.decision.faults import note_fault
-from toolgate_orchestrator.decision.question.capabilities import UnnamedTools
+from toolgate_orchestrator.decision.question.call import UnnamedTools
 from toolgate_orchestrator.decision.question.validation import Tools
 
 MAX_WAITING: Final = 32

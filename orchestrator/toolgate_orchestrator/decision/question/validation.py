@@ -12,7 +12,7 @@ from toolgate_bus.protocol.names import is_reserved_tool
 from toolgate_bus.ruling.counterfactual import ProposedCall
 
 from toolgate_orchestrator.decision.config import SchedulerLimits
-from toolgate_orchestrator.decision.question.capabilities import AMBIGUOUS
+from toolgate_orchestrator.decision.question.call import AMBIGUOUS
 from toolgate_orchestrator.decision.question.plain_values import put_back, to_plain
 from toolgate_orchestrator.decision.question.redact import BadPlaceholder, restore
 from toolgate_orchestrator.decision.question.schema_check import Checker, Uncheckable

@@ -8,7 +8,7 @@ from toolgate_bus.protocol.events import Phase, ReceivedVerdict, ToolQuestion
 from toolgate_bus.ruling.counterfactual import ProposedCall
 from toolgate_bus.telemetry.unanimous import Group
 
-from toolgate_orchestrator.decision.question.capabilities import ALL, Ability
+from toolgate_orchestrator.decision.question.call import ALL, Ability
 from toolgate_orchestrator.decision.question.redact import RedactedArguments
 from toolgate_orchestrator.decision.question.validation import Tools
 from toolgate_orchestrator.decision.round.shadow_log import ShadowLog

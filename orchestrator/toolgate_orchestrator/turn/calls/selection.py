@@ -22,8 +22,7 @@ from toolgate_bus.telemetry.logging import where
 from toolgate_orchestrator.decision.config import ToolgateConfig
 from toolgate_orchestrator.decision.fact_shapes import describe_selection
 from toolgate_orchestrator.decision.gate import Gate
-from toolgate_orchestrator.decision.question.call import Call
-from toolgate_orchestrator.decision.question.caller import Caller
+from toolgate_orchestrator.decision.question.call import Call, Caller
 from toolgate_orchestrator.turn.calls.decision_record import describe_decision
 from toolgate_orchestrator.turn.calls.refusal import reason_of
 from toolgate_orchestrator.turn.calls.tool_call import CallRefusal

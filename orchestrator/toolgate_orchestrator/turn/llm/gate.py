@@ -23,8 +23,7 @@ from toolgate_bus.protocol.fact_events import TOOL_UNUSED
 from toolgate_bus.protocol.llm import LLM_REQUEST, available, schema_of_request
 
 from toolgate_orchestrator.decision.gate import Gate
-from toolgate_orchestrator.decision.question.call import Call
-from toolgate_orchestrator.decision.question.caller import Caller
+from toolgate_orchestrator.decision.question.call import Call, Caller
 from toolgate_orchestrator.turn.calls.decision_record import describe_decision
 from toolgate_orchestrator.turn.calls.pipeline import HEARD_S
 from toolgate_orchestrator.turn.calls.refusal import reason_of, refuse_request
