@@ -73,7 +73,7 @@ MUTANTS = (
     Mutant(
         "law 6",
         "a delegation may name two agents",
-        f"{ORCHESTRATOR}/decision/flow.py",
+        f"{ORCHESTRATOR}/decision/gate.py",
         "if call.agents and two_agents(asking.tool_input, call.agents):",
         "if False:",
         "../attacks/test_people_attacks.py::test_a_delegation_to_two_agents_runs_for_neither",

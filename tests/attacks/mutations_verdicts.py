@@ -48,7 +48,7 @@ MUTANTS = (
     Mutant(
         "law 1",
         "a gate that fails lets calls run",
-        f"{ORCHESTRATOR}/decision/flow.py",
+        f"{ORCHESTRATOR}/decision/gate.py",
         "ruling = GATE_FAILED if local is not None or answer is not None or self.ruled else UNASKED",
         "ruling = UNASKED",
         "../orchestrator/decision/test_gate_faults.py",

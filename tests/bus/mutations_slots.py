@@ -108,7 +108,7 @@ MUTANTS = (
     Mutant(
         "slots",
         "a slot is given before the last denial",
-        f"{ORCHESTRATOR}/decision/flow.py",
+        f"{ORCHESTRATOR}/decision/gate.py",
         'if ruling.outcome != "deny" and ruling.outcome != "ask":',
         "if True:",
         "../orchestrator/decision/test_admission.py",

@@ -8,8 +8,8 @@ MUTANTS = (
     Mutant(
         "unruled",
         "calls that nobody rules on run without a word",
-        f"{_GATE}/flow.py",
-        "                if not self._is_told:\n",
+        f"{_GATE}/gate.py",
+        "                if not self.vacancy.is_told:\n",
         "                if False:\n",
         f"{_TESTS}/test_vacancy.py"
         "::test_without_a_server_calls_run_and_one_line_says_where_was_looked_and_what_to_start",
@@ -35,7 +35,7 @@ MUTANTS = (
     Mutant(
         "unruled",
         "a required scheduler that raises is not named",
-        f"{_GATE}/flow.py",
+        f"{_GATE}/gate.py",
         "            if heard.scheduler in required and",
         "            if False and",
         f"{_TESTS}/test_absence.py"

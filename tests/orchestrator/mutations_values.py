@@ -58,7 +58,7 @@ MUTANTS = (
     Mutant(
         "one reading",
         "an object that was changed runs",
-        f"{ORCHESTRATOR}/decision/flow.py",
+        f"{ORCHESTRATOR}/decision/gate.py",
         "elif _is_changed(call, ruling):",
         "elif False:",
         f"{_RUNS}::test_an_object_that_was_changed_after_it_was_ruled_on_does_not_run",

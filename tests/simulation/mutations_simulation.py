@@ -4,7 +4,7 @@ from mutation import BUS, ORCHESTRATOR, SCHEDULERS, Mutant
 
 _TESTS = "../simulation/test_simulation.py::test_nothing_breaks_in_many_worlds"
 _ROUND, _MERGE = f"{BUS}/ruling/round.py", f"{BUS}/ruling/merge.py"
-_GATE = f"{ORCHESTRATOR}/decision/flow.py"
+_GATE = f"{ORCHESTRATOR}/decision/gate.py"
 _PENDING, _RULES = f"{ORCHESTRATOR}/decision/round/open_round.py", f"{BUS}/budgets/ledger_rules.py"
 _KEEPER, _OUTBOX = f"{BUS}/budgets/settlement.py", f"{BUS}/transport/redis/publisher.py"
 _EPOCH_RULES = f"{BUS}/budgets/epoch_rules.py"

@@ -8,33 +8,111 @@
 is to run and why. Bad verdicts, dead schedulers and a missing server never raise: they change the outcome,
 by the rules of docs/concepts.md. For loops of Amplifier and any other asyncio program: no amplifier_core in
 here.
+
+    stop? pause? ─▶ select ─▶ verify, where a modify won ─▶ a person, where one is asked ─▶ admit ─▶ decided
+                                └─▶ verify again, where others change the replacement
+
+Core, bus and clock meet here.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
+from itertools import pairwise
 from typing import Any, Literal
 
-from toolgate_bus.protocol.events import IN_PROCESS, Decision, ReceivedVerdict
-from toolgate_bus.protocol.names import is_reserved_tool
+from toolgate_bus.protocol.delegation import TWO_AGENTS, two_agents
+from toolgate_bus.protocol.events import IN_PROCESS, AskUser, Decision, Failure, ReceivedVerdict, ToolQuestion
+from toolgate_bus.protocol.llm import LLM_REQUEST
+from toolgate_bus.protocol.names import MAX_LINEAGE, NO_TOOL, is_reserved_tool
+from toolgate_bus.protocol.pauses import Pause
+from toolgate_bus.protocol.signing import Keyring
+from toolgate_bus.ruling.merge import rank
 from toolgate_bus.server.embedded import find_running_server
 from toolgate_bus.server.settings import bus_settings, read_keys
-from toolgate_bus.telemetry import loggers
+from toolgate_bus.telemetry import loggers, metrics, tracing
+from toolgate_bus.telemetry.definitions import OTHER
+from toolgate_bus.telemetry.logging import DECISION, about, hide_in_logs, where
+from toolgate_bus.transport.redis.tasks import is_cancel_requested
 
 from toolgate_orchestrator.decision.config import ToolgateConfig, parse
-from toolgate_orchestrator.decision.flow import Answer, Ask, DecisionFlow
+from toolgate_orchestrator.decision.deferral.answer import PersonAnswer
+from toolgate_orchestrator.decision.deferral.deferred_decisions import DeferredDecisions
+from toolgate_orchestrator.decision.faults import BROKEN, note_fault
+from toolgate_orchestrator.decision.link.client import GateClient
 from toolgate_orchestrator.decision.link.live_session import LiveSession
+from toolgate_orchestrator.decision.link.pauses import deny_stopped, wait_while_paused
+from toolgate_orchestrator.decision.link.recipients import RecipientCache, Recipients
 from toolgate_orchestrator.decision.link.shared_clients import acquire, release
+from toolgate_orchestrator.decision.question.call import ALL, NOBODY, Call, check_abilities
+from toolgate_orchestrator.decision.question.plain_values import changed, copy_arguments
+from toolgate_orchestrator.decision.question.question import TOO_DEEP, UnreadableQuestion, make_question
+from toolgate_orchestrator.decision.question.redact import Redactor
+from toolgate_orchestrator.decision.question.validation import Tools
+from toolgate_orchestrator.decision.recorder import DecisionRecorder, span_of_decision, tell
+from toolgate_orchestrator.decision.round.admission import admit
+from toolgate_orchestrator.decision.round.decision_state import DecisionState, OnHold
+from toolgate_orchestrator.decision.round.dispatcher import Dispatcher
 from toolgate_orchestrator.decision.round.local_scheduler import LocalScheduler
-from toolgate_orchestrator.decision.vacancy import explain_vacancy
-
-_log = loggers.get_logger("toolgate.gate")
+from toolgate_orchestrator.decision.round.one_question import one_question
+from toolgate_orchestrator.decision.ruling import (
+    CHANGED,
+    GATE_FAILED,
+    UNASKED,
+    RulingResult,
+    deny_unasked,
+    final_call,
+    objection,
+)
+from toolgate_orchestrator.decision.vacancy import Vacancy, tell_failing
 
 __all__ = ["IN_PROCESS", "Answer", "Ask", "Gate", "LocalScheduler"]
 
+_log = loggers.get_logger("toolgate.gate")
 
-class Gate(DecisionFlow):
+Answer = Literal["allow", "refuse", "expired", "no_approver"]
+Ask = Callable[[AskUser, ToolQuestion], Awaitable[Answer]]
+"""Asks a person about the call that would run, which is given unredacted."""
+
+
+class Gate:
     """Rules on the tool calls of one session, or of as many as share its configuration."""
+
+    def __init__(
+        self,
+        config: ToolgateConfig,
+        client: GateClient | None,
+        ask: Ask | Literal["defer"] | None = None,
+        redactor: Redactor | None = None,
+    ) -> None:
+        """A client that is started, or none: then hooks of this process alone rule."""
+        self.config = config
+        self._client = client
+        self._ask = ask
+        keys = read_keys(config.keys) if config.keys is not None else None
+        keyring = Keyring(keys, config.namespace) if keys is not None else None
+        self._redactor = redactor or Redactor(config.redact)
+        if self._redactor.configured:
+            hide_in_logs(self._redactor)
+        self._recorder = DecisionRecorder(client, self._redactor, config)
+        self._audiences = RecipientCache(config, keyring)
+        self._dispatcher = Dispatcher(config, client, keyring, self._redactor, self._recorder.late, self.note)
+        self._deferred = DeferredDecisions(
+            config, client, self._redactor, self._recorder, self.note, self._dispatcher.end
+        )
+        self.vacancy = Vacancy(config, client)
+        """Who is there to rule, and the lines that say that nobody is."""
+        self._shown: Tools = ()
+        self._shown_count = 0
+        self._patience = config.patience_ms / 1000
+        self._ttl_ms = int(self._patience * 1000) or 1
+        if client is not None:
+            client.bus.watch(config.required)
+            client.absence.anew()
+            if keys is not None:
+                client.trust(keys)
 
     # ------------------------------------------------------------------ life
 
@@ -81,29 +159,10 @@ class Gate(DecisionFlow):
                 await release(client)
             raise
 
-    async def explain_vacancy(self) -> str | None:
-        """Why calls would run unasked now; None where somebody is asked, or they are denied."""
-        return await explain_vacancy(self.config, self._client)
-
-    async def tell_vacancy(self) -> None:
-        """Log, once a process, that calls would run without rulings now, or be denied, as nobody is there.
-
-        Without it that is logged with the first call that it happens to.
-        """
-        client = self._client
-        if client is None or not client.up:
-            if self.config.denies_without_bus:
-                await self._tell_denied(())
-            else:
-                await self.tell_unruled()
-        elif absent := [name for name in self.config.required if name not in client.directory.announced]:
-            await self._tell_denied(absent)
-        else:
-            await self.tell_unruled()
-
     async def aclose(self) -> None:
         """Give the bus back; the last gate of the process closes it."""
         client, self._client = self._client, None
+        self.vacancy.client = None
         if client is not None:
             await release(client)
 
@@ -161,3 +220,339 @@ class Gate(DecisionFlow):
     async def flush(self, timeout_s: float) -> bool:
         """Wait until the server has all facts; False where it has not after `timeout_s` seconds."""
         return self._client is None or await self._client.flush(timeout_s)
+
+    # ------------------------------------------------------------------ what its doors ask
+
+    @property
+    def ruled(self) -> bool:
+        """Whether anybody might object to a call: somebody is required, or was ever on the roster."""
+        return self.config.is_strict or (self._client is not None and self._client.directory.ever_met)
+
+    def show_tools(self, tools: Tools) -> None:
+        """Let operators see that an agent has these tools, before it calls any."""
+        self._shown, self._shown_count = tools, len(tools)
+        if self._client is not None:
+            self._client.catalog.note(tools)
+
+    def find_root(self, session: str, parent: str | None, root_session: str = "") -> str:
+        """The session at the root, where a caller may have told only for whom one works."""
+        if root_session or type(parent) is not str or not parent:
+            return root_session or session
+        above = self._client.present.get(parent) if self._client is not None else None
+        return parent if above is None else above.root
+
+    def find_stop(
+        self, session: str, root: str, parent: str | None = None, above: Sequence[str] = ()
+    ) -> Pause | None:
+        """Return the stop of an operator that means a session, which stands until somebody lifts it.
+
+        `decide` denies the calls of such a session by itself; who shows or runs its turns ends them.
+        """
+        client = self._client
+        return None if client is None else client.pauses.find_stop(session, root, parent, above)
+
+    def note_above(self, above: Sequence[str]) -> None:
+        """Take it that these sessions, from the root down, each work for the one before."""
+        if len(above) > 2 and self._client is not None:  # the root itself comes with each call
+            for parent, session in pairwise(above[1:]):
+                self._client.pauses.ancestry.note(session, parent)
+
+    def note(self, event: str, data: Mapping[str, Any]) -> None:
+        """A fact after the event (tool:selected, tool:post, usage …), where facts are kept."""
+        self._recorder.note(event, data)
+
+    async def decide(
+        self,
+        call: Call,
+        *,
+        local: LocalScheduler | None = None,
+        ask: Ask | Literal["defer"] | None = None,
+        on_hold: OnHold | None = None,
+        passes: tuple[type[BaseException], ...] = (),
+    ) -> Decision:
+        """Rule on one call; the decision has the tool and the arguments that may run, and the reason.
+
+        Schemas in `call.tools` check the arguments of a replacement. `local` is the scheduler of this
+        process. `ask` asks a person (default: as the gate was opened); with `defer` the outcome is `ask`,
+        with a token, and the same call with that token in `call.answer` goes on with the decision, here
+        or in another process. `on_hold` is told each scheduler that holds the call.
+
+        Raises nothing for anything that others did, except exceptions of `ask` whose types are in `passes`. A
+        caller that is cancelled withdraws the question.
+        """
+        at = call.at or NOBODY
+        if call.tools is not self._shown or len(call.tools) != self._shown_count:
+            self.show_tools(call.tools)
+        root = at.root or (at.session if at.parent is None else self.find_root(at.session, at.parent))
+        asking = make_question(call, self.config, self._ttl_ms, root)
+        if asking.parent and self._client is not None and asking.parent != at.root:
+            self._client.pauses.ancestry.note(asking.session, asking.parent)
+        name = asking.tool_name
+        state = DecisionState(
+            bytes.fromhex(asking.id),
+            asking,
+            call.tools,
+            call.available_agents,
+            (name if name in call.tools else OTHER, asking.agent),
+            time.monotonic(),
+            on_hold,
+        )
+        if call.can is not ALL or passes:
+            reaches = "ask" in call.can or callable(ask or self._ask)
+            state.bind(check_abilities(call.can), passes, reaches_person=reaches)
+        state.is_request = call.is_request
+        before = DECISION.set(asking.id)
+        try:
+            if tracing.is_active():
+                with span_of_decision(state, parent=asking.trace if call.trace else None) as span:
+                    state.question = asking._replace(trace=tracing.headers())
+                    return await self._decide(state, local, ask, call.answer, span)
+            if asking.trace:
+                with about(trace=asking.trace):
+                    return await self._decide(state, local, ask, call.answer)
+            return await self._decide(state, local, ask, call.answer)
+        finally:
+            if state.on_objection is None:  # else it is not decided, and whoever watches it ends it
+                self._dispatcher.end(state)
+            DECISION.reset(before)
+
+    async def _decide(
+        self,
+        call: DecisionState,
+        local: LocalScheduler | None,
+        ask: Ask | Literal["defer"] | None,
+        answer: PersonAnswer | None,
+        span: tracing.Span = tracing.NO_SPAN,
+    ) -> Decision:
+        client = self._client
+        try:
+            stopped = None
+            if client is not None and client.pauses.standing:
+                stopped = await self._heed_operators(client, call)
+            if stopped is not None:
+                ruling = stopped
+            elif self._audience(call.question.tool_name).is_reserved and not _is_request(call):
+                ruling = RulingResult("deny", "denied", reason=f"This call was not run: {NO_TOOL}.")
+            elif answer is None:
+                ruling = await self._rule(call, local, ask or self._ask)
+            else:
+                ruling = await self._resume(call, answer)
+            if ruling.outcome == "ask":
+                return _trace(span, self._deferred.wait(call, ruling))
+            if ruling.outcome != "deny":
+                if client is not None and client.pauses.standing:
+                    stopped = await self._heed_operators(client, call)
+                if stopped is not None:
+                    self._dispatcher.give_back(call)
+                    ruling = stopped
+                elif call.objection is not None:
+                    self._dispatcher.give_back(call)
+                    ruling = objection(call) or ruling
+                elif _is_changed(call, ruling):
+                    self._dispatcher.give_back(call)
+                    ruling = CHANGED
+            elif ruling.why == "silent":
+                await self._tell_silence(call)
+        except asyncio.CancelledError:
+            self._record_cancelled(call, span)
+            raise
+        except UnreadableQuestion as error:
+            reason = f"This call was not run, as nobody could be asked about it: {error}."
+            might_object = local is not None or answer is not None or self.ruled
+            ruling = replace(GATE_FAILED, reason=reason) if might_object else UNASKED
+        except BaseException as error:
+            if error is call.interrupt:
+                self._record_cancelled(call, span)
+                raise
+            if not isinstance(error, Exception):
+                raise
+            note_fault("rule", error)  # a fault of ours; nobody may gain by it
+            ruling = GATE_FAILED if local is not None or answer is not None or self.ruled else UNASKED
+        decision = self._recorder.record(call, ruling)
+        return decision if span is tracing.NO_SPAN else _trace(span, decision)
+
+    async def _tell_silence(self, call: DecisionState) -> None:
+        """Say, once a process, why a required scheduler gave no answer, if that is known."""
+        required = set(self.config.required)
+        client = self._client
+        if client is not None and (
+            absent := [name for name in call.unasked if name not in client.directory.announced]
+        ):
+            await self.vacancy.tell_denied(absent)
+        for heard in call.heard:
+            if heard.scheduler in required and isinstance(heard.verdict, Failure):
+                tell_failing(heard.scheduler, heard.verdict.reason or "", required=True)
+
+    def _record_cancelled(self, call: DecisionState, span: tracing.Span) -> None:
+        _trace(span, self._recorder.record(call, RulingResult("cancelled", "cancelled")))
+
+    async def _heed_operators(self, client: GateClient, call: DecisionState) -> RulingResult | None:
+        """Wait while an operator pauses this call; give the denial of one whose agent an operator stopped."""
+        if client.pauses.find_pause_of(call.question) is not None:
+            self._dispatcher.go_on(call)
+            await wait_while_paused(client.pauses, call, self.note)
+        return deny_stopped(client.pauses, call.question)
+
+    async def _rule(
+        self, call: DecisionState, local: LocalScheduler | None, ask: Ask | Literal["defer"] | None
+    ) -> RulingResult:
+        asking, client = call.question, self._client
+        if call.agents and two_agents(asking.tool_input, call.agents):
+            return RulingResult("deny", "denied", reason=f"This call was not run: {TWO_AGENTS}.")
+        if len(asking.lineage) > MAX_LINEAGE:
+            call.question = asking._replace(lineage=asking.lineage[-MAX_LINEAGE:])
+            raise UnreadableQuestion(TOO_DEEP)
+        audience = self._audience(asking.tool_name)
+        is_up = client is not None and client.up
+        if not is_up or not audience.names:
+            await self._dispatcher.table.rest(call.started)
+        if not is_up and not await self._bus_usable(call, audience):
+            if self.config.denies_without_bus:
+                await self.vacancy.tell_denied()
+                return RulingResult("deny", "bus_down", reason=self.vacancy.explain_denial())
+            audience = Recipients.NOBODY
+        if local is None and not audience.required and not audience.names:
+            if not audience.admitters:
+                if not self.vacancy.is_told:
+                    await self.vacancy.tell_unruled()
+                return UNASKED
+            return await admit(self._dispatcher, call, UNASKED, audience, self.config)
+        first = await self._dispatcher.dispatch(call, asking, audience, local, self._patience)
+        ruling = final_call(call, first, self.config)
+        if ruling.outcome != "deny" and ruling.winner is not None and self.config.verify:
+            ruling = await self._verify(call, ruling, local)
+        if ruling.outcome != "deny" and ruling.asks:
+            ruling = objection(call) or await self._ask_person(call, ruling, ask)
+        if ruling.outcome != "deny" and ruling.outcome != "ask":
+            ruling = await self._admit(call, ruling, audience)
+        return ruling
+
+    async def _resume(self, call: DecisionState, answer: PersonAnswer) -> RulingResult:
+        """Go on with the decision that a person has answered."""
+        ruling = await self._deferred.resume(call, answer)
+        if ruling.outcome == "deny":
+            return ruling
+        audience = self._audience(ruling.tool_name or call.question.tool_name)
+        if (denied := deny_unasked(call, audience.required, ruling.winner)) is not None:
+            return replace(denied, asked_user=True)
+        return await self._admit(call, ruling, audience)
+
+    async def _admit(self, call: DecisionState, ruling: RulingResult, audience: Recipients) -> RulingResult:
+        """The last round of a call that is to run."""
+        client = self._client
+        if client is not None and client.pauses.standing:  # what is paused or stopped is given nothing
+            stopped = await self._heed_operators(client, call)
+            if stopped is not None:
+                return stopped
+        if ruling.winner is not None or audience.admitters:  # who answered may have proven its own word
+            audience = self._audience(ruling.tool_name or call.question.tool_name)
+        if audience.admitters:
+            ruling = await admit(self._dispatcher, call, ruling, audience, self.config)
+        return ruling
+
+    def _audience(self, tool: str) -> Recipients:
+        client = self._client
+        if client is None:
+            return self._audiences.of(tool, {}, 0)
+        return self._audiences.of(
+            tool, client.directory.announced, client.directory.version, client.directory.of_llm
+        )
+
+    async def _verify(
+        self, call: DecisionState, ruling: RulingResult, local: LocalScheduler | None
+    ) -> RulingResult:
+        """A winning modify is a new call that nobody has judged: once more to all but its author.
+
+        What they change of it is laid over it, and then everybody is asked, for the last time.
+        """
+        call.author = ruling.winner
+        patience = self._patience_left(call, ruling)
+        asked = ruling.replacement(call.question, int(patience * 1000) or 1)
+        audience = self._audience(asked.tool_name).without(ruling.scheduler)
+        if local is None and not audience.required and not audience.names:
+            return ruling
+        second = await self._dispatcher.dispatch(call, asked, audience, local, patience)
+        ruling = ruling.with_verification(call, second, self.config)
+        modifies = second.merged.modifies
+        if ruling.outcome == "deny" or not modifies:
+            return ruling
+        ruling = ruling.with_changes(self._dispatcher.lay_over(call, asked, modifies), modifies)
+        patience = self._patience_left(call, ruling)
+        asked = ruling.replacement(call.question, int(patience * 1000) or 1, again=True)
+        third = await self._dispatcher.dispatch(call, asked, self._audience(asked.tool_name), local, patience)
+        return ruling.with_verification(call, third, self.config)
+
+    def _patience_left(self, call: DecisionState, ruling: RulingResult) -> float:
+        """Seconds for which another round waits."""
+        spent = time.monotonic() - call.started
+        return self._patience if ruling.held else max(self._patience - spent, self._patience / 2)
+
+    async def _ask_person(
+        self, call: DecisionState, ruling: RulingResult, ask: Ask | Literal["defer"] | None
+    ) -> RulingResult:
+        """Somebody said `ask_user`: the person is asked about the call that would run."""
+        if _is_changed(call, ruling):
+            return CHANGED
+        asker = min(ruling.asks, key=rank)
+        asked = one_question(ruling.asks)
+        answer: Answer = "no_approver"
+        if ask == "defer" and asked is not None and call.reaches_person:
+            self._dispatcher.go_on(call)
+            return await self._deferred.defer(call, ruling, asked, asker.scheduler)
+        if ask is not None and ask != "defer" and asked is not None:
+            question = call.question
+            if ruling.winner is not None:
+                question = ruling.replacement(question, self._ttl_ms)
+            question = question._replace(tool_input=copy_arguments(question.tool_input))
+            call.report_waits(self.note)
+            self._dispatcher.go_on(call)
+            try:
+                answer = await ask(asked, question)
+            except BROKEN as error:  # the app's approval system; its failure is a denial
+                if isinstance(error, asyncio.CancelledError) and is_cancel_requested():
+                    raise
+                if isinstance(error, call.passes):
+                    call.interrupt = error
+                    raise
+                metrics.count(metrics.GATE_FAULTS, "ask")
+                _log.error("the person could not be asked", decision=question.id, error=where(error))
+        if answer != "allow":
+            ruling = ruling.with_refusal(answer, asker.scheduler)
+        return replace(ruling, asked_user=ask is not None)
+
+    # ------------------------------------------------------------------ the bus being away
+
+    async def _bus_usable(self, call: DecisionState, audience: Recipients) -> bool:
+        client = self._client
+        if client is None:
+            return not self.config.denies_without_bus and not self.config.required
+        if await client.reachable(self._patience):
+            return True
+        if not self.config.denies_without_bus:
+            for name in audience.names or self.config.required or ("unknown",):
+                call.fail_open(name, "bus_down")
+        return False
+
+
+def _is_changed(call: DecisionState, ruling: RulingResult) -> bool:
+    """Whether what would run is not what was ruled on: of objects that others have, one was changed."""
+    if call.outgoing is None and call.replaced is None:
+        return False
+    asked, last = call.question.tool_input, call.replaced
+    if call.plain is not None and changed(call.plain, asked):
+        return True
+    if last is None or last.plain is None:
+        return False
+    return changed(last.plain, asked if ruling.tool_input is None else ruling.tool_input)
+
+
+def _is_request(call: DecisionState) -> bool:
+    return call.is_request and call.question.tool_name == LLM_REQUEST
+
+
+def _trace(span: tracing.Span, decision: Decision) -> Decision:
+    try:
+        tell(span, decision)
+    except Exception as error:  # noqa: BLE001 - an exporter's fault; what was ruled stands
+        note_fault("span", error)
+    return decision

@@ -17,6 +17,7 @@ from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_bus.telemetry.printable import visible
 
 from toolgate_orchestrator.decision.config import ToolgateConfig
+from toolgate_orchestrator.decision.faults import note_fault
 from toolgate_orchestrator.decision.link.client import GateClient
 
 LOOK_S: Final = 0.5
@@ -56,6 +57,63 @@ def say_lines(say: Callable[[str], None]) -> Iterator[None]:
         yield
     finally:
         _sayers.remove(say)
+
+
+class Vacancy:
+    """Who is there to rule on the calls of one gate, and the lines that say that nobody is."""
+
+    def __init__(self, config: ToolgateConfig, client: GateClient | None) -> None:
+        self._config, self.client = config, client
+        self.is_told, self._line = False, ""
+
+    @property
+    def may_tell(self) -> bool:
+        """Whether no scheduler is known, and it was not said yet that calls run without rulings."""
+        return not self.is_told and (self.client is None or not self.client.directory.announced)
+
+    @property
+    def line(self) -> str:
+        """The line about calls that run without rulings, while that is so; else empty."""
+        client = self.client
+        return "" if client is not None and client.up and client.directory.announced else self._line
+
+    async def tell_unruled(self) -> None:
+        """Log, once a process, why a call is ruled on by nobody, if nobody is there to be asked."""
+        if not self.is_told:
+            self.is_told = True  # before anything is waited for: calls may come side by side
+            try:
+                self._line = await tell_unruled(self._config, self.client)
+                self.is_told = bool(self._line)
+            except Exception as error:  # noqa: BLE001 - a fault of ours in a line changes no ruling
+                note_fault("record", error)
+
+    async def tell_denied(self, absent: Sequence[str] = ()) -> None:
+        """Log, once a process, that calls are denied as the server, or these schedulers, are not there."""
+        try:
+            await tell_denied(self._config, self.client, absent)
+        except Exception as error:  # noqa: BLE001 - as above
+            note_fault("record", error)
+
+    async def tell(self) -> None:
+        """Log, once a process, that calls would run without rulings now, or be denied, as nobody is there.
+
+        Without it that is logged with the first call that it happens to.
+        """
+        client = self.client
+        if client is None or not client.up:
+            await (self.tell_denied() if self._config.denies_without_bus else self.tell_unruled())
+        elif absent := [name for name in self._config.required if name not in client.directory.announced]:
+            await self.tell_denied(absent)
+        else:
+            await self.tell_unruled()
+
+    async def explain(self) -> str | None:
+        """Return why calls would run unasked now; None where somebody is asked, or they are denied."""
+        return await explain_vacancy(self._config, self.client)
+
+    def explain_denial(self) -> str:
+        """Return the reason of a denial for want of a server, for the LLM and for the record."""
+        return explain_denial(self._config, self.client)
 
 
 # ---------------------------------------------------------------- lines

@@ -307,8 +307,8 @@ class Decider:
                 wanted = gate.find_stop(at.session, at.root, at.parent) is not None
             if not wanted and call.tools:
                 gate.show_tools(call.tools)
-            if not wanted and gate.may_tell:
-                await gate.tell_unruled()
+            if not wanted and gate.vacancy.may_tell:
+                await gate.vacancy.tell_unruled()
             decision = await self._decide(gate, call, at, ask, on_hold) if wanted else None
             ruling = Ruling(call, at, self._reports, decision, self._template, key=key)
         except BaseException:

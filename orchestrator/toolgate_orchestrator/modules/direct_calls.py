@@ -86,7 +86,7 @@ class DirectCalls:
         if not isinstance(arguments, Mapping):
             return await self._execute(name, arguments) if not gate.ruled else _refuse(NO_MAP)
         if not gate.wanted(name):
-            await gate.tell_unruled()
+            await gate.vacancy.tell_unruled()
             return await self._execute(name, dict(arguments))
         call_id = f"direct-{uuid.uuid4().hex}"
         place, agents = place_of(self._coordinator), agents_of(getattr(self._coordinator, "config", None))

@@ -116,7 +116,7 @@ class SessionGuard:
         if self._has_own_schedulers():
             return None
         try:
-            vacancy = await loop.gate.explain_vacancy()
+            vacancy = await loop.gate.vacancy.explain()
         except Exception as error:  # noqa: BLE001 - what cannot be looked at is not gated
             return f"whether calls are ruled on cannot be seen: {where(error)}"
         return None if vacancy is None else f"{vacancy}: calls would run unasked; {CHANGE_BUS}"

@@ -56,7 +56,7 @@ MUTANTS = (
     Mutant(
         4,
         "verify off",
-        f"{ORCHESTRATOR}/decision/flow.py",
+        f"{ORCHESTRATOR}/decision/gate.py",
         "and self.config.verify:",
         "and False:",
         "test_ruling.py::test_a_deny_of_the_replacement_vetoes",
@@ -88,7 +88,7 @@ MUTANTS = (
     Mutant(
         4,
         "nobody is asked about a replacement that others changed",
-        f"{ORCHESTRATOR}/decision/flow.py",
+        f"{ORCHESTRATOR}/decision/gate.py",
         'if ruling.outcome == "deny" or not modifies:',
         "if True:",
         "orchestrator/decision/test_consent_world.py",
@@ -104,7 +104,7 @@ MUTANTS = (
     Mutant(
         4,
         "who is required where a deferred call goes on need not have agreed",
-        f"{ORCHESTRATOR}/decision/flow.py",
+        f"{ORCHESTRATOR}/decision/gate.py",
         "if (denied := deny_unasked(call, audience.required, ruling.winner)) is not None:",
         "if (denied := None) is not None:",
         "orchestrator/decision/test_consent.py",
@@ -112,7 +112,7 @@ MUTANTS = (
     Mutant(
         4,
         "the person is shown the LLM's call, not the one that would run",
-        f"{ORCHESTRATOR}/decision/flow.py",
+        f"{ORCHESTRATOR}/decision/gate.py",
         "            if ruling.winner is not None:\n                question = ruling",
         "            if False:\n                question = ruling",
         "test_ruling.py::test_the_person_is_asked_about_the_call_that_would_run",

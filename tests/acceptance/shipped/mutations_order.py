@@ -117,7 +117,7 @@ _CHANGES = (
     ),
     (
         "calls in flight leave one after another",
-        "orchestrator/toolgate_orchestrator/decision/flow.py",
+        "orchestrator/toolgate_orchestrator/decision/gate.py",
         "if not is_up or not audience.names:",
         "if True:",
         f"{_GATE}::test_calls_that_come_together_are_asked_about_together",

@@ -21,7 +21,7 @@ import pytest
 from toolgate_bus.protocol.events import AskUser, Continue, Deny, Failure, Hold, Modify, ToolQuestion
 from toolgate_bus.ruling.round import Round
 from toolgate_orchestrator.decision.config import parse
-from toolgate_orchestrator.decision.flow import DecisionFlow
+from toolgate_orchestrator.decision.gate import Gate
 from toolgate_orchestrator.decision.link.recipients import Recipients
 from toolgate_orchestrator.decision.round.decision_state import DecisionState
 from toolgate_orchestrator.decision.round.dispatcher import Dispatcher
@@ -175,7 +175,7 @@ class GateWorld:
 
     def __init__(self):
         self.person = "allow"
-        self.flow = DecisionFlow(parse({}), None, self._ask)
+        self.flow = Gate(parse({}), None, self._ask)
         self.asking = ScriptedDispatcher(self.flow.config, None, None, self.flow._redactor, None, None)
         self.flow._dispatcher = self.asking
         self.flow._audience = lambda tool: self.audience

@@ -39,7 +39,7 @@ async def vacancy(stack, *alive, as_shadow=False, **config):
     client = GateClient(hub.orchestrator())
     await client.start()
     stack.push_async_callback(client.bus.aclose)
-    return await Gate(parse(config), client).explain_vacancy()
+    return await Gate(parse(config), client).vacancy.explain()
 
 
 async def test_a_bus_on_which_somebody_rules_is_not_vacant(stack):
@@ -67,13 +67,13 @@ async def test_who_only_watches_does_not_count(stack, as_shadow, config):
 )
 async def test_with_the_bus_away_it_depends_on_what_becomes_of_calls(config, words):
     async with Gate.open(redis=NOWHERE, patience_ms=50, **config) as gate:
-        said = await gate.explain_vacancy()
+        said = await gate.vacancy.explain()
     assert said is None if words is None else words in said
 
 
 async def test_where_no_bus_is_named_nobody_can_be_asked():
-    assert "no server is named" in await Gate(parse({}), None).explain_vacancy()
-    assert await Gate(parse({"required": ["policy"]}), None).explain_vacancy() is None
+    assert "no server is named" in await Gate(parse({}), None).vacancy.explain()
+    assert await Gate(parse({"required": ["policy"]}), None).vacancy.explain() is None
 
 
 @pytest.fixture

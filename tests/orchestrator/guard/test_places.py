@@ -2,7 +2,7 @@
 
 import pytest
 from toolgate_orchestrator.decision.config import parse
-from toolgate_orchestrator.guard import places
+from toolgate_orchestrator.guard import callers
 from toolgate_orchestrator.guard.callers import Places
 
 pytestmark = pytest.mark.pure
@@ -11,7 +11,7 @@ pytestmark = pytest.mark.pure
 @pytest.fixture
 def known(monkeypatch):
     """The places of one guard that remembers four sessions."""
-    monkeypatch.setattr(places, "MAX_SESSIONS", 4)
+    monkeypatch.setattr(callers, "MAX_SESSIONS", 4)
     return Places(parse({}))
 
 

@@ -81,7 +81,7 @@ async def test_a_call_that_nobody_rules_on_is_told_to_the_user_once_a_session_wh
     client, sidecar, world, fresh_lines
 ):
     alone = await sidecar()
-    desk = HookDesk(alone.service, denies=lambda: False, unruled=lambda: alone.gate.unruled_line)
+    desk = HookDesk(alone.service, denies=lambda: False, unruled=lambda: alone.gate.vacancy.line)
     body = json.dumps(BEFORE[client]).encode()
     first, again = [await desk.answer(client, body, 5.0, stays) for _ in range(2)]
     (line,) = fresh_lines.values()

@@ -164,7 +164,7 @@ async def _tell_vacancy(coordinator: Any) -> None:
     loop = coordinator.get("orchestrator")
     gate = loop.gate if isinstance(loop, LoopBase) else None
     if gate is not None and Emitter(coordinator.hooks).handlers(TOOL_SELECTING, besides=OBSERVERS) == 0:
-        await gate.tell_vacancy()
+        await gate.vacancy.tell()
 
 
 @asynccontextmanager

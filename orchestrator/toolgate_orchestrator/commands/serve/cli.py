@@ -222,11 +222,11 @@ async def _run(config: ToolgateConfig, place: _ServePlace) -> None:
     metrics.use_namespace(config.namespace)
     gate = await Gate.start(config)
     try:
-        await gate.tell_vacancy()
+        await gate.vacancy.tell()
         service = SidecarService(gate)
         pages = make_pages(service, place.url, version("toolgate-bus"))
         hooks = HookDesk(
-            service, denies=lambda: gate.ruled, unruled=lambda: gate.unruled_line, idle_s=place.idle_s
+            service, denies=lambda: gate.ruled, unruled=lambda: gate.vacancy.line, idle_s=place.idle_s
         )
         app = SidecarApp(service, place.tokens, pages, hooks)
         sweeping = asyncio.create_task(service.sweep(), name="toolgate-serve-sweep")

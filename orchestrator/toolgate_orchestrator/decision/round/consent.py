@@ -8,7 +8,7 @@
 An optional scheduler is overruled as well where it changes what the author of the replacement has set, with
 a higher priority: else the first round, in which the highest priority wins, would count for nothing.
 So whoever must answer has agreed to the call that runs, as it runs. Not here: which modifies are valid
-(`validation`), how changes are laid over a call (`ProposedCall.lay_over`), who asks again (`flow`).
+(`validation`), how changes are laid over a call (`ProposedCall.lay_over`), who asks again (`gate`).
 """
 
 from collections.abc import Sequence

@@ -77,8 +77,8 @@ class Selection:
             local = HookScheduler(self._hooks, self._config.max_hold_s, also)
         try:
             wanted = self._gate.wanted(call.name, local=local is not None)
-            if self._gate.may_tell and (local is None or not local.rules):
-                await self._gate.tell_unruled()
+            if self._gate.vacancy.may_tell and (local is None or not local.rules):
+                await self._gate.vacancy.tell_unruled()
             decision = await self._decide(call, local) if wanted else None
         except Exception as error:  # noqa: BLE001 - a fault of the gate must not end the turn
             # The gate failed: a denial as soon as anybody might have objected, else the LLM's choice stands.
