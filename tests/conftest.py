@@ -72,7 +72,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     elif asked == WITH_SERVERS:
         is_left_out = bool(ALL_PURE.search(text) or ALL_SYSTEM.search(text))
     else:
-        is_left_out = "mark.system" not in text or bool(ALL_PURE.search(text))
+        is_left_out = "mark.system" not in text
     return True if is_left_out else None
 
 

@@ -135,6 +135,8 @@ class Journal:
 
     def _check_spoken(self, scheduler: str, item: packing.Item, action: str) -> None:
         """What lets a call run was said by an author; that it failed, or could not be kept, by the worker."""
+        if action == "continue" and PHASES[item.phase] == "admit":
+            return  # no scheduler here takes part in it: a worker says so itself
         said = self.spoken.get((scheduler, item.id.hex(), PHASES[item.phase]), ())
         if action not in said and action not in ("failed", "deny"):
             self.fail(f"{scheduler} is heard to say {action} on {item.id.hex()[:8]}, which it never said")
@@ -178,8 +180,10 @@ class Journal:
         if select is None:
             self.fail(f"{decision.id[:8]} was verified before it was asked about")
             return
-        verify = log.rounds.get(1)
-        ends = verify.began if verify else log.person[0] if log.person else now
+        verify, admit = log.rounds.get(1), log.rounds.get(PHASES.index("admit"))
+        # A required scheduler that nobody has heard yet is asked in every phase, so in the last one, too.
+        end = admit.began if admit else now
+        ends = verify.began if verify else log.person[0] if log.person else end
         ruled = self._rule(log, 0, PATIENCE, ends, decision)
         # A bus that goes away between two rounds is waited for.
         away = self.down.get(log.agent, ())
@@ -190,7 +194,7 @@ class Journal:
             spent = verify.began - began
             patience = PATIENCE if ruled.held else max(PATIENCE - spent, PATIENCE / 2)
             again = log.rounds.get(AGAIN)
-            over = again.began if again else log.person[0] if log.person else now
+            over = again.began if again else log.person[0] if log.person else end
             if winner is not None and winner.scheduler in verify.asked and not loose:
                 self.fail(f"{winner.scheduler} was asked about its own replacement of {decision.id[:8]}")
             assert winner is not None
@@ -208,7 +212,7 @@ class Journal:
                     if ruled.held or last.held
                     else max(PATIENCE - (again.began - began), PATIENCE / 2)
                 )
-                asked, over = asked.changed(last.changes), log.person[0] if log.person else now
+                asked, over = asked.changed(last.changes), log.person[0] if log.person else end
                 last = self._rule(log, AGAIN, patience, over, decision, asked)
                 self._check_time(last, again, over, decision, loose=loose)
                 asks += last.asks
