@@ -158,9 +158,15 @@ async def test_two_replicas_share_hundreds_of_questions_and_none_is_lost(start, 
         assert {member.pid for member in await roster()} == {child.pid for child in children}
 
 
-async def test_what_a_killed_replica_left_is_taken_over(start, gate):
+async def test_what_a_killed_replica_left_is_taken_over(start, gate, server_url, wait_until):
     first, second = [await start() for _ in range(2)]
-    async with gate(required=[NAME], patience_ms=10_000) as asking:
+    async with redis.from_url(server_url) as server, gate(required=[NAME], patience_ms=10_000) as asking:
+
+        async def reading():
+            clients = await server.client_list()
+            return sum("b" in one["flags"] and one["cmd"] == "xreadgroup" for one in clients) >= 2
+
+        await wait_until(reading, timeout=10)
         first.signal(signal.SIGSTOP)  # its read is under way: what it is given, it never decides
         waiting = []
         for number in range(20):
