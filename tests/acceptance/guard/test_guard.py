@@ -11,7 +11,7 @@ from decimal import Decimal
 import pytest
 from toolgate_bus.facts.reader import FactsReader
 from toolgate_bus.transport.redis.connection import RedisCommands
-from toolgate_orchestrator import Call, CallDenial, Guard, PersonAnswer
+from toolgate_orchestrator import Call, CallDenial, PersonAnswer
 
 pytestmark = [pytest.mark.acceptance]
 
@@ -34,21 +34,6 @@ class Leave(BaseException):
 @dataclass
 class Payment:
     amount: int
-
-
-@pytest.fixture
-def guard_on(crew):
-    """`guard_on(agent, …)`: a guard on the crew's bus, which ends with the test."""
-    made = []
-
-    def make(agent, **fields):
-        defaults = {"required": ["alpha", "beta"], "patience_ms": 20_000}
-        made.append(Guard(agent=agent, redis=crew.url, namespace=crew.namespace, **defaults | fields))
-        return made[-1]
-
-    yield make
-    for one in made:
-        one.close()
 
 
 @pytest.fixture

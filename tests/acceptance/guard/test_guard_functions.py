@@ -36,21 +36,6 @@ def refuse(ruling):
 
 
 @pytest.fixture
-def guard_on(crew):
-    """`guard_on(agent, …)`: a guard on the crew's bus, which ends with the test."""
-    made = []
-
-    def make(agent, **fields):
-        defaults = {"required": ["alpha", "beta"], "patience_ms": 20_000}
-        made.append(Guard(agent=agent, redis=crew.url, namespace=crew.namespace, **defaults | fields))
-        return made[-1]
-
-    yield make
-    for one in made:
-        one.close()
-
-
-@pytest.fixture
 async def ruled_by(schedulers, server_url, namespace, tmp_path):
     """`await ruled_by("policy", text)`: a guard on which this scheduler rules, and nobody else."""
     made = []
