@@ -153,8 +153,8 @@ MUTANTS = (
         "law 7",
         "oracle: a guard runs the caller's own arguments",
         f"{ORCHESTRATOR}/guard/ruling.py",
-        "self.tool, self.arguments = decision.tool_name, decision.tool_input",
-        "self.tool, self.arguments = decision.tool_name, dict(call.arguments)",
+        "dict(call.arguments) if decision is None else decision.tool_input",
+        "dict(call.arguments)",
         f"{TESTS}[denied]",
     ),
     Mutant(

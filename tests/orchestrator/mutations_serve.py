@@ -100,7 +100,7 @@ MUTANTS = (
         "serve",
         "what nobody came back for stays reserved",
         f"{_SERVE}/held_calls.py",
-        "            self._drop(task.result())\n",
+        "            self._drop(call.call, task.result())\n",
         "            pass\n",
         f"{_TESTS}/test_serve_service.py::test_who_does_not_come_back_has_withdrawn_its_call",
     ),

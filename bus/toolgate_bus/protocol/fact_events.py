@@ -1,7 +1,7 @@
 """The names of facts about calls, requests to LLMs and turns, whoever tells them. Pure.
 
 What each tells is said on the page of the wire, and checked by `facts.validation`; an agent's process makes
-it by `gate.fact_shapes` of the orchestrator.
+it by `calls.open_call` of the orchestrator.
 """
 
 from typing import Final

@@ -10,6 +10,7 @@ from pydantic_ai.toolsets import ToolsetTool, WrapperToolset
 from pydantic_core import to_jsonable_python
 from toolgate_bus.protocol.json_values import same_json
 
+from toolgate_orchestrator.calls.refusal import refuse_tool
 from toolgate_orchestrator.decision.deferral.answer import PersonAnswer
 from toolgate_orchestrator.decision.question.call import Call
 from toolgate_orchestrator.decision.question.canonical import call_key
@@ -18,7 +19,6 @@ from toolgate_orchestrator.decision.ruling import CHANGED
 from toolgate_orchestrator.guard.callers import enter_tool
 from toolgate_orchestrator.guard.guard import Guard
 from toolgate_orchestrator.guard.ruling import Ruling
-from toolgate_orchestrator.turn.calls.refusal import refuse_tool
 
 NOTES: Final = "toolgate"
 """Where the metadata of a response keeps what its calls wait for."""

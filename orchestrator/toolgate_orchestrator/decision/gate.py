@@ -26,7 +26,7 @@ from typing import Any, Literal
 from toolgate_bus.protocol.delegation import TWO_AGENTS, two_agents
 from toolgate_bus.protocol.events import IN_PROCESS, AskUser, Decision, Failure, ReceivedVerdict, ToolQuestion
 from toolgate_bus.protocol.llm import LLM_REQUEST
-from toolgate_bus.protocol.names import MAX_LINEAGE, NO_TOOL, is_reserved_tool
+from toolgate_bus.protocol.names import MAX_LINEAGE, NO_TOOL
 from toolgate_bus.protocol.pauses import Pause
 from toolgate_bus.protocol.signing import Keyring
 from toolgate_bus.ruling.merge import rank
@@ -198,14 +198,13 @@ class Gate:
 
         `is_request`: what is meant is a request to an LLM.
         """
-        if is_reserved_tool(tool_name) and not is_request:
-            return True  # it is denied
         audience = self._audience(tool_name)
-        if local or not audience.is_empty or is_request:
-            return local or not audience.is_empty
-        config = self.config
-        if config.is_strict or self._recorder.is_recording:
+        if local or audience.names or audience.required or audience.admitters:
             return True
+        if is_request:
+            return False
+        if audience.is_reserved or self.config.is_strict or self._recorder.is_recording:
+            return True  # (a reserved name is denied)
         return self._client is not None and bool(self._client.pauses.standing)
 
     @property
@@ -253,9 +252,39 @@ class Gate:
 
     def note_above(self, above: Sequence[str]) -> None:
         """Take it that these sessions, from the root down, each work for the one before."""
-        if len(above) > 2 and self._client is not None:  # the root itself comes with each call
+        if self._client is not None:
             for parent, session in pairwise(above[1:]):
                 self._client.pauses.ancestry.note(session, parent)
+
+    async def rule(
+        self,
+        call: Call,
+        *,
+        local: LocalScheduler | None = None,
+        ask: Ask | Literal["defer"] | None = None,
+        on_hold: OnHold | None = None,
+        passes: tuple[type[BaseException], ...] = (),
+    ) -> Decision | None:
+        """Rule on one call as `decide` does; None where nobody is asked, and it runs as it is."""
+        at = call.at
+        if at is not None and len(at.above) > 2:  # the root itself comes with each call
+            self.note_above(at.above)
+        is_asked = call.answer is not None or self._asks_about(call, local)
+        if (not is_asked if local is None else not local.rules) and self.vacancy.may_tell:
+            await self.vacancy.tell_unruled()
+        if not is_asked:
+            if call.tools:
+                self.show_tools(call.tools)
+            return None
+        return await self.decide(call, local=local, ask=ask, on_hold=on_hold, passes=passes)
+
+    def _asks_about(self, call: Call, local: LocalScheduler | None) -> bool:
+        if self.wanted(call.tool, local=local is not None, is_request=call.is_request):
+            return True
+        at = call.at  # nobody rules on requests: those of a stopped agent are denied
+        return (
+            call.is_request and at is not None and self.find_stop(at.session, at.root, at.parent) is not None
+        )
 
     def note(self, event: str, data: Mapping[str, Any]) -> None:
         """A fact after the event (tool:selected, tool:post, usage …), where facts are kept."""
@@ -296,16 +325,17 @@ class Gate:
             (name if name in call.tools else OTHER, asking.agent),
             time.monotonic(),
             on_hold,
+            call.is_request,
         )
         if call.can is not ALL or passes:
-            reaches = "ask" in call.can or callable(ask or self._ask)
-            state.bind(check_abilities(call.can), passes, reaches_person=reaches)
-        state.is_request = call.is_request
+            can = call.can if call.can is ALL else check_abilities(call.can)
+            reaches = "ask" in can or callable(ask or self._ask)
+            state.bind(can, passes, reaches_person=reaches)
         before = DECISION.set(asking.id)
         try:
             if tracing.is_active():
                 with span_of_decision(state, parent=asking.trace if call.trace else None) as span:
-                    state.question = asking._replace(trace=tracing.headers())
+                    state.trace_by(tracing.headers())
                     return await self._decide(state, local, ask, call.answer, span)
             if asking.trace:
                 with about(trace=asking.trace):
@@ -329,12 +359,13 @@ class Gate:
             stopped = None
             if client is not None and client.pauses.standing:
                 stopped = await self._heed_operators(client, call)
+            audience = self._audience(call.question.tool_name)
             if stopped is not None:
                 ruling = stopped
-            elif self._audience(call.question.tool_name).is_reserved and not _is_request(call):
+            elif audience.is_reserved and not _is_request(call):
                 ruling = RulingResult("deny", "denied", reason=f"This call was not run: {NO_TOOL}.")
             elif answer is None:
-                ruling = await self._rule(call, local, ask or self._ask)
+                ruling = await self._rule(call, audience, local, ask or self._ask)
             else:
                 ruling = await self._resume(call, answer)
             if ruling.outcome == "ask":
@@ -394,15 +425,18 @@ class Gate:
         return deny_stopped(client.pauses, call.question)
 
     async def _rule(
-        self, call: DecisionState, local: LocalScheduler | None, ask: Ask | Literal["defer"] | None
+        self,
+        call: DecisionState,
+        audience: Recipients,
+        local: LocalScheduler | None,
+        ask: Ask | Literal["defer"] | None,
     ) -> RulingResult:
         asking, client = call.question, self._client
         if call.agents and two_agents(asking.tool_input, call.agents):
             return RulingResult("deny", "denied", reason=f"This call was not run: {TWO_AGENTS}.")
         if len(asking.lineage) > MAX_LINEAGE:
-            call.question = asking._replace(lineage=asking.lineage[-MAX_LINEAGE:])
+            call.cut_lineage(MAX_LINEAGE)
             raise UnreadableQuestion(TOO_DEEP)
-        audience = self._audience(asking.tool_name)
         is_up = client is not None and client.up
         if not is_up or not audience.names:
             await self._dispatcher.table.rest(call.started)
@@ -465,7 +499,7 @@ class Gate:
 
         What they change of it is laid over it, and then everybody is asked, for the last time.
         """
-        call.author = ruling.winner
+        call.verify(ruling.winner)
         patience = self._patience_left(call, ruling)
         asked = ruling.replacement(call.question, int(patience * 1000) or 1)
         audience = self._audience(asked.tool_name).without(ruling.scheduler)
@@ -512,7 +546,7 @@ class Gate:
                 if isinstance(error, asyncio.CancelledError) and is_cancel_requested():
                     raise
                 if isinstance(error, call.passes):
-                    call.interrupt = error
+                    call.interrupt_by(error)
                     raise
                 metrics.count(metrics.GATE_FAULTS, "ask")
                 _log.error("the person could not be asked", decision=question.id, error=where(error))

@@ -76,9 +76,7 @@ class DecisionRecorder:
     def record(self, call: DecisionState, ruling: RulingResult) -> Decision:
         """The decision of a ruling: counted, recorded, told; none of which can change it any more."""
         now = time.monotonic()
-        call.is_over = True
-        if call.waits is not None:
-            call.waits.stop()
+        call.close()
         decision = ruling.decision(call, now)
         try:
             if not (ruling.why == "agreed" and self._record_unanimous(call, now)):
@@ -96,11 +94,10 @@ class DecisionRecorder:
 
     def record_pending(self, call: DecisionState, ruling: RulingResult) -> Decision:
         """A decision that waits for a person while nobody waits for it: kept, and not counted as decided."""
-        if call.waits is not None:
-            call.waits.stop()
+        call.stop_reports()
         decision = ruling.decision(call, time.monotonic())
-        call.deferred = {"prompt": self._redact(ruling.prompt.prompt if ruling.prompt else "", call)}
-        call.deferred = {**call.deferred, "answer_within": ruling.seconds}
+        prompt = self._redact(ruling.prompt.prompt if ruling.prompt else "", call)
+        call.describe_deferral(prompt=prompt, answer_within=ruling.seconds)
         self._keep(lambda seq, at: self._decision(call, decision, _recipients_of(call), (), seq, at))
         return decision
 
@@ -228,9 +225,9 @@ class DecisionRecorder:
     ) -> bytes:
         if not call.body:  # nobody was asked
             try:
-                call.body, call.outgoing = write_question(call.question, self._redactor)
+                call.write(*write_question(call.question, self._redactor))
             except UnreadableQuestion:
-                call.body, call.outgoing = write_question(clip(call.question), self._redactor)
+                call.write(*write_question(clip(call.question), self._redactor))
         final = None
         if decision.outcome == "modify" or decision.pending:
             final = self._redactor.redact_arguments(

@@ -92,6 +92,7 @@ class Places:
         self._handed: OrderedDict[str, tuple[str, ...]] = OrderedDict()
         self._own = f"guard-{secrets.token_hex(8)}"
         """The session of who names none."""
+        self._own_place: Caller | None = None
 
     def renew(self) -> None:
         """In a forked process: another thread may have been in here."""
@@ -99,7 +100,12 @@ class Places:
 
     def here(self) -> Caller:
         """The place of the turn or tool that this is part of; else of a session that is this guard's own."""
-        return turn_place() or self.find(self._own, self._config.agent, None, None)
+        at = _TURN.get()
+        if at is not None:
+            return at
+        if self._own_place is None or self._own in self._handed:
+            self._own_place = self.find(self._own, self._config.agent, None, None)
+        return self._own_place
 
     def find(
         self, session: str, agent: str, parent: Caller | str | None, labels: Mapping[str, str] | None

@@ -60,7 +60,8 @@ class GateThread:
 
     def __init__(self, loop: asyncio.AbstractEventLoop, config: "ToolgateConfig") -> None:
         self.loop, self._config, self._pid = loop, config, os.getpid()
-        self._gate: Gate | None = None
+        self.gate: Gate | None = None
+        """The gate, once it is open."""
         self._opening: asyncio.Task[Gate] | None = None
         self._early: list[Act] = []
         self._thread: threading.Thread | None = None
@@ -116,17 +117,12 @@ class GateThread:
         except RuntimeError:
             return False
 
-    @property
-    def gate(self) -> "Gate | None":
-        """The gate, once it is open."""
-        return self._gate
-
     # ------------------------------------------------------------------ from its own loop
 
     async def open(self) -> "Gate":
         """The gate, opened by whoever comes first; raises ConfigError."""
-        if self._gate is not None:
-            return self._gate
+        if self.gate is not None:
+            return self.gate
         if self._opening is None:
             self._opening = self.loop.create_task(self._open(), context=Context())
             self._opening.add_done_callback(_retrieve)
@@ -136,7 +132,7 @@ class GateThread:
         from toolgate_orchestrator.decision.gate import Gate  # late: it brings nearly everything
 
         try:
-            self._gate = gate = await Gate.start(self._config)
+            self.gate = gate = await Gate.start(self._config)
         except BaseException as error:
             self._opening, self._early = None, []  # the next one tries again
             _log.error("the gate could not be opened", error=where(error))
@@ -162,8 +158,8 @@ class GateThread:
             _log.warning(_TOO_LATE)
 
     def _do(self, act: Act) -> None:
-        if self._gate is not None:
-            _do(self._gate, act)
+        if self.gate is not None:
+            _do(self.gate, act)
         elif self._is_over:
             _log.warning(_TOO_LATE)
         elif len(self._early) < MAX_EARLY:
@@ -208,7 +204,7 @@ class GateThread:
             with contextlib.suppress(Exception):
                 await asyncio.shield(self._opening)
         self._is_over = True
-        gate, self._gate, self._opening = self._gate, None, None
+        gate, self.gate, self._opening = self.gate, None, None
         if gate is not None:
             await gate.aclose()
 

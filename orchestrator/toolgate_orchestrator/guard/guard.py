@@ -14,13 +14,16 @@ import contextlib
 import inspect
 import os
 import threading
+import time
 import weakref
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar, overload
 
 from toolgate_bus.errors import ConfigError, ToolgateError, TurnStop
 
+from toolgate_orchestrator.calls.open_call import describe_place, open_call
 from toolgate_orchestrator.decision.question.call import Call, Caller
 from toolgate_orchestrator.guard.answer import AskExit, AskHow, as_gate_asks
 from toolgate_orchestrator.guard.callers import Places, enter_tool, tool_place, user_request
@@ -77,7 +80,7 @@ class Guard(LlmRequests):
         self._places = Places(self.config)
         self._cost_of = cost
         self._lock = threading.Lock()
-        self._reports: Reports | None = None
+        self._decider: Decider | None = None
         self._end: weakref.finalize[Any, Any] | None = None
         _guards.add(self)
         self._ask, self._passes, self._on_fault = ask, passes, on_fault
@@ -118,7 +121,7 @@ class Guard(LlmRequests):
         """
         if not request or tool_place() is not None:
             request = user_request()
-        return AgentTurn(at or self._places.here(), self._now(), stop, request)
+        return AgentTurn(at or self._places.here(), self._now().reports, stop, request)
 
     # ------------------------------------------------------------------ rulings
 
@@ -271,27 +274,28 @@ class Guard(LlmRequests):
 
     @property
     def _home(self) -> GateThread | None:
-        reports = self._reports
-        return None if reports is None else reports.home
+        decider = self._decider
+        return None if decider is None else decider.reports.home
 
-    def _now(self, *, lend: bool = False) -> Reports:
-        """Where facts go, and the gate is: in a thread, or in this event loop that is lent."""
-        reports = self._reports
-        if reports is not None and not reports.home.is_lost:
-            return reports
+    def _now(self, *, lend: bool = False) -> Decider:
+        """Who asks the gate, which is in a thread, or in this event loop that is lent."""
+        decider = self._decider
+        if decider is not None and not decider.reports.home.is_lost:
+            return decider
         with self._lock:
-            reports = self._reports
-            if reports is None or reports.home.is_lost:
-                if reports is not None and reports.home.is_foreign:
-                    reports.home.leave_behind()
+            decider = self._decider
+            if decider is None or decider.reports.home.is_lost:
+                if decider is not None and decider.reports.home.is_foreign:
+                    decider.reports.home.leave_behind()
                 home = GateThread.lend(self.config) if lend else GateThread.open_thread(self.config)
-                self._reports = reports = Reports(home, Presences(), self._cost_of)
+                reports = Reports(home, Presences(), self._cost_of)
+                self._decider = decider = Decider(reports, self._template, self._passes)
                 self._end = weakref.finalize(self, home.close, CLOSE_S)  # at the end of the program, too
-            return reports
+            return decider
 
     def _leave(self) -> GateThread | None:
         with self._lock:
-            home, self._reports = self._home, None
+            home, self._decider = self._home, None
             if self._end is not None:
                 self._end.detach()
                 self._end = None
@@ -307,13 +311,15 @@ class Guard(LlmRequests):
 
     async def _rule(self, call: Call, ask: AskHow, on_hold: "OnHold | None") -> Ruling:
         at, how = call.at or self._places.here(), ask or self._ask
+        later: Literal["defer"] | None = "defer" if how == "defer" else None
         try:
-            reports = self._now()
-            decider = Decider(reports, self._template, self._passes)
-            if reports.home.is_here:
-                return await decider.rule(call, at, as_gate_asks(how), on_hold)
-            request = decider.request(call, at, how, on_hold)
-            return await exchange(reports.home, request, how, Ruling.release, self._passes)
+            decider = self._now()
+            home = decider.reports.home
+            if home.is_here:
+                asks = as_gate_asks(how)
+                return await decider.rule(call, at, later, on_hold, None if asks == "defer" else asks)
+            request = partial(decider.rule, call, at, later, on_hold)
+            return await exchange(home, request, how, Ruling.release, self._passes)
         except AskExit as left:
             raise left.error from None
         except Exception as error:  # noqa: BLE001 - whatever fails here is ours, and lifts no ruling
@@ -321,15 +327,15 @@ class Guard(LlmRequests):
 
     def _rule_sync(self, call: Call, ask: AskHow, on_hold: "OnHold | None") -> Ruling:
         at, how = call.at or self._places.here(), ask or self._ask
-        if self._home is not None and self._home.is_here:
-            raise ToolgateError(BLOCKS)
         try:
-            reports = self._now()
-            decider = Decider(reports, self._template, self._passes)
-            request = decider.request(call, at, how, on_hold)
-            return exchange_sync(reports.home, request, how, Ruling.release, self._passes)
+            decider = self._now()
+            home = decider.reports.home
+            if not home.is_here:
+                request = partial(decider.rule, call, at, "defer" if how == "defer" else None, on_hold)
+                return exchange_sync(home, request, how, Ruling.release, self._passes)
         except Exception as error:  # noqa: BLE001 - whatever fails here is ours, and lifts no ruling
             return self._rule_on_fault(call, at, error)
+        raise ToolgateError(BLOCKS)
 
     def _rule_on_fault(self, call: Call, at: Caller, error: Exception) -> Ruling:
         """The guard itself failed: nobody may gain by it where somebody must be asked."""
@@ -338,11 +344,14 @@ class Guard(LlmRequests):
         from toolgate_orchestrator.decision.faults import note_fault  # late: nothing fails as a rule
 
         note_fault("rule", error)
-        reports, config = self._now(), self.config
+        reports, config = self._now().reports, self.config
         gate = reports.home.gate
         ruled = config.is_strict or (gate is not None and gate.ruled)
         denies = self._on_fault == "deny" if self._on_fault else ruled
-        return Ruling(call, at, reports, None, reason=FAULT if denies else "")
+        if denies:
+            return Ruling(call, at, reports, None, None, reason=FAULT)
+        whose = describe_place(at.session, at.root, at.agent, at.lineage)
+        return Ruling(call, at, reports, None, open_call(call, None, whose, {}, "", time.monotonic()))
 
 
 async def _finish(value: Any) -> Any:

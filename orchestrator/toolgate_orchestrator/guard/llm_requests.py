@@ -11,8 +11,8 @@ from toolgate_bus.protocol.llm import LLM_REQUEST, available, schema_of_request
 from toolgate_orchestrator.decision.question.call import Call, Caller
 from toolgate_orchestrator.guard.answer import AskHow
 from toolgate_orchestrator.guard.callers import Places, current_turn
-from toolgate_orchestrator.guard.reports import Cost, Reports, money_text
-from toolgate_orchestrator.guard.ruling import Ruling
+from toolgate_orchestrator.guard.reports import Cost, money_text
+from toolgate_orchestrator.guard.ruling import Decider, Ruling
 
 if TYPE_CHECKING:
     from toolgate_orchestrator.decision.round.decision_state import OnHold
@@ -78,10 +78,10 @@ class LlmRequests(ABC):
         if ruling is not None:
             ruling.settle(told)
         else:
-            self._now().tell(USAGE, at or self._places.here(), told)
+            self._now().reports.tell(USAGE, at or self._places.here(), told)
 
     @abstractmethod
-    def _now(self, *, lend: bool = False) -> Reports: ...
+    def _now(self, *, lend: bool = False) -> Decider: ...
 
     @abstractmethod
     async def _rule(self, call: Call, ask: AskHow, on_hold: "OnHold | None") -> Ruling: ...

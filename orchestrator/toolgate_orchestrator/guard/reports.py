@@ -1,12 +1,8 @@
-"""What becomes of a call that may run, as the facts that the loops write: so budgets settle, and slots are
-free.
-
-succeed ─▶ tool:post (usage, of a request to an LLM)     fail ─▶ tool:error (provider:error) release ─▶
-tool:unused                                   nothing, and forgotten ─▶ as a failure, and counted
-"""
+"""What becomes of a guard's calls, told from any thread: so budgets settle, and slots are free."""
 
 import hashlib
 import json
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
@@ -15,15 +11,16 @@ from typing import TYPE_CHECKING, Any, Final
 from toolgate_bus.protocol.fact_events import LABELLED
 from toolgate_bus.protocol.llm import LLM_REQUEST
 from toolgate_bus.protocol.money import micro
-from toolgate_bus.telemetry.definitions import OTHER
 from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_bus.telemetry.logging import where
 
-from toolgate_orchestrator.decision.fact_shapes import describe_place
+from toolgate_orchestrator.calls.call_session import CallSession
+from toolgate_orchestrator.calls.open_call import describe_place
 from toolgate_orchestrator.decision.question.call import Caller
 from toolgate_orchestrator.guard.gate_thread import GateThread
 
 if TYPE_CHECKING:
+    from toolgate_orchestrator.calls.open_call import OpenCall, Outcome
     from toolgate_orchestrator.decision.gate import Gate
     from toolgate_orchestrator.guard.turns import Presences
 
@@ -36,6 +33,7 @@ DIGEST_LENGTH: Final = 32
 MAX_BYTES: Final = 4_000_000
 """Of longer texts, beginning and end count, and how long they are."""
 _MAX_NODES: Final = 10_000
+_NOTHING: Final[Mapping[str, Any]] = {}
 _log = get_logger("toolgate.guard")
 
 
@@ -70,51 +68,69 @@ class Reports:
     cost_of: Callable[[Any], Cost | None] | None = None
     """What a result says that it cost."""
 
-    def tell(self, event: str, at: Caller, data: Mapping[str, Any], ended: str | None = None) -> None:
-        """One fact; `ended` is the id of a call that runs no longer."""
+    def tell(self, event: str, at: Caller, data: Mapping[str, Any]) -> None:
+        """A fact that belongs to no call that was ruled on."""
         fact = {**data, **describe_place(at.session, at.root, at.agent, at.lineage)}
 
         def act(gate: "Gate") -> None:
             if event in LABELLED:
                 fact["labels"] = {**gate.config.labels, **at.labels}
-            self.presences.note(at, fact, ended)
+            if (live := self.presences.find(at.session)) is not None:
+                live.add_cost(fact)
             gate.note(event, fact)
 
         self.home.do(act)
 
-    def success(self, result: Any, cost: Cost | None) -> dict[str, Any]:
-        """What the fact of a result tells: its digest, and what it cost in micro-units."""
-        if cost is None and self.cost_of is not None:
-            try:
-                cost = self.cost_of(result)
-                told = micro_units(cost)
-            except Exception as error:  # noqa: BLE001 - the program's; what was reserved is charged then
-                _log.error("what a result cost could not be told", error=where(error))
-                told = None
-        else:
-            told = micro_units(cost)
-        return {"success": True, **describe_result(result), **({} if told is None else {"cost": told})}
+    def end(self, opened: "OpenCall", outcome: "Outcome", told: Mapping[str, Any] = _NOTHING) -> None:
+        """What became of a call."""
+        seconds = time.monotonic() - opened.since
 
-    @staticmethod
-    def failure(error: BaseException | str) -> dict[str, Any]:
-        """What the fact of an error tells: its type and signals, never its words."""
-        if isinstance(error, str):
-            return {"error": error[:100]}
-        # Late: what reads errors loads much, and most tools do not fail.
-        from toolgate_orchestrator.turn.values.foreign_code import name_of, theirs
-        from toolgate_orchestrator.turn.values.tool_signals import signals_of
+        def act(gate: "Gate") -> None:
+            live = self.presences.find(opened.session)
+            CallSession(gate, live).close(opened, outcome, told, seconds)
 
+        self.home.do(act)
+
+    def succeed(self, opened: "OpenCall", result: Any, cost: Cost | None) -> None:
+        """It ran, and gave this: told are its digest, and what it cost."""
+        if opened.tool == LLM_REQUEST:
+            self.end(opened, "succeed", {} if cost is None else {"cost_usd": money_text(cost)})
+            return
+        told = {"success": True, **describe_result(result)}
+        if (spent := self._read_cost(result, cost)) is not None:
+            told["cost"] = spent
+        self.end(opened, "succeed", told)
+
+    def fail(self, opened: "OpenCall", error: BaseException | str, spent: int | None) -> None:
+        """It raised, and cost so many micro-units: told are the error's type and signals, never its words."""
+        told = _describe_error(error)
+        if spent is not None and opened.tool != LLM_REQUEST:
+            told["cost"] = spent
+        self.end(opened, "fail", told)
+
+    def _read_cost(self, result: Any, cost: Cost | None) -> int | None:
+        if cost is not None or self.cost_of is None:
+            return None if cost is None else micro_units(cost)
         try:
-            return {"error": name_of(error), **signals_of(error)}
-        except BaseException as another:
-            if not theirs(another):
-                raise
-            return {"error": name_of(error)}
+            return micro_units(self.cost_of(result))
+        except Exception as error:  # noqa: BLE001 - the program's; what was reserved is charged then
+            _log.error("what a result cost could not be told", error=where(error))
+            return None
 
 
-def label_of(tool: str, tools: Any) -> str:
-    """A tool's name as facts tell it: an LLM may name anything."""
-    return tool if tool in tools or tool == LLM_REQUEST else OTHER
+def _describe_error(error: BaseException | str) -> dict[str, Any]:
+    if isinstance(error, str):
+        return {"error": error[:100]}
+    # Late: what reads errors loads much, and most tools do not fail.
+    from toolgate_orchestrator.turn.values.foreign_code import name_of, theirs
+    from toolgate_orchestrator.turn.values.tool_signals import signals_of
+
+    try:
+        return {"error": name_of(error), **signals_of(error)}
+    except BaseException as another:
+        if not theirs(another):
+            raise
+        return {"error": name_of(error)}
 
 
 # ---------------------------------------------------------------------- digests

@@ -53,6 +53,7 @@ class ToolFunction:
         "_target",
         "_various",
         "fixed",
+        "is_fixed",
         "kind",
         "name",
         "schema",
@@ -67,6 +68,8 @@ class ToolFunction:
         self.name: str = name or _name_of(target)
         """By which rules and schedulers know it."""
         self._target, self._fixed_args, self._fixed_kwargs = target, args, kwargs
+        self.is_fixed = bool(args or kwargs)
+        """Whether a partial has fixed arguments."""
         self._attribute: str = getattr(target, "__name__", "")
         self._signature = _signature_of(target, self.name)
         parameters = list(self._signature.parameters.values())
@@ -122,8 +125,6 @@ class ToolFunction:
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """What it is called with, and what a partial has fixed."""
-        if not self._fixed_args and not self._fixed_kwargs:
-            return args, kwargs
         return (*self._fixed_args, *args), {**self._fixed_kwargs, **kwargs}
 
     def read(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
@@ -204,7 +205,7 @@ class ToolFunction:
         return False
 
     def _read_fixed(self) -> dict[str, Any]:
-        if not self._fixed_args and not self._fixed_kwargs:
+        if not self.is_fixed:
             return {}
         try:
             found = dict(self._signature.bind_partial(*self._fixed_args, **self._fixed_kwargs).arguments)

@@ -141,8 +141,10 @@ def _wrap(guard: "Guard", fn: Any, tool: ToolFunction, denied: Callable[[Ruling]
     registry.add(tool)
 
     def prepare(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Call, Execute]:
-        args, kwargs = tool.complete(args, kwargs)
-        asked, instance = tool.read(args, kwargs), args[0] if tool.takes else None
+        if tool.is_fixed:
+            args, kwargs = tool.complete(args, kwargs)
+        instance = args[0] if tool.takes and args else None
+        offered, asked = registry.offer(tool, instance), tool.read(args, kwargs)
 
         def execute(chosen: str, ruled: dict[str, Any]) -> Any:
             if chosen == tool.name:
@@ -152,7 +154,7 @@ def _wrap(guard: "Guard", fn: Any, tool: ToolFunction, denied: Callable[[Ruling]
                 raise CallDenial(GONE.format(chosen))
             return other.call_with(instance, ruled)
 
-        return Call(tool.name, asked, registry.offer(tool, instance)), execute
+        return Call(tool.name, asked, offered), execute
 
     async def rule_and_run(*args: Any, **kwargs: Any) -> Any:
         return await guard.run(*prepare(args, kwargs), denied=denied)

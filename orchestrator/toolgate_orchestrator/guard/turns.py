@@ -6,7 +6,7 @@ one session that overlap share it.
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import ExitStack
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, Self
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, Self
 from toolgate_bus.errors import TurnStop
 from toolgate_bus.protocol.fact_events import TURN
 
-from toolgate_orchestrator.decision.fact_shapes import describe_turn
+from toolgate_orchestrator.calls.turn_fact import describe_turn
 from toolgate_orchestrator.decision.question.call import Caller
 from toolgate_orchestrator.guard.callers import enter_turn
 from toolgate_orchestrator.guard.reports import Reports
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from toolgate_bus.protocol.pauses import Pause
 
     from toolgate_orchestrator.decision.gate import Gate
+    from toolgate_orchestrator.decision.link.live_session import LiveSession
 
 
 OnStop = Callable[[bool], object]
@@ -143,33 +144,39 @@ class _Entry:
 
 
 class Presences:
-    """All of them. Its methods are called in the gate's loop, `stop_of` anywhere."""
+    """All of them. Its methods are called in the gate's loop, `stop_of` and `find` anywhere."""
 
     def __init__(self) -> None:
-        self._seen: dict[str, _Entry] = {}
+        self.seen: dict[str, _Entry] = {}
+        """By session; empty while no turn runs."""
+
+    def find(self, session: str) -> "LiveSession | None":
+        """Return what operators see of a session whose turn runs."""
+        entry = self.seen.get(session)
+        return None if entry is None else entry.presence
 
     def enter(self, gate: "Gate", at: Caller, turn: Stoppable) -> None:
         """A turn begins."""
-        seen = self._seen.get(at.session)
+        seen = self.seen.get(at.session)
         if seen is None:
-            seen = self._seen[at.session] = _Entry(at)
+            seen = self.seen[at.session] = _Entry(at)
             seen.ends.callback(gate.enter(seen.presence))
             seen.ends.enter_context(seen.presence.turn())
         seen.turns.append(turn)
 
     def leave(self, at: Caller, turn: Stoppable) -> None:
         """It has ended."""
-        seen = self._seen.get(at.session)
+        seen = self.seen.get(at.session)
         if seen is None or turn not in seen.turns:
             return
         seen.turns.remove(turn)
         if not seen.turns:
-            del self._seen[at.session]
+            del self.seen[at.session]
             seen.ends.close()
 
     def stop_of(self, at: Caller) -> "tuple[Literal['raise', 'deny'], Pause | None] | None":
         """Return how this session's turn, or one above it, is ended, and the stop that stands, if any."""
-        found = [self._seen.get(session) for session in (at.session, *at.above)]
+        found = [self.seen.get(session) for session in (at.session, *at.above)]
         stopped = [seen for seen in found if seen and seen.turns and seen.presence.is_stopping]
         if not stopped:
             return None
@@ -180,34 +187,7 @@ class Presences:
     def request_of(self, at: Caller) -> str:
         """What the user asked for: of the outermost turn that says so, as what an LLM writes is no user's."""
         for session in (*at.above, at.session):
-            seen = self._seen.get(session)
+            seen = self.seen.get(session)
             if seen is not None and seen.turns and seen.turns[0].request:
                 return seen.turns[0].request
         return ""
-
-    def start_decision(self, at: Caller, call: str, tool: str) -> None:
-        """It is ruled on a call."""
-        if (seen := self._seen.get(at.session)) is not None:
-            seen.presence.start_decision(call, tool)
-
-    def deny(self, at: Caller, call: str) -> None:
-        """It may not run."""
-        if (seen := self._seen.get(at.session)) is not None:
-            seen.presence.count_denial(call)
-
-    def run(self, at: Caller, call: str, tool: str, arguments: dict[str, Any]) -> None:
-        """It is run, as this one."""
-        if (seen := self._seen.get(at.session)) is not None:
-            seen.presence.start_call(call, tool, arguments)
-
-    def end(self, at: Caller, call: str) -> None:
-        """It was withdrawn, waits for a person, or has ended."""
-        if (seen := self._seen.get(at.session)) is not None:
-            seen.presence.end_call(call)
-
-    def note(self, at: Caller, fact: Mapping[str, Any], ended: str | None) -> None:
-        """A fact of this session: what it cost, and that a call has ended."""
-        if (seen := self._seen.get(at.session)) is not None:
-            seen.presence.add_cost(fact)
-            if ended is not None:
-                seen.presence.end_call(ended)

@@ -6,19 +6,16 @@ Tools that are mounted after the guard are not wrapped.
 """
 
 import inspect
-import time
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 from amplifier_core import ToolResult
-from toolgate_bus.protocol.events import Decision
-from toolgate_bus.protocol.fact_events import TOOL_ERROR, TOOL_POST
 
-from toolgate_orchestrator.decision.fact_shapes import describe_call, describe_place
+from toolgate_orchestrator.calls.call_session import CallSession
+from toolgate_orchestrator.calls.refusal import reason_of, refuse_tool
 from toolgate_orchestrator.decision.gate import Gate
-from toolgate_orchestrator.decision.question.call import Call, Caller
-from toolgate_orchestrator.turn.calls.refusal import reason_of, refuse_tool
+from toolgate_orchestrator.decision.question.call import Call
 from toolgate_orchestrator.turn.calls.tool_call import current_call
 from toolgate_orchestrator.turn.session_tree import agents_of, place_of
 from toolgate_orchestrator.turn.values.messages import schema_of
@@ -85,33 +82,24 @@ class DirectCalls:
             return await self._execute(name, arguments)
         if not isinstance(arguments, Mapping):
             return await self._execute(name, arguments) if not gate.ruled else _refuse(NO_MAP)
-        if not gate.wanted(name):
-            await gate.vacancy.tell_unruled()
-            return await self._execute(name, dict(arguments))
-        call_id = f"direct-{uuid.uuid4().hex}"
         place, agents = place_of(self._coordinator), agents_of(getattr(self._coordinator, "config", None))
-        decision = await gate.decide(
-            Call(name, arguments, self._schemas, place, call_id, available_agents=agents)
+        call_id = f"direct-{uuid.uuid4().hex}"
+        call, session = (
+            Call(name, arguments, self._schemas, place, call_id, available_agents=agents),
+            CallSession(gate),
         )
+        decision = await session.rule(call)
+        if decision is None:
+            return await self._execute(name, dict(arguments))
         if not decision.allowed:
             return _refuse(reason_of(decision))
-        return await self._run(gate, decision, call_id, place)
-
-    async def _run(self, gate: Gate, decision: Decision, call_id: str, place: Caller) -> Any:
-        """Run what was decided, and tell its end: budgets settle by that."""
-        started, tool = time.monotonic(), decision.tool_name
-        whose = describe_place(place.session, place.root, gate.config.agent, place.lineage)
-        fact = {**describe_call(tool, call_id, decision.id, decision.grants), **whose}
-
-        def note(event: str, **told: Any) -> None:
-            gate.note(event, {**fact, **told, "seconds": time.monotonic() - started})
-
+        opened = session.open(call, decision)
         try:
-            result = await self._execute(tool, decision.tool_input)
+            result = await self._execute(decision.tool_name, decision.tool_input)
         except BaseException as error:
-            note(TOOL_ERROR, error=type(error).__name__)
+            session.close(opened, "fail", {"error": type(error).__name__})
             raise
-        note(TOOL_POST, success=getattr(result, "success", True) is not False)
+        session.close(opened, "succeed", {"success": getattr(result, "success", True) is not False})
         return result
 
     async def _execute(self, name: str, arguments: Any) -> Any:

@@ -19,7 +19,8 @@ from toolgate_bus.protocol.llm import LLM_REQUEST
 from toolgate_bus.telemetry import metrics, tracing
 from toolgate_bus.telemetry.definitions import OTHER
 
-from toolgate_orchestrator.decision.fact_shapes import describe_grants, describe_place, describe_turn
+from toolgate_orchestrator.calls.open_call import describe_place
+from toolgate_orchestrator.calls.turn_fact import describe_turn
 from toolgate_orchestrator.decision.gate import Gate
 from toolgate_orchestrator.decision.question.call import Caller
 from toolgate_orchestrator.turn.session_tree import place_of
@@ -35,11 +36,6 @@ _USED: Final = {
     "cache_write_tokens": "gen_ai.usage.cache_creation.input_tokens",
     "reasoning_tokens": "gen_ai.usage.reasoning.output_tokens",
 }
-
-
-def grants_of(call: ToolCall) -> dict[str, Any]:
-    """`grants` of a call to which something was given."""
-    return describe_grants(call.grants)
 
 
 def seconds_since(started: float) -> dict[str, float]:

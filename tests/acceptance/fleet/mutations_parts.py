@@ -290,9 +290,9 @@ MUTANTS = (
     Mutant(
         "loops",
         "a tool is not told the fencing number of its grant",
-        f"{ORCHESTRATOR}/turn/calls/selection.py",
-        "grants=dict(islice(decision.grants.items(), MAX_GRANTS)),",
-        "",
+        f"{ORCHESTRATOR}/calls/open_call.py",
+        'about["grants"] = dict(islice(grants.items(), MAX_GRANTS))',
+        "pass",
         "test_slots_loops.py::test_calls_of_all_loops_wait_for_their_turn_and_run_each_once",
     ),
     Mutant(

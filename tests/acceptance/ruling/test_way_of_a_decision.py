@@ -1,4 +1,4 @@
-"""How many files one decision passes, counted while real processes make it."""
+"""How far one decision goes through the code, counted while real processes make it."""
 
 import json
 import subprocess
@@ -12,17 +12,38 @@ pytestmark = pytest.mark.acceptance
 TRACE = Path(__file__).resolve().parents[2] / "trace_decision.py"
 
 
-@pytest.mark.parametrize(("option", "most"), [((), 20), (("--modify",), 22)])
-def test_a_decision_passes_few_files_besides_those_that_call_no_other(
-    option: tuple[str, ...], most: int
+@pytest.mark.parametrize(
+    ("option", "files", "hand_overs"),
+    [
+        pytest.param((), 28, 90, id="by a gate"),
+        pytest.param(("--guard",), 40, 130, id="by a guard"),
+        pytest.param(("--modify",), 40, 160, id="a replacement by a gate"),
+    ],
+)
+def test_a_decision_passes_few_files_and_few_hands(
+    option: tuple[str, ...], files: int, hand_overs: int
 ) -> None:
-    passed = _trace(option) & _trace(option)  # what looks after connections may fall into one of them
-    assert len(passed) <= most, sorted(passed)
+    first, second = _trace(option), _trace(option)
+    # What looks after connections may fall into one of them.
+    passed = _files(first) & _files(second)
+    assert len(passed) <= files, sorted(passed)
+    assert min(_hand_overs(first), _hand_overs(second)) <= hand_overs
 
 
-def _trace(option: tuple[str, ...]) -> set[str]:
-    told = subprocess.run(
-        [sys.executable, TRACE, "--json", *option], capture_output=True, check=True, timeout=60
-    )
-    figures = json.loads(told.stdout)
-    return set().union(*({*one["files"]} - {*one["leaves"]} for one in figures.values()))
+Figures = dict[str, dict[str, list[str] | int]]
+
+
+def _trace(option: tuple[str, ...]) -> Figures:
+    command = [sys.executable, TRACE, "--json", *option]
+    told = subprocess.run(command, capture_output=True, check=True, timeout=60)
+    figures: Figures = json.loads(told.stdout)
+    return figures
+
+
+def _files(figures: Figures) -> set[str]:
+    return {file for one in figures.values() for file in one["files"]}  # type: ignore[union-attr]
+
+
+def _hand_overs(figures: Figures) -> int:
+    """Of the gate's process and one scheduler's."""
+    return int(figures["gate"]["changes"]) + int(figures["first"]["changes"])  # type: ignore[arg-type]

@@ -15,6 +15,7 @@ from toolgate_bus.protocol.events import Decision
 from toolgate_orchestrator.commands.serve.open_calls import tree_of
 from toolgate_orchestrator.commands.serve.problems import Problem, refuse_overload
 from toolgate_orchestrator.commands.serve.requests import DecideRequest
+from toolgate_orchestrator.decision.question.call import Call
 
 MAX_PENDING: Final = 10_000
 MAX_EACH: Final = 1_000
@@ -27,6 +28,7 @@ class PendingCall:
     """One of them."""
 
     asked: DecideRequest
+    call: Call
     task: "asyncio.Task[Decision]"
     holder: list[str]
     """Who holds it, once that is known."""
@@ -37,8 +39,8 @@ class PendingCall:
 class PendingCalls:
     """All of them, by token."""
 
-    def __init__(self, drop: Callable[[Decision], None], clock: Callable[[], float]) -> None:
-        """`drop` is given decisions that nobody came back for, though their calls may run."""
+    def __init__(self, drop: Callable[[Call, Decision], None], clock: Callable[[], float]) -> None:
+        """`drop` is given calls that may run, and that nobody came back for."""
         self._drop, self._clock = drop, clock
         self._calls: dict[str, PendingCall] = {}
         self._each: Counter[str] = Counter()
@@ -98,4 +100,4 @@ class PendingCalls:
         if not task.done():
             task.cancel()
         elif not task.cancelled() and task.exception() is None and task.result().allowed:
-            self._drop(task.result())
+            self._drop(call.call, task.result())

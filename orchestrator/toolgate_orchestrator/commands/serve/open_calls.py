@@ -5,9 +5,9 @@ reported. The ledger of budgets counts it as run once an hour is over, as it doe
 died: nobody can know that it was not.
 """
 
-from collections.abc import Mapping
-from typing import Any, Final, NamedTuple
+from typing import Final
 
+from toolgate_orchestrator.calls.open_call import OpenCall
 from toolgate_orchestrator.commands.serve.requests import PlaceBody
 from toolgate_orchestrator.decision.tree_shares import TreeShares
 
@@ -18,36 +18,6 @@ MAX_CLOSED: Final = 50_000
 def tree_of(asked: PlaceBody) -> str:
     """Return the root session of a request, or its agent where no session is told: bounds go by it."""
     return asked.root_session or asked.parent or asked.session or asked.agent or ""
-
-
-class OpenCall(NamedTuple):
-    """A call that may run."""
-
-    tool: str
-    """What was let through: perhaps not what the LLM asked for."""
-    who: Mapping[str, Any]
-    """`session`, `root_session` and `agent`, as facts tell them."""
-    labels: Mapping[str, str]
-    call_id: str
-    group: str
-    iteration: int
-    grants: Mapping[str, int]
-    """The fencing numbers of what was given to it."""
-    provider: str = ""
-    """Of a request to an LLM: who is to answer."""
-    model: str = ""
-    since: float = 0.0
-    """When it was let through, on a monotonic clock."""
-
-    @property
-    def session(self) -> str:
-        """Id of its session."""
-        return str(self.who["session"])
-
-    @property
-    def caller(self) -> str:
-        """Whose it is, as far as bounds go."""
-        return str(self.who["root_session"] or self.who["agent"])
 
 
 class UnknownCall(Exception):  # noqa: N818 - it says what was found
@@ -72,7 +42,7 @@ class OpenCalls:
 
     def add(self, id_: str, call: OpenCall) -> None:
         """A call may run; where there are too many, the oldest of whoever has the most is forgotten."""
-        caller = call.caller
+        caller = call.tree
         if len(self._open) >= self._max_open:
             self._take(self._shares.find_oldest(caller))
         self._open[id_] = call
@@ -103,5 +73,5 @@ class OpenCalls:
 
     def _take(self, id_: str) -> OpenCall:
         call = self._open.pop(id_)
-        self._shares.remove(call.caller, id_)
+        self._shares.remove(call.tree, id_)
         return call

@@ -3,14 +3,16 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from toolgate_bus.protocol.fact_events import PROVIDER_ERROR, USAGE
 from toolgate_bus.protocol.llm import LLM_REQUEST
 
-from toolgate_orchestrator.commands.serve.facts import report_fact, usage_fact
-from toolgate_orchestrator.commands.serve.open_calls import OpenCall, OpenCalls, OtherReport, UnknownCall
+from toolgate_orchestrator.calls.call_session import CallSession
+from toolgate_orchestrator.calls.open_call import OpenCall, Outcome, describe_place
+from toolgate_orchestrator.commands.serve.facts import describe_report, describe_usage
+from toolgate_orchestrator.commands.serve.open_calls import OpenCalls, OtherReport, UnknownCall
 from toolgate_orchestrator.commands.serve.problems import Problem
 from toolgate_orchestrator.commands.serve.requests import PlaceBody, ReportRequest, UsageRequest
 from toolgate_orchestrator.commands.serve.turns import OpenTurns
-from toolgate_orchestrator.decision.fact_shapes import describe_place
 from toolgate_orchestrator.decision.gate import Gate
 
 Body = Mapping[str, Any]
@@ -46,38 +48,36 @@ class ReportDesk:
         call = self._close(asked.id, asked.outcome)
         if call is None:
             return {"recorded": False}
-        event, fact = report_fact(asked.outcome, asked.id, call, asked, self._clock())
-        self._gate.note(event, fact)
-        turn = self._turns.get(call.session)
-        if turn is None:
-            return {"recorded": True}
-        turn.presence.end_call(asked.id)
-        turn.presence.add_cost(fact)
-        return {"recorded": True, "stop": turn.stop}
+        told = describe_report(asked, is_request=call.tool == LLM_REQUEST)
+        return self._tell_end(call, asked.outcome, told, asked.seconds)
 
     def usage(self, asked: UsageRequest) -> Body:
         """Take what a request to an LLM used."""
-        agent = self._name_agent(asked)
-        session = asked.session
-        who: Mapping[str, Any] = tell_whose(self._gate, asked, agent)
-        labels = {**self._gate.config.labels, **asked.labels}
+        outcome: Outcome = "fail" if asked.error else "succeed"
         if asked.id is not None:
             found = self._calls.find(asked.id)
             if found is not None and found.tool != LLM_REQUEST:
                 raise Problem(409, f"{asked.id} is a call of {found.tool}: report it to /v1/report")
-            call = self._close(asked.id, "fail" if asked.error else "succeed")
-            if call is None:
-                return {"recorded": False}
-            who, labels, session = call.who, dict(call.labels), call.session
-        event, fact = usage_fact(asked, who, labels)
-        self._gate.note(event, fact)
-        turn = self._turns.get(session)
+            call = self._close(asked.id, outcome)
+            return (
+                {"recorded": False} if call is None else self._tell_end(call, outcome, describe_usage(asked))
+            )
+        who = tell_whose(self._gate, asked, self._name_agent(asked))
+        fact = {**who, "labels": {**self._gate.config.labels, **asked.labels}, **describe_usage(asked)}
+        self._gate.note(PROVIDER_ERROR if asked.error else USAGE, fact)
+        turn = self._turns.get(asked.session)
         if turn is None:
             return {"recorded": True}
-        if asked.id is not None:
-            turn.presence.end_call(asked.id)
         turn.presence.add_cost(fact)
         return {"recorded": True, "stop": turn.stop}
+
+    def _tell_end(
+        self, call: OpenCall, outcome: Outcome, told: dict[str, Any], seconds: float | None = None
+    ) -> Body:
+        turn = self._turns.get(call.session)
+        live = None if turn is None else turn.presence
+        CallSession(self._gate, live, clock=self._clock).close(call, outcome, told, seconds)
+        return {"recorded": True} if turn is None else {"recorded": True, "stop": turn.stop}
 
     def _close(self, id_: str, outcome: str) -> OpenCall | None:
         try:

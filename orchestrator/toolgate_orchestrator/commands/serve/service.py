@@ -11,31 +11,26 @@ HTTP is `app`'s affair. Nothing here raises for what a caller did but `Problem`.
 import asyncio
 import contextlib
 import functools
-import itertools
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from toolgate_bus.protocol.events import Decision
-from toolgate_bus.protocol.fact_events import TOOL_UNUSED, TURN
+from toolgate_bus.protocol.fact_events import TURN
 from toolgate_bus.protocol.llm import LLM_REQUEST
 from toolgate_bus.protocol.names import OPERATOR
 from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_bus.telemetry.logging import where
 
-from toolgate_orchestrator.commands.serve.facts import fact_of_selection, report_fact
+from toolgate_orchestrator.calls.call_session import CallSession
+from toolgate_orchestrator.calls.open_call import describe_place
+from toolgate_orchestrator.calls.turn_fact import describe_turn
 from toolgate_orchestrator.commands.serve.held_calls import PendingCall, PendingCalls
-from toolgate_orchestrator.commands.serve.open_calls import (
-    OpenCall,
-    OpenCalls,
-    OtherReport,
-    UnknownCall,
-    tree_of,
-)
+from toolgate_orchestrator.commands.serve.open_calls import OpenCalls, OtherReport, UnknownCall, tree_of
 from toolgate_orchestrator.commands.serve.patience import Abandonment, Gone, Patience
 from toolgate_orchestrator.commands.serve.problems import refuse_overload
-from toolgate_orchestrator.commands.serve.reports import ReportDesk, tell_whose
+from toolgate_orchestrator.commands.serve.reports import ReportDesk
 from toolgate_orchestrator.commands.serve.requests import (
     DecideRequest,
     PlaceBody,
@@ -53,7 +48,6 @@ from toolgate_orchestrator.commands.serve.rulings import (
 )
 from toolgate_orchestrator.commands.serve.turns import OpenTurn, OpenTurns, turn_body
 from toolgate_orchestrator.decision.deferral.answer import PersonAnswer
-from toolgate_orchestrator.decision.fact_shapes import describe_place, describe_turn
 from toolgate_orchestrator.decision.gate import Gate
 from toolgate_orchestrator.decision.link.pauses import explain_stop
 from toolgate_orchestrator.decision.question.call import ALL, Ability, Call, Caller, UnnamedTools
@@ -82,7 +76,6 @@ class SidecarService:
         self._pending = PendingCalls(self._drop, clock)
         self.reports = ReportDesk(gate, self.calls, self.turns, self.name_agent, clock)
         self._waiting: Counter[str] = Counter()
-        self._numbers = itertools.count()
 
     @property
     def is_ready(self) -> bool:
@@ -114,15 +107,12 @@ class SidecarService:
                 del self._waiting[caller]
 
     async def _decide(self, asked: DecideRequest, gone: Gone, *, may_request: bool) -> Body:
-        agent = self.name_agent(asked)
         turn = self.turns.get(asked.session)
         if turn is not None and turn.stop is not None and turn.presence.stopped is None:
             return {**denial_body(asked.tool, asked.arguments, "cancelled", STOPPED), "stop": turn.stop}
+        call = self._make_call(asked, is_request=may_request and asked.tool == LLM_REQUEST)
         holder: list[str] = []
-        key = f"{asked.call_id}#{next(self._numbers)}" if turn is not None else ""
-        if turn is not None:
-            turn.presence.start_decision(key, asked.tool)
-        work = self._ask_gate(asked, agent, holder, may_request=may_request)
+        work = self._rule(call, turn, holder)
         task = asyncio.get_running_loop().create_task(work) if "wait" in asked.can else None
         try:
             decision = await self._wait(
@@ -130,7 +120,7 @@ class SidecarService:
             )
         except Abandonment as abandoned:
             if task is not None and abandoned.why == "late":
-                return self._set_aside(PendingCall(asked, task, holder))
+                return self._set_aside(PendingCall(asked, call, task, holder))
             if task is not None:
                 task.cancel()
             if abandoned.why == "gone":
@@ -140,10 +130,7 @@ class SidecarService:
             if task is not None:
                 task.cancel()
             raise
-        finally:
-            if turn is not None:
-                turn.presence.end_call(key)
-        return self._answer(asked, agent, decision, turn)
+        return self._answer(asked, call, decision, turn)
 
     async def wait(self, asked: WaitRequest, gone: Gone) -> Body:
         """Wait on for a call that was pending."""
@@ -162,7 +149,7 @@ class SidecarService:
         except asyncio.CancelledError:
             held.task.cancel()
             raise
-        return self._answer(held.asked, self.name_agent(held.asked), decision, turn)
+        return self._answer(held.asked, held.call, decision, turn)
 
     async def _wait(self, work: Any, gone: Gone, timeout_ms: int, turn: OpenTurn | None) -> Decision:
         patience = Patience(gone, timeout_ms / 1000)
@@ -182,13 +169,19 @@ class SidecarService:
         if self.is_ending and not self._open:
             self._quiet.set()
 
-    async def _ask_gate(
-        self, asked: DecideRequest, agent: str, holder: list[str], *, may_request: bool
-    ) -> Decision:
+    async def _rule(self, call: Call, turn: OpenTurn | None, holder: list[str]) -> Decision:
         def on_hold(held: HeldCall) -> None:
             holder[:] = [held.scheduler]
 
-        call = Call(
+        ask: Literal["defer"] | None = "defer" if "ask" in call.can else None
+        return await self._session(turn).decide(call, ask=ask, on_hold=on_hold)
+
+    def _session(self, turn: OpenTurn | None) -> CallSession:
+        return CallSession(self._gate, None if turn is None else turn.presence, clock=self._clock)
+
+    def _make_call(self, asked: DecideRequest, *, is_request: bool) -> Call:
+        agent, answer = self.name_agent(asked), asked.answer
+        return Call(
             asked.tool,
             asked.arguments,
             self._tools_of(asked),
@@ -197,16 +190,13 @@ class SidecarService:
             asked.group,
             asked.iteration,
             abilities_of(asked),
-            None
-            if asked.answer is None
-            else PersonAnswer(asked.answer.token, asked.answer.answer, asked.answer.by),
+            None if answer is None else PersonAnswer(answer.token, answer.answer, answer.by),
             asked.available_agents,
             asked.agent_target,
             asked.trace or {},
             self.turns.find_request(asked.root_session, asked.parent, asked.session),
-            is_request=may_request and asked.tool == LLM_REQUEST,
+            is_request=is_request,
         )
-        return await self._gate.decide(call, ask="defer" if "ask" in asked.can else None, on_hold=on_hold)
 
     def find_order(self, asked: PlaceBody) -> dict[str, Any] | None:
         """Return how an operator wants this session to end, as callers are told; None where it may go on."""
@@ -224,30 +214,10 @@ class SidecarService:
         """Return the agent's name."""
         return self._gate.config.agent if asked.agent is None else asked.agent
 
-    def _answer(self, asked: DecideRequest, agent: str, decision: Decision, turn: OpenTurn | None) -> Body:
+    def _answer(self, asked: DecideRequest, call: Call, decision: Decision, turn: OpenTurn | None) -> Body:
         body = body_of_ruling(decision)
         if decision.allowed:
-            who = tell_whose(self._gate, asked, agent)
-            request = decision.tool_input if decision.tool_name == LLM_REQUEST else {}
-            call = OpenCall(
-                decision.tool_name,
-                who,
-                {**self._gate.config.labels, **asked.labels},
-                asked.call_id,
-                asked.group,
-                asked.iteration,
-                decision.grants,
-                str(request.get("provider", "")),
-                str(request.get("model", "")),
-                self._clock(),
-            )
-            self.calls.add(decision.id, call)
-            self._gate.note(*fact_of_selection(decision, call))
-        if turn is not None:
-            if decision.allowed:
-                turn.presence.start_call(decision.id, decision.tool_name, decision.tool_input)
-            elif not decision.pending:
-                turn.presence.count_denial(decision.id)
+            self.calls.add(decision.id, self._session(turn).open(call, decision))
         order = turn.stop if turn is not None else None
         if order is None and decision.scheduler == OPERATOR:
             order = self.find_order(asked)
@@ -280,7 +250,7 @@ class SidecarService:
         except (UnknownCall, OtherReport):
             return
         if call is not None:
-            self._gate.note(*report_fact("release", body["id"], call, None, self._clock()))
+            self._session(self.turns.get(call.session)).close(call, "release")
 
     # ------------------------------------------------------------------ turns
 
@@ -336,9 +306,9 @@ class SidecarService:
                 self._tell_end(turn, "incomplete", 0)
         self._pending.sweep(now)
 
-    def _drop(self, decision: Decision) -> None:
-        """Nobody came back for a call that was let through: it is given back."""
-        self._gate.note(TOOL_UNUSED, {"tool": decision.tool_name, "decision_id": decision.id})
+    def _drop(self, call: Call, decision: Decision) -> None:
+        """Nobody came back for a call that was let through."""
+        self._session(None).give_back(call, decision)
 
     async def end(self, grace_s: float) -> None:
         """Take nothing new; let what is open be answered for so long, then deny it."""

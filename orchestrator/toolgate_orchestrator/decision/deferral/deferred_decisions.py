@@ -45,7 +45,6 @@ from toolgate_orchestrator.decision.question.question import UnreadableQuestion,
 from toolgate_orchestrator.decision.question.redact import BadPlaceholder, RedactedArguments, Redactor
 from toolgate_orchestrator.decision.recorder import DecisionRecorder
 from toolgate_orchestrator.decision.round.decision_state import DecisionState
-from toolgate_orchestrator.decision.round.shadow_log import ShadowLog
 from toolgate_orchestrator.decision.round.wait_reports import Note, describe_whose
 from toolgate_orchestrator.decision.ruling import RulingResult, objection
 
@@ -116,7 +115,7 @@ class DeferredDecisions:
         asked, final = call.question, ruling.tool_input
         hidden = None
         if not call.body:
-            call.body, call.outgoing = write_question(asked, self._redactor)
+            call.write(*write_question(asked, self._redactor))
         if final is not None and final is not asked.tool_input:
             hidden = self._redactor.redact_arguments(final, call.outgoing, ruling.tool_name or "").value
         kept = DeferredDecision(
@@ -149,7 +148,7 @@ class DeferredDecisions:
     def wait(self, call: DecisionState, ruling: RulingResult) -> Decision:
         """Record that it waits, and end it in time, where nobody else has by then."""
         decision = self._recorder.record_pending(call, ruling)
-        call.deferred = {}
+        call.describe_deferral()
         watched = self._client.deferred if self._client is not None else {}
         if len(watched) < MAX_WATCHED:
             DeferralWatch(self._kept, self._orchestrator, self._recorder, call, ruling, watched, self._end)
@@ -252,22 +251,24 @@ class DeferredDecisions:
     ) -> None:
         """This call is that decision from now on, with all that was heard of it."""
         asked = deferred.put_in_place(call.question)
-        call.id, call.question = bytes.fromhex(token.id), asked._replace(id=token.id)
         DECISION.set(token.id)
-        call.body, hidden = deferred.question, deferred.find_hidden(call.question.tool_input)
-        call.outgoing = RedactedArguments(deferred.travelled, hidden, plain=plain)
-        call.heard, call.asked = deferred.verdicts, (deferred.asked,)
-        call.silent, call.passed_over = deferred.silent, deferred.passed_over
-        call.failed_open = deferred.failed_open
-        if any(one.shadow for one in deferred.verdicts):
-            call.shadows = ShadowLog()
-        call.started = time.monotonic() - deferred.seconds
-        call.deferred = {
-            "answer": claim.answer,
-            "answered_by": claim.person,
-            "answered_after": max(0.0, kept.seconds - kept.left_s),
-            "asker": kept.owner,
-        }
+        hidden = deferred.find_hidden(asked.tool_input)
+        call.adopt(
+            asked._replace(id=token.id),
+            deferred.question,
+            RedactedArguments(deferred.travelled, hidden, plain=plain),
+            deferred.verdicts,
+            deferred.asked,
+            deferred.failed_open,
+            time.monotonic() - deferred.seconds,
+        )
+        call.pass_over(deferred.silent, deferred.passed_over)
+        call.describe_deferral(
+            answer=claim.answer,
+            answered_by=claim.person,
+            answered_after=max(0.0, kept.seconds - kept.left_s),
+            asker=kept.owner,
+        )
         if self._client is not None and (watch := self._client.deferred.get(token.id)) is not None:
             watch.hand_over(call)
         self._note(TOOL_ANSWERED, {**describe_whose(call.question), **call.deferred})

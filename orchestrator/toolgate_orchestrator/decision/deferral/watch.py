@@ -47,31 +47,25 @@ class DeferralWatch:
         self._loop, self._tries = asyncio.get_running_loop(), TRIES
         self._ending: asyncio.Task[None] | None = None
         self._timer = self._loop.call_later(ruling.seconds + GRACE_S, self._begin_end)
-        call.on_objection = lambda _: self._begin_end()
+        call.listen_to_objections(lambda _: self._begin_end())
         watched[call.question.id] = self
 
     def stop(self) -> None:
         """It is decided, or nobody can be told any more."""
         self._timer.cancel()
-        self._call.on_objection = None
-        self._call.is_over = True
+        self._call.listen_to_objections(None)
+        self._call.close()
         self._watched.pop(self._call.question.id, None)
         self._release(self._call)
 
     def hand_over(self, call: DecisionState) -> None:
         """This call goes on with the decision: who denies it from now on, or did just now, denies this."""
-        before = self._call
-        for question in before.rounds:
-            question.call = call
-        call.rounds, call.goes_on, call.objection = before.rounds, before.goes_on, before.objection
-        if call.objection is not None:
-            call.heard += (call.objection,)
-        before.rounds, before.goes_on = (), False
+        call.take_over(self._call)
         self.stop()
 
     def _begin_end(self) -> None:
         self._timer.cancel()
-        self._call.on_objection = None
+        self._call.listen_to_objections(None)
         self._ending = self._loop.create_task(self._end())
 
     async def _end(self) -> None:
@@ -92,8 +86,8 @@ class DeferralWatch:
             return
         self.stop()
         if standing == claim:
-            call.started = time.monotonic() - self._took
-            call.deferred = {"answer": claim.answer, "answered_by": "", "asker": self._orchestrator}
+            call.restart_clock(self._took, time.monotonic())
+            call.describe_deferral(answer=claim.answer, answered_by="", asker=self._orchestrator)
             try:
                 self._recorder.record(call, ruling)
             except Exception as error:  # noqa: BLE001 - nobody waits for it: it is told, and that is all

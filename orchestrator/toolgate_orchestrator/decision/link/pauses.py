@@ -163,7 +163,7 @@ async def wait_while_paused(pauses: Pauses, call: DecisionState, note: Note) -> 
     finally:
         metrics.add_paused(calls=-1)
         seconds = time.monotonic() - began
-        call.started += seconds
+        call.leave_out(seconds)
         came = {"by": first.by, "pause": first.id, "status": status, "seconds": seconds}
         note(TOOL_PAUSED, {**describe_whose(call.question), **came})
 

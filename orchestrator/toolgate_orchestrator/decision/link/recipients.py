@@ -74,11 +74,6 @@ class Recipients:
 
     NOBODY: ClassVar["Recipients"]
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether nobody is asked or waited for, in any phase."""
-        return not (self.names or self.required or self.admitters)
-
     def without(self, name: str | None) -> "Recipients":
         """The same recipients without this scheduler."""
         if name is None or name not in self.names:

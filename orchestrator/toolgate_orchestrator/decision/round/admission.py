@@ -45,6 +45,6 @@ async def admit(
         is_admitted = True
         return ruling
     finally:
-        call.agreed, call.waited = None, time.monotonic() - began
+        call.end_admission(time.monotonic() - began)
         if not is_admitted:
             dispatcher.give_back(call)

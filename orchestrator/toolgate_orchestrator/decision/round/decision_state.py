@@ -92,7 +92,7 @@ class DecisionState:
     """Whether that is not all."""
     reaches_person: bool = True
     """Whether a person can be asked, by the caller or by others."""
-    is_request: bool = False
+    is_request: bool
     """Whether it is a request to an LLM, and no call of a tool."""
     passes: tuple[type[BaseException], ...] = ()
     """What may be raised while a person is asked, and ends the decision."""
@@ -112,6 +112,7 @@ class DecisionState:
         labels: tuple[str, str],
         started: float,
         on_hold: OnHold | None = None,
+        is_request: bool = False,
     ) -> None:
         """All `tools`, perhaps with their schemas, and agents, of which the question names as many as fit.
 
@@ -121,6 +122,7 @@ class DecisionState:
         """
         self.id, self.question, self.tools, self.agents = id, question, tools, agents
         self.labels, self.started, self.on_hold = labels, started, on_hold
+        self.is_request = is_request
 
     @property
     def own(self) -> ProposedCall:
@@ -152,6 +154,88 @@ class DecisionState:
     def outgoing_of(self, phase: Phase) -> RedactedArguments | None:
         """The arguments as they travelled in a phase."""
         return self.outgoing if phase == "select" or self.replaced is None else self.replaced
+
+    # ------------------------------------------------------------------ what happens to it: written here alone
+
+    def trace_by(self, trace: Mapping[str, str]) -> None:
+        """Its question belongs to this span."""
+        self.question = self.question._replace(trace=trace)
+
+    def cut_lineage(self, most: int) -> None:
+        """Of more agents than a question can name, the last ones are told."""
+        self.question = self.question._replace(lineage=self.question.lineage[-most:])
+
+    def write(self, body: bytes, outgoing: RedactedArguments | None) -> None:
+        """Its question was written so."""
+        self.body, self.outgoing = body, outgoing
+
+    def verify(self, author: ReceivedVerdict | None) -> None:
+        """The replacement that this modify wants is asked about."""
+        self.author = author
+
+    def interrupt_by(self, error: BaseException) -> None:
+        """Who asks a person raised this, and it passes."""
+        self.interrupt = error
+
+    def leave_out(self, seconds: float) -> None:
+        """It was paused for so long, which is no part of its time."""
+        self.started += seconds
+
+    def end_admission(self, seconds: float) -> None:
+        """It has waited so long to be admitted; there is more to tell than that all agreed."""
+        self.agreed, self.waited = None, seconds
+
+    def describe_deferral(self, **told: Any) -> None:
+        """The record says this of how it waits for a person; nothing, where nothing is given."""
+        self.deferred = told
+
+    def adopt(
+        self,
+        question: ToolQuestion,
+        body: bytes,
+        outgoing: RedactedArguments,
+        verdicts: Sequence[ReceivedVerdict],
+        asked: Sequence[str],
+        failed_open: Mapping[str, str],
+        started: float,
+    ) -> None:
+        """It is this earlier decision from now on, with all that was heard of it."""
+        self.id, self.question, self.started = bytes.fromhex(question.id), question, started
+        self.body, self.outgoing = body, outgoing
+        self.heard, self.asked, self.failed_open = tuple(verdicts), (asked,), failed_open
+        if any(one.shadow for one in verdicts):
+            self.shadows = ShadowLog()
+
+    def pass_over(self, silent: Sequence[str], passed_over: Sequence[str]) -> None:
+        """So many gave no answer, and were not waited for."""
+        self.silent, self.passed_over = tuple(silent), tuple(passed_over)
+
+    def take_over(self, before: "DecisionState") -> None:
+        """Whoever denies that call from now on, or did just now, denies this one."""
+        for question in before.rounds:
+            question.call = self
+        self.rounds, self.goes_on, self.objection = before.rounds, before.goes_on, before.objection
+        if self.objection is not None:
+            self.heard += (self.objection,)
+        before.rounds, before.goes_on = (), False
+
+    def listen_to_objections(self, told: Callable[[ReceivedVerdict], None] | None) -> None:
+        """Tell of a denial that comes while it waits for a person; None: no longer."""
+        self.on_objection = told
+
+    def stop_reports(self) -> None:
+        """Nobody needs to hear any longer that it waits."""
+        if self.waits is not None:
+            self.waits.stop()
+
+    def close(self) -> None:
+        """It is decided."""
+        self.is_over = True
+        self.stop_reports()
+
+    def restart_clock(self, seconds: float, now: float) -> None:
+        """Deciding it has taken so many seconds until now."""
+        self.started = now - seconds
 
     def fail_open(self, name: str, reason: str) -> None:
         """The decision is made without an optional scheduler; the first reason stands."""

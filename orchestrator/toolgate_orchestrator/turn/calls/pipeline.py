@@ -14,8 +14,6 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from toolgate_bus.protocol.fact_events import TOOL_UNUSED
-
 from toolgate_orchestrator.turn.calls.selection import Selection
 from toolgate_orchestrator.turn.calls.tool_call import CallRefusal, ToolCalls
 from toolgate_orchestrator.turn.cancellation import Watch
@@ -111,6 +109,5 @@ class CallPipeline:
         return await self.select(prepared) if isinstance(prepared, ToolCall) else prepared
 
     def _report_unused(self, call: ToolCall) -> None:
-        if self._note is not None and call.decision:
-            told = {"tool": call.name, "tool_call_id": call.id, "decision_id": call.decision}
-            self._note(TOOL_UNUSED, told)
+        if self._note is not None and call.opened is not None and call.decision:
+            self._note(*call.opened.ended("release", 0.0))

@@ -10,23 +10,21 @@ choice stands.
 import logging
 from collections.abc import Mapping
 from dataclasses import replace
-from itertools import islice
-from typing import Any
+from typing import Any, Final
 
 from amplifier_core.events import POLICY_VIOLATION
 from toolgate_bus.protocol.events import Decision
-from toolgate_bus.protocol.fact_events import TOOL_SELECTED, TOOL_UNUSED
-from toolgate_bus.protocol.names import MAX_GRANTS, NO_TOOL, is_reserved_tool
+from toolgate_bus.protocol.fact_events import TOOL_SELECTED
 from toolgate_bus.telemetry.logging import where
 
+from toolgate_orchestrator.calls.call_session import CallSession
+from toolgate_orchestrator.calls.refusal import reason_of
 from toolgate_orchestrator.decision.config import ToolgateConfig
-from toolgate_orchestrator.decision.fact_shapes import describe_selection
 from toolgate_orchestrator.decision.gate import Gate
 from toolgate_orchestrator.decision.question.call import Call, Caller
 from toolgate_orchestrator.turn.calls.decision_record import describe_decision
-from toolgate_orchestrator.turn.calls.refusal import reason_of
 from toolgate_orchestrator.turn.calls.tool_call import CallRefusal
-from toolgate_orchestrator.turn.facts import Note, grants_of
+from toolgate_orchestrator.turn.facts import Note
 from toolgate_orchestrator.turn.hooks.approvals import Approvals
 from toolgate_orchestrator.turn.hooks.dispatch import Hooks
 from toolgate_orchestrator.turn.hooks.hold_reports import TOOL_HELD, HoldReporter
@@ -38,6 +36,8 @@ from toolgate_orchestrator.turn.values.messages import ToolCall, schema_of
 __all__ = ["TOOL_HELD", "TOOL_SELECTING", "Selection"]
 
 logger = logging.getLogger(__name__)
+_TOLD: Final = ("tool_name", "tool_call_id", "source", "original_tool", "parallel_group_id", "iteration")
+"""Fields of the fact that hooks on tool:selected are told."""
 
 
 class Selection:
@@ -53,8 +53,8 @@ class Selection:
         place: Caller | None = None,
         prompt: str = "",
     ) -> None:
-        self._hooks, self._note = hooks, note
-        self._gate = gate
+        self._hooks, self._gate = hooks, gate
+        self._session = CallSession(gate, note=note)
         self._config = config
         self._place = place or place_of(hooks.coordinator)
         self._request = request_of(self._place, prompt)
@@ -69,43 +69,10 @@ class Selection:
         """The call to run, which may be another than the LLM's, or why none may run."""
         if call.problem:
             return call
-        if is_reserved_tool(call.name):
-            return CallRefusal(NO_TOOL, call)
         local = None
         if self._hooks.has_listeners(TOOL_SELECTING):
             also = {"output_path": call.output_path} if call.output_path else {}
             local = HookScheduler(self._hooks, self._config.max_hold_s, also)
-        try:
-            wanted = self._gate.wanted(call.name, local=local is not None)
-            if self._gate.vacancy.may_tell and (local is None or not local.rules):
-                await self._gate.vacancy.tell_unruled()
-            decision = await self._decide(call, local) if wanted else None
-        except Exception as error:  # noqa: BLE001 - a fault of the gate must not end the turn
-            # The gate failed: a denial as soon as anybody might have objected, else the LLM's choice stands.
-            logger.error("the gate failed on %s: %s", call.name, where(error))
-            if local is not None or self._gate.ruled:
-                return CallRefusal(f"it could not be ruled on: {type(error).__name__}", call)
-            return call
-        if decision is None:
-            await self._report_selection(call, call, None)
-            return call
-        if not decision.allowed:
-            return CallRefusal(reason_of(decision), call, decision)
-        chosen = replace(
-            call,
-            name=decision.tool_name,
-            arguments=decision.tool_input,
-            decision=decision.id,
-            grants=dict(islice(decision.grants.items(), MAX_GRANTS)),
-        )
-        try:
-            await self._report_selection(call, chosen, decision)
-        except BaseException:
-            self._note(TOOL_UNUSED, {"tool": chosen.name, "decision_id": decision.id})
-            raise
-        return chosen
-
-    async def _decide(self, call: ToolCall, local: HookScheduler | None) -> Decision:
         asked = Call(
             call.name,
             call.arguments,
@@ -118,21 +85,36 @@ class Selection:
             request=self._request,
         )
         on_hold = self._holds.report_for(call.id)
-        return await self._gate.decide(asked, local=local, ask=self.approvals, on_hold=on_hold)
-
-    async def _report_selection(self, call: ToolCall, chosen: ToolCall, decision: Decision | None) -> None:
-        scheduled = decision is not None and decision.outcome == "modify"
-        told: dict[str, Any] = {
-            "tool": chosen.name,
-            "tool_name": chosen.name,
-            "tool_call_id": call.id,
-            **describe_selection(call.name if scheduled else None, call.group, call.iteration),
-        }
+        try:
+            decision = await self._session.rule(asked, local=local, ask=self.approvals, on_hold=on_hold)
+        except Exception as error:  # noqa: BLE001 - a fault of the gate must not end the turn
+            # The gate failed: a denial as soon as anybody might have objected, else the LLM's choice stands.
+            logger.error("the gate failed on %s: %s", call.name, where(error))
+            if local is not None or self._gate.ruled:
+                return CallRefusal(f"it could not be ruled on: {type(error).__name__}", call)
+            return call
+        if decision is not None and not decision.allowed:
+            return CallRefusal(reason_of(decision), call, decision)
+        chosen = replace(call, opened=self._session.open(asked, decision))
         if decision is not None:
-            self._note(TOOL_SELECTED, {**told, "decision_id": decision.id, **grants_of(chosen)})
-        if self._hooks.has_listeners(TOOL_SELECTED):
-            told |= {"tool_input": chosen.arguments, "original_input": call.arguments if scheduled else None}
-            await self._hooks.consult(TOOL_SELECTED, {**told, **describe_decision(decision)}, chosen.name)
+            chosen = replace(chosen, name=decision.tool_name, arguments=decision.tool_input)
+        try:
+            await self._tell_hooks(call, chosen, decision)
+        except BaseException:
+            if decision is not None and chosen.opened is not None:
+                self._session.close(chosen.opened, "release")
+            raise
+        return chosen
+
+    async def _tell_hooks(self, call: ToolCall, chosen: ToolCall, decision: Decision | None) -> None:
+        if chosen.opened is None or not self._hooks.has_listeners(TOOL_SELECTED):
+            return
+        fact = chosen.opened.selected()[1]
+        told = {name: fact[name] for name in _TOLD}
+        is_replaced = fact["original_tool"] is not None
+        told |= {"tool": chosen.name, "tool_input": chosen.arguments}
+        told["original_input"] = call.arguments if is_replaced else None
+        await self._hooks.consult(TOOL_SELECTED, {**told, **describe_decision(decision)}, chosen.name)
 
     async def tell(self, refusal: CallRefusal) -> None:
         """Tell hooks of a call that was ruled on and may not run."""

@@ -21,10 +21,11 @@ from typing import Any, NamedTuple
 from amplifier_core import ToolResult
 from amplifier_core.events import POLICY_VIOLATION, TOOL_ERROR, TOOL_POST, TOOL_PRE
 from toolgate_bus.protocol.events import Decision
-from toolgate_bus.protocol.fact_events import TOOL_UNUSED
 from toolgate_bus.transport.redis.tasks import is_cancel_requested
 
-from toolgate_orchestrator.turn.calls.refusal import refuse_tool
+from toolgate_orchestrator.calls.open_call import Outcome, open_call
+from toolgate_orchestrator.calls.refusal import refuse_tool
+from toolgate_orchestrator.decision.question.call import Call
 from toolgate_orchestrator.turn.calls.running_tool import show_running
 from toolgate_orchestrator.turn.calls.tool_output import (
     as_tool_result,
@@ -32,7 +33,7 @@ from toolgate_orchestrator.turn.calls.tool_output import (
     read_result,
     result_for_hooks,
 )
-from toolgate_orchestrator.turn.facts import Note, grants_of, seconds_since, span_of_tool
+from toolgate_orchestrator.turn.facts import Note, span_of_tool
 from toolgate_orchestrator.turn.hooks.dispatch import Hooks
 from toolgate_orchestrator.turn.values.foreign_code import name_of, theirs, words_of
 from toolgate_orchestrator.turn.values.jsonable import find_change, jsonable
@@ -122,7 +123,7 @@ class ToolCalls:
         except _ToolFailure as failure:
             return await self._record_failure(call, failure.kind, str(failure), started, ran=failure.ran)
         except asyncio.CancelledError:
-            self._fact(TOOL_ERROR, call, {"error": "CancelledError", **seconds_since(started)})
+            self._fact("fail", call, {"error": "CancelledError"}, started)
             raise
         except Exception as error:  # noqa: BLE001 - whatever a tool raises is its result
             said = signals_of(error)
@@ -163,8 +164,7 @@ class ToolCalls:
             words = f"the tool ran, but its result cannot be read: {name_of(error)}: {words_of(error)}"
             return await self._record_failure(call, "UnreadableResult", words, started)
         cost = {} if told.cost is None else {"cost": told.cost}
-        told_by = {"success": told.success, **seconds_since(started), **cost, **told.signals}
-        self._fact(TOOL_POST, call, told_by)
+        self._fact("succeed", call, {"success": told.success, **cost, **told.signals}, started)
         outcome = ToolOutcome(told.content, told.output, told.error)
         return await self._after(call, shown, outcome) if heard else outcome
 
@@ -189,8 +189,7 @@ class ToolCalls:
         *,
         ran: bool = True,
     ) -> ToolOutcome:
-        fact = {"error": kind, **seconds_since(started), **said}
-        self._fact(TOOL_ERROR if ran else TOOL_UNUSED, call, fact)
+        self._fact("fail" if ran else "release", call, {"error": kind, **said}, started)
         logger.info("tool %s failed: %s", call.name, kind)  # its words may repeat its arguments
         payload = payload_of(call) | {"error": {"type": kind, "msg": message}}
         await self._hooks.consult(TOOL_ERROR, payload, call.name)
@@ -200,10 +199,14 @@ class ToolCalls:
         error = {"type": kind, "message": message}
         return await self._after(call, {"success": False, "output": None, "error": error}, outcome)
 
-    def _fact(self, event: str, call: ToolCall, data: dict[str, Any]) -> None:
-        if self._note is not None:
-            about = {"tool": call.name, "tool_call_id": call.id, "decision_id": call.decision}
-            self._note(event, {**about, **grants_of(call), **data})
+    def _fact(self, outcome: Outcome, call: ToolCall, told: dict[str, Any], started: float) -> None:
+        if self._note is None:
+            return
+        opened = call.opened
+        if opened is None:  # nobody was asked
+            asked = Call(call.name, call.arguments, id=call.id, group=call.group, iteration=call.iteration)
+            opened = open_call(asked, None, _NOTHING, _NOTHING, "", started)
+        self._note(*opened.ended(outcome, time.monotonic() - started, told))
 
 
 def payload_of(call: ToolCall) -> dict[str, Any]:

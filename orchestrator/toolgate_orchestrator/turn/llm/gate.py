@@ -19,14 +19,14 @@ from typing import Any, Final, NamedTuple
 from amplifier_core import ChatRequest
 from amplifier_core.events import POLICY_VIOLATION
 from toolgate_bus.protocol.events import Decision
-from toolgate_bus.protocol.fact_events import TOOL_UNUSED
 from toolgate_bus.protocol.llm import LLM_REQUEST, available, schema_of_request
 
+from toolgate_orchestrator.calls.call_session import CallSession
+from toolgate_orchestrator.calls.refusal import reason_of, refuse_request
 from toolgate_orchestrator.decision.gate import Gate
 from toolgate_orchestrator.decision.question.call import Call, Caller
 from toolgate_orchestrator.turn.calls.decision_record import describe_decision
 from toolgate_orchestrator.turn.calls.pipeline import HEARD_S
-from toolgate_orchestrator.turn.calls.refusal import reason_of, refuse_request
 from toolgate_orchestrator.turn.cancellation import Watch
 from toolgate_orchestrator.turn.facts import Note
 from toolgate_orchestrator.turn.hooks.approvals import Approvals
@@ -91,7 +91,8 @@ class LlmGate:
         stopping: Callable[[], bool] = lambda: False,
     ) -> None:
         self._gate, self._hooks, self._providers, self._place = gate, hooks, providers, place
-        self._note, self._model_of, self._stopping = note, model_of, stopping
+        self._session = CallSession(gate, note=note)
+        self._model_of, self._stopping = model_of, stopping
         self._approvals = Approvals(hooks)
         self._holds = HoldReporter(hooks)
 
@@ -115,27 +116,25 @@ class LlmGate:
             "purpose": purpose,
         }
         call_id, decision = f"llm-{uuid.uuid4().hex}", None
+        call = self._make_call(asked, call_id, iteration)
         with Watch(self._over()):
-            decision = await self._decide(asked, call_id, iteration)
+            decision = await self._session.decide(
+                call, ask=self._approvals, on_hold=self._holds.report_for(call_id)
+            )
         if decision is None:
             return None
         if not decision.allowed:
             await self._tell(decision, call_id)
             raise LlmDenial(decision)
         if self._stopping():
-            self._note(TOOL_UNUSED, {"tool": LLM_REQUEST, "decision_id": decision.id})
+            self._session.give_back(call, decision)
             return None
         return Admission(decision.id, self._target(target, asked, decision.tool_input), asked["input_tokens"])
 
-    async def _decide(self, asked: Mapping[str, Any], call_id: str, iteration: int) -> Decision:
+    def _make_call(self, asked: Mapping[str, Any], call_id: str, iteration: int) -> Call:
         listed = available({name: self._model_of(one) for name, one in self._providers.items()})
         tools = {LLM_REQUEST: schema_of_request(list(self._providers)), **dict.fromkeys(listed, _NEVER)}
-        asked_about = Call(
-            LLM_REQUEST, asked, tools, self._place, call_id, iteration=iteration, is_request=True
-        )
-        return await self._gate.decide(
-            asked_about, ask=self._approvals, on_hold=self._holds.report_for(call_id)
-        )
+        return Call(LLM_REQUEST, asked, tools, self._place, call_id, iteration=iteration, is_request=True)
 
     def _over(self) -> Callable[[], bool]:
         """Whether nobody waits for a ruling any longer; a person who is asked may say no before."""

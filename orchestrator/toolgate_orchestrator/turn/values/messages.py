@@ -18,6 +18,7 @@ from amplifier_core import ChatRequest, Message, ToolSpec
 from pydantic import BaseModel
 from toolgate_bus.telemetry.logging import where
 
+from toolgate_orchestrator.calls.open_call import OpenCall
 from toolgate_orchestrator.turn.values.foreign_code import theirs
 from toolgate_orchestrator.turn.values.jsonable import jsonable, readable
 from toolgate_orchestrator.turn.values.raw_call import plain_call, reader_of
@@ -42,15 +43,25 @@ class ToolCall:
     """Why the call cannot run as it came; None for a sound one."""
     group: str = ""
     iteration: int = 0
-    decision: str = ""
-    """Id of the decision that let it through; empty where nobody was asked."""
-    grants: Mapping[str, int] = field(default_factory=dict)
-    """The fencing number of what each scheduler gave to it in `admit`, by scheduler: it rises with each
-    grant. A tool hands it to what it writes to, which refuses whoever comes with a lower one."""
+    opened: OpenCall | None = None
+    """What was let through; None before that, and in a loop that asks nobody."""
     output_path: str | None = None
     """Where loop-reactive keeps the result."""
     sequential: bool = False
     """Whether it runs after those before it."""
+
+    @property
+    def decision(self) -> str:
+        """Id of the decision that let it through; empty where nobody was asked."""
+        return "" if self.opened is None else self.opened.decision
+
+    @property
+    def grants(self) -> Mapping[str, int]:
+        """Fencing number of what each scheduler gave to it in `admit`; it rises with each grant.
+
+        A tool hands it to what it writes to, which refuses whoever comes with a lower one.
+        """
+        return {} if self.opened is None else self.opened.grants
 
 
 def calls_in(raw: Iterable[Any], group: str = "", iteration: int = 0) -> list[ToolCall]:

@@ -1,0 +1,145 @@
+"""A call that was let through, until its end is told: all that the facts about it say, whoever runs it. Pure.
+
+open ─▶ tool:selected         succeed ─▶ tool:post    (of a request to an LLM: usage)
+                              fail    ─▶ tool:error   (provider:error)
+                              release ─▶ tool:unused
+"""
+
+from collections.abc import Mapping, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+
+from toolgate_bus.protocol.fact_events import (
+    LABELLED,
+    PROVIDER_ERROR,
+    TOOL_ERROR,
+    TOOL_POST,
+    TOOL_SELECTED,
+    TOOL_UNUSED,
+    USAGE,
+)
+from toolgate_bus.protocol.llm import LLM_REQUEST
+from toolgate_bus.protocol.names import MAX_GRANTS
+from toolgate_bus.telemetry.definitions import OTHER
+
+if TYPE_CHECKING:
+    from toolgate_bus.protocol.events import Decision
+
+    from toolgate_orchestrator.decision.question.call import Call
+
+Outcome = Literal["succeed", "fail", "release"]
+"""What became of a call that was let through; `release`: it did not run."""
+Fact = tuple[str, dict[str, Any]]
+"""Event and data, as `Gate.note` takes them."""
+_TOOL: Final[Mapping[str, str]] = {"succeed": TOOL_POST, "fail": TOOL_ERROR, "release": TOOL_UNUSED}
+_REQUEST: Final[Mapping[str, str]] = {"succeed": USAGE, "fail": PROVIDER_ERROR, "release": TOOL_UNUSED}
+_NOTHING: Final[Mapping[str, Any]] = {}
+
+
+class OpenCall(NamedTuple):
+    """A call that may run."""
+
+    key: str
+    """As operators see it while it runs."""
+    tool: str
+    """What runs: perhaps not what the LLM asked for."""
+    about: Mapping[str, Any]
+    """What each fact tells of it: `tool`, `tool_call_id`, `decision_id`, `grants`, and whose it is."""
+    labels: Mapping[str, str]
+    """Of a request to an LLM: by which its cost is booked."""
+    request: Mapping[str, Any]
+    """Of a request to an LLM: `provider`, `model`, `estimated_tokens`, `iteration`."""
+    replaced: str | None
+    """The tool in whose place it runs."""
+    group: str
+    iteration: int
+    since: float
+    """When it was let through, on a monotonic clock."""
+
+    @property
+    def decision(self) -> str:
+        """Id of the decision that let it through; empty where nobody was asked."""
+        return str(self.about.get("decision_id", ""))
+
+    @property
+    def grants(self) -> Mapping[str, int]:
+        """Fencing number of what each scheduler gave to it in `admit`, by scheduler."""
+        found: Mapping[str, int] = self.about.get("grants", _NOTHING)
+        return found
+
+    @property
+    def session(self) -> str:
+        """Id of its session."""
+        return str(self.about["session"])
+
+    @property
+    def tree(self) -> str:
+        """Root session, or the agent where no session is told: bounds go by it."""
+        return str(self.about["root_session"] or self.about["agent"])
+
+    def selected(self) -> Fact:
+        """That it was let through."""
+        return TOOL_SELECTED, {
+            **self.about,
+            "tool_name": self.tool,
+            "source": "llm" if self.replaced is None else "scheduler",
+            "original_tool": self.replaced,
+            "parallel_group_id": self.group,
+            "iteration": self.iteration,
+        }
+
+    def ended(self, outcome: Outcome, seconds: float, told: Mapping[str, Any] = _NOTHING) -> Fact:
+        """What became of it after so many seconds; `told` is what its door knows (`cost`, `error` …)."""
+        if self.tool != LLM_REQUEST:
+            event, fact = _TOOL[outcome], {**self.about}
+        else:
+            event, fact = _REQUEST[outcome], {**self.about, **self.request}
+        if event in LABELLED:
+            fact["labels"] = {**self.labels}
+        if outcome != "release":
+            fact["seconds"] = max(0.0, seconds)
+        return event, fact | told
+
+
+def open_call(
+    call: "Call",
+    decision: "Decision | None",
+    whose: Mapping[str, Any],
+    labels: Mapping[str, str],
+    key: str,
+    now: float,
+) -> OpenCall:
+    """Return the call that a decision lets through; without one, the call as the LLM chose it."""
+    tool, replaced, given = call.tool, None, call.arguments
+    grants: Mapping[str, int] = _NOTHING
+    if decision is not None:
+        tool, grants, given = decision.tool_name, decision.grants, decision.tool_input
+        replaced = decision.original_tool if decision.outcome == "modify" else None
+    is_request = tool == LLM_REQUEST
+    # An LLM may name anything: what is no tool of the program has no name in metrics and budgets.
+    label = tool if is_request or tool in (call.tools or (call.tool,)) else OTHER
+    about: dict[str, Any] = {"tool": label, "tool_call_id": call.id, **whose}
+    if decision is not None:
+        about["decision_id"] = decision.id
+    if grants:
+        about["grants"] = dict(islice(grants.items(), MAX_GRANTS))
+    request = _describe_request(given, call.iteration) if is_request else _NOTHING
+    return OpenCall(key, tool, about, labels, request, replaced, call.group, call.iteration, now)
+
+
+def describe_place(
+    session: str, root_session: str, agent: str, lineage: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Whose call, request or turn it is; `lineage` is told of a sub-agent alone."""
+    told: dict[str, Any] = {"session": session, "root_session": root_session, "agent": agent}
+    if lineage:
+        told["lineage"] = list(lineage)
+    return told
+
+
+def _describe_request(asked: Mapping[str, Any], iteration: int) -> dict[str, Any]:
+    told: dict[str, Any] = {
+        name: asked[name] for name in ("provider", "model") if isinstance(asked.get(name), str)
+    }
+    tokens = asked.get("input_tokens")
+    return told | ({"estimated_tokens": tokens} if isinstance(tokens, int) else {}) | {"iteration": iteration}
