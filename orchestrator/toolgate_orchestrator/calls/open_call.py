@@ -98,7 +98,8 @@ class OpenCall(NamedTuple):
             fact["labels"] = {**self.labels}
         if outcome != "release":
             fact["seconds"] = max(0.0, seconds)
-        return event, fact | told
+        fact.update(told)
+        return event, fact
 
 
 def open_call(

@@ -270,9 +270,9 @@ class Gate:
         if at is not None and len(at.above) > 2:  # the root itself comes with each call
             self.note_above(at.above)
         is_asked = call.answer is not None or self._asks_about(call, local)
-        if (not is_asked if local is None else not local.rules) and self.vacancy.may_tell:
-            await self.vacancy.tell_unruled()
         if not is_asked:
+            if self.vacancy.may_tell:
+                await self.vacancy.tell_unruled()
             if call.tools:
                 self.show_tools(call.tools)
             return None

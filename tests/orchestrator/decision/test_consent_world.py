@@ -191,7 +191,7 @@ class GateWorld:
         fields = (["search", "other"], 1, "", {}, "", "", None, [], "", 0, "", None, None, {}, False)
         question = ToolQuestion("0" * 32, CALL[0], dict(CALL[1]), *fields)
         call = DecisionState(b"0" * 16, question, ["search", "other"], None, ("search", ""), time.monotonic())
-        ruling = await self.flow._rule(call, None, self._ask)
+        ruling = await self.flow._rule(call, self.audience, None, self._ask)
         if ruling.outcome == "deny":
             return None
         if ruling.winner is None:

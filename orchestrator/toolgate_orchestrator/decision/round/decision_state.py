@@ -155,9 +155,9 @@ class DecisionState:
         """The arguments as they travelled in a phase."""
         return self.outgoing if phase == "select" or self.replaced is None else self.replaced
 
-    # ------------------------------------------------------------------ what happens to it: written here alone
+    # ----------------------------------------------------------- what happens to it (written here alone)
 
-    def trace_by(self, trace: Mapping[str, str]) -> None:
+    def trace_by(self, trace: dict[str, str]) -> None:
         """Its question belongs to this span."""
         self.question = self.question._replace(trace=trace)
 

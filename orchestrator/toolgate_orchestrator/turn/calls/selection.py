@@ -86,6 +86,8 @@ class Selection:
         )
         on_hold = self._holds.report_for(call.id)
         try:
+            if local is not None and not local.rules and self._gate.vacancy.may_tell:
+                await self._gate.vacancy.tell_unruled()
             decision = await self._session.rule(asked, local=local, ask=self.approvals, on_hold=on_hold)
         except Exception as error:  # noqa: BLE001 - a fault of the gate must not end the turn
             # The gate failed: a denial as soon as anybody might have objected, else the LLM's choice stands.
