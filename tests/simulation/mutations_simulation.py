@@ -59,8 +59,8 @@ _CHANGES = (
     (
         "anybody may answer",
         f"{ORCHESTRATOR}/decision/link/client.py",
-        "if question is not None and scheduler in question.asked:",
-        "if question is not None:",
+        "if question is None or scheduler not in question.asked:",
+        "if question is None:",
     ),
     (
         "a replacement is not verified",
