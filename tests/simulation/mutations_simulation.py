@@ -84,8 +84,8 @@ _CHANGES = (
     (
         "an entry is not acknowledged",
         _WORKER,
-        "                        bus.acknowledge(done)\n                    if ruler",
-        "                        pass\n                    if ruler",
+        "self._bus.acknowledge(entry.id)\n                    if ruler",
+        "pass\n                    if ruler",
     ),
     (
         "an author who raises has said continue",
