@@ -254,7 +254,7 @@ class _Ears:
 
 
 def _key(asked: Question) -> tuple[bytes, int]:
-    return bytes.fromhex(asked.id), packing.number_of(asked.call.phase, asked.call.again)
+    return bytes.fromhex(asked.id), packing.NUMBERS[asked.call.phase, asked.call.again]
 
 
 @contextlib.asynccontextmanager

@@ -59,8 +59,8 @@ _CHANGES = (
     (
         "anybody may answer",
         f"{ORCHESTRATOR}/decision/link/client.py",
-        "if question is not None and scheduler in question.asked:",
-        "if question is not None:",
+        "if question is None or scheduler not in question.asked:",
+        "if question is None:",
     ),
     (
         "a replacement is not verified",
@@ -84,8 +84,8 @@ _CHANGES = (
     (
         "an entry is not acknowledged",
         _WORKER,
-        "                        bus.acknowledge(done)\n                    if ruler",
-        "                        pass\n                    if ruler",
+        "self._bus.acknowledge(entry.id)\n                    if ruler",
+        "pass\n                    if ruler",
     ),
     (
         "an author who raises has said continue",

@@ -105,7 +105,7 @@ class SimulatedSchedulerBus:
         await self.process.calls.run(lambda: server.hear(orchestrator, name, packing.frame([item])))
 
     def acknowledge(self, entry: str) -> None:
-        self.out.acknowledge(entry)
+        self.out.batch.entries.append(entry)
         self._soon()
 
     def hold(self, entries: Sequence[str]) -> None:

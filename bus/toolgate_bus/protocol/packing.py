@@ -43,6 +43,12 @@ PHASES: Final = ("select", "verify", "admit", "verify")
 PHASE_NUMBERS: Final = {"select": 0, "verify": 1, "admit": 2}
 AGAIN: Final = 3
 """The number of a second round of `verify`: a verdict on what was asked about before does not fit it."""
+NUMBERS: Final = {
+    (phase, again): AGAIN if again else number
+    for phase, number in PHASE_NUMBERS.items()
+    for again in (False, True)
+}
+"""The number in an item, by phase and whether it is asked about again."""
 KNOWN_PHASES: Final = {VERSION: frozenset((0, 1)), NEWEST: frozenset((0, 1, 2, AGAIN))}
 _LAST_PHASE: Final = 127
 _SPOKEN: Final = frozenset(VERSIONS)
@@ -53,6 +59,8 @@ MAX_IN_FRAME: Final = 256
 _NO_CONTAINER: Final = bytes(one for one in range(256) if not (0x80 <= one <= 0x9F or 0xDC <= one <= 0xDF))
 # One packer for all: it keeps its buffer. (It runs to the end under the interpreter's lock.)
 _pack: Final[Callable[[Any], bytes]] = msgpack.Packer().pack
+pack_item: Final[Callable[[tuple[int, bytes, int, bytes, bytes | None]], bytes]] = _pack
+"""Gives a message as it stands in a frame: of version, decision id, phase, body and signature."""
 
 
 class Item(NamedTuple):
@@ -104,12 +112,7 @@ def item(
     version: int = VERSION,
 ) -> bytes:
     """One message, ready for a frame."""
-    return _pack((version, id, phase, body, mac))
-
-
-def number_of(phase: str, again: bool) -> int:
-    """Return the number of a phase, as it stands in an item."""
-    return AGAIN if again else PHASE_NUMBERS[phase]
+    return pack_item((version, id, phase, body, mac))
 
 
 def bytes_to_sign(id: bytes, phase: int, body: bytes) -> bytes:  # noqa: A002 - the wire's word

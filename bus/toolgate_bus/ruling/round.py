@@ -97,23 +97,13 @@ class Round:
             if name in self._state:
                 self._holds = {**self._holds, name: _HoldState(now, now + max_hold)}
                 self._state[name] = "held"
+        self.deadline = self._find_deadline()
+        """When `tick` must be called if nothing comes; None when the round is over."""
 
     @property
     def over(self) -> bool:
         """Whether nothing that may still come is waited for."""
-        return self._denied or self._open == 0
-
-    @property
-    def deadline(self) -> float | None:
-        """When `tick` must be called if nothing comes; None when the round is over."""
-        if self._denied or self._open == 0:
-            return None
-        if not self._holds:
-            return self._patience_ends
-        times = [holding.until for holding in self._holds.values()]
-        if "waiting" in self._state.values():
-            times.append(self._patience_ends)
-        return min(times)
+        return self.deadline is None
 
     def receive(self, heard: ReceivedVerdict, now: float) -> bool:
         """Take one verdict; False when it is late and changes nothing. A hold lasts from `now` on."""
@@ -131,7 +121,16 @@ class Round:
                 self._worded = True
             self._state[name] = "answered"
             self._open -= 1
+            if not self._open:
+                self.deadline = None
             return True
+        counts = self._receive(heard, state, now)
+        self.deadline = self._find_deadline()
+        return counts
+
+    def _receive(self, heard: ReceivedVerdict, state: State | None, now: float) -> bool:
+        """The same for any other verdict; `state` is that of its scheduler."""
+        name = heard.scheduler
         self._plain = False
         action = heard.verdict.action
         given_up = state in ("silent", "expired")
@@ -179,6 +178,7 @@ class Round:
             self._end(name, "silent")
             self._judge_silence(name)
             self._judge_disagreement()
+            self.deadline = self._find_deadline()
 
     def tick(self, now: float) -> None:
         """Let time pass up to `now`."""
@@ -195,6 +195,7 @@ class Round:
                 if now >= holding.until:
                     self._end(name, "expired")
                     self._denied = True
+        self.deadline = self._find_deadline()
 
     def close(self) -> RoundResult:
         """End the round and say how; whatever comes later is late, and nobody is silent for it."""
@@ -218,6 +219,16 @@ class Round:
             held=held,
             was_held=self._was_held,
         )
+
+    def _find_deadline(self) -> float | None:
+        if self._denied or self._open == 0:
+            return None
+        if not self._holds:
+            return self._patience_ends
+        times = [holding.until for holding in self._holds.values()]
+        if "waiting" in self._state.values():
+            times.append(self._patience_ends)
+        return min(times)
 
     def _find_unresolved_holds(self) -> list[str]:
         """Who held, and then gave no valid answer: as if the hold had run out, required or not."""

@@ -98,7 +98,7 @@ class StoredHolds:
 
     async def is_kept(self, decision_id: str, phase: Phase, *, again: bool = False) -> bool:
         """Whether this one waits right now."""
-        place = f"{self._prefix}{decision_id}:{packing.number_of(phase, again)}"
+        place = f"{self._prefix}{decision_id}:{packing.NUMBERS[phase, again]}"
         return await self._store.get(place) is not None
 
     async def answer(
@@ -112,7 +112,7 @@ class StoredHolds:
             id_ = bytes.fromhex(decision_id)
         except ValueError:
             return False
-        numbers = _LATEST_FIRST if phase is None else (packing.number_of(phase, again),)
+        numbers = _LATEST_FIRST if phase is None else (packing.NUMBERS[phase, again],)
         keys = [self._key(id_, number) for number in numbers]
         return await self._give(keys, verdict, time.monotonic() + ANSWER_SECONDS)
 

@@ -1,21 +1,84 @@
 """Who rules in a replica: the scheduler in force, one on trial, and those that finish what they began.
 
-A swap is in force for what begins after it. A trial lays a new scheduler beside the one in force, as a
-shadow or on a share of the sessions (`trial`), until it ends or the replica does. Which question is whose,
-and what the roster is told, is the worker's affair.
+    start ─▶ decisions, many at once ─▶ stop, when the last that began has ended
+
+A swap is in force for what begins after it; what has begun is finished by the one it began with. A trial lays
+a new scheduler beside the one in force, as a shadow or on a share of the sessions (`trial`), until it ends or
+the replica does. Each tenure has shared state of its own, closed with it, since two of them overlap. Which
+question is whose, and what the roster is told, is the worker's affair; when to reload, `process`'s.
 """
 
 import asyncio
+from contextvars import ContextVar
 from dataclasses import replace
+from typing import Final
 
 from toolgate_bus.errors import ConfigError
+from toolgate_bus.ruling.conditions import globs
 from toolgate_bus.state.shared_state import SharedState
+from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_bus.transport.ports import Member
 
-from toolgate_schedulers.author.scheduler import Holds, Scheduler
-from toolgate_schedulers.worker.generation import Tenure
+from toolgate_schedulers.author.scheduler import Holds, Scheduler, SchedulerContext
 from toolgate_schedulers.worker.replica import describe_replica
 from toolgate_schedulers.worker.trial import RolloutTrial, TrialTally, beside, counted
+
+ruling: Final["ContextVar[Tenure | None]"] = ContextVar("toolgate_ruling", default=None)
+"""The tenure in which something was begun: what is answered is its word, also after a reload."""
+_log = get_logger("toolgate.worker")
+
+
+class Tenure:
+    """A scheduler, what it shares, and how many of its decisions are under way."""
+
+    __slots__ = ("_last", "is_retiring", "open", "revision", "rules_on_tools", "scheduler", "shared")
+
+    def __init__(self, scheduler: Scheduler, shared: SharedState) -> None:
+        self.scheduler, self.shared = scheduler, shared
+        self.revision = scheduler.revision.text
+        """What its verdicts name."""
+        self.rules_on_tools = "*" in scheduler.tools
+        """Whether it names every tool; requests to an LLM are none."""
+        self.open = 0
+        """Decisions that have begun and not ended. The worker counts them, and calls `end` if it retires."""
+        self.is_retiring = False
+        """Whether it is to be stopped, and none may begin any more."""
+        self._last = asyncio.Event()
+
+    async def start(self, holds: Holds, namespace: str, replica: str) -> None:
+        """Start the scheduler; raises what it raises, and what it shares is closed then."""
+        own = self.scheduler
+        before = ruling.set(self)  # tasks of its own answer in its name
+        try:
+            await own.start(SchedulerContext(self.shared, holds, namespace, replica, own.name, own.shadow))
+        except BaseException:
+            await self.shared.aclose()
+            raise
+        finally:
+            ruling.reset(before)
+
+    def rules_on(self, tool: str) -> bool:
+        """Whether it is one of the tools that the scheduler names."""
+        return globs.either(self.scheduler.tools, tool)
+
+    def end(self) -> None:
+        """A decision of one that is retiring came to its end, whichever it was."""
+        if not self.open:
+            self._last.set()
+
+    async def stop(self) -> None:
+        """Wait for the decisions that have begun, then stop the scheduler; what it raises is logged.
+
+        None may begin after this is called.
+        """
+        self.is_retiring = True
+        if self.open:
+            await self._last.wait()
+        try:
+            await self.scheduler.stop()
+        except Exception:  # noqa: BLE001 - the author's code, at the end of its time: the others go on
+            _log.exception("the scheduler could not be stopped", scheduler=self.scheduler.name)
+        await self.shared.aclose()
 
 
 class Tenures:

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import replace
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from toolgate_bus.protocol.events import AskUser, Continue, Deny, Hold, Modify, ToolSelecting
 from toolgate_bus.protocol.json_values import same_json
@@ -18,7 +18,9 @@ from toolgate_bus.ruling.conditions import globs
 from toolgate_bus.state.rollout_rules import TrialCounts, in_share
 
 from toolgate_schedulers.author.scheduler import Scheduler
-from toolgate_schedulers.worker.generation import Tenure
+
+if TYPE_CHECKING:
+    from toolgate_schedulers.worker.tenures import Tenure
 
 MAX_COMPARISONS: Final = 64
 """At a time in one replica; what comes beyond is not compared."""
@@ -75,10 +77,10 @@ class RolloutTrial:
 
     __slots__ = ("_rollout", "_share", "tenure")
 
-    def __init__(self, tenure: Tenure, rollout: str, share: int) -> None:
+    def __init__(self, tenure: "Tenure", rollout: str, share: int) -> None:
         self.tenure, self._rollout, self._share = tenure, rollout, share
 
-    def pick(self, call: ToolSelecting, old: Tenure) -> Tenure:
+    def pick(self, call: ToolSelecting, old: "Tenure") -> "Tenure":
         """Whose call it is: of a tree of sessions all are the same one's."""
         session = call.root_session or call.session
         return self.tenure if in_share(self._rollout, session, self._share) else old

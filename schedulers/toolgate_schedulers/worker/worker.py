@@ -14,6 +14,7 @@ import time
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import aclosing
+from dataclasses import dataclass
 from typing import Any, Final, cast
 
 import anyio
@@ -21,7 +22,7 @@ from toolgate_bus.errors import CodecError, ToolgateError
 from toolgate_bus.protocol import codec, packing
 from toolgate_bus.protocol.events import Deny, Failure, Hold, ToolSelecting, Verdict
 from toolgate_bus.protocol.llm import LLM
-from toolgate_bus.protocol.signing import Keyring
+from toolgate_bus.protocol.signing import OTHER_SCHEME, Keyring, names_other_scheme
 from toolgate_bus.state.shared_state import SharedState
 from toolgate_bus.telemetry import metrics, tracing
 from toolgate_bus.telemetry.loggers import get_logger
@@ -31,13 +32,11 @@ from toolgate_bus.transport.redis.tasks import is_cancel_requested
 
 from toolgate_schedulers.author.scheduler import Scheduler, asking, wire
 from toolgate_schedulers.worker.answers import AnswerWriter
-from toolgate_schedulers.worker.generation import Tenure, ruling
 from toolgate_schedulers.worker.holds import KEEPING_SHARE, ReplyTo, StoredHolds, deny_unstored
-from toolgate_schedulers.worker.inbox import WITHDRAWN, InboxEntry, InboxFilter, Job
 from toolgate_schedulers.worker.question_cache import QuestionCache, changes_nothing
 from toolgate_schedulers.worker.replica import describe_replica, name_replica
 from toolgate_schedulers.worker.task_pool import CONCURRENCY, HeldLane, Lanes
-from toolgate_schedulers.worker.tenures import Tenures
+from toolgate_schedulers.worker.tenures import Tenure, Tenures, ruling
 from toolgate_schedulers.worker.tracing import span_of_answer, span_of_verdict, tell
 from toolgate_schedulers.worker.trial import TrialTally
 
@@ -48,7 +47,33 @@ DRAIN_SECONDS: Final = 5.0
 LEAVE_SECONDS: Final = 0.05
 NOTICE_SECONDS: Final = 2.0
 """Heartbeats of an orchestrator come every half second; one that is busy is not waited for longer."""
+WITHDRAWN: Final = "tool:withdrawn"
 _log = get_logger("toolgate.worker")
+
+
+@dataclass(slots=True, eq=False)
+class InboxEntry:
+    """One delivered entry and how many of its questions are still open."""
+
+    id: str
+    open: int
+
+
+@dataclass(slots=True, eq=False)
+class Job:
+    """One question on its way through a lane."""
+
+    entry: InboxEntry | None
+    """None once it is held: then it does not keep the entry from being acknowledged."""
+    orchestrator: str
+    item: packing.Item
+    written: float
+    """When the question was written, on this process's monotonic clock."""
+
+    @property
+    def asked(self) -> ReplyTo:
+        """Where it came from."""
+        return ReplyTo(self.orchestrator, self.item)
 
 
 class Worker:
@@ -69,12 +94,14 @@ class Worker:
         """`shared` is closed when the scheduler has stopped; `questions` are those of all in this process."""
         self._name, self._bus, self._keyring = scheduler.name, bus, keyring
         self._answers = AnswerWriter(scheduler.name, keyring)
-        self._namespace, self._concurrency = namespace, concurrency
+        self._namespace = namespace
+        self._concurrency = concurrency
+        """Questions that may be here at a time; 0 once the end has begun."""
         self.replica = replica or name_replica()
         self._tenures = Tenures(scheduler, shared, self.replica)
         self._joined = False
         self._holds = StoredHolds(shared.store, self._name, self._send_now)
-        self._inbox = InboxFilter(scheduler.name, keyring)
+        self._is_scheme_told = False
         self._read_items = packing.items if questions is None else questions.items
         self._read_question: Callable[[packing.Item], ToolSelecting]
         if questions is None:
@@ -87,11 +114,12 @@ class Worker:
         self._errands: set[asyncio.Task[None]] = set()
         self._deciding = 0
         """Lanes that decide; one that only waits for somebody is not counted."""
+        self._wanted = 0
+        """Entries for which the bus was last asked."""
         self._is_traced = False
         self._plain_labels = (scheduler.name, codec.PLAIN_CONTINUE.action)
         self._answered = 0
         self._late = 0
-        self._draining = False
 
     async def start(self, prepare: Callable[[], Awaitable[None]] | None = None) -> Member:
         """Start the scheduler, prepare, then join group and roster; gives what the roster says of us.
@@ -158,8 +186,8 @@ class Worker:
         """Leave the roster, finish what is in hand (at most 5 s), give back the rest, stop."""
         await self._bus.leave()
         await anyio.sleep(LEAVE_SECONDS)  # what was asked before the orchestrators knew still comes in
-        self._draining = True
-        self._bus.want(0)
+        self._concurrency = 0
+        self._want()
         await self._lanes.close(DRAIN_SECONDS)
         if self._errands:
             await asyncio.wait(self._errands, timeout=1.0)
@@ -168,7 +196,7 @@ class Worker:
 
     async def abandon(self) -> None:
         """End as a killed process does: nothing is finished, nothing stopped. For tests."""
-        self._draining = True
+        self._concurrency = 0
         await self._lanes.close(0)
 
     # ------------------------------------------------------------------ what the bus calls
@@ -190,17 +218,41 @@ class Worker:
                 held.append(delivery.entry)
             else:
                 self._bus.acknowledge(delivery.entry)
+        self._want()
         if held:
             self._bus.hold(held)
         if queue:
             self._lanes.wake()
-        self._want()
 
     def _items(self, delivery: Delivery) -> list[packing.Item]:
+        """What could be read and is genuine; the rest is counted."""
+        found: Sequence[packing.Item | CodecError]
         try:
-            return self._inbox.believe(delivery, self._read_items(delivery.frame))
+            found = self._read_items(delivery.frame)
         except CodecError as error:
-            return self._inbox.believe(delivery, [error])
+            found = (error,)
+        items: list[packing.Item] = []
+        for one in found:
+            if isinstance(one, CodecError):
+                metrics.count(metrics.BAD_MESSAGES, "orchestrator", one.reason)
+            elif self._keyring is None or self._is_genuine(self._keyring, delivery, one):
+                items.append(one)
+            else:
+                metrics.count(metrics.BAD_MESSAGES, "orchestrator", "forged")
+                self._tell_scheme(one)
+        return items
+
+    def _is_genuine(self, ring: Keyring, delivery: Delivery, item: packing.Item) -> bool:
+        check = ring.is_withdrawn if delivery.event == WITHDRAWN else ring.is_question
+        return check(delivery.orchestrator, self._name, item.signature_input, item.mac, item.version)
+
+    def _tell_scheme(self, item: packing.Item) -> None:
+        """Say once that agents of another release ask: nothing else tells whoever runs the fleet."""
+        if not self._is_scheme_told and names_other_scheme(item.mac):
+            self._is_scheme_told = True
+            _log.error(
+                f"an agent's questions are not answered: they are {OTHER_SCHEME}", scheduler=self._name
+            )
 
     def _withdraw(self, delivery: Delivery) -> None:
         for item in self._items(delivery):
@@ -228,16 +280,15 @@ class Worker:
     # ------------------------------------------------------------------ deciding
 
     def _want(self) -> None:
-        room = 0 if self._draining or self._queue else self._concurrency - self._deciding
-        self._bus.want(max(0, room))
+        """Ask for as many more as could be decided at once, beside those that are here."""
+        self._wanted = max(0, self._concurrency - self._deciding - len(self._queue))
+        self._bus.want(self._wanted)
 
     async def _work(self) -> bool:
         """Decide what is queued in this lane, one question after the other; whether there is more by then."""
-        queue, bus, tenures = self._queue, self._bus, self._tenures
+        queue, tenures = self._queue, self._tenures
         if not queue:
             return False
-        tenure = tenures.current
-        tenure.begin()
         self._deciding += 1
         self._is_traced = tracing.is_active()
         now = time.monotonic()
@@ -246,26 +297,22 @@ class Worker:
                 job = queue.popleft()
                 if queue:
                     self._lanes.wake()
-                else:
+                elif self._wanted != self._concurrency - self._deciding:
                     self._want()  # before deciding: it may take long, and there is room for others
-                if tenure is not tenures.current:
-                    tenure.end()
-                    tenure = tenures.current
-                    tenure.begin()
-                ruler = tenure
+                ruler: Tenure | None = None
                 try:
                     call = self._read_question(job.item)
-                    if (
-                        tenures.trial is not None
-                        and (ruler := tenures.trial.pick(call, tenure)) is not tenure
-                    ):
-                        ruler.begin()
+                    ruler = tenures.current
+                    if tenures.trial is not None:
+                        ruler = tenures.trial.pick(call, ruler)
+                    ruler.open += 1
                     if (now - job.written) * 1000 > call.ttl_ms:
                         metrics.count(metrics.EXPIRED, self._name)
                     else:
                         tool = call.tool_name
                         if not (ruler.rules_on_tools and tool[:4] != LLM) and not ruler.rules_on(tool):
-                            self._send_plain(ruler, job)  # asked by one who does not know its tools yet
+                            # Asked by one who does not know its tools yet.
+                            self._send(ruler, job, codec.PLAIN_CONTINUE)
                         elif call.phase not in (phases := ruler.scheduler.phases):
                             self._send(ruler, job, self._answers.answer_elsewhere(phases, job.item))
                         else:
@@ -288,15 +335,18 @@ class Worker:
                 except CodecError as error:
                     metrics.count(metrics.BAD_MESSAGES, "orchestrator", error.reason)
                 finally:
-                    if (done := job.settle()) is not None:
-                        bus.acknowledge(done)
-                    if ruler is not tenure:
-                        ruler.end()
+                    if (entry := job.entry) is not None:
+                        entry.open -= 1
+                        if not entry.open:
+                            self._bus.acknowledge(entry.id)
+                    if ruler is not None:
+                        ruler.open -= 1
+                        if ruler.is_retiring:
+                            ruler.end()
                 now = time.monotonic()
         finally:
             DECISION.set(...)
             self._deciding -= 1
-            tenure.end()
         self._want()
         return bool(queue)
 
@@ -313,8 +363,7 @@ class Worker:
             # something of the author's was cancelled, not this lane
             verdict = self._answers.report_exception(call, error)
         else:
-            if codec.is_plain(answer):  # nearly every one
-                self._send_plain(tenure, job)
+            if self._send_plain(tenure, job, answer):
                 return
             verdict = self._answers.check(answer)
         if isinstance(verdict, Hold):
@@ -341,8 +390,11 @@ class Worker:
                     if not isinstance(verdict, Hold):
                         await self._conclude(tenure, job, verdict, lane)
                         break
-                    if (done := job.settle()) is not None:
-                        self._bus.acknowledge(done)
+                    if (entry := job.entry) is not None:
+                        job.entry = None  # it is stored: another may take it up from there
+                        entry.open -= 1
+                        if not entry.open:
+                            self._bus.acknowledge(entry.id)
                     if until is None:
                         self._deciding -= 1  # it waits for somebody: another may be decided meanwhile
                         self._lanes.release_slot()
@@ -397,17 +449,22 @@ class Worker:
         self._errands.add(errand)
         errand.add_done_callback(self._errands.discard)
 
-    def _send_plain(self, tenure: Tenure, job: Job) -> None:
+    def _send_plain(self, tenure: Tenure, job: Job, answer: Any) -> bool:
+        """Send a plain continue, as nearly every answer is, in short; False where there is more to do."""
+        if self._keyring is not None or self._is_traced or not codec.is_plain(answer):
+            return False
         question = job.item
-        if self._keyring is not None or self._is_traced:
-            self._send(tenure, job, codec.PLAIN_CONTINUE)
-            return
         body = codec.plain_body(tenure.revision if question.version > packing.VERSION else "")
-        item = packing.item(question.id, question.phase, body, None, question.version)
         metrics.WORKER_ANSWERS.add(self._plain_labels)
-        self._bus.answer(job.orchestrator, item)
+        self._bus.answer(
+            job.orchestrator,
+            packing.pack_item((question.version, question.id, question.phase, body, None)),
+        )
+        return True
 
     def _send(self, tenure: Tenure, job: Job, verdict: Verdict | Failure) -> None:
+        if self._send_plain(tenure, job, verdict):
+            return
         if tenure is not self._tenures.current and verdict.priority is None:
             # the roster tells the priority of the one in force
             verdict = verdict.model_copy(update={"priority": tenure.scheduler.priority})

@@ -203,7 +203,7 @@ def test_a_phase_that_nobody_knows_yet_is_counted_as_that(phase, reason):
 
 def test_a_second_round_of_verify_has_a_number_of_its_own_and_says_so_to_an_author():
     body = msgpack.packb({"phase": "verify", "tool_name": "search", "again": "no matter what it says"})
-    numbers = [packing.number_of("verify", again) for again in (False, True)]
+    numbers = [packing.NUMBERS["verify", again] for again in (False, True)]
     first, second = (packing.Item(ID, number, body, None, 2) for number in numbers)
     assert (first.phase, second.phase) == (1, packing.AGAIN)
     assert [(one.phase, one.again) for one in map(codec.question, (first, second))] == [

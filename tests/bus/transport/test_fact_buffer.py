@@ -4,7 +4,7 @@ import pytest
 from toolgate_bus.protocol import packing
 from toolgate_bus.protocol.packing import pack
 from toolgate_bus.transport.redis import fact_buffer
-from toolgate_bus.transport.redis.fact_buffer import KEPT_S, FactsOut
+from toolgate_bus.transport.redis.fact_buffer import KEPT_S, FactBuffer
 
 pytestmark = pytest.mark.pure
 ZERO = bytes(packing.ID_BYTES)
@@ -19,13 +19,12 @@ def clock(monkeypatch):
 
 def write(out, number):
     item = packing.item(ZERO, 0, pack({"event": "turn", "seq": number, "at": 1.0}), None)
-    out.add(lambda: item)
-    (frame,) = out.frames()
+    (frame,) = out.add([lambda: item])
     return frame
 
 
 def test_what_was_confirmed_last_is_taken_back_in_its_order_however_late_the_loss_is_noticed(clock):
-    out = FactsOut()
+    out = FactBuffer()
     first, second = write(out, 1), write(out, 2)
     out.confirm_oldest()
     out.confirm_oldest()
@@ -36,7 +35,7 @@ def test_what_was_confirmed_last_is_taken_back_in_its_order_however_late_the_los
 
 
 def test_what_was_confirmed_long_before_the_last_is_not_taken_back(clock):
-    out = FactsOut()
+    out = FactBuffer()
     write(out, 1)
     out.confirm_oldest()
     clock[0] += KEPT_S + 1
@@ -47,7 +46,7 @@ def test_what_was_confirmed_long_before_the_last_is_not_taken_back(clock):
 
 
 def test_what_is_taken_back_twice_is_written_once_more_only(clock):
-    out = FactsOut()
+    out = FactBuffer()
     frame = write(out, 1)
     out.confirm_oldest()
     out.take_back()

@@ -49,6 +49,17 @@ async def test_an_error_reply_to_another_command_does_not_end_the_blocking_read(
     assert not link.reading
 
 
+async def test_of_commands_whose_refusals_alone_matter_nothing_else_is_handed_on(link, heard):
+    link.unanswered = str
+    link.write(b"three", ("question", "question", 7))
+    link.data_received(b"$3\r\n1-0\r\n-OOM command not allowed\r\n$3\r\n2-0\r\n")
+    assert [(str(reply), tag) for reply, tag in heard] == [
+        ("OOM command not allowed", "question"),
+        ("b'2-0'", 7),
+    ]
+    assert not link.owed
+
+
 async def test_a_second_read_while_one_blocks_ends_the_connection(link):
     link.write(b"one", (READ,))
     link.write(b"two", ("verdict", READ))

@@ -20,9 +20,9 @@ def test_who_is_out_comes_back_and_is_forgiven_after_good_behaviour():
     seconds = one.again("a", 0.0)
     assert one.out(seconds / 2) == {"a"}
     assert one.out(seconds) == frozenset()
-    assert one.has_suspects
+    assert one.suspects
     assert one.out(seconds + FORGIVEN_S + 1) == frozenset()
-    assert not one.has_suspects
+    assert not one.suspects
     assert one.again("a", 100.0) == 0.0
 
 

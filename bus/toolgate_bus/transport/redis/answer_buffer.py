@@ -81,17 +81,18 @@ class AnswersOut:
         self._write, self._acknowledged = write, acknowledged
         self.waiting: dict[str, list[bytes]] = {}
         """Verdicts that are to be written, by orchestrator."""
-        self._batch = _Batch()
+        self.batch = _Batch()
+        """What is answered and acknowledged now: an entry is acknowledged once its answers were taken."""
         self._acks: list[str] = []
         self._kept: deque[Verdicts] = deque()
         self._kept_bytes = 0
         self._troubled = False
         self._pause = FIRST_AGAIN_S
         self._timer: asyncio.TimerHandle | None = None
-        self._talked: dict[str, tuple[str, ...]] = {}
-        """How the command that answers an orchestrator begins."""
-        self._lasting: set[str] = set()
-        """Orchestrators whose streams were told when they expire."""
+        self._talked: set[str] = set()
+        """Orchestrators that were answered since `take_recipients` was last called."""
+        self._heads: dict[str, tuple[str, ...]] = {}
+        """How the command that answers an orchestrator begins: of those whose streams are told to expire."""
 
     @property
     def has_recipients(self) -> bool:
@@ -100,18 +101,12 @@ class AnswersOut:
 
     def take_recipients(self) -> set[str]:
         """The orchestrators that were answered since this was last called."""
-        talked, self._talked = self._talked, {}
-        return set(talked)
+        talked, self._talked = self._talked, set()
+        return talked
 
-    def add_recipient(self, orchestrator: str) -> tuple[str, ...]:
-        """This one is answered: gives how the command begins that does it."""
-        stream = self._keys.verdicts(orchestrator, self._scheduler)
-        head = self._talked[orchestrator] = ("XADD", stream, "*", "event", "verdict", "frame")
-        return head
-
-    def acknowledge(self, entry: str) -> None:
-        """Have an entry acknowledged once the answers queued before it were taken."""
-        self._batch.entries.append(entry)
+    def add_recipient(self, orchestrator: str) -> None:
+        """This one is answered, in another way."""
+        self._talked.add(orchestrator)
 
     # ------------------------------------------------------------------ writing
 
@@ -120,35 +115,34 @@ class AnswersOut:
         out: list[bytes] = []
         if not self.waiting:
             return out
-        batch = self._batch
+        batch = self.batch
         for orchestrator, items in self.waiting.items():
-            head = self._talked.get(orchestrator) or self.add_recipient(orchestrator)
-            is_new = self._is_new(orchestrator)
+            self._talked.add(orchestrator)
+            known = self._heads.get(orchestrator)
+            head = known or self._make_head(orchestrator)
             for part in packing.frames(items) if len(items) > 1 else (items,):
                 packed = pack_command((*head, packing.frame(part)))
                 out.append(packed)
                 tags.append(Verdicts(self, packed, len(part), batch))
                 batch.waits += 1
-            if is_new:
+            if known is None:  # who is killed lets no new stream expire later
                 out.append(pack_command(("PEXPIRE", head[1], IDLE_VERDICTS_MS)))
                 tags.append(None)
         self.waiting.clear()
         return out
 
-    def _is_new(self, orchestrator: str) -> bool:
-        """Whether this one was not answered lately: who is killed lets no new stream expire later."""
-        if orchestrator in self._lasting:
-            return False
-        if len(self._lasting) >= MAX_ENTRIES:
-            self._lasting.clear()
-        self._lasting.add(orchestrator)
-        return True
+    def _make_head(self, orchestrator: str) -> tuple[str, ...]:
+        if len(self._heads) >= MAX_ENTRIES:
+            self._heads.clear()
+        stream = self._keys.verdicts(orchestrator, self._scheduler)
+        head = self._heads[orchestrator] = ("XADD", stream, "*", "event", "verdict", "frame")
+        return head
 
     def close_batch(self) -> None:
         """What is answered from now on has nothing to do with the entries named so far."""
-        batch = self._batch
+        batch = self.batch
         if batch.entries:
-            self._batch = _Batch()
+            self.batch = _Batch()
             batch.closed = True
             if not batch.waits:
                 self._acknowledge_batch(batch)

@@ -1,8 +1,7 @@
-"""The facts of an orchestrator on their way to the server: those that wait, and those not confirmed.
+"""The frames of facts that the server has not confirmed, and those that it has confirmed last.
 
-What was confirmed last is kept: a server that fails over may forget what it has confirmed.
-A fact's bytes are made here, off every decision's path; one that cannot be made holds up no other.
-Writing, and hearing of what was written, is the bus's affair.
+A server that fails over may forget what it has confirmed. A fact's bytes are made here; one that cannot be
+made holds up no other. Not here: facts that wait, writing, and hearing of what was written (`publisher`).
 """
 
 import time
@@ -16,14 +15,8 @@ from toolgate_bus.telemetry import metrics
 from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_bus.transport.ports import Arg, FactItem, FactPayload
 
-MAX_WAITING: Final = 10_000
 FACTS_RETENTION_MS: Final = 3_600_000
 """How long facts are kept on the server."""
-ALONG_S: Final = 0.005
-"""Seconds that facts wait for company, before they go along with the next question: a write of their own
-would cost more than they do."""
-LATEST_S: Final = 0.015
-"""Seconds after which they go by themselves."""
 KEPT_S: Final = 10.0
 """Seconds between a frame's confirmation and the last one for which it is kept: more than replicas are ever
 behind."""
@@ -31,51 +24,30 @@ MAX_KEPT_BYTES: Final = 4 * 1024 * 1024
 _log = get_logger("toolgate.bus")
 
 
-class FactsOut:
-    """Owned by `RedisOrchestratorBus`."""
+class FactBuffer:
+    """The frames of one orchestrator."""
 
-    __slots__ = ("_along_at", "_kept", "_kept_bytes", "_unconfirmed", "_waiting")
+    __slots__ = ("_kept", "_kept_bytes", "_unconfirmed")
 
     def __init__(self) -> None:
-        self._waiting: deque[Callable[[], FactPayload]] = deque()
         self._unconfirmed: deque[tuple[bytes, int]] = deque()
         """Frames, the oldest first, each with how many facts it holds that the server never had."""
         self._kept: deque[tuple[float, bytes]] = deque()
         """Frames that were confirmed, and when."""
         self._kept_bytes = 0
-        self._along_at = 0.0
 
-    def add(self, make: Callable[[], FactPayload]) -> bool:
-        """Have a fact wait; False where too many do, and it is dropped."""
-        if len(self._waiting) >= MAX_WAITING:
-            _make_items(make)  # what is counted with it is counted
-            metrics.count(metrics.FACTS_DROPPED)
-            return False
-        if not self._waiting:
-            self._along_at = time.monotonic() + ALONG_S
-        self._waiting.append(make)
-        return True
-
-    @property
-    def has_waiting(self) -> bool:
-        """Whether any wait."""
-        return bool(self._waiting)
-
-    @property
-    def due(self) -> bool:
-        """Whether they should go along with what is written now: a full frame, or here for long enough."""
-        waiting = len(self._waiting)
-        return waiting >= packing.MAX_ITEMS or (waiting > 0 and time.monotonic() >= self._along_at)
+    def drop(self, make: Callable[[], FactPayload]) -> None:
+        """Do without a fact, as too many wait; what is counted with it is counted."""
+        _make_items(make)
+        metrics.count(metrics.FACTS_DROPPED)
 
     @property
     def is_begun(self) -> bool:
         """Whether a frame is on its way."""
         return bool(self._unconfirmed)
 
-    def frames(self) -> list[bytes]:
-        """The frames of all that wait, to be written now; each is unconfirmed until `confirm_oldest`."""
-        waiting = list(self._waiting)
-        self._waiting.clear()
+    def add(self, waiting: Iterable[Callable[[], FactPayload]]) -> list[bytes]:
+        """The frames of these facts, to be written now; each is unconfirmed until `confirm_oldest`."""
         made = [fact for make in waiting for fact in _make_items(make)]
         frames = [(packing.frame(part), facts) for part, facts in _parts(made)]
         self._unconfirmed.extend(frames)

@@ -200,7 +200,6 @@ class Lane:
                 if tag is GATHER and not reply:
                     self._alone = ALONE
                 self._deliver(reply or ())  # nothing where the block ran out
-                self.soon()
         elif type(tag) is Verdicts or type(tag) is Acknowledgement:
             if tag.buffer.take_reply(tag, reply):
                 if not self.clock.is_synced and type(reply) is bytes:
@@ -240,17 +239,18 @@ class Lane:
         return True
 
     def _deliver(self, reply: Sequence[Any]) -> None:
-        """Hand on what came; what they decide at once is written at once, after the last of them."""
+        """Hand on what came; what is decided at once is written at once, with the next read."""
         if self._first:
             reply, self._first = [*self._first, *reply], []
         if (begin := self.host.on_batch) is not None:
             begin()
-        flushing, self.flushing = self.flushing, True
+        is_coming, self.flushing = self.flushing, True
         for inbox, entries in reply:
             seat = self.joined.get(inbox)
             if seat is not None:
                 seat.deliver(entries)
-        self.flushing = flushing
+        if not is_coming:
+            self._loop.call_soon(self.flush)  # behind those who decide
 
     def _on_error(self, error: ServerError) -> None:
         """Inboxes could not be read: nothing else on this connection is believed to be about that."""

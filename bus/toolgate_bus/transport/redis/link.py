@@ -30,9 +30,8 @@ NOT_HERE: Final = frozenset(
 _INCOMPLETE: Final = object()
 
 
-def pack_command(command: Sequence[Arg]) -> bytes:
-    """One command in the server's protocol."""
-    return cast("bytes", hiredis.pack_command(cast("Any", command)))
+pack_command: Final = cast("Callable[[Sequence[Arg]], bytes]", hiredis.pack_command)
+"""Gives one command, a tuple, in the server's protocol."""
 
 
 class ServerError(Exception):
@@ -59,6 +58,9 @@ class Link(asyncio.Protocol):
         self._most_bytes = most_bytes
         self.owed: deque[Any] = deque()
         """The tags of the commands whose replies have not come, the oldest first."""
+        self.unanswered: type | None = None
+        """Type of the tags of which only refusals are handed on: of anything else their owner needs to know
+        no more than that it is not owed any longer."""
         self.reading = False
         """Whether the reply to a blocking read is owed."""
         self.size = 0
@@ -124,7 +126,8 @@ class Link(asyncio.Protocol):
                 tag = owed.popleft()
                 if tag is READ:
                     self.reading = False
-                on_reply(reply, tag)
+                if type(tag) is not self.unanswered or type(reply) is ServerError:
+                    on_reply(reply, tag)
                 self.size = 0
         except hiredis.ProtocolError as error:
             self.drop(f"protocol error: {error}")

@@ -8,6 +8,7 @@ once the server has confirmed those before them: what it refuses must not come t
 import asyncio
 import time
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 import anyio
@@ -18,12 +19,21 @@ from toolgate_bus.telemetry import metrics
 from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_bus.transport.ports import Arg, FactPayload
 from toolgate_bus.transport.redis.connection import open_link
-from toolgate_bus.transport.redis.fact_buffer import FACTS_RETENTION_MS, LATEST_S, FactsOut
+from toolgate_bus.transport.redis.fact_buffer import FACTS_RETENTION_MS, FactBuffer
 from toolgate_bus.transport.redis.link import Link, ServerError, pack_command
 from toolgate_bus.transport.redis.roster import BEAT_SECONDS
 
 EARLY: Final = 32
 """So many questions for one inbox do not wait for the end of the tick: both sides can work at once."""
+MAX_INBOXES: Final = 1024
+"""Schedulers whose keys are kept at hand."""
+MAX_WAITING: Final = 10_000
+"""Facts; those beyond are dropped."""
+ALONG_S: Final = 0.005
+"""Seconds that facts wait for company, before they go along with the next questions: a write of their own
+would cost more than they do."""
+LATEST_S: Final = 0.015
+"""Seconds after which they go by themselves."""
 UNSENT_BYTES: Final = 8 * 1024 * 1024
 KEPT_AGAIN_S: Final = 1.0
 """Least seconds between two times that facts are written again which a server had confirmed."""
@@ -62,13 +72,18 @@ class Outbox:
 
     def __init__(self, keys: Keys, orchestrator: str, keep: Callable[[str, Sequence[bytes]], bool]) -> None:
         """`keep` is given, at the end, the facts that the server did not take: whether it has kept them."""
-        self._keys, self._orchestrator, self._keep = keys, orchestrator, keep
+        self.move(keys, orchestrator)
+        self._keep = keep
         self._link: Link | None = None
         self._asks: dict[tuple[Sequence[str], str], list[tuple[bytes, bytes]]] = {}
         self._again: list[tuple[float, _QuestionFrame]] = []
         self._unconfirmed: list[_QuestionFrame] = []
         """Questions that were lost with a connection, or their confirmations were."""
-        self._facts = FactsOut()
+        self._waiting: list[Callable[[], FactPayload]] = []
+        """Facts that are to be written, each as what makes its bytes: off every decision's path."""
+        self._along_at = 0.0
+        """When they go along with questions (`time.monotonic`)."""
+        self._facts = FactBuffer()
         self._facts_tag = _Facts(0)
         self._facts_refused = False
         self._is_trial = False
@@ -89,6 +104,7 @@ class Outbox:
     def move(self, keys: Keys, orchestrator: str) -> None:
         """Be another orchestrator, in the shard of these keys; before it connects."""
         self._keys, self._orchestrator = keys, orchestrator
+        self._inbox_of = lru_cache(MAX_INBOXES)(keys.inbox)
 
     def listen(
         self, refused: OnRefusal, unconfirmed: OnUnconfirmed, fact_written: Callable[[], None]
@@ -108,6 +124,7 @@ class Outbox:
         """Make the connection; raises ConfigError or TransportError."""
         name, near = f"toolgate-orch-{self._orchestrator}-write", self._keys.facts(self._orchestrator)
         link = await open_link(url, name, self._on_reply, near=near)
+        link.unanswered = _QuestionFrame
         self._link = link
         return link
 
@@ -185,7 +202,7 @@ class Outbox:
             self._link.write(pack_command(("PING",)), (DRAIN,))
             with anyio.move_on_after(DRAIN_S):
                 await self._drained.wait()
-        self._facts.frames()  # what is counted with those that could not be written is counted
+        self._make_frames()  # what is counted with those that could not be written is counted
         left = self._facts.list_unconfirmed()
         if left and not self._keep(self._orchestrator, left):
             self._facts.give_up()
@@ -211,7 +228,14 @@ class Outbox:
 
     def fact(self, make: Callable[[], FactPayload]) -> None:
         """Queue a fact, or several."""
-        if self._facts.add(make) and self._fact_timer is None:
+        waiting = self._waiting
+        if len(waiting) >= MAX_WAITING:
+            self._facts.drop(make)
+            return
+        if not waiting:
+            self._along_at = time.monotonic() + ALONG_S
+        waiting.append(make)
+        if self._fact_timer is None:
             self._fact_timer = asyncio.get_running_loop().call_later(LATEST_S, self._write_facts)
 
     def hurry_facts(self) -> None:
@@ -223,7 +247,7 @@ class Outbox:
     @property
     def has_open_facts(self) -> bool:
         """Whether facts wait, or are not yet confirmed."""
-        return self._facts.has_waiting or self._facts.is_begun
+        return bool(self._waiting) or self._facts.is_begun
 
     def send(self, *commands: Sequence[Arg]) -> None:
         """Write commands whose replies do not matter, all or none of them; nothing without a connection."""
@@ -253,15 +277,16 @@ class Outbox:
         tags: list[Any] = []
         for (schedulers, event), waiting in asks.items():
             self._asked.update(schedulers)
-            inboxes = [self._keys.inbox(scheduler) for scheduler in schedulers]
+            items = [item for _, item in waiting]
             at = 0
-            for part in packing.frames([item for _, item in waiting]):
+            for part in packing.frames(items) if len(items) > 1 else (items,):
                 tail = ("*", "event", event, "orch", self._orchestrator, "frame", packing.frame(part))
-                packed += [pack_command(("XADD", inbox, *tail)) for inbox in inboxes]
                 pairs = waiting[at : at + len(part)]
-                tags += [_QuestionFrame(scheduler, event, pairs) for scheduler in schedulers]
                 at += len(part)
-        if self._facts.due and (facts := self._commands_of_facts(link)):
+                for scheduler in schedulers:
+                    packed.append(pack_command(("XADD", self._inbox_of(scheduler), *tail)))
+                    tags.append(_QuestionFrame(scheduler, event, pairs))
+        if self._waiting and (facts := self._commands_along(link)):
             also, their_tags = self._with_expiry(facts)
             packed += also
             tags += their_tags
@@ -274,7 +299,7 @@ class Outbox:
         self._stop_timer()
         if self._link is None:
             return  # they wait for the connection
-        if self._facts.has_waiting:
+        if self._waiting:
             commands = self._commands_of_facts(self._link)
             self._is_overdue = not commands
             if commands:
@@ -294,6 +319,12 @@ class Outbox:
         expiry = ("PEXPIRE", self._keys.facts(self._orchestrator), FACTS_RETENTION_MS)
         return [*facts, pack_command(expiry)], (*tags, None)
 
+    def _commands_along(self, link: Link) -> list[bytes]:
+        """The commands that write facts with questions: of a full frame, or of facts that waited a while."""
+        if len(self._waiting) < packing.MAX_ITEMS and time.monotonic() < self._along_at:
+            return []
+        return self._commands_of_facts(link)
+
     def _commands_of_facts(self, link: Link) -> list[bytes]:
         """The commands that write all facts that wait, to be sent next; none while they cannot be taken."""
         if self._facts_refused:
@@ -305,7 +336,12 @@ class Outbox:
             self._fact_timer = asyncio.get_running_loop().call_later(BEAT_SECONDS, self._write_facts)
             return []
         self._is_overdue = False
-        return [self._command_of(frame) for frame in self._facts.frames()]
+        return [self._command_of(frame) for frame in self._make_frames()]
+
+    def _make_frames(self) -> list[bytes]:
+        """The frames of all facts that wait; from now on they are unconfirmed."""
+        waiting, self._waiting = self._waiting, []
+        return self._facts.add(waiting)
 
     def _command_of(self, frame: bytes) -> bytes:
         key = self._keys.facts(self._orchestrator)
@@ -374,8 +410,7 @@ class Outbox:
     def _on_reply(self, reply: Any, tag: Any) -> None:
         if type(tag) is _QuestionFrame:
             if type(reply) is ServerError:
-                ids = [decision for decision, _ in tag.pairs]
-                self._refused(tag.scheduler, ids, str(reply))
+                self._refused(tag.scheduler, [decision for decision, _ in tag.pairs], str(reply))
         elif type(tag) is _Facts:
             if tag is self._facts_tag:
                 self._on_facts_reply(reply)

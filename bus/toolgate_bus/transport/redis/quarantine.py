@@ -18,19 +18,14 @@ FORGIVEN_S: Final = 10.0
 class Quarantine:
     """Counts bytes and slips by name."""
 
-    __slots__ = ("_all", "_brought", "_since", "_slips")
+    __slots__ = ("_all", "_brought", "_since", "suspects")
 
     def __init__(self) -> None:
         self._all = 0
         self._brought: dict[str, int] = {}
         self._since = float("-inf")
-        self._slips: dict[str, tuple[float, float]] = {}
-        """By name: until when it is out, and for how many seconds."""
-
-    @property
-    def has_suspects(self) -> bool:
-        """Whether there is anybody to be left out, or who lately was."""
-        return bool(self._slips)
+        self.suspects: dict[str, tuple[float, float]] = {}
+        """Who is left out, or lately was: until when, and for how many seconds."""
 
     def much(self, size: int, now: float) -> bool:
         """Whether, with so many bytes more, all together bring enough for one of them to flood."""
@@ -48,13 +43,13 @@ class Quarantine:
     def again(self, name: str, now: float) -> float:
         """It slipped: for how many seconds it is left out."""
         self._brought.pop(name, None)
-        until, seconds = self._slips.get(name, (now - 2 * FORGIVEN_S, 0.0))
+        until, seconds = self.suspects.get(name, (now - 2 * FORGIVEN_S, 0.0))
         seconds = min(MAX_SECONDS, max(SECOND_S, seconds * 4)) if now - until < FORGIVEN_S else 0.0
-        self._slips[name] = (now + seconds, seconds)
+        self.suspects[name] = (now + seconds, seconds)
         return seconds
 
     def out(self, now: float) -> frozenset[str]:
         """Who is left out at the moment."""
-        for name in [name for name, (until, _) in self._slips.items() if now - until > FORGIVEN_S]:
-            del self._slips[name]
-        return frozenset(name for name, (until, _) in self._slips.items() if now < until)
+        for name in [name for name, (until, _) in self.suspects.items() if now - until > FORGIVEN_S]:
+            del self.suspects[name]
+        return frozenset(name for name, (until, _) in self.suspects.items() if now < until)

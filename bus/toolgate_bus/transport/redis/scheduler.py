@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from toolgate_bus.transport.redis.lane import Lane
 
 NOTICE_PAUSE: Final = 0.01
+MAX_SENDERS: Final = 1024
+"""Names of orchestrators that are kept at hand."""
 _FIELDS: Final = [b"event", b"orch", b"frame"]
 _EVENTS: Final = {b"tool:selecting": "tool:selecting", b"tool:withdrawn": "tool:withdrawn"}
 _log = get_logger("toolgate.bus")
@@ -56,6 +58,8 @@ class Seat:
         """Whether the group that reads the inbox was made."""
         self.held: set[str] = set()
         """Entries that are being decided."""
+        self._senders: dict[bytes, str] = {}
+        """Names of orchestrators that asked here, by their bytes."""
         self._mark = ""
         """What tells the ids of this shard's entries from those of others; nothing in the first."""
         self._has_activity = True
@@ -102,7 +106,7 @@ class Seat:
 
     def acknowledge_entry(self, entry: str) -> None:
         """Acknowledge one entry by its id in the stream, once the answers queued before it were taken."""
-        self.out.acknowledge(entry)
+        self.out.batch.entries.append(entry)
         if not self.lane.flushing:
             self.lane.soon()
 
@@ -134,14 +138,24 @@ class Seat:
         else:
             pairs = dict(zip(fields[::2], fields[1::2], strict=False)) if fields else {}
             event, sender, frame = pairs.get(b"event", b""), pairs.get(b"orch", b""), pairs.get(b"frame")
-        orchestrator = sender.decode("ascii", "replace")
-        if frame is None or not orchestrator.isalnum() or len(orchestrator) > 64:
-            return None
-        if shard_of(orchestrator) != self.lane.shard:  # whoever it is: that one is not asking here
+        orchestrator = self._senders.get(sender) or self._learn_sender(sender)
+        if frame is None or orchestrator is None:
             return None
         told = _EVENTS.get(event) or event.decode("ascii", "replace")
         age = self.lane.clock.age(entry, now)
         return Delivery(entry.decode() + self._mark, orchestrator, told, frame, age, times)
+
+    def _learn_sender(self, sender: bytes) -> str | None:
+        """The name of an orchestrator that asks; None for what is none, or none of this shard."""
+        orchestrator = sender.decode("ascii", "replace")
+        if not orchestrator.isalnum() or len(orchestrator) > 64:
+            return None
+        if shard_of(orchestrator) != self.lane.shard:  # whoever it is: that one is not asking here
+            return None
+        if len(self._senders) >= MAX_SENDERS:
+            self._senders.clear()
+        self._senders[sender] = orchestrator
+        return orchestrator
 
     def take_activity(self) -> bool:
         """Whether anything was delivered or answered since this was last called."""

@@ -37,7 +37,7 @@ MAX_BYTES: Final = FEW * (MAX_FRAME + 4096)
 FEW_BYTES: Final = 1024
 """Replies of so many are looked at sooner than the next one could come."""
 MUCH_BYTES: Final = 64 * 1024
-"""Replies of less are nobody's flood."""
+"""Replies of less are nobody's flood, as long as they do not add up."""
 AT_ONCE: Final = 8
 """Frames of a long reply handed on in one turn of the event loop; each holds up to 64 verdicts."""
 MAX_FIELDS: Final = 64
@@ -58,6 +58,10 @@ class VerdictReader:
         self._link: Link | None = None
         self._wanted: frozenset[str] = frozenset()
         self._misbehaving = Quarantine()
+        self._came = 0
+        """Bytes of replies that the quarantine has not counted yet."""
+        self._is_much = False
+        """Whether so much came lately that each reply is looked at for who floods."""
         self.reading: frozenset[str] = frozenset()
         self._names: dict[bytes, str] = {}
         self.move(keys, orchestrator)
@@ -182,15 +186,13 @@ class VerdictReader:
             await self._commands.execute("PING")
 
     def _readable(self) -> frozenset[str]:
-        if not self._misbehaving.has_suspects:
-            return self._wanted
         return self._wanted - self._misbehaving.out(time.monotonic())
 
     # ------------------------------------------------------------------ reading
 
     def _read(self) -> None:
         link = self._link
-        wanted = self._readable()
+        wanted = self._readable() if self._misbehaving.suspects else self._wanted
         if wanted != self.reading:
             self._names = {
                 self._keys.verdicts(self._orchestrator, name).encode(): name for name in sorted(wanted)
@@ -211,29 +213,25 @@ class VerdictReader:
         options = ("XREAD", "COUNT", COUNT, "BLOCK", BLOCK_MS, "STREAMS")
         link.write(pack_command((*options, *self._streams, *self._last.values())), (READ,))
 
-    def _read_later(self, turns: int = 2) -> None:
-        """Read on behind whoever waits for what came, and behind what they ask next."""
-        if turns:
-            asyncio.get_running_loop().call_soon(self._read_later, turns - 1)
-        else:
-            self._read()
+    def _read_later(self) -> None:
+        """Read on in the next turn of the loop."""
+        asyncio.get_running_loop().call_soon(self._read)
 
     def _reply(self, reply: Any, tag: Any) -> None:
         if type(reply) is ServerError:
             self._on_refusal(reply, tag)
             return
-        link = self._link
+        link, names = self._link, self._names
         size = link.size if link is not None else 0
         if reply:
             for stream, entries in reply:
                 self._last[stream] = entries[-1][0]
-        if tag is READ:
-            self._proved, self.refused = True, None
-        names = self._names
         if size > MUCH_BYTES:
             self._quiet = False
-        flooding = self._misbehaving.much(size, time.monotonic()) and self._floods(reply)
+        self._came += size
+        flooding = (self._is_much or self._came > MUCH_BYTES) and self._floods(reply)
         if tag is READ:
+            self._proved, self.refused = True, None
             if not flooding and size > FEW_BYTES:
                 self._read()
         elif link is not None and not link.owed:  # that was the last of them
@@ -245,21 +243,25 @@ class VerdictReader:
         if reply:
             self._hand_on(reply, names, size)
         if tag is READ and not flooding and size <= FEW_BYTES:
-            self._read_later()
+            # Behind whoever waits for what came, and behind what they ask next.
+            asyncio.get_running_loop().call_soon(self._read_later)
 
     def _hand_on(self, batch: Any, names: dict[bytes, str], size: int) -> None:
-        frames = [
-            (names[stream], _frame(fields))
-            for stream, entries in batch
-            if stream in names
-            for _, fields in entries
-        ]
+        frames: list[tuple[str, bytes]] = []
+        own = []
+        for stream, entries in batch:
+            name = names.get(stream)
+            if name is None:
+                own.append((stream, entries))
+            else:
+                for _, fields in entries:
+                    frames.append((name, _frame(fields)))
         if frames:
             if size <= MUCH_BYTES and not self._waiting:
                 self._heard(frames)
             else:
                 self._take_turns(frames)
-        for stream, entries in batch:
+        for stream, entries in own:
             if stream == self._wake:
                 self._woken()
             elif stream == self._control:
@@ -288,7 +290,11 @@ class VerdictReader:
     # ------------------------------------------------------------------ what is not as it should be
 
     def _floods(self, batch: Any) -> bool:
-        """Whether one of the streams has brought more than can be honest; it is emptied then."""
+        """Count what came; whether one of the streams has brought more than can be honest: it is emptied."""
+        came, self._came = self._came, 0
+        self._is_much = self._misbehaving.much(came, time.monotonic())
+        if not self._is_much:
+            return False
         guilty = []
         for stream, entries in batch or ():
             size = sum(sum(map(len, fields)) for _, fields in entries if fields)

@@ -103,7 +103,8 @@ class GateClient:
     def on_verdicts(self, frames: Sequence[tuple[str, bytes]]) -> None:
         """Verdict frames: each item goes to its question; those that are over then end."""
         now = time.monotonic()
-        touched: list[OpenRound] = []
+        opened = self.table.open
+        ending: list[OpenRound] = []
         for scheduler, raw in frames:
             try:
                 found = packing.items(raw)
@@ -114,14 +115,23 @@ class GateClient:
                 if isinstance(one, CodecError):
                     metrics.count(metrics.BAD_MESSAGES, scheduler, one.reason)
                     continue
+                question = opened.get(one[:2])
                 try:
-                    question = self._hand(scheduler, one, now)
+                    if question is None or scheduler not in question.asked:
+                        self._hand_back(scheduler, one, now, question)
+                        continue
+                    if not self.breaker.calm:
+                        self.breaker.record_answer(scheduler)
+                    if self.absence.given_up:
+                        self.absence.mark_alive((scheduler,))
+                    if question.take(scheduler, one, now):
+                        ending.append(question)
                 except Exception as error:  # noqa: BLE001 - a fault of ours must not cost the others their say
                     note_fault("verdict", error, scheduler)
-                    question = self._spoilt(scheduler, one, now)
-                if question is not None:
-                    touched.append(question)
-        for question in touched:
+                    if question is not None and scheduler in question.asked:
+                        question.deny(scheduler, now)  # nobody knows what it said
+                        ending.append(question)
+        for question in ending:
             question.end_if_over()
 
     def on_refusal(self, scheduler: str, ids: Sequence[bytes], error: str) -> None:
@@ -262,16 +272,9 @@ class GateClient:
                 return False
         return self.up
 
-    def _hand(self, scheduler: str, item: packing.Item, now: float) -> OpenRound | None:
+    def _hand_back(self, scheduler: str, item: packing.Item, now: float, question: OpenRound | None) -> None:
+        """A verdict on what is not open, or was asked of others: it may still belong to what has ended."""
         key = item[:2]
-        question = self.table.open.get(key)
-        if question is not None and scheduler in question.asked:
-            if not self.breaker.calm:
-                self.breaker.record_answer(scheduler)
-            if self.absence.given_up:
-                self.absence.mark_alive((scheduler,))
-            question.take(scheduler, item, now)
-            return question
         ended = self.table.recent(key)
         if ended is not None and scheduler in ended.asked:
             if ended.take_late(scheduler, item, now):
@@ -283,11 +286,3 @@ class GateClient:
                 metrics.count(metrics.REPEATED, scheduler)  # everyone had answered: it says the same twice
         else:
             metrics.count(metrics.BAD_MESSAGES, scheduler, "unsolicited")
-        return None
-
-    def _spoilt(self, scheduler: str, item: packing.Item, now: float) -> OpenRound | None:
-        """A verdict that we could not take: nobody knows what it said, so it counts as a denial."""
-        question = self.table.open.get(item[:2])
-        if question is not None and scheduler in question.asked:
-            question.deny(scheduler, now)
-        return question

@@ -125,13 +125,14 @@ class Dispatcher:
                 client.bus.hurry_facts()  # what it waits for may be told in them
             if asked and client is not None:
                 self._publish(client, question)
-                self.table.leaves(now)
             if unasked or hopeless:
                 for name in (*(unasked or ()), *hopeless):
                     round_.unreachable(name)
-            if local is not None:
-                hooks = loop.create_task(consult(local, question))
             question.end_if_over()
+            if asked and client is not None:
+                self.table.leaves(now)
+            if local is not None:  # after that: a hook may keep the loop
+                hooks = loop.create_task(consult(local, question))
             if question.closed is not None:
                 await self.table.rest(call.started)
             closed = await question.future
@@ -325,14 +326,14 @@ class Dispatcher:
             for name in asked:
                 own = question.body_for(name)
                 spoken = max(versions[name], packing.VERSION)
-                client.ask((name,), id_, packing.item(id_, phase, own, None, spoken))
+                client.ask((name,), id_, packing.pack_item((spoken, id_, phase, own, None)))
         elif version:
-            client.ask(asked, id_, packing.item(id_, phase, body, None, version))
+            client.ask(asked, id_, packing.pack_item((version, id_, phase, body, None)))
         else:
             for version in packing.VERSIONS:
                 alike = tuple(name for name in asked if max(versions[name], packing.VERSION) == version)
                 if alike:
-                    client.ask(alike, id_, packing.item(id_, phase, body, None, version))
+                    client.ask(alike, id_, packing.pack_item((version, id_, phase, body, None)))
 
     def _sign_item(self, kind: Kind, name: str, question: OpenRound, body: bytes, version: int) -> bytes:
         """An item that asks or withdraws, with its signature where there are keys."""
@@ -340,7 +341,7 @@ class Dispatcher:
         if ring is not None:
             sign = ring.sign_withdrawn if kind == "withdrawn" else ring.sign_question
             mac = sign(self.orchestrator, name, packing.bytes_to_sign(*key, body), version)
-        return packing.item(*key, body, mac, version)
+        return packing.pack_item((version, *key, body, mac))
 
     def ask_again(self, question: OpenRound, name: str, version: int) -> None:
         """Ask a scheduler once more, in the version that all its replicas have come to read."""

@@ -115,7 +115,7 @@ class OpenRound:
         self.has_shadows = bool(audience.shadows)
         """Whether shadows were asked: they answer when they like."""
         self.phase = question.phase
-        self.key = (call.id, packing.number_of(question.phase, question.again))
+        self.key = (call.id, packing.NUMBERS[question.phase, question.again])
 
     def body_for(self, name: str) -> bytes:
         """The question as it is written for this scheduler."""
@@ -142,8 +142,11 @@ class OpenRound:
 
     # ------------------------------------------------------------------ verdicts
 
-    def take(self, scheduler: str, item: packing.Item, now: float) -> None:
-        """One verdict off the bus; anything wrong with it is counted and dropped."""
+    def take(self, scheduler: str, item: packing.Item, now: float) -> bool:
+        """Take one verdict off the bus; anything wrong with it is counted and dropped.
+
+        Return whether the round is over, or has another deadline: then `end_if_over` is to be called.
+        """
         judge, audience = self._judge, self.audience
         known = codec.PLAIN_BODIES.get(item.body)
         if known is not None and judge.keyring is None and scheduler not in audience.shadows:
@@ -168,6 +171,7 @@ class OpenRound:
                 self._late(heard)
         elif (read := self._read(scheduler, item, now)) is not None and not self.receive(read, now):
             self._late(read)
+        return self._round.deadline != self.deadline
 
     def take_late(self, scheduler: str, item: packing.Item, now: float) -> bool:
         """One verdict after the end; True if it was genuine."""
@@ -330,16 +334,18 @@ class OpenRound:
     def tick(self) -> None:
         """Let time pass."""
         self._round.tick(time.monotonic())
+        self.deadline = None  # nobody looks at it any more
         self.end_if_over()
 
     def end_if_over(self) -> None:
-        """Close the round once nothing more is waited for, or look again at the next deadline."""
+        """Close the round once nothing more is waited for; else have its deadline looked at."""
         if self.closed is not None:
             return
-        deadline = self.deadline = self._round.deadline
+        deadline = self._round.deadline
         if deadline is None:
             self.end()
-        else:
+        elif deadline != self.deadline:
+            self.deadline = deadline
             self._judge.look_at(deadline)
 
     def end(self) -> RoundResult:

@@ -159,19 +159,21 @@ class OpenRounds:
         self._going_on.clear()
 
     def _measure_lag(self) -> None:
-        asked, self._leaving = self._leaving, 0.0
-        self._report_stall(asked, time.monotonic())
+        asked, now = self._leaving, time.monotonic()
+        self._leaving = 0.0
+        if now - asked > LATE_S:
+            self._report_stall(now - asked, now)
 
-    def _report_stall(self, due: float, now: float) -> None:
-        """Tell the open questions where something that was due is done only now."""
-        if now - due > LATE_S:
-            for question in self.open.values():
-                question.on_stall(now - due, now)
+    def _report_stall(self, lag: float, now: float) -> None:
+        """Tell the open questions that something was done so many seconds late."""
+        for question in self.open.values():
+            question.on_stall(lag, now)
 
     def _look(self) -> None:
         due, now = self._armed, time.monotonic()
         self._timer, self._armed = None, _NEVER
-        self._report_stall(due, now)
+        if now - due > LATE_S:
+            self._report_stall(now - due, now)
         for question in list(self.open.values()):
             if question.deadline is None:
                 continue
