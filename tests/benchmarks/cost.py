@@ -14,6 +14,8 @@ Each ratio is the median over pairs of blocks, with its 95 % interval.
        redacted    plain, with redaction by field and pattern
        shadows     plain, with two shadows of three schedulers
        slow        plain, with a slow scheduler among eight
+       guard       functions that a guard has made tools, from the call to its report
+       ungated     the same, where nobody rules
 """
 
 import argparse
@@ -45,6 +47,8 @@ LOADS = {
     "redacted": ((1, 64), (3, 64)),
     "shadows": ((3, 64),),
     "slow": ((8, 64),),
+    "guard": ((1, 1), (1, 64)),
+    "ungated": ((0, 1),),
 }
 """Schedulers and decisions in flight, by what is on."""
 SEQUENTIAL_PART = 4
@@ -97,7 +101,7 @@ async def open_version(
     run = (*command_of(tree), "scheduler", "run")
     commands = [(*run, *one, *keys, "--name", name, "--json") for one, name in zip(what, names, strict=True)]
     env = {"PYTHONPATH": os.pathsep.join((path, str(folder)))}
-    calls = "mix" if beside == "mix" else "policy"
+    calls = {"mix": "mix", "guard": "guard", "ungated": "guard"}.get(beside, "policy")
     async with open_gate_process(name, server, commands, calls=calls, config=config, env=env) as side:
         yield side
 

@@ -1,8 +1,9 @@
 """Gate in a process of its own, which decides on command; it runs under any version of Toolgate.
 
 `python gate_process.py JSON`, with server and namespace in the environment. Of Toolgate it uses `Gate.open`
-and `decide` alone. The JSON has `mix` (path of the mix of calls), `calls` (`mix` or `policy`), `schedulers`
-and `config`, further fields of the gate. A line of JSON on stdin is a block (`decisions`, `in_flight`,
+and `decide`, or `Guard` and its `tool`. The JSON has `mix` (path of the mix of calls), `calls` (`mix`,
+`policy`, or `guard`: functions that are a guard's tools), `schedulers` and `config`, further fields of the
+gate. A line of JSON on stdin is a block (`decisions`, `in_flight`,
 `size`); a line on stdout is its result (`latencies` and `wall` in seconds, `fault`). It ends with its stdin.
 """
 
@@ -13,10 +14,12 @@ import json
 import os
 import sys
 import time
+from contextlib import AsyncExitStack
 from types import SimpleNamespace
 from typing import Any
 
-from toolgate_orchestrator import Gate
+from toolgate_bus.errors import CallDenial
+from toolgate_orchestrator import Gate, Guard
 
 try:
     from toolgate_orchestrator import Call, Caller
@@ -85,9 +88,39 @@ class PolicyCalls:
         return None
 
 
-async def ask(gate: Any, call: Any, tools: Any) -> Any:
-    """Return the decision of a gate on a call."""
-    id_ = call.tool_call_id
+class GuardCalls(PolicyCalls):
+    """The same calls, of functions that a guard has made tools."""
+
+    def __init__(self, guard: Guard, *, is_ruled: bool) -> None:
+        super().__init__()
+        self._is_ruled = is_ruled
+
+        def make(name: str) -> Any:
+            async def run(command: str, path: str, amount: int) -> str:
+                return "done"
+
+            return guard.tool(run, name=name)
+
+        self._functions = {name: make(name) for name in POLICY_TOOLS}
+
+    async def ask(self, call: Any) -> Any:
+        """Return what a function gives, or None where it is denied."""
+        try:
+            return await self._functions[call.tool_name](**call.tool_input)
+        except CallDenial:
+            return None
+
+    def find_fault(self, call: Any, decision: Any) -> str | None:
+        """Return what is wrong with the end of a call."""
+        expected = None if call.denied and self._is_ruled else "done"
+        return None if decision == expected else f"call {call.tool_call_id}: {decision!r:.500}"
+
+
+async def ask(gate: Any, source: Any, call: Any) -> Any:
+    """Return the decision of a gate on a call, or what a guard's function gives."""
+    if isinstance(source, GuardCalls):
+        return await source.ask(call)
+    id_, tools = call.tool_call_id, source.tools
     if Call is None:
         return await gate.decide(
             call.tool_name, call.tool_input, tools, session=call.session, tool_call_id=id_
@@ -104,7 +137,7 @@ async def run_block(gate: Any, source: Any, calls: list[Any], in_flight: int) ->
     async def lane() -> None:
         for call in rest:
             began = time.perf_counter()
-            decision = await ask(gate, call, source.tools)
+            decision = await ask(gate, source, call)
             latencies.append(time.perf_counter() - began)
             decided.append((call, decision))
 
@@ -119,15 +152,19 @@ async def run_block(gate: Any, source: Any, calls: list[Any], in_flight: int) ->
 async def main(told: dict[str, Any]) -> None:
     """Serve blocks until stdin ends."""
     names = told["schedulers"]
-    source = MixCalls(told["mix"], names) if told["calls"] == "mix" else PolicyCalls()
     loop = asyncio.get_running_loop()
     fields = {"required": names, "patience_ms": PATIENCE_MS, **told["config"]}
-    async with Gate.open(
-        redis=os.environ["TOOLGATE_REDIS_URL"],
-        namespace=os.environ["TOOLGATE_NAMESPACE"],
-        agent="bench",
-        **fields,
-    ) as gate:
+    fields |= {"redis": os.environ["TOOLGATE_REDIS_URL"], "namespace": os.environ["TOOLGATE_NAMESPACE"]}
+    source: PolicyCalls | MixCalls
+    async with AsyncExitStack() as stack:
+        gate = None
+        if told["calls"] == "guard":
+            guard = Guard(agent="bench", **fields)
+            stack.callback(guard.close)
+            source = GuardCalls(guard, is_ruled=bool(names))
+        else:
+            source = MixCalls(told["mix"], names) if told["calls"] == "mix" else PolicyCalls()
+            gate = await stack.enter_async_context(Gate.open(agent="bench", **fields))
         gc.freeze()
         gc.set_threshold(*COLLECT_AFTER)
         print("ready", flush=True)
