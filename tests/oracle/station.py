@@ -84,6 +84,8 @@ class Station:
         self._desk = desk
         self._run = _Run(asyncio.get_running_loop().create_future())
         self._rewrites: Call | None = None
+        self._client: GateClient | None = None
+        self._hub: _Hub | None = None
         self._over = asyncio.Event()
         self._going_on: list[asyncio.Task[None]] = []
 
@@ -104,6 +106,7 @@ class Station:
         key = (id(client.loop), url, "default")
         shared_clients._shared[key] = client
         station = cls(written, url, Desk(hub.store, shared.notices))
+        station._client, station._hub = client, hub
         client.on_hold, hub.on_asked = station._hold, station._rewrite
         try:
             yield station
@@ -119,6 +122,13 @@ class Station:
         self._over.set()
         for task in self._going_on:
             await _end(task)
+
+    async def read_facts(self) -> list[dict[str, Any]]:
+        """Return the facts that the door's gate has told so far."""
+        if self._client is None or self._hub is None:
+            return []
+        await self._client.flush(FACTS_S)
+        return await _HubFacts(self._hub).glance()
 
     # ------------------------------------------------------------------ one call
 
