@@ -117,7 +117,7 @@ MUTANTS = (
         "slots",
         "what is denied once it has a slot keeps it",
         f"{ORCHESTRATOR}/decision/round/dispatcher.py",
-        "        for question in given:\n",
+        "        for question in call.take_admitted():\n",
         "        for question in ():\n",
         "../orchestrator/decision/test_admission.py",
     ),

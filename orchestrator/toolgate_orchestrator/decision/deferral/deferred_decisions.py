@@ -262,7 +262,7 @@ class DeferredDecisions:
             deferred.failed_open,
             time.monotonic() - deferred.seconds,
         )
-        call.pass_over(deferred.silent, deferred.passed_over)
+        call.adopt_silence(deferred.silent, deferred.passed_over)
         call.describe_deferral(
             answer=claim.answer,
             answered_by=claim.person,

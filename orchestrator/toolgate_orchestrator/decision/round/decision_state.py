@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from toolgate_bus.protocol.events import Phase, ReceivedVerdict, ToolQuestion
 from toolgate_bus.ruling.counterfactual import ProposedCall
+from toolgate_bus.ruling.round import RoundResult
 from toolgate_bus.telemetry.unanimous import Group
 
 from toolgate_orchestrator.decision.question.call import ALL, Ability
@@ -165,6 +166,47 @@ class DecisionState:
         """Of more agents than a question can name, the last ones are told."""
         self.question = self.question._replace(lineage=self.question.lineage[-most:])
 
+    def put_to(self, asked: Sequence[str], *, shadowed: bool = False) -> None:
+        """These are asked about it, in one round; `shadowed`: some of them only watch."""
+        self.asked += (asked,)
+        if shadowed and self.shadows is None:
+            self.shadows = ShadowLog()
+
+    def end_round(
+        self, question: "OpenRound", closed: RoundResult, agreed: Group | None, *, gives: bool
+    ) -> None:
+        """A round is over; `agreed` is everyone, where all said continue, and in it something was given."""
+        self.heard += closed.heard
+        self.rounds += (question,)
+        if gives:
+            self.admitted += (question,)
+        if agreed is not None:
+            self.agreed = agreed
+        if closed.silent:
+            self.silent += tuple(name for name in closed.silent if name not in self.silent)
+
+    def keep_rounds(self) -> None:
+        """It waits for something after a round: whoever was asked may still deny it."""
+        self.goes_on = True
+
+    def forget_rounds(self) -> None:
+        """Nobody may deny it any more; rounds name the call: else only the collector could free both."""
+        self.rounds = ()
+
+    def take_admitted(self) -> tuple["OpenRound", ...]:
+        """Return the rounds in which something was given to it, which is given back now."""
+        given, self.admitted = self.admitted, ()
+        return given
+
+    def pass_over(self, name: str, reason: str) -> None:
+        """An optional scheduler is asked, and not waited for."""
+        self.passed_over += (name,)
+        self.fail_open(name, reason)
+
+    def write_replacement(self, outgoing: RedactedArguments | None) -> None:
+        """The question about its replacement was written so."""
+        self.replaced = outgoing
+
     def write(self, body: bytes, outgoing: RedactedArguments | None) -> None:
         """Its question was written so."""
         self.body, self.outgoing = body, outgoing
@@ -206,8 +248,8 @@ class DecisionState:
         if any(one.shadow for one in verdicts):
             self.shadows = ShadowLog()
 
-    def pass_over(self, silent: Sequence[str], passed_over: Sequence[str]) -> None:
-        """So many gave no answer, and were not waited for."""
+    def adopt_silence(self, silent: Sequence[str], passed_over: Sequence[str]) -> None:
+        """These gave no answer to the earlier decision, or were not waited for."""
         self.silent, self.passed_over = tuple(silent), tuple(passed_over)
 
     def take_over(self, before: "DecisionState") -> None:

@@ -40,7 +40,6 @@ from toolgate_orchestrator.decision.round.decision_state import DecisionState, H
 from toolgate_orchestrator.decision.round.local_scheduler import LocalScheduler, consult
 from toolgate_orchestrator.decision.round.open_round import OpenRound
 from toolgate_orchestrator.decision.round.open_rounds import OpenRounds
-from toolgate_orchestrator.decision.round.shadow_log import ShadowLog
 from toolgate_orchestrator.decision.round.wait_reports import Note
 from toolgate_orchestrator.decision.vacancy import tell_failing
 
@@ -102,10 +101,8 @@ class Dispatcher:
         hopeless = self._skip_given_up(client, call, audience, awaited) if audience.absent else ()
         if local is not None:
             awaited = {**awaited, IN_PROCESS: False}
-            call.asked += ((IN_PROCESS,),)
-        call.asked += (asked,)
-        if audience.shadows and call.shadows is None:
-            call.shadows = ShadowLog()
+            call.put_to((IN_PROCESS,))
+        call.put_to(asked, shadowed=bool(audience.shadows))
         round_ = Round(
             awaited,
             patience=patience,
@@ -147,27 +144,23 @@ class Dispatcher:
                 hooks.cancel()
             if asked and client is not None:
                 self._settle(client, question, closed, patience)
-            call.heard += closed.heard
-            call.rounds += (question,)
-            if phase == ADMIT and (not closed.denied or set(closed.unfinished) - {*closed.held}):
-                call.admitted += (question,)  # whose answer is on its way may give as well
+            # Whose answer is on its way may give as well.
+            gives = phase == ADMIT and (not closed.denied or bool(set(closed.unfinished) - {*closed.held}))
             everybody = asked == audience.names and not call.passed_over  # (who is probed was asked, too)
-            if closed.agreed and local is None and not audience.shadows and everybody:
-                call.agreed = audience.group
-            if closed.silent:
-                call.silent += tuple(name for name in closed.silent if name not in call.silent)
+            all_agree = closed.agreed and local is None and not audience.shadows and everybody
+            call.end_round(question, closed, audience.group if all_agree else None, gives=gives)
         return closed
 
     def go_on(self, call: DecisionState) -> None:
         """A call is about to be waited for after a round: whoever was asked may still deny it."""
-        call.goes_on = True
+        call.keep_rounds()
         self.table.keep(call.rounds)
 
     def end(self, call: DecisionState) -> None:
         """A call is decided."""
         if call.goes_on:
             self.table.forget(call.rounds)
-        call.rounds = ()  # they name the call: else only the collector could free both
+        call.forget_rounds()
 
     def _write(self, call: DecisionState, asking: ToolQuestion) -> bytes:
         """The body of a question; what was kept back in it is kept with the call.
@@ -182,9 +175,9 @@ class Dispatcher:
         if filled is not own and outgoing is not None and outgoing.plain is not None:
             outgoing.plain = copy_arguments(to_plain(own))
         if asking.phase == "select":
-            call.body, call.outgoing = body, outgoing
+            call.write(body, outgoing)
         else:
-            call.replaced = outgoing
+            call.write_replacement(outgoing)
         return body
 
     def _add_request(self, question: OpenRound) -> None:
@@ -194,7 +187,7 @@ class Dispatcher:
         if told is not body:
             question.told_body, question.readers = told, question.audience.readers
             if question.phase == "select":
-                call.body = told
+                call.write(told, call.outgoing)
 
     def _whom(
         self, call: DecisionState, audience: Recipients, now: float
@@ -212,8 +205,7 @@ class Dispatcher:
         for name in audience.names:
             if awaited.get(name) is False and client.breaker.passes_over(name, self._patience):
                 del awaited[name]
-                call.passed_over += (name,)
-                call.fail_open(name, "gone" if name in audience.absent else "passed_over")
+                call.pass_over(name, "gone" if name in audience.absent else "passed_over")
                 if not client.breaker.probe(name, self._patience, now):
                     continue
             asked.append(name)
@@ -249,7 +241,7 @@ class Dispatcher:
         kept = dict(awaited)
         for name, why in unasked.items():
             if kept.get(name):
-                call.unasked = {**call.unasked, name: why.words}
+                call.leave_unasked(name, why.words)
             elif kept.pop(name, None) is not None:
                 call.fail_open(name, why.reason)
         return kept, tuple(name for name in asked if name not in unasked)
@@ -418,8 +410,7 @@ class Dispatcher:
 
     def give_back(self, call: DecisionState) -> None:
         """Tell all who gave something to a call that it will not run."""
-        given, call.admitted = call.admitted, ()
-        for question in given:
+        for question in call.take_admitted():
             for name in question.asked:
                 self.withdraw(question, name)
 
