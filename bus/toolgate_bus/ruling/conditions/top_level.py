@@ -1,4 +1,4 @@
-"""Top-level domains: the last labels by which clients know a host where no scheme stands before it."""
+"""Top-level domains: last labels by which clients recognize a host without a scheme before it."""
 
 from typing import Final
 
@@ -94,7 +94,7 @@ vermgensberatung-pwb xn--vhquv xn--vuq861b xn--w4r85el8fhu5dnra xn--w4rs40l xn--
 xn--xkc2al3hye2a xn--xkc2dl3a5ee0h xn--y9a3aq xn--yfro4i67o xn--ygbi2ammx xn--zfr164b xxx xyz yachts yahoo
 yamaxun yandex ye yodobashi yoga yokohama you youtube yt yun za zappos zara zero zip zm zone zuerich zw
 """
-"""Those of the root zone of 16 May 2026."""
+"""Domains of the root zone of 16 May 2026."""
 TOP_LEVEL: Final = frozenset(f"{_RESERVED} {_DELEGATED}".split())
 FILE_ENDINGS: Final = frozenset(_FILE_ENDINGS.split())
-"""Those that end names of files as well: `report.zip` alone is read as the file."""
+"""Domains that are endings of files as well: `report.zip` alone is read as the file."""
