@@ -110,7 +110,7 @@ class Addition(NamedTuple):
     account: str
     window: int
     amount: int
-    """Micro-units."""
+    """Amount in micro-units."""
     keep_s: int = 0
     """Seconds that the account is kept if the books do not have it; 0 keeps it for ever."""
 

@@ -38,7 +38,7 @@ class LiveAgent:
     agent: str = ""
     lineage: tuple[str, ...] = ()
     doing: str = "idle"
-    """`idle`, `llm`, `deciding TOOL`, `tool TOOL`, `delegating AGENT`, `stopping`."""
+    """Current activity: `idle`, `llm`, `deciding TOOL`, `tool TOOL`, `delegating AGENT`, `stopping`."""
     turns: int = 0
     calls: int = 0
     vetoes: int = 0

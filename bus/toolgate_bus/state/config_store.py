@@ -91,7 +91,7 @@ class ConfigStore:
         self._store: Store = RedisStore(commands, namespace)
 
     async def read(self) -> ConfigsRead:
-        """Return record and progress. Raises ConfigError if one is broken or unsigned, and TransportError."""
+        """Return record and progress. Raises ConfigError for a broken or unsigned record; TransportError."""
         record, progress, _, _ = await self._read()
         return ConfigsRead(settle(record, progress), progress)
 

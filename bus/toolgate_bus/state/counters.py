@@ -1,4 +1,4 @@
-"""Takes turns: a counter that replicas share, and that counts everyone who asks only once."""
+"""A counter that replicas share, to take turns: it counts each caller only once."""
 
 from typing import Final, Protocol
 

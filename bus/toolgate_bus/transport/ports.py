@@ -384,7 +384,7 @@ class FactStream(Protocol):
     """Facts of all orchestrators of a namespace, in order, from each one's first kept fact."""
 
     is_whole: bool
-    """True if the last `next` or `glance` read all servers; False if the server of some facts is away."""
+    """True if the last `next` or `glance` read all that it should; False if some server may be away."""
 
     async def next(self, wait_ms: int | None = None) -> list[dict[str, Any]]:
         """Return the facts since the last call, each with its `orchestrator`; wait a moment, or `wait_ms`."""
