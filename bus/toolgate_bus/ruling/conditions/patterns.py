@@ -265,7 +265,7 @@ class _Writer:
         self._put, self._atomic, self._empty = put, atomic, empty
         self.sets: dict[Ranges, None] = {}
         self.boundaries: set[bool] = set()
-        r"""For each `\b` and `\B`: True with the flag `a`."""
+        r"""Flags of the `\b` and `\B` seen: True for one with the flag `a`, False for one without."""
         self.lines = self.dollar = False
         """True if there are anchors of lines (`lines`), or a `$` of the whole text (`dollar`)."""
 
