@@ -1,1 +1,1 @@
-"""The ledger of what calls cost: reservations, settlement, limits."""
+"""Ledger of the costs of calls: reservations, settlement, limits."""

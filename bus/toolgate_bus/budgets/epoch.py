@@ -1,12 +1,12 @@
-"""The ledger's epoch: which ledger this is, what it has taken, and whether that is what a replica remembers.
+"""The ledger's epoch: the identity of a ledger, its numbers of changes, and a replica's memory of both.
 
-    the ledger      id (chance, at its first change) · how many changes of each writer · why it is lost
-    each replica    the id · how many own changes were confirmed, and the newest of them · others' numbers
+    the ledger      id (chance, at its first change) · number of changes of each writer · why it is lost
+    each replica    the id · number of own confirmed changes, and the newest of them · others' numbers
 
     no id, or another  ─▶ lost: emptied, restarted without its data, another server: waits for a person
     own number lower   ─▶ a failover forgot writes: written again, in their order, and nothing is lost
-    an outcome unknown ─▶ what was done may count for what was forgotten: the newest are written again
-    another's lower    ─▶ waited for: who is alive writes its own again; else lost, as a person has to know
+    an outcome unknown ─▶ it may count in the place of a forgotten change: the newest are written again
+    another's lower    ─▶ wait: a living replica writes its own again; else lost, as a person has to know
     decided            ─▶ somebody accepted the loss, or rebuilt the books: remembered as it is now
 
 Pure.
@@ -19,20 +19,20 @@ from math import inf
 from typing import Any, Final, Literal, NamedTuple
 
 KEPT_S: Final = 30.0
-"""Seconds for which own changes are kept, to be written again."""
+"""Seconds for which own changes are kept, so that they can be written again."""
 MAX_KEPT: Final = 10_000
 DOUBT_S: Final = 10.0
-"""Seconds before the newest own change, of which all are written again after an outcome that is unknown:
-more than replicas are ever behind."""
+"""Seconds before the newest own change. After an unknown outcome, all changes in them are written again.
+Replicas are never further behind than this."""
 GRACE_S: Final = 5.0
-"""So long another replica has to write again what the ledger forgot of it."""
+"""Seconds that another replica has to write again the changes that the ledger forgot."""
 IDLE_S: Final = 300.0
-"""A writer's number may be taken off the ledger once it has stood still for twice as long."""
+"""Seconds without a change; after twice as long the ledger may drop a writer's number."""
 MAX_REPLACED: Final = 16
 MAX_CONFIRMED: Final = 2**63
 NEVER: Final = float("-inf")
 ANY: Final = "*"
-"""What is told of the epoch by who does not mind a loss."""
+"""Epoch that a caller gives to the ledger's scripts to skip the check for a loss."""
 LOST: Final = ("missing", "another", "behind")
 
 Why = Literal["missing", "another", "behind"]
@@ -41,102 +41,105 @@ WHY: Final[Mapping[Why, str]] = {
     "another": "it is another one than its schedulers know",
     "behind": "it forgot changes that it had confirmed, of a replica that is gone",
 }
-"""For people."""
+"""Explanation of each loss, for people."""
 Judgement = Literal["fine", "adopt", "rewrite", "wait", "find", "missing", "another", "behind", "lost"]
 
 
 class LedgerLoss(NamedTuple):
-    """A ledger that waits for a person."""
+    """A loss of data: the ledger waits for a person to decide."""
 
     why: Why
-    """`missing` and `another`: it is empty, or another one; `behind`: it forgot its newest changes."""
+    """`missing`: it is empty. `another`: it is not the same. `behind`: it forgot its newest changes."""
     since: float
-    """When it was noticed, in seconds since the epoch; 0 where that is not known."""
+    """Time when the loss was noticed, in seconds since the epoch; 0 if unknown."""
 
 
 class LedgerEpoch(NamedTuple):
-    """What a ledger says of itself."""
+    """Identity and counts that a ledger keeps about itself."""
 
     id: str = ""
-    """Nobody has changed anything in it yet where there is none."""
+    """Name of the epoch; empty until somebody changes anything in the ledger."""
     since: float = 0.0
-    """When it began, in seconds since the epoch."""
+    """Start of the epoch, in seconds since the epoch of Unix."""
     counts: Mapping[str, int] = {}
-    """Changes by writer."""
+    """Number of changes by each writer."""
     loss: LedgerLoss | None = None
     lost_by: str = ""
-    """Who noticed it."""
+    """Writer that noticed the loss."""
     replaced: frozenset[str] = frozenset()
-    """Epochs that this one stands in the place of."""
+    """Epochs that this one replaces."""
     decided: int = 0
-    """How often somebody ended a quarantine."""
+    """Number of times that a person ended a quarantine."""
 
 
 class KeptChange(NamedTuple):
-    """A change of a replica's own that the ledger confirmed."""
+    """A replica's own change that the ledger confirmed."""
 
     number: int
     at: float
     step: Any
-    """What is taken again, should the ledger forget it."""
+    """Change to write again if the ledger forgets it."""
 
 
 class KeptNumber(NamedTuple):
-    """How many changes of its own a process had seen confirmed, which may have ended since."""
+    """Number of own changes that a process saw confirmed. The process may have ended since."""
 
     writer: str
     epoch: str
     decided: int
     number: int
     age_s: float
-    """Seconds since it changed."""
+    """Seconds since the number changed."""
 
 
 @dataclass(slots=True)
 class EpochMemory:
-    """What one replica remembers."""
+    """Everything that one replica remembers of a ledger."""
 
     writer: str
     fresh: str
-    """The epoch of a ledger that has none."""
+    """Epoch to give to a ledger that has none."""
     id: str = ""
     replaced: tuple[str, ...] = ()
     counts: dict[str, int] = field(default_factory=dict)
-    """Others' numbers, as they were seen last."""
+    """Other writers' numbers of changes, as last seen."""
     moved: dict[str, float] = field(default_factory=dict)
-    """When each was seen to change; `NEVER`, where it was there before."""
+    """Time when each of these numbers was last seen to change; `NEVER` if it was there at the first look."""
     decided: int = 0
     confirmed: int = 0
-    """How many own changes were confirmed: the highest number of one, and those that came after a fall."""
+    """Number of own changes that were confirmed: the highest number, and 1 for each change after a fall."""
     kept: deque[KeptChange] = field(default_factory=deque)
     numbers: set[int] = field(default_factory=set)
-    """Those of kept changes: a server gives each once."""
+    """Numbers of the kept changes. A server gives each number once."""
     dropped: int = 0
-    """The highest number of those that are not kept any more."""
+    """Highest number of an own change that is not kept any more."""
     fallen: int | None = None
-    """How many own changes the ledger has, where that is less than were confirmed."""
+    """Number of own changes that the ledger has, if fewer than were confirmed; None otherwise."""
     is_doubtful: bool = False
-    """Whether the ledger may have done what it did not confirm: its number may be high enough by that."""
+    """True if the ledger may have made a change unconfirmed. Its number may hide a lost change."""
     waits_since: float | None = None
-    """Since when another's number is too low."""
+    """Time since when another writer's number is too low."""
     last: float = 0.0
-    """When the last own change was confirmed."""
+    """Time when the last own change was confirmed."""
     others: list[KeptNumber] = field(default_factory=list)
-    """Of ledgers that earlier processes knew lately beside this one; until the first look."""
+    """Numbers that earlier processes kept of other ledgers at this address; empty after the first look."""
 
     def meet(self, id_: str, decided: int) -> None:
-        """A ledger told its epoch, and how often a person decided; the first counts."""
+        """Remember the epoch that a ledger told, and its number of decisions. Only the first one counts."""
         if not self.id:
             self.id, self.decided = id_, decided
 
     def keep(self, number: int, known: int, step: Any, now: float) -> None:
-        """An own change was confirmed under this number; `known` were when it was sent."""
+        """Remember an own change that the ledger confirmed under this number.
+
+        `known` is the number of own changes that were confirmed when it was sent.
+        """
         if number <= known and now - self.last > IDLE_S:
             self._begin_anew()
         elif number <= known or number in self.numbers:
-            # (the latter: it was sent before another was confirmed, which is forgotten)
+            # (a number twice: the change was sent before another was confirmed, which the ledger forgot)
             self.fallen = number - 1 if self.fallen is None else min(self.fallen, number - 1)
-        # What comes after a fall has the numbers of what was forgotten, and must not stand in for it.
+        # A change after a fall gets the number of a forgotten change, and must not stand in for it.
         self.confirmed, self.last = max(self.confirmed + (self.fallen is not None), number), now
         self.numbers.add(number)
         self._append(KeptChange(number, now, step))
@@ -150,10 +153,10 @@ class EpochMemory:
             self.numbers.discard(oldest)
 
     def judge(self, seen: LedgerEpoch, now: float, known: int = MAX_CONFIRMED) -> Judgement:
-        """What is to be done about what the ledger says; others' numbers are remembered by it.
+        """Return the action that the ledger's answer asks for, and remember the other writers' numbers.
 
-        `known` were confirmed when it was asked: what was confirmed since, over another connection, it may
-        not have told yet.
+        `known` is the number of own changes confirmed when the ledger was asked. Its answer may lack changes
+        that were confirmed since, over another connection.
         """
         self._choose_epoch(seen, now)
         if self.id and seen.id != self.id and self.id not in seen.replaced:
@@ -175,7 +178,7 @@ class EpochMemory:
         return "fine"
 
     def _find_missing(self, seen: LedgerEpoch, now: float, known: int) -> bool:
-        """Whether own changes are missing."""
+        """Return whether own changes are missing in the ledger."""
         own = seen.counts.get(self.writer)
         if own is None and self.confirmed and now - self.last > IDLE_S:
             self._begin_anew()
@@ -184,7 +187,7 @@ class EpochMemory:
         return self.fallen is not None
 
     def _begin_anew(self) -> None:
-        """The own number was taken off the ledger for its age: nothing of it is new."""
+        """Start counting from 0, because the ledger dropped the own number for its age."""
         self.dropped = self.confirmed = 0
         self._forget_own()
 
@@ -198,7 +201,7 @@ class EpochMemory:
         self.moved.clear()
 
     def _is_behind(self, seen: LedgerEpoch, now: float) -> bool:
-        """Whether changes of others are missing; who stood still for long may have been taken off."""
+        """Return whether other writers' changes are missing. Idle writers' numbers may be dropped."""
         for writer, number in list(self.counts.items()):
             if (found := seen.counts.get(writer, 0)) >= number:
                 continue
@@ -214,19 +217,20 @@ class EpochMemory:
                 self.counts[writer], self.moved[writer] = number, now
 
     def adopt(self, seen: LedgerEpoch, now: float) -> None:
-        """Remember this ledger, as it is, from now on."""
-        if self.id:  # what it forgot is no gap any more
+        """Remember this ledger as it is, from now on."""
+        if self.id:  # changes that the ledger forgot are accepted, and no gap any more
             self.confirmed, self.dropped = seen.counts.get(self.writer, 0), 0
             self._forget_own()
             self._forget_others()
         before, self.id, self.decided, self.waits_since = self.id, seen.id, seen.decided, None
         self._note_replaced((*sorted(seen.replaced), before))
-        self._remember(seen, NEVER)  # nobody knows for how long they have stood still
+        self._remember(seen, NEVER)  # nobody knows how long these numbers have stood still
 
     def _choose_epoch(self, seen: LedgerEpoch, now: float) -> None:
-        """Of several that earlier processes knew, remember one that this is not, nor stands in the place of.
+        """Choose the epoch to remember from those that earlier processes knew.
 
-        There something was confirmed that this one lacks. Where there is none, remember this one.
+        An epoch that is neither this ledger nor replaced by it wins: something was confirmed there that this
+        ledger lacks. If there is none, this ledger's epoch is chosen.
         """
         others, self.others = self.others, []
         known = dict.fromkeys((self.id, *(one.epoch for one in others))) if others else ()
@@ -244,17 +248,17 @@ class EpochMemory:
 
     @property
     def is_whole(self) -> bool:
-        """Whether nothing is to be written again, as far as is known without looking."""
+        """True if no change has to be written again, as far as is known without looking."""
         return self.fallen is None and not (self.is_doubtful and self.kept)
 
     def list_forgotten(self) -> list[KeptChange]:
-        """Own changes that the ledger forgot, or may have, in their order."""
+        """Return the own changes that the ledger forgot or may have forgotten, in their order."""
         lowest = inf if self.fallen is None else self.fallen
         since = self.kept[-1].at - DOUBT_S if self.is_doubtful and self.kept else inf
         return [one for one in self.kept if one.number > lowest or one.at >= since]
 
     def remember_written(self, written: Iterable[KeptChange], number: int, now: float) -> None:
-        """They are there again, since the change of that number; an older copy forgets them once more."""
+        """Remember these changes as written again under this number. A failover may forget them again."""
         again = {id(one): one for one in written}
         self.kept = deque(one for one in self.kept if id(one) not in again)
         self.numbers.difference_update(one.number for one in again.values())
@@ -263,12 +267,12 @@ class EpochMemory:
         self.confirmed, self.last, self.fallen = max(self.confirmed, number), now, None
 
     def as_json(self) -> dict[str, Any]:
-        """What outlasts this process."""
+        """Return the part of the memory that outlasts this process."""
         counts = {**self.counts, **({self.writer: self.confirmed} if self.confirmed else {})}
         return {"id": self.id, "replaced": list(self.replaced), "counts": counts, "decided": self.decided}
 
     def recall(self, kept: Any, numbers: Iterable[KeptNumber] = (), now: float = 0.0) -> None:
-        """Take what earlier processes kept, and their numbers; what is none is passed over."""
+        """Take over the memory and numbers that earlier processes kept. Malformed values are skipped."""
         match kept:
             case {"id": str(id_), "replaced": [*replaced], "counts": dict(counts), "decided": int(decided)}:
                 self.id, self.decided = id_[:64], decided
@@ -278,12 +282,12 @@ class EpochMemory:
                         self.counts[writer], self.moved[writer] = number, NEVER
         youngest = sorted(numbers, key=lambda each: each.age_s)
         for one in youngest:
-            self.meet(one.epoch, one.decided)  # nobody kept more of it
+            self.meet(one.epoch, one.decided)  # no memory was kept, only numbers
         self._take_numbers(youngest, now)
         self.others = [one for one in youngest if one.epoch != self.id and one.age_s <= 2 * IDLE_S]
 
     def _take_numbers(self, numbers: Iterable[KeptNumber], now: float) -> None:
-        """Take those of the ledger that is remembered, since a person decided last."""
+        """Take the numbers of the remembered ledger, of the time since the last decision of a person."""
         same = [one for one in numbers if one.epoch == self.id]
         decided = max((one.decided for one in same), default=0)
         if decided > self.decided:
@@ -297,7 +301,7 @@ class EpochMemory:
 
 
 def read_epoch(fields: Mapping[str, bytes]) -> LedgerEpoch:
-    """The hash that a ledger keeps of itself, whatever is in it."""
+    """Read the hash that a ledger keeps about itself. Any content is accepted."""
     texts = {name: value.decode("ascii", "replace")[:64] for name, value in fields.items()}
     why = next((one for one in LOST if one == texts.get("lost")), None)
     loss = LedgerLoss(why, _number(texts.get("lost_at")) / 1000) if why else None

@@ -1,8 +1,8 @@
-"""What a replica remembers of a ledger, for the next process of the same user: small files (0600).
+"""A replica's memory of a ledger, for the next process of the same user: small files (0600).
 
-A server that was emptied cannot say so, and neither can a process that begins after it. One file for each
-ledger has what was known of it; one for each process, which is written over in place, how many changes were
-confirmed to that. Not here: what is remembered (`epoch`), and when it is written.
+A server that was emptied cannot say so, and neither can a process that begins after it. For each ledger
+there is one file with the memory. Each process has one more, written over in place, with the number of
+changes that were confirmed to it. Not here: the memory itself (`epoch`), and the times of writing.
 """
 
 import hashlib
@@ -28,18 +28,18 @@ from toolgate_bus.transport.redis.fact_spill import check_private, find_state, m
 
 MAX_BYTES: Final = 256 * 1024
 MAX_FILES: Final = 64
-"""Ledgers of one user that are remembered: those that were seen last."""
+"""Maximum number of ledgers of one user that are remembered: the ones seen last."""
 MAX_NUMBERS: Final = 256
-"""Processes of one user whose numbers are kept: those that changed something last."""
+"""Maximum number of processes of one user whose numbers are kept: the ones that changed something last."""
 AGAIN_S: Final = 10.0
-"""Seconds until a number that could not be kept is tried again."""
+"""Seconds until Toolgate tries again to keep a number that could not be kept."""
 NUMBER: Final = struct.Struct("<64sQQ")
-"""The epoch, how often a person had decided, and the number."""
+"""Format of the file of a number: epoch, number of decisions by a person, number of changes."""
 _log = get_logger("toolgate.ledger")
 
 
 def find_epoch_file(url: str, namespace: str, book: str) -> "EpochFile | None":
-    """The file of a ledger; None on an embedded server, whose data is to end with it."""
+    """Return the file of a ledger; None on an embedded server, whose data is to end with it."""
     parts = urlsplit(url)
     if parts.scheme == "unix" and (Path(unquote(parts.path)).parent / GUARD_SOCKET).exists():
         return None
@@ -47,7 +47,7 @@ def find_epoch_file(url: str, namespace: str, book: str) -> "EpochFile | None":
 
 
 class EpochFile:
-    """The files of one ledger, and of one process; their names tell neither address nor namespace."""
+    """The files of one ledger and of one process. Their names tell neither address nor namespace."""
 
     def __init__(self, url: str, namespace: str, book: str) -> None:
         self._name = hashlib.sha256(f"{url}\0{namespace}\0{book}".encode()).hexdigest()[:24]
@@ -56,7 +56,10 @@ class EpochFile:
         self._again_at = 0.0
 
     async def read(self) -> tuple[Any, list[KeptNumber]]:
-        """What was kept, None where there is nothing that can be trusted, and the numbers of each process."""
+        """Return the memory that was kept, and the numbers of each process.
+
+        The memory is None if there is no file that can be trusted.
+        """
         return await to_thread.run_sync(lambda: (self._read_kept(), self._read_numbers()))
 
     def _read_kept(self) -> Any:
@@ -78,7 +81,7 @@ class EpochFile:
         return found
 
     async def write(self, kept: Any) -> None:
-        """Keep this in the place of what was there; says so where that cannot be done."""
+        """Replace the memory on disk. A failure is logged."""
         await to_thread.run_sync(self._write, kept)
 
     def _write(self, kept: Any) -> None:
@@ -95,14 +98,14 @@ class EpochFile:
             _log.warning("what is known of the ledger cannot be kept for the next process", error=str(error))
 
     def count(self, writer: str, epoch: str, decided: int, number: int) -> None:
-        """Keep how many changes of this process were confirmed: 88 bytes, without waiting for the disk.
+        """Keep the number of confirmed changes of this process: 80 bytes, without waiting for the disk.
 
-        Says where that cannot be done, and tries again later.
+        A failure is logged, and tried again later.
         """
         if (now := time.monotonic()) < self._again_at:
             return
         try:
-            if self._number is None or now - self._counted_at > IDLE_S:  # others remove what stood still
+            if self._number is None or now - self._counted_at > IDLE_S:  # others remove idle files
                 self.close()
                 self._number = _open(make_private(_find_ledgers()) / f"{self._name}-{writer}")
             self._counted_at = now
@@ -113,7 +116,7 @@ class EpochFile:
             _log.warning("confirmed changes of the ledger cannot be counted in a file", error=str(error))
 
     def close(self) -> None:
-        """The process ends; its number stays."""
+        """Close the file of the number, and leave it for the next process."""
         if self._number is not None:
             self._number.close()
             self._number = None
@@ -124,7 +127,7 @@ def _find_ledgers() -> Path:
 
 
 def _open(place: Path) -> FileIO:
-    """The file, to be written over; raises OSError, also where it is not this user's alone."""
+    """Open the file to write over it. Raises OSError, also if it is not this user's alone."""
     file = FileIO(os.open(place, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600), "w")
     try:
         check_private(os.fstat(file.fileno()), stat.S_ISREG)
@@ -135,7 +138,7 @@ def _open(place: Path) -> FileIO:
 
 
 def _read(place: Path, most: int) -> tuple[bytes, float]:
-    """What is in a file of this user alone, and its age in seconds; raises OSError."""
+    """Return the content of a file of this user alone, and its age in seconds. Raises OSError."""
     check_private(place.parent.lstat(), stat.S_ISDIR)
     with os.fdopen(os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
         found = os.fstat(file.fileno())
@@ -144,7 +147,7 @@ def _read(place: Path, most: int) -> tuple[bytes, float]:
 
 
 def _remove_oldest(directory: Path) -> None:
-    """Keep the ledgers that were seen last, and the numbers that ledgers may still have."""
+    """Remove the oldest files, except those of the ledgers seen last and of numbers that may still count."""
     changed = {}
     for place in directory.iterdir():
         with suppress(OSError):

@@ -1,8 +1,8 @@
-"""Watches a ledger for one replica: whether it is the one that is remembered, and has all that was confirmed.
+"""The watch of a ledger for one replica: compares the ledger with the replica's memory, and acts on a loss.
 
-What that means is in `epoch`; here it is done: writes that a failover forgot are written again, a ledger that
-was lost is marked, for all replicas, until a person decides. A file keeps the memory for the next process:
-how many changes were confirmed at once, so that kill -9 takes none of it along, and the rest now and then.
+The rules are in `epoch`, the actions here. Writes that a failover forgot are written again. A lost ledger
+is marked for all replicas until a person decides. A file keeps the memory for the next process: the number
+of confirmed changes at once, so that kill -9 loses none of them, and the rest now and then.
 """
 
 import asyncio
@@ -17,81 +17,84 @@ from toolgate_bus.budgets.epoch import EpochMemory, KeptNumber, LedgerEpoch, Led
 from toolgate_bus.telemetry.loggers import get_logger
 
 WRITE_S: Final = 10.0
-"""Seconds between two writes of the file, unless the ledger is another."""
+"""Seconds between two writes of the file, unless the ledger is another one."""
 _log = get_logger("toolgate.ledger")
 
 
 class EpochPort(Protocol):
-    """What a ledger does for its watch; each may be repeated."""
+    """Methods that a ledger offers to its watch; each may be repeated."""
 
     async def read_epoch(self) -> LedgerEpoch:
-        """What it says of itself."""
+        """Return the ledger's epoch and its numbers."""
 
     async def lose(self, epoch: str, why: Why, fresh: str, replaced: Sequence[str], by: str) -> None:
-        """Mark it as lost, for all; `epoch` is what is remembered, `fresh` names one that has no name."""
+        """Mark the ledger as lost, for all. `epoch` is the remembered one, `fresh` a new one."""
 
     async def find(self, by: str) -> None:
-        """What `by` had missed is there again."""
+        """Tell the ledger that the changes that `by` missed are there again."""
 
     async def write_again(self, steps: Sequence[Any], by: str, number: int, epoch: str) -> int:
         """Take steps that were forgotten, whatever the limits say, all on one server.
 
-        `by` has made so many changes then, at least, and one more: how many. 0 where the ledger is another by
-        now, which takes nothing, or where the server changed meanwhile: then all are to be taken once more.
-        Raises TransportError, and then, too, it is as if nothing had been taken.
+        Return the number of changes of `by`, then at least `number`, plus one. Return 0 if the ledger is
+        another one by now, which takes nothing, or if the server changed meanwhile: then take all once more.
+        Raises TransportError; after it, too, take all once more.
         """
 
 
 class EpochStore(Protocol):
-    """What outlasts a process; what cannot be kept is logged, and raises nothing."""
+    """Storage that outlasts a process. A failure to keep something is logged, and raises nothing."""
 
     async def read(self) -> tuple[Any, list[KeptNumber]]:
-        """What an earlier process wrote, None where none did, and the numbers of each."""
+        """Return the memory that an earlier process wrote (None if none did), and each process's number."""
 
     async def write(self, kept: Any) -> None:
-        """Keep this in the place of what was there."""
+        """Replace the memory that is kept."""
 
     def count(self, writer: str, epoch: str, decided: int, number: int) -> None:
-        """Keep how many changes of this process were confirmed; kill -9 right after this loses nothing."""
+        """Keep the number of confirmed changes of this process. A kill -9 right after this loses nothing."""
 
     def close(self) -> None:
-        """The process ends."""
+        """Close the files, because the process ends."""
 
 
 class EpochWatch:
-    """One replica's."""
+    """The watch of one replica."""
 
     def __init__(self, port: EpochPort, file: EpochStore | None = None) -> None:
         self._port, self._file = port, file
         self.memory = EpochMemory(secrets.token_hex(6), secrets.token_hex(8))
         self.waits = False
-        """Whether others have yet to write again what is missing of them."""
+        """True while other replicas still have to write their missing changes again."""
         self._turn = asyncio.Lock()
         self._written: Any = None
         self._written_at = 0.0
 
     async def begin(self) -> None:
-        """Recall what an earlier process knew, and look."""
+        """Load the memory of an earlier process, and look."""
         if self._file is not None:
             self.memory.recall(*await self._file.read(), time.monotonic())
         await self.look()
 
     async def end(self) -> None:
-        """Keep what is known for the next process."""
+        """Keep the memory for the next process."""
         with anyio.CancelScope(shield=True):
             await self._write(at_once=True)
         if self._file is not None:
             self._file.close()
 
     def keep(self, number: int, known: int, step: Any) -> None:
-        """An own change was confirmed under this number; `known` were when it was sent."""
+        """Remember an own change that was confirmed under this number.
+
+        `known` is the number of own changes that were confirmed when it was sent.
+        """
         memory = self.memory
         memory.keep(number, known, step, time.monotonic())
         if self._file is not None and memory.id:
             self._file.count(memory.writer, memory.id, memory.decided, memory.confirmed)
 
     async def look(self) -> LedgerLoss | None:
-        """Compare, and do what that asks for; why the ledger is lost, None where it is not."""
+        """Compare the ledger with the memory, and act on it. Return the loss; None if there is none."""
         async with self._turn:
             loss = await self._look()
             await self._write(at_once=False)
@@ -100,7 +103,7 @@ class EpochWatch:
     async def _look(self) -> LedgerLoss | None:
         memory, known, id_ = self.memory, self.memory.confirmed, self.memory.id
         seen, now = await self._port.read_epoch(), time.monotonic()
-        if memory.id != id_:  # given meanwhile, over another connection: what was read may be older
+        if memory.id != id_:  # given meanwhile, over another connection: this answer may be older
             return await self._look()
         judgement = memory.judge(seen, now, known)
         self.waits = judgement == "wait"
@@ -123,7 +126,7 @@ class EpochWatch:
         return seen.loss
 
     async def _write_again(self) -> None:
-        """Write what the ledger forgot, or may have; one that fails begins anew, which changes nothing."""
+        """Write again the changes that the ledger forgot or may have forgotten. A failure changes nothing."""
         memory = self.memory
         forgotten = memory.list_forgotten()
         memory.is_doubtful, number = False, 0

@@ -1,8 +1,8 @@
 """The ledger's journal as others read it: one entry for each change of money spent, in their order.
 
 The ledger writes an entry in the same script as the change (`lua/`): a journal and its accounts never differ.
-A journal is a bounded stream: what was trimmed before it was read shows in how many entries were ever added.
-Entries come off a wire: what is none is counted, and passed over. Nothing is written here.
+A journal is a bounded stream. The number of entries ever added shows how many were trimmed before a read.
+Entries come off a wire: malformed ones are counted and skipped. Nothing is written here.
 """
 
 import re
@@ -22,51 +22,51 @@ from toolgate_bus.transport.redis.reads import read_first, read_stream_size
 Entry = dict[str, Any]
 
 LEDGER: Final = "ledger"
-"""The event of an entry."""
+"""Name of the event that an entry is."""
 MAX_ENTRIES: Final = 100_000
-"""About so many are kept (as `lua/ledger.lua` has it)."""
+"""Approximate number of entries that are kept (the same as in `lua/ledger.lua`)."""
 PAGE: Final = 1000
 MAX_ENTRY: Final = 16 * 1024
-"""Bytes of an entry: it holds names and labels, and no arguments."""
+"""Maximum size of an entry in bytes. It holds names and labels, and no arguments."""
 MAX_ACCOUNTS: Final = 1024
 _LATEST: Final = 253_402_300_800
-"""Seconds since the epoch: the year 10000."""
+"""Latest time of an entry, in seconds since the epoch: the year 10000."""
 _TEXTS: Final = ("kind", "id", "tool", "agent", "session", "provider", "model", "scheduler")
 _FACT: Final = ("orchestrator", "seq")
-"""Only facts have these: so no orchestrator can write what reads as the ledger's."""
+"""Fields that only facts have. An entry has none, so no orchestrator can write a fact that reads as one."""
 _ID: Final = re.compile(r"[0-9]{1,20}-[0-9]{1,20}")
 _log = get_logger("toolgate.journal")
 
 
 class JournalPlace(NamedTuple):
-    """How far a journal was read."""
+    """Position up to which a journal was read."""
 
     last: str = "0-0"
-    """Id of the entry read last."""
+    """Id of the last entry that was read."""
     number: int = 0
-    """How many entries were written up to it, read or not."""
+    """Number of entries written up to that one, read or not."""
 
 
 class JournalPage(NamedTuple):
-    """What a look at a journal brought."""
+    """Result of one read of a journal."""
 
     entries: list[Entry]
     place: JournalPlace
     missed: int = 0
-    """Entries that were written since the last look, and trimmed before this one."""
+    """Number of entries that were written since the last read and trimmed before this one."""
     whole: bool = True
-    """Whether that was all that there is."""
+    """True if the page reaches the end of the journal."""
     refused: str = ""
-    """Why the server does not let it be read."""
+    """Reason why the server refuses the read; empty if it does not."""
 
 
 def journal_key(namespace: str, book: str) -> str:
-    """The stream of one book."""
+    """Return the key of the stream of one book."""
     return Keys(namespace).store_key(f"{book}:journal")
 
 
 def read_entry(entry: bytes, fields: Sequence[bytes], book: str) -> Entry | None:
-    """One entry of the stream as plain values, with its `book` and `entry`; None for what is none."""
+    """Return an entry of the stream as plain values, with `book` and `entry`; None if it is malformed."""
     try:
         made = {**_map_of(fields), "event": LEDGER, "book": book, "entry": entry.decode("ascii")}
         for name in _FACT:
@@ -84,7 +84,7 @@ def _map_of(fields: Sequence[bytes]) -> Entry:
 
 
 def is_entry(entry: Mapping[str, Any]) -> bool:
-    """Whether this is the ledger's, and all that is counted with is of its type, and within bounds."""
+    """Return whether this is an entry of the ledger whose values are of the right type and within bounds."""
     if entry.get("event") != LEDGER or any(name in entry for name in _FACT):
         return False
     amount, at, labels = entry.get("amount"), entry.get("at"), entry.get("labels")
@@ -109,9 +109,9 @@ def is_entry(entry: Mapping[str, Any]) -> bool:
 async def read_journal(
     commands: Commands, namespace: str, book: str, place: JournalPlace | None
 ) -> JournalPage:
-    """What was written beyond a place, a page of it; None is the beginning of what is kept.
+    """Return a page of the entries beyond a place. None is the beginning of what is kept.
 
-    Raises TransportError. What was trimmed is known once all is read, so `missed` is told with a whole page.
+    `missed` is only known once all is read, so it comes with a page that is `whole`. Raises TransportError.
     """
     key = journal_key(namespace, book)
     if place is None:
@@ -129,7 +129,7 @@ async def read_journal(
     missed, whole = 0, len(page) < PAGE
     if whole:
         size = await read_stream_size(commands, key)
-        # (a lower id than ours: the server lost what it had)
+        # (a lower id than ours: the server lost entries)
         if size is not None and entry_order(size.last) <= entry_order(last):
             missed, number = max(0, size.added - number), size.added
     return JournalPage([one for one in found if one is not None], JournalPlace(last, number), missed, whole)

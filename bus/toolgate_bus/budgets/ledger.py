@@ -1,25 +1,25 @@
 """Budgets as money in accounts: the values of the ledger, and its port.
 
-Amounts are whole micro-units (1 000 000 is 1.00 of the currency). A decision *reserves* before a
-verdict allows it, and is *settled* with what it really cost, or *released* where nothing ran. What
-nobody settles becomes an *orphan*, paid at its estimate: money may have been spent. Every step
-names its decision, and may be repeated, overtaken or lost without counting anything twice:
+Amounts are whole micro-units (1 000 000 is 1.00 of the currency). A decision *reserves* money before a
+verdict allows the call. It is *settled* with the real cost, or *released* if nothing ran. A reservation that
+nobody settles becomes an *orphan*, paid at its estimate: money may have been spent. Every step names its
+decision. Steps may be repeated, overtaken or lost, and nothing counts twice:
 
     (nothing) ─reserve─▶ reserved ─┬─settle──▶ settled
         │                   │      ├─release─▶ released ─settle─▶ settled (late)
         │                   │      └─orphan──▶ orphaned ─┬─settle──▶ settled (corrected)
         │                   │                            └─release─▶ released (corrected)
         │                   └─ reserve, phase verify: the amount of the call that would run
-        ├─reserve─▶ denied   (no account has to hold it; remembered, so that asking twice is one)
+        ├─reserve─▶ denied   (no account holds money; remembered, so that asking twice has one answer)
         └─release, settle ─▶ a tombstone: a reserve that comes late finds it, and holds nothing
 
-A decision belongs to the orchestrator that asked about it. What another tells of it changes nothing and is
-counted (`foreign`), and another's tombstone binds nobody; `claim` hands a decision over. What somebody
-tells who has no name, and a decision without an owner, are not looked at for that: replicas of older
-versions knew no owners. A cost for which nothing is reserved (the server forgot it, or nobody had been
-asked) is paid by the accounts that the step names for that case, else counted (`unplaced`).
+A decision belongs to the orchestrator that asked about it. A step of another orchestrator changes nothing and
+is counted (`foreign`). Another's tombstone binds nobody. `claim` hands a decision over. Ownership is not
+checked for a step without a name or a decision without an owner: replicas of older versions knew no owners.
+A cost without a reservation (the server forgot it, or no budget was asked) is paid by the accounts that the
+step names for that case. Without such accounts it is counted (`unplaced`).
 
-`ledger_rules` is all of that without a server; `ledger_redis` does it in one script.
+`ledger_rules` has all of this without a server; `ledger_redis` does it in one script.
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,128 +31,129 @@ from toolgate_bus.protocol.money import MAX_AMOUNT
 from toolgate_bus.transport.ports import Durability
 
 MAX_SUM: Final = 2**53 - 1
-"""An account counts so far and no further: its numbers are exact, and none overflows."""
+"""Highest sum of an account; it counts no further. Such numbers are exact, and none overflows."""
 
 Status = Literal["reserved", "denied", "closed", "lost"]
 DecisionKind = Literal["rebuild", "accept-loss"]
 Ending = Literal["settled", "charged", "orphaned", "released"]
-"""What a record shows to have become of a decision; `charged` also of an event."""
+"""End of a decision as a record shows it; `charged` is also the end of an event."""
 Outcome = Literal[
     "settled", "corrected", "late", "duplicate", "unreserved", "charged", "unplaced", "foreign", "done"
 ]
 ASTRAY: Final[tuple[Outcome, ...]] = ("charged", "unplaced", "foreign")
-"""Outcomes that a book counts for people: money was told of in a way that it should not be."""
+"""Outcomes that a book counts for people: money was reported in a way that should not happen."""
 
 
 class Account(NamedTuple):
     """One budget as it applies to one call."""
 
     key: str
-    """Budget and whose it is, such as `daily/fleet` or `each/session/s-1`; no window in it."""
+    """Budget and its subject, such as `daily/fleet` or `each/session/s-1`, without the window."""
     limit: int | None
-    """Micro-units; None only counts."""
+    """Limit in micro-units; None only counts."""
     window_s: int = 0
-    """Length of the window by the server's clock; 0 is one account for all time. Below 0, of a window of the
-    calendar: its number, negated."""
+    """Length of the window in seconds, by the server's clock; 0 means one account for all time. For a window
+    of the calendar: its number, negated."""
     keep_s: int = 0
-    """How long an untouched account is kept; 0 keeps it."""
+    """Seconds that an untouched account is kept; 0 keeps it for ever."""
 
 
 class Offer(NamedTuple):
-    """Something that could be run, and what it would cost at most."""
+    """A call that could be run, and its highest cost."""
 
     name: str
     amount: int
-    """Micro-units."""
+    """Highest cost in micro-units."""
     room: int = 0
-    """What the accounts must be able to hold for it, where that is more: others will spend the rest."""
+    """Money that the accounts must be able to hold if it is more than `amount`: others will spend the
+    rest."""
 
     @property
     def headroom(self) -> int:
-        """What every account must be able to hold."""
+        """Money that every account must be able to hold, in micro-units."""
         return max(self.amount, self.room)
 
 
 class Reservation(NamedTuple):
-    """What came of asking for money; asked again, in the same phase, it is the same."""
+    """Answer to a request for money. A request that is repeated in the same phase gets the same answer."""
 
     status: Status
-    """`closed`: the decision is over, or a later phase was asked about; `lost`: the ledger was."""
+    """`closed`: the decision is over, or a later phase was asked about. `lost`: the ledger was lost."""
     name: str = ""
-    """What it was reserved for: the first offer that every account could hold."""
+    """Name of the offer that was reserved: the first one that every account could hold."""
     amount: int = 0
     short: str = ""
-    """The account that could not hold any of them."""
+    """Account that could not hold any of the offers."""
     left: int = 0
-    """What that account could still hold."""
+    """Money that this account could still hold, in micro-units."""
 
 
 class SettlementResult(NamedTuple):
-    """What came of telling the actual cost, or of another step that could not be taken."""
+    """Answer to a settlement, or to another step that could not be taken."""
 
     outcome: Outcome
-    """`unreserved`: nothing was held, and there is nothing to pay; `charged`: nothing was held, and the
-    accounts named for that case pay; `unplaced`: there are none; `foreign`: the decision is somebody
-    else's; `done`: a step that settles nothing."""
+    """`unreserved`: nothing was reserved, and there is nothing to pay. `charged`: nothing was reserved, and
+    the accounts named for that case pay. `unplaced`: no accounts are named for it. `foreign`: the decision
+    belongs to another orchestrator. `done`: the step settles nothing."""
     amount: int = 0
-    """What had been reserved."""
+    """Amount that was reserved, in micro-units."""
     over: int = 0
-    """By how much the actual cost was above that."""
+    """Amount by which the actual cost exceeds the reservation, in micro-units."""
 
 
 LOST: Final = Reservation("lost")
 
 
 class Addition(NamedTuple):
-    """What a record shows to have been spent beyond what the books of an account say."""
+    """Spending that a record shows and that the books of an account lack."""
 
     account: str
     window: int
     amount: int
-    """Micro-units."""
+    """Amount in micro-units."""
     keep_s: int = 0
-    """How long the account is kept where the books do not have it; 0 keeps it."""
+    """Seconds that the account is kept if the books do not have it; 0 keeps it for ever."""
 
 
 class OpenReservation(NamedTuple):
-    """A decision that holds money."""
+    """A decision with money reserved."""
 
     decision: str
     owner: str
-    """The orchestrator."""
+    """Orchestrator that asked about the decision."""
     age_s: float
     executing: bool
 
 
 class Otherwise(NamedTuple):
-    """Who pays for a call for which nothing was reserved."""
+    """Payment for a call without a reservation."""
 
     amount: int
-    """Micro-units, where nobody told a cost."""
+    """Micro-units to pay if no cost was reported."""
     accounts: tuple[Account, ...] = ()
-    """None: it is counted as `unplaced`."""
+    """Accounts that pay; if empty, the cost is counted as `unplaced`."""
 
 
 class Step(NamedTuple):
-    """What became of a decision."""
+    """A report on a decision, for the ledger."""
 
     what: Literal["release", "executing", "renew", "settle"]
-    """`renew`: the call still waits, and what is reserved for it is as young as if it were reserved now."""
+    """`renew`: the call still waits, and its reservation counts as made now."""
     decision: str
     cost: int | None = None
-    """Of `settle`; None is what was reserved."""
+    """Cost for `settle`, in micro-units; None means the amount that was reserved."""
     by: str = ""
-    """The orchestrator that tells it; nobody: whoever owns it."""
+    """Orchestrator that reports it; if empty, the decision's owner."""
     otherwise: Otherwise | None = None
-    """Of `settle`; None: what was not reserved is not counted."""
+    """Payment for `settle` without a reservation; None means that such a cost is not counted."""
 
 
 class Balance(NamedTuple):
-    """One account."""
+    """Sums of one account."""
 
     key: str
     window: int
-    """Number of its window since the epoch; 0 where there is only one."""
+    """Number of its window since the epoch; 0 if the account has only one."""
     limit: int | None
     spent: int
     reserved: int
@@ -161,100 +162,102 @@ class Balance(NamedTuple):
 
 
 class Ledger(Protocol):
-    """Where money is reserved; every method is atomic, and may be repeated."""
+    """Storage of reservations and payments. Every method is atomic, and may be repeated."""
 
     async def reserve(
         self, decision: str, phase: int, offers: Sequence[Offer], accounts: Sequence[Account], owner: str
     ) -> Reservation:
-        """Hold the money for the first of these offers that all accounts can hold, or for none in any.
+        """Reserve money for the first of these offers that all accounts can hold; if there is none, for none.
 
-        Who asks again in the same phase gets the first answer, whatever it offers: replicas that
-        estimate differently do not hold twice.
+        A repeated request in the same phase gets the first answer, whatever it offers: replicas that estimate
+        differently do not reserve twice.
         """
 
     async def preview(
         self, decision: str, phase: int, offers: Sequence[Offer], accounts: Sequence[Account], owner: str
     ) -> Reservation:
-        """What `reserve` would answer now; nothing is held, and nothing remembered."""
+        """Return the answer that `reserve` would give now. Nothing is reserved or remembered."""
 
     def require_replicas(self, durability: Durability) -> None:
-        """From now on `reserve` raises TooFewReplicas unless so many have it, and releases what it took.
+        """Require that a number of replicas have each reservation before `reserve` answers.
 
-        A ledger without replicas stays as it is.
+        With fewer, `reserve` releases the reservation and raises TooFewReplicas. Without effect on a ledger
+        without replicas.
         """
         return
 
     async def check_replicas(self) -> None:
-        """Raise TooFewReplicas where fewer follow now, and Refusal where nobody may wait for them."""
+        """Raise TooFewReplicas if too few replicas follow now, and Refusal if the server forbids the wait."""
         return
 
     async def mark_executing(self, decision: str) -> None:
-        """The call begins to run."""
+        """Note that the call begins to run."""
 
     async def settle(self, decision: str, actual: int | None) -> SettlementResult:
-        """It ran and cost this much; None is what was reserved."""
+        """Settle the decision with its actual cost; None means the amount that was reserved."""
 
     async def release(self, decision: str) -> None:
-        """It did not run, and will not."""
+        """Release the reservation: the call did not run, and will not."""
 
     async def take(self, steps: Sequence[Step]) -> list[SettlementResult]:
-        """Several steps at once, each atomic by itself; what came of those that settled or could not."""
+        """Take several steps, each atomic by itself. Return a result for each that settled or failed."""
 
     async def claim(self, decision: str, owner: str, by: str) -> bool:
-        """Hand a decision over from its owner to `by`; True where `by` owns it then."""
+        """Hand a decision over from its owner to `by`. Return whether `by` owns it now."""
 
     async def astray(self) -> dict[str, int]:
-        """How often money was told of that was not reserved (`ASTRAY`), where it was at all."""
+        """Return the number of costs without a reservation, for each outcome in `ASTRAY` that occurred."""
 
     async def orphan(self, decision: str) -> bool:
-        """Nobody will tell: it is paid at its estimate. True if it held money."""
+        """Pay a decision at its estimate: nobody will report its cost. Return whether it held money."""
 
     async def charge(self, event: str, amount: int, accounts: Sequence[Account]) -> bool:
-        """Spend without asking, once for each event; True the first time."""
+        """Spend without a reservation, once for each event. Return True the first time."""
 
     async def open(self) -> list[OpenReservation]:
-        """The decisions that hold money, oldest first."""
+        """Return the decisions that hold money, oldest first."""
 
     async def balances(self) -> list[Balance]:
-        """Every account, by key."""
+        """Return every account, sorted by key."""
 
     async def reset(self, key: str, by: str = "") -> int:
-        """Set what was spent from the accounts of this key to zero; how many there were.
+        """Set the spent money of the accounts of this key to zero, and return the number of accounts.
 
-        The journal says so, and who wanted it. What is reserved stays.
+        An entry in the journal names `by` as the person who did it. Reservations stay.
         """
 
     async def watch(self) -> None:
-        """Remember which ledger this is from now on: where it was lost, `reserve` says so."""
+        """Remember this ledger from now on. If it gets lost, `reserve` answers `lost`."""
 
     async def look(self) -> LedgerLoss | None:
-        """Compare the ledger with what is remembered; why it is lost, None where it is not."""
+        """Compare the ledger with the memory. Return the loss; None if there is none."""
 
     async def leave(self) -> None:
-        """Keep what is remembered for the next process."""
+        """Keep the memory of the ledger for the next process."""
 
     async def sweep(self) -> None:
-        """Tidy up, now and then: forget writers that are long gone."""
+        """Forget writers that are long gone; called now and then."""
 
     async def loss(self) -> LedgerLoss | None:
-        """Why it waits for a person; None where it does not."""
+        """Return the loss for which the ledger waits for a person; None if there is none."""
 
     async def mark_ended(self, endings: Mapping[str, Ending]) -> None:
-        """Remember what became of decisions and events, for a ledger that is then given what they cost.
+        """Remember the ends of decisions and events, in a ledger that is then given their costs.
 
-        Told again they change nothing. What this ledger has reserved or spent for one whose end it forgot is
-        given back; what only has the id of an event that was charged keeps what it has.
+        A repeated report of one of them changes nothing. If this ledger has reserved or spent money for a
+        decision whose end it forgot, that money is given back. A decision that only has the id of a charged
+        event keeps it.
         """
 
     async def rebuild(self, additions: Sequence[Addition], newest: str) -> bool:
-        """Add to what was spent; False, and nothing, where the journal has a newer entry than `newest`."""
+        """Add to the spent money. Add nothing, and return False, if the journal goes beyond `newest`."""
 
     async def decide(self, kind: DecisionKind, by: str, reason: str = "", amount: int = 0) -> bool:
-        """End a quarantine, for all; False where there is none to accept. It stands in the journal."""
+        """End a quarantine for all, and note it in the journal. Return False if no loss is to be accepted."""
 
 
 def check_amount(amount: int) -> int:
-    """An amount that every ledger can count with; raises ConfigError for one that is none."""
+    """Return an amount that every ledger can count with. Raises ConfigError for another value."""
     if isinstance(amount, bool) or not isinstance(amount, int) or not 0 <= amount <= MAX_AMOUNT:
         raise ConfigError(
             f"an amount is a whole number of micro-units from 0 to {MAX_AMOUNT}, not {amount!r}"

@@ -1,4 +1,4 @@
-"""The ledger in this process, by the pure rules: for tests of schedulers, and simulated worlds."""
+"""The ledger in this process, by the pure rules, for tests of schedulers and for simulated worlds."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,7 +29,7 @@ from toolgate_bus.transport.ports import override
 
 @dataclass(slots=True)
 class MemoryLedger(Ledger):
-    """`Ledger` in this process; for tests of schedulers."""
+    """`Ledger` in this process, for tests of schedulers."""
 
     book: LedgerRules = field(default_factory=LedgerRules)
     _watch: EpochWatch | None = None
@@ -73,7 +73,7 @@ class MemoryLedger(Ledger):
         self.book.reserve(decision, phase, held, accounts, owner, time.time(), limited=False)
 
     def _end_again(self, decision: str, act: Callable[[], Any]) -> Callable[[], Any]:
-        """Take this again, and before it the reservation that it ends, by whomever that was."""
+        """Return a function that repeats a step, and before it the reservation that the step ends."""
         reserved = self.book.find_reservation(decision)
 
         def take_both() -> None:
@@ -154,7 +154,7 @@ class MemoryLedger(Ledger):
 
     @override
     async def leave(self) -> None:
-        """There is no next process."""
+        """Do nothing, because there is no next process."""
 
     @override
     async def loss(self) -> LedgerLoss | None:
@@ -176,22 +176,22 @@ class MemoryLedger(Ledger):
 
     @override
     async def sweep(self) -> None:
-        """There are no other writers."""
+        """Do nothing, because there are no other writers."""
 
     async def read_epoch(self) -> LedgerEpoch:
-        """What the book says of itself."""
+        """Return the book's epoch and its numbers."""
         return self.book.epoch.tell()
 
     async def lose(self, epoch: str, why: Why, fresh: str, replaced: Sequence[str], by: str) -> None:
-        """As `EpochPort.lose`."""
+        """Implement `EpochPort.lose`."""
         self.book.epoch.lose(epoch, why, fresh, replaced, by, time.time())
 
     async def find(self, by: str) -> None:
-        """As `EpochPort.find`."""
+        """Implement `EpochPort.find`."""
         self.book.epoch.find(by)
 
     async def write_again(self, steps: Sequence[Any], by: str, number: int, epoch: str) -> int:
-        """As `EpochPort.write_again`."""
+        """Implement `EpochPort.write_again`."""
         if epoch == self.book.epoch.id:
             for step in steps:
                 step()
@@ -199,7 +199,7 @@ class MemoryLedger(Ledger):
 
     @contextmanager
     def _count(self) -> Iterator[list[Callable[[], Any]]]:
-        """One step, which is counted where it changes anything; the block says how to take it again."""
+        """Count the step in the block if it changes anything. The block adds the function that repeats it."""
         kept: list[Callable[[], Any]] = []
         before, watch = self.book.changes, self._watch
         if watch is not None:

@@ -1,4 +1,4 @@
-"""Changes that a server may have forgotten, written to its ledger again: those that it lacks."""
+"""Writes changes to a server's ledger again that the server may have forgotten; only those that it lacks."""
 
 import secrets
 from collections.abc import Sequence
@@ -11,26 +11,26 @@ from toolgate_bus.transport.ports import Arg, Commands
 from toolgate_bus.transport.redis.refusals import refusal_of
 
 CHECKED: Final = 500
-"""Changes of which it is asked at once which of them the ledger lacks."""
+"""Number of changes that one command checks for being lacking."""
 PART: Final = 100
-"""Changes that are written again at once."""
+"""Number of changes that one command writes again."""
 _log = get_logger("toolgate.ledger")
 
 
 class LedgerRecovery:
-    """One time: all that one writer has changed lately, in one epoch.
+    """One recovery: everything that one writer changed lately, in one epoch.
 
-    It goes in parts, between which others have their turn. Behind each a mark is left, without which the next
-    one does not count: all are on one server, or on a copy that has followed it.
+    It goes in parts, so that others have their turn between them. Each part leaves a mark behind it, and the
+    next part does not count without that mark: all parts are on one server, or on a copy that followed it.
     """
 
     def __init__(self, commands: Commands, prefix: str, epoch: str, writer: str) -> None:
         self._commands, self._prefix, self._epoch, self._writer = commands, prefix, epoch, writer
         self._mark = ""
-        """What stands behind the part before."""
+        """Mark behind the part before."""
 
     async def write_again(self, steps: Sequence[Any], number: int) -> int:
-        """As `EpochPort.write_again`: what is there is left alone, as nearly all is, nearly always."""
+        """Implement `EpochPort.write_again`. Changes that are there, nearly always all, are left alone."""
         await EPOCH.load(self._commands)
         lacking = list[Any]()
         for at in range(0, len(steps), CHECKED):
@@ -52,7 +52,7 @@ class LedgerRecovery:
         return declared
 
     async def _find_lacking(self, part: Sequence[Any]) -> list[Any] | None:
-        """Those that the ledger lacks; None where it is another by now, or lacks a part before these."""
+        """Return the changes that the ledger lacks; None if it is another one, or lacks an earlier part."""
         words = [word for step in part for word in check_words(step)]
         asked = EPOCH.command(self._prefix, words=("lacks", "", *words, self._writer))
         found, made = await self._run([asked])
@@ -61,7 +61,7 @@ class LedgerRecovery:
         return [part[place] for place in found] if int(made) else None
 
     async def _write_part(self, asked: Sequence[tuple[Arg, ...]], number: int | str = "") -> int:
-        """Behind the last of them it is declared how many changes there are: what that gives, 0 as above."""
+        """Write one part and declare the number of changes behind it. Return the reply, or 0 as above."""
         replies = await self._run(asked, number)
         errors = [
             refusal_of(command, reply)
@@ -71,13 +71,13 @@ class LedgerRecovery:
         for error in errors:
             if not isinstance(error, ConfigError):
                 raise error
-        if errors:  # somebody wrote over their keys: they fail for ever
+        if errors:  # somebody wrote over the keys of these changes: they fail for ever
             said = str(errors[0])
             _log.error("changes of the ledger cannot be written again", changes=len(errors), error=said)
         return int(replies[-1])
 
     async def _run(self, asked: Sequence[tuple[Arg, ...]], number: int | str = "") -> list[Any]:
-        """The replies, and that to the mark behind them."""
+        """Run the commands and the mark behind them, and return the replies. The last reply is the mark's."""
         before, self._mark = self._mark, secrets.token_hex(8)
         words = ("declare", self._epoch, number, before, self._mark, self._writer)
         declared = EPOCH.command(self._prefix, words=words)

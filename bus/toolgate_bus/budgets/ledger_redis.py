@@ -61,17 +61,17 @@ from toolgate_bus.transport.redis.reads import (
 from toolgate_bus.transport.redis.scripts import Script
 
 MAX_ADDITIONS: Final = 500
-"""Accounts that one script adds to, and decisions that it marks."""
+"""Maximum number of accounts that one script adds to, or of decisions that it marks."""
 _log = get_logger("toolgate.ledger")
 
 
 class RedisLedger(Ledger):
-    """`Ledger` on a server; `book` keeps several apart, such as that of shadows."""
+    """`Ledger` on a server. `book` keeps several ledgers apart, such as the one of shadows."""
 
     def __init__(
         self, commands: Commands, namespace: str, book: str = "budget", file: EpochFile | None = None
     ) -> None:
-        """`file` keeps what is known of the ledger for the next process, where it is watched."""
+        """Prepare the ledger; `file` keeps the memory of a watched ledger for the next process."""
         self._commands, self._file = commands, file
         self._prefix = Keys(namespace).store_key(book)
         self._epoch_key = f"{self._prefix}:epoch"
@@ -135,7 +135,7 @@ class RedisLedger(Ledger):
         return LOST
 
     async def _hold(self, op: str, *words: str | int) -> DurableReply:
-        """Take, and wait for replicas where it is asked for."""
+        """Run the script, and wait for replicas if they are required."""
         if self._durable is None or op == "preview":
             return DurableReply(await self._run(TAKING, op, *words), None)
         command = TAKING.command(self._prefix, words=(op, *words, self._writer))
@@ -146,12 +146,12 @@ class RedisLedger(Ledger):
             raise
 
     async def _unless(self, short: TransportError | None, decision: str, answer: Reservation) -> Reservation:
-        """The answer, unless too few replicas have it: then it is released, and that is raised."""
+        """Return the answer; if too few replicas have it, release the reservation and raise `short`."""
         if short is None or answer.status != "reserved":
             return answer
         try:
             await self.release(decision)
-        except TransportError as error:  # the keeper does, as soon as the record says that it was denied
+        except TransportError as error:  # the keeper does it, as soon as the record shows the denial
             told = str(error)
             _log.warning("what too few replicas have was not released yet", decision=decision, error=told)
         raise short
@@ -237,7 +237,7 @@ class RedisLedger(Ledger):
         ]
 
     async def balances(self) -> list[Balance]:
-        """Every account, by key; those whose time is over are dropped from the list."""
+        """Return every account, by key. Accounts whose time is over are dropped from the list."""
         places = await read_set(self._commands, f"{self._prefix}:accounts")
         names = ("limit", "spent", "reserved", "overruns", "orphans")
         accounts = [f"{self._prefix}:a:".encode() + place for place in places]
@@ -281,7 +281,7 @@ class RedisLedger(Ledger):
         return read_epoch({name: raw for name, raw in zip(names, found, strict=True) if raw}).loss
 
     async def name(self) -> str:
-        """Its epoch; nothing where nobody has changed anything in it."""
+        """Return the ledger's epoch; empty if nobody has changed anything in it."""
         (found,) = await read_fields(self._commands, self._epoch_key, "id")
         return read_epoch({"id": found}).id if found else ""
 
@@ -303,19 +303,19 @@ class RedisLedger(Ledger):
         return bool(await self._run(EPOCH, "decide", by, kind, reason, amount))
 
     async def read_epoch(self) -> LedgerEpoch:
-        """What the ledger says of itself."""
+        """Return the ledger's epoch and its numbers."""
         return read_epoch(await read_hash(self._commands, self._epoch_key))
 
     async def lose(self, epoch: str, why: Why, fresh: str, replaced: Sequence[str], by: str) -> None:
-        """As `EpochPort.lose`."""
+        """Implement `EpochPort.lose`."""
         await self._run(EPOCH, "lose", epoch, why, fresh, *replaced, writer=by)
 
     async def find(self, by: str) -> None:
-        """As `EpochPort.find`."""
+        """Implement `EpochPort.find`."""
         await self._run(EPOCH, "find", "", writer=by)
 
     async def write_again(self, steps: Sequence[Any], by: str, number: int, epoch: str) -> int:
-        """As `EpochPort.write_again`."""
+        """Implement `EpochPort.write_again`."""
         return await LedgerRecovery(self._commands, self._prefix, epoch, by).write_again(steps, number)
 
     @override
@@ -324,7 +324,7 @@ class RedisLedger(Ledger):
         idle = [f"w:{name}" for name, number in counts.items() if self._idle.get(name) == number]
         self._idle = dict(counts)
         own = f"w:{self._writer}"
-        with suppress(ConfigError):  # a user of older rules may not
+        with suppress(ConfigError):  # an access rule of an older version may forbid it
             gone = [one for one in idle if one != own]
             marks = [f"a:{one.removeprefix('w:')}" for one in gone]
             await remove_fields(self._commands, self._epoch_key, [*gone, *marks])
@@ -334,7 +334,7 @@ class RedisLedger(Ledger):
         return 0 if self._watch is None else self._watch.memory.confirmed
 
     async def _name(self) -> int:
-        """Give a ledger that has no epoch one, by which a loss is seen; how many changes are confirmed."""
+        """Give an epoch to a ledger without one, so that a loss shows. Return the number of confirmations."""
         if self._watch is not None and not self._watch.memory.id:
             memory = self._watch.memory
             name, decided = await self._run(EPOCH, "begin", memory.fresh)
@@ -342,12 +342,12 @@ class RedisLedger(Ledger):
         return self._confirmations
 
     def _keep(self, number: bytes, known: int, step: Any) -> None:
-        """An own change was confirmed under this number; none, where nothing was changed."""
+        """Remember an own change that was confirmed under this number; an empty number means no change."""
         if number and self._watch is not None:
             self._watch.keep(read_number(number), known, step)
 
     def _doubt(self) -> None:
-        """What was sent may have been done, or not."""
+        """Note that a command may have been done or not."""
         if self._watch is not None:
             self._watch.memory.is_doubtful = True
 

@@ -1,4 +1,4 @@
-"""The ledger's rules as a pure book: what `lua/ledger*.lua` do on a server, in memory."""
+"""The ledger's rules as a pure book in memory: the same as `lua/ledger*.lua` do on a server."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -38,15 +38,15 @@ class _ReservationRecord:
 
     @property
     def held(self) -> dict[tuple[str, int], int]:
-        """What is reserved for it now, and where."""
+        """Money reserved for this decision now, by account."""
         return dict.fromkeys(self.accounts, self.amount) if self.state == "reserved" else {}
 
     def is_foreign(self, by: str) -> bool:
-        """Whether it belongs to somebody else than `by`."""
+        """Return whether the decision belongs to another orchestrator than `by`."""
         return bool(by and self.owner and self.owner != by)
 
     def recall(self, phase: int, by: str) -> Reservation | None:
-        """What was answered in this phase, or that it is over; None: it is to be chosen."""
+        """Return the answer given in this phase, or `closed`; None if an offer has to be chosen."""
         if self.is_foreign(by) or self.state not in ("reserved", "denied") or phase < self.phase:
             return _CLOSED
         return self.answer if phase == self.phase else None
@@ -61,23 +61,23 @@ class _AccountTotals:
     orphans: int = 0
 
     def add(self, spent: int = 0, reserved: int = 0, overruns: int = 0, orphans: int = 0) -> None:
-        """Count; no number leaves its bounds."""
+        """Add to the sums; no number leaves its bounds."""
         self.spent, self.reserved = _clamp(self.spent + spent), _clamp(self.reserved + reserved)
         self.overruns, self.orphans = _clamp(self.overruns + overruns), _clamp(self.orphans + orphans)
 
 
 @dataclass(slots=True)
 class LedgerRules:
-    """The rules, in memory; `now` is the server's time in seconds."""
+    """The rules in memory; `now` is the server's time in seconds."""
 
     totals: dict[tuple[str, int], _AccountTotals] = field(default_factory=dict)
     records: dict[str, _ReservationRecord] = field(default_factory=dict)
     charges: set[str] = field(default_factory=set)
-    """Events that were charged: apart from decisions, whose ids others choose."""
+    """Events that were charged, apart from decisions, because others choose the ids of decisions."""
     strays: dict[str, int] = field(default_factory=dict)
     epoch: EpochRules = field(default_factory=EpochRules)
     changes: int = 0
-    """How often an account was changed."""
+    """Number of changes of accounts."""
 
     def reserve(
         self,
@@ -90,7 +90,7 @@ class LedgerRules:
         *,
         limited: bool = True,
     ) -> Reservation:
-        """As `Ledger.reserve`; not `limited`: of what had been reserved already."""
+        """Implement `Ledger.reserve`. If not `limited`, repeat an earlier reservation whatever the limits."""
         _check_offers(offers)
         record = self._find_record(decision, owner)
         if record is not None and (given := record.recall(phase, owner)) is not None:
@@ -114,7 +114,7 @@ class LedgerRules:
         return answer
 
     def find_reservation(self, decision: str) -> tuple[str, int, list[Offer], list[Account], str] | None:
-        """What was reserved for a decision, whatever became of it, for `reserve`; None where nothing was."""
+        """Return a decision's reservation, open or ended, as arguments of `reserve`; None without one."""
         record = self.records.get(decision)
         if record is None or record.phase < 0 or not record.accounts:
             return None
@@ -130,7 +130,7 @@ class LedgerRules:
         owner: str,
         now: float,
     ) -> Reservation:
-        """As `Ledger.preview`."""
+        """Implement `Ledger.preview`."""
         _check_offers(offers)
         record = self._find_record(decision, owner)
         if record is not None and (given := record.recall(phase, owner)) is not None:
@@ -162,7 +162,7 @@ class LedgerRules:
         return Reservation("denied", short=short, left=left)
 
     def take(self, step: Step, now: float) -> SettlementResult:
-        """As one of `Ledger.take`."""
+        """Take one of the steps of `Ledger.take`."""
         if step.what == "settle":
             return self.settle(step.decision, step.cost, now, step.by, step.otherwise)
         if step.what == "release":
@@ -172,7 +172,7 @@ class LedgerRules:
         return self.mark_executing(step.decision, step.by)
 
     def mark_executing(self, decision: str, by: str = "") -> SettlementResult:
-        """As `Ledger.mark_executing`."""
+        """Implement `Ledger.mark_executing`."""
         record = self._find_record(decision, by)
         if record is not None and record.is_foreign(by):
             return self._stray("foreign")
@@ -181,7 +181,7 @@ class LedgerRules:
         return SettlementResult("done")
 
     def renew(self, decision: str, now: float, by: str = "") -> SettlementResult:
-        """As the step of that name."""
+        """Take the step `renew`."""
         record = self._find_record(decision, by)
         if record is not None and record.is_foreign(by):
             return self._stray("foreign")
@@ -192,7 +192,7 @@ class LedgerRules:
     def settle(
         self, decision: str, actual: int | None, now: float, by: str = "", otherwise: Otherwise | None = None
     ) -> SettlementResult:
-        """As `Ledger.settle`."""
+        """Implement `Ledger.settle`."""
         cost = None if actual is None else check_amount(actual)
         record = self._find_record(decision, by)
         if record is not None and record.is_foreign(by):
@@ -233,7 +233,7 @@ class LedgerRules:
         return self._stray("charged" if otherwise.accounts else "unplaced")
 
     def release(self, decision: str, now: float, by: str = "") -> SettlementResult:
-        """As `Ledger.release`."""
+        """Implement `Ledger.release`."""
         record = self._find_record(decision, by)
         if record is None:
             self.records[decision] = _ReservationRecord("released", since=now, owner=by)
@@ -249,7 +249,7 @@ class LedgerRules:
         return SettlementResult("done")
 
     def claim(self, decision: str, owner: str, by: str) -> bool:
-        """As `Ledger.claim`."""
+        """Implement `Ledger.claim`."""
         record = self._find_record(decision, owner)
         if record is None or record.owner not in (owner, by):
             return False
@@ -257,7 +257,7 @@ class LedgerRules:
         return True
 
     def _find_record(self, decision: str, by: str) -> _ReservationRecord | None:
-        """The record of a decision; a tombstone that somebody else put there is none."""
+        """Return the record of a decision; None also for a tombstone that another orchestrator made."""
         record = self.records.get(decision)
         return None if record is not None and record.phase < 0 and record.is_foreign(by) else record
 
@@ -266,7 +266,7 @@ class LedgerRules:
         return SettlementResult(outcome)
 
     def orphan(self, decision: str) -> bool:
-        """As `Ledger.orphan`."""
+        """Implement `Ledger.orphan`."""
         record = self.records.get(decision)
         if record is None or record.state != "reserved":
             return False
@@ -276,7 +276,7 @@ class LedgerRules:
         return True
 
     def charge(self, event: str, amount: int, accounts: Sequence[Account], now: float) -> bool:
-        """As `Ledger.charge`."""
+        """Implement `Ledger.charge`."""
         amount = check_amount(amount)
         if event in self.charges:
             return False
@@ -297,13 +297,13 @@ class LedgerRules:
         self.changes += bool(spent or reserved or overruns or orphans)
 
     def add(self, addition: Addition) -> None:
-        """As one of `Ledger.rebuild`."""
+        """Take one of the additions of `Ledger.rebuild`."""
         place = (addition.account, addition.window)
         self.totals.setdefault(place, _AccountTotals())
         self._change(place, spent=addition.amount)
 
     def mark_ended(self, endings: Mapping[str, Ending], now: float) -> None:
-        """As `Ledger.mark_ended`."""
+        """Implement `Ledger.mark_ended`."""
         for id_, ending in endings.items():
             record = self.records.get(id_)
             if record is None:
@@ -327,7 +327,7 @@ class LedgerRules:
         record.state = ending
 
     def open(self, now: float) -> list[OpenReservation]:
-        """As `Ledger.open`."""
+        """Implement `Ledger.open`."""
         held = [(one.since, name, one) for name, one in self.records.items() if one.state == "reserved"]
         return [
             OpenReservation(name, one.owner, now - since, one.executing)
@@ -335,14 +335,14 @@ class LedgerRules:
         ]
 
     def balances(self) -> list[Balance]:
-        """As `Ledger.balances`."""
+        """Implement `Ledger.balances`."""
         return [
             Balance(key, window, total.limit, total.spent, total.reserved, total.overruns, total.orphans)
             for (key, window), total in sorted(self.totals.items())
         ]
 
     def reset(self, key: str) -> int:
-        """As `Ledger.reset`."""
+        """Implement `Ledger.reset`."""
         found = [total for place, total in self.totals.items() if place[0] == key]
         for total in found:
             total.spent = total.overruns = total.orphans = 0

@@ -1,6 +1,6 @@
-"""The scripts by which a server keeps a ledger, and the commands that take again what it forgot.
+"""The scripts with which a server keeps a ledger, and the commands that repeat the changes that it forgot.
 
-Not here: who runs them (`ledger_redis`), what they are told (`ledger_words`), what they do (`lua/`).
+Not here: running them (`ledger_redis`), their arguments (`ledger_words`), their code (`lua/`).
 """
 
 from collections.abc import Iterator
@@ -12,14 +12,14 @@ from toolgate_bus.transport.redis.scripts import Script
 
 TAKING: Final = Script(__package__, "ledger.lua", "ledger_taking.lua", header="#!lua\n")
 RESTORING: Final = Script(__package__, "ledger.lua", "ledger_taking.lua", header="#!lua flags=allow-oom\n")
-"""What was reserved before is reserved again, however full the server is."""
+"""Script that repeats a reservation, however full the server is."""
 GIVING: Final = Script(__package__, "ledger.lua", "ledger_giving.lua", header="#!lua flags=allow-oom\n")
 RESET: Final = Script(__package__, "ledger.lua", "ledger_reset.lua", header="#!lua flags=allow-oom\n")
 EPOCH: Final = Script(__package__, "ledger.lua", "ledger_epoch.lua", header="#!lua flags=allow-oom\n")
 
 
 def check_words(change: Restoration | Charge | ReservationEnd) -> tuple[str | int, ...]:
-    """A change, for the script that says which of them a ledger lacks: what, of what, by whom, its phase."""
+    """Return a change for the script that finds lacking changes: kind, decision or event, owner, phase."""
     if isinstance(change, Restoration):
         return ("restore", change.decision, change.owner, change.phase)
     if isinstance(change, Charge):
@@ -31,7 +31,7 @@ def check_words(change: Restoration | Charge | ReservationEnd) -> tuple[str | in
 def commands_again(
     prefix: str, change: Restoration | Charge | ReservationEnd, epoch: str
 ) -> Iterator[tuple[Arg, ...]]:
-    """What takes a change again in the ledger of this epoch: nothing where all of it is there."""
+    """Return the commands that repeat a change in the ledger of this epoch. They skip what is there."""
     writer = f"@{epoch}"
     if not isinstance(change, ReservationEnd):
         yield RESTORING.command(prefix, words=(*change.words(), writer))

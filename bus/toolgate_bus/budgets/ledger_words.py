@@ -1,6 +1,6 @@
-"""What the ledger's scripts are told, and what they answer, as words.
+"""Arguments and replies of the ledger's scripts, as words.
 
-Not here: who runs them (`ledger_redis`), and what they do (`lua/`).
+Not here: running the scripts (`ledger_redis`), and their code (`lua/`).
 """
 
 from collections.abc import Sequence
@@ -12,15 +12,16 @@ from toolgate_bus.errors import CodecError
 from toolgate_bus.protocol.packing import MAX_VERDICT, unpack
 
 DENIED_MS: Final = 600_000
-"""How long a denial is remembered: longer than a question may wait anywhere."""
+"""Milliseconds that a denial is remembered: longer than a question may wait anywhere."""
 TOMBSTONE_MS: Final = 600_000
-"""The same for a decision that was over before it held money."""
+"""Milliseconds that a decision is remembered that was over before it held money."""
 KEPT_MS: Final = 2 * 3_600_000
-"""How long what was settled is remembered: twice as long as facts are kept, which may come again."""
+"""Milliseconds that a settled decision is remembered: twice as long as facts are kept, which may be
+repeated."""
 
 
 def offer_words(offers: Sequence[Offer]) -> list[str | int]:
-    """What is asked for, the best first."""
+    """Return the offers as arguments, the best first."""
     return [
         word
         for offer in offers
@@ -29,7 +30,7 @@ def offer_words(offers: Sequence[Offer]) -> list[str | int]:
 
 
 class Restoration(NamedTuple):
-    """What was reserved, to be reserved again."""
+    """A reservation that is made again."""
 
     decision: str
     phase: int
@@ -38,26 +39,26 @@ class Restoration(NamedTuple):
     owner: str
 
     def words(self) -> list[str | int]:
-        """For the script."""
+        """Return the arguments for the script."""
         head = ("restore", self.decision, self.phase, self.owner, DENIED_MS)
         return [*head, *account_words(self.accounts), *offer_words([self.held]), 0, ANY, "", 0]
 
 
 class ReservationEnd(NamedTuple):
-    """What became of what was reserved, by whomever; both are taken again, should they be forgotten."""
+    """The end of a reservation. If the ledger forgets it, the reservation and its end are written again."""
 
     step: Step | str
-    """A decision alone is an orphan."""
+    """Step that ended it; a decision's id alone stands for an orphan."""
     packed: bytes
-    """The reservation, as the script tells it; read where it is needed, which is hardly ever. None: empty."""
+    """Reservation as the script returned it; empty if there was none. It is hardly ever read."""
 
     @property
     def decision(self) -> str:
-        """Whose."""
+        """Id of the decision."""
         return self.step if isinstance(self.step, str) else self.step.decision
 
     def restoration(self) -> Restoration | None:
-        """The reservation; None where there was none, or where it cannot be read."""
+        """Return the reservation; None if there was none, or if it cannot be read."""
         try:
             phase, name, amount, owner, *places = unpack(self.packed, MAX_VERDICT)
             held = Offer(str(name), int(amount))
@@ -74,19 +75,19 @@ def _read_account(place: Sequence[str]) -> Account:
 
 
 class Charge(NamedTuple):
-    """What was spent without asking."""
+    """Money spent without a reservation."""
 
     event: str
     amount: int
     accounts: tuple[Account, ...]
 
     def words(self) -> list[str | int]:
-        """For the script."""
+        """Return the arguments for the script."""
         return ["charge", self.event, self.amount, KEPT_MS, *account_words(self.accounts)]
 
 
 def step_words(step: Step) -> list[str | int]:
-    """A step, for its script."""
+    """Return a step as arguments for its script."""
     words: list[str | int] = [step.what, step.decision, TOMBSTONE_MS, KEPT_MS, step.by]
     if step.what == "settle":
         words.append(-1 if step.cost is None else check_amount(step.cost))
@@ -96,12 +97,12 @@ def step_words(step: Step) -> list[str | int]:
 
 
 def orphan_words(decision: str) -> list[str | int]:
-    """The step that nobody tells."""
+    """Return the step that makes a decision an orphan, as arguments."""
     return ["orphan", decision, TOMBSTONE_MS, KEPT_MS, ""]
 
 
 def read_reservation(reply: Sequence[bytes]) -> Reservation:
-    """What the script answered who asked for money."""
+    """Read the script's answer to a request for money."""
     status, name, amount, short, left = reply[:5]
     return Reservation(
         cast("Status", status.decode()),
@@ -113,7 +114,7 @@ def read_reservation(reply: Sequence[bytes]) -> Reservation:
 
 
 def account_words(accounts: Sequence[Account]) -> list[str | int]:
-    """How many there are, and each."""
+    """Return the number of accounts, then each account, as arguments."""
     words: list[str | int] = [len(accounts)]
     for one in accounts:
         limit = -1 if one.limit is None else check_amount(one.limit)
@@ -122,6 +123,6 @@ def account_words(accounts: Sequence[Account]) -> list[str | int]:
 
 
 def read_number(raw: bytes | None) -> int:
-    """A number that the script wrote; 0 for what it cannot have written."""
+    """Read a number that the script wrote; 0 if the script cannot have written it."""
     sign, digits = (-1, raw[1:]) if raw and raw[:1] == b"-" else (1, raw or b"")
     return sign * int(digits) if digits.isdigit() and len(digits) < 20 else 0

@@ -1,9 +1,9 @@
-"""What budgets there are, and the limits that an operator has set, which win over the configured ones.
+"""The budgets in use, and the limits that operators set, which win over the configured ones.
 
-Schedulers write down their budgets when they start, and again where a server forgot them, for people to
-read. Limits stand in the shared store under the ledger's book, all in one value, so that who applies them
-reads one key. An override is for a budget (`daily`) or for one of its accounts (`daily/session/s-1`); the
-account's wins. Writers take turns by a lock that expires.
+Schedulers write down their budgets when they start, and again if a server forgot them, for people to read.
+Limits stand in the shared store under the ledger's book, all in one value: a scheduler reads one key to apply
+them. An override is for a budget (`daily`) or for one of its accounts (`daily/session/s-1`); the account's
+wins. Writers take turns with a lock that expires.
 """
 
 import asyncio
@@ -20,12 +20,12 @@ from toolgate_bus.protocol.packing import pack, unpack
 from toolgate_bus.transport.ports import Store
 
 Overrides = Mapping[str, int | None]
-"""Budget or account to its limit in micro-units; None only counts."""
+"""Limit in micro-units for each budget or account; None only counts."""
 
 BOOKS: Final = ("budget", "budget-shadow", "budget-hooks")
-"""The ledgers that there may be: of schedulers, of rehearsals, of hook modules."""
+"""Names of the possible ledgers: of schedulers, of rehearsals, of hook modules."""
 PER_TASK: Final = frozenset({"session", "own-session", "tree"})
-"""Levels with an account for every piece of work: that some are spent is their purpose."""
+"""Levels with an account for every piece of work: it is normal that some of these accounts are used up."""
 LOCK_S: Final = 5.0
 ATTEMPTS: Final = 100
 PAUSE_S: Final = 0.05
@@ -33,7 +33,7 @@ MAX_COUNT: Final = 1000
 
 
 def limit_of(key: str, configured: int | None, overrides: Overrides) -> int | None:
-    """The limit that holds for an account."""
+    """Return the limit that holds for an account."""
     for name in (key, key.partition("/")[0]):
         if name in overrides:
             return overrides[name]
@@ -41,13 +41,13 @@ def limit_of(key: str, configured: int | None, overrides: Overrides) -> int | No
 
 
 class Limits:
-    """The overrides of one book."""
+    """Overrides of one book."""
 
     def __init__(self, store: Store, book: str) -> None:
         self._store, self._key = store, f"{book}:limits"
 
     async def read(self) -> Overrides:
-        """Every override. What is no override is passed over: others may have written it."""
+        """Return every override. Malformed ones are skipped, because others may have written them."""
         raw = await self._store.get(self._key)
         try:
             found = unpack(raw) if raw else {}
@@ -62,7 +62,7 @@ class Limits:
         await self._change(key, limit, keep=True)
 
     async def drop(self, key: str) -> bool:
-        """Let the configured limit hold again; True if there was an override."""
+        """Let the configured limit hold again. Return whether there was an override."""
         return await self._change(key, None, keep=False)
 
     async def _change(self, key: str, limit: int | None, *, keep: bool) -> bool:
@@ -91,52 +91,54 @@ _LENGTHS: Final = {0: "total", 3600: "hour", 86_400: "day"}
 
 
 class BudgetDescription(NamedTuple):
-    """A budget as it was configured."""
+    """A budget as configured."""
 
     name: str
     level: str
     limit: int | None
-    """Micro-units; None only counts."""
+    """Limit in micro-units; None only counts."""
     window_s: int
-    """Seconds; 0 is for all time. Of a window of the calendar, the longest that there is."""
+    """Length of the window in seconds; 0 is for all time. For a window of the calendar, the longest
+    length."""
     currency: str
     calendar: CalendarWindow | None = None
 
     def number_at(self, at: float) -> int:
-        """The number of the window that a time is in; 0 where there is one for all time."""
+        """Return the number of the window that contains a time; 0 if there is one for all time."""
         if self.calendar is not None:
             return self.calendar.number_at(at)
         return int(at // self.window_s) if self.window_s else 0
 
     def is_over(self, window: int, now: float) -> bool:
-        """Whether a window, by its number, has ended at that time."""
+        """Return whether the window of this number has ended at that time."""
         return self.window_s > 0 and window < self.number_at(now)
 
     def ends_at(self, now: float) -> float:
-        """When the window that a time is in ends, in seconds since the epoch; infinity where none does."""
+        """Return the end of the window that contains a time, in seconds since the epoch, or infinity."""
         after = self.number_at(now) + 1
         if self.calendar is not None:
             return self.calendar.starts_at(after)
         return float(after * self.window_s) if self.window_s else inf
 
     def end_of(self, window: int, now: float) -> float | None:
-        """When the window of that time ends, in seconds since the epoch; None for another, or for no end."""
+        """Return the end of the window if it is the current one, in seconds since the epoch; else None."""
         if self.window_s <= 0 or window != self.number_at(now):
             return None
         return self.ends_at(now)
 
     @property
     def window_words(self) -> str:
-        """How long a window is, for people."""
+        """Length of a window, for people."""
         if self.calendar is not None:
             return self.calendar.words
         return _LENGTHS.get(self.window_s, f"{self.window_s} s")
 
 
 async def describe(store: Store, book: str, budgets: Collection[BudgetDescription]) -> None:
-    """Write down what budgets there are, each by itself, and all their names.
+    """Write down the budgets, each by itself, and the names of all.
 
-    Of several who do so at once one may leave out another's names: `is_described` says so to that one.
+    If several schedulers do so at once, one may leave out another's names. `is_described` then tells that
+    one.
     """
     for budget in budgets:
         told: list[Any] = [budget.level, budget.limit, budget.window_s, budget.currency]
@@ -148,12 +150,12 @@ async def describe(store: Store, book: str, budgets: Collection[BudgetDescriptio
 
 
 async def is_described(store: Store, book: str, names: Sequence[str]) -> bool:
-    """Whether these budgets are written down; a server that forgets one forgets all."""
+    """Return whether these budgets are written down. A server that forgets one forgets all."""
     return not names or set(names[:MAX_COUNT]) <= set(await _read_names(store, book))
 
 
 async def _read_names(store: Store, book: str) -> list[str]:
-    """The names that are written down: to look for them among all keys of a server would take it long."""
+    """Return the names that are written down. A search among all keys of a server would take it long."""
     raw = await store.get(f"{book}:described")
     with suppress(CodecError):
         found = unpack(raw) if raw else None
@@ -163,7 +165,7 @@ async def _read_names(store: Store, book: str) -> list[str]:
 
 
 async def read_budgets(store: Store, book: str) -> dict[str, BudgetDescription]:
-    """The budgets that were written down, by name."""
+    """Return the budgets that were written down, by name."""
     found = {}
     for name in await _read_names(store, book):
         raw = await store.get(f"{book}:described:{name}")

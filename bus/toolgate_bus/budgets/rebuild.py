@@ -1,8 +1,8 @@
-"""What a record of the ledger's journal shows to have been spent beyond what its books say.
+"""Finds the spending that a record of the ledger's journal shows and that the ledger's books lack.
 
-A journal adds up to its accounts. After a failover it may tell the same twice (what was forgotten is written
-again): the end of a decision counts once, so does its orphan and that one's correction. What somebody has
-accepted as lost is spent no more.
+A journal adds up to its accounts. After a failover it may tell an entry twice, because forgotten changes are
+written again: the end of a decision counts once, so do its orphan and the correction of that. Spending
+that somebody accepted as lost does not count any more.
 """
 
 from collections import OrderedDict
@@ -15,14 +15,15 @@ from toolgate_bus.budgets.limits import PER_TASK, BudgetDescription
 from toolgate_bus.protocol.money import MAX_AMOUNT
 
 REMEMBERED: Final = 100_000
-"""Entries among which one that is told twice is found."""
+"""Number of entries among which a repeated entry is found."""
 TOLD_AGAIN_S: Final = 600.0
-"""So old may facts be that are written again after a lost connection: writers keep far younger ones only."""
+"""Maximum age, in seconds, of facts written again after a lost connection. Writers keep far younger ones
+only."""
 LATEST: Final = 10_000
-"""Entries whose facts may be told again, whatever the clock said when they were written."""
+"""Number of newest entries whose facts may be repeated, whatever the clock said when they were written."""
 DAY_S: Final = 86_400
 WORK_S: Final = 30 * DAY_S
-"""How long accounts of sessions, trees and slices are kept."""
+"""Seconds that accounts of sessions, trees and slices are kept."""
 MAX_KEPT_S: Final = 368 * DAY_S
 PART: Final = "part"
 _ENDS: Final = ("settle", "charge")
@@ -33,7 +34,7 @@ _ENDINGS: Final[Mapping[str, Ending]] = {
     "release": "released",
 }
 _ORDER: Final[tuple[Ending, ...]] = ("settled", "charged", "released", "orphaned")
-"""Of two, the former is the later."""
+"""Ends in order: of two for one decision, the former is the later."""
 _ONCE: Final = ("orphan", "release")
 
 Entry = Mapping[str, Any]
@@ -42,16 +43,16 @@ _Place = tuple[str, int]
 
 @dataclass(slots=True)
 class SeenEntries:
-    """Entries of one journal, each of which counts once."""
+    """Entries of one journal; each counts once."""
 
     _seen: OrderedDict[tuple[str, str], Entry] = field(default_factory=OrderedDict)
     _twice: str = ""
-    """Whose entry was told twice just now."""
+    """Id of the decision or event whose entry was repeated just now."""
 
     def take(self, entry: Entry) -> bool:
-        """Whether this one was not told before."""
+        """Remember an entry, and return whether it is new."""
         kind, id_ = str(entry.get("kind")), str(entry.get("id"))
-        if kind == PART:  # of the entry before it
+        if kind == PART:  # a part of the entry before it
             is_new = id_ != self._twice
         elif kind in (*_ENDS, *_ONCE):
             kind = "end" if kind in _ENDS else kind
@@ -66,30 +67,30 @@ class SeenEntries:
         return is_new
 
     def since(self, at: float) -> list[Entry]:
-        """Those that are remembered and not older."""
+        """Return the remembered entries that were written at this time or later."""
         return [one for one in self._seen.values() if float(one["at"]) >= at]
 
     def orphans(self) -> set[str]:
-        """Decisions of which nobody had told, when they were taken for lost."""
+        """Return the decisions that were taken for lost, because nobody reported their cost."""
         return {id_ for kind, id_ in self._seen if kind == "orphan"}
 
 
 @dataclass(slots=True)
 class JournalSums:
-    """What the journal of one book adds up to."""
+    """Sums of the journal of one book."""
 
     book: str
     spent: dict[_Place, int] = field(default_factory=dict)
     entries: int = 0
     twice: int = 0
     last: str = "0-0"
-    """The entry that was read last."""
+    """Id of the entry that was read last."""
     last_at: float = 0.0
-    """When the newest entry was written, in seconds since the epoch."""
+    """Time when the newest entry was written, in seconds since the epoch."""
     _seen: SeenEntries = field(default_factory=SeenEntries)
 
     def take(self, entry: Entry) -> None:
-        """Add one entry (`journal.is_entry`); those of other books are passed over."""
+        """Add one entry (`journal.is_entry`). Entries of other books are skipped."""
         if entry["book"] != self.book:
             return
         self.entries += 1
@@ -107,15 +108,17 @@ class JournalSums:
             self.spent[key, window] = self.spent.get((key, window), 0) + int(entry["amount"])
 
     def _forget_before(self, began: Any) -> None:
-        """What was in the ledger before this one was accepted as lost."""
+        """Drop the spending from before this ledger began, because it was accepted as lost."""
         if isinstance(began, int | float) and began > 0:
             self.spent.clear()
             for entry in self._seen.since(float(began)):
                 self._add(entry)
 
     def endings(self, open_: Collection[str] = ()) -> dict[str, Ending]:
-        """What became of decisions and events in this sum: of the latest, whose facts may be told again, of
-        those that were orphans, and of those that a book has `open_`, since it forgot their end.
+        """Return the ends of decisions and events in these sums.
+
+        Included are the latest ones, whose facts may be repeated, the orphans, and the decisions that a book
+        has `open_` because it forgot their end.
         """
         since, known = self.last_at - TOLD_AGAIN_S, {*open_, *self._seen.orphans()}
         entries = self._seen.since(float("-inf"))
@@ -129,7 +132,7 @@ class JournalSums:
         return found
 
     def beyond(self, balances: Iterable[Balance], budgets: Mapping[str, BudgetDescription]) -> list[Addition]:
-        """What is to be added to the books, so that they say what the journal does; by account."""
+        """Return the additions, by account, after which the books agree with the journal."""
         books = {(one.key, one.window): one.spent for one in balances}
         return [
             Addition(
@@ -144,7 +147,7 @@ class JournalSums:
 
 
 def keep_of(key: str, window: int, budgets: Mapping[str, BudgetDescription]) -> int:
-    """How many seconds an account is kept that nobody touches; 0 keeps it."""
+    """Return the seconds that an untouched account is kept; 0 keeps it for ever."""
     name, _, rest = key.partition("/")
     budget = budgets.get(name)
     if window:

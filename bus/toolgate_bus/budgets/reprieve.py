@@ -1,8 +1,8 @@
-"""What is reserved for calls that wait for a person while no process waits for them.
+"""Keeps reservations of calls that wait for a person while no process waits for them.
 
-It lives by what is kept of the decision (`transport.deferrals`), not by the heartbeat of who asked, and is
-handed over to who claims the decision. Once its time is over the keeper claims it itself, so that nobody can
-go on with it any more, and gives back what was reserved: nothing has run.
+Such a reservation lives as long as the kept decision (`transport.deferrals`), not as long as its owner's
+heartbeat. It is handed over to the orchestrator that claims the decision. When its time is over, the keeper
+claims the decision itself, so that nobody can go on with it, and releases the reservation: nothing has run.
 """
 
 import secrets
@@ -16,21 +16,21 @@ from toolgate_bus.transport.ports import Store
 
 MAX_ID: Final = 64
 LOOK_S: Final = 60.0
-"""Longest time between two looks at a decision that waits."""
+"""Longest time between two looks at a waiting decision, in seconds."""
 MAX_KNOWN: Final = 100_000
 _log = get_logger("toolgate.ledger")
 
 
 class Reprieve:
-    """What a keeper of a ledger knows of them."""
+    """The deferred decisions that a keeper of a ledger knows."""
 
     def __init__(self, ledger: Ledger, store: Store, clock: Callable[[], float]) -> None:
         self._ledger, self._kept, self._clock = ledger, Deferrals(store), clock
         self._until: dict[str, float] = {}
-        """By decision: when to look at it again."""
+        """Time of the next look at each decision."""
 
     async def hand_over(self, fact: Mapping[str, Any]) -> None:
-        """Somebody says that they go on with a decision: what is reserved for it is theirs, if it is so."""
+        """Move a decision's reservation to the orchestrator that goes on with it, if it holds the claim."""
         decision, by = fact.get("decision_id"), fact.get("orchestrator")
         if not isinstance(decision, str) or not isinstance(by, str) or not 0 < len(decision) <= MAX_ID:
             return
@@ -39,16 +39,16 @@ class Reprieve:
             await self._move(decision, found.owner, by)
 
     async def take_over(self, decision: str, by: str) -> bool:
-        """Whether a decision that waited is `by`'s now; what is reserved for it is, then."""
+        """Move a deferred decision's reservation to `by`. Return whether `by` may go on with it."""
         found, claim = await self._kept.find(decision), await self._kept.find_claim(decision)
         if found is None or claim is None or claim.by != by or claim.answer != "allow":
             return False
         return await self._move(decision, found.owner, by)
 
     async def waits(self, one: OpenReservation) -> bool:
-        """Whether a reservation is no orphan, though its owner is gone, or silent for long.
+        """Return whether a reservation is no orphan, although its owner is gone or silent for long.
 
-        It waits for a person; or it has been given back, or handed over, with this.
+        True if it waits for a person, or if this call has released it or handed it over.
         """
         now = self._clock()
         if now < self._until.get(one.decision, now):

@@ -1,17 +1,17 @@
-"""Keeps a ledger true to what really happened, from the facts of all orchestrators.
+"""Keeps a ledger in line with the facts of all orchestrators.
 
     decision denied or cancelled, tool:unused ─▶ release
     tool:selected                             ─▶ executing
     tool:waits                                ─▶ renew: it is still wanted
-    tool:post, tool:error                     ─▶ settle, with the cost that the tool told
-    usage, provider:error of a decision       ─▶ settle, with what the request to an LLM has cost
-    tool:answered, of a call that waited for a person ─▶ it is its own from now on (`reprieve`)
-    what another orchestrator tells           ─▶ nothing: it is counted
+    tool:post, tool:error                     ─▶ settle, with the cost that the tool reported
+    usage, provider:error of a decision       ─▶ settle, with the cost of the request to an LLM
+    tool:answered, of a call that waited for a person ─▶ its decision has a new owner (`reprieve`)
+    a fact of another orchestrator            ─▶ nothing: it is counted
     nothing more from an orchestrator that died, or for far too long ─▶ orphan, unless it waits for a person
 
-Every replica runs one; the one that holds the lease works, and writes down how far it has read after
-it has done what it read. So a fact may be applied twice, which changes nothing, and none is left
-out: not when a keeper dies, and not while there is none (as long as facts are kept).
+Every replica runs one keeper; the one that holds the lease works. It notes its position after it has applied
+the facts before it. So a fact may be applied twice, which changes nothing, and none is left out: not when a
+keeper dies, and not while there is none (as long as facts are kept).
 """
 
 import asyncio
@@ -44,21 +44,21 @@ LEASE_S: Final = 3.0
 TICK_S: Final = 0.5
 LOOK_S: Final = 0.1
 GRACE_S: Final = 5.0
-"""An orchestrator counts as dead when it was missing from the roster for this long."""
+"""Seconds that an orchestrator must be missing from the roster to count as dead."""
 AT_ONCE: Final = 200
 MAX_ID: Final = 64
 WARN_S: Final = 60.0
 SWEEP_S: Final = 600.0
-"""Seconds between two times that accounts whose window is over are taken off the list."""
+"""Seconds between two cleanups that take accounts of past windows off the list."""
 AGAIN_S: Final = 120.0
 """Seconds that a request to read all facts again stands."""
 MAX_SECONDS: Final = 3600.0
-"""A reservation of which nothing is heard for this long is an orphan although its owner lives."""
+"""Seconds without news after which a reservation is an orphan, although its owner lives."""
 _SIGNS: Final[Mapping[str, Literal["executing", "renew"]]] = {
     TOOL_SELECTED: "executing",
     TOOL_WAITS: "renew",
 }
-"""Facts of calls that are under way."""
+"""Steps for facts of calls that are under way."""
 _log = get_logger("toolgate.ledger")
 
 
@@ -67,10 +67,10 @@ def step_of(
     otherwise: Callable[[Mapping[str, Any]], Otherwise | None] | None = None,
     cost_of: Callable[[Mapping[str, Any]], int | None] | None = None,
 ) -> Step | None:
-    """The step that a fact asks for, if any. Facts come off a wire: anything may be in them.
+    """Return the step that a fact asks for, if any. Facts come off a wire: they may contain anything.
 
-    Who tells it is whose stream it stood in. `otherwise` says who pays for a call that was not reserved for,
-    `cost_of` what a request to an LLM has cost.
+    The step is by the orchestrator in whose stream the fact stood. `otherwise` returns the payment for a call
+    without a reservation, `cost_of` the cost of a request to an LLM.
     """
     event, by = fact.get("event"), fact.get("orchestrator")
     decision = fact.get("id" if event == "decision" else "decision_id")
@@ -95,22 +95,22 @@ def step_of(
 
 
 class ReaderPosition(NamedTuple):
-    """How far a book's keeper has read the facts of each orchestrator.
+    """Position up to which a book's keeper has read the facts of each orchestrator.
 
     An orchestrator writes its latest facts again after it lost its connection. To a ledger that was lost and
-    rebuilt meanwhile the calls in them are new: it is their numbers that say that they were settled.
+    rebuilt meanwhile, the calls in them are new: only the numbers of the facts say that they were settled.
     """
 
     positions: Mapping[str, str] = {}
-    """Ids of entries."""
+    """Id of the last entry, for each orchestrator."""
     numbers: Mapping[str, int] = {}
-    """Numbers of facts."""
+    """Number of the last fact, for each orchestrator."""
     again: bytes | None = None
-    """The request to read all of them again that was followed (`request_again`)."""
+    """Last request to read all facts again that was followed (`request_again`)."""
 
 
 def read_progress(raw: bytes | None) -> ReaderPosition:
-    """What a keeper noted; nothing where it is not to be read."""
+    """Read the position that a keeper noted; an empty one if it is malformed."""
     try:
         noted = unpack(raw) if raw else None
         positions, numbers, *again = noted if isinstance(noted, list) else ({}, {})
@@ -124,9 +124,9 @@ def read_progress(raw: bytes | None) -> ReaderPosition:
 
 
 async def request_again(store: Store, book: str) -> bytes:
-    """Ask the keeper of a book to read all facts again; it notes the answer in its progress.
+    """Ask the keeper of a book to read all facts again. The keeper notes the request in its position.
 
-    The keeper may be writing its progress at this very moment. So the request stands at a place of its own.
+    The request has a key of its own, because the keeper may be writing its position at this very moment.
     """
     request = secrets.token_bytes(8)
     await store.put(f"{book}:again", request, AGAIN_S)
@@ -134,7 +134,7 @@ async def request_again(store: Store, book: str) -> bytes:
 
 
 class SettlementWorker:
-    """One replica's keeper of one book."""
+    """The keeper of one book in one replica."""
 
     def __init__(
         self,
@@ -149,10 +149,10 @@ class SettlementWorker:
         cost_of: Callable[[Mapping[str, Any]], int | None] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`also` hears of each fact as well, and is awaited if it gives an awaitable.
+        """Prepare the keeper. `also` is called with each fact, and awaited if it returns an awaitable.
 
-        `otherwise` says who pays where a fact tells the end of a call that was not reserved for; without
-        `cost_of`, which says what a request to an LLM has cost, those settle nothing.
+        `otherwise` returns the payment for a call without a reservation. `cost_of` returns the cost of a
+        request to an LLM; without it, facts of requests settle nothing.
         """
         self._ledger, self._facts, self._store = ledger, facts, store
         self._book, self._replica, self._also, self._clock = book, replica.encode(), also, clock
@@ -167,7 +167,7 @@ class SettlementWorker:
         self._swept = float("-inf")
 
     async def run(self) -> None:
-        """Work until cancelled; a server that is away is waited for."""
+        """Work until cancelled. If the server is away, wait for it."""
         while True:
             try:
                 leads = await self.step()
@@ -175,11 +175,11 @@ class SettlementWorker:
                 leads = self._resumed = False
                 _log.info("the ledger waits for the bus", error=str(error))
                 await self._wait_for_bus()
-            if not leads:  # or the server is back: those go first who rule on calls that wait
+            if not leads:  # or the server is back: schedulers that rule on waiting calls go first
                 await asyncio.sleep(TICK_S)
 
     async def _wait_for_bus(self) -> None:
-        """Until the server answers again."""
+        """Wait until the server answers again."""
         while True:
             with suppress(TransportError):
                 await self._store.get(f"{self._book}:keeper")
@@ -187,7 +187,7 @@ class SettlementWorker:
             await asyncio.sleep(TICK_S)
 
     async def step(self) -> bool:
-        """One pass: read, apply, note how far, look for orphans; False where another keeps this book."""
+        """Read and apply facts, note the position, look for orphans. Return False if another one leads."""
         if not await self._leads():
             self._resumed = False
             return False
@@ -222,7 +222,7 @@ class SettlementWorker:
         return True
 
     async def _is_behind(self) -> bool:
-        """Whether reservations that a failover forgot are yet to be written again: they come first."""
+        """Return whether reservations that a failover forgot still have to be written again first."""
         loss = await self._ledger.look()
         if loss is None or loss.why != "behind":
             self._behind_since = None
@@ -246,7 +246,7 @@ class SettlementWorker:
             await self._tell(fact)
         steps: list[Step] = []
         for fact in facts:
-            if fact.get("event") == TOOL_ANSWERED:  # what its new owner tells from here on counts
+            if fact.get("event") == TOOL_ANSWERED:  # from here on facts of the new owner count
                 await self._take(steps)
                 steps = []
                 await self._reprieve.hand_over(fact)
@@ -266,7 +266,7 @@ class SettlementWorker:
                 metrics.count(metrics.BUDGET_OVERRUNS, self._book)
 
     async def _tell(self, fact: Mapping[str, Any]) -> None:
-        """Tell who wants to hear; one fact that they cannot bear must not come again and again."""
+        """Pass a fact to `also`. A fact that makes it fail is skipped, so that it does not come again."""
         try:
             told = self._also(fact) if self._also is not None else None
             if asyncio.iscoroutine(told):
@@ -278,7 +278,7 @@ class SettlementWorker:
             _log.exception("a fact could not be heard", event_of_fact=str(fact.get("event"))[:64])
 
     async def _look_for_orphans(self, telling: Set[str]) -> None:
-        """Who is gone, and has told all that it had to tell: `telling` still do."""
+        """Make the open reservations of dead orchestrators orphans. Those in `telling` still write facts."""
         held = await self._ledger.open()
         if not held:
             self._missing.clear()

@@ -1,1 +1,1 @@
-"""What happened: the facts of a fleet, written, read and joined to decisions."""
+"""Facts of a fleet: writing them, reading them, and joining them to decisions."""

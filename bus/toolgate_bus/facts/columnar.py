@@ -1,6 +1,6 @@
-"""The fact of decisions to which everyone said continue, nearly all there are.
+"""Packs and reads the fact of unanimous decisions, in which every scheduler said continue: nearly all.
 
-One fact holds many that follow each other: their numbers as columns, and what their questions begin with
+One fact holds many decisions in a row: their numbers as columns, and the common beginning of their questions
 only once. Readers see each as a decision of its own (`record.read_facts`).
 `docs/reference/wire.md` has the fields.
 """
@@ -15,17 +15,17 @@ from toolgate_bus.telemetry.unanimous import Batch, Group
 from toolgate_bus.transport.ports import FactItem
 
 MAX_QUESTION: Final = 32 * 1024
-"""Bytes of a question."""
+"""Maximum size of a question, in bytes."""
 MAX_RECIPIENTS: Final = 15
 _T = TypeVar("_T")
 _NO_ID: Final = bytes(packing.ID_BYTES)
 
 
 def pack_batch(batch: Batch, epoch: float) -> Iterator[FactItem]:
-    """The facts of a batch, in their order; mostly one item for all.
+    """Yield the facts of a batch, in their order; mostly one item holds them all.
 
-    `epoch` is what the batch's clock lacks to seconds since the epoch.
-    At most 64 decisions, about each of which at most 15 schedulers were asked in at most 32 KiB.
+    `epoch` is the number of seconds to add to the batch's clock to get seconds since the epoch. A batch has
+    at most 64 decisions, each with at most 15 asked schedulers and a question of at most 32 KiB.
     """
     columns = batch.columns()
     questions, columns[5] = columns[4], [at + epoch for at in columns[5]]
@@ -72,7 +72,7 @@ def _item(
 
 
 def _begin(questions: Sequence[bytes]) -> bytes:
-    """What all of them begin with."""
+    """Return the common beginning of all questions."""
     first, last = min(questions), max(questions)
     if first == last:
         return first
@@ -87,7 +87,7 @@ def _begin(questions: Sequence[bytes]) -> bytes:
 
 
 def each_decision(fact: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """The `decision` facts that such a fact stands for, in their order; raises CodecError."""
+    """Yield the `decision` facts that such a fact stands for, in their order. Raises CodecError."""
     rest = _of(fact, "rest", list)
     count = len(rest)
     if not 0 < count <= packing.MAX_ITEMS or not all(isinstance(one, bytes) for one in rest):
@@ -123,7 +123,7 @@ def each_decision(fact: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _index_revisions(revisions: Sequence[str]) -> Any:
-    """The revision that all verdicts of one scheduler name; or those that they name, and whose is which."""
+    """Return the revision of one scheduler's verdicts; or, if it changes, the revisions and their indexes."""
     different = list(dict.fromkeys(revisions))
     if len(different) == 1:
         return different[0]
@@ -132,7 +132,7 @@ def _index_revisions(revisions: Sequence[str]) -> Any:
 
 
 def _each(told: Any, count: int) -> list[str]:
-    """The revision that each of `count` verdicts names."""
+    """Return the revision of each of `count` verdicts."""
     if isinstance(told, str):
         return [told] * count
     if isinstance(told, list) and len(told) == 2:
@@ -145,7 +145,7 @@ def _each(told: Any, count: int) -> list[str]:
 
 
 def _verdicts(told: Any, doubles: Struct, revisions: Sequence[str]) -> list[dict[str, Any]]:
-    """The verdicts of one scheduler."""
+    """Return the verdicts of one scheduler."""
     if not isinstance(told, list) or len(told) != 3:
         raise CodecError("malformed", "who was asked is a scheduler, its priority, and seconds")
     name, priority, took = told
@@ -157,7 +157,7 @@ def _verdicts(told: Any, doubles: Struct, revisions: Sequence[str]) -> list[dict
 
 
 def _numbers(raw: Any, doubles: Struct) -> tuple[float, ...]:
-    """A number for each decision."""
+    """Read one number for each decision."""
     if not isinstance(raw, bytes) or len(raw) != doubles.size:
         raise CodecError("malformed", "a number for each decision")
     return doubles.unpack(raw)

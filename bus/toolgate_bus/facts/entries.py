@@ -1,4 +1,4 @@
-"""What stands in the entries of facts streams: decoded, and counted where it is nothing."""
+"""Decodes the entries of facts streams, and counts the malformed ones."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -13,7 +13,7 @@ Fact = dict[str, Any]
 
 
 def read_page(reply: Any) -> Any:
-    """The entries of a page; none of a key that is no stream. Raises TransportError."""
+    """Return the entries of a page; none if the key is no stream. Raises TransportError."""
     if is_other_type(reply):
         metrics.count(metrics.BAD_MESSAGES, "orchestrator", "malformed")
         return []
@@ -25,7 +25,7 @@ def read_page(reply: Any) -> Any:
 def read_entry(
     fields: Sequence[bytes], has_all: Callable[[int, int], bool] = lambda first, last: False
 ) -> list[Fact]:
-    """The facts of one entry, but those whose numbers a reader has already (`record.read_facts`)."""
+    """Return the facts of one entry, without those that the reader already has (`record.read_facts`)."""
     pairs = dict(zip(fields[::2], fields[1::2], strict=False))
     facts: list[Fact] = []
     try:

@@ -1,8 +1,8 @@
-"""Decisions with the verdicts that came after them, out of facts in any order. Pure.
+"""Joins decisions and the verdicts that came after them, out of facts in any order. Pure.
 
 A shadow's verdict may come before its decision (between the phases) or long after it. A decision that waits
-for a person is one from then on (outcome `ask`), and may be made by another process than the one that asked:
-`asker` names the one that it came from.
+for a person counts as a decision while it waits (outcome `ask`). Another process than the one that asked may
+make the final decision: its `asker` names the one that asked.
 """
 
 from collections import OrderedDict
@@ -14,22 +14,22 @@ from toolgate_bus.protocol.fact_events import TOLD_AS_DECISION, TOOL_ANSWERED, T
 Fact = dict[str, Any]
 
 _MAX_BESIDE: Final = 1024
-"""Verdicts of one decision: who tells more of them floods its readers."""
+"""Maximum number of verdicts of one decision: a writer of more of them floods its readers."""
 _ANSWERED: Final = ("answer", "answered_by", "answered_after", "asker")
 _ENVELOPE: Final = frozenset({"event", "id", "seq", "at", "orchestrator", "entry"})
 
 
 class DecisionJoiner:
-    """Puts together what belongs together; remembers the newest `most` decisions."""
+    """Joins decisions with their verdicts. It remembers the newest `most` decisions."""
 
     def __init__(self, most: int | None = None) -> None:
         self._most = most
         self.decisions: OrderedDict[str, Fact] = OrderedDict()
-        """By id, in the order in which they were made."""
+        """Decisions by id, in the order in which they were made."""
         self._early: OrderedDict[str, list[tuple[Any, Fact]]] = OrderedDict()
 
     def take(self, fact: Mapping[str, Any]) -> Fact | None:
-        """The decision that this fact is or adds a verdict to, with all verdicts so far; else None."""
+        """Return the decision that this fact is or adds to, with all verdicts so far; None without one."""
         if fact["event"] == TOOL_ANSWERED:
             return self._note_answer(fact)
         key = fact.get("id")
@@ -37,7 +37,7 @@ class DecisionJoiner:
             return None
         writer, known = fact.get("orchestrator"), self.decisions.get(key)
         if known is not None and _differ(known.get("orchestrator"), writer) and not _continues(fact, known):
-            return None  # it is somebody else's decision, and stays as that one told it
+            return None  # it is another writer's decision, and stays as that one wrote it
         if fact["event"] in TOLD_AS_DECISION:
             if known is not None and known["event"] == "decision" and fact["event"] != "decision":
                 return known
@@ -64,7 +64,7 @@ class DecisionJoiner:
         return made
 
     def _note_answer(self, fact: Mapping[str, Any]) -> Fact | None:
-        """Somebody goes on with a decision that waited."""
+        """Note on a waiting decision that somebody goes on with it."""
         key = fact.get("decision_id")
         known = self.decisions.get(key) if isinstance(key, str) else None
         if known is None or known["event"] == "decision":
@@ -78,7 +78,10 @@ class DecisionJoiner:
 
 
 def _continues(fact: Mapping[str, Any], known: Mapping[str, Any]) -> bool:
-    """Whether one of the two goes on where the other waited; what comes beside it, both may tell."""
+    """Return whether the fact goes on with the known decision, or the other way round.
+
+    A verdict may come from either of the two writers.
+    """
     if fact["event"] == "verdict":
         return known.get("asker") == fact.get("orchestrator")
     later, earlier = (known, fact) if known["event"] == "decision" else (fact, known)
@@ -86,12 +89,12 @@ def _continues(fact: Mapping[str, Any], known: Mapping[str, Any]) -> bool:
 
 
 def _differ(one: Any, other: Any) -> bool:
-    """Whether two writers are known, and not the same."""
+    """Return whether both writers are known and different."""
     return one is not None and other is not None and one != other
 
 
 def join_decisions(facts: Iterable[Fact]) -> list[Fact]:
-    """The decisions among the facts, each with the verdicts that came beside it."""
+    """Return the decisions among the facts, each with the verdicts that came beside it."""
     gathering = DecisionJoiner()
     for fact in facts:
         gathering.take(fact)

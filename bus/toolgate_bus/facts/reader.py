@@ -1,10 +1,10 @@
-"""Reads the facts streams of all orchestrators of a namespace: what is kept, and what comes.
+"""Reads the facts streams of all orchestrators of a namespace: facts that are kept, and facts as they come.
 
-Streams have one writer each; their facts are put in one order by the time the server gave their
-entries (and, of the same time, by their shards). A writer that lost its connection writes what it is not
-sure of once more, so a fact is known by its number. A follower stands on the roster as a reader, so that
-orchestrators write facts even where no scheduler is alive. Each fact bears `orchestrator`, who wrote it, and
-`entry`, the id that the server gave its entry: milliseconds of the server's clock, and a number.
+Each stream has one writer. Facts are put in one order by the time that the server gave their entries (and at
+the same time, by their shards). A writer that lost its connection writes again the facts that may be lost, so
+a fact is known by its number. A follower stands on the roster as a reader, so that orchestrators write facts
+even if no scheduler is alive. Each fact has `orchestrator`, its writer, and `entry`, the id that the server
+gave its entry: milliseconds of the server's clock, and a number.
 """
 
 import contextlib
@@ -42,31 +42,31 @@ from toolgate_bus.transport.redis.roster_sets import OLD
 
 PAGE: Final = 500
 BUFFERED: Final = 2000
-"""Entries that `read_stored` has in memory at once; each holds up to 64 facts."""
+"""Maximum number of entries that `read_stored` has in memory; each holds up to 64 facts."""
 SWEEP_S: Final = 60.0
-"""So often the streams of writers that are gone are looked at again."""
+"""Seconds between two looks at the streams of writers that are gone."""
 LINGER_S: Final = 10.0
-"""Who was not alive for so long, and has told all, is gone: until it is alive again."""
+"""Seconds after which a writer that is not alive, and whose facts were all read, counts as gone."""
 FORGET_S: Final = 3600.0
-"""Who has been neither alive nor kept for so long does not come back: its stream expired before."""
+"""Seconds after which a writer that is neither alive nor kept is forgotten: its stream expired before."""
 GLANCE: Final = 500
-"""Entries that `newest` reads; each holds up to 64 facts."""
+"""Number of entries that `newest` reads; each holds up to 64 facts."""
 MIN_PAGE: Final = 10
 BLOCK_MS: Final = 200
 LONG_BLOCK_MS: Final = 1000
-"""For those whom no person waits for."""
+"""Milliseconds that a read waits for readers on which no person waits."""
 LONG_LOOK_S: Final = 2.0
-"""So often those look for new writers."""
+"""Seconds between two looks for new writers, for readers on which no person waits."""
 _PATIENT: Final[Set[ReaderRole]] = frozenset({"exporter", "archiver"})
 GIVE_WAY_S: Final = 0.5
-"""So long after a server is back nothing is read by those whom no call waits for."""
+"""Seconds after the return of a server during which readers on which no call waits do not read."""
 FIRST_ID: Final = b"0-0"
 
 _log = get_logger("toolgate.facts")
 
 
 class FactsReader(FactStream):
-    """Facts of one namespace; `role` is what its heartbeat on the roster says that it reads for."""
+    """Facts of one namespace. `role` is the reader's purpose, which its heartbeat tells the roster."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class FactsReader(FactStream):
         role: ReaderRole = "follower",
         beside: Commands | None = None,
     ) -> None:
-        """`beside` are other connections, for what is read while `next` waits."""
+        """Prepare the reader. `beside` has other connections, to read while `next` waits."""
         self._commands, self._beside = commands, beside or commands
         self._keys = Keys(namespace)
         self._roster = Roster(commands, namespace, ("orchestrators", "orchestrators", "orchestrators", OLD))
@@ -89,12 +89,12 @@ class FactsReader(FactStream):
         self._last: dict[str, bytes] = {}
         self._seen: defaultdict[str, SeenNumbers] = defaultdict(SeenNumbers)
         self._drained: set[str] = set()
-        """Writers that are gone, and whose streams were read to their ends."""
+        """Writers that are gone and whose streams were read to the end."""
         self._barred: set[str] = set()
         """Writers whose keys are no streams: they would fail the read of all others."""
         self._swept = 0.0
         self._missed: dict[str, float] = {}
-        """Writers that are not alive, by when that was first seen."""
+        """Time at which each writer was first seen not to be alive."""
         self._unknown: dict[str, float] = {}
         self.is_whole = True
         self._spread: SpreadReads | None = None
@@ -102,20 +102,20 @@ class FactsReader(FactStream):
         self._heartbeat = encode_role(role)
 
     async def read_all(self) -> list[Fact]:
-        """Every fact that is still kept, oldest first."""
+        """Return every fact that is still kept, oldest first."""
         return [fact async for fact in self.read_stored()]
 
     async def since(self, seconds: float) -> tuple[list[Fact], float]:
-        """The facts of the last so many seconds, oldest first, and how old the oldest is, in seconds."""
+        """Return the facts of the last `seconds` seconds, oldest first, and the oldest one's age in s."""
         now = await self.now_ms()
         found = [fact async for fact in self.read_stored(now - int(seconds * 1000))]
         oldest = entry_order(found[0]["entry"])[0] if found else now
         return found, max(0, now - oldest) / 1000
 
     async def read_stored(self, since_ms: int | None = None) -> AsyncIterator[Fact]:
-        """The facts that are still kept, oldest first, a page in memory at a time.
+        """Yield the facts that are still kept, oldest first, with one page in memory at a time.
 
-        `since_ms` leaves out what was written before, in milliseconds of the server's clock.
+        `since_ms` leaves out older facts; it is a time in milliseconds by the server's clock.
         """
         start = "-" if since_ms is None else f"{max(0, since_ms)}-0"
         starts = dict.fromkeys(await self.writers(), start)
@@ -140,7 +140,7 @@ class FactsReader(FactStream):
                     self._last[name] = page[-1][0]
                 if waiting[name]:
                     heapq.heappush(heads, (entry_order(waiting[name][0]["entry"]), name))
-            # A page may hold nothing new: then the next one is needed before anything can be told.
+            # A page may hold nothing new: then the next page is needed before the next fact is known.
             ask = sorted(name for name in starts if not waiting[name])
             while heads and not ask:
                 _, name = heapq.heappop(heads)
@@ -151,9 +151,9 @@ class FactsReader(FactStream):
                     ask = [name]
 
     async def newest(self, entries: int = GLANCE) -> tuple[list[Fact], float]:
-        """The newest facts, oldest first, and for how many seconds back they are complete.
+        """Return the newest facts, oldest first, and the number of seconds back to which they are complete.
 
-        Reads at most about `entries` entries, however much is kept.
+        About `entries` entries are read at most, however many are kept.
         """
         writers = await self.writers()
         each = max(MIN_PAGE, entries // max(1, len(writers)))
@@ -174,7 +174,7 @@ class FactsReader(FactStream):
         return [fact for _, fact in facts], max(0, now - reach) / 1000
 
     async def follow(self) -> AsyncIterator[Fact]:
-        """Facts as they come, from where `read_all` or `read_stored` ended, until the caller stops."""
+        """Yield facts as they come, from the end of `read_all` or `read_stored`, until the caller stops."""
         async with self.stay_on_roster():
             while True:
                 try:
@@ -185,7 +185,7 @@ class FactsReader(FactStream):
 
     @contextlib.asynccontextmanager
     async def stay_on_roster(self) -> AsyncIterator[None]:
-        """Stand on the roster for the length of a block; a server that is away is waited for."""
+        """Stay on the roster for the length of a block. If the server is away, wait for it."""
         try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._beat)
@@ -196,15 +196,15 @@ class FactsReader(FactStream):
         except BaseExceptionGroup as group:
             if len(group.exceptions) > 1:
                 raise
-            raise group.exceptions[0] from None  # what went wrong in the block is nobody else's
+            raise group.exceptions[0] from None  # the block's own error, without the group
 
     async def next(self, wait_ms: int | None = None) -> list[Fact]:
-        """The facts that came since the last call, at most a page of each writer's.
+        """Return the facts that came since the last call, at most a page of each writer's.
 
-        Waits for 0.2 s, an exporter or archiver for 1 s; or for `wait_ms`.
+        Waits at most `wait_ms`; without it 0.2 s, or 1 s for an exporter or archiver.
         """
         now = time.monotonic()
-        if now - self._looked >= self._look_s:  # more often they do not tell of themselves
+        if now - self._looked >= self._look_s:  # heartbeats do not come more often
             self._alive, self._looked = await self.alive(), now
             self._kept = frozenset(await read_names(self._commands, self._keys.writers))
         alive = self._alive
@@ -212,7 +212,7 @@ class FactsReader(FactStream):
         for orchestrator in known:
             self._last.setdefault(orchestrator, FIRST_ID)
         self._drained -= alive
-        now = time.monotonic()  # writers that are long gone are dropped: many agents live for seconds
+        now = time.monotonic()  # forget writers that are long gone: many agents live for seconds
         self._unknown = {name: self._unknown.get(name, now) for name in self._last if name not in known}
         for name, since in self._unknown.items():
             if now - since >= FORGET_S:
@@ -226,7 +226,7 @@ class FactsReader(FactStream):
         names = orchestrators or sorted(self._last.keys() - self._drained - self._barred)
         read, reply, is_whole = await self._read(names, 0, self._beside) if names else ((), (), True)
         by_key = {self._keys.facts(name).encode(): name for name in read}
-        self.is_whole = is_whole  # last: others read meanwhile
+        self.is_whole = is_whole  # set last: other reads may run meanwhile
         return self._sort(fact for key, entries in reply for fact in self._take(by_key[key], entries))
 
     @override
@@ -237,18 +237,18 @@ class FactsReader(FactStream):
 
     @property
     def positions(self) -> dict[str, str]:
-        """How far each writer's stream was read: id of the last entry."""
+        """Id of the last entry that was read of each writer's stream."""
         return {name: last.decode("ascii", "replace") for name, last in self._last.items()}
 
     @property
     def numbers(self) -> dict[str, int]:
-        """The number read last of each writer's facts."""
+        """Number of the last fact that was read of each writer."""
         return {name: seen.last for name, seen in self._seen.items() if seen.last}
 
     def resume(self, positions: Mapping[str, str], numbers: Mapping[str, int] | None = None) -> None:
-        """Go on from where somebody had read to; what was read here beyond that is read again.
+        """Go on from positions that another reader noted. Facts after them are read again.
 
-        With `numbers`, what a writer wrote once more is passed over as if it had been read here.
+        With `numbers`, facts that a writer wrote again are skipped as if they had been read here.
         """
         self._seen.clear()
         self._seen.update({name: SeenNumbers(number) for name, number in (numbers or {}).items()})
@@ -256,7 +256,7 @@ class FactsReader(FactStream):
         self._last = {name: last.encode() for name, last in positions.items()}
 
     async def rewind(self) -> None:
-        """Read anew the streams that begin again with lower ids: the server lost its data, and its time."""
+        """Read streams anew that begin again with lower ids, because the server lost its data or its time."""
         names = sorted(self._last)
         newest = await read_last(self._commands, map(self._keys.facts, names), 1)
         for name, found in zip(names, newest, strict=True):
@@ -267,15 +267,16 @@ class FactsReader(FactStream):
                 self._drained.discard(name)
 
     async def give_way(self) -> None:
-        """Where the server was away: return a little after it is back. Raises TransportError while it is not.
+        """Wait until the server has been back for a moment. Raises TransportError while it is away.
 
-        Everybody connects again then, and writers write once more what it may have forgotten; calls wait.
+        When it is back, everybody connects again, and writers write again what it may have forgotten; calls
+        wait.
         """
         await self.now_ms()
         await anyio.sleep(GIVE_WAY_S)
 
     async def now_ms(self) -> int:
-        """The server's own time, in milliseconds."""
+        """Return the server's own time, in milliseconds since the epoch."""
         return int(await read_time(self._commands) * 1000)
 
     @override
@@ -283,7 +284,7 @@ class FactsReader(FactStream):
         return frozenset((await self._roster.read(everything=False)).orchestrators)
 
     async def join(self) -> None:
-        """Stand on the roster as a reader of facts."""
+        """Enter the roster as a reader of facts."""
         await self._roster.write(self._me, self._heartbeat)
         await self._roster.wake_orchestrators()
 
@@ -295,13 +296,13 @@ class FactsReader(FactStream):
     async def _beat(self) -> None:
         beat: Callable[[], Awaitable[None]] = self.join
         while True:
-            with contextlib.suppress(ToolgateError):  # whoever reads says what is wrong
+            with contextlib.suppress(ToolgateError):  # reads report what is wrong
                 await beat()
                 beat = partial(self._roster.write, self._me, self._heartbeat)
             await anyio.sleep(BEAT_SECONDS)
 
     async def writers(self) -> list[str]:
-        """The orchestrators that are alive, or whose facts are kept."""
+        """Return the orchestrators that are alive or whose facts are kept."""
         return sorted((await self.alive()).union(await read_names(self._commands, self._keys.writers)))
 
     async def _next(self, alive: Set[str], block_ms: int) -> list[Fact]:
@@ -337,7 +338,7 @@ class FactsReader(FactStream):
     async def _read(
         self, names: Sequence[str], block_ms: int, commands: Commands
     ) -> tuple[Sequence[str], Sequence[Any], bool]:
-        """What comes of these; gives of whom it could be read, the entries by stream, and if that is all."""
+        """Return the readable writers, their new entries by stream, and whether all could be read."""
         shards = {shard_of(name) for name in names}
         if len(shards) > 1 and (spread := self._spread or self._find_spread()) is not None:
             return await self._read_spread(spread, sorted(shards), names, block_ms)
@@ -350,7 +351,7 @@ class FactsReader(FactStream):
             return (), (), False
 
     def _find_spread(self) -> SpreadReads | None:
-        """What reads shards that lie on several servers; nothing for one, where one command reads all."""
+        """Return a reader for shards that lie on several servers; None if one command can read all."""
         wide = self._commands.widen()
         self._spread = None if wide is None else SpreadReads(wide)
         return self._spread
@@ -373,7 +374,7 @@ class FactsReader(FactStream):
         return [name for shard in of.keys() - failed.keys() for name in of[shard]], rows, not failed
 
     async def _bar(self, names: Sequence[str]) -> bool:
-        """Pass over the keys that are no streams, until the next sweep; whether there are any."""
+        """Skip keys that are no streams until the next sweep. Return whether there are any."""
         readable = await read_types(self._commands, map(self._keys.facts, names))
         barred = {name for name, is_readable in zip(names, readable, strict=True) if not is_readable}
         for name in barred:
@@ -385,14 +386,14 @@ class FactsReader(FactStream):
         return bool(barred)
 
     def _take(self, orchestrator: str, entries: Sequence[Any]) -> list[Fact]:
-        """The facts of these entries that were not read before; from behind them is read on."""
+        """Return the facts of these entries that were not read before, and move the position behind them."""
         last, end = self._last.get(orchestrator, FIRST_ID), entries[-1][0]
-        if entry_order(end.decode()) > entry_order(last.decode()):  # else `glance` was further already
+        if entry_order(end.decode()) > entry_order(last.decode()):  # else `glance` has read further
             self._last[orchestrator] = end
         return [fact for entry, fields in entries for fact in self._fresh(orchestrator, entry, fields)]
 
     def _fresh(self, orchestrator: str, entry: bytes, fields: Sequence[bytes]) -> list[Fact]:
-        """The facts of one entry that were not read before."""
+        """Return the facts of one entry that were not read before."""
         fresh, seen = [], self._seen[orchestrator]
         for fact in read_entry(fields, seen.has_all):
             number = fact.get("seq")

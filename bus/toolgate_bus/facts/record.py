@@ -1,4 +1,4 @@
-"""Facts as people read them: what one decision looks like in the record, and how to read it back.
+"""Writes facts, and reads them back in the form in which the record shows them to people.
 
 A fact is a msgpack map with `event`, `seq` (per orchestrator, without gaps) and `at` (seconds
 since the epoch by the orchestrator's clock, for display only). Arguments stand in it as they left
@@ -27,7 +27,7 @@ from toolgate_bus.protocol.fact_events import TOLD_AS_DECISION, TOOL_DEFERRED
 
 _NO_ID: Final = bytes(packing.ID_BYTES)
 CUT: Final = "⟦cut: the fact would have been too long⟧"
-"""Stands for the arguments of a verdict that had no room."""
+"""Text that stands for the arguments of a verdict if the fact has no room for them."""
 _UNREMARKABLE: Final[Mapping[str, Any]] = {
     "reason": None,
     "scheduler": None,
@@ -41,11 +41,11 @@ _UNREMARKABLE: Final[Mapping[str, Any]] = {
     "failed_open": {},
     "disagreeing": [],
 }
-"""What the fact of a decision leaves out where there is nothing to remark on."""
+"""Default values of fields that a decision's fact leaves out."""
 
 
 def verdict_fields(heard: ReceivedVerdict) -> dict[str, Any]:
-    """One verdict as plain values; flags that are not set are left out."""
+    """Return one verdict as plain values. Flags that are not set are left out."""
     scheduler, verdict, priority, phase, seconds, late, shadow, problem, capped, _, revision, said, again = (
         heard
     )
@@ -83,10 +83,10 @@ def decision_fact(
     at: float,
     beside: Mapping[str, Any] | None = None,
 ) -> bytes:
-    """A decision with every verdict. `question` is the body that was asked, byte for byte.
+    """Return the fact of a decision with every verdict. `question` is the body that was asked, byte for byte.
 
-    `verdicts` are those of the decision (`verdict_fields`), fit to leave the process; `beside` is what
-    the function of that name gives.
+    `verdicts` are those of the decision (`verdict_fields`), fit to leave the process. `beside` is the result
+    of the function of that name.
     """
     fields: dict[str, Any] = {
         "event": TOOL_DEFERRED if decision.pending else "decision",
@@ -121,9 +121,9 @@ def decision_fact(
 def beside(
     decision: Decision, asked: Sequence[str], failed_open: Mapping[str, str], disagreeing: Sequence[str]
 ) -> dict[str, Any]:
-    """What the decision itself does not hold, where there is anything to tell; mostly nothing.
+    """Return the fields that the decision itself does not hold; mostly none.
 
-    Who was asked goes without saying where just those are heard.
+    The asked schedulers are left out if they are the ones with a verdict.
     """
     fields: dict[str, Any] = {}
     if {heard.scheduler for heard in decision.verdicts} != set(asked):
@@ -138,19 +138,19 @@ def beside(
 
 
 def other_fact(fields: Mapping[str, Any], seq: int, at: float) -> bytes:
-    """Any other fact; it has an `event`."""
+    """Return any other fact; `fields` has an `event`."""
     return _item({**fields, "seq": seq, "at": at})
 
 
 def _item(fields: dict[str, Any]) -> bytes:
     try:
         body = packing.pack(fields)
-        if len(body) > packing.MAX_QUESTION:  # a reader would refuse it, and its neighbours with it
+        if len(body) > packing.MAX_QUESTION:  # a reader would refuse it and its neighbours
             verdicts = [_cut(one) for one in fields.get("verdicts", ())]
             body = packing.pack({**fields, "verdicts": verdicts, "final_input": None, "cut": True})
         if len(body) > packing.MAX_QUESTION:
             raise CodecError("oversize", f"{len(body)} bytes")
-    except CodecError as error:  # a fact that cannot be written is still told of
+    except CodecError as error:  # a fact that cannot be written is still reported
         told = {"seq": fields["seq"], "at": fields["at"], "of": ascii(fields.get("event"))}
         body = packing.pack({"event": "unwritable", **told, "why": str(error)})
     return packing.item(_NO_ID, 0, body)
@@ -165,11 +165,11 @@ def _cut(verdict: dict[str, Any]) -> dict[str, Any]:
 def read_facts(
     item: packing.Item, has_all: Callable[[int, int], bool] = lambda first, last: False
 ) -> list[dict[str, Any]]:
-    """The facts of an item, nearly always one; the question of a decision is opened. Raises CodecError.
+    """Return the facts of an item, nearly always one, with a decision's question opened. Raises CodecError.
 
-    `tool_name`, `tool_input`, `session`, `agent`, `labels` … of a decision are the question's;
-    `final_input` None means the arguments were left as they were. Those whose numbers, from the first to the
-    last, a reader has all of are left out, unread: most of what a writer writes once more is known.
+    `tool_name`, `tool_input`, `session`, `agent`, `labels` … of a decision are the question's. A
+    `final_input` of None means the arguments were left as they were. An item is left out unread if a reader
+    has all its numbers, from the first to the last: most of the facts that a writer writes again are known.
     """
     fields = packing.unpack(item.body, packing.MAX_FRAME, packing.MAX_FRAME)
     if not isinstance(fields, dict) or not isinstance(fields.get("event"), str):
@@ -184,7 +184,7 @@ def read_facts(
 
 
 def _open_question(fields: dict[str, Any]) -> dict[str, Any]:
-    """A decision with its question in place of that question's bytes."""
+    """Return a decision with the fields of its question in place of the question's bytes."""
     question = fields.pop("question", None)
     if not isinstance(question, bytes):
         raise CodecError("malformed", "a decision has the bytes of its question")
@@ -210,13 +210,13 @@ def _open_question(fields: dict[str, Any]) -> dict[str, Any]:
 _SAID: Final = frozenset(
     name for kind in (Continue, Deny, Modify, AskUser, Hold, Failure) for name in kind.model_fields
 ) - {"priority", "seconds"}
-"""What a verdict says; the rest of its fields is about it. A hold's `seconds` are its own."""
+"""Fields that are a verdict's own words; others are about it. A hold's `seconds` are its own words."""
 
 
 def read_verdict(fields: Any) -> ReceivedVerdict:
-    """One of a fact's `verdicts`, or what a `verdict` fact says; raises CodecError.
+    """Read one of a fact's `verdicts`, or the verdict of a `verdict` fact. Raises CodecError.
 
-    Arguments that were cut are the one argument `CUT`.
+    Arguments that were cut are read as the one argument `CUT`.
     """
     if not isinstance(fields, Mapping):
         raise CodecError("malformed", "a verdict is a map")

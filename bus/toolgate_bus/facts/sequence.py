@@ -1,9 +1,9 @@
-"""Which numbers of one writer's facts were read: each counts once, whatever was forged among them. Pure.
+"""Remembers the numbers of one writer's facts that were read: each counts once, even among forged ones. Pure.
 
-A writer numbers its facts from 1, and may write some of them twice. Numbers that were never written (facts
-that were dropped) leave gaps; a number that somebody else put there leaves one as well, and what really
-has the numbers below it must be read all the same. So what was read is kept as ranges, not as its highest
-number. A jump further than `MAX_JUMP` is refused, until the next number follows on it.
+A writer numbers its facts from 1, and may write some of them twice. Numbers that were never written (of
+dropped facts) leave gaps. A forged number leaves a gap as well, and the real facts with the numbers in it
+must still be read. So the read numbers are kept as ranges, not as the highest number. A jump of more than
+`MAX_JUMP` is refused, until the next number follows on it.
 """
 
 from typing import Final
@@ -12,15 +12,15 @@ from toolgate_bus.errors import CodecError
 
 MAX_VALUE: Final = 2**53
 MAX_JUMP: Final = 1_000_000
-"""So many facts may be missing in one place: more than are dropped in any outage short of minutes."""
+"""Maximum number of facts missing in one place: more than any outage drops that is short of minutes."""
 MAX_RANGES: Final = 16
 REMEMBERED: Final = 2**17
-"""Of what somebody else has read (`resumed`), so many numbers before the last count as read: more than a
-writer ever writes twice."""
+"""Number of facts before the last one that count as read when another reader's position is taken over
+(`resumed`). It is more than a writer ever writes twice."""
 
 
 class SeenNumbers:
-    """The numbers of one writer; the range that grew last stands last."""
+    """Read numbers of one writer, as ranges; the range that grew last stands last."""
 
     __slots__ = ("_far", "_ranges")
 
@@ -30,15 +30,15 @@ class SeenNumbers:
 
     @property
     def last(self) -> int:
-        """The number that was taken last, or the end of the range that it filled up."""
+        """Number that was taken last, or the end of the range that it filled up."""
         return self._ranges[-1][1] if self._ranges else 0
 
     def has_all(self, first: int, last: int) -> bool:
-        """Whether all from the first to the last were read; they need not be looked at again."""
+        """Return whether all numbers from the first to the last were read."""
         return any(start <= first and last <= end for start, end in self._ranges)
 
     def take(self, number: int) -> bool:
-        """Whether a number is new; it is not from then on. Raises CodecError (jump) for one too far off."""
+        """Return whether a number is new, and remember it. Raises CodecError (jump) if it is too far off."""
         ranges = self._ranges
         if len(ranges) == 1 and number == ranges[0][1] + 1:  # nearly always
             ranges[0][1] = number

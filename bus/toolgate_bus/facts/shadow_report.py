@@ -1,8 +1,8 @@
-"""Decisions of the record as values to compare: what a shadow would have changed.
+"""Compares decisions of the record with the verdicts of shadows, to find what a shadow would have changed.
 
-A shadow rules on what it would rule on in earnest: placeholders where a question was redacted. But the
-record hides what is redacted anew in everything that it keeps, so placeholders are taken for equal;
-how many decisions that concerns is counted, and what cannot be compared at all.
+A shadow rules on the same question as in earnest, with placeholders for redacted values. The record hides
+redacted values anew in everything that it keeps, so all placeholders are taken for equal. Decisions with
+placeholders are counted, and so are decisions that cannot be compared at all.
 """
 
 import re
@@ -31,46 +31,46 @@ _MAX_DEPTH: Final = 64
 
 
 class Disagreement(NamedTuple):
-    """What one shadow would have changed about one decision."""
+    """A change that one shadow would have made to one decision."""
 
     scheduler: str
     change: Change
     tool: str
-    """The tool that would have run, or that it would have asked about."""
+    """Tool that would have run, or that the shadow would have asked about."""
     arguments: Any
     reason: str | None
     verified: bool
-    """False for a replacement that the others would have been asked about; nobody knows their answer."""
+    """False for a replacement that other schedulers would have been asked about; their answer is unknown."""
 
     def as_json(self) -> dict[str, Any]:
-        """For scripts."""
+        """Return the fields for scripts."""
         return self._asdict()
 
 
 @dataclass(slots=True)
 class ShadowTotals(ChangeCounts):
-    """One shadow, over all decisions that it was heard on."""
+    """Figures of one shadow, over all decisions with a verdict of it."""
 
     heard: int = 0
     unverified: int = 0
-    """Of those that would have run as another call: not verified."""
+    """Number of replaced calls that were not verified by the other schedulers."""
     redacted: int = 0
-    """Decisions whose arguments stand in the record as placeholders."""
+    """Number of decisions whose arguments stand in the record as placeholders."""
     unreadable: int = 0
-    """Decisions that cannot be compared: too long for the record, or not written by the rules."""
+    """Number of decisions that cannot be compared: too long for the record, or malformed."""
 
     @property
     def disagreement_count(self) -> int:
-        """Decisions that it would have changed."""
+        """Number of decisions that it would have changed."""
         return self.heard - self.same - self.unreadable
 
     def as_json(self) -> dict[str, int]:
-        """For scripts."""
+        """Return the figures for scripts."""
         return {**asdict(self), "disagreed": self.disagreement_count}
 
 
 def record_of(fact: Fact) -> DecisionRecord:
-    """A `decision` of the record with the verdicts that came after it; raises CodecError."""
+    """Return a `decision` of the record, with the verdicts that came after it. Raises CodecError."""
     if fact.get("cut"):
         raise CodecError("oversize", "the decision was too long for the record")
     original = ProposedCall(fact["tool_name"], _plain(fact["tool_input"]), fact.get("agent_target"))
@@ -93,7 +93,7 @@ def record_of(fact: Fact) -> DecisionRecord:
 
 
 def shadows_of(fact: Fact) -> set[str]:
-    """The shadows that were heard on a decision."""
+    """Return the shadows that gave a verdict on a decision."""
     return {
         str(one.get("scheduler"))
         for one in fact["verdicts"]
@@ -102,7 +102,7 @@ def shadows_of(fact: Fact) -> set[str]:
 
 
 def disagreements(fact: Fact) -> list[Disagreement]:
-    """What each shadow would have changed about a decision, by name; raises CodecError."""
+    """Return the change that each shadow would have made to a decision, by name. Raises CodecError."""
     names = sorted(shadows_of(fact))
     if not names:
         return []
@@ -117,7 +117,7 @@ def disagreements(fact: Fact) -> list[Disagreement]:
 
 
 def shadow_totals(decisions: Iterable[Fact]) -> dict[str, ShadowTotals]:
-    """Each shadow's figures over these decisions, by name."""
+    """Return each shadow's figures over these decisions, by name."""
     totals: dict[str, ShadowTotals] = {}
     for fact in decisions:
         add_to_totals(totals, fact)
@@ -125,7 +125,7 @@ def shadow_totals(decisions: Iterable[Fact]) -> dict[str, ShadowTotals]:
 
 
 def add_to_totals(totals: dict[str, ShadowTotals], fact: Fact) -> None:
-    """Count one more decision."""
+    """Add one more decision to the figures."""
     names = shadows_of(fact)
     if not names:
         return
@@ -146,7 +146,7 @@ def add_to_totals(totals: dict[str, ShadowTotals], fact: Fact) -> None:
 
 
 def normalize(heard: ReceivedVerdict) -> ReceivedVerdict:
-    """A verdict whose arguments can be compared with those of the record."""
+    """Return a verdict whose arguments can be compared with those of the record."""
     if not isinstance(heard.verdict, Modify) or heard.verdict.arguments is None:
         return heard
     arguments = _plain(heard.verdict.arguments)
@@ -154,12 +154,12 @@ def normalize(heard: ReceivedVerdict) -> ReceivedVerdict:
 
 
 def is_redacted(value: Any) -> bool:
-    """Whether a placeholder stands anywhere in a value."""
+    """Return whether a placeholder stands anywhere in a value."""
     return "⟦toolgate:" in str(value)
 
 
 def _plain(value: Any, depth: int = 0) -> Any:
-    """The value with placeholders that are all the same."""
+    """Return the value with the same text for all placeholders."""
     if isinstance(value, str):
         return _PLACEHOLDER.sub(_ANY, value) if "⟦toolgate:" in value else value
     if depth > _MAX_DEPTH:

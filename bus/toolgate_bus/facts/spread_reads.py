@@ -1,8 +1,8 @@
-"""Reads of streams that lie in several slots of a cluster, of which no one command reads all.
+"""Reads streams that lie in several slots of a cluster, so that no one command can read them all.
 
-All are read at once without waiting; where there is nothing, each slot has a read that blocks, and whichever
-ends first has all looked at again. So what is given comes from one look at everything, and who waited in vain
-knows that there was nothing meanwhile. A read that still blocks is left to it, and rings the next time.
+All are read at once without waiting. If there is nothing, each slot gets a read that blocks, and the first
+one that ends makes all be read again. So a result is one look at everything, and an empty one means that
+nothing came during the wait. A read that still blocks is kept, and ends a later wait.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from toolgate_bus.transport.ports import Commands
 from toolgate_bus.transport.redis.reads import read_next
 
 Groups = Mapping[int, Mapping[str, str | bytes]]
-"""By shard its streams, each with the id beyond which it is read."""
+"""Streams by shard, each with the id after which it is read."""
 Rows = Sequence[tuple[bytes, list[Any]]]
 
 
@@ -23,14 +23,14 @@ class SpreadReads:
     """Reads of one follower."""
 
     def __init__(self, commands: Commands) -> None:
-        """`commands` have connections for two reads of each shard."""
+        """Prepare the reads; `commands` must have connections for two reads of each shard."""
         self._commands = commands
         self._bells: dict[int, asyncio.Task[bool]] = {}
 
     async def next(
         self, groups: Groups, most: int, wait_ms: int
     ) -> tuple[list[tuple[bytes, list[Any]]], dict[int, ToolgateError]]:
-        """What stands beyond these ids, by shard; waits so long where that is nothing. And which failed."""
+        """Return entries after these ids, waiting up to `wait_ms` for some, and the shards that failed."""
         until = time.monotonic() + wait_ms / 1000
         rows, failed = await self._look(groups, most)
         if not rows and wait_ms > 0:
@@ -53,7 +53,7 @@ class SpreadReads:
             return error
 
     async def _wait(self, groups: Groups, until: float) -> None:
-        """Until something may have come into one of them, or the time is over."""
+        """Wait until something may have come into one of the shards, or the time is over."""
         for shard in [shard for shard, bell in self._bells.items() if bell.done() or shard not in groups]:
             if (bell := self._bells.pop(shard)).done():
                 bell.cancelled() or bell.exception()
@@ -70,9 +70,9 @@ class SpreadReads:
             self._bells = {shard: bell for shard, bell in self._bells.items() if bell not in done}
 
     async def _ring(self, after: Mapping[str, str | bytes], wait_ms: int) -> bool:
-        """Whether anything came."""
+        """Return whether anything came."""
         try:
             return bool(await read_next(self._commands, after, 1, wait_ms))
         except ToolgateError:
-            await asyncio.sleep(wait_ms / 1000)  # the next look says what is wrong
+            await asyncio.sleep(wait_ms / 1000)  # the next look reports the error
             return False

@@ -1,10 +1,10 @@
-"""What a fact may look like: the one door that facts of others come in by. Pure.
+"""Checks facts: all facts written by others come in through here. Pure.
 
-Whoever reads facts (listings, archive, exporter, console, the keeper of budgets) may take for granted what
-is checked here: plain JSON within bounds, numbers that are finite, and the fields that a known event has
-of their types. A fact that is otherwise is refused as a whole, and counted by who read it; fields that
-nobody knows are kept. A number that JSON cannot say becomes the text that Python has for it: an LLM may
-write one into its arguments, and must not hide its call from the record by that.
+Readers of facts (listings, archive, exporter, console, the keeper of budgets) rely on this: a fact is plain
+JSON within bounds, its numbers are finite, and fields of a known event have their types. Any other fact is
+refused as a whole, and its reader counts it. Unknown fields are kept. A number that JSON cannot express
+becomes Python's text for it: an LLM may write one into its arguments, and must not hide its call from the
+record that way.
 """
 
 import json
@@ -31,7 +31,7 @@ from toolgate_bus.protocol.money import dollars, is_amount
 from toolgate_bus.protocol.names import MAX_GRANTS
 
 Check = type | Callable[[Any], bool]
-"""A type, which a value is of exactly; or a question to the value."""
+"""Exact type of a value, or a function that checks the value."""
 
 _encode: Final = json.JSONEncoder(allow_nan=False, check_circular=False).encode
 MAX_DEPTH: Final = packing.MAX_DEPTH + 8
@@ -39,11 +39,11 @@ MAX_NODES: Final = 100_000
 MAX_ID: Final = 128
 MAX_SECONDS: Final = 1e9
 LATEST: Final = 1e11
-"""Seconds since the epoch: the year 5138."""
+"""Latest time of a fact, in seconds since the epoch: the year 5138."""
 
 MAX_SIGNAL: Final = 64
 SIGNAL: Final = re.compile(r"[A-Za-z0-9_.-]+")
-"""What a tool's failure is called where it tells: a status of HTTP, `timeout`, a code of its own."""
+"""Name of a tool's failure: an HTTP status, `timeout`, or a code of the tool's own."""
 
 
 def _texts(value: Any) -> bool:
@@ -95,7 +95,7 @@ _SAID: Final[Mapping[str, Check]] = {
     **dict.fromkeys(("late", "shadow", "capped", "again"), bool),
     "said": dict,
 }
-"""What one verdict has; its arguments may be a text that says that they were cut."""
+"""Fields of one verdict. Its arguments may be a text that says that they were cut."""
 _WHOSE: Final[Mapping[str, Check]] = {
     **dict.fromkeys(("session", "root_session", "agent", "parent", "tool", "tool_call_id"), str),
     **dict.fromkeys(("parallel_group_id", "agent_target"), str),
@@ -110,7 +110,7 @@ _ANSWER: Final[Mapping[str, Check]] = {
     **dict.fromkeys(("prompt", "answer", "answered_by", "asker"), str),
     **dict.fromkeys(("answer_within", "answered_after"), _seconds),
 }
-"""Of a question to a person that was deferred."""
+"""Fields of a deferred question to a person."""
 _DECISION: Final[Mapping[str, Check]] = {
     **_WHOSE,
     **_ANSWER,
@@ -126,7 +126,7 @@ _DECISION: Final[Mapping[str, Check]] = {
     **dict.fromkeys(("asked_user", "truncated", "cut"), bool),
 }
 _FAILURE: Final[Mapping[str, Check]] = dict.fromkeys(("signal", "retry_after"), _number_or_text)
-"""Told by whoever runs a tool, perhaps as it stood in a header: who uses it takes nothing for granted."""
+"""Fields that the runner of a tool reports, perhaps copied from a header. Check them before use."""
 _CALL: Final[Mapping[str, Check]] = {
     **_WHOSE,
     **dict.fromkeys(("tool_name", "original_tool", "source", "error", "digest"), str),
@@ -166,7 +166,7 @@ _NEEDED: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 def check_fact(fact: dict[str, Any]) -> dict[str, Any]:
-    """A fact as all readers may take it; raises CodecError (malformed) for one that is none."""
+    """Return a fact that all readers can rely on. Raises CodecError (malformed) for any other."""
     event = fact.get("event")
     if not isinstance(event, str):
         raise CodecError("malformed", "a fact is a map with an event")
@@ -185,7 +185,7 @@ def check_fact(fact: dict[str, Any]) -> dict[str, Any]:
 
 
 def _plain(fact: dict[str, Any]) -> dict[str, Any]:
-    """A fact that is JSON within bounds; raises CodecError. Nearly all are small: the walk is spared."""
+    """Return a fact as JSON within bounds. Raises CodecError. Small facts, nearly all, are not walked."""
     try:
         text = _encode(fact)
         if text.count("{") + text.count("[") < MAX_DEPTH:
@@ -201,7 +201,7 @@ def _plain(fact: dict[str, Any]) -> dict[str, Any]:
 
 
 def _fits(fields: Mapping[str, Any], checks: Mapping[str, Check]) -> bool:
-    """Whether all fields that are there, and not null, are of their types."""
+    """Return whether all fields that are present, and not null, are of their types."""
     for name, value in fields.items():
         check = checks.get(name)
         if check is None or value is None or check is type(value):

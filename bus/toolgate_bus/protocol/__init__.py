@@ -1,1 +1,1 @@
-"""What travels: events, their bytes, signatures, the names of keys. Pure."""
+"""Messages: events, their bytes, signatures, and the names of keys. Pure."""

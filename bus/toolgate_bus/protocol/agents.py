@@ -1,8 +1,8 @@
-"""The agents that are alive, as they tell it of themselves, and the order to stop. Pure.
+"""The living agents, as their processes report them, and the order to stop. Pure.
 
-An orchestrator's process writes what its sessions do at every heartbeat where it changed (key
-`agents:ORCH`), operators read it and write orders (stream `ctl:ORCH`). What stands there was written
-by others: it is decoded with the wire's bounds.
+An orchestrator's process writes the state of its sessions at every heartbeat at which it changed (key
+`agents:ORCH`). Operators read it and write orders (stream `ctl:ORCH`). Others write both, so both are decoded
+within the wire's bounds.
 """
 
 import hashlib
@@ -15,14 +15,14 @@ from toolgate_bus.protocol.packing import MAX_STRING, make_readable, pack, unpac
 from toolgate_bus.protocol.tool_sets import is_digest
 
 MAX_AGENTS_COUNT: Final = 2000
-"""Sessions that one process tells of; the newest are left out where it has more."""
+"""Maximum number of sessions that one process reports; beyond it the newest are left out."""
 MAX_AGENTS: Final = 1 << 21
 MAX_ORDER: Final = 64 * 1024
 MAX_NAMES: Final = 1024
-"""Sessions and trees that one order names."""
+"""Maximum number of sessions and trees that one order names."""
 _TEXT: Final = 256
 _OLDEST: Final = 1e10
-"""Seconds."""
+"""Maximum age of a session, in seconds."""
 _PAGE: Final = 50
 _TEXTS: Final = ("session", "root", "agent", "doing", "paused", "stopped")
 """Fields of an agent that are texts."""
@@ -30,7 +30,7 @@ _TEXTS: Final = ("session", "root", "agent", "doing", "paused", "stopped")
 
 @dataclass(frozen=True, slots=True)
 class LiveAgent:
-    """One session, and what it does now."""
+    """One session and its current activity."""
 
     session: str
     root: str = ""
@@ -38,43 +38,43 @@ class LiveAgent:
     agent: str = ""
     lineage: tuple[str, ...] = ()
     doing: str = "idle"
-    """`idle`, `llm`, `deciding TOOL`, `tool TOOL`, `delegating AGENT`, `stopping`."""
+    """Current activity: `idle`, `llm`, `deciding TOOL`, `tool TOOL`, `delegating AGENT`, `stopping`."""
     turns: int = 0
     calls: int = 0
     vetoes: int = 0
     cost: int = 0
-    """What its tools and its LLM cost so far, in micro-units."""
+    """Cost of its tools and its LLM so far, in micro-units."""
     age: float = 0.0
     """Seconds since its session began, by its own clock."""
     paused: str = ""
-    """Id of the pause that means it: its next calls wait. Empty where there is none."""
+    """Id of the pause that makes its next calls wait; empty if there is none."""
     stopped: str = ""
-    """Id of the stop that means it: its calls are denied. Empty where there is none."""
+    """Id of the stop that denies its calls; empty if there is none."""
     orchestrator: str = ""
-    """Of the process that runs it."""
+    """Id of the process that runs it."""
 
     def as_json(self) -> dict[str, Any]:
-        """Plain values."""
+        """Return the fields as plain values."""
         return {**asdict(self), "lineage": list(self.lineage)}
 
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Whose turns are to end."""
+    """Order to end turns."""
 
     sessions: tuple[str, ...] = ()
     roots: tuple[str, ...] = ()
-    """All sessions of these trees."""
+    """Roots of trees, all of whose sessions are meant."""
     everyone: bool = False
     now: bool = False
-    """At once; else after the tools that run."""
+    """True ends the turns at once; False after the running tools."""
     by: str = ""
-    """Who said it."""
+    """Name of the person who gave the order."""
     id: str = ""
-    """By which those who carry it out say so; the same each time it is repeated."""
+    """Id of the order, which processes name when they have carried it out; the same in each repetition."""
 
     def means(self, session: str, root: str, above: Iterable[str] = ()) -> bool:
-        """Whether a session is meant; one under a session that is meant is meant as well."""
+        """Return whether the order means a session. It also means the sessions below a meant one."""
         return (
             self.everyone
             or root in self.roots
@@ -86,7 +86,7 @@ class Stop:
 def name_session(session: str) -> str:
     """Return the name by which operators know a session: its id, made exact and short enough for the wire.
 
-    Of an id of more than 256 characters, or one that UTF-8 cannot hold, it is the beginning and a digest.
+    The name of an id with more than 256 characters, or that UTF-8 cannot hold, is its beginning and a digest.
     """
     if len(session) <= _TEXT and (session.isascii() or _is_utf8(session)):
         return session
@@ -99,10 +99,10 @@ def _is_utf8(text: str) -> bool:
 
 
 def encode_agents(agents: Sequence[LiveAgent], obeyed: Sequence[bytes] = (), tools: str = "") -> bytes:
-    """The value of `agents:ORCH`: pages of agents, the newest left out where there are too many.
+    """Return the value of `agents:ORCH`: pages of agents, without the newest if there are too many.
 
-    `obeyed` are the orders that were carried out, as `StopOrderLog` tells them. `tools` is the digest of the
-    set of their tools (`tool_sets`).
+    `obeyed` are the orders that were carried out, from `StopOrderLog`. `tools` is the digest of the set of
+    their tools (`tool_sets`).
     """
     told = [
         {name: getattr(one, name) for name in _TOLD} | {"lineage": list(one.lineage)}
@@ -114,7 +114,7 @@ def encode_agents(agents: Sequence[LiveAgent], obeyed: Sequence[bytes] = (), too
 
 
 def decode_agents(orchestrator: str, raw: bytes) -> list[LiveAgent]:
-    """What an orchestrator tells; what is no agent is left out."""
+    """Read the agents that an orchestrator reports. Malformed ones are left out."""
     entries: list[Any] = []
     try:
         found = unpack(raw, MAX_AGENTS)
@@ -123,13 +123,13 @@ def decode_agents(orchestrator: str, raw: bytes) -> list[LiveAgent]:
             told = unpack(page, MAX_AGENTS) if isinstance(page, bytes) else ()
             entries += told if isinstance(told, list) else ()
     except CodecError:
-        pass  # what came before it counts
+        pass  # the pages before it count
     agents = (_agent(orchestrator, one) for one in entries)
     return [one for one in agents if one is not None]
 
 
 def find_tool_digest(raw: bytes) -> str:
-    """Return the digest of the tools that a process announces; empty where it announces none."""
+    """Return the digest of the tools that a process announces; empty if it announces none."""
     try:
         found = unpack(raw, MAX_AGENTS)
     except CodecError:
@@ -142,12 +142,12 @@ _TOLD: Final = tuple(field.name for field in fields(LiveAgent) if field.name != 
 
 
 def encode_stop(stop: Stop) -> bytes:
-    """The value of an order."""
+    """Return an order as bytes."""
     return pack({**asdict(stop), "sessions": list(stop.sessions), "roots": list(stop.roots)})
 
 
 def decode_stop(raw: bytes) -> Stop | None:
-    """An order; None for anything that is not one."""
+    """Read an order from bytes; None if it is malformed."""
     try:
         found = unpack(raw, MAX_ORDER)
     except CodecError:
@@ -167,12 +167,11 @@ def decode_stop(raw: bytes) -> Stop | None:
 
 
 def stop_of(living: Sequence[LiveAgent], ids: Iterable[str], *, now: bool, by: str, order: str = "") -> Stop:
-    """The order that stops the sessions that ids mean, with all that work for them; no id: everyone.
+    """Return the order to stop these sessions and all that work for them; without ids, everyone.
 
-    `order` is its own id, by which those who carry it out say so.
-
-    An id is a session's, or its first letters; a root's means its tree. Raises ConfigError for one that
-    means no session, or several.
+    An id is a session's, or its first letters; a root's id means its tree. `order` is the order's own id,
+    which processes name when they have carried it out. Raises ConfigError for an id that matches no session,
+    or several.
     """
     sessions: list[str] = []
     roots: list[str] = []
@@ -185,7 +184,7 @@ def stop_of(living: Sequence[LiveAgent], ids: Iterable[str], *, now: bool, by: s
     heads = [
         one for one in living if one.parent in known and known[one.parent].orchestrator != one.orchestrator
     ]
-    # Sessions below these that lead other processes, which do not know who is above their own.
+    # Sessions below the named ones that lead other processes, which do not know the sessions above their own.
     named = [*sessions, *(one.session for one in heads if {*sessions} & {*_above(one, known)})]
     if len(named) > MAX_NAMES or len(roots) > MAX_NAMES:
         raise ConfigError(f"an order can name {MAX_NAMES} sessions; name their roots, or stop --all")
@@ -193,13 +192,13 @@ def stop_of(living: Sequence[LiveAgent], ids: Iterable[str], *, now: bool, by: s
 
 
 def select_targets(order: Stop, living: Sequence[LiveAgent]) -> list[LiveAgent]:
-    """Those of the living that an order means."""
+    """Return the living agents that an order means."""
     known = {one.session: one for one in living}
     return [one for one in living if order.means(one.session, one.root, _above(one, known))]
 
 
 def _session_of(living: Sequence[LiveAgent], id_: str) -> str:
-    # A root may be gone while others of its tree are alive.
+    # A root may be gone while other sessions of its tree are alive.
     known = {name for one in living for name in (one.session, one.root) if name}
     found = {name for name in known if name.startswith(id_)}
     if id_ in found:
@@ -211,7 +210,7 @@ def _session_of(living: Sequence[LiveAgent], id_: str) -> str:
 
 
 def _above(one: LiveAgent, known: Mapping[str, LiveAgent]) -> Iterator[str]:
-    """The sessions for which one works, as far as they are known."""
+    """Yield the sessions above one, as far as they are known."""
     seen: set[str] = set()
     parent = one.parent
     while parent is not None and parent not in seen:
@@ -221,7 +220,7 @@ def _above(one: LiveAgent, known: Mapping[str, LiveAgent]) -> Iterator[str]:
 
 
 def forest(agents: Iterable[LiveAgent]) -> list[tuple[int, LiveAgent]]:
-    """Every agent with its depth, each behind the one it works for; the oldest trees first."""
+    """Return every agent with its depth, each behind the one it works for, the oldest trees first."""
     known = {one.session: one for one in agents}
     below: dict[str | None, list[LiveAgent]] = {}
     for one in sorted(known.values(), key=lambda one: (-one.age, one.session)):
@@ -234,7 +233,7 @@ def forest(agents: Iterable[LiveAgent]) -> list[tuple[int, LiveAgent]]:
         waiting += [(depth + 1, child) for child in reversed(below.pop(one.session, []))]
     ordered += [
         (0, one) for rest in below.values() for one in rest
-    ]  # each other's parents: told all the same
+    ]  # sessions that are each other's parents are listed all the same
     return ordered
 
 

@@ -1,7 +1,7 @@
-"""The URL of a cluster, taken apart: `redis+cluster://h1[:port],h2[,…]`, `rediss+cluster://` with TLS.
+"""Reads the URL of a cluster: `redis+cluster://h1[:port],h2[,…]`, `rediss+cluster://` with TLS.
 
-Any nodes of it may be named; the others are told by those. User and password are those of all of them.
-Pure: whether anybody is there is not its affair.
+It may name any of the nodes; these tell the others. All nodes have the same user and password. Pure: it does
+not check whether any node answers.
 """
 
 from dataclasses import dataclass, field
@@ -12,44 +12,44 @@ from toolgate_bus.protocol.host_list import Address, AddressMap, has_scheme, rea
 
 CLUSTER_SCHEMES: Final = ("redis+cluster", "rediss+cluster")
 CLUSTER_OPTIONS: Final = ("address_map",)
-"""What the URL of a cluster may have besides those of TLS."""
+"""Options that the URL of a cluster may have besides those of TLS."""
 CLUSTER_PORT: Final = 6379
 CLUSTER_FORM: Final = "redis+cluster://host1[:port],host2[,…] (rediss+cluster:// with TLS)"
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterUrl:
-    """What a URL of a cluster says."""
+    """Parts of the URL of a cluster."""
 
     nodes: tuple[Address, ...]
     scheme: str
-    """What the nodes speak: `redis`, or `rediss` with TLS."""
+    """Protocol of the nodes: `redis`, or `rediss` with TLS."""
     credentials: str = field(repr=False)
-    """As the URL has them, up to and with the `@`."""
+    """User and password as the URL has them, including the `@`."""
     address_map: AddressMap
     options: tuple[tuple[str, str], ...] = field(repr=False)
-    """Those of TLS."""
+    """Options of TLS."""
 
     def server_url(self, address: Address) -> str:
-        """The URL of the node at this address."""
+        """Return the URL of the node at this address."""
         host, port = address
         query = f"?{urlencode(self.options)}" if self.options else ""
         return f"{self.scheme}://{self.credentials}{host}:{port}{query}"
 
     @property
     def name(self) -> str:
-        """What the cluster is called: by its first node."""
+        """Name of the cluster for people, with its first node."""
         host, port = self.nodes[0]
         return f"the cluster of {host}:{port}"
 
 
 def is_cluster_url(url: str) -> bool:
-    """Whether it names a cluster rather than a server."""
+    """Return whether the URL names a cluster rather than a server."""
     return has_scheme(url, CLUSTER_SCHEMES)
 
 
 def read_cluster_url(url: str) -> ClusterUrl:
-    """Take it apart; raises ValueError that says which part is wrong and shows no password."""
+    """Read the URL of a cluster. Raises ValueError that names the wrong part and shows no password."""
     parts = urlsplit(url)
     _, at, hosts = parts.netloc.rpartition("@")
     if parts.path not in ("", "/", "/0"):

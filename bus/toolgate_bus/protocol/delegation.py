@@ -1,8 +1,8 @@
-"""Calls that hand work to another agent: which one a call names, and which one a replacement does. Pure.
+"""Calls that hand work to another agent: the agent that a call or its replacement names. Pure.
 
-The kernel has no delegation of its own; tools that delegate take the agent's name as an argument
-`agent` or `agent_name`, and the mount plan lists the agents under `agents:`. A call that has both is no
-delegation that anybody could rule on: schedulers would look at one of them, and the tool at the other.
+The kernel has no delegation of its own. Tools that delegate take the agent's name as an argument `agent` or
+`agent_name`, and the mount plan lists the agents under `agents:`. No scheduler could rule on a call that has
+both: schedulers would look at one of them, and the tool at the other.
 """
 
 from collections.abc import Collection, Mapping
@@ -14,13 +14,13 @@ TWO_AGENTS: Final = "it has both `agent` and `agent_name`; name the agent once, 
 
 
 def target_of(arguments: Mapping[str, Any], agents: Collection[str] | None) -> str | None:
-    """The agent that a call names, if it is one of those that there are."""
+    """Return the agent that a call names, if it is one of `agents`; else None."""
     key = _key(arguments, agents) if agents else None
     return _name(arguments[key]) if key else None
 
 
 def two_agents(arguments: Mapping[str, Any], agents: Collection[str] | None) -> bool:
-    """Whether a call hands work to an agent, and has a second argument that could name another."""
+    """Return whether a call hands work to an agent, and a second argument could name another one."""
     return (
         bool(agents)
         and all(name in arguments for name in _ARGUMENTS)
@@ -31,9 +31,9 @@ def two_agents(arguments: Mapping[str, Any], agents: Collection[str] | None) -> 
 def reroute(
     original: Mapping[str, Any], was: str | None, arguments: dict[str, Any], target: str | None
 ) -> tuple[dict[str, Any], str | None]:
-    """A replacement's arguments and agent, which agree: `target` goes into the argument that named one.
+    """Return a replacement's arguments and agent. `target` is put into the argument that names the agent.
 
-    `original` are the arguments that named the agent `was`. Without a target it is the one that the
+    `original` are the arguments that named the agent `was`. Without a target the agent is the one that the
     new arguments name in the same place.
     """
     key = _key(original, (was,)) if was is not None else None
@@ -53,7 +53,7 @@ def _key(arguments: Mapping[str, Any], agents: Collection[str]) -> str | None:
 
 
 def _name(value: Any) -> str | None:
-    """The text that an argument is, whatever it says of itself."""
+    """Return the text of an argument; None if it is no text. A subclass's own methods are not called."""
     if issubclass(type(value), Enum):
         value = object.__getattribute__(value, "_value_")
     return str.__str__(value) if issubclass(type(value), str) else None

@@ -1,9 +1,9 @@
-"""The values that travel: the question, the verdicts, the decision. Frozen, without behaviour.
+"""Values of messages: the question, the verdicts, the decision. Frozen, without behaviour.
 
-`ToolSelecting` is the question an orchestrator asks before a tool runs, as authors are given it;
-`ToolQuestion` is the same as a gate carries it. A scheduler answers with a `Verdict`. `Decision` is what came
-of all verdicts, and why. The words are those of docs/concepts.md; how the values look as bytes is `codec`'s
-affair, how verdicts become a decision is `merge`'s.
+`ToolSelecting` is the question that an orchestrator asks before a tool runs, as authors of schedulers get it.
+`ToolQuestion` is the same question inside a gate. A scheduler answers with a `Verdict`. `Decision` is the
+result of all verdicts, with its reason. The words are those of docs/concepts.md. `codec` turns the values
+into bytes, `merge` turns verdicts into a decision.
 """
 
 from typing import Annotated, Any, Literal, NamedTuple
@@ -48,7 +48,7 @@ Words = Annotated[tuple[str, ...], Field(strict=False, max_length=1024)]
 
 
 class _Event(BaseModel):
-    # Validators are made by `codec`, or with the first value: an author's module only names these.
+    # Validators are made by `codec`, or with the first value: an author's module only imports these classes.
     model_config = ConfigDict(
         frozen=True, extra="forbid", strict=True, hide_input_in_errors=True, defer_build=True
     )
@@ -60,13 +60,14 @@ class ToolSelecting(_Event):
     id: str
     """Decision id: 128 random bits as 32 hexadecimal digits; the same in all phases."""
     phase: Phase = "select"
-    """`select`: the LLM's own call. `verify`: a scheduler's replacement, which nobody has judged.
-    `admit`: the call that is about to run, for whoever gives out what is scarce."""
+    """`select`: the LLM's own call. `verify`: a scheduler's replacement, which no other scheduler has judged.
+    `admit`: the call that is about to run, for schedulers that give out something scarce."""
     root_session: str = ""
     session: str = ""
     parent: str | None = None
     lineage: Annotated[tuple[str, ...], Field(strict=False, max_length=MAX_LINEAGE)] = ()
-    """For a sub-agent: the names of the agents from the root of its tree to itself, itself last."""
+    """Names of the agents from the root of a sub-agent's tree to itself, itself last; empty without a
+    parent."""
     agent: str = ""
     labels: dict[str, str] = Field(default_factory=dict)
     tool_call_id: str = ""
@@ -74,26 +75,26 @@ class ToolSelecting(_Event):
     parallel_group_id: str = ""
     tool_name: str
     tool_input: dict[str, Any] = Field(default_factory=dict)
-    """The arguments; redacted and over-long values are placeholders (`redact` in the orchestrator)."""
+    """Arguments. Redacted and over-long values are placeholders (`redact` in the orchestrator)."""
     available_tools: Words = ()
     available_agents: Words | None = None
     agent_target: str | None = None
     ttl_ms: int = 500
-    """How long an answer is of use, in milliseconds from the moment the question was written."""
+    """Time in which an answer is of use, in milliseconds from the moment the question was written."""
     trace: dict[str, str] = Field(default_factory=dict)
     truncated: bool = False
-    """True where a value was too long to be sent in full; a scheduler may deny for that."""
+    """True if a value was too long to be sent in full. A scheduler may deny the call for that."""
     request: str = ""
-    """What the user asked for, redacted, its first 8192 characters; for schedulers that ask for it alone
-    (`reads`), and empty where it is not known."""
+    """First 8192 characters of the user's request, redacted. Only schedulers that ask for it (`reads`) get
+    it; empty if unknown."""
     again: bool = False
-    """In `verify`: others have changed the replacement since, and everyone is asked for the last time."""
+    """True in `verify` if other schedulers have since changed the replacement: all are asked a last time."""
 
 
 class ToolQuestion(NamedTuple):
-    """`ToolSelecting` before it travels, as it goes through a gate, its hooks, people and record.
+    """`ToolSelecting` before it is sent, as a gate, its hooks, people and the record see it.
 
-    Its arguments are the caller's own. Nothing in it is checked: `codec` does that where one is read.
+    Its arguments are the caller's own. Nothing in it is checked: `codec` checks a question that it reads.
     """
 
     id: str
@@ -116,38 +117,38 @@ class ToolQuestion(NamedTuple):
     truncated: bool
     phase: Phase = "select"
     request: str = ""
-    """What the user asked for, in whole."""
+    """The user's whole request."""
     again: bool = False
-    """In `verify`: it was asked about before, and others have changed it since."""
+    """True in `verify` if it was asked about before, and other schedulers have changed it since."""
 
 
 class Continue(_Event):
-    """The call may run as it is."""
+    """Verdict: the call may run as it is."""
 
     action: Literal["continue"] = "continue"
     reason: str | None = None
     priority: Priority | None = None
     fence: Annotated[int, Field(ge=1, le=MAX_FENCE)] | None = None
-    """In `admit`: the fencing number of what was given, which rises with each grant."""
+    """Fencing number of the grant in `admit`, which rises with each grant."""
 
 
 class Deny(_Event):
-    """The call must not run; `reason` is told to the LLM."""
+    """Verdict: the call must not run. The LLM is told the `reason`."""
 
     action: Literal["deny"] = "deny"
     reason: str
     priority: Priority | None = None
     rule_name: RuleName | None = None
-    """Which of the scheduler's rules it was, for metrics; there should be few."""
+    """Name of the scheduler's rule that denied, for metrics. Use few different names."""
 
 
 class Modify(_Event):
-    """Another call should run instead: other tool, other arguments, or another agent."""
+    """Verdict: another call should run instead, with another tool, other arguments, or another agent."""
 
     action: Literal["modify"] = "modify"
     tool: str
     arguments: dict[str, Any] | None = None
-    """None keeps the arguments of the question."""
+    """Arguments of the new call; None keeps those of the question."""
     reason: str | None = None
     agent_target: str | None = None
     priority: Priority | None = None
@@ -155,13 +156,13 @@ class Modify(_Event):
 
 
 class AskUser(_Event):
-    """A person must agree to the call before it runs."""
+    """Verdict: a person must agree to the call before it runs."""
 
     action: Literal["ask_user"] = "ask_user"
     prompt: str
     options: Words = ("Allow once", "Deny")
     timeout_s: Annotated[float, Field(gt=0, le=86_400, strict=False)] = 300.0
-    """Seconds the person has; then the default holds."""
+    """Seconds that the person has to answer; after that, `default` holds."""
     default: Literal["allow", "deny"] = "deny"
     reason: str | None = None
     priority: Priority | None = None
@@ -169,7 +170,7 @@ class AskUser(_Event):
 
 
 class Hold(_Event):
-    """Not yet: a final answer follows within `seconds` (capped by the orchestrator's `max_hold_s`)."""
+    """Verdict: a final answer follows within `seconds` (capped by the orchestrator's `max_hold_s`)."""
 
     action: Literal["hold"] = "hold"
     seconds: Annotated[float, Field(gt=0, le=86_400, strict=False)]
@@ -178,7 +179,7 @@ class Hold(_Event):
 
 
 class Failure(_Event):
-    """The scheduler could not decide: it raised, or gave no verdict. A worker says so, no author does.
+    """The scheduler could not decide: it raised, or gave no verdict. A worker sends this, never an author.
 
     It counts exactly as silence does, only at once instead of at the end of patience.
     """
@@ -189,14 +190,14 @@ class Failure(_Event):
 
 
 Verdict = Continue | Deny | Modify | AskUser | Hold
-"""What an author may answer."""
+"""Answer that an author may give."""
 
 Outcome = Literal["continue", "modify", "deny", "cancelled", "ask"]
-"""`ask`: not decided yet, as a person is to be asked (`Gate.decide(ask="defer")`)."""
+"""`ask`: not decided yet, because a person has to be asked (`Gate.decide(ask="defer")`)."""
 Why = Literal[
-    "agreed",  # everyone asked said continue
-    "unasked",  # nobody was there to ask
-    "failed_open",  # somebody optional was silent, nobody objected
+    "agreed",  # all asked schedulers said continue
+    "unasked",  # there was no scheduler to ask
+    "failed_open",  # an optional scheduler was silent, and none objected
     "modified",  # a scheduler's call replaces the LLM's
     "denied",  # a scheduler said deny
     "silent",  # a required scheduler said nothing
@@ -204,87 +205,88 @@ Why = Literal[
     "refused",  # the person said no
     "no_approver",  # there was no person to ask
     "bus_down",  # the bus was away and `on_bus_down` decided
-    "gate_failed",  # the gate itself could not rule, where somebody might have objected
+    "gate_failed",  # the gate itself could not rule, and a scheduler might have objected
     "cancelled",  # the turn ended first
-    "pending",  # a person is to be asked, and nobody waits for it
-    "void",  # a person's answer fits no question that waits
+    "pending",  # a person has to be asked, and no process waits for the answer
+    "void",  # a person's answer fits no waiting question
 ]
 
 
 class ReceivedVerdict(NamedTuple):
-    """One verdict as the gate heard it."""
+    """One verdict as the gate received it."""
 
     scheduler: str
     verdict: Verdict | Failure
     priority: int = 0
-    """The priority it counts with: the verdict's own, else the scheduler's, after the cap."""
+    """Priority it counts with: the verdict's own, else the scheduler's, after the cap."""
     phase: Phase = "select"
     seconds: float = 0.0
-    """From the question to this answer, on the orchestrator's monotonic clock."""
+    """Seconds from the question to this answer, on the orchestrator's monotonic clock."""
     late: bool = False
     shadow: bool = False
     problem: str | None = None
-    """Why a modify is invalid and was set aside; None for a valid verdict."""
+    """Reason why a modify is invalid and was set aside; None for a valid verdict."""
     capped: bool = False
     digest: bytes = b""
     """SHA-256 of the verdict's body. Finds duplicates, and breaks ties of priority and name."""
     revision: str = ""
-    """Which configuration of the scheduler gave it, where it says so (`revision`)."""
+    """Revision of the scheduler's configuration that gave it; empty if it names none."""
     said: Verdict | None = None
-    """What it said, where that counts as another verdict: a denial, as the caller cannot do it
-    (`Gate.decide(can=…)`) or a required scheduler does not agree; or continue, as it changes nothing."""
+    """Verdict that the scheduler gave, if it counts as another one: as a denial, because the caller cannot do
+    it (`Gate.decide(can=…)`) or a required scheduler does not agree; or as continue, because it changes
+    nothing."""
     again: bool = False
-    """Whether it is about a replacement that others had changed in `verify`."""
+    """True if it is about a replacement that other schedulers had changed in `verify`."""
 
 
 class Decision(NamedTuple):
-    """What came of one question, and why."""
+    """Result of one question, with its reason."""
 
     id: str
     outcome: Outcome
     why: Why
     tool_name: str
-    """The tool to run: the LLM's own, or the replacement. Meaningless when denied."""
+    """Tool to run: the LLM's own, or the replacement. Meaningless if denied."""
     tool_input: dict[str, Any]
     original_tool: str
     original_input: dict[str, Any]
     reason: str | None = None
-    """What the LLM is told on a denial, or why a scheduler replaced the call."""
+    """Text for the LLM on a denial, or a scheduler's reason for replacing the call."""
     scheduler: str | None = None
-    """Whose verdict decided, if it was one scheduler's."""
+    """Scheduler whose verdict decided, if it was one scheduler's."""
     agent_target: str | None = None
     verdicts: tuple[ReceivedVerdict, ...] = ()
     silent: tuple[str, ...] = ()
     passed_over: tuple[str, ...] = ()
     seconds: float = 0.0
-    """From the question to the decision, on the orchestrator's monotonic clock."""
+    """Seconds from the question to the decision, on the orchestrator's monotonic clock."""
     asked_user: bool = False
     waited: float = 0.0
-    """Of `seconds`, those for which it waited to be admitted."""
+    """Seconds, out of `seconds`, for which the call waited to be admitted."""
     token: str = ""
-    """Of outcome `ask`: what a person's answer is given with. Who has it may answer: it is a secret."""
+    """Token to give with a person's answer to outcome `ask`. Keep it secret: its holder may answer."""
     prompt: AskUser | None = None
-    """Of outcome `ask`: what the person is to be asked; `tool_name` and `tool_input` are what would run."""
+    """Question to the person in outcome `ask`; `tool_name` and `tool_input` are the call that would run."""
 
     @property
     def pending(self) -> bool:
-        """Whether a person is to be asked, and it goes on with their answer (`token`)."""
+        """True if a person has to be asked, and their answer goes on with the decision (`token`)."""
         return self.outcome == "ask"
 
     @property
     def overruled(self) -> tuple[str, ...]:
-        """Schedulers that wanted another call than the one decided on, and were not heard."""
+        """Schedulers that wanted another call than the one decided on, and were overruled."""
         found = (heard.scheduler for heard in self.verdicts if heard.problem == OVERRULED)
         return tuple(dict.fromkeys(found))
 
     @property
     def latency(self) -> float:
-        """Seconds that deciding took: without those for which it waited to be admitted."""
+        """Seconds that deciding took, without those for which the call waited to be admitted."""
         return max(0.0, self.seconds - self.waited)
 
     @property
     def grants(self) -> dict[str, int]:
-        """The fencing number of what each scheduler gave to the call in `admit`, by scheduler."""
+        """Fencing number of each scheduler's grant to the call in `admit`, by scheduler."""
         return {
             heard.scheduler: heard.verdict.fence
             for heard in self.verdicts
@@ -293,5 +295,5 @@ class Decision(NamedTuple):
 
     @property
     def allowed(self) -> bool:
-        """Whether a tool may run: the outcome is neither a denial nor a cancellation."""
+        """True if a tool may run: the outcome is neither a denial nor a cancellation."""
         return self.outcome in ("continue", "modify")

@@ -1,7 +1,7 @@
-"""What URLs that name several hosts have in common: the hosts, and where announced addresses are reached.
+"""Common parts of URLs that name several hosts: the hosts, and the map of announced addresses.
 
-`address_map=ANNOUNCED=REACHED[,…]` is for networks that translate addresses: what sentinels or nodes tell of
-each other is then not where they are reached. An address there is `host:port`, or a host for all its ports.
+`address_map=ANNOUNCED=REACHED[,…]` is for networks that translate addresses: there, sentinels and nodes are
+not reached at the addresses that they announce. An address in it is `host:port`, or a host for all its ports.
 Pure.
 """
 
@@ -17,11 +17,11 @@ _HOST: Final = re.compile(r"([A-Za-z0-9._-]{1,253})(?::([0-9]{1,5}))?")
 Address = tuple[str, int]
 """Host and port."""
 AddressMap = tuple[tuple[Address, Address], ...]
-"""Announced addresses, each with that by which it is reached; port 0 stands for every port."""
+"""Announced addresses, each with the address at which it is reached; port 0 stands for every port."""
 
 
 def read_hosts(hosts: str, port: int, what: str, form: str) -> tuple[Address, ...]:
-    """`host[:port],…`; raises ValueError that says which is wrong. `what` is what a host is one of."""
+    """Read `host[:port],…`. Raises ValueError that names the wrong part. `what` is the kind of the server."""
     found: dict[Address, None] = {}
     for number, one in enumerate(unquote(hosts).split(","), 1):  # not shown: it may be a password
         match = _HOST.fullmatch(one)
@@ -34,7 +34,7 @@ def read_hosts(hosts: str, port: int, what: str, form: str) -> tuple[Address, ..
 
 
 def read_address_map(text: str) -> AddressMap:
-    """The value of `address_map`, nothing where it is empty; raises ValueError that says what is wrong."""
+    """Read the value of `address_map`. Raises ValueError that says what is wrong."""
     pairs = text.split(",") if text else []
     if len(pairs) > MAX_MAPPED:
         raise ValueError(f"address_map: at most {MAX_MAPPED} addresses can be mapped")
@@ -60,13 +60,13 @@ def _check_port(where: str, port: str) -> int:
 
 
 def read_address(host: str, port: str) -> Address | None:
-    """An address that a server or sentinel told; None for what can be none."""
+    """Read an address that a server or sentinel reported; None if it is malformed."""
     fine = 0 < len(host) <= 253 and host.isprintable() and port.isdecimal() and 0 < int(port[:6]) < 65536
     return (host, int(port)) if fine else None
 
 
 def reach(address: Address, mapped: AddressMap) -> Address:
-    """Where an announced address is reached."""
+    """Return the address at which an announced address is reached."""
     for announced, reached in mapped:
         if announced == address:
             return reached
@@ -76,11 +76,11 @@ def reach(address: Address, mapped: AddressMap) -> Address:
 
 
 def redact_hosts_url(url: str) -> str:
-    """A URL of several hosts, without passwords and options."""
+    """Return a URL of several hosts without passwords and options."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
 def has_scheme(url: str, schemes: Sequence[str]) -> bool:
-    """Whether a URL has one of these."""
+    """Return whether a URL has one of these schemes."""
     return url.partition("://")[0].casefold() in schemes

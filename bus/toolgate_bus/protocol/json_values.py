@@ -1,10 +1,10 @@
-"""JSON from elsewhere: read by one parser at every door, and compared. Pure; runs no code of a value's own.
+"""Reads JSON from elsewhere, with one parser for every door, and compares it. Pure; runs no value's own code.
 
-`read_json` takes what all programs read alike, as I-JSON (RFC 7493) has it. A rule must not see one thing
-where the program behind it sees another. So a text that programs read in several ways is refused.
+`read_json` accepts only texts that all programs read alike, as I-JSON (RFC 7493) requires. A rule must not
+see one thing where the program behind it sees another. So a text that programs read differently is refused.
 
 JSON has one kind of number: `1` is `1.0`, and `-0.0` is `0`, exactly and however large, but `true` is no
-number. The order of keys says nothing. NaN, which JSON has not, is the same as itself.
+number. The order of keys does not matter. NaN, which JSON does not have, is equal to itself.
 """
 
 import json
@@ -14,27 +14,27 @@ from typing import Any, Final
 from toolgate_bus.errors import ToolgateError
 
 MAX_BYTES: Final = 32 << 20
-"""Length of a text. A coding agent's event holds all that a tool gave; no door takes more."""
+"""Maximum length of a text in bytes or characters. A coding agent's event holds a tool's whole result."""
 MAX_DEPTH: Final = 128
-"""Levels of a text. Common parsers stop here (serde_json: 128), or break off at a depth of their own."""
+"""Maximum depth of a text. Common parsers stop here (serde_json: 128), or at a depth of their own."""
 MAX_DIGITS: Final = 4_000
-"""Digits of a whole number. Python reads and writes no more than 4,300, and can be told to read fewer."""
+"""Maximum digits of a whole number. Python reads and writes at most 4,300; it can be told to read fewer."""
 _CONTAINERS: Final = (dict, list, tuple)
 
 
 class UnreadableJson(ToolgateError, ValueError):  # noqa: N818 - it says what the text is
-    """A text that is no JSON, or that programs read in several ways; the message says why."""
+    """Error for a text that is no JSON, or that programs read differently. The message says why."""
 
 
 class NotJson(UnreadableJson):
-    """A text that is no JSON to any program."""
+    """Error for a text that is no JSON to any program."""
 
 
 def read_json(text: bytes | str, *, limit: int = MAX_BYTES, halves: bool = True) -> Any:
-    """Return the value that a text in JSON holds, as all programs read it; raises UnreadableJson.
+    """Return the value that a text in JSON holds, as all programs read it. Raises UnreadableJson.
 
-    A byte order mark is passed over. The text has at most `limit` bytes or characters. Without `halves` a
-    text in it with half a character (a lone surrogate) is refused. No rule sees such a text: it travels as a
+    A byte order mark is skipped. The text has at most `limit` bytes or characters. Without `halves`, a text
+    with half a character (a lone surrogate) in it is refused. No rule sees such a text: it is sent as a
     placeholder, and so counts against the call.
     """
     if len(text) > limit:
@@ -52,7 +52,7 @@ def read_json(text: bytes | str, *, limit: int = MAX_BYTES, halves: bool = True)
         raise NotJson(f"{error.msg} at character {error.pos + 1}") from None
     except RecursionError:
         raise UnreadableJson(_TOO_DEEP) from None
-    # Brackets are counted much faster than values are walked, and few texts have so many.
+    # Counting brackets is much faster than walking values, and few texts have so many.
     if text.count("[") + text.count("{") > MAX_DEPTH and _is_deeper(found):
         raise UnreadableJson(_TOO_DEEP)
     if not halves and ("\\ud" in text or "\\uD" in text) and _holds_half(found):
@@ -94,11 +94,11 @@ _TOO_DEEP: Final = f"it is nested more than {MAX_DEPTH} levels deep"
 _DECODER: Final = json.JSONDecoder(
     object_pairs_hook=_as_object, parse_int=_integer, parse_float=_float, parse_constant=_refuse_constant
 )
-"""Made once: the usual function makes one for each text."""
+"""Decoder, made once: the usual function makes one for each text."""
 
 
 def _is_deeper(value: Any) -> bool:
-    """Whether a value has more levels of maps and lists than `MAX_DEPTH`; looked over level by level."""
+    """Return whether a value has more levels of maps and lists than `MAX_DEPTH`, checking level by level."""
     level = [value] if type(value) in (dict, list) else []
     for _ in range(MAX_DEPTH):
         level = [
@@ -113,7 +113,7 @@ def _is_deeper(value: Any) -> bool:
 
 
 def _holds_half(value: Any) -> bool:
-    """Whether a text or key somewhere in a value cannot be written in UTF-8."""
+    """Return whether a text or key somewhere in a value cannot be written in UTF-8."""
     try:
         json.dumps(value, ensure_ascii=False).encode()
     except UnicodeEncodeError:
@@ -122,7 +122,7 @@ def _holds_half(value: Any) -> bool:
 
 
 def same_json(one: Any, other: Any) -> bool:
-    """Whether two values are the same as JSON; what JSON has not is the same as that very object alone."""
+    """Return whether two values are equal as JSON. A value that JSON does not have equals only itself."""
     if type(one) not in _CONTAINERS or type(other) not in _CONTAINERS:
         return _same_scalar(one, other)
     todo = [(one, other)]
@@ -147,7 +147,7 @@ def same_json(one: Any, other: Any) -> bool:
 
 
 def whole(value: Any) -> Any:
-    """Return a value with 1.0 as 1, everywhere in it: what is the same as JSON is written alike."""
+    """Return a value with 1.0 as 1, everywhere in it, so that values equal as JSON are written alike."""
     if isinstance(value, float) and value.is_integer():
         return int(value)
     if isinstance(value, list | tuple):

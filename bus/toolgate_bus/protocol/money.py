@@ -1,4 +1,4 @@
-"""Amounts of money between what people and tools write and the whole micro-units that are counted. Pure."""
+"""Converts amounts of money between the notation of people and tools and whole micro-units. Pure."""
 
 from decimal import ROUND_CEILING, Decimal
 from typing import Any, Final, TypeGuard
@@ -6,26 +6,26 @@ from typing import Any, Final, TypeGuard
 UNIT: Final = 1_000_000
 """Micro-units in 1.00 of the currency."""
 MAX_AMOUNT: Final = 2**52
-"""Sums of two amounts are still exact where the server computes in doubles."""
+"""Largest amount in micro-units. Sums of two are still exact for a server that computes in doubles."""
 MAX_DOLLARS: Final = Decimal(MAX_AMOUNT) / UNIT
-"""The largest amount that anybody may tell, in units of the currency."""
+"""Largest amount that anybody may report, in units of the currency."""
 _MAX_LENGTH: Final = 64
 
 
 def micro(told: Any) -> int | None:
-    """A number or decimal text in micro-units, rounded up: nothing may cost less than it does.
+    """Return a number or decimal text in micro-units, rounded up: nothing may cost less than it does.
 
-    None for what is no amount (`dollars`).
+    None if it is no amount (`dollars`).
     """
     value = dollars(told)
     return None if value is None else int((value * UNIT).to_integral_value(ROUND_CEILING))
 
 
 def dollars(told: Any) -> Decimal | None:
-    """A number or decimal text as it was told, in units of the currency.
+    """Return a number or decimal text in units of the currency, exactly.
 
-    None for what is no amount: another type, negative, not finite, above `MAX_DOLLARS`. The bounds are
-    looked at before anything is computed: `1e999980` is short, and a minute's work for who multiplies it.
+    None if it is no amount: another type, negative, not finite, above `MAX_DOLLARS`. Bounds are checked
+    before anything is computed: `1e999980` is short, and takes a minute to multiply.
     """
     if isinstance(told, bool) or not isinstance(told, int | float | str | Decimal):
         return None
@@ -39,12 +39,12 @@ def dollars(told: Any) -> Decimal | None:
 
 
 def is_amount(told: Any) -> TypeGuard[int]:
-    """Whether that is a whole number of micro-units that a ledger counts."""
+    """Return whether a value is a whole number of micro-units that a ledger can count."""
     return type(told) is int and 0 <= told <= MAX_AMOUNT
 
 
 def format_amount(amount: int, currency: str = "") -> str:
-    """Micro-units as people read them, exactly: `0.40 USD`, `0.000001`."""
+    """Return micro-units as people read them, exactly: `0.40 USD`, `0.000001`."""
     whole, part = divmod(abs(amount), UNIT)
     decimals = f"{part:06d}".rstrip("0").ljust(2, "0")
     sign = "-" if amount < 0 else ""

@@ -1,10 +1,10 @@
-"""What operators have paused and stopped: whose calls wait, whose are denied, since when, until when. Pure.
+"""Pauses and stops by operators: their targets, their authors, their times. Pure.
 
 Both stand in one hash of the namespace (key `pauses`), a field each, and a mark of the last change.
 Operators write them, every orchestrator reads them. Times are milliseconds since the epoch by the server's
-clock: the reader is told the server's time with them, and no two machines' clocks are compared.
+clock: the reader gets the server's time with them, and no two machines' clocks are compared.
 
-A stop is a pause with `stop` set: a reader that knows no stops has the calls wait.
+A stop is a pause with `stop` set: a reader of an older version, which knows no stops, makes the calls wait.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,60 +16,60 @@ from toolgate_bus.protocol.agents import MAX_NAMES, LiveAgent, Stop, name_sessio
 from toolgate_bus.protocol.packing import MAX_STRING, pack, unpack
 
 MARK: Final = "mark"
-"""The field that tells when they were last changed; all others are ids of pauses and stops."""
+"""Field with the time of the last change. All other fields are ids of pauses and stops."""
 MAX_PAUSES: Final = 64
-"""Pauses that stand at a time."""
+"""Maximum number of standing pauses."""
 MAX_STOPS: Final = 256
-"""Stops that stand at a time. They have a bound of their own: pauses must not keep anybody from stopping."""
+"""Maximum number of standing stops. It is separate, so that pauses cannot keep anybody from stopping."""
 MAX_PAUSE: Final = 64 * 1024
-"""Bytes of one."""
+"""Maximum size of one pause or stop, in bytes."""
 MAX_LABELS: Final = 16
-"""Labels that one pause names."""
+"""Maximum number of labels that one pause names."""
 MAX_MS: Final = 1 << 53
 _TEXT: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Whose calls wait, or are denied; with several labels, those that bear all of them."""
+    """A pause: calls of its targets wait; or a stop: they are denied. Several labels must all match."""
 
     id: str
     sessions: tuple[str, ...] = ()
-    """With all that work for them."""
+    """Sessions that are meant, with all that work for them."""
     roots: tuple[str, ...] = ()
-    """All sessions of these trees."""
+    """Roots of trees, all of whose sessions are meant."""
     everyone: bool = False
     labels: tuple[tuple[str, str], ...] = ()
     by: str = ""
-    """Who said it."""
+    """Name of the person who ordered it."""
     since_ms: int = 0
     until_ms: int | None = None
-    """None: until it is resumed."""
+    """End of the pause in milliseconds since the epoch; None means until it is resumed."""
     stop: bool = False
-    """Their calls are denied instead of waiting. A stop names no labels."""
+    """True if calls are denied instead of waiting. A stop names no labels."""
     now: bool = False
-    """Of a stop: running turns end at once; else after the tools that run."""
+    """True if a stop ends running turns at once, instead of after the running tools."""
 
     def means(self, session: str, root: str, above: Iterable[str], labels: Mapping[str, str]) -> bool:
-        """Whether the calls of a session wait; `above` are the sessions for which it works."""
+        """Return whether it means the calls of a session. `above` are the sessions that it works for."""
         if self.labels:
             return all(labels.get(name) == value for name, value in self.labels)
         return Stop(self.sessions, self.roots, self.everyone).means(session, root, above)
 
     @property
     def target(self) -> str:
-        """Whom it means, in words."""
+        """Its targets, in words."""
         if self.labels:
             return " ".join(f"{name}={value}" for name, value in self.labels)
         names = dict.fromkeys((*self.roots, *self.sessions))
         return "everyone" if self.everyone else " ".join(names) or "nobody"
 
     def seconds_left(self, now_ms: int) -> float | None:
-        """Until it ends by itself; None where it does not."""
+        """Return the seconds until it ends by itself; None if it does not."""
         return None if self.until_ms is None else max(0.0, (self.until_ms - now_ms) / 1000)
 
     def as_json(self) -> dict[str, Any]:
-        """Plain values."""
+        """Return the fields as plain values."""
         return {
             **asdict(self),
             "sessions": list(self.sessions),
@@ -82,15 +82,15 @@ class StandingPauses(NamedTuple):
     """All pauses and stops that stand, at one moment of the server."""
 
     mark: int = 0
-    """When they were last changed; 0 where nobody has ever paused anything here."""
+    """Time of the last change in milliseconds since the epoch; 0 if nobody has ever paused anything here."""
     now_ms: int = 0
     pauses: tuple[Pause, ...] = ()
     unreadable: int = 0
-    """Fields that are no pauses."""
+    """Number of fields that are malformed."""
 
 
 class StandingStops:
-    """The stops that stand, by whom they name: a call is looked up as fast however many there are."""
+    """Standing stops by the names in them: looking up a call takes the same time however many there are."""
 
     def __init__(self, standing: Iterable[Pause] = ()) -> None:
         self._everyone: Pause | None = None
@@ -100,14 +100,14 @@ class StandingStops:
             if one.everyone and self._everyone is None:
                 self._everyone = one
             for name in (*one.sessions, *one.roots):
-                if name:  # calls without a session are nobody's
+                if name:  # calls without a session belong to no session
                     self._by_name.setdefault(name, one)
         self.ids = frozenset(one.id for one in stops)
 
     def find_stop(self, session: str, root: str, above: Iterable[str] = ()) -> Pause | None:
         """Return the stop that means the calls of a session: by itself, its root, or a session above it.
 
-        Ids are compared as they are: no part of one, and no pattern, means another.
+        Ids are compared exactly: no part of an id, and no pattern, matches another id.
         """
         if self._by_name:
             for one in (session, root, *above):
@@ -117,7 +117,7 @@ class StandingStops:
 
 
 def encode_pause(pause: Pause) -> bytes:
-    """The value of a field; raises ConfigError for a pause that would not be read as it is meant."""
+    """Return the value of a field. Raises ConfigError for a pause that would not be read as it is meant."""
     raw = pack({name: value for name, value in pause.as_json().items() if name != "id"})
     if _pause(pause.id, raw) != pause:
         label = "a label that all of them bear"
@@ -130,7 +130,7 @@ def encode_pause(pause: Pause) -> bytes:
 
 
 def decode_pauses(fields: Mapping[str, bytes], now_ms: int) -> StandingPauses:
-    """The hash; what is over is left out, and what is no pause is counted."""
+    """Read the hash. Pauses and stops beyond the maximum are left out and counted, as malformed ones are."""
     mark = fields.get(MARK, b"0")
     rest = [(id_, raw) for id_, raw in sorted(fields.items()) if id_ != MARK]
     read = [one for id_, raw in rest[: MAX_PAUSES + MAX_STOPS] if (one := _pause(id_, raw)) is not None]
@@ -146,15 +146,16 @@ def decode_pauses(fields: Mapping[str, bytes], now_ms: int) -> StandingPauses:
 
 
 def encode_notice(order: str, mark: int) -> bytes:
-    """What orchestrators are told when pauses were changed: look again, and say so under this order's id.
+    """Return the notice to orchestrators that pauses changed. They read again, and confirm with the order's
+    id.
 
-    Who knows of no pauses takes it for an order to stop nobody.
+    An orchestrator that knows no pauses takes it for an order to stop nobody.
     """
     return pack({"pauses": mark, "order": order})
 
 
 def decode_notice(raw: bytes) -> tuple[str, int] | None:
-    """The order's id and the mark that is to be read; None for anything else."""
+    """Read the order's id and the mark to read from a notice; None if it is something else."""
     try:
         found = unpack(raw, MAX_PAUSE)
     except CodecError:
@@ -174,10 +175,10 @@ def pause_of(
     id: str,  # noqa: A002 - the field's name
     by: str,
 ) -> Pause:
-    """The pause of the sessions that ids mean, or of who bears the labels; neither is everyone.
+    """Return the pause of these sessions, or of all with these labels; without either, of everyone.
 
-    `exact` takes ids as they are: of sessions that nobody sees, or that are still to come. Raises ConfigError
-    for an id that means no session, or several.
+    `exact` takes ids as they are, even of sessions that are not known or are still to come. Raises
+    ConfigError for an id that matches no session, or several.
     """
     if len(labels) > MAX_LABELS:
         raise ConfigError(f"a pause can name {MAX_LABELS} labels")
@@ -192,14 +193,14 @@ def pause_of(
 
 
 def make_stop(order: Stop, standing: Iterable[Pause], id: str) -> Pause:  # noqa: A002 - the field's name
-    """Return the stop that an order makes, under the id of one that means the same, else under `id`."""
+    """Return the stop that an order makes, under the id of a stop with the same targets, else under `id`."""
     whom = (order.sessions, order.roots, order.everyone)
     same = (one.id for one in standing if one.stop and (one.sessions, one.roots, one.everyone) == whom)
     return Pause(next(same, id), *whom, by=order.by, stop=True, now=order.now)
 
 
 def find_named(standing: Iterable[Pause], id_: str) -> list[Pause]:
-    """Return the pauses and stops that bear an id, or name such a session; or one that begins so."""
+    """Return the pauses and stops that have an id, or name such a session, or the one that begins so."""
     standing = list(standing)
     if own := [one for one in standing if one.id == id_]:
         return own
@@ -219,7 +220,7 @@ def _names_of(one: Pause) -> tuple[str, ...]:
 
 
 def list_paused(standing: Sequence[Pause], living: Sequence[LiveAgent]) -> list[LiveAgent]:
-    """Those of the living that say that one of these pauses or stops means them."""
+    """Return the living agents that report that one of these pauses or stops means them."""
     ids = {one.id for one in standing}
     return [one for one in living if one.paused in ids or one.stopped in ids]
 
@@ -234,10 +235,10 @@ def _pause(id_: str, raw: bytes) -> Pause | None:
     by, since, until = found.get("by"), found.get("since_ms"), found.get("until_ms")
     labels = found.get("labels")
     if not isinstance(labels, dict) or len(labels) > MAX_LABELS or not _are_texts(*labels, *labels.values()):
-        return None  # a pause of which a label is left out would mean more than it says
+        return None  # a pause without one of its labels would mean more than it says
     stops = found.get("stop") is True
     if stops and labels:
-        return None  # nor is it known whom a stop by labels means
+        return None  # it is unknown, too, whom a stop by labels means
     if not isinstance(since, int) or not _is_time(since) or not (until is None or _is_time(until)):
         return None
     return Pause(

@@ -1,7 +1,7 @@
-"""The URL of sentinels, taken apart: `redis+sentinel://h1:26379,h2,h3/SERVICE[/DB]`, `rediss+…` with TLS.
+"""Reads the URL of sentinels: `redis+sentinel://h1:26379,h2,h3/SERVICE[/DB]`, `rediss+…` with TLS.
 
-User and password are those of the servers; `sentinel_username` and `sentinel_password` those of the
-sentinels, where they want any. Pure: whether anybody is there is not its affair.
+User and password are those of the servers. `sentinel_username` and `sentinel_password` are those of the
+sentinels, if they need any. Pure: it does not check whether any sentinel answers.
 """
 
 import re
@@ -13,7 +13,7 @@ from toolgate_bus.protocol.host_list import Address, AddressMap, has_scheme, rea
 
 SCHEMES: Final = ("redis+sentinel", "rediss+sentinel")
 SENTINEL_OPTIONS: Final = ("sentinel_username", "sentinel_password", "address_map")
-"""What only the URL of sentinels may have."""
+"""Options that only the URL of sentinels may have."""
 SENTINEL_PORT: Final = 26379
 FORM: Final = "redis+sentinel://host1:26379,host2,host3/SERVICE[/DB] (rediss+sentinel:// with TLS)"
 _SERVICE: Final = re.compile(r"[A-Za-z0-9._-]{1,128}")
@@ -21,30 +21,30 @@ _SERVICE: Final = re.compile(r"[A-Za-z0-9._-]{1,128}")
 
 @dataclass(frozen=True, slots=True)
 class SentinelUrl:
-    """What a URL of sentinels says."""
+    """Parts of the URL of sentinels."""
 
     sentinels: tuple[Address, ...]
     service: str
-    """The name under which the sentinels know the primary and its replicas."""
+    """Name under which the sentinels know the primary and its replicas."""
     db: int
     scheme: str
-    """What the servers behind them speak: `redis`, or `rediss` with TLS."""
+    """Protocol of the servers behind them: `redis`, or `rediss` with TLS."""
     credentials: str = field(repr=False)
-    """Those of the servers, as the URL has them, up to and with the `@`."""
+    """User and password of the servers as the URL has them, including the `@`."""
     sentinel_username: str
     sentinel_password: str = field(repr=False)
     address_map: AddressMap
-    """Where the servers are reached whose addresses the sentinels tell."""
+    """Map from the servers' addresses that the sentinels report to those at which they are reached."""
     options: tuple[tuple[str, str], ...] = field(repr=False)
-    """Those of TLS: they hold for servers and sentinels."""
+    """Options of TLS, for servers and sentinels."""
 
     def server_url(self, address: Address) -> str:
-        """The URL of the server at this address."""
+        """Return the URL of the server at this address."""
         host, port = address
         return f"{self.scheme}://{self.credentials}{host}:{port}/{self.db}{self._query}"
 
     def sentinel_url(self, address: Address) -> str:
-        """The URL of a sentinel, without credentials: those may hold any character."""
+        """Return the URL of a sentinel without credentials, because those may hold any character."""
         host, port = address
         return f"{self.scheme}://{host}:{port}{self._query}"
 
@@ -54,12 +54,12 @@ class SentinelUrl:
 
 
 def is_sentinel_url(url: str) -> bool:
-    """Whether it names sentinels rather than a server."""
+    """Return whether the URL names sentinels rather than a server."""
     return has_scheme(url, SCHEMES)
 
 
 def read_sentinel_url(url: str) -> SentinelUrl:
-    """Take it apart; raises ValueError that says which part is wrong and shows no password."""
+    """Read the URL of sentinels. Raises ValueError that names the wrong part and shows no password."""
     parts = urlsplit(url)
     _, at, hosts = parts.netloc.rpartition("@")
     credentials = parts.netloc[: -len(hosts)] if at and hosts else ""

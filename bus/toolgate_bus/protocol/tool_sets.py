@@ -1,9 +1,9 @@
-"""The tools of a process's agents, and the arguments that each takes, as it tells them to operators. Pure.
+"""The tools of a process's agents and their arguments, as the process reports them to operators. Pure.
 
 A process announces the digest of this set with its sessions (`agents:ORCH`). The set itself lies once at
-`tools:DIGEST`, whoever has it. It holds names and schemas, never what a call gave. Of a schema it keeps what
-says which values there may be (`narrow`): types, choices, bounds, names. A set may come from a hostile
-process: it is read with bounds, and narrowed once more.
+`tools:DIGEST`, even if several processes have it. It holds names and schemas, never a call's arguments. A
+schema keeps only the parts that limit its values (`narrow`): types, choices, bounds, names. A set may come
+from a hostile process: it is read within bounds, and narrowed once more.
 """
 
 import hashlib
@@ -17,52 +17,52 @@ from toolgate_bus.protocol.llm import LLM
 from toolgate_bus.protocol.packing import make_readable, pack, unpack
 
 MAX_TOOLS: Final = 512
-"""Tools that one set names."""
+"""Maximum number of tools that one set names."""
 MAX_SET: Final = 128 * 1024
-"""Bytes of one set."""
+"""Maximum size of one set, in bytes."""
 MAX_NAME: Final = 256
 MAX_VARIANTS: Final = 4
-"""Schemas of tools that have the same name; of one that has more, none is known."""
+"""Maximum number of schemas of tools with the same name. With more, none counts as known."""
 MAX_DEPTH: Final = 6
 MAX_PARTS: Final = 400
-"""Parts of one schema; whatever is beyond may be anything."""
+"""Maximum number of parts of one schema. Parts beyond it may be anything."""
 MAX_PROPERTIES: Final = 128
 MAX_CHOICES: Final = 64
 MAX_BRANCHES: Final = 8
 _DIGEST: Final = 32
 _ROOM: Final = 1024
-"""Bytes of a set that are kept for what is around its tools."""
+"""Bytes of a set that are kept free for its frame."""
 TYPES: Final = ("array", "boolean", "integer", "null", "number", "object", "string")
 _MORE_PROPERTIES: Final = frozenset({"patternProperties", "if", "dependentSchemas", "$dynamicRef"})
-"""Keywords by which an object may have properties that `properties` does not name."""
+"""Keywords that allow an object to have properties that `properties` does not name."""
 BOUNDS: Final = ("exclusiveMaximum", "exclusiveMinimum", "maximum", "minimum")
 
 Schema = Mapping[str, Any]
-"""A JSON Schema as `narrow` leaves it; an empty one takes anything."""
+"""A JSON Schema as `narrow` leaves it. An empty one accepts anything."""
 ANYTHING: Final[Schema] = {}
 
 
 @dataclass(frozen=True, slots=True)
 class ToolSet:
-    """Tools by name, each with the schemas of its arguments; none where nothing is known of them."""
+    """Tools by name, each with the schemas of its arguments; no schemas if nothing is known of them."""
 
     tools: Mapping[str, tuple[Schema, ...]] = field(default_factory=dict)
     whole: bool = True
-    """False where the agents may have tools that are not named here."""
+    """False if the agents may have tools that are not named here."""
 
 
 @dataclass(frozen=True, slots=True)
 class LivingTools(ToolSet):
-    """The tools of all agents that are alive."""
+    """The tools of all living agents."""
 
     processes: int = 0
-    """Processes that told of their tools."""
+    """Number of processes that reported their tools."""
     silent: int = 0
-    """Processes of agents that told of none, or of which nothing could be read."""
+    """Number of processes with agents that reported no tools, or whose tools could not be read."""
 
 
 def encode_tools(found: ToolSet) -> bytes:
-    """The value of `tools:DIGEST`: all names that there is room for, then the schemas that fit."""
+    """Return the value of `tools:DIGEST`: as many names as there is room for, then the schemas that fit."""
     left = MAX_SET - _ROOM
     names: list[str] = []
     for name in sorted(found.tools)[:MAX_TOOLS]:
@@ -80,17 +80,17 @@ def encode_tools(found: ToolSet) -> bytes:
 
 
 def digest_tools(raw: bytes) -> str:
-    """The digest by which a set is named."""
+    """Return the digest that names a set."""
     return hashlib.sha256(raw).hexdigest()[:_DIGEST]
 
 
 def is_digest(value: Any) -> bool:
-    """Whether a value may name a set."""
+    """Return whether a value may name a set."""
     return isinstance(value, str) and len(value) == _DIGEST and not set(value) - set("0123456789abcdef")
 
 
 def decode_tools(digest: str, raw: bytes) -> ToolSet | None:
-    """The set of this digest; None for bytes that are another, or none."""
+    """Read the set of this digest; None if the bytes are another set, or malformed."""
     try:
         found = unpack(raw, MAX_SET, MAX_SET)
     except CodecError:
@@ -104,7 +104,7 @@ def decode_tools(digest: str, raw: bytes) -> ToolSet | None:
 
 
 def merge_tools(sets: Iterable[ToolSet], processes: int, silent: int) -> LivingTools:
-    """The different sets of so many processes together; so many others told of none."""
+    """Join the sets of `processes` processes. `silent` others reported none."""
     tools: dict[str, tuple[Schema, ...]] = {}
     whole = not silent
     for one in sets:
@@ -115,7 +115,7 @@ def merge_tools(sets: Iterable[ToolSet], processes: int, silent: int) -> LivingT
 
 
 def merge_schemas(one: tuple[Schema, ...], other: tuple[Schema, ...]) -> tuple[Schema, ...]:
-    """The schemas that a tool of one name has in two places; none where one of them is not known."""
+    """Return the schemas of a tool's name in two places; none if those in one place are unknown."""
     if not one or not other:
         return ()
     both = [*one, *(schema for schema in other if schema not in one)]
@@ -123,18 +123,18 @@ def merge_schemas(one: tuple[Schema, ...], other: tuple[Schema, ...]) -> tuple[S
 
 
 def is_tool_name(name: Any) -> bool:
-    """Whether it may name a tool here; requests to an LLM are none."""
+    """Return whether a value may name a tool here. Names of requests to an LLM may not."""
     return _is_text(name) and name != "" and not name.startswith(LLM)
 
 
 def narrow(schema: Any) -> Schema:
-    """What a JSON Schema says of the values that there may be, bounded, its references followed.
+    """Return a JSON Schema's limits on its values, bounded, with its references followed.
 
-    What is not understood may be anything: no value is excluded that the schema takes.
+    A part that is not understood accepts anything: no value that the schema accepts is excluded.
     """
     try:
         return _Narrowing(schema).narrow(schema, 0)
-    except Exception:  # noqa: BLE001 - a stranger's schema may be of any objects; then nothing is known
+    except Exception:  # noqa: BLE001 - a stranger's schema may contain any objects; then nothing is known
         return ANYTHING
 
 
@@ -145,13 +145,13 @@ def _read_entry(entry: Any) -> Iterator[tuple[str, tuple[Schema, ...]]]:
 
 
 class _Narrowing:
-    """One schema, and how much of it was looked at."""
+    """One schema, and the number of its parts that were read."""
 
     def __init__(self, root: Any) -> None:
         self._root, self._parts = root, 0
 
     def narrow(self, schema: Any, depth: int) -> Schema:
-        """One part of it."""
+        """Return one part of the schema, narrowed."""
         self._parts += 1
         if self._parts > MAX_PARTS or depth > MAX_DEPTH or not isinstance(schema, Mapping):
             return ANYTHING
@@ -177,7 +177,7 @@ class _Narrowing:
             return {"additionalProperties": False} if whole.get("additionalProperties") is False else {}
         kept = [name for name in written if _is_text(name)][:MAX_PROPERTIES]
         more = whole.get("additionalProperties")
-        # A typo is to be seen in schemas that forget to close themselves, as most do.
+        # Most schemas forget to close themselves; a typo in a property's name shall be found all the same.
         is_open = more is True or isinstance(more, Mapping) or len(kept) < len(written)
         is_open = is_open or not _MORE_PROPERTIES.isdisjoint(whole) or (not written and more is not False)
         found: dict[str, Any] = {"properties": {name: self.narrow(written[name], depth + 1) for name in kept}}
@@ -187,7 +187,7 @@ class _Narrowing:
         return found | {"additionalProperties": is_open}
 
     def _resolve(self, schema: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        """The part with what it refers to laid under it; None where that cannot be followed."""
+        """Return the part merged with all its references; None if one of them cannot be followed."""
         whole = dict(schema)
         for _ in range(MAX_DEPTH):
             parts: list[Any] = []
@@ -215,7 +215,7 @@ class _Narrowing:
 
 
 def _lay_over(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """Two schemas that both hold, as far as that is one schema of the same form."""
+    """Merge two schemas that both hold, as far as one schema of this form can express it."""
     whole = {**under, **over}
     for name in ("properties", "required"):
         one, other = under.get(name), over.get(name)

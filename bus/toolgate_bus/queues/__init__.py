@@ -1,1 +1,1 @@
-"""Slots: what is scarce, who has it, and in which turn the others wait."""
+"""Scarce slots: their holders, and the order in which other calls wait for them."""

@@ -1,7 +1,7 @@
-"""What a queue for slots is: needs, requests, tickets. Its rules are `queue_rules`, a server's `queue.lua`.
+"""Values of a queue for slots: needs, requests, tickets. The rules: `queue_rules`; on a server: `queue.lua`.
 
-A *pool* is something of which so much can be used at a time: eight browsers, one file. A *request* needs
-slots of one or several pools, and is given all of them at once or none. Times are seconds of the server's
+A *pool* is something that a limited number of calls can use at a time: eight browsers, one file. A *request*
+needs slots of one or several pools, and gets all of them at once or none. Times are seconds of the server's
 clock.
 """
 
@@ -14,108 +14,108 @@ MIN_WEIGHT: Final = 1e-6
 MAX_LEVEL: Final = 1_000_000
 MAX_ABOUT: Final = 300
 SEPARATOR: Final = "\t"
-"""Between what a request says of itself."""
+"""Separator of the parts of a request's description (`Request.about`)."""
 MAX_WAITERS: Final = 100_000
-"""Waiting requests of one pool; further ones are refused."""
+"""Maximum number of waiting requests of one pool; further ones are refused."""
 UNSEEN_S: Final = 3.0
-"""An owner that was not known to live for so long is dead: whoever begins is told of a moment later."""
+"""Seconds without a heartbeat after which an owner is dead. A new owner's heartbeat comes a moment late."""
 SCAN: Final = 64
-"""So many of those who wait are looked at for one place, where the first of them lack another pool."""
+"""Maximum number of waiting requests checked for one slot, if the first of them lack another pool."""
 LOOK: Final = 16
-"""So many tenants before it are counted with all that they wait for, for a place that is told."""
+"""Maximum number of tenants ahead whose waiting requests are all counted, to tell a request its place."""
 
 
 class Need(NamedTuple):
-    """A slot of one pool."""
+    """Need of a slot of one pool."""
 
     pool: str
     limit: int
-    """So many at a time."""
+    """Maximum number of slots in use at a time."""
     alone: bool = False
-    """Only while nobody else has one: a writer among readers."""
+    """True if nobody else may have a slot meanwhile, like a writer among readers."""
 
 
 class Request(NamedTuple):
-    """Who wants slots."""
+    """A request for slots."""
 
     id: str
     needs: tuple[Need, ...]
     owner: str
-    """Whose heartbeat keeps what is given: an orchestrator."""
+    """Orchestrator whose heartbeat keeps the slots."""
     tenant: str = ""
     weight: float = 1.0
-    """The tenant's share, against the weights of the others."""
+    """Share of the tenant, relative to the weights of other tenants."""
     level: int = 0
-    """The class: the higher goes first."""
+    """Class of the request; a higher class goes first."""
     ageing_s: float = 30.0
     """Seconds of waiting that count as one level."""
     wait_s: float = 3600.0
-    """So long it waits; then it has ended."""
+    """Maximum wait in seconds. After that the request has ended."""
     about: str = ""
-    """What is shown of it, a few words."""
+    """Description of the request to show, a few words."""
 
 
 Status = Literal["given", "waiting", "closed"]
 
 
 class Ticket(NamedTuple):
-    """How a request stands; asked again, it is the same."""
+    """State of a request. Asking again does not change it."""
 
     status: Status
-    """`closed`: it has ended, was dropped, or there are too many already."""
+    """`closed`: the request has ended, was dropped, or too many are waiting already."""
     fence: int = 0
-    """Rises with each time that something is given; 0 while it waits."""
+    """Number of the grant, which grows with each grant; 0 while the request waits."""
     place: int = 0
-    """Of those who wait for its first pool: 1 is next."""
+    """Place among the requests that wait for its first pool; 1 is next."""
 
 
 class Expiry(NamedTuple):
-    """A request that waited in vain."""
+    """A request that ended before it got its slots."""
 
     id: str
     pools: tuple[str, ...]
     why: str = ""
-    """What an operator said who took it out."""
+    """Reason given by the operator who dropped it; empty otherwise."""
 
 
 class Passage(NamedTuple):
-    """What time has brought: to whom something was given, and who waited in vain."""
+    """Changes that the passage of time has brought: new grants, and requests that waited in vain."""
 
     given: tuple[str, ...] = ()
     expired: tuple[Expiry, ...] = ()
 
 
 class Cap(NamedTuple):
-    """So many of a pool at a time, for now; seconds since the epoch."""
+    """Temporary limit of a pool, adapted to the tool's errors. Times are seconds since the epoch."""
 
     most: int
     open_at: float = 0.0
-    """Until then none is given; 0: they are."""
+    """Time until which no slot is given; 0 if slots are given."""
     climb_at: float = 0.0
-    """Until then it is not raised."""
+    """Time until which the limit is not raised."""
     cut: int = 0
-    """The highest fence that had been given when it was last cut: whoever has a higher one began later."""
+    """Highest fence given when the limit was last cut. A grant with a higher one began later."""
 
     @property
     def now(self) -> int:
-        """So many are given at a time."""
+        """Maximum number of slots in use at this moment."""
         return 0 if self.open_at else self.most
 
 
 class Stake(NamedTuple):
-    """What a request has."""
+    """Slots of a request."""
 
     id: str
     fence: int
     pools: tuple[tuple[str, int], ...]
-    """Each with how many have a slot of it."""
+    """Pools of the slots, each with its number of slots in use."""
 
 
 def tell_call(tool: str, agent: str, session: str) -> str:
-    """What a request says of itself (`Request.about`)."""
+    """Return the description of a request (`Request.about`)."""
     return SEPARATOR.join(one.replace(SEPARATOR, " ") for one in (tool, agent, session))
 
 
 def as_configured(pool: str) -> str:
-    """The pool of a key's pool: what stands before the slash."""
+    """Return the configured pool of a key's pool: the part before the slash."""
     return pool.partition("/")[0]

@@ -1,8 +1,8 @@
-"""How far a tool's own errors let pools go: kept beside the queue, on a server or in memory.
+"""Limits that pools get from a tool's own errors: kept beside the queue, on a server or in memory.
 
-Who decides (`slots`' adaptive limits) reads of ends, asks what those calls had (`stakes`), and sets caps.
-A cap is set only while it stands as it was read: of two that decide at once, one learns of the other's.
-What is in force is the least of the configured limit, an operator's and this.
+The adaptive limits of `slots` read how calls ended, ask for those calls' slots (`stakes`), and set caps.
+A cap is set only if it still is as it was read: of two replicas that decide at once, one learns of the other.
+The lowest of the configured limit, an operator's limit and the cap is in force.
 """
 
 import math
@@ -22,15 +22,15 @@ class PoolCaps(Protocol):
     """The caps of one queue. A step raises TransportError, and may be repeated."""
 
     async def find_stakes(self, ids: Sequence[str]) -> list[Stake]:
-        """What those of them have who have slots."""
+        """Return the slots of those requests that have any."""
 
     async def read(self) -> dict[str, Cap]:
-        """All caps, by pool."""
+        """Return all caps, by pool."""
 
     async def set(self, pool: str, was: Cap | None, cap: Cap | None, *, cuts: bool = False) -> Cap | None:
-        """Replace a cap; gives what stands: another than was asked for, if it was not as it `was`.
+        """Replace a cap, and return the one in force: another replica's, if the cap was not as it `was`.
 
-        `cuts`: the fence is that of now, whatever it says.
+        With `cuts`, the cap's fence becomes the queue's newest one, whatever `cap` says.
         """
 
 
@@ -38,7 +38,7 @@ class RedisCaps(PoolCaps):
     """`PoolCaps` on a server."""
 
     def __init__(self, commands: Commands, prefix: str) -> None:
-        """The prefix is the queue's."""
+        """Use the queue whose keys begin with the prefix."""
         self._commands, self._prefix = commands, prefix
 
     @override
@@ -97,12 +97,12 @@ class MemoryCaps(PoolCaps):
 
 
 def write_cap(cap: Cap | None) -> str:
-    """The text that stands for a cap, but for its fence."""
+    """Return the text that stands for a cap, without its fence."""
     return "" if cap is None else f"{cap.most} {cap.open_at:.3f} {cap.climb_at:.3f}"
 
 
 def read_cap(text: bytes | None, cut: bytes | None) -> Cap | None:
-    """The cap of a text; None for what is none."""
+    """Return the cap that a text stands for; None if it is malformed."""
     try:
         most, open_at, climb_at = (text or b"").split()
         cap = Cap(int(most), float(open_at), float(climb_at), int(cut or 0))

@@ -1,7 +1,7 @@
-"""What a server knows of queues for slots: how each pool stands now, and what became of requests so far.
+"""Reads how the pools of queues for slots stand on a server, and sums of past requests.
 
-It reads; what is counted is counted by `queue_sums.lua`. Pools are those of the configuration: one with a
-`key` is the sum of its keys. Nothing is exact between two reads of one look.
+`queue_sums.lua` counts; this module only reads. Pools are those of the configuration: a pool with a `key` is
+the sum of its keys. The values may change between two reads of one look.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -25,38 +25,38 @@ from toolgate_bus.transport.redis.reads import (
 )
 
 MAX_POOLS: Final = 2000
-"""Pools, each key one, that are looked at."""
+"""Maximum number of pools that are read; each key counts as one."""
 _MICROS: Final = 1e6
 _SUM: Final = "sum"
 
 
 class PoolState(NamedTuple):
-    """How a pool stands."""
+    """State of a pool."""
 
     waiting: int = 0
     in_use: int = 0
     limit: int = 0
     oldest_s: float = 0.0
-    """How long the one has waited that waits longest."""
+    """Seconds that the longest waiting request has waited."""
 
 
 @dataclass(slots=True)
 class PoolSums:
-    """What became of requests since the server knows of them."""
+    """Sums of past requests, since the server knows of the pools."""
 
     waited: dict[str, list[float]] = field(default_factory=dict)
-    """By pool: how many waited so long, by buckets of SLOW, and their seconds together."""
+    """Number of requests by pool and waiting time, in the buckets of SLOW, and their seconds together."""
     held: dict[str, list[float]] = field(default_factory=dict)
     unserved: dict[tuple[str, str], int] = field(default_factory=dict)
-    """By pool and reason: expired, withdrawn."""
+    """Number of requests that got no slot, by pool and reason (expired, withdrawn)."""
     lapsed: dict[str, int] = field(default_factory=dict)
     used: dict[tuple[str, str], float] = field(default_factory=dict)
-    """Seconds, by pool and tenant."""
+    """Seconds of use, by pool and tenant."""
     weight: dict[tuple[str, str], float] = field(default_factory=dict)
 
 
 async def read_pools(commands: Commands, namespace: str, scheduler: str) -> dict[str, PoolState]:
-    """How the pools of a scheduler stand, by name; raises TransportError."""
+    """Return the state of a scheduler's pools, by name. Raises TransportError."""
     prefix = queue_prefix(namespace, scheduler)
     with refuse_foreign(prefix):
         return await _read_pools(commands, prefix)
@@ -80,12 +80,12 @@ async def _read_pools(commands: Commands, prefix: str) -> dict[str, PoolState]:
 
 
 async def read_sums(commands: Commands, namespace: str, scheduler: str) -> PoolSums:
-    """What became of the requests to a scheduler; raises TransportError."""
+    """Return the sums of past requests to a scheduler. Raises TransportError."""
     return sort_sums(await read_hash(commands, f"{queue_prefix(namespace, scheduler)}:sums"))
 
 
 def add_pools(pools: Iterable[tuple[str, PoolState]]) -> dict[str, PoolState]:
-    """The pools as they are configured: those of each key (`browser/example.org`) are one."""
+    """Add the pools of each key (`browser/example.org`) up to the configured pools."""
     found: dict[str, PoolState] = {}
     for name, one in pools:
         base = as_configured(name)
@@ -100,7 +100,7 @@ def add_pools(pools: Iterable[tuple[str, PoolState]]) -> dict[str, PoolState]:
 
 
 def sort_sums(fields: Mapping[str, bytes]) -> PoolSums:
-    """The sums as they stand on the server; what is none is passed over."""
+    """Read the sums as they stand on the server. Malformed fields are skipped."""
     sums = PoolSums()
     for name, raw in fields.items():
         what, _, rest = name.partition(":")
@@ -137,13 +137,13 @@ def _limit(row: Sequence[bytes | None]) -> int:
 
 
 def queue_prefix(namespace: str, scheduler: str) -> str:
-    """With what the keys of a scheduler's queue begin."""
+    """Return the prefix of the keys of a scheduler's queue."""
     return f"{Keys(namespace).store_key('slots')}:{scheduler}"
 
 
 @contextmanager
 def refuse_foreign(prefix: str) -> Iterator[None]:
-    """Raise Refusal where what stands there cannot be read as a queue."""
+    """Raise Refusal if the values on the server cannot be read as a queue."""
     try:
         yield
     except (LookupError, OverflowError, ValueError) as error:

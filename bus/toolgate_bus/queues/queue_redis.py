@@ -1,6 +1,6 @@
 """Slots on a Redis or Valkey server, and their twin in memory.
 
-Every step is one script run by the server (`lua/`), and may be repeated: who asks again learns how it stands.
+Every step is one script run by the server (`lua/`), and may be repeated: a repeated request gets its state.
 """
 
 import time
@@ -19,9 +19,9 @@ from toolgate_bus.transport.ports import Commands, override
 from toolgate_bus.transport.redis.scripts import Script
 
 LEASE_S: Final = 10.0
-"""How long a slot outlives its orchestrator's last heartbeat."""
+"""Seconds that a slot outlives its orchestrator's last heartbeat."""
 KEPT_MS: Final = 180_000
-"""How long an end is remembered: longer than what tells of it may come again."""
+"""Milliseconds that an end is remembered: longer than a message about it may be repeated."""
 _FILES: Final = ("queue_base.lua", "queue_sums.lua", "queue_order.lua", "queue_giving.lua")
 _MOVES: Final[Mapping[Move, str]] = MappingProxyType(
     {
@@ -36,7 +36,7 @@ OPERATE: Final = Script(__package__, *_FILES, "queue_operate.lua")
 
 
 class Grant(NamedTuple):
-    """A request to which something was given while it waited."""
+    """A request that got its slots while it waited."""
 
     id: str
     fence: int
@@ -51,32 +51,32 @@ class SlotQueue(Protocol):
         """Take slots, or a place in the queue."""
 
     async def look(self, id_: str) -> Ticket:
-        """How a request stands."""
+        """Return the state of a request."""
 
     async def end(self, ids: Sequence[str]) -> list[Grant]:
-        """They run no longer; gives whom something was given for it. Who never asked is passed over."""
+        """End these calls, and return the requests that got their slots. Unknown ids are skipped."""
 
     async def withdraw(self, ids: Sequence[str]) -> list[Grant]:
-        """They want nothing any more, even if they ask only now; gives whom something was given for it."""
+        """Withdraw these requests, even before they ask. Return the requests that got their slots."""
 
     async def renew(self, living: Collection[str]) -> None:
-        """These owners live: what they have they keep for another lease."""
+        """Extend the leases of these living owners' slots."""
 
     async def lapse(self, living: Collection[str]) -> tuple[list[Grant], list[Expiry]]:
-        """Take back what all others had; gives whom something was given for it, and who waited in vain."""
+        """Take back the slots of all other owners. Return the new grants and the requests that expired."""
 
     async def list_grants(self) -> list[Grant]:
-        """All that is given and has not come back."""
+        """Return all grants whose slots have not come back."""
 
     async def limit(self, pool: str, most: int | None) -> list[Grant]:
-        """So many of a pool at a time; None is as configured."""
+        """Set the limit of a pool, and return the new grants. None restores the configured limit."""
 
 
 class SlotQueues(Protocol):
     """The queues of one bus."""
 
     def find(self, scheduler: str) -> SlotQueue:
-        """The queue of the schedulers of this name; others have others."""
+        """Return the queue of the schedulers of this name. Each name has its own queue."""
 
 
 class RedisQueues(SlotQueues):
@@ -94,7 +94,7 @@ class RedisQueue(SlotQueue):
     """`SlotQueue` on a server."""
 
     def __init__(self, commands: Commands, prefix: str) -> None:
-        """Its keys begin with the prefix."""
+        """Use the queue whose keys begin with the prefix."""
         self._commands, self._prefix = commands, prefix
         self.caps = RedisCaps(commands, prefix)
 
@@ -161,7 +161,7 @@ class MemoryQueue(SlotQueue):
     caps: PoolCaps = field(init=False)
 
     def __post_init__(self) -> None:
-        """Its caps are those of its rules."""
+        """Make the caps of this queue's rules."""
         self.caps = MemoryCaps(self.rules)
 
     @override
@@ -219,29 +219,29 @@ def _read_grants(reply: Any) -> list[Grant]:
 
 
 class QueueOperator:
-    """What a person changes of a queue; whoever keeps it serves and tells within half a second."""
+    """Changes that an operator makes to a queue. Its keeper serves and reports within half a second."""
 
     def __init__(self, commands: Commands, namespace: str, scheduler: str) -> None:
         self._commands, self._prefix = commands, f"{Keys(namespace).store_key('slots')}:{scheduler}"
 
     async def move(self, id_: str, level: int) -> None:
-        """Have a call wait in another class, as it came; raises ConfigError where it does not wait."""
+        """Move a waiting call to another class, by its arrival. Raises ConfigError if it does not wait."""
         if not await self._run("move", id_, level):
             raise ConfigError(_MOVES["gone"])
 
     async def move_before(self, id_: str, other: str) -> None:
-        """Have a call wait right before another; raises ConfigError where that cannot be."""
+        """Move a waiting call right before another. Raises ConfigError if that is impossible."""
         found = (await self._run("before", id_, other)).decode()
         if found != "moved":
             raise ConfigError(_MOVES[found])
 
     async def drop(self, id_: str, why: str) -> None:
-        """Have a call wait no longer: it is denied in these words; raises ConfigError as above."""
+        """End a call's wait: it is denied with this text. Raises ConfigError if it does not wait."""
         if not await self._run("drop", id_, why[:MAX_ABOUT]):
             raise ConfigError(_MOVES["gone"])
 
     async def limit(self, pool: str, most: int | None) -> None:
-        """So many of a pool at a time, at most as configured; None is as configured, 0 gives nothing more."""
+        """Limit a pool to at most its configured number. None restores that number, 0 gives no more slots."""
         await self._run("limit", pool, "" if most is None else min(max(most, 0), MAX_LIMIT))
 
     async def _run(self, op: str, *words: str | int) -> Any:

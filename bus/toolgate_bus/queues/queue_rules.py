@@ -1,13 +1,13 @@
-"""The rules of slots as a pure book: what `lua/queue*.lua` do on a server, in memory.
+"""The rules of slots as a pure book in memory: the same as `lua/queue*.lua` do on a server.
 
-Within a level turns are fair by weight: start-time fair queueing, whose virtual time is each level's own. A
-tenant's tag is where its work ends so far, or now if that is past; who has the smallest goes first, with
-what it has asked for first. Work is seconds by weight: what is given counts as an average slot's time, and
-once it comes back as what it took. Virtual time is the tag of whoever was served last, and never beyond
-those who were passed over.
-Between levels the higher goes first, and waiting lifts: who has waited longest lifts the whole level, and is
-itself served then. Who lacks another pool lets others pass, until it has waited so long that it counts
-one level more than it was born with: from then on nobody passes it.
+Within a level turns are fair by weight: start-time fair queueing with a virtual time for each level. A
+tenant's tag is the end of its work so far, or now if that is past. The tenant with the smallest tag goes
+first, with its first call. Work is seconds divided by weight: a grant counts as an average slot's time, and
+as its real time once the slot comes back. Virtual time is the tag of the tenant that was served last, and
+never beyond the tags of those who were passed over.
+Between levels the higher goes first, and waiting lifts: the longest waiting call lifts its whole level, and
+is itself served then. A call that lacks another pool lets others pass, until it has waited long enough to
+count one level more than it was born with: from then on nobody passes it.
 """
 
 import math
@@ -33,14 +33,14 @@ CLOSED: Final = Ticket("closed")
 
 @dataclass(slots=True)
 class QueueRules:
-    """All pools of one bus; `now` is the server's time in seconds."""
+    """All pools of one bus. `now` is the server's time in seconds."""
 
     pools: dict[str, SlotPool] = field(default_factory=dict)
     waiting: dict[str, Waiter] = field(default_factory=dict)
     held: dict[str, tuple[Request, int, float, float]] = field(default_factory=dict)
-    """By id: the request, its fence, since when, and until when it is leased."""
+    """Grants by id: the request, its fence, the time of the grant, and the end of its lease."""
     seen: dict[str, float] = field(default_factory=dict)
-    """By owner: when it was last known to live."""
+    """Time of each owner's last sign of life."""
     over: set[str] = field(default_factory=set)
     fence: int = 0
     arrivals: int = 0
@@ -48,7 +48,7 @@ class QueueRules:
     # ------------------------------------------------------------------ asking
 
     def ask(self, request: Request, lease_s: float, now: float) -> Ticket:
-        """Give, or put in the queue; whoever asks again learns how it stands."""
+        """Give slots, or a place in the queue. A repeated request gets its state."""
         if request.id in self.over:
             return CLOSED
         if request.id not in self.waiting and request.id not in self.held:
@@ -62,7 +62,7 @@ class QueueRules:
         return self.look(request.id, now)
 
     def look(self, id_: str, now: float) -> Ticket:
-        """How a request stands."""
+        """Return the state of a request."""
         if id_ in self.held:
             return Ticket("given", self.held[id_][1])
         if id_ not in self.waiting:
@@ -81,9 +81,10 @@ class QueueRules:
     # ------------------------------------------------------------------ ending
 
     def end(self, ids: Iterable[str], lease_s: float, now: float, *, ever: bool = True) -> list[str]:
-        """They run no longer, or want nothing any more; gives whom something was given for it.
+        """End calls or withdraw requests, and return the requests that got their slots.
 
-        `ever` is for who may ask only after its end, and is given nothing then.
+        With `ever`, an id also counts as ended if it is unknown: it may ask only later, and gets nothing
+        then.
         """
         touched: dict[str, None] = {}
         for id_ in ids:
@@ -95,16 +96,17 @@ class QueueRules:
         return self._serve(list(touched), lease_s, now)
 
     def renew(self, owners: Set[str], lease_s: float, now: float) -> None:
-        """They live: what they have they keep for so long."""
+        """Extend the leases of these living owners' slots."""
         self._see(owners, now)
         for id_, (request, fence, since, _) in list(self.held.items()):
             if request.owner in owners:
                 self.held[id_] = (request, fence, since, now + lease_s)
 
     def lapse(self, living: Set[str], lease_s: float, now: float) -> Passage:
-        """Take back from the dead places, and slots whose lease is over; end whose wait is over.
+        """Take back the places of dead owners and their slots with past leases. End requests that waited in
+        vain.
 
-        Dead is who was not known to live for a while: what it has is kept until its lease is over.
+        An owner without a sign of life for a while is dead. Its slots are kept until their leases are over.
         """
         self._see(living, now)
         dead = {owner for owner, seen in self.seen.items() if owner not in living and seen <= now - UNSEEN_S}
@@ -119,7 +121,7 @@ class QueueRules:
         owners |= {request.owner for request, *_ in self.held.values()}
         for owner in dead - owners:
             del self.seen[owner]
-        # Waiting has changed the order as well: somebody may fit who was not first before.
+        # Waiting has changed the order as well: a call may fit now that was not first before.
         given += self._serve([name for name, pool in sorted(self.pools.items()) if pool.levels], lease_s, now)
         for name, pool in list(self.pools.items()):
             for level, clock in list(pool.clocks.items()):
@@ -133,9 +135,9 @@ class QueueRules:
     # ------------------------------------------------------------------ operators
 
     def limit(self, pool: str, most: int | None, lease_s: float, now: float) -> list[str]:
-        """Give fewer at a time than configured, or (None) as many; who has a slot keeps it.
+        """Limit a pool below the configured number, or (None) restore it. Slots in use are kept.
 
-        Of a pool with keys it is of each of them.
+        The limit of a pool with keys holds for each key.
         """
         self._pool(pool).ruled = most
         keys = sorted(name for name in self.pools if name != pool and as_configured(name) == pool)
@@ -144,9 +146,9 @@ class QueueRules:
         return self._serve([pool, *keys], lease_s, now)
 
     def move(self, id_: str, level: int) -> bool:
-        """Have a call wait in another class, as it came; False where it does not wait.
+        """Move a call to another class, placed by its arrival. Return False if it does not wait.
 
-        Who fits now is served with the next thing that happens, as after `move_before` and `cap`.
+        A call that fits now is served at the next step, as after `move_before` and `cap`.
         """
         if (one := self.waiting.get(id_)) is None:
             return False
@@ -156,7 +158,7 @@ class QueueRules:
         return True
 
     def move_before(self, id_: str, other: str) -> Move:
-        """Have a call wait right before another, in the turn of that one's tenant and in its class."""
+        """Move a call right before another, into the line and class of that one."""
         one, goal = self.waiting.get(id_), self.waiting.get(other)
         if one is None:
             return "gone"
@@ -176,15 +178,15 @@ class QueueRules:
         return "moved"
 
     def cap(self, pool: str, most: int | None) -> None:
-        """Give no more than so many at a time, or (None) as otherwise; from the next thing that happens."""
+        """Cap the slots of a pool, or (None) remove the cap. It takes effect at the next step."""
         self._pool(pool).adapted = most
 
     def list_waiting(self, pool: str, now: float) -> list[str]:
-        """Who waits for a pool, in the order in which they would be served."""
+        """Return the calls that wait for a pool, in the order in which they would be served."""
         return list(self._order(pool, now))
 
     def copy_line(self, pool: str, one: Waiter, tag: float) -> None:
-        """Put down who stands in another queue's line for a pool, to see in which order they are served."""
+        """Copy a call from another queue's line for a pool, to compute the order of its calls."""
         self._pool(pool).levels.setdefault(one.request.level, QueueLine()).add(one, tag)
         self.waiting[one.request.id] = one
 
@@ -242,7 +244,7 @@ class QueueRules:
                 del pool.levels[level]
 
     def _count_before(self, one: Waiter, line: QueueLine) -> int:
-        """Who is served before it in its line: as far as one looks, all; beyond, one of each tenant."""
+        """Count the calls served before this one in its line. Beyond LOOK tenants, count one call of each."""
         weight = one.request.weight
         own = line.turns[one.line]
         place = own.ids.index((one.seat, one.number, one.request.id))
@@ -260,9 +262,9 @@ class QueueRules:
         return before + len(earlier[LOOK:])
 
     def _serve(self, pools: list[str], lease_s: float, now: float) -> list[str]:
-        """Give what is free in these pools, as long as somebody fits; gives to whom.
+        """Give the free slots of these pools while a call fits. Return the calls that got them.
 
-        Who needed several pools stands in nobody's way any more: all of them are looked at again.
+        A call that needed several pools blocks nobody any more: all its pools are checked again.
         """
         given: list[str] = []
         names = list(pools)
@@ -274,7 +276,7 @@ class QueueRules:
         return given
 
     def _find_next(self, name: str, now: float) -> str | None:
-        """Who is served next in a pool; None where nobody fits, or one who must not be passed does not."""
+        """Return the call that is served next in a pool; None if none fits, or a call must not be passed."""
         pool = self._pool(name)
         if pool.alone or len(pool.has) >= pool.most:
             return None
@@ -305,7 +307,7 @@ class QueueRules:
         self.held[id_] = (request, self.fence, now, now + lease_s)
 
     def _order(self, name: str, now: float) -> Iterator[str]:
-        """Who waits for a pool, the next first; what is given meanwhile is not seen."""
+        """Yield the calls that wait for a pool, the next first. Slots given meanwhile are not seen."""
         lines = {level: line.copy() for level, line in self._pool(name).levels.items()}
         estimate = self._pool(name).estimate
         while lines:

@@ -1,7 +1,7 @@
-"""How a queue for slots stands, call by call: who has what since when, who waits in which place, and why.
+"""Reads the state of a queue for slots, call by call: slots and their times, places, reasons for the wait.
 
-It reads, and orders by the rules of `queue_rules`; nothing is exact between two reads of one look. At most
-MAX_SHOWN calls of a class are looked at.
+It orders the calls by the rules of `queue_rules`. The values may change between two reads of one look. At
+most MAX_SHOWN calls of a class are read.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,7 +30,7 @@ class QueuedCall:
     """A call that has a slot of a pool, or waits for one."""
 
     id: str
-    """Of its decision."""
+    """Id of the call's decision."""
     tool: str
     agent: str
     session: str
@@ -38,42 +38,42 @@ class QueuedCall:
     weight: float
     level: int
     for_s: float
-    """So long it has the slot, or has waited."""
+    """Seconds since it got the slot, or since it waits."""
     fence: int = 0
-    """Of who has a slot."""
+    """Number of the grant, for a call that has a slot."""
     place: int = 0
-    """Of who waits: 1 is next."""
+    """Place in the queue, for a call that waits; 1 is next."""
     expected_s: float | None = None
-    """So long who waits will yet wait, if slots are kept as long as on average."""
+    """Expected further wait in seconds, if slots are kept for the average time."""
     why: str = ""
-    """For what it waits."""
+    """Reason why the call waits."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueuedPool:
-    """A pool, each key one (`browser/example.org`), as it stands."""
+    """State of a pool; each key is one (`browser/example.org`)."""
 
     name: str
     limit: int
-    """As configured."""
+    """Configured limit."""
     ruled: int | None
-    """As an operator set it, of this key or of each; 0 gives nothing more."""
+    """Limit that an operator set for this key or for each key; 0 gives no more slots."""
     adapted: int | None
-    """As the tool's own errors have set it."""
+    """Limit that the tool's own errors led to."""
     average_s: float
     held: tuple[QueuedCall, ...]
-    """The oldest first."""
+    """Calls that have a slot, the oldest first."""
     waiting: tuple[QueuedCall, ...]
-    """In the order in which they are served, as things stand."""
+    """Calls that wait, in the order in which they would be served now."""
 
     @property
     def most(self) -> int:
-        """So many at a time now."""
+        """Maximum number of slots in use at this moment."""
         return min(one for one in (self.limit, self.ruled, self.adapted) if one is not None)
 
 
 async def read_queue(commands: Commands, namespace: str, scheduler: str) -> list[QueuedPool]:
-    """All pools of a scheduler in which anything happens, by name; raises TransportError."""
+    """Return all pools of a scheduler with calls or limits, by name. Raises TransportError."""
     prefix = queue_prefix(namespace, scheduler)
     with refuse_foreign(prefix):
         return await _read_queue(commands, prefix)
@@ -105,7 +105,7 @@ async def _read_queue(commands: Commands, prefix: str) -> list[QueuedPool]:
     for name, row, own in zip(names, rows, held, strict=True):
         limit, ruled, adapted, average = (float(raw) if raw else None for raw in row[:4])
         whole = by_name.get(as_configured(name))
-        if limit is None:  # a limit of each key
+        if limit is None:  # only a limit for each key is set
             continue
         pool = QueuedPool(
             name,
@@ -124,7 +124,7 @@ async def _read_queue(commands: Commands, prefix: str) -> list[QueuedPool]:
 def _with_line(
     pool: QueuedPool, alone: str, rules: QueueRules, told: Mapping[str, Mapping[str, str]], now: float
 ) -> QueuedPool:
-    """The same pool with who waits for it."""
+    """Return the same pool with its waiting calls."""
     rate = pool.average_s / pool.most if pool.most and pool.average_s else None
     waiting = []
     for place, id_ in enumerate(rules.list_waiting(pool.name, now), 1):
@@ -145,7 +145,7 @@ def _why(pool: QueuedPool, alone: str, others: Sequence[str]) -> str:
 
 
 def _waiter(id_: str, row: Mapping[str, str], number: int, aged: float) -> Waiter | None:
-    """Who waits, in its place; None where it has ended meanwhile."""
+    """Return a waiting call in its place; None if it has ended meanwhile."""
     if row.get("state") != "waiting":
         return None
     count = min(int(row["n"]), MAX_NEEDS)

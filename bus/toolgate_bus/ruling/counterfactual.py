@@ -1,11 +1,11 @@
-"""What a decision would have come to, had other verdicts counted. Pure.
+"""Computes what a decision would have been if other verdicts had counted. Pure.
 
-The rules are those of `merge`: deny, then the replacement and what was said of it in `verify`, and again
-where others changed it there, then a person, then what was said in `admit` of the call that was about to run.
-What verdicts did not decide stands: a denial by silence, by expiry or by a bus that was away stays one, and
-a person who was asked about a call gives the same answer about the same call. What nobody can know is said:
-a replacement that the others were never asked about is not `verified`. The gate counts shadows by it, the
-record lists them, `replay --against` compares by it.
+The rules are those of `merge`, in this order: denials; the replacement and its verdicts in `verify`, asked
+again if other schedulers changed it there; a person; the verdicts in `admit` on the call that was about to
+run. An outcome that verdicts did not decide stands: a denial by silence, by expiry or by a bus that was away
+stays one, and a person who was asked about a call gives the same answer about the same call. A replacement
+that the other schedulers were never asked about is marked as not `verified`, since nobody knows their answer.
+The gate counts shadows with it, the record lists them, `replay --against` compares with it.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -18,8 +18,8 @@ from toolgate_bus.protocol.json_values import same_json
 from toolgate_bus.ruling.merge import MergeResult, counts, merge
 
 Change = Literal["veto", "reroute", "ask", "hold", "allow"]
-"""What other verdicts change: the call is denied, runs as another, waits for a person, is held by a
-scheduler that gave no final answer, or runs where it was denied."""
+"""Change by other verdicts: the call is denied, runs as another call, waits for a person, is held by a
+scheduler that gave no final answer, or runs although it was denied."""
 CHANGES: Final[tuple[Change, ...]] = ("veto", "reroute", "ask", "hold", "allow")
 
 _BY_PERSON: Final = frozenset(("refused", "expired", "no_approver"))
@@ -28,7 +28,7 @@ _ENDS: Final[Mapping[str, Change]] = {"deny": "veto", "ask": "ask", "hold": "hol
 
 @dataclass(slots=True)
 class ChangeCounts:
-    """How many decisions other verdicts leave as they are, or change, by the change."""
+    """Number of decisions that other verdicts leave the same, or change, by the kind of change."""
 
     same: int = 0
     veto: int = 0
@@ -38,7 +38,7 @@ class ChangeCounts:
     allow: int = 0
 
     def count(self, change: Change | None) -> None:
-        """Count one decision; None is one that stays as it is."""
+        """Count one decision; None is one that stays the same."""
         kind = change or "same"
         setattr(self, kind, getattr(self, kind) + 1)
 
@@ -49,19 +49,19 @@ class ProposedCall(NamedTuple):
     tool: str
     arguments: Any
     agent: str | None = None
-    """To whom it delegates."""
+    """Agent to which the call delegates."""
 
     def same(self, other: "ProposedCall") -> bool:
-        """Whether it is the same call, with the same arguments as JSON."""
+        """Return whether it is the same call, with the same arguments as JSON."""
         return (self.tool, self.agent) == (other.tool, other.agent) and same_json(
             self.arguments, other.arguments
         )
 
     def lay_over(self, changes: Sequence["ProposedCall"]) -> "ProposedCall":
-        """Return this call with each change that somebody wants of it, the highest priority first.
+        """Return this call with all these changes, the highest priority first.
 
-        A change is what the call is to be instead: the arguments that it sets otherwise are changed, others
-        are left. Of an argument that several change, the highest priority counts.
+        A change is a whole call: the arguments in which it differs from this call are changed, others are
+        left. If several change an argument, the highest priority counts.
         """
         if len(changes) == 1:
             return changes[0]._replace(tool=self.tool)
@@ -77,7 +77,7 @@ class ProposedCall(NamedTuple):
         return ProposedCall(self.tool, arguments, agent)
 
     def find_changed(self, before: "ProposedCall") -> list[str]:
-        """Return the arguments that are others than in `before`, or in one of the two alone."""
+        """Return the names of arguments that differ from those in `before`, or are in only one of the two."""
         own, others = self.arguments, before.arguments
         return [
             name
@@ -87,49 +87,49 @@ class ProposedCall(NamedTuple):
 
 
 class Effect(NamedTuple):
-    """What becomes of a call."""
+    """Outcome for a call."""
 
     kind: Literal["run", "deny", "ask", "hold"]
     call: ProposedCall
-    """What runs, or what somebody is asked about; the LLM's own choice where it is denied."""
+    """Call that runs, or that a person or scheduler is asked about; the LLM's own call if denied."""
     scheduler: str | None = None
-    """Whose verdict made it so."""
+    """Scheduler whose verdict decided."""
     reason: str | None = None
     verified: bool = True
-    """False for a replacement that the others would still have been asked about."""
+    """False for a replacement that the other schedulers would still have been asked about."""
 
 
 @dataclass(frozen=True, slots=True)
 class DecisionRecord:
-    """A decision, as far as it takes to say what else might have come of it."""
+    """Parts of a decision that are needed to compute other outcomes."""
 
     original: ProposedCall
     final: ProposedCall
-    """What was to run; meaningless where it was denied."""
+    """Call that was to run; meaningless if denied."""
     outcome: Outcome
     why: Why
     verdicts: tuple[ReceivedVerdict, ...] = ()
-    """All that was heard, late ones and shadows included; the arguments of a modify are comparable
-    with those of `original`."""
+    """All verdicts, late ones and shadows included. The arguments of a modify are comparable with those of
+    `original`."""
     silent: tuple[str, ...] = ()
     scheduler: str | None = None
     reason: str | None = None
 
     @property
     def runs(self) -> bool:
-        """Whether a call was let through."""
+        """True if a call was let through."""
         return self.outcome in ("continue", "modify")
 
 
 def actual(ruled: DecisionRecord) -> Effect:
-    """What did become of the call."""
+    """Return the real outcome for the call."""
     if ruled.runs:
         return Effect("run", ruled.final, ruled.scheduler, ruled.reason)
     return Effect("deny", ruled.original, ruled.scheduler, ruled.reason)
 
 
 def with_shadow(ruled: DecisionRecord, name: str) -> Effect:
-    """What would have become of it, had this shadow's verdicts counted like those of an optional one."""
+    """Return the outcome if this shadow's verdicts had counted like an optional scheduler's."""
     own = [heard._replace(shadow=False) for heard in ruled.verdicts if heard.scheduler == name]
     return replay_decision(ruled, [heard for heard in own if not heard.late], without=(name,))
 
@@ -141,13 +141,13 @@ def replay_decision(
     without: Collection[str] = (),
     verified: ProposedCall | None = None,
 ) -> Effect:
-    """What would have become of it with these verdicts, and without those of some.
+    """Return the outcome with the verdicts in `added`, and without those of the schedulers in `without`.
 
-    `verified` is the call that the added verdicts of the verify phase are about, if it is not the one
-    that the decision had verified. Changes that added verdicts want of it are laid over it, and nobody was
-    asked about that.
+    `verified` is the call that the added verdicts of the verify phase are about, if it is not the one that
+    the decision had verified. Changes that added verdicts ask for are laid over it; no scheduler was asked
+    about the result.
     """
-    # What was only late because of a denial that now falls away counts.
+    # A verdict counts that was only late because of a denial that now falls away.
     freed = ruled.why == "denied" and ruled.scheduler in without
     stay = [
         heard._replace(late=False) if freed and heard.late and heard.scheduler not in ruled.silent else heard
@@ -162,7 +162,7 @@ def replay_decision(
         return actual(ruled)  # a denial that no verdict gave and none can lift
     then = apply_modify(ruled.original, merge(_of(ruled.verdicts, "select")).winner)
     call = apply_modify(ruled.original, merged.winner)
-    author = None if merged.winner is None else merged.winner.scheduler  # it is not asked about its own
+    author = None if merged.winner is None else merged.winner.scheduler  # not asked about its own call
     parts = ((stay, call.same(then)), (added, call.same(verified or then)))
     told, told_by_added = (
         [
@@ -181,7 +181,7 @@ def replay_decision(
     if verified is not None:
         as_added = _apply_changes(verified, merge(_of(added, "verify")))
     changed = _apply_changes(call, second)
-    if not changed.same(as_changed):  # these were asked about another call in the rounds that follow
+    if not changed.same(as_changed):  # in the later rounds these were asked about another call
         told = [one for one in told if not (one.again or one.phase == "admit")]
     if not changed.same(as_added):
         told_by_added = [one for one in told_by_added if not (one.again or one.phase == "admit")]
@@ -202,13 +202,13 @@ def replay_decision(
 
 
 def words_of(heard: ReceivedVerdict) -> str | None:
-    """Why somebody said what they said: the reason, or what a person is asked."""
+    """Return the reason of a verdict, or its question to a person."""
     verdict = heard.verdict
     return verdict.reason or (verdict.prompt if isinstance(verdict, AskUser) else None)
 
 
 def apply_modify(original: ProposedCall, winner: ReceivedVerdict | None) -> ProposedCall:
-    """What a modify makes of a call; without one it is the LLM's own choice."""
+    """Return the call that a modify makes of a call; without a modify, the call itself."""
     if winner is None or not isinstance(winner.verdict, Modify):
         return original
     modify = winner.verdict
@@ -221,7 +221,7 @@ def apply_modify(original: ProposedCall, winner: ReceivedVerdict | None) -> Prop
 
 
 def change(before: Effect, after: Effect) -> Change | None:
-    """What is different for the call, or None: nothing, whatever the reasons."""
+    """Return the change for the call; None if nothing changed but the reasons."""
     if after.kind != before.kind:
         return _ENDS[after.kind]
     return "reroute" if after.kind == "run" and not after.call.same(before.call) else None
@@ -230,12 +230,12 @@ def change(before: Effect, after: Effect) -> Change | None:
 def _of(
     verdicts: Iterable[ReceivedVerdict], phase: Phase, *, again: bool = False
 ) -> Iterable[ReceivedVerdict]:
-    """The verdicts of one round."""
+    """Return the verdicts of one round."""
     return (heard for heard in verdicts if heard.phase == phase and heard.again is again)
 
 
 def _apply_changes(call: ProposedCall, merged: MergeResult) -> ProposedCall:
-    """What a round of `verify` makes of a call; a change to another tool is overruled."""
+    """Return the call that a round of `verify` makes of a call. A change to another tool is overruled."""
     wanted = [apply_modify(call, heard) for heard in merged.modifies]
     changes = [one for one in wanted if one.tool == call.tool]
     return call.lay_over(changes) if changes else call
@@ -246,7 +246,7 @@ def _apply_winner(
     winner: ReceivedVerdict | None,
     parts: Iterable[tuple[Sequence[ReceivedVerdict], bool]],
 ) -> Effect:
-    """The call that would run; whether everybody but its author was asked about it."""
+    """Return the call that would run, `verified` if all schedulers but its author were asked about it."""
     if winner is None:
         return Effect("run", call)
     unasked = {
@@ -264,7 +264,7 @@ def _apply_waits(
     *,
     same_call: bool,
 ) -> Effect:
-    """Who would still have been waited for: a scheduler that holds, then a person, unless one has spoken."""
+    """Return the effect with its wait: for a scheduler that holds, else for a person who has not answered."""
     answered = bool(asks) and same_call and _has_person_answer(ruled)
     agreed = ruled.runs or _is_past_person(ruled)
     if answered and not agreed:
@@ -279,7 +279,7 @@ def _apply_waits(
 
 
 def _has_person_answer(ruled: DecisionRecord) -> bool:
-    """Whether a person was asked, or looked for, and what they said is the outcome."""
+    """Return whether a person was asked, or looked for, and the outcome follows from that."""
     asked = {
         heard.scheduler for heard in ruled.verdicts if counts(heard) and heard.verdict.action == "ask_user"
     }
@@ -288,12 +288,12 @@ def _has_person_answer(ruled: DecisionRecord) -> bool:
 
 
 def _is_past_person(ruled: DecisionRecord) -> bool:
-    """Whether it came to the last round: who was asked for a person's word had it."""
+    """Return whether it came to the last round: a person who had to be asked had answered by then."""
     return any(heard.phase == "admit" and counts(heard) for heard in ruled.verdicts)
 
 
 def _open_hold(verdicts: Iterable[ReceivedVerdict]) -> ReceivedVerdict | None:
-    """The hold of somebody who gave no final answer in that phase."""
+    """Return the first hold of a scheduler that gave no final answer in that phase."""
     open_: dict[tuple[str, str], ReceivedVerdict] = {}
     answered: set[tuple[str, str]] = set()
     for heard in verdicts:

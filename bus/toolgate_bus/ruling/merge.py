@@ -1,13 +1,13 @@
-"""Many verdicts, one ruling: a pure function of the set.
+"""Reduces many verdicts to one ruling: a pure function of the set.
 
-Order and duplicates do not matter. Late verdicts, shadow verdicts, holds and invalid modifies are
-set aside before anything is compared. From one scheduler the most restrictive answer counts:
-deny > ask_user > modify > continue. Of several denies or modifies the highest priority stands
-first (tie: alphabetically first scheduler, then the digest of the body). A round of the phase `verify` has
-no winner among its modifies: all of them are laid over what was asked about (`ProposedCall.lay_over`).
+Order and duplicates do not matter. Late verdicts, shadow verdicts, holds and invalid modifies are set aside
+before anything is compared. From one scheduler the most restrictive answer counts: deny > ask_user > modify >
+continue. Of several denies or modifies the highest priority stands first (tie: alphabetically first
+scheduler, then the digest of the body). A round of the phase `verify` has no winner among its modifies: all
+of them are laid over the call that was asked about (`ProposedCall.lay_over`).
 
-What stops or delays a call is `RESTRICTIVE`: a round hears it whenever it is read. The tables here are
-the only ones: `round`, `counterfactual` and the gate go by them.
+Answers that stop or delay a call are `RESTRICTIVE`: a round takes them whenever they are read. The tables
+here are the only ones: `round`, `counterfactual` and the gate use them.
 """
 
 from collections.abc import Iterable, Mapping
@@ -19,34 +19,34 @@ from toolgate_bus.protocol.events import ReceivedVerdict
 ORDER: Final[Mapping[str, int]] = {"deny": 0, "ask_user": 1, "modify": 2, "continue": 3}
 """Final answers, the most restrictive first."""
 RESTRICTIVE: Final = frozenset(("deny", "ask_user", "hold"))
-"""What stops a call, or keeps it waiting."""
+"""Actions that stop a call, or keep it waiting."""
 
 
 @dataclass(frozen=True, slots=True)
 class MergeResult:
-    """What the verdicts come to."""
+    """Result of the verdicts of one round."""
 
     action: Literal["deny", "modify", "continue"]
     winner: ReceivedVerdict | None = None
-    """The deny whose reason the LLM is told, or the modify that wins; None for continue."""
+    """Deny whose reason the LLM is told, or modify that wins; None for continue."""
     denies: tuple[ReceivedVerdict, ...] = ()
     asks: tuple[ReceivedVerdict, ...] = ()
-    """Who wants a person asked, the highest priority first."""
+    """Verdicts that want a person asked, the highest priority first."""
     modifies: tuple[ReceivedVerdict, ...] = ()
-    """Who wants another call, the highest priority first; none where somebody denies."""
+    """Verdicts that want another call, the highest priority first; empty if any denies."""
 
 
 NOTHING: Final = MergeResult("continue")
-"""What verdicts come to when all of them say continue."""
+"""Result if all verdicts say continue."""
 
 
 def rank(heard: ReceivedVerdict) -> tuple[int, str, bytes, str, bool]:
-    """Sort key: the highest priority first, then name, digest of the body, revision, round."""
+    """Return the sort key: the highest priority first, then name, digest of the body, revision, round."""
     return (-heard.priority, heard.scheduler, heard.digest, heard.revision, heard.again)
 
 
 def counts(heard: ReceivedVerdict) -> bool:
-    """Whether a verdict may influence the outcome at all."""
+    """Return whether a verdict may influence the outcome at all."""
     return not (heard.late or heard.shadow or heard.problem) and heard.verdict.action in ORDER
 
 

@@ -1,8 +1,8 @@
-"""Rules held against the tools of living agents: what no agent has, is mistyped, or can never fit. Pure.
+"""Compares rules with the tools of living agents: finds missing, mistyped and impossible parts. Pure.
 
-Every scheduler's configuration is listed as `RuleSubject`s; here is the one place where these are compared.
-A doubt is no fault: the agent may start tomorrow. It is certain where all living agents have told of their
-tools, with schemas.
+Every scheduler lists its configuration as `RuleSubject`s; only this module compares them. A doubt is no
+fault: the agent may start tomorrow. It is certain if all living agents have reported their tools, with
+schemas.
 """
 
 import difflib
@@ -33,38 +33,38 @@ _WILD: Final = frozenset("*?[")
 _SHOWN: Final = 8
 _MAX_VALUE: Final = 60
 Place = tuple[Any, ...]
-"""Keys and list indices in a configuration, from the whole down."""
+"""Keys and list indices in a configuration, from the top down."""
 
 
 @dataclass(frozen=True, slots=True)
 class RuleSubject:
-    """What a part of a configuration is about: tools, arguments of theirs, and conditions on these."""
+    """Part of a configuration about tools: their names, their arguments, and conditions on these."""
 
     place: Place
-    """Where its tools stand."""
+    """Place of its tools in the configuration."""
     tools: Sequence[str]
-    """Globs."""
+    """Names of the tools, as globs."""
     when: Mapping[str, Condition] = field(default_factory=dict)
     when_at: Place = ()
-    """Where these conditions stand."""
+    """Place of these conditions in the configuration."""
     paths: Sequence[tuple[Place, str]] = ()
-    """Other arguments that it looks at, and where they stand."""
+    """Other arguments that it reads, with their places."""
     is_listed: bool = True
-    """False where its tools are another subject's, too, and are compared there."""
+    """False if its tools belong to another subject, too, and are compared there."""
 
 
 @dataclass(frozen=True, slots=True)
 class Doubt:
-    """Something in a configuration that is probably not as it was meant."""
+    """A part of a configuration that is probably a mistake."""
 
     place: Place
     words: str
     certain: bool = True
-    """False where agents are alive that may have what is missed."""
+    """False if living agents may have the missing part."""
 
 
 def find_doubts(subjects: Iterable[RuleSubject], living: LivingTools) -> list[Doubt]:
-    """What of these does not go with the tools that there are, at most 100; none where no agent is alive."""
+    """Return at most 100 doubts about these subjects, given the living tools; none if no agent is alive."""
     if not living.processes:
         return []
     found: dict[Doubt, None] = {}
@@ -78,18 +78,18 @@ def find_doubts(subjects: Iterable[RuleSubject], living: LivingTools) -> list[Do
 
 
 class _Comparison:
-    """One comparison with the same tools."""
+    """One comparison with a fixed set of tools."""
 
     def __init__(self, living: LivingTools) -> None:
         self._living, self._names = living, sorted(living.tools)
         self._fitting: dict[str, list[str]] = {}
 
     def doubts(self, subject: RuleSubject) -> Iterator[Doubt]:
-        """What of this subject does not go with the tools."""
+        """Yield the doubts about one subject."""
         tools: dict[str, None] = {}
         for glob in subject.tools:
             if glob.startswith(LLM):
-                return  # requests to an LLM are no tools, and their arguments are not told
+                return  # requests to an LLM are no tools, and their arguments are not reported
             fitting = self._fit(glob)
             tools.update(dict.fromkeys(fitting))
             if not fitting and glob != "*" and subject.is_listed:
@@ -97,7 +97,7 @@ class _Comparison:
                 yield Doubt(subject.place, words, self._living.whole)
         schemas = [self._living.tools[name] for name in tools]
         if not tools or not all(schemas):
-            return  # of one nothing is known: it may have what is looked for
+            return  # nothing is known of one of the tools: it may have the argument
         certain = self._living.whole or _WILD.isdisjoint("".join(subject.tools))
         every = [one for each in schemas for one in each]
         told = list(tools)
@@ -122,7 +122,7 @@ class _Comparison:
 
 
 def _misfits(path: str, condition: Condition, place: ArgumentPlace) -> Iterator[str]:
-    """What is wrong with a condition on an argument that there is."""
+    """Yield what is wrong with a condition on an existing argument."""
     types = find_types(place.schemas)
     what = f"{_show(path)} is {describe_types(types)}" if types else f"{_show(path)} is null"
     numbers = [name for name in NUMBERS if name in condition.model_fields_set]
@@ -165,7 +165,7 @@ def _items_of(schemas: Iterable[Schema]) -> list[Schema]:
 
 
 def _values_of(condition: Condition) -> list[Any]:
-    """The values that a condition compares with."""
+    """Return the values that a condition compares with."""
     found = list(condition.in_ or ())
     return [*found, *([condition.equals] if "equals" in condition.model_fields_set else [])]
 

@@ -1,1 +1,1 @@
-"""What the schedulers of a fleet share: counters, token buckets, notifications."""
+"""State that the schedulers of a fleet share: counters, token buckets, notifications."""

@@ -1,17 +1,17 @@
-"""How much an agent has called: the values, the port, the rules as pure counts, and the same on a server.
+"""Counts the calls of agents: the values, the port, the rules as pure counts, and the same on a server.
 
-Each call is counted once, by its decision, whatever becomes of it: in its session, in its tree of
-sessions, and in its turn. A question that is delivered twice is answered as the first time, and so
-is the one about the call that would run in its place.
+Each call is counted once, by its decision, whatever becomes of it: in its session, in its tree of sessions,
+and in its turn. A question that is delivered twice gets the first answer again, and so does the question
+about the call that would run in its place.
 
-A turn is not named by a call, but seen: within a turn iterations only grow, and the calls of one
-iteration are of one group. So a lower iteration than the last, or the same one in another group,
-begins a new turn. Where an orchestrator tells neither, a session is one turn.
+A call does not name its turn; the turn is recognized. Within a turn iterations only grow, and the calls of
+one iteration are of one group. So a lower iteration than the last, or the same one in another group, begins
+a new turn. If an orchestrator reports neither, a session is one turn.
 
-Delegations are counted apart, in the session that delegates and in its tree, and only where both still
-have room: one that is refused makes no agent.
+Delegations are counted apart, in the session that delegates and in its tree, and only if both still have
+room: a refused one makes no agent.
 
-`CallCountRules` is all of that without a server; `lua/count_*.lua` are the same as scripts, which may be
+`CallCountRules` has all of this without a server; `lua/count_*.lua` are the same as scripts, which may be
 repeated.
 """
 
@@ -25,43 +25,43 @@ from toolgate_bus.transport.ports import Commands, override
 from toolgate_bus.transport.redis.scripts import Script
 
 MEMO_MS: Final = 600_000
-"""How long an answer is remembered: longer than a question may wait anywhere."""
+"""Milliseconds that an answer is remembered: longer than a question may wait anywhere."""
 KEPT_MS: Final = 2 * 86_400_000
-"""How long a session or tree is remembered after its last call."""
+"""Milliseconds that a session or tree is remembered after its last call."""
 MAX_WINDOW: Final = 1000
 COUNT: Final = Script(__package__, "count_call.lua")
 DELEGATE: Final = Script(__package__, "count_delegation.lua")
 
 
 class CountedCall(NamedTuple):
-    """One call as it is counted."""
+    """A call to count."""
 
     session: str
     tree: str
-    """The root session."""
+    """Root session."""
     call: str
-    """The same for the same tool with the same arguments."""
+    """Fingerprint, equal for the same tool with the same arguments."""
     iteration: int = 0
     group: str = ""
-    """Of the calls that were made together."""
+    """Group of calls that were made together."""
 
 
 class CallCounts(NamedTuple):
-    """How much was called, with this call."""
+    """Numbers of calls, including this one."""
 
     session: int
     tree: int
     turn: int
     row: int
-    """The same call again and again in this turn, with no other between."""
+    """Number of times in a row that this call was made in this turn."""
     recent: int
-    """The same call among the last `window` of this turn; 0 where there is no window."""
+    """Number of times that this call is among the last `window` of this turn; 0 without a window."""
     seconds: float
-    """Since the tree's first call, by the server's clock."""
+    """Seconds since the tree's first call, by the server's clock."""
 
 
 class DelegationResult(NamedTuple):
-    """Whether there was room for a delegation, and how many there were before it."""
+    """Answer to a delegation: whether there was room, and the numbers of delegations before it."""
 
     counted: bool
     session: int
@@ -69,10 +69,10 @@ class DelegationResult(NamedTuple):
 
 
 class CallCounter(Protocol):
-    """Where calls are counted; atomic, and may be repeated."""
+    """Counter of calls. Its methods are atomic, and may be repeated."""
 
     async def count(self, scope: str, decision: str, made: CountedCall, window: int = 0) -> CallCounts:
-        """Count a call, once for each decision; `scope` keeps those apart who count different calls.
+        """Count a call, once for each decision. `scope` keeps counters of different calls apart.
 
         Raises ConfigError for a window above `MAX_WINDOW`.
         """
@@ -80,11 +80,11 @@ class CallCounter(Protocol):
     async def delegate(
         self, scope: str, decision: str, made: CountedCall, session: int | None, tree: int | None
     ) -> DelegationResult:
-        """Count a delegation, once for each decision, where there are not so many yet; None has no limit."""
+        """Count a delegation, once for each decision, if both are below their limits. None has no limit."""
 
 
 def check_window(window: int) -> int:
-    """A window that can be kept; raises ConfigError for another."""
+    """Return the window. Raises ConfigError for one that cannot be kept."""
     if not 0 <= window <= MAX_WINDOW:
         raise ConfigError(f"window: from 0 to {MAX_WINDOW} calls, not {window}")
     return window
@@ -103,7 +103,7 @@ class _Session:
 
 @dataclass(slots=True)
 class CallCountRules:
-    """The rules, in memory; `now_ms` is the server's time in milliseconds. Nothing is forgotten."""
+    """The rules in memory. `now_ms` is the server's time in milliseconds. Nothing is forgotten."""
 
     sessions: dict[tuple[str, str], _Session] = field(default_factory=dict)
     trees: dict[tuple[str, str], int] = field(default_factory=dict)
@@ -113,7 +113,7 @@ class CallCountRules:
     delegated: dict[tuple[str, str], DelegationResult] = field(default_factory=dict)
 
     def count(self, scope: str, decision: str, made: CountedCall, window: int, now_ms: int) -> CallCounts:
-        """As `CallCounter.count`."""
+        """Implement `CallCounter.count`."""
         check_window(window)
         if (scope, decision) in self.answers:
             return self.answers[scope, decision]
@@ -121,7 +121,7 @@ class CallCountRules:
         self.trees[tree] = self.trees.get(tree, 0) + 1
         one = self.sessions.setdefault((scope, made.session), _Session())
         told = made.iteration, made.group
-        if one.calls and made.iteration == 0:  # a call that tells no iteration begins no turn
+        if one.calls and made.iteration == 0:  # a call without an iteration begins no turn
             told = one.iteration, one.group
         if one.calls == 0 or not (told[0] > one.iteration or told == (one.iteration, one.group)):
             one.turn, one.call, one.row, one.recent = 0, "", 0, []
@@ -140,7 +140,7 @@ class CallCountRules:
     def delegate(
         self, scope: str, decision: str, made: CountedCall, session: int | None, tree: int | None
     ) -> DelegationResult:
-        """As `CallCounter.delegate`."""
+        """Implement `CallCounter.delegate`."""
         if (scope, decision) in self.delegated:
             return self.delegated[scope, decision]
         by, of = (scope, "session", made.session), (scope, "tree", made.tree)
@@ -153,7 +153,7 @@ class CallCountRules:
 
 
 class RedisCallCounter(CallCounter):
-    """`CallCounter` on a server; `name` keeps several apart, such as those of shadows."""
+    """`CallCounter` on a server. `name` keeps several counters apart, such as those of shadows."""
 
     def __init__(self, commands: Commands, namespace: str, name: str = "tally") -> None:
         self._commands = commands
@@ -180,7 +180,7 @@ class RedisCallCounter(CallCounter):
 
 @dataclass(slots=True)
 class MemoryCallCounter(CallCounter):
-    """`CallCounter` in this process; for tests of schedulers."""
+    """`CallCounter` in this process, for tests of schedulers."""
 
     counting: CallCountRules = field(default_factory=CallCountRules)
 

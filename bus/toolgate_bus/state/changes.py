@@ -1,9 +1,8 @@
-"""The record of changes of configurations: who changed which scheduler's, to what, and why.
+"""The record of changes of configurations: author, scheduler, new revision, and reason.
 
-A topic (`notifications`) that operators' commands and replicas write, and that whoever tells people of it
-follows: webhooks, marks on dashboards, the console. A change is told once it is in force in the store; the
-notice is small, bounded, and holds nothing of a configuration itself. What stands in the topic was written by
-others: what is no change is passed over.
+It is a topic (`notifications`). Operators' commands and replicas write it; webhooks, marks on dashboards and
+the console follow it. A change is written once it is in force in the store. Its notice is small, bounded,
+and holds nothing of the configuration itself. Others write the topic: malformed notices are skipped.
 """
 
 from collections.abc import Sequence
@@ -19,35 +18,35 @@ ChangeEvent = Literal[
 ]
 EVENTS: Final[frozenset[str]] = frozenset(get_args(ChangeEvent))
 MAX_WORD: Final = 128
-"""Characters of a field; of `why` twice as many."""
+"""Maximum number of characters of a field; `why` may have twice as many."""
 
 
 class ConfigChange(NamedTuple):
-    """One change of the configuration by which a scheduler rules."""
+    """One change of a scheduler's configuration."""
 
     event: ChangeEvent
     scheduler: str
     revision: str = ""
-    """The one that is in force by it, or that the rollout is of: `label@digest`, or `file`."""
+    """Revision that is now in force, or that the rollout is of: `label@digest`, or `file`."""
     was: str = ""
-    """The one before."""
+    """Revision before the change."""
     label: str = ""
     author: str = ""
     why: str = ""
-    """Of an undoing: the condition that was met; of an advance: the stage; else what its author said."""
+    """Condition that was met, for an undone rollout; stage, for an advance; otherwise the author's words."""
     at: float = 0.0
-    """Seconds since the epoch, by the server's clock."""
+    """Time in seconds since the epoch, by the server's clock."""
 
 
 class PlacedChange(NamedTuple):
-    """A change, and its place in the topic."""
+    """A change and its place in the topic."""
 
     id: str
     change: ConfigChange
 
 
 def encode_change(change: ConfigChange) -> bytes:
-    """A change as a notice; what is too long is cut."""
+    """Return a change as a notice. Texts that are too long are cut."""
     fields: dict[str, Any] = {
         name: value[: MAX_WORD * (2 if name == "why" else 1)] if isinstance(value, str) else value
         for name, value in change._asdict().items()
@@ -58,7 +57,7 @@ def encode_change(change: ConfigChange) -> bytes:
 
 
 def decode_change(body: bytes) -> ConfigChange | None:
-    """A notice as a change; None for what is none."""
+    """Read a change from a notice; None if it is malformed."""
     try:
         told = unpack(body, MAX_NOTICE)
     except CodecError:
@@ -76,14 +75,14 @@ def decode_change(body: bytes) -> ConfigChange | None:
 
 
 async def tell_change(notices: Notices, change: ConfigChange) -> None:
-    """Write a change down; raises TransportError."""
+    """Write a change to the topic. Raises TransportError."""
     await notices.publish(TOPIC, encode_change(change))
 
 
 async def read_changes(notices: Notices, after: str = FIRST, wait_s: float = 1.0) -> Sequence[PlacedChange]:
-    """The changes after a place (default: all that are kept), at most a page; waits if there are none.
+    """Return at most a page of the changes after a place (default: all kept ones); wait if there are none.
 
-    Go on after the last id that was given; where a page held nothing but what is no change, that is none.
+    Go on after the last id that was returned. A page may hold only malformed notices: then the next is read.
     Raises TransportError.
     """
     place, found = after, list[PlacedChange]()

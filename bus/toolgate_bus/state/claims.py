@@ -1,7 +1,8 @@
-"""Rows of those that are being decided: who asks later hears of all before it, whichever replica asks.
+"""Rows of calls that are being decided. A later one sees all before it, whichever replica asks.
 
-A place is kept for a while, and longer by asking again; who is decided gives it back. `ClaimRules` is all of
-that without a server; `lua/claim_place.lua` is the same as one script, which may be repeated.
+A place is kept for a while, and for longer by asking again. It is given back when the call is decided.
+`ClaimRules` has all of this without a server; `lua/claim_place.lua` is the same as one script, which may be
+repeated.
 """
 
 import time
@@ -15,33 +16,33 @@ from toolgate_bus.transport.ports import Commands, override
 from toolgate_bus.transport.redis.scripts import Script
 
 KEPT_MS: Final = 15_000
-"""So long a place is kept for who does not ask again: a replica that is gone leaves it."""
+"""Milliseconds that a place is kept without asking again, so that a dead replica's places become free."""
 MAX_ROW: Final = 1000
 MAX_WORDS: Final = 8192
-"""Bytes that one says of itself."""
+"""Maximum size of an entry's own words, in bytes."""
 _CLAIM: Final = Script(__package__, "claim_place.lua", by_text=True)
 _FULL: Final = f"so many are being decided already: {MAX_ROW}"
 
 
 class Predecessor(NamedTuple):
-    """One who stands in a row before another."""
+    """An entry that stands before another in a row."""
 
     who: str
     words: bytes
-    """What it says of itself."""
+    """Words that the entry gave when it claimed its place."""
 
 
 class ClaimBoard(Protocol):
-    """Rows by key; atomic, and may be repeated."""
+    """Rows by key. The methods are atomic, and may be repeated."""
 
     async def claim(self, keys: Sequence[str], who: str, words: bytes) -> Sequence[Predecessor]:
-        """Stand in these rows, and hear who stands there before; asked again, the place is the same.
+        """Take a place in these rows, and return the entries before it. Asking again keeps the same place.
 
-        Raises TransportError, also where a row is full.
+        Raises TransportError, also if a row is full.
         """
 
     async def renew(self, keys: Sequence[str], who: str, words: bytes) -> None:
-        """Have these places kept for longer; one that has run out is taken anew. Raises TransportError."""
+        """Keep these places for longer; one that has run out is taken anew. Raises TransportError."""
         await self.claim(keys, who, words)
 
     async def give_back(self, keys: Sequence[str], who: str) -> None:
@@ -50,13 +51,13 @@ class ClaimBoard(Protocol):
 
 @dataclass(slots=True)
 class ClaimRules:
-    """The rules, in memory; `now_ms` is the server's time in milliseconds."""
+    """The rules in memory. `now_ms` is the server's time in milliseconds."""
 
     rows: dict[str, dict[str, tuple[int, int, bytes]]] = field(default_factory=dict)
-    """By key and who: its number, until when it is kept, what it says."""
+    """Places by key and entry: its number, the end of its time, its words."""
 
     def claim(self, keys: Sequence[str], who: str, words: bytes, now_ms: int) -> Sequence[Predecessor]:
-        """As `ClaimBoard.claim`."""
+        """Implement `ClaimBoard.claim`."""
         found: list[Predecessor] = []
         for key in keys:
             row = {one: place for one, place in self.rows.get(key, {}).items() if place[1] >= now_ms}
@@ -70,13 +71,13 @@ class ClaimRules:
         return found
 
     def give_back(self, keys: Sequence[str], who: str) -> None:
-        """As `ClaimBoard.give_back`."""
+        """Implement `ClaimBoard.give_back`."""
         for key in keys:
             self.rows.get(key, {}).pop(who, None)
 
 
 class RedisClaims(ClaimBoard):
-    """`ClaimBoard` on a server; `apart` keeps several apart, such as those of shadows."""
+    """`ClaimBoard` on a server. `apart` keeps several boards apart, such as those of shadows."""
 
     def __init__(self, commands: Commands, namespace: str, apart: str = "") -> None:
         self._commands, self._keys, self._apart = commands, Keys(namespace), apart
@@ -110,7 +111,7 @@ class RedisClaims(ClaimBoard):
 
 @dataclass(slots=True)
 class MemoryClaims(ClaimBoard):
-    """`ClaimBoard` in this process; for tests of schedulers."""
+    """`ClaimBoard` in this process, for tests of schedulers."""
 
     rules: ClaimRules = field(default_factory=ClaimRules)
 

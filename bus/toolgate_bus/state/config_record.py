@@ -1,11 +1,11 @@
-"""The configurations of one scheduler on the bus, and which is in force: values and transitions.
+"""The configurations of one scheduler on the bus, and the one in force: values and transitions.
 
     push ─▶ in force          undo ─▶ the one before, at last the replicas' own files
     push (staged) ─▶ begin a rollout ─▶ stages ─▶ done: in force  |  undone: the one before stays
 
-An operator's command writes the record; replicas write how far the rollout is (`Progress`), and nothing
-else. `settle` puts both together. A digest names a text for ever; a label is used once. Times are seconds
-since the epoch by the server's clock. What stands in the store was written by others: it is bounded.
+An operator's command writes the record. Replicas only write the rollout's progress (`Progress`). `settle`
+puts both together. A digest names a text for ever; a label is used once. Times are seconds since the epoch
+by the server's clock. Others write the store, so everything read from it is bounded.
 """
 
 import hashlib
@@ -18,15 +18,15 @@ from toolgate_bus.protocol.packing import pack, unpack
 from toolgate_bus.protocol.revision import DIGEST, Revision, check_label
 
 MAX_CONFIG: Final = 256 * 1024
-"""Bytes of one configuration."""
+"""Maximum size of one configuration, in bytes."""
 MAX_REVISIONS: Final = 50
-"""Kept of one scheduler; the oldest that nothing refers to goes first."""
+"""Maximum number of kept configurations of one scheduler. The oldest unused one goes first."""
 MAX_PAST: Final = 20
 MAX_RECORD: Final = 64 * 1024
 MAX_WORD: Final = 128
 MAX_STAGES: Final = 12
 FILE: Final = "file"
-"""What people call the replicas' own files; in the record it is the empty digest."""
+"""Name of the replicas' own files for people; the record has the empty digest for them."""
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 
 Ending = Literal["", "done", "undone", "cancelled"]
@@ -36,13 +36,13 @@ class RolloutStage(NamedTuple):
     """One step of a rollout."""
 
     share: int
-    """Percent of the sessions that the new revision rules on; 0: it is asked beside the old, as a shadow."""
+    """Percent of the sessions that the new revision rules on. 0 means that it is asked as a shadow only."""
     seconds: float
-    """How long it lasts at least; 0: until somebody advances it."""
+    """Minimum duration in seconds; 0 means until somebody advances it."""
 
     @property
     def text(self) -> str:
-        """As people read it."""
+        """Stage as people read it."""
         return f"share {self.share} %" if self.share else "shadow"
 
 
@@ -51,17 +51,17 @@ class Rollout(NamedTuple):
 
     id: str
     to: str
-    """Digest of the new one."""
+    """Digest of the new configuration."""
     stages: tuple[RolloutStage, ...]
     undo_if: str = ""
     min_sample: int = 0
-    """Calls that the new one must have been asked about before its condition is judged, or a stage ends."""
+    """Minimum number of calls asked of the new revision before its condition is judged or a stage ends."""
     author: str = ""
     at: float = 0.0
 
 
 class Progress(NamedTuple):
-    """How far a rollout is, as its replicas or an operator wrote it."""
+    """Progress of a rollout, as its replicas or an operator wrote it."""
 
     rollout: str
     stage: int = 0
@@ -71,7 +71,7 @@ class Progress(NamedTuple):
 
 
 class StoredConfig(NamedTuple):
-    """A configuration that was pushed; its text stands beside the record."""
+    """A configuration that was pushed. Its text stands beside the record."""
 
     digest: str
     """SHA-256 of its bytes, in hexadecimal digits."""
@@ -80,11 +80,11 @@ class StoredConfig(NamedTuple):
     at: float = 0.0
     size: int = 0
     spec: str = ""
-    """The scheduler that it was checked for: `policy`, `my_rules:Rule`."""
+    """Scheduler that it was checked for: `policy`, `my_rules:Rule`."""
 
     @property
     def revision(self) -> Revision:
-        """As verdicts and lists name it."""
+        """Revision, as verdicts and lists name it."""
         return Revision(self.label, self.digest[:DIGEST])
 
 
@@ -92,26 +92,26 @@ class ConfigRecord(NamedTuple):
     """All configurations of one scheduler."""
 
     number: int = 0
-    """Grows with every change: a replica goes back to no older one that somebody put back."""
+    """Number that grows with every change, so that a replica does not accept an older record again."""
     configs: tuple[StoredConfig, ...] = ()
-    """Oldest first."""
+    """Configurations, oldest first."""
     active: str = ""
-    """Digest of the one in force; empty: each replica's own file."""
+    """Digest of the configuration in force; empty for each replica's own file."""
     past: tuple[str, ...] = ()
-    """What was in force before, oldest first."""
+    """Digests of the configurations in force before, oldest first."""
     rollout: Rollout | None = None
 
     def config(self, digest: str) -> StoredConfig | None:
-        """The one with this digest, if it is kept."""
+        """Return the configuration with this digest; None if it is not kept."""
         return next((one for one in self.configs if one.digest == digest), None)
 
     def name(self, digest: str) -> str:
-        """How people call it: `label@digest`, or `file`."""
+        """Return the configuration's name for people: `label@digest`, or `file`."""
         found = self.config(digest)
         return found.revision.text if found else digest[:DIGEST] or FILE
 
     def find(self, word: str) -> str:
-        """The digest that a label, a digest's beginning or `file` means; raises ConfigError."""
+        """Return the digest for a label, the beginning of a digest, or `file`. Raises ConfigError."""
         if word == FILE:
             return ""
         for one in self.configs:
@@ -128,7 +128,7 @@ NO_RECORD: Final = ConfigRecord()
 
 
 def digest_of(text: bytes) -> str:
-    """What names a configuration; raises ConfigError for one that is too long."""
+    """Return the digest that names a configuration. Raises ConfigError if it is too long."""
     if len(text) > MAX_CONFIG:
         raise ConfigError(f"a configuration has at most {MAX_CONFIG // 1024} KiB, this one {len(text)} bytes")
     return hashlib.sha256(text).hexdigest()
@@ -138,7 +138,7 @@ def digest_of(text: bytes) -> str:
 
 
 def push(record: ConfigRecord, new: StoredConfig, *, stage: bool = False) -> ConfigRecord:
-    """Keep a configuration, and put it in force, unless it is only staged; raises ConfigError."""
+    """Keep a configuration, and put it in force unless it is only staged. Raises ConfigError."""
     check_label(new.label or None)
     if not stage:
         _check_free(record)
@@ -154,7 +154,7 @@ def push(record: ConfigRecord, new: StoredConfig, *, stage: bool = False) -> Con
 
 
 def undo(record: ConfigRecord, to: str | None = None) -> ConfigRecord:
-    """Put the one before in force, or the one with this digest (empty: files); raises ConfigError."""
+    """Put the previous configuration in force, or this digest's (empty: files). Raises ConfigError."""
     if record.rollout is not None:
         raise ConfigError("a rollout is under way: `toolgate scheduler rollout NAME --cancel` undoes it")
     if to is not None:
@@ -166,7 +166,7 @@ def undo(record: ConfigRecord, to: str | None = None) -> ConfigRecord:
 
 
 def begin(record: ConfigRecord, rollout: Rollout) -> ConfigRecord:
-    """Start a rollout; raises ConfigError."""
+    """Start a rollout. Raises ConfigError."""
     _check_free(record)
     if record.config(rollout.to) is None:
         raise ConfigError("a rollout is to a configuration that was pushed: push it first, with --stage")
@@ -181,7 +181,7 @@ def begin(record: ConfigRecord, rollout: Rollout) -> ConfigRecord:
 
 
 def settle(record: ConfigRecord, progress: Progress | None) -> ConfigRecord:
-    """The record as it is by what the rollout came to."""
+    """Return the record with the result of its rollout applied."""
     own = record.rollout
     if own is None or progress is None or progress.rollout != own.id or not progress.ending:
         return record
@@ -190,7 +190,7 @@ def settle(record: ConfigRecord, progress: Progress | None) -> ConfigRecord:
 
 
 def stage_of(record: ConfigRecord, progress: Progress | None) -> tuple[int, RolloutStage] | None:
-    """Where its rollout stands; None where there is none under way."""
+    """Return the number and stage of the rollout under way; None if there is none."""
     own = record.rollout
     if own is None or (progress is not None and progress.rollout == own.id and progress.ending):
         return None
@@ -200,7 +200,7 @@ def stage_of(record: ConfigRecord, progress: Progress | None) -> tuple[int, Roll
 
 
 def advance(record: ConfigRecord, progress: Progress | None, now: float) -> Progress:
-    """The next stage of the rollout, or its good end; raises ConfigError where none is under way."""
+    """Return the next stage of the rollout, or its good end. Raises ConfigError if none is under way."""
     found = stage_of(record, progress)
     if record.rollout is None or found is None:
         raise ConfigError("no rollout is under way")
@@ -239,7 +239,7 @@ def _bounded(configs: tuple[StoredConfig, ...], record: ConfigRecord) -> tuple[S
 
 
 def encode_record(record: ConfigRecord) -> bytes:
-    """The record as it is stored, and signed."""
+    """Return the record as bytes, to store and sign."""
     rollout = record.rollout
     told = {
         "number": record.number,
@@ -252,7 +252,7 @@ def encode_record(record: ConfigRecord) -> bytes:
 
 
 def decode_record(raw: bytes) -> ConfigRecord:
-    """A record as it was stored; raises ConfigError for what is none."""
+    """Read a record from bytes. Raises ConfigError if it is malformed."""
     told = _map(raw, MAX_RECORD)
     try:
         rollout = None if told["rollout"] is None else _rollout(told["rollout"])
@@ -265,12 +265,12 @@ def decode_record(raw: bytes) -> ConfigRecord:
 
 
 def encode_progress(progress: Progress) -> bytes:
-    """How far a rollout is, as it is stored."""
+    """Return the progress of a rollout as bytes."""
     return pack(progress._asdict() | {"why": progress.why[:MAX_WORD]})
 
 
 def decode_progress(raw: bytes | None) -> Progress | None:
-    """The same read again; None for what is none."""
+    """Read the progress of a rollout from bytes; None if it is malformed."""
     if raw is None:
         return None
     try:

@@ -1,8 +1,9 @@
-"""Where one scheduler's configurations are kept on a server: record, texts, progress, who has what.
+"""Keeps one scheduler's configurations on a server: record, texts, progress, reports of replicas.
 
-Operators write the record and the texts; replicas only what begins with `run:`. No update is lost: each
-writer writes over what it has read, or reads again. With a keyring the record and the progress are signed
-with the scheduler's key, and what is not is refused. Which change is allowed is `config_record`'s affair.
+Operators write the record and the texts; replicas write only keys that begin with `run:`. No update is lost:
+each writer replaces the value that it has read, or reads again. With a keyring the record and the progress
+are signed with the scheduler's key, and unsigned ones are refused. `config_record` says which change is
+allowed.
 """
 
 import hashlib
@@ -44,38 +45,38 @@ SWAP: Final = Script(__package__, "swap_value.lua", by_text=True)
 ATTEMPTS: Final = 20
 LEASE_S: Final = 4.0
 SEEN_S: Final = 10.0
-"""So long a replica's word of what it has counts."""
+"""Seconds that a replica's report counts."""
 GONE_S: Final = 60.0
-"""A replica that said nothing for so long is forgotten by the next that starts."""
+"""Seconds without a report after which the next replica that starts forgets a replica."""
 COUNTS_KEPT_MS: Final = 7 * 86_400_000
 MAX_SEEN: Final = 4096
 _log = get_logger("toolgate.configs")
 
 
 class OtherReleaseError(ConfigError):
-    """What stands on the bus was signed by a release that signs otherwise."""
+    """Error for a value on the bus that was signed by a release with another scheme."""
 
 
 class ConfigsRead(NamedTuple):
-    """What stands on the bus for a scheduler, checked."""
+    """Checked values of a scheduler's configurations on the bus."""
 
     record: ConfigRecord
-    """With what its rollout came to."""
+    """Record with the result of its rollout applied."""
     progress: Progress | None
 
 
 class ReplicaReport(NamedTuple):
-    """What a replica says that it has taken up."""
+    """A replica's report of the configurations that it has taken up."""
 
     revision: str = ""
-    """By which it rules; `file` for its own."""
+    """Revision by which it rules; `file` for its own file."""
     trial: str = ""
-    """The new one of a rollout, once it has that."""
+    """New revision of a rollout, once the replica has it."""
     stage: int = -1
     refused: str = ""
-    """Why it could not take up what is in force, or what a rollout is to."""
+    """Reason why it could not take up the configuration in force, or the rollout's new one."""
     refuses: str = ""
-    """The beginning of the digest of what it could not take up."""
+    """Beginning of the digest of the configuration that it could not take up."""
     at: float = 0.0
 
 
@@ -90,16 +91,16 @@ class ConfigStore:
         self._store: Store = RedisStore(commands, namespace)
 
     async def read(self) -> ConfigsRead:
-        """What is there; raises ConfigError for what is broken or not signed, TransportError."""
+        """Return record and progress. Raises ConfigError for a broken or unsigned record; TransportError."""
         record, progress, _, _ = await self._read()
         return ConfigsRead(settle(record, progress), progress)
 
     async def change(
         self, transition: Callable[[ConfigRecord], ConfigRecord], *, anew: bool = False
     ) -> tuple[ConfigRecord, ConfigRecord]:
-        """Change the record; gives what it was and what it is. Raises what the transition raises.
+        """Change the record, and return the old and the new one. Raises the errors of the transition.
 
-        `anew`: one that another release signed is replaced, its history with it.
+        With `anew`, a record that another release signed is replaced, and its history is lost.
         """
         for _ in range(ATTEMPTS):
             record, progress, raw, _ = await self._read(anew=anew)
@@ -114,7 +115,7 @@ class ConfigStore:
     async def change_progress(
         self, transition: Callable[[ConfigRecord, Progress | None], Progress | None]
     ) -> ConfigsRead | None:
-        """Change how far the rollout is; None where the transition says so, else what it is then."""
+        """Change the rollout's progress, and return the new values; None if the transition returns None."""
         for _ in range(ATTEMPTS):
             record, progress, _, raw = await self._read()
             new = transition(record, progress)
@@ -125,21 +126,21 @@ class ConfigStore:
         raise TransportError("somebody else is changing this rollout; try again")
 
     async def put_text(self, digest: str, text: bytes) -> None:
-        """Keep a text; only then is it put into the record."""
+        """Keep a text. Do so before the record names it."""
         await self._store.put(f"{self._prefix}text:{digest}", text)
 
     async def text(self, digest: str) -> bytes:
-        """The text with this digest; raises ConfigError where it is not there, or another."""
+        """Return the text with this digest. Raises ConfigError if it is missing or another one."""
         raw = await self._store.get(f"{self._prefix}text:{digest}")
         if raw is None or len(raw) > MAX_CONFIG or hashlib.sha256(raw).hexdigest() != digest:
             what = "is missing" if raw is None else "was changed"
             raise ConfigError(f"the text of configuration {digest[:12]} on the bus {what}: push it again")
         return raw
 
-    # ------------------------------------------------------------------ what replicas write
+    # ------------------------------------------------------------------ written by replicas
 
     async def lead(self, replica: str) -> bool:
-        """Whether this replica judges the rollout for now."""
+        """Return whether this replica judges the rollout for now."""
         key, mine = f"{self._prefix}run:lease", replica.encode()
         if await self._store.add(key, mine, LEASE_S):
             return True
@@ -149,12 +150,12 @@ class ConfigStore:
         return True
 
     async def report(self, replica: str, told: ReplicaReport) -> None:
-        """Say what this replica has."""
+        """Report the configurations that this replica has."""
         fields = told._asdict() | {"refused": told.refused[:500], "at": await self.now()}
         await put_field(self._commands, self._key("run:seen"), replica, pack(fields))
 
     async def reports(self) -> dict[str, ReplicaReport]:
-        """What the living replicas say that they have."""
+        """Return the reports of the living replicas."""
         raw = await read_hash(self._commands, self._key("run:seen"))
         now, found = await self.now(), {}
         for replica, value in list(raw.items())[:MAX_SEEN]:
@@ -164,24 +165,24 @@ class ConfigStore:
         return found
 
     async def forget_reports(self) -> None:
-        """Drop what those said who are gone."""
+        """Drop the reports of replicas that are gone."""
         raw, now = await read_hash(self._commands, self._key("run:seen")), await self.now()
         told = {replica: _report(value) for replica, value in raw.items()}
         gone = [replica for replica, one in told.items() if one is None or now - one.at > GONE_S]
         await remove_fields(self._commands, self._key("run:seen"), gone)
 
     async def count(self, rollout: str, stage: int, counts: TrialCounts) -> None:
-        """Add what this replica saw in a stage; a write whose outcome is unknown is not done again."""
+        """Add this replica's counts of a stage. A write with an unknown outcome is not repeated."""
         key = self._key(f"run:counts:{rollout}:{stage}")
         await add_counts(self._commands, key, counts._asdict(), COUNTS_KEPT_MS)
 
     async def counts(self, rollout: Rollout, stage: int) -> TrialCounts:
-        """What all replicas saw in a stage."""
+        """Return the counts of all replicas in a stage."""
         raw = await read_hash(self._commands, self._key(f"run:counts:{rollout.id}:{stage}"))
         return TrialCounts.read({name: value.decode("ascii", "replace") for name, value in raw.items()})
 
     async def now(self) -> float:
-        """The server's time, in seconds since the epoch."""
+        """Return the server's time, in seconds since the epoch."""
         return await read_time(self._commands)
 
     # ------------------------------------------------------------------ bytes

@@ -1,4 +1,4 @@
-"""Whose turn it is: a counter that replicas share, and that counts everyone who asks only once."""
+"""A counter that replicas share, to take turns: it counts each caller only once."""
 
 from typing import Final, Protocol
 
@@ -7,7 +7,7 @@ from toolgate_bus.transport.ports import Commands, override
 from toolgate_bus.transport.redis.scripts import Script
 
 KEPT_MS: Final = 600_000
-"""How long a turn is remembered: longer than a question may wait anywhere."""
+"""Milliseconds that a turn is remembered: longer than a question may wait anywhere."""
 _NEXT: Final = Script(__package__, "next_number.lua", by_text=True)
 
 
@@ -15,7 +15,7 @@ class SharedCounter(Protocol):
     """Counters by key."""
 
     async def next_for(self, key: str, who: str) -> int:
-        """The number of this one under `key`, from 0 without gaps; who asks again gets the same."""
+        """Return the number of `who` under `key`, from 0 without gaps. Asking again returns the same."""
 
 
 class RedisCounter(SharedCounter):

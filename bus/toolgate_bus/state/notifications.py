@@ -1,7 +1,7 @@
-"""Notices: how processes that share a store tell each other at once that something in it has changed.
+"""Notices: processes that share a store tell each other at once that something in it has changed.
 
-A topic is a small stream. Whoever reads it waits on the server instead of looking again and again, and
-one that was away reads what it missed. A notice says where to look; what counts is in the store.
+A topic is a small stream. A reader waits on the server instead of looking again and again, and reads what it
+missed while it was away. A notice says where to look; only the store counts.
 """
 
 import asyncio
@@ -16,9 +16,9 @@ from toolgate_bus.transport.ports import Commands, override
 from toolgate_bus.transport.redis.reads import add_entry, read_next, trim_before
 
 KEPT_S: Final = 90_000.0
-"""How long a notice is kept: longer than anything may be held."""
+"""Seconds that a notice is kept: longer than anything may be held."""
 MAX_WAIT_S: Final = 2.0
-"""Below the client's own time limit."""
+"""Longest wait of one read in seconds, below the client's own time limit."""
 MAX_NOTICE: Final = 1024
 PAGE: Final = 256
 FIRST: Final = "0-0"
@@ -35,10 +35,10 @@ class Notices(Protocol):
     """Topics by name."""
 
     async def publish(self, topic: str, body: bytes) -> None:
-        """Add a notice of at most 1 KiB; raises TransportError."""
+        """Add a notice of at most 1 KiB. Raises TransportError."""
 
     async def read(self, topic: str, after: str = FIRST, wait_s: float = 1.0) -> Sequence[Notice]:
-        """Those after a place (default: all that are kept), at most a page; waits if there are none."""
+        """Return at most a page of the notices after a place (default: all); wait if there are none."""
 
 
 def _check_size(body: bytes) -> bytes:
@@ -48,20 +48,20 @@ def _check_size(body: bytes) -> bytes:
 
 
 class RedisNotices(Notices):
-    """`Notices` on a server; `waiting` are commands of its own, for reads that block."""
+    """`Notices` on a server. `waiting` has commands of its own, for reads that block."""
 
     def __init__(self, commands: Commands, waiting: Commands, namespace: str) -> None:
         self._commands, self._waiting, self._keys = commands, waiting, Keys(namespace)
 
     async def publish(self, topic: str, body: bytes) -> None:
-        """Add a notice, and drop those that are too old by the server's clock."""
+        """Add a notice, and drop notices that are too old by the server's clock."""
         key = self._keys.store_key(f"notices:{topic}")
         place = await add_entry(self._commands, key, "n", _check_size(body))
         kept_ms = round(KEPT_S * 1000)
         await trim_before(self._commands, key, int(place.split(b"-")[0]) - kept_ms, kept_ms)
 
     async def read(self, topic: str, after: str = FIRST, wait_s: float = 1.0) -> Sequence[Notice]:
-        """Those after a place; waits up to `wait_s` (at most two seconds) if there are none."""
+        """Return the notices after a place; wait up to `wait_s` (at most two seconds) if there are none."""
         key = self._keys.store_key(f"notices:{topic}")
         wait_ms = round(min(wait_s, MAX_WAIT_S) * 1000)
         found = await read_next(self._waiting, {key: after}, PAGE, wait_ms)
@@ -90,7 +90,7 @@ class MemoryNotices(Notices):
                 waiter.set_result(None)
 
     async def read(self, topic: str, after: str = FIRST, wait_s: float = 1.0) -> Sequence[Notice]:
-        """Those after a place; waits up to `wait_s` (at most two seconds) if there are none."""
+        """Return the notices after a place; wait up to `wait_s` (at most two seconds) if there are none."""
         until = time.monotonic() + min(wait_s, MAX_WAIT_S)
         while True:
             number = int(after.partition("-")[0])

@@ -1,13 +1,13 @@
-"""What a rollout does with a session, and when it undoes itself.
+"""The rules of a rollout: which sessions get the new revision, and when the rollout is undone.
 
 The share is the same in every replica, over restarts, and as the share grows: a hash of the rollout's id and
-the root session, so that a whole tree of agents has one revision. A condition is one comparison:
+the root session decides, so that a whole tree of agents has one revision. A condition is one comparison:
 
-    veto_rate > 2x        twice as many calls denied as by the old one, of the same time
-    error_rate > 1%       it raised, or gave no verdict
+    veto_rate > 2x        twice the old revision's share of denied calls, in the same time
+    error_rate > 1%       the new revision raised an error, or gave no verdict
     disagreement >= 5%    as a shadow it ruled otherwise
 
-Several stand with `or` between them. `2x` is relative to the old one; what that never did counts as one time.
+Join several with `or`. `2x` is relative to the old revision, which counts as at least one such call.
 """
 
 import hashlib
@@ -25,7 +25,7 @@ _TEST: Final = re.compile(
 
 
 class TrialCounts(NamedTuple):
-    """How often one stage of a rollout saw what; `was_…` are of the old revision."""
+    """Counts of one stage of a rollout; `was_…` are those of the old revision."""
 
     asked: int = 0
     vetoes: int = 0
@@ -38,12 +38,12 @@ class TrialCounts(NamedTuple):
 
     @classmethod
     def read(cls, told: Mapping[str, str]) -> "TrialCounts":
-        """From the fields of a hash; what is no count is 0."""
+        """Read the counts from the fields of a hash. A malformed count is read as 0."""
         return cls(*(int(told[name]) if _is_count(told.get(name, "")) else 0 for name in cls._fields))
 
 
 class RateTest(NamedTuple):
-    """One comparison."""
+    """One comparison of a condition."""
 
     measure: str
     strict: bool
@@ -51,7 +51,7 @@ class RateTest(NamedTuple):
     relative: bool
 
     def is_met(self, counts: TrialCounts) -> float | None:
-        """What was measured, where it goes beyond the limit; else None."""
+        """Return the measured rate if it goes beyond the limit; else None."""
         if self.measure == "disagreement":
             count, of, was, was_of = counts.disagreed, counts.compared, 0, 0
         elif self.measure == "veto_rate":
@@ -66,7 +66,7 @@ class RateTest(NamedTuple):
 
 
 def parse_condition(text: str) -> tuple[RateTest, ...]:
-    """The comparisons of a condition, none of an empty one; raises ConfigError."""
+    """Return the comparisons of a condition; none if it is empty. Raises ConfigError."""
     if not text.strip():
         return ()
     if len(text) > MAX_CONDITION:
@@ -91,7 +91,7 @@ def _test(part: str) -> RateTest:
 
 
 def judge(condition: str, counts: TrialCounts, min_sample: int) -> str | None:
-    """Why the rollout is to be undone, in words; None where it is not."""
+    """Return the reason to undo the rollout, in words; None if there is none."""
     if max(counts.asked, counts.compared) < min_sample:
         return None
     for one in parse_condition(condition):
@@ -104,7 +104,7 @@ def judge(condition: str, counts: TrialCounts, min_sample: int) -> str | None:
 
 
 def in_share(rollout: str, session: str, share: int) -> bool:
-    """Whether a (root) session is among these percent."""
+    """Return whether a (root) session is in the share, in percent."""
     hashed = hashlib.sha256(f"{rollout}\0{session}".encode("utf-8", "surrogatepass")).digest()
     return int.from_bytes(hashed[:8], "big") * 100 < share << 64
 

@@ -1,4 +1,4 @@
-"""Makes what the schedulers of a namespace share: on a server, or in memory for one process."""
+"""Makes the state that the schedulers of a namespace share: on a server, or in memory for one process."""
 
 import asyncio
 import time
@@ -25,7 +25,7 @@ from toolgate_bus.transport.redis.store import RedisStore
 def connect_shared_state(
     url: str, commands: Commands, namespace: str, *, shadow: bool = False
 ) -> SharedState:
-    """What is shared on a server; facts and notices have a connection each, made when they are read."""
+    """Connect to the shared state on a server. Facts and notices get connections of their own when read."""
     apart = "-shadow" if shadow else ""
     book = f"budget{apart}"
     reading = RedisCommands(url, "toolgate-facts", connections=1)
@@ -51,11 +51,11 @@ def connect_shared_state(
 
 
 async def _nothing() -> None:
-    """There is nothing to close."""
+    """Do nothing, because there is nothing to close."""
 
 
 def make_shared_state() -> SharedState:
-    """The same in this process; facts are what a test tells."""
+    """Make the shared state in this process. Its facts are the ones that a test tells."""
     return SharedState(
         MemoryStore(),
         MemoryLedger(),
@@ -72,7 +72,7 @@ def make_shared_state() -> SharedState:
 
 
 class MemoryFacts(FactStream):
-    """`FactStream` that a test tells by `tell`."""
+    """`FactStream` whose facts a test adds with `tell`."""
 
     def __init__(self) -> None:
         self._facts: list[dict[str, Any]] = []
@@ -89,45 +89,45 @@ class MemoryFacts(FactStream):
         self._facts.append({"entry": entry, **fields, **told})
 
     async def next(self, wait_ms: int | None = None) -> list[dict[str, Any]]:
-        """The facts told since the last call; gives way, as the real ones wait."""
+        """Return the facts added since the last call. Let other tasks run, as a real wait does."""
         await asyncio.sleep(0)
         read, self._read = self._read, len(self._facts)
         return self._facts[read:]
 
     async def glance(self, *orchestrators: str) -> list[dict[str, Any]]:
-        """What `next` has not given yet, of whomever."""
+        """Return the facts that `next` has not returned yet, of all orchestrators."""
         read, self._read = self._read, len(self._facts)
         return self._facts[read:]
 
     async def read_stored(self, since_ms: int | None = None) -> AsyncIterator[dict[str, Any]]:
-        """Those told up to now; `next` goes on from there."""
+        """Yield the facts added up to now; `next` goes on from there."""
         self._read = len(self._facts)
         for fact in self._facts[: self._read]:
             if since_ms is None or int(fact["entry"].partition("-")[0]) >= since_ms:
                 yield fact
 
     async def now_ms(self) -> int:
-        """This machine's time."""
+        """Return this machine's time, in milliseconds since the epoch."""
         return int(time.time() * 1000)
 
     def expect(self, orchestrator: str) -> bool:
-        """All are read."""
+        """Return False: all orchestrators are read already."""
         return False
 
     @property
     def positions(self) -> dict[str, str]:
-        """How many were read."""
+        """Number of facts that were read."""
         return {"told": str(self._read)}
 
     @property
     def numbers(self) -> dict[str, int]:
-        """None: here nothing is written twice."""
+        """Empty, because nothing is written twice here."""
         return {}
 
     def resume(self, positions: Mapping[str, str], numbers: Mapping[str, int] | None = None) -> None:
-        """Go on from there."""
+        """Go on from these positions."""
         self._read = int(positions.get("told", "0"))
 
     async def alive(self) -> frozenset[str]:
-        """Those that count as alive."""
+        """Return the orchestrators that count as alive."""
         return frozenset(self.living)

@@ -1,4 +1,4 @@
-"""What the schedulers of a namespace share, wherever it is kept; `shared` makes one."""
+"""The state that the schedulers of a namespace share, wherever it is kept; `shared` makes one."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -15,12 +15,12 @@ from toolgate_bus.transport.ports import FactStream, Store
 
 @dataclass(frozen=True, slots=True)
 class SharedState:
-    """State and knowledge beyond one replica."""
+    """State beyond one replica, shared by the schedulers of a namespace."""
 
     store: Store
     ledger: Ledger
     book: str
-    """Name of the ledger's book: shadows have one of their own."""
+    """Name of the ledger's book; shadows have one of their own."""
     facts: FactStream
     turns: SharedCounter
     buckets: Buckets

@@ -1,18 +1,18 @@
 """Token buckets: the values, the port, the rules as a pure pool, and the same on a server.
 
-A bucket holds at most `burst` tokens and gets `calls` of them back in each `period_ms`, evenly. A
-decision takes from all the buckets it names, or from none:
+A bucket holds at most `burst` tokens and gets `calls` of them back in each `period_ms`, evenly. A decision
+takes tokens from all the buckets it names, or from none:
 
     asked ─┬─ every bucket holds enough ─▶ taken from each, once ─▶ allowed
-           └─ one is short              ─▶ nothing is taken     ─▶ not allowed, and when it will be
+           └─ one is short              ─▶ nothing is taken     ─▶ not allowed, with the wait until it is
 
-Each bucket gives to a decision once. So a question that is delivered twice takes once, and is
-answered as the first time; and the same decision with other buckets (the call that would run in its
-place) takes only from those that have not given to it yet. Nothing is ever given back.
+Each bucket gives to a decision once. So a question that is delivered twice takes once, and gets the first
+answer again. The same decision with other buckets (for the call that would run in its place) takes only from
+those that have not given to it yet. Nothing is ever given back.
 
-All numbers are whole: a level counts parts of which `period_ms` make a token, so that `calls` parts
-come back each millisecond. `Pool` is all of that without a server; `lua/take_tokens.lua` is the same as
-one script, which may be repeated.
+All numbers are whole: a level counts parts, of which `period_ms` make a token, so that `calls` parts come
+back each millisecond. `Pool` has all of this without a server; `lua/take_tokens.lua` is the same as one
+script, which may be repeated.
 """
 
 import hashlib
@@ -29,36 +29,36 @@ from toolgate_bus.transport.redis.scripts import Script
 TAKE: Final = Script(__package__, "take_tokens.lua")
 
 MAX_PARTS: Final = 2**52
-"""Parts in a full bucket, and calls in a period: the server computes in doubles."""
+"""Maximum number of parts in a full bucket, and of calls in a period: the server computes in doubles."""
 MEMO_MS: Final = 600_000
-"""How long an answer is remembered: longer than a question may wait anywhere."""
+"""Milliseconds that an answer is remembered: longer than a question may wait anywhere."""
 
 
 class Bucket(NamedTuple):
-    """One bucket as it applies to one call; the same key with another period is another bucket."""
+    """One bucket as it applies to one call. The same key with another period is another bucket."""
 
     key: str
     calls: int
-    """Tokens that come back in a period."""
+    """Number of tokens that come back in a period."""
     period_ms: int
     burst: int
-    """Tokens that it holds when it is full, as it is at first."""
+    """Number of tokens in a full bucket; a new bucket is full."""
     take: int = 1
-    """Tokens that this call takes."""
+    """Number of tokens that this call takes."""
 
 
 class TakeResult(NamedTuple):
-    """What came of asking; asked again for the same decision and buckets, it is the same."""
+    """Answer to a request for tokens. The same decision and buckets get the same answer again."""
 
     allowed: bool
     short: str = ""
-    """Key of the bucket that needs the longest until it holds enough."""
+    """Key of the bucket that takes longest to hold enough."""
     wait_s: float = 0.0
-    """Seconds from the first question until it does, if nobody else takes from it."""
+    """Seconds from the first request until it holds enough, if nobody else takes from it."""
 
 
 class Buckets(Protocol):
-    """Where tokens are taken; atomic, by the server's clock, and may be repeated."""
+    """Token buckets. Taking is atomic, by the server's clock, and may be repeated."""
 
     async def take(self, decision: str, buckets: Sequence[Bucket]) -> TakeResult:
         """Take from each of these buckets that has not given to this decision yet, or from none.
@@ -68,7 +68,7 @@ class Buckets(Protocol):
 
 
 def check_buckets(buckets: Sequence[Bucket]) -> Sequence[Bucket]:
-    """Buckets that can be counted with exactly; raises ConfigError for others."""
+    """Return the buckets. Raises ConfigError for those that cannot be counted exactly."""
     if len({one.key for one in buckets}) < len(buckets):
         raise ConfigError("buckets: each key may be named once")
     for one in buckets:
@@ -96,14 +96,14 @@ class _Memo:
 
 @dataclass(slots=True)
 class Pool:
-    """The rules, in memory; `now_ms` is the server's time in milliseconds."""
+    """The rules in memory. `now_ms` is the server's time in milliseconds."""
 
     levels: dict[tuple[str, int], _Level] = field(default_factory=dict)
     memos: dict[str, _Memo] = field(default_factory=dict)
-    """By decision, the one that was written longest ago first."""
+    """Memos by decision, the one written longest ago first."""
 
     def take(self, decision: str, buckets: Sequence[Bucket], now_ms: int) -> TakeResult:
-        """As `Buckets.take`."""
+        """Implement `Buckets.take`."""
         for old, past in list(self.memos.items()):
             if now_ms - past.at < MEMO_MS:
                 break
@@ -126,7 +126,7 @@ class Pool:
         return answer
 
     def _level(self, bucket: Bucket, now_ms: int) -> _Level:
-        """How full it is by now, as a value of its own."""
+        """Return the current level of a bucket, as a new value."""
         full = bucket.burst * bucket.period_ms
         last = self.levels.get((bucket.key, bucket.period_ms))
         if last is None:
@@ -136,7 +136,7 @@ class Pool:
 
 
 def _answer(buckets: Sequence[Bucket], levels: Sequence[_Level]) -> TakeResult:
-    """The first of the buckets that need the longest is the one that is short."""
+    """Return the answer. Of the buckets with the longest wait, the first one is short."""
     waits = [
         (-(-missing // one.calls), one.key)
         for one, level in zip(buckets, levels, strict=True)
@@ -149,7 +149,7 @@ def _answer(buckets: Sequence[Bucket], levels: Sequence[_Level]) -> TakeResult:
 
 
 class RedisBuckets(Buckets):
-    """`Buckets` on a server; `name` keeps several apart, such as those of shadows."""
+    """`Buckets` on a server. `name` keeps several sets of buckets apart, such as those of shadows."""
 
     def __init__(self, commands: Commands, namespace: str, name: str = "buckets") -> None:
         self._commands = commands
@@ -158,7 +158,7 @@ class RedisBuckets(Buckets):
     @override
     async def take(self, decision: str, buckets: Sequence[Bucket]) -> TakeResult:
         each = [word for one in check_buckets(buckets) for word in one]
-        # Which buckets were asked, in whatever order.
+        # The buckets that were asked, in any order.
         keys = sorted(one.key for one in buckets)
         digests = b"".join(hashlib.sha256(key.encode("utf-8", "replace")).digest() for key in keys)
         words = (decision, hashlib.sha256(digests).hexdigest()[:32], MEMO_MS, *each)
@@ -169,7 +169,7 @@ class RedisBuckets(Buckets):
 
 @dataclass(slots=True)
 class MemoryBuckets(Buckets):
-    """`Buckets` in this process; for tests of schedulers."""
+    """`Buckets` in this process, for tests of schedulers."""
 
     pool: Pool = field(default_factory=Pool)
 

@@ -1,1 +1,1 @@
-"""How it travels: the ports of both sides, and their twin in memory."""
+"""Transport of messages: the ports of both sides, and the bus in memory."""

@@ -1,12 +1,12 @@
-"""Who was here: a scheduler that vanished without leaving is not forgotten. Pure: time is an argument.
+"""Remembers replicas that vanished from the roster without leaving. Pure: time is an argument.
 
     unknown --heartbeat--> alive --says that it leaves--> unknown
                              |---no heartbeat--> gone --60 s--> unknown
                              '<---heartbeat-------'
 
 A heartbeat can be missing because a replica died, because the server could write nothing for a while, or
-because somebody took it away: nobody but the replica itself can say that it leaves. One that was signed
-before is believed only signed, and never an older one than was seen.
+because somebody took it away: only the replica itself can say that it leaves. Once a heartbeat of a replica
+was signed, only signed ones are believed, and never an older one than was seen.
 """
 
 from collections.abc import Mapping
@@ -16,9 +16,9 @@ from typing import Final
 from toolgate_bus.transport.ports import Member
 
 GONE_SECONDS: Final = 60.0
-"""So long a replica that vanished is remembered, and its scheduler asked."""
+"""Seconds that a vanished replica is remembered and its scheduler asked."""
 MAX_COUNT: Final = 10_000
-"""Replicas that are remembered; the first to come stay."""
+"""Maximum number of replicas that are remembered; the first to come stay."""
 
 
 class Attendance:
@@ -31,13 +31,13 @@ class Attendance:
 
     @property
     def names(self) -> set[str]:
-        """Who is looked up, named or not."""
+        """Names to look up, even if the roster does not list them."""
         return set(self._seen)
 
     def take(
         self, found: Mapping[str, Member | None], now: float
     ) -> tuple[tuple[Member, ...], tuple[Member, ...]]:
-        """What was found under these names at `now`; gives who is alive, and who is gone."""
+        """Take the heartbeats found at `now` under these names. Return the replicas alive, and those gone."""
         alive: dict[str, Member] = {}
         for name, member in found.items():
             known = self._seen.get(name)
@@ -45,7 +45,7 @@ class Attendance:
                 continue
             if known is not None and known[0].signed:
                 earlier = (member.started, member.beat) < (known[0].started, known[0].beat)
-                if earlier or not member.signed:  # it is none of this replica's
+                if earlier or not member.signed:  # not from this replica
                     continue
             if member.left:
                 self._seen.pop(name, None)

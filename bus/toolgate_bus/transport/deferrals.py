@@ -1,16 +1,16 @@
-"""Decisions that wait for a person while no process waits for them: what is kept, and who goes on with it.
+"""Keeps decisions that wait for a person while no process waits for them, and the claims on them.
 
-Two keys of the shared store for each:
+Each has two keys in the shared store:
 
-    deferred:ID           who asked, and what is needed to go on; stays for a day beyond its time
-    deferred:ID:answer    who took it, and with which answer: written by one atomic step, by one alone
+    deferred:ID           owner, and the data to go on; stays for a day beyond its time
+    deferred:ID:answer    claim with its answer: written in one atomic step, by one claimant alone
 
-Whoever wrote the second decides, and nobody else ever: an agent with a person's answer; the agent that asked,
-where its time is over or somebody objected after all; or the keeper of a budget of which something is
-reserved for it, where its time is over and the agent is gone. The first says so from then on, too: a server
-that forgets one of the two has nobody go on twice. One that is set back behind both is told again by who
-took it (the gate keeps what it claimed). Times are by the server's clock alone. What is in
-the body is the gate's affair; it is believed by who has the token that seals it.
+The writer of the second key decides, and nobody else ever. It is an agent with a person's answer; or the
+agent that asked, if the time is over or a scheduler objected after all; or the keeper of a budget with a
+reservation for it, if the time is over and the agent is gone. The first key then names the claim, too: if a
+server forgets one of the two keys, nobody goes on twice. If a server is set back behind both, the claimant
+writes its claim again (the gate keeps what it claimed). Times are by the server's clock alone. The body is
+the gate's; a gate believes it if it has the token that seals it.
 """
 
 import math
@@ -21,58 +21,58 @@ from toolgate_bus.protocol.packing import MAX_QUESTION, pack, unpack
 from toolgate_bus.transport.ports import Store
 
 KEPT_S: Final = 86_400.0
-"""For so long after its time it is known that there was such a question, and what became of it."""
+"""Seconds that a decision and its end are known after its time."""
 MAX_DEFERRAL_S: Final = 30 * 86_400.0
 MAX_PERSON: Final = 128
-"""Characters of a person's name."""
+"""Maximum number of characters of a person's name."""
 MAX_KEPT: Final = MAX_QUESTION - 1024
-"""Bytes; the rest is for who takes it."""
+"""Maximum size of a kept decision in bytes; the rest is for the claim."""
 _PREFIX: Final = "deferred:"
 _TAKEN: Final = "taken"
 
 End = Literal["allow", "refuse", "expired", "denied"]
-"""`denied`: somebody objected after it was put off, and before it was answered."""
+"""End of a waiting decision. `denied`: a scheduler objected after it was deferred and before the answer."""
 _ENDS: Final[tuple[str, ...]] = get_args(End)
 
 
 class Claim(NamedTuple):
-    """Who took a decision that waited, and with which answer."""
+    """A claim on a waiting decision, with its answer."""
 
     by: str
-    """The orchestrator that goes on with it; nobody: its time was over, and it ends with that."""
+    """Orchestrator that goes on with the decision; empty if its time was over, so that it ends."""
     answer: End
     person: str = ""
     mark: str = ""
-    """Tells this attempt from every other, so that one whose reply was lost can be made again."""
+    """Mark that tells this attempt from every other: it can be repeated if its reply was lost."""
 
 
 class Deferral(NamedTuple):
-    """What is kept of a decision that waits."""
+    """A waiting decision as it is kept."""
 
     owner: str
-    """The orchestrator that asked; what is reserved for the call is its own until somebody takes it over."""
+    """Orchestrator that asked. It owns the call's reservations until somebody takes the decision over."""
     body: bytes
     seconds: float
-    """So long it may be answered, from when it was kept."""
+    """Seconds during which it may be answered, from when it was kept."""
     left_s: float
-    """So much of that is left; 0 or less: none."""
+    """Seconds of these that are left; 0 or less means none."""
 
 
 class Deferrals:
-    """Those of one namespace. Every method raises TransportError where the store does not answer."""
+    """The waiting decisions of one namespace. Every method raises TransportError if the store fails."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
     async def keep(self, decision: str, owner: str, body: bytes, seconds: float) -> None:
-        """Keep a decision for so long; raises TransportError also where it is too long to be kept."""
+        """Keep a decision for `seconds`. Raises TransportError also if it is too long to be kept."""
         value = pack({"owner": owner, "seconds": seconds, "body": body})
         if len(value) > MAX_KEPT:
             raise TransportError(f"what is to be kept has {len(value)} bytes, and {MAX_KEPT} can be")
         await self._store.put(_PREFIX + decision, value, seconds + KEPT_S)
 
     async def find(self, decision: str) -> Deferral | None:
-        """What is kept of a decision; None where nothing is, or something that nobody can read."""
+        """Return a kept decision; None if there is none, or if it is malformed."""
         key = _PREFIX + decision
         fields = _read(await self._store.get(key))
         left = await self._store.seconds_left(key)
@@ -84,9 +84,9 @@ class Deferrals:
         return Deferral(owner, body, float(seconds), left - KEPT_S)
 
     async def claim(self, decision: str, claim: Claim) -> Claim | None:
-        """Take a decision; gives whose claim stands, which is this one or an earlier. None: nothing is kept.
+        """Claim a decision. Return the claim that stands: this one or an earlier one; None if none is kept.
 
-        Made again, it is the same: a claim whose reply was lost may have been taken.
+        Claiming again has the same result: a claim whose reply was lost may have been taken.
         """
         standing = await self.find_claim(decision)
         if standing is not None and standing != claim:
@@ -102,14 +102,14 @@ class Deferrals:
         return claim if won else await self.find_claim(decision)
 
     async def _stamp(self, decision: str, kept: bytes, claim: Claim) -> None:
-        """Have what is kept say that it is taken, in case that the claim itself is forgotten."""
+        """Note the claim in the kept decision as well, in case the server forgets the claim itself."""
         key, fields = _PREFIX + decision, _read(kept)
         left = await self._store.seconds_left(key)
         if fields and left is not None and left != math.inf:
             await self._store.put(key, pack({**fields, _TAKEN: claim._asdict()}), left)
 
     async def find_claim(self, decision: str) -> Claim | None:
-        """Who took it; None where nobody has."""
+        """Return the claim on a decision; None if there is none."""
         raw = await self._store.get(_mark(decision))
         if raw is not None:
             return _read_claim(_read(raw))
@@ -123,7 +123,7 @@ def _read_claim(fields: Any) -> Claim:
         if isinstance(by, str) and answer in _ENDS and isinstance(person, str):
             mark = str(fields.get("mark"))[:64]
             return Claim(by[:MAX_PERSON], cast("End", answer), person[:MAX_PERSON], mark)
-    return Claim("", "denied")  # something is there: whatever it is, nobody may go on with it
+    return Claim("", "denied")  # a malformed claim: whatever it was, nobody may go on with the decision
 
 
 def _mark(decision: str) -> str:

@@ -1,8 +1,8 @@
-"""What a scheduler's replica says of itself on the roster, as bytes and back. Pure.
+"""The heartbeats of schedulers' replicas on the roster, as bytes and back. Pure.
 
-A heartbeat is a map. Readers of the wire's first version know its plain fields; the others read `v2` alone,
-a packed map of everything, which is signed (`mac`) where there are keys. What stands there was written by
-others: it is bounded, and a field that is not as it should be counts as not told.
+A heartbeat is a map. Readers of the wire's first version know its plain fields. Others read only `v2`, a
+packed map of everything, which is signed (`mac`) if there are keys. Others write the roster: what is read is
+bounded, and a malformed field counts as missing.
 """
 
 import re
@@ -28,7 +28,7 @@ _LATEST: Final = 2**53 - 1
 
 
 def encode_member(member: Member, keyring: Keyring | None = None) -> bytes:
-    """A replica's heartbeat, signed where there is a key for its scheduler."""
+    """Return a replica's heartbeat, signed if there is a key for its scheduler."""
     plain = {
         "priority": member.priority,
         "tools": list(member.tools),
@@ -61,12 +61,12 @@ def encode_member(member: Member, keyring: Keyring | None = None) -> bytes:
     if keyring is not None and keyring.knows(member.name):
         fields["mac"] = keyring.sign_heartbeat(member.name, member.replica, told)
     whole = packing.pack(fields)
-    # So many names of tools do not fit twice: then it is a peer of the first version.
+    # Very many names of tools do not fit twice: then only the fields of the first version are written.
     return whole if len(whole) <= MAX_MEMBER else packing.pack(plain)
 
 
 def encode_leave(member: Member, keyring: Keyring | None = None) -> bytes:
-    """The last heartbeat of a replica that leaves in good order; no member to readers of version 1."""
+    """Return the last heartbeat of a replica that leaves in good order. For version 1 it is no member."""
     told = packing.pack(
         {
             "tools": [],
@@ -83,9 +83,9 @@ def encode_leave(member: Member, keyring: Keyring | None = None) -> bytes:
 
 
 def decode_member(name: str, replica: str, raw: bytes, keyring: Keyring | None = None) -> Member | None:
-    """A heartbeat as a Member; None for anything that is not one.
+    """Read a Member from a heartbeat; None if it is malformed.
 
-    With a keyring, `signed` says whether the replica has its scheduler's key.
+    With a keyring, `signed` is true if the replica has its scheduler's key.
     """
     fields = _map(raw)
     if fields is None:
@@ -117,7 +117,7 @@ def decode_member(name: str, replica: str, raw: bytes, keyring: Keyring | None =
 
 
 def is_signed(member: Member, keyring: Keyring) -> bool:
-    """Whether the replica that this heartbeat stands for has its scheduler's key."""
+    """Return whether the replica of this heartbeat has its scheduler's key."""
     return member.proof is not None and keyring.is_heartbeat(member.name, member.replica, *member.proof)
 
 
@@ -162,14 +162,14 @@ def _text(value: Any, most: int) -> str:
 
 
 def read_versions(value: Any) -> Iterator[int]:
-    """The versions of the wire that somebody tells; what is none is passed over."""
+    """Yield the versions of the wire that a peer reports. Malformed ones are skipped."""
     for one in value[:MAX_VERSIONS] if isinstance(value, list) else ():
         if type(one) is int and 0 < one <= 127:
             yield one
 
 
 def _read_shards(value: Any) -> tuple[int, ...]:
-    """The shards that a replica reads; the first where it says nothing of it."""
+    """Return the shards that a replica reads; the first one if it does not say."""
     if not isinstance(value, list):
         return (0,)
     return tuple(one for one in value[:MAX_SHARDS] if type(one) is int and 0 <= one < MAX_SHARDS)

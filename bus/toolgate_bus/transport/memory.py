@@ -1,8 +1,8 @@
 """The bus in one process: the twin of the Redis Streams bus, held to the same contract test.
 
-For tests of schedulers and of loops that need no server. `MemoryHub` is the meeting point;
-`orchestrator()` and `scheduler()` give the two sides. Delivery, groups, take-over of a dead
-replica's entries and the roster behave as on the server; nothing survives the process.
+It is for tests of schedulers and of loops that need no server. The two sides meet in a `MemoryHub`;
+`orchestrator()` and `scheduler()` return one side each. Delivery, groups, the roster and the take-over of a
+dead replica's entries behave as on the server; nothing survives the process.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ class _StreamEntry:
 
 
 class MemoryHub:
-    """Where the sides meet: inboxes, verdicts, facts, roster, store."""
+    """Meeting point of both sides: inboxes, verdicts, facts, roster, store."""
 
     def __init__(self) -> None:
         self.store = MemoryStore()
@@ -56,15 +56,15 @@ class MemoryHub:
         self._orchestrators: dict[str, MemoryOrchestratorBus] = {}
 
     def orchestrator(self) -> "MemoryOrchestratorBus":
-        """A new orchestrator's side."""
+        """Return the side of a new orchestrator."""
         return MemoryOrchestratorBus(self)
 
     def scheduler(self) -> "MemorySchedulerBus":
-        """A new scheduler replica's side."""
+        """Return the side of a new scheduler replica."""
         return MemorySchedulerBus(self)
 
     def stand(self, *pauses: Pause) -> None:
-        """Have these pauses and stops stand from now on, and no others, as operators do on a server."""
+        """Replace the standing pauses and stops, as operators do on a server."""
         self._standing = StandingPauses(self._standing.mark + 1, int(time.time() * 1000), pauses)
         for orchestrator in tuple(self._orchestrators.values()):
             orchestrator.listener.on_pauses(self._standing)
@@ -111,7 +111,7 @@ class MemoryOrchestratorBus(OrchestratorBus):
         self._hub = hub
         self._watched: set[str] = set()
         self.asked: set[str] = set()
-        """Who may still answer, also after it left."""
+        """Schedulers that may still answer, even after they left."""
         self._asks: dict[tuple[str, str], list[bytes]] = {}
         self._flush_handle: asyncio.Handle | None = None
 
@@ -122,12 +122,12 @@ class MemoryOrchestratorBus(OrchestratorBus):
 
     @property
     def is_connected(self) -> bool:
-        """Whether it was started and not closed."""
+        """True if it was started and not closed."""
         return self.orchestrator in self._hub._orchestrators
 
     @property
     def read_set(self) -> frozenset[str]:
-        """Everyone alive, and who is watched."""
+        """Names of the living and the watched schedulers."""
         return frozenset(self._watched.union(member.name for member in self._hub._members()))
 
     @property
@@ -153,7 +153,7 @@ class MemoryOrchestratorBus(OrchestratorBus):
         self._hub._orchestrators.pop(self.orchestrator, None)
 
     def trust(self, keys: Mapping[str, bytes]) -> None:
-        """Nobody signs anything here."""
+        """Report the roster again; nothing is signed here."""
         self.listener.on_roster_change(self._hub._members())
 
     @override
@@ -161,7 +161,7 @@ class MemoryOrchestratorBus(OrchestratorBus):
         self._watched.update(schedulers)
 
     def tell_agents(self) -> None:
-        """Nobody looks."""
+        """Do nothing, because nobody looks."""
 
     @override
     def ask(
@@ -180,7 +180,7 @@ class MemoryOrchestratorBus(OrchestratorBus):
 
     @override
     def hurry_facts(self) -> None:
-        """They are written at once in any case."""
+        """Do nothing, because facts are written at once in any case."""
 
     @property
     @override
@@ -217,11 +217,11 @@ class MemorySchedulerBus(SchedulerBus):
         self._handle: asyncio.Handle | None = None
         self._started = False
         self.listed = False
-        """Whether it is on the roster."""
+        """True if it is on the roster."""
 
     @property
     def is_connected(self) -> bool:
-        """Whether it was started and not closed."""
+        """True if it was started and not closed."""
         return self._started
 
     @override
@@ -237,7 +237,7 @@ class MemorySchedulerBus(SchedulerBus):
         return self.member
 
     async def announce(self, member: Member) -> Member:
-        """Say from now on that we have this priority, these tools."""
+        """Announce this priority, these tools and this revision from now on."""
         started = next(self._hub._starts)
         told = replace(self.member, priority=member.priority, tools=member.tools)
         self.member = replace(told, revision=member.revision, started=started)
@@ -245,7 +245,7 @@ class MemorySchedulerBus(SchedulerBus):
         return self.member
 
     async def wait_until_noticed(self, timeout_s: float) -> bool:
-        """Whether every orchestrator asks us: at once, or never."""
+        """Return whether every orchestrator asks this scheduler: at once, or never."""
         return all(self.member.name in one.read_set for one in self._hub._orchestrators.values())
 
     @override
@@ -254,7 +254,7 @@ class MemorySchedulerBus(SchedulerBus):
         self.die()
 
     def die(self) -> None:
-        """End as a killed process would: peers take over what it had."""
+        """End as a killed process would: peers take over its entries."""
         if self._started:
             self._started = self.listed = False
             self._hub._replicas[self.member.name].remove(self)
@@ -277,7 +277,7 @@ class MemorySchedulerBus(SchedulerBus):
             self._handle = asyncio.get_running_loop().call_soon(self._flush)
 
     async def answer_now(self, orchestrator: str, item: bytes) -> None:
-        """Say one verdict, after those that are queued; raises BusDown once this replica has ended."""
+        """Send one verdict, after the queued ones. Raises BusDown once this replica has ended."""
         if not self._started:
             raise BusDown("this replica has ended")
         self._flush()
@@ -288,18 +288,18 @@ class MemorySchedulerBus(SchedulerBus):
         self._mine.pop(entry, None)
 
     def hold(self, entries: Sequence[str]) -> None:
-        """Nothing to renew: in one process a peer takes over only from the dead."""
+        """Do nothing: in one process a peer takes over only from the dead."""
 
     def stats(self, read: Callable[[], tuple[int, int]]) -> None:
-        """Nothing beats here; the roster shows no totals."""
+        """Do nothing: there are no heartbeats here, and the roster shows no totals."""
 
     async def leave(self) -> None:
-        """Leave the roster; what is in the inbox still comes."""
+        """Leave the roster. Entries in the inbox still come."""
         self.listed = False
         self._hub._roster_changed()
 
     def take(self, entries: Sequence[_StreamEntry]) -> None:
-        """Entries from the hub."""
+        """Take entries from the hub."""
         now = asyncio.get_running_loop().time()
         for entry in entries:
             entry.times += 1
@@ -317,7 +317,7 @@ class MemorySchedulerBus(SchedulerBus):
 
 
 class MemoryStore(Store):
-    """`Store` in this process; for tests of schedulers and for the in-memory bus."""
+    """`Store` in this process, for tests of schedulers and for the in-memory bus."""
 
     def __init__(self) -> None:
         self._values: dict[str, tuple[bytes, float | None]] = {}

@@ -1,8 +1,8 @@
-"""What the edges implement: the two sides of a bus, the shared store, and plain commands.
+"""Interfaces of the edges: the two sides of a bus, the shared store, and plain commands.
 
-The in-memory bus and the Redis Streams bus satisfy the same Protocols and the same contract test.
-Nothing here imports a server's library. All bytes are opaque at this level: `codec` makes and reads
-them. Times called `age` or `seconds` are durations; no two machines' clocks are ever compared.
+The in-memory bus and the Redis Streams bus satisfy the same Protocols and the same contract test. Nothing
+here imports a server's library. All bytes are opaque at this level: `codec` makes and reads them. Times
+called `age` or `seconds` are durations; no two machines' clocks are ever compared.
 """
 
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 else:
 
     def override(method: Any) -> Any:
-        """Mark a method that a port promises: what it does is said there, and once."""
+        """Mark a method of a port. The port has its documentation."""
         return method
 
 
@@ -30,21 +30,21 @@ Arg = str | bytes | int | float
 
 
 class Durability(NamedTuple):
-    """How many replicas must have a write, and how long they may take."""
+    """Number of replicas that must have a write, and the time in milliseconds that they may take."""
 
     replicas: int
     timeout_ms: int
 
 
 class FactItem(NamedTuple):
-    """An item as it is written, and how many facts it holds."""
+    """An item to write, and the number of facts in it."""
 
     item: bytes
     facts: int
 
 
 FactPayload = bytes | list[FactItem]
-"""The item of one fact, or those of several that follow each other."""
+"""Item of one fact, or items of several facts in a row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +55,10 @@ class Member:
     replica: str
     priority: int = 0
     tools: tuple[str, ...] = ("*",)
-    """Tool-name globs; a question about any other tool is not sent to it."""
+    """Tool-name globs. A question about any other tool is not sent to it."""
     shadow: bool = False
     started: int = 0
-    """Order of starts in the namespace, counted by the bus: the newest start wins a disagreement."""
+    """Order of starts in the namespace, counted by the bus. In a disagreement the newest start wins."""
     pid: int = 0
     host: str = ""
     answered: int = 0
@@ -66,43 +66,43 @@ class Member:
     age: float = 0.0
     """Seconds since its last heartbeat, by the bus's own clock."""
     wire: tuple[int, ...] = (1,)
-    """The versions of the wire that it speaks; one that says nothing of it speaks the first."""
+    """Versions of the wire that it speaks; the first one if it reports none."""
     phases: tuple[str, ...] = ("select", "verify")
-    """The phases in which it rules; it is asked in no other."""
+    """Phases in which it rules; it is asked in no other."""
     kinds: tuple[str, ...] = ()
-    """The kinds of messages that it takes; none where it says nothing of it."""
+    """Kinds of messages that it takes; empty if it reports none."""
     reads: tuple[str, ...] = ()
-    """What else it is told with a question: `request`, what the user asked for."""
+    """Additional parts of a question that it wants: `request`, the user's request."""
     build: str = ""
-    """Which software it is, for people."""
+    """Name of its software, for people."""
     revision: Revision = NO_REVISION
-    """Which configuration it rules by."""
+    """Revision of its configuration."""
     server_replicas: int = 0
-    """How many of the server's replicas must have what it writes, before it lets a call pass."""
+    """Number of the server's replicas that must have its writes before it lets a call pass."""
     shards: tuple[int, ...] = (0,)
-    """The shards in which it reads questions; the first alone where it says nothing of it."""
+    """Shards in which it reads questions; only the first one if it reports none."""
     beat: int = field(default=0, compare=False)
-    """Which heartbeat of this start it was."""
+    """Number of the heartbeat since this start."""
     at: int = field(default=0, compare=False)
-    """When it was written, in seconds since the epoch by the bus's own clock; 0 where it does not say."""
+    """Time of the heartbeat in seconds since the epoch, by the bus's own clock; 0 if it reports none."""
     signed: bool = field(default=False, compare=False)
-    """Whether whoever read it has the scheduler's key, and found that it signed this."""
+    """True if its reader has the scheduler's key and found the signature valid."""
     proof: tuple[bytes, bytes] | None = field(default=None, compare=False, repr=False)
-    """What it signed of itself, and the signature, for who has the key and did not read it himself."""
+    """Signed fields and signature, for a process that has the key and did not read the heartbeat itself."""
     left: bool = False
-    """It says that it leaves: the last heartbeat of a replica that ends in good order."""
+    """True for the last heartbeat of a replica that ends in good order."""
     gone: bool = False
-    """It vanished without leaving, and is remembered."""
+    """True if it vanished without leaving, and is remembered."""
     extra: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def start(self) -> str:
-        """Which start of which replica it is: as its verdicts name it, where they are signed."""
+        """Replica and number of its start, as signed verdicts name them."""
         return f"{self.replica}:{self.started}"
 
     @property
     def signs_otherwise(self) -> bool:
-        """Whether it is signed as another release signs, and so by nobody whom this one can believe."""
+        """True if another release signed it with a scheme that this one cannot check."""
         return self.proof is not None and names_other_scheme(self.proof[1])
 
 
@@ -110,19 +110,19 @@ class Delivery(NamedTuple):
     """One inbox entry handed to one replica: a frame of questions from one orchestrator."""
 
     entry: str
-    """The entry's id: what `done` and `renew` are given."""
+    """Id of the entry, for `acknowledge` and `hold`."""
     orchestrator: str
     event: str
-    """`tool:selecting`, or `tool:withdrawn` for a question nobody waits for any longer."""
+    """`tool:selecting`, or `tool:withdrawn` for a question that nobody waits for any longer."""
     frame: bytes
     age: float = 0.0
     """Seconds since the entry was written, by the bus's own clock."""
     times: int = 1
-    """How often it was delivered; more than a few means it kills its readers."""
+    """Number of deliveries of the entry. More than a few mean that it kills its readers."""
 
 
 class HoldPlace(NamedTuple):
-    """Which stored hold: that of a scheduler, on a decision, in a phase."""
+    """Place of a stored hold: scheduler, decision and phase."""
 
     scheduler: str
     decision: bytes
@@ -130,126 +130,126 @@ class HoldPlace(NamedTuple):
 
 
 class OrchestratorListener(Protocol):
-    """What an orchestrator's bus calls, always on the event loop, never concurrently."""
+    """Callbacks of an orchestrator's bus, always on the event loop, never concurrently."""
 
     def on_verdicts(self, frames: Sequence[tuple[str, bytes]]) -> None:
-        """Verdict frames came in: pairs of scheduler name (from the key, never the body) and bytes."""
+        """Handle verdict frames: pairs of scheduler name (from the key, never the body) and bytes."""
 
     def on_refusal(self, scheduler: str, ids: Sequence[bytes], error: str) -> None:
-        """The bus would not write these questions (by decision id) into a scheduler's inbox."""
+        """Handle that the bus refused to write these questions (by decision id) into a scheduler's inbox."""
 
     def on_unconfirmed(self, scheduler: str, ids: Sequence[bytes]) -> None:
-        """The bus is back, and may have lost these questions (by decision id) as its server was replaced."""
+        """Handle that these questions (by decision id) may be lost, because the server was replaced."""
 
     def on_roster_change(self, members: Sequence[Member]) -> None:
-        """The living replicas are now these."""
+        """Handle a new list of living replicas."""
 
     def on_connection(self, up: bool) -> None:
-        """The bus came or went."""
+        """Handle that the bus came or went."""
 
     def agents(self) -> "Sequence[LiveAgent]":
-        """The sessions that are alive here; asked at every heartbeat."""
+        """Return the sessions that are alive here; called at every heartbeat."""
 
     def tools(self) -> bytes:
-        """The encoded set of their tools, the same object until it changed; asked at every heartbeat."""
+        """Return the encoded set of their tools at every heartbeat; the same object until it changes."""
 
     def on_stop_order(self, order: "Stop") -> Sequence[str]:
-        """An operator with an earlier version wants turns to end; gives the sessions that had one."""
+        """Handle an order of an older version to end turns. Return the sessions that had a turn."""
 
     def on_pauses(self, found: "StandingPauses") -> Sequence[str]:
-        """These are the pauses and stops that stand; gives the sessions whose turns are ended by them."""
+        """Handle the pauses and stops that stand now. Return the sessions whose turns they end."""
 
     def holds(self) -> Sequence[HoldPlace]:
-        """The holds that are waited for here; asked every few seconds."""
+        """Return the holds that are waited for here; called every few seconds."""
 
     def on_lost_holds(self, lost: Sequence[HoldPlace]) -> None:
-        """The bus has forgotten these: nobody will answer them, unless they are asked again."""
+        """Handle that the bus has forgotten these holds. Nobody answers them unless they are asked again."""
 
 
 class QuestionWriter(Protocol):
-    """Writes one question to several inboxes."""
+    """Function that writes one question to several inboxes."""
 
     def __call__(
         self, schedulers: Sequence[str], decision: bytes, item: bytes, event: str = "tool:selecting"
     ) -> None:
-        """Queue it: decision and item are bytes of the wire, the event says what the item is."""
+        """Queue the question. `decision` and `item` are bytes of the wire, `event` is the item's kind."""
 
 
 class OrchestratorBus(Protocol):
-    """The orchestrator's side: write questions and facts, read verdicts, know who is alive."""
+    """The orchestrator's side: write questions and facts, read verdicts, know the living schedulers."""
 
     orchestrator: str
     """Random id of this start; verdicts are addressed to it."""
 
     @property
     def is_connected(self) -> bool:
-        """Whether questions can be written and verdicts read right now."""
+        """True if questions can be written and verdicts read right now."""
 
     @property
     def problem(self) -> str:
-        """Why there is no connection, and what to do about it; empty where that is not known."""
+        """Reason why there is no connection, and the remedy; empty if unknown."""
 
     @property
     def read_set(self) -> frozenset[str]:
-        """Schedulers whose verdict streams are in the current read set."""
+        """Schedulers whose verdict streams are read now."""
 
     @property
     def is_read(self) -> bool:
-        """Whether a reader of facts (ledger, exporter, console, archiver) is alive, or ever was."""
+        """True if a reader of facts (ledger, exporter, console, archiver) is alive, or ever was."""
 
     def listen(self, listener: OrchestratorListener) -> None:
-        """Say who is called; once, before `start`."""
+        """Set the listener; once, before `start`."""
 
     async def start(self) -> None:
-        """Connect and begin; returns when the first roster was read, or when a connection failed once.
+        """Connect and begin. Returns when the first roster was read, or when a connection failed once.
 
-        Raises ConfigError for an address that can never work. A server that is away is not an
-        error: the bus keeps trying.
+        Raises ConfigError for an address that can never work. A server that is away is not an error: the bus
+        keeps trying.
         """
 
     async def aclose(self) -> None:
-        """Write what is queued, leave the roster, end every task and connection."""
+        """Write queued messages, leave the roster, end every task and connection."""
 
     def trust(self, keys: Mapping[str, bytes]) -> None:
-        """Check what schedulers sign of themselves with these keys too, by name; tells the roster anew."""
+        """Also check signatures of schedulers with these keys, by name, and report the roster again."""
 
     def watch(self, schedulers: Iterable[str]) -> None:
-        """Also read the verdict streams of these, alive or not (the required ones)."""
+        """Also read the verdict streams of these schedulers, alive or not (the required ones)."""
 
     def tell_agents(self) -> None:
-        """Tell at once which sessions are alive here, and not with the next heartbeat."""
+        """Tell at once which sessions are alive here, instead of with the next heartbeat."""
 
     @property
     def ask(self) -> QuestionWriter:
-        """Queues one question for the inboxes of several; it is written within this tick of the loop."""
+        """Function that queues one question for several inboxes, written within this tick of the loop."""
 
     @property
     def fact(self) -> Callable[[Callable[[], FactPayload]], None]:
-        """Queues a fact; what it is given makes its bytes, or those of several, off the decision's path."""
+        """Function that queues facts. Its argument makes their bytes later, off the decision's path."""
 
     def hurry_facts(self) -> None:
-        """Write within this tick of the loop what facts are queued: somebody waits for one of them."""
+        """Write the queued facts within this tick of the loop, because somebody waits for one of them."""
 
     @property
     def has_open_facts(self) -> bool:
-        """Whether facts were queued that the bus is not yet known to have."""
+        """True if the bus may not have all queued facts yet."""
 
     @property
     def store(self) -> "Store":
-        """What is kept for other processes."""
+        """Store for values that other processes read."""
 
     async def find_namespaces(self) -> Mapping[str, Collection[str]]:
-        """Schedulers that are alive in other namespaces of this server, by namespace.
+        """Return the living schedulers in other namespaces of this server, by namespace.
 
-        Raises ToolgateError where that cannot be seen.
+        Raises ToolgateError if they cannot be seen.
         """
 
 
 class SchedulerListener(Protocol):
-    """What a scheduler's bus calls, always on the event loop, never concurrently."""
+    """Callbacks of a scheduler's bus, always on the event loop, never concurrently."""
 
     def deliver(self, deliveries: Sequence[Delivery]) -> None:
-        """New or taken-over entries, to be decided and then named in `done`."""
+        """Handle new or taken-over entries: decide them, then call `acknowledge`."""
 
 
 class SchedulerBus(Protocol):
@@ -257,178 +257,183 @@ class SchedulerBus(Protocol):
 
     @property
     def is_connected(self) -> bool:
-        """Whether questions can be read and answers written right now."""
+        """True if questions can be read and answers written right now."""
 
     def listen(self, listener: SchedulerListener) -> None:
-        """Say who is called; once, before `start`."""
+        """Set the listener; once, before `start`."""
 
     async def start(self, member: Member) -> Member:
-        """Join the group and the roster; gives back the member with its order of start.
+        """Join the group and the roster. Return the member with its order of start.
 
-        Raises TransportError when there is no server.
+        Raises TransportError if there is no server.
         """
 
     async def announce(self, member: Member) -> Member:
-        """Say that we have this priority, these tools, this revision: the newest start, with its new order.
+        """Announce this priority, these tools and this revision. Return the member with its new order of
+        start.
 
-        Name, replica and shadow stay as they are. A bus that is away says it when it is back.
+        It then counts as the newest start. Name, replica and shadow stay as they are. A bus that is away
+        announces it when it is back.
         """
 
     async def wait_until_noticed(self, timeout_s: float) -> bool:
-        """Wait until every living orchestrator asks us; False if one still does not after `timeout_s`."""
+        """Wait until every living orchestrator asks this scheduler. Return False after `timeout_s`."""
 
     async def leave(self) -> None:
-        """Leave the roster and say so, so that no new question comes; reading goes on."""
+        """Leave the roster and say so, so that no new question comes. Reading goes on."""
 
     async def aclose(self) -> None:
-        """Leave the roster, give back what was not decided, end every task and connection."""
+        """Leave the roster, give back undecided entries, end every task and connection."""
 
     def want(self, entries: int) -> None:
         """Ask for up to this many more entries; 0 pauses reading."""
 
     def answer(self, orchestrator: str, item: bytes) -> None:
-        """Queue one verdict for an orchestrator; written within this tick of the loop."""
+        """Queue one verdict for an orchestrator; it is written within this tick of the loop."""
 
     async def answer_now(self, orchestrator: str, item: bytes) -> None:
-        """Write one verdict for an orchestrator; returns when the bus has it.
+        """Write one verdict for an orchestrator. Returns when the bus has it.
 
-        Raises TransportError where it may not have it. Written twice it does no harm.
+        Raises TransportError if it may not have it. A second write does no harm.
         """
 
     def acknowledge(self, entry: str) -> None:
         """Acknowledge one entry, in the same write as the answers queued before it."""
 
     def hold(self, entries: Sequence[str]) -> None:
-        """These entries are being decided: renew them until `done`, so that no peer takes them."""
+        """Renew these entries until they are acknowledged, so that no peer takes them."""
 
     def stats(self, read: Callable[[], tuple[int, int]]) -> None:
-        """Where each heartbeat reads this replica's totals: answered, late."""
+        """Set the function from which each heartbeat reads this replica's totals: answered, late."""
 
 
 MAX_VALUE: Final = 512 * 1024
-"""Bytes of one value in the store."""
+"""Maximum size of one value in the store, in bytes."""
 
 
 def checked_value(value: bytes) -> bytes:
-    """A value that every store can keep; raises TransportError for one that is too long."""
+    """Return a value that every store can keep. Raises TransportError if it is too long."""
     if len(value) > MAX_VALUE:
         raise TransportError(f"a stored value has at most {MAX_VALUE} bytes, this one {len(value)}")
     return value
 
 
 SEARCH_SHARE: Final = 0.1
-"""Of its time that somebody looks for keys again and again (`rest_after_search`)."""
+"""Maximum share of its time that a process searches for keys again and again (`rest_after_search`)."""
 MAX_REST_S: Final = 10.0
 
 
 class Store(Protocol):
     """State that schedulers share, atomic by key, kept in the namespace's one ledger slot.
 
-    Keys are the caller's own words; values have at most `MAX_VALUE` bytes.
+    The caller chooses the keys. Values have at most `MAX_VALUE` bytes.
     """
 
     async def get(self, key: str) -> bytes | None:
-        """The value, or None."""
+        """Return the value; None if there is none."""
 
     async def put(self, key: str, value: bytes, ttl_s: float | None = None) -> None:
-        """Write the value; it vanishes after `ttl_s` seconds, if given."""
+        """Write the value. With `ttl_s` it vanishes after that many seconds."""
 
     async def add(self, key: str, value: bytes, ttl_s: float | None = None) -> bool:
-        """Write the value unless there is one already; True if it was written."""
+        """Write the value unless there is one already. Return whether it was written."""
 
     async def take(self, key: str) -> bytes | None:
-        """Read and delete in one step: of several callers only one gets the value."""
+        """Read and delete the value in one step: of several callers only one gets it."""
 
     async def delete(self, key: str) -> bool:
-        """Delete; True if there was a value."""
+        """Delete the value. Return whether there was one."""
 
     async def lease(self, key: str, mark: str, mine: bytes, ttl_s: float) -> tuple[bool, bytes | None]:
-        """Write `mine` at `mark` unless another has; whether it stands there, and then the value of `key`."""
+        """Write `mine` at `mark` if nothing is there. Return whether it stands there, and `key`'s value."""
         leased = await self.add(mark, mine, ttl_s) or await self.get(mark) == mine
         return leased, await self.get(key)
 
     def make_durable(self, durability: Durability, what: str, mark: str) -> "Store":
-        """The same, where `put` and `add` raise TooFewReplicas unless so many have it; what they wrote stays.
+        """Return a store whose `put` and `add` raise TooFewReplicas if too few replicas have a value.
 
-        `what` it is, for metrics; `mark` is a key of the caller's own, written with each. A store without
-        replicas is as it is.
+        The value stays nevertheless. `what` names the store in metrics. `mark` is a key of the caller's own,
+        written with each value. A store without replicas returns itself.
         """
         return self
 
     async def check_replicas(self) -> None:
-        """Raise TooFewReplicas where fewer follow now, and Refusal where nobody may wait for them."""
+        """Raise TooFewReplicas if too few replicas follow now, and Refusal if the server forbids the wait."""
         return
 
     async def keys(self, prefix: str) -> list[str]:
-        """The keys that begin with `prefix`, sorted."""
+        """Return the keys that begin with `prefix`, sorted."""
 
     async def seconds_left(self, key: str) -> float | None:
-        """Until the value vanishes; None if there is none, infinity if it stays."""
+        """Return the seconds until the value vanishes; None if there is none, infinity if it stays."""
 
     async def read_many(self, keys: Sequence[str]) -> list[tuple[bytes | None, float | None]]:
-        """Of each key what `get` and `seconds_left` say, in few round trips."""
+        """Return the results of `get` and `seconds_left` for each key, in few round trips."""
         return [(await self.get(key), await self.seconds_left(key)) for key in keys]
 
 
 def rest_after_search(seconds: float) -> float:
-    """How many seconds to rest for who looks for keys (`Store.keys`) again and again, and took so long.
+    """Return the seconds to rest after a search for keys (`Store.keys`) that took this long.
 
-    A server reads all that it has to find them: nobody may keep it busy with that.
+    To find keys, a server reads everything that it has. No process may keep it busy with that.
     """
     return min(MAX_REST_S, seconds / SEARCH_SHARE)
 
 
 class FactStream(Protocol):
-    """What happened in all orchestrators of a namespace, in order, from each one's first kept fact."""
+    """Facts of all orchestrators of a namespace, in order, from each one's first kept fact."""
 
     is_whole: bool
-    """Whether the last `next` or `glance` looked at all it should; else the server of some is away."""
+    """True if the last `next` or `glance` read all that it should; False if some server may be away."""
 
     async def next(self, wait_ms: int | None = None) -> list[dict[str, Any]]:
-        """The facts that came since the last call, each with its `orchestrator`; waits a moment, or this."""
+        """Return the facts since the last call, each with its `orchestrator`; wait a moment, or `wait_ms`."""
 
     async def glance(self, *orchestrators: str) -> list[dict[str, Any]]:
-        """What came of these, or of all, while `next` waits; what both read is given once. Does not wait."""
+        """Return new facts of these orchestrators, or of all, without a wait, even while `next` waits.
+
+        A fact that both read is returned once.
+        """
 
     def read_stored(self, since_ms: int | None = None) -> AsyncIterator[dict[str, Any]]:
-        """The facts that are still kept, oldest first; `next` goes on from there.
+        """Yield the facts that are still kept, oldest first; `next` goes on from there.
 
-        `since_ms` leaves out what was written before, in milliseconds of the server's clock.
+        `since_ms` leaves out older facts; it is a time in milliseconds by the server's clock.
         """
 
     async def now_ms(self) -> int:
-        """The server's own time, in milliseconds."""
+        """Return the server's own time, in milliseconds since the epoch."""
 
     def expect(self, orchestrator: str) -> bool:
-        """Read the facts of one that the roster need not have told of yet; False if they are read already."""
+        """Also read an orchestrator that the roster may not list yet. Return False if it is read already."""
 
     @property
     def positions(self) -> dict[str, str]:
-        """How far each orchestrator's facts were read."""
+        """Position up to which each orchestrator's facts were read."""
 
     @property
     def numbers(self) -> dict[str, int]:
-        """The number of the fact that was read last of each orchestrator."""
+        """Number of the last fact that was read of each orchestrator."""
 
     def resume(self, positions: Mapping[str, str], numbers: Mapping[str, int] | None = None) -> None:
-        """Go on from where somebody had read to; with `numbers`, what is written once more is passed over."""
+        """Go on from these positions. With `numbers`, facts that are written again are skipped."""
 
     async def alive(self) -> frozenset[str]:
-        """The orchestrators that are alive."""
+        """Return the orchestrators that are alive."""
 
 
 class Commands(Protocol):
-    """Ordinary server commands, one at a time; what roster and store are written with."""
+    """Ordinary server commands, one at a time, used by roster and store."""
 
     async def execute(self, *command: Arg) -> Any:
-        """Run one command; raises TransportError, OutcomeUnknown or BusDown."""
+        """Run one command. Raises TransportError, OutcomeUnknown or BusDown."""
 
     async def pipeline(self, commands: Sequence[Sequence[Arg]]) -> list[Any]:
-        """Run several in one round trip, not atomically; a reply may be an exception."""
+        """Run several commands in one round trip, not atomically. A reply may be an exception."""
 
     def widen(self) -> "Commands | None":
-        """The same with connections for reads of many slots that block side by side, closed with these.
+        """Return commands whose connections can block on reads of many slots at once, closed with these.
 
-        None where there are no slots: one server, whose commands may be about any keys.
+        None if there are no slots: one server, whose commands may use any keys.
         """
         return None

@@ -1,7 +1,7 @@
-"""Where the replicas of one name are not alike: by which configuration they rule, and who can ask them. Pure.
+"""Finds differences between the replicas of one scheduler: configurations, and versions of the wire. Pure.
 
-A call is decided by whichever replica takes the question: while they rule by different configurations, the
-same call may be denied once and allowed the next time.
+Any replica may take a question about a call. While replicas rule by different configurations, the same call
+may be denied once and allowed the next time.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -10,30 +10,30 @@ from typing import Final
 from toolgate_bus.transport.ports import Member
 
 UNNAMED: Final = "unnamed"
-"""What stands for the configuration of a replica that does not tell which it is."""
+"""Name for the configuration of a replica that reports none."""
 
 
 def revisions(members: Sequence[Member]) -> tuple[str, ...]:
-    """The different configurations of one name's replicas, oldest start first; none where nobody tells."""
+    """Return a scheduler's different configurations, oldest start first; none if no replica reports one."""
     ordered = sorted(members, key=lambda member: (member.started, member.replica))
     told = dict.fromkeys(member.revision.text for member in ordered)
     return tuple(text or UNNAMED for text in told) if any(told) else ()
 
 
 def revisions_alive(members: Sequence[Member]) -> str | None:
-    """What to say of replicas that rule by different configurations; None where they do not."""
+    """Return a text about replicas that rule by different configurations; None if there are none."""
     different = revisions(members)
     return f"{len(different)} revisions alive: {', '.join(different)}" if len(different) > 1 else None
 
 
 def strangers(members: Sequence[Member], wires: Mapping[str, Collection[int]]) -> tuple[str, ...]:
-    """The orchestrators that share no version of the wire with all of one name's replicas."""
+    """Return the orchestrators that share no version of the wire with all of one scheduler's replicas."""
     common = set.intersection(*(set(member.wire) for member in members)) if members else set()
     return tuple(sorted(name for name, wire in wires.items() if not common & set(wire)))
 
 
 def who_cannot_ask(members: Sequence[Member], wires: Mapping[str, Collection[int]]) -> str | None:
-    """What to say of agents that cannot ask one name's replicas; None where all can."""
+    """Return a text about agents that cannot ask a scheduler's replicas; None if all can."""
     many = len(strangers(members, wires))
     if not many:
         return None

@@ -1,6 +1,6 @@
-"""Over how many shards the streams of a namespace spread, and in which a new orchestrator lies. Pure.
+"""Reads the number of shards of a namespace's streams, and the shards in use. Pure.
 
-What stands on the server was written by others: what is no number within the bounds counts as one shard.
+Others write the server's values: a value that is no number within the bounds counts as one shard.
 """
 
 from collections.abc import Iterable, Sequence
@@ -10,20 +10,21 @@ from toolgate_bus.protocol.keys import MAX_SHARDS
 from toolgate_bus.transport.ports import Member
 
 USED_S: Final = 60
-"""So long after its last word an orchestrator still has its shard read."""
+"""Seconds after an orchestrator's last sign of life during which its shard is still read."""
 
 
 def decode_count(raw: Any) -> int:
-    """How many shards there are, by what stands on the server."""
+    """Read the number of shards from the server's value."""
     if not isinstance(raw, bytes) or len(raw) > 2 or not raw.isdigit():
         return 1
     return min(max(1, int(raw)), MAX_SHARDS)
 
 
 def decode_used(values: Sequence[Any], now_s: int | None) -> frozenset[int]:
-    """The shards beside the first in which orchestrators lie; `values` are when each was last heard of.
+    """Return the shards, besides the first, with orchestrators. `values` are the times of their last signs of
+    life.
 
-    Without a time, in seconds by the server's clock, each counts of which there is a value.
+    Without `now_s`, in seconds by the server's clock, every shard with a value counts.
     """
     return frozenset(
         shard
@@ -36,19 +37,19 @@ def decode_used(values: Sequence[Any], now_s: int | None) -> frozenset[int]:
 
 
 class SeenShards:
-    """The shards that are, or lately were, to be read: a server that lost its data says at first of none."""
+    """Shards that are read or were lately. A server that lost its data names none at first."""
 
     def __init__(self) -> None:
         self._seen: dict[int, int] = {}
 
     def take(self, found: Iterable[int], now_s: int) -> frozenset[int]:
-        """These are to be read at that time, in seconds by the server's clock; gives all that are."""
+        """Take the shards to read at `now_s`, in seconds by the server's clock. Return all to read now."""
         self._seen |= dict.fromkeys(found, now_s)
         return frozenset(shard for shard, at in self._seen.items() if now_s - at < USED_S)
 
 
 def find_served(count: int, members: Iterable[Member]) -> list[int]:
-    """Of so many shards those that everybody on the roster reads."""
+    """Return the shards, of `count`, that every member of the roster reads."""
     found = set(range(count))
     for member in members:
         found &= set(member.shards)

@@ -1,1 +1,1 @@
-"""What a rule says of a call: conditions, paths, patterns, schemas. Pure."""
+"""Conditions of rules on calls: arguments, paths, patterns, schemas. Pure."""

@@ -1,8 +1,9 @@
-"""Mail addresses in a text: each one that some mail library might send to, or that this cannot be told. Pure.
+"""Finds mail addresses in a text: each that some mail library might send to, or none if it is ambiguous.
+Pure.
 
-An address has one spelling: its local part in small letters, its host as `hosts` reads it. What RFC 5322
-allows and hardly anybody writes (quoted local parts, comments within, routes, groups, `%` and `!` in a local
-part, which old relays resolve) is read differently by each library, and so has no reading here.
+An address has one spelling: its local part in small letters, its host as `hosts` reads it. Forms that
+RFC 5322 allows and that are rare (quoted local parts, comments within, routes, groups, `%` and `!` in a local
+part, which old relays resolve) are read differently by each library, and so have no reading here.
 """
 
 import re
@@ -20,14 +21,14 @@ _ITEM: Final = re.compile(r"""(?:"[^"]*"|[^",;\n\r])+""")
 _COMMENT: Final = re.compile(r"\([^()@]*\)")
 _NO_NAME: Final = re.compile(r"[<>()\\:]")
 _OPEN_LINE: Final = re.compile(r"[^,;\s]\s*[\r\n]\s*[^,;\s]")
-"""A new line that alone stands between two items: to some libraries it is a space within one."""
+"""A new line alone between two items: some libraries read it as a space within one item."""
 _HARMLESS: Final = frozenset(("subject", "body", "in-reply-to", "references", "importance", "priority"))
-"""Fields of a `mailto:` that send the mail to nobody."""
+"""Fields of a `mailto:` that add no recipient."""
 _ANOTHER_FIELD: Final = re.compile(r"(?:^|[&?;\r\n])\s*(?:amp;)?(?:b?cc|to)\s*[:=]", re.IGNORECASE)
 
 
 def canonical_address(text: str) -> str | None:
-    """Return the one spelling of a text that is a single mail address, or None."""
+    """Return the one spelling of a text that is a single mail address; None for another text."""
     local, sign, host = text.rpartition("@")
     if not sign or len(local) > MAX_LOCAL:
         return None
@@ -37,10 +38,10 @@ def canonical_address(text: str) -> str | None:
 
 
 def find_addresses(text: str) -> tuple[str, ...] | None:
-    """Return each address that a text with an `@` may be sent to; None where that cannot be told.
+    """Return each address that a text with an `@` may be sent to; None if that is ambiguous.
 
     Lists (`,`, `;`, lines) and display names are read. An address within a display name counts as well, and
-    so does a name in a list that has no address.
+    so does a name without an address in a list.
     """
     if len(text) > MAX_TEXT or "=?" in text or text.count('"') % 2:
         return None
@@ -63,7 +64,7 @@ def _are_bare(items: list[str]) -> bool:
 
 
 def _read_item(item: str) -> tuple[str, ...] | None:
-    """The addresses of one item of a list: `ann@example.org`, with a name before it or a comment behind."""
+    """Return the addresses of one item of a list: `ann@example.org`, with a name or a comment."""
     if "@" not in item:
         return None if _NO_NAME.search(item) else (unicodedata.normalize("NFKC", item).lower(),)
     name, address = "", item
@@ -76,7 +77,7 @@ def _read_item(item: str) -> tuple[str, ...] | None:
 
 
 def _of_name(name: str) -> tuple[str, ...] | None:
-    """The addresses in a display name; None where the name could be more than that."""
+    """Return the addresses in a display name; None if the name could be more than a name."""
     if "@" not in name:
         return None if _NO_NAME.search(_COMMENT.sub("", name)) else ()
     if (alone := canonical_address(name)) is not None:
@@ -88,7 +89,7 @@ def _of_name(name: str) -> tuple[str, ...] | None:
 
 
 def _read_mailto(rest: str) -> tuple[str, ...] | None:
-    """The addresses of a `mailto:` link: those before the `?`, and those of its fields."""
+    """Return the addresses of a `mailto:` link: those before the `?`, and those of its fields."""
     to, _, fields = rest.partition("?")
     found = list(_of_list(to))
     for field in re.split("[&;]", fields.partition("#")[0]):

@@ -1,7 +1,7 @@
-"""What the schemas of tools say of a path in their arguments, and of a condition on it. Pure.
+"""Compares paths and conditions of rules with the schemas of tools' arguments. Pure.
 
-It is for whoever writes rules: no ruling goes by it, since an LLM may write what no schema allows. Whatever a
-schema leaves open may be there, and may be anything.
+It helps people who write rules. No ruling depends on it, since an LLM may write what no schema allows. A part
+that a schema leaves open may be present, and may be anything.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,30 +19,30 @@ _WORDS_OTHER: Final = {"boolean": "true or false", "number": "a number", "null":
 _BOTH: Final = frozenset({True, False})
 _NEVER: Final = frozenset({False})
 MAX_STEPS: Final = 16
-"""Names in a path that is followed; of a longer one nothing is known."""
+"""Maximum number of names in a path that is followed; of a longer path nothing is known."""
 
 
 @dataclass(slots=True)
 class ArgumentPlace:
-    """What stands at a path, in one tool or several."""
+    """Arguments at a path, in one tool or several."""
 
     schemas: list[Schema] = field(default_factory=list)
-    """Of each argument that the path may mean."""
+    """Schema of each argument that the path may mean."""
     is_open: bool = False
-    """Something else may stand there, too."""
+    """True if something else may stand there, too."""
     may_lack: bool = False
-    """A call may leave it out."""
+    """True if a call may leave it out."""
     names: dict[str, None] = field(default_factory=dict)
-    """The names that there are where the path leads nowhere, each with what led there before it."""
+    """Known names, as whole paths, at the point where the path leads nowhere."""
 
     @property
     def is_absent(self) -> bool:
-        """Whether no tool has such an argument."""
+        """True if no tool has such an argument."""
         return not self.schemas and not self.is_open
 
 
 def find_argument(path: str, schemas: Iterable[Schema]) -> ArgumentPlace:
-    """What stands at a path in the arguments of tools with these schemas."""
+    """Find the arguments at a path in tools with these schemas."""
     place = ArgumentPlace()
     steps = [one.replace("\0", ".") for one in path.removeprefix("$.").replace(r"\.", "\0").split(".")]
     for schema in schemas:
@@ -56,7 +56,7 @@ def find_argument(path: str, schemas: Iterable[Schema]) -> ArgumentPlace:
 
 
 def _follow(steps: Sequence[str], schema: Schema, before: str, place: ArgumentPlace) -> None:
-    """Note what a path leads to from here on."""
+    """Follow a path from here on, and note where it leads."""
     for leaf in leaves(schema):
         types = types_of(leaf)
         if "array" in types and "object" not in types:
@@ -90,7 +90,7 @@ def _follow_object(steps: Sequence[str], leaf: Schema, before: str, place: Argum
 
 
 def leaves(schema: Schema) -> Iterator[Schema]:
-    """The schemas of which a value fits one."""
+    """Yield the alternative schemas of a value: it fits one of them."""
     branches = schema.get("anyOf")
     if not branches:
         yield schema
@@ -101,7 +101,7 @@ def leaves(schema: Schema) -> Iterator[Schema]:
 
 
 def types_of(leaf: Schema) -> frozenset[str]:
-    """The types that a value may have."""
+    """Return the types that a value may have."""
     if "enum" in leaf:
         return frozenset(_type_of(one) for one in leaf["enum"])
     if "type" in leaf:
@@ -110,18 +110,18 @@ def types_of(leaf: Schema) -> frozenset[str]:
 
 
 def find_types(schemas: Iterable[Schema]) -> frozenset[str]:
-    """The types, but null, that a value may have by one of these."""
+    """Return the types, without null, that a value may have by one of these schemas."""
     found = frozenset(one for schema in schemas for leaf in leaves(schema) for one in types_of(leaf))
     return found - {"null"}
 
 
 def describe_types(types: Iterable[str]) -> str:
-    """Types in words."""
+    """Return types in words."""
     return " or ".join({**_WORDS, **_WORDS_OTHER}[one] for one in sorted(types))
 
 
 def find_choices(schemas: Iterable[Schema]) -> list[Any] | None:
-    """All values that there may be; None where these are not counted."""
+    """Return all possible values; None if a schema does not list them."""
     found: list[Any] = []
     for leaf in (leaf for schema in schemas for leaf in leaves(schema)):
         if types_of(leaf) == {"array"}:
@@ -135,7 +135,7 @@ def find_choices(schemas: Iterable[Schema]) -> list[Any] | None:
 
 
 def possible_truths(condition: Condition, place: ArgumentPlace) -> frozenset[bool]:
-    """Whether a condition may be true, and whether it may be false, of what stands there by the schemas."""
+    """Return whether a condition can be true, can be false, or both, for values that the schemas allow."""
     found = frozenset[bool]()
     if place.is_open:
         return _BOTH
@@ -174,7 +174,7 @@ def _truths_of_values(condition: Condition, values: Iterable[Any]) -> frozenset[
 
 
 def _truths_of_type(condition: Condition, kind: str, leaf: Schema) -> frozenset[bool]:
-    """Of a number, a text or an object: all tests may hold only where each may."""
+    """Return it for a number, a text or an object: all tests together can hold only if each can."""
     each = [
         _truths_of_test(name, getattr(condition, name), kind, leaf) for name in condition.model_fields_set
     ]
@@ -213,7 +213,7 @@ def _is_within(value: float, leaf: Schema) -> bool:
 
 
 def _truths_of_bound(name: str, given: float, leaf: Schema) -> frozenset[bool]:
-    """Of a number within the bounds of a schema: `gt` is never true where the largest is not above."""
+    """Return it for a number within a schema's bounds: `gt` is never true if the largest is not above."""
     low = max(leaf.get("minimum", -float("inf")), leaf.get("exclusiveMinimum", -float("inf")))
     high = min(leaf.get("maximum", float("inf")), leaf.get("exclusiveMaximum", float("inf")))
     low_is_out = low == leaf.get("exclusiveMinimum")

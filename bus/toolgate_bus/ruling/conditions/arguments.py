@@ -1,14 +1,14 @@
-r"""Arguments: what stands at a path, every way to read it; and what `arguments:` makes of them. Pure.
+r"""Reads arguments at a path, in every possible way, and maps arguments as `arguments:` says. Pure.
 
 A path is names with dots between (`user.address.zip`, `items.0.price`). A number steps to one element of a
 list, a name into each of them: in `{"to": [{"email": "ann@example.com"}]}` each address is at "to.email".
 
-An LLM may also write a key that has the dots in it (`{"order.amount": 1, "order": {"amount": 5000}}`), and
-which of the two a tool takes is not known here: `readings` gives both. `order\.amount` is that key only.
-Nor is it known whether a tool reads a text that looks like JSON (`{"order": "{\"amount\": 5000}"}`) as JSON.
+An LLM may also write a key that has the dots in it (`{"order.amount": 1, "order": {"amount": 5000}}`). Which
+of the two a tool takes is unknown here: `readings` returns both. `order\.amount` is that key only. It is
+unknown, too, whether a tool reads a text that looks like JSON (`{"order": "{\"amount\": 5000}"}`) as JSON.
 
 A replacement's arguments map target argument to source: `$.path` in the call's own arguments, `$` for all of
-them, or `{value: …}`. A source that the call does not have leaves its target argument out.
+them, or `{value: …}`. If the call does not have a source, its target argument is left out.
 """
 
 import re
@@ -22,27 +22,27 @@ from toolgate_bus.config.check import StrictModel
 from toolgate_bus.protocol import placeholders
 
 MISSING: Any = type("Missing", (), {"__repr__": lambda _self: "MISSING"})()
-"""What stands where there is no such argument."""
+"""Value that stands for a missing argument."""
 UNSEEN: Any = type("Unseen", (), {"__repr__": lambda _self: "UNSEEN"})()
-"""What stands where the path leads through something that did not travel, or a text that may be JSON."""
+"""Value for a path that leads through a value that was not sent, or through a text that may be JSON."""
 
 
 class Each(tuple[Any, ...]):
-    """Values that stand at a path that leads through a list: one of each element, or MISSING."""
+    """Values at a path that leads through a list: one of each element, or MISSING."""
 
     __slots__ = ()
 
 
 BLANK: Final = "".join(filter(str.isspace, map(chr, range(0x3001)))) + "\ufeff"
-"""What tools drop before they read a text as JSON."""
+"""Characters that tools drop before they read a text as JSON."""
 _BEGINS: Final = frozenset(("{", "[", '"', "`"))
-"""Also that of a block of code in Markdown, in which LLMs like to send JSON."""
+"""First characters of JSON, and of a block of code in Markdown, in which LLMs like to send JSON."""
 _MAX_COUNT: Final = 64
-"""So many readings of one path are looked at."""
+"""Maximum number of readings of one path."""
 
 
 def readings(path: str, arguments: Mapping[str, Any]) -> Sequence[Any]:
-    """Read what stands at a path: a value, `Each`, MISSING or UNSEEN; then those at keys with dots."""
+    """Return the readings of a path: a value, `Each`, MISSING or UNSEEN; then those at keys with dots."""
     if placeholders.stands_for_all(arguments):
         return (UNSEEN,)
     names, other = _parts(path)
@@ -58,7 +58,7 @@ def readings(path: str, arguments: Mapping[str, Any]) -> Sequence[Any]:
 
 
 def find(path: str, value: Any) -> Any:
-    """The value at a path, or MISSING; a key with dots in it counts where the path itself leads nowhere."""
+    """Return the value at a path, or MISSING. Keys with dots count if the path itself leads nowhere."""
     if not isinstance(value, Mapping):
         return MISSING
     here = (one for one in readings(path, value) if one is not MISSING)
@@ -68,7 +68,7 @@ def find(path: str, value: Any) -> Any:
 
 @lru_cache(maxsize=4096)
 def _parts(path: str) -> tuple[tuple[str, ...], bool]:
-    r"""The names of a path, and whether it may be read in other ways."""
+    r"""Return the names of a path, and whether it may be read in other ways."""
     escaped = path.replace(r"\.", "\0")
     names = tuple(name.replace("\0", ".") for name in escaped.split("."))
     return names, escaped == path
@@ -93,7 +93,7 @@ def _at_each(names: Sequence[str], elements: Sequence[Any]) -> Any:
 
 
 def _at_dotted(names: Sequence[str], value: Any) -> Iterator[Any]:
-    """What is there at a key that has some of the dots in it."""
+    """Yield the values at keys that have some of the dots in them."""
     if isinstance(value, list | tuple) and not _is_index(names[0]):
         for element in value:
             yield from _at_dotted(names, element)
@@ -125,12 +125,12 @@ def _step(name: str, value: Any) -> Any:
 
 
 def _is_index(name: str) -> bool:
-    # Six digits are more than any argument's length, and int() of a long text is slow.
+    # Six digits are more than any list's length, and int() of a long text is slow.
     return name.isdecimal() and len(name) < 7
 
 
 def check_path(path: str) -> str:
-    """Return a path as it is; raises ValueError for one that no arguments can have, with what to write."""
+    """Return a path unchanged. Raises ValueError, with a correction, if no arguments can have it."""
     if path.startswith("$"):
         raise ValueError(f"{path}: a path has no $ here: write {path.lstrip('$').lstrip('.') or 'its name'}")
     if path.startswith("/"):
@@ -147,18 +147,18 @@ def check_path(path: str) -> str:
 
 _BRACKETS: Final = re.compile(r"\[['\"]?([^\[\]'\"]*)['\"]?\]")
 Path = Annotated[str, Field(min_length=1, max_length=1024), AfterValidator(check_path)]
-"""A path as people write it."""
+"""Path as people write it."""
 Name = Annotated[str, Field(min_length=1, max_length=256)]
 
 
 class Literally(StrictModel):
-    """An argument given as it is: `{value: 10}`."""
+    """An argument with a literal value: `{value: 10}`."""
 
     value: Any
 
 
 def is_source(value: Any) -> bool:
-    """Whether an argument can be taken from there."""
+    """Return whether a value is a source of an argument."""
     if isinstance(value, str):
         return value == "$" or (value[:2] == "$." and len(value) > 2)
     return isinstance(value, Literally) or (isinstance(value, Mapping) and set(value) == {"value"})
@@ -177,7 +177,7 @@ Arguments = Annotated[dict[Name, str | Literally], Field(max_length=256), Before
 
 
 def map_arguments(sources: Mapping[str, str | Literally], arguments: dict[str, Any]) -> dict[str, Any]:
-    """The target's arguments; a source that is not there leaves its argument out."""
+    """Return the target's arguments. An argument with a missing source is left out."""
     found: dict[str, Any] = {}
     for name, source in sources.items():
         if isinstance(source, Literally):

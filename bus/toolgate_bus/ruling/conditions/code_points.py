@@ -1,8 +1,8 @@
-"""Sets of code points, as Python's regular expressions mean them: `\\w`, classes, regard of case. Pure.
+"""Sets of code points with the meaning of Python's regular expressions: `\\w`, classes, regard of case. Pure.
 
 A set is a tuple of ranges `(first, last)`, sorted and apart. `partition` splits all code points into the
-groups that a number of sets tell apart: whatever stands in one group, no pattern over these sets can
-distinguish. What `\\w`, `\\s` and `\\d` are is asked of `str` itself, so that both have one Unicode.
+groups that a number of sets tell apart: no pattern over these sets can distinguish two members of a group.
+`\\w`, `\\s` and `\\d` are computed with methods of `str`, so that both have one Unicode.
 """
 
 import bisect
@@ -17,7 +17,7 @@ Ranges = tuple[tuple[int, int], ...]
 LAST: Final = 0x10FFFF
 EVERY: Final[Ranges] = ((0, LAST),)
 _LETTERS_END: Final = 0x40000
-"""No letter, digit or blank stands from here on: marks, private use and nothing."""
+"""First code point after all letters, digits and blanks; behind it are marks, private use and nothing."""
 _FEW: Final = 512
 
 _sre: Any = importlib.import_module("_sre")
@@ -25,7 +25,7 @@ _casefix: Any = importlib.import_module("re._casefix")
 
 
 def union(sets: Iterable[Ranges]) -> Ranges:
-    """Everything that is in one of these."""
+    """Return all members of these sets."""
     joined: list[tuple[int, int]] = []
     for first, last in sorted(one for ranges in sets for one in ranges):
         if joined and first <= joined[-1][1] + 1:
@@ -36,7 +36,7 @@ def union(sets: Iterable[Ranges]) -> Ranges:
 
 
 def minus(ranges: Ranges) -> Ranges:
-    """Everything that is not in it."""
+    """Return all code points that are not in the set."""
     left, start = [], 0
     for first, last in ranges:
         if start < first:
@@ -46,42 +46,42 @@ def minus(ranges: Ranges) -> Ranges:
 
 
 def members(ranges: Ranges) -> Iterator[int]:
-    """Each code point of it."""
+    """Yield each code point of the set."""
     return (point for first, last in ranges for point in range(first, last + 1))
 
 
 def contains(ranges: Ranges, point: int) -> bool:
-    """Whether a code point is in it."""
+    """Return whether a code point is in the set."""
     at = bisect.bisect_right(ranges, (point, LAST)) - 1
     return at >= 0 and ranges[at][0] <= point <= ranges[at][1]
 
 
 @cache
 def words(*, ascii_only: bool = False) -> Ranges:
-    r"""What `\w` means."""
+    r"""Return the set that `\w` means."""
     return _where(lambda char: char.isalnum() or char == "_", ascii_only)
 
 
 @cache
 def digits(*, ascii_only: bool = False) -> Ranges:
-    r"""What `\d` means."""
+    r"""Return the set that `\d` means."""
     return _where(str.isdecimal, ascii_only)
 
 
 @cache
 def spaces(*, ascii_only: bool = False) -> Ranges:
-    r"""What `\s` means."""
-    if ascii_only:  # fewer than str.isspace says of ASCII
+    r"""Return the set that `\s` means."""
+    if ascii_only:  # fewer than `str.isspace` counts in ASCII
         return union(((ord(char), ord(char)),) for char in " \t\n\r\f\v")
     return _where(str.isspace, ascii_only)
 
 
 def caseless(chosen: Ranges, categories: Sequence[Ranges], *, ascii_only: bool = False) -> Ranges:
-    """What a class of single characters and ranges, and of categories, means without regard to case."""
+    """Return the set that a class of characters, ranges and categories means without regard to case."""
     lower: Callable[[int], int] = _sre.ascii_tolower if ascii_only else _sre.unicode_tolower
     fixes: Mapping[int, Sequence[int]] = {} if ascii_only else _casefix._EXTRA_CASES
     raised = _map_capitals(ascii_only)
-    # The small letters of what was chosen, and those that count as the same.
+    # The small letters of the chosen ones, and letters that count as the same.
     if sum(last - first + 1 for first, last in chosen) <= _FEW:
         lows = {lower(point) for point in members(chosen)}
     else:
@@ -102,7 +102,7 @@ def caseless(chosen: Ranges, categories: Sequence[Ranges], *, ascii_only: bool =
 
 
 def partition(sets: Sequence[Ranges]) -> dict[frozenset[int], Ranges]:
-    """All code points, by the numbers of the sets that they are in."""
+    """Return all code points, grouped by the numbers of the sets that they are in."""
     steps: dict[int, list[int]] = {0: [], LAST + 1: []}
     for number, ranges in enumerate(sets):
         for first, last in ranges:
@@ -123,7 +123,7 @@ def _where(is_one: Callable[[str], bool], ascii_only: bool) -> Ranges:
 
 @cache
 def _map_capitals(ascii_only: bool) -> dict[int, list[int]]:
-    """Each small letter with the capitals of it."""
+    """Return each small letter with its capitals."""
     lower, found = _sre.ascii_tolower if ascii_only else _sre.unicode_tolower, dict[int, list[int]]()
     for point in range(128 if ascii_only else _LETTERS_END):
         if (low := lower(point)) != point:

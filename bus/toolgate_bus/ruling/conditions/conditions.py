@@ -1,23 +1,22 @@
-"""Conditions on a call's arguments: what `when:` means in the shipped schedulers. Pure.
+"""Conditions on a call's arguments: the meaning of `when:` in the shipped schedulers. Pure.
 
-`when` maps argument paths (`readings`) to conditions; all must hold. A bare value is `equals`, a bare
-text with `*` is `glob`. An argument that is not there meets no condition but `exists: false`. Texts are
-compared with regard to case. LLMs write numbers as texts as well: `gt`, `gte`, `lt`, `lte` read a text
-that is a number as that number, exactly, however long (where a fraction is on the other side of the bound
-as a float, that is unknown); `glob` and `matches` read a number or a truth
-value as its JSON text.
+`when` maps argument paths (`readings`) to conditions; all must hold. A bare value is `equals`, a bare text
+with `*` is `glob`. A missing argument meets no condition but `exists: false`. Texts are compared with regard
+to case. LLMs write numbers as texts as well: `gt`, `gte`, `lt`, `lte` read a text that is a number as that
+number, exactly, however long. (If a fraction as a float is on the other side of the bound, the test is
+unknown.) `glob` and `matches` read a number or a truth value as its JSON text.
 
     to: "*@evil.example"   of a rule that denies: meets ["ann@ok.example", "eve@evil.example"]
     to: "*@ok.example"     of a rule that allows: meets ["ann@ok.example", "bob@ok.example"], and never []
 
-A list meets a condition where one element does (`Quantifier` any), or where all do and there is one (`all`):
-a rule that denies or asks looks for any, one that allows for all.
+A list meets a condition if one element does (`Quantifier` any), or if all do and there is one (`all`): a rule
+that denies or asks looks for any, one that allows for all.
 
-A test is true, false, or unknown. It is unknown where the value is a placeholder, or the path leads
-through one, or through a text that looks like JSON; where a text and the JSON that it holds differ; where the
-path can be read in several ways that differ; where a test wants a text and finds a map, or wants a number
-and finds a text that is none, a truth value or a map; where a number cannot be compared (NaN), or a value is
-longer than is looked at. That something is there at all is known of a placeholder.
+A test is true, false, or unknown. It is unknown if the value is a placeholder, or the path leads through one,
+or through a text that looks like JSON; if a text and the JSON in it differ; if the path can be read in
+several ways that differ; if a test wants a text and finds a map, or wants a number and finds a text that is
+none, a truth value or a map; if a number cannot be compared (NaN), or a value is longer than the limit. Only
+the existence of a value is known for a placeholder.
 """
 
 import json
@@ -41,11 +40,11 @@ from toolgate_bus.ruling.conditions.json_texts import MAX_TEXT, MAY_BEGIN, may_h
 
 Truth = bool | None
 Quantifier = Literal["any", "all"]
-"""How many elements of a list must meet a condition; of an empty list `all` is none."""
+"""Number of elements of a list that must meet a condition; an empty list never meets `all`."""
 
 
 def every(truths: Iterable[Truth]) -> Truth:
-    """Whether all are true; False as soon as one is false."""
+    """Return whether all are true; False as soon as one is false, None if one is unknown."""
     whole: Truth = True
     for one in truths:
         if one is False:
@@ -56,12 +55,12 @@ def every(truths: Iterable[Truth]) -> Truth:
 
 
 def any_of(truths: Iterable[Truth]) -> Truth:
-    """Whether one is true; True as soon as one is true."""
+    """Return whether one is true; True as soon as one is true, None if one is unknown."""
     return opposite(every(map(opposite, truths)))
 
 
 def opposite(truth: Truth) -> Truth:
-    """What is true becomes false; what is not known stays so."""
+    """Return the opposite of a truth; unknown stays unknown."""
     return None if truth is None else not truth
 
 
@@ -71,7 +70,7 @@ Globs = Annotated[
     Field(min_length=1, max_length=1024, description="a glob, or a list of 1 to 1024 of them"),
     BeforeValidator(lambda written: [written] if isinstance(written, str) else written),
 ]
-"""A glob or a list of them."""
+"""A glob or a list of globs."""
 
 
 def _check_folder(written: str) -> str:
@@ -81,7 +80,7 @@ def _check_folder(written: str) -> str:
 
 
 def _exact(written: Any, check: Callable[[Any], float]) -> float:
-    """A whole number stays one: as a float it might be its neighbour."""
+    """Return a whole number as it is: as a float it might be its neighbour."""
     checked = check(written)
     return written if type(written) is int else checked
 
@@ -91,21 +90,21 @@ Number = Annotated[float, Field(allow_inf_nan=False, strict=True), WrapValidator
 
 
 class Condition(StrictModel):
-    """What one argument must be; of several tests all must hold."""
+    """Tests of one argument; all must hold."""
 
     equals: Exact = None
     in_: tuple[Exact, ...] | None = Field(default=None, alias="in")
     glob: Glob | None = None
     matches: Annotated[str, Field(min_length=1, max_length=1024)] | None = None
-    """A regular expression, found anywhere in the value, in linear time (`patterns`)."""
+    """Regular expression, found anywhere in the value, in linear time (`patterns`)."""
     gt: Number | None = None
     gte: Number | None = None
     lt: Number | None = None
     lte: Number | None = None
     under: Folder | None = None
-    """A folder: the path is it, or lies within it, as its text says (`paths`)."""
+    """Folder that the path must be, or lie within, by its text alone (`paths`)."""
     base: Folder | None = None
-    """With `under`: the folder that relative paths begin in; without it, of those nothing is known."""
+    """Folder in which relative paths begin, for `under`. Without it, relative paths are unknown."""
     exists: bool | None = Field(default=None, strict=True)
 
     @model_validator(mode="before")
@@ -149,7 +148,7 @@ class Condition(StrictModel):
 
     @cached_property
     def tests(self) -> tuple[tuple[Callable[[Any, Any], Truth], Any], ...]:
-        """The tests that were given, each with what it compares with."""
+        """Tests that were given, each with the value that it compares with."""
         given = {field: getattr(self, field) for field in self.model_fields_set if field != "base"}
         if self.under is not None:
             given["under"] = (self.under, self.base)
@@ -160,7 +159,7 @@ When = Annotated[dict[Path, Condition], Field(max_length=256)]
 
 
 def holds(when: Mapping[str, Condition], arguments: Mapping[str, Any], elements: Quantifier = "any") -> Truth:
-    """Tell whether all conditions hold for these arguments."""
+    """Return whether all conditions hold for these arguments."""
     whole: Truth = True
     for path, condition in when.items():
         truth = _at(path, condition, arguments, elements)
@@ -174,12 +173,12 @@ def holds(when: Mapping[str, Condition], arguments: Mapping[str, Any], elements:
 def unknown_in(
     when: Mapping[str, Condition], arguments: Mapping[str, Any], elements: Quantifier = "any"
 ) -> list[str]:
-    """List the paths of which it is unknown whether their condition holds."""
+    """Return the paths for which it is unknown whether their condition holds."""
     return [path for path, condition in when.items() if _at(path, condition, arguments, elements) is None]
 
 
 def condition_holds(condition: Condition, value: Any, elements: Quantifier = "any") -> Truth:
-    """Tell whether every test given holds for one value, which may be MISSING, UNSEEN or `Each`."""
+    """Return whether every test holds for one value, which may be MISSING, UNSEEN or `Each`."""
     kind = type(value)
     if kind is str:
         if value[:1] in MAY_BEGIN and (inner := read_json_text(value)) is not MISSING:
@@ -209,14 +208,14 @@ def _test(condition: Condition, value: Any) -> Truth:
 
 
 def _both(text: Truth, inner: Truth, elements: Quantifier) -> Truth:
-    """A text is read as it stands and as the JSON in it, and nobody knows which a tool takes."""
+    """Combine the truths of a text as it stands and of the JSON in it, since a tool may take either."""
     if text is inner:
         return text
     return (any_of if elements == "any" else every)((text, inner))
 
 
 def _any_within(condition: Condition, value: Any) -> Truth:
-    """A rule that restricts looks at all that is in a list or map: at its values, and at itself."""
+    """Test a list or map and all values in it, for a rule that restricts."""
     if not isinstance(value, list | dict):
         return condition_holds(condition, value)
     if _test(condition, value):
@@ -226,12 +225,12 @@ def _any_within(condition: Condition, value: Any) -> Truth:
 
 
 def any_glob(globs: Iterable[str], name: str) -> bool:
-    """Whether a name matches one of these, with regard to case."""
+    """Return whether a name matches one of these globs, with regard to case."""
     return any(fnmatchcase(name, glob) for glob in globs)
 
 
 def same(one: Any, other: Any) -> Truth:
-    """Tell whether two values are equal as JSON: 1 equals 1.0, never true. `one` may hold placeholders."""
+    """Return whether two values are equal as JSON: 1 equals 1.0, never true. `one` may hold placeholders."""
     if placeholders.hides(one):
         if one == other:  # one token, one value
             return True
@@ -248,7 +247,7 @@ def same(one: Any, other: Any) -> Truth:
 
 
 def may_equal(one: Any, other: Any) -> Truth:
-    """Tell whether two values that an LLM wrote are the same; None where a tool may take them to be."""
+    """Return whether two values that an LLM wrote are the same; None if a tool may take them to be."""
     for first, second in ((one, other), (other, one)):
         truth = _equals(first, second)
         if truth is False and type(first) is str and (inner := read_json_text(first)) is not MISSING:
@@ -259,7 +258,7 @@ def may_equal(one: Any, other: Any) -> Truth:
 
 
 def _may_hold(value: Any, other: Any) -> bool:
-    """Tell whether what a text of JSON holds may be a value, as a whole or in one of its values."""
+    """Return whether a value read from a JSON text may be `other`, as a whole or in one of its values."""
     if not isinstance(value, list | dict):
         return value is UNSEEN or _equals(value, other) is not False
     if isinstance(other, _CONTAINERS) and _equals(value, other) is not False:
@@ -288,7 +287,7 @@ def _at(path: str, condition: Condition, arguments: Mapping[str, Any], elements:
 
 
 def _equals(value: Any, given: Any) -> Truth:
-    """`same`, for who does not know whether a tool takes `"5"` for 5, or 1 for true: then it is unknown."""
+    """Compare as `same` does, but unknown if a tool may take the value for it, such as `"5"` for 5."""
     truth = same(value, given)
     if truth is not False:
         return truth
@@ -299,7 +298,7 @@ def _equals(value: Any, given: Any) -> Truth:
     if isinstance(given, _CONTAINERS):
         return _equals_within(value, given)
     if isinstance(value, Mapping):
-        return None  # a tool may take out of it what the rule means
+        return None  # a tool may take the value that the rule means out of it
     if isinstance(value, str) and isinstance(given, str):
         wanted = addresses.canonical_address(given) if "@" in given and "@" in value else None
         if wanted is None or may_hold_json(value):
@@ -312,7 +311,7 @@ _CONTAINERS = (dict, list, tuple)
 
 
 def _equals_within(value: Any, given: Any) -> Truth:
-    """`_equals` of each value in a list or map; a tool may also take one value for a list of it."""
+    """Compare each value in a list or map with `_equals`. A tool may also take one value for a list of it."""
     if isinstance(given, dict):
         if not isinstance(value, Mapping) or value.keys() != given.keys():
             return False
@@ -323,7 +322,7 @@ def _equals_within(value: Any, given: Any) -> Truth:
 
 
 def _is_other_spelling(value: Any, given: Any) -> bool:
-    """Tell whether a tool may take a text or number for the given number, truth value or null."""
+    """Return whether a tool may take a text or number for the given number, truth value or null."""
     if isinstance(given, bool):
         if isinstance(value, str):
             return (value.strip().casefold() in _FALSE) is not given
@@ -344,7 +343,7 @@ _BASED = re.compile(r"[+-]?0(?:x[0-9a-f]+|o[0-7]+|b[01]+)", re.IGNORECASE)
 
 
 def _is_number_text(text: str, given: float) -> bool:
-    """Tell whether a text is that number, in any spelling that some language reads as a number."""
+    """Return whether a text is that number, in any spelling that some language reads as a number."""
     stripped = text.strip()
     if (found := _GROUPED.fullmatch(stripped)) is not None:
         stripped = f"{found[1]}{re.sub('[^0-9]', '', found[2])}{found[3]}"
@@ -354,7 +353,7 @@ def _is_number_text(text: str, given: float) -> bool:
 
 
 def _might_be(placeholder: str, value: Any) -> bool:
-    """Tell whether this value may be what a placeholder hides, by its type."""
+    """Return whether a placeholder may hide this value, by its type."""
     hidden = placeholders.type_behind(placeholder)
     if hidden in (None, "integer", "number"):
         return hidden is None or (isinstance(value, int | float) and not isinstance(value, bool))
@@ -363,9 +362,9 @@ def _might_be(placeholder: str, value: Any) -> bool:
 
 
 def _compared(text: str, given: float) -> tuple[tuple[Any, Any], ...]:
-    """A text that is a number, and what it is compared with: as it is written, and as a float.
+    """Return the pairs to compare for a text that is a number: as it is written, and as a float.
 
-    Tools read a fraction in either way: "99.99999999999999999999" is 100 to those who make a float of it.
+    Tools read a fraction in either way: with floats, "99.99999999999999999999" is 100.
     """
     try:
         near = float(text)
@@ -373,7 +372,7 @@ def _compared(text: str, given: float) -> tuple[tuple[Any, Any], ...]:
         return ()
     try:
         exact = Decimal(text)
-    except InvalidOperation:  # an exponent that no number needs: endless, or nothing
+    except InvalidOperation:  # an exponent beyond all use: infinite, or zero
         return ((near, given),)
     as_written = (exact, Decimal(repr(given)) if isinstance(given, float) else given)
     return (as_written,) if text.strip().lstrip("+-").isdecimal() else (as_written, (near, given))
@@ -384,7 +383,7 @@ def _fits_glob(text: str, written: str) -> Truth:
     if "@" not in written or "@" not in text or not _ADDRESS.fullmatch(written) or may_hold_json(text):
         return fits
     if _BARE_ADDRESS.fullmatch(text) and written == written.lower():
-        return fits  # nearly all: the text is the address, in its one spelling
+        return fits  # nearly always: the text is the address, in its one spelling
     truth = _as_addresses(text, fits, lambda one: patterns.glob(written.lower()).search(one))
     # A glob with an open end may be meant for a text with an @ in it.
     is_open = written[-1] == "*" and addresses.find_addresses(text) is None
@@ -392,7 +391,7 @@ def _fits_glob(text: str, written: str) -> Truth:
 
 
 def _as_addresses(text: str, fits: Truth, test: Callable[[str], bool]) -> Truth:
-    """A text with a display name, or with several addresses, is also each of them to a mail program."""
+    """Test a text with a display name or several addresses as each of them, as a mail program reads it."""
     found = addresses.find_addresses(text)
     if found is None:
         return None

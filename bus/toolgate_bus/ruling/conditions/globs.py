@@ -1,9 +1,10 @@
-"""Which tools a glob is about: `*`, `?`, `[…]`, with regard to case. Pure.
+"""Matches tools' names with globs: `*`, `?`, `[…]`, with regard to case. Pure.
 
-An LLM may write a tool's name in other characters that mean the same (`ｂａｓｈ`): it is read as it
-stands, and in the form NFKC. Who restricts goes by either reading; who allows, by both.
+An LLM may write a tool's name in other characters that mean the same (`ｂａｓｈ`). So a name is read as it
+stands, and in the form NFKC. A rule that restricts counts if either reading matches; one that allows, if both
+do.
 
-A name that begins with `llm:` is a request to an LLM (`protocol.llm`): only globs that begin so mean it.
+A name that begins with `llm:` is a request to an LLM (`protocol.llm`): only globs that begin so match it.
 """
 
 import unicodedata
@@ -14,13 +15,13 @@ from typing import Final
 from toolgate_bus.protocol.llm import LLM, globs_for
 
 MAX_LENGTH: Final = 1024
-"""No tool has a longer name; one that has is told apart from no other."""
+"""Maximum number of characters of a tool's name; whether a longer name matches is unknown."""
 SHORT: Final = 64
-"""Longer names are compared anew each time: they come from an LLM, and are kept nowhere."""
+"""Maximum number of characters of remembered names. Longer ones come from an LLM, and are compared anew."""
 
 
 def fits(globs: tuple[str, ...], name: str) -> bool | None:
-    """Whether a name matches one of these; None where its two readings differ, or it is too long."""
+    """Return whether a name matches one of the globs; None if its readings differ, or it is too long."""
     return _fits(globs, name) if len(name) <= SHORT else _compare(globs, name)
 
 
@@ -40,15 +41,15 @@ def _compare(globs: tuple[str, ...], name: str) -> bool | None:
 
 
 _fits: Final = lru_cache(maxsize=4096)(_compare)
-"""The same, remembered: rules are few, and tools are called again."""
+"""`_compare` with a memory: rules are few, and tools are called again."""
 
 
 def either(globs: tuple[str, ...], name: str) -> bool:
-    """Whether a name matches one of these in either reading."""
+    """Return whether a name matches one of the globs in either reading."""
     return fits(globs, name) is not False
 
 
 @lru_cache(maxsize=1024)
 def plain(name: str) -> str:
-    """A name in the form NFKC: other characters that mean the same are these."""
+    """Return a name in the form NFKC, which replaces characters by the plain ones that mean the same."""
     return unicodedata.normalize("NFKC", name)

@@ -1,8 +1,8 @@
-"""Hosts, as a browser resolves them: one spelling for each host, or none where a host has two readings. Pure.
+"""Hosts as a browser resolves them: one spelling for each host, or none if a host has two readings. Pure.
 
 Names become A-labels by IDNA 2008 with the mapping of UTS 46. So "ß" stays apart from "ss", and letters that
 mean the same (capitals, full-width letters, a soft hyphen within) make the same name. A last dot, percent
-signs and the numeric forms of IPv4 (`0x7f.1`, `2130706433`) are read as the URL standard has it.
+signs and the numeric forms of IPv4 (`0x7f.1`, `2130706433`) are read as the URL standard says.
 """
 
 import ipaddress
@@ -22,9 +22,9 @@ _OTHER_READING: Final = "\u1e9e"
 
 @lru_cache(maxsize=1024)
 def canonical_host(host: str) -> str | None:
-    """Return the one spelling of a host, or None where readers disagree about it or it is no host.
+    """Return the one spelling of a host; None if readers disagree about it or it is no host.
 
-    A name comes back as A-labels without a last dot, IPv4 as four numbers, IPv6 in brackets.
+    A name is returned as A-labels without a last dot, IPv4 as four numbers, IPv6 in brackets.
     """
     if not host or len(host) > 4 * MAX_HOST:
         return None
@@ -56,7 +56,7 @@ def is_address(host: str) -> bool:
 
 
 def _split(name: str) -> list[str] | None:
-    """Labels of a name as UTS 46 maps it; None if one is empty, or a character is nowhere allowed."""
+    """Return the labels of a name, mapped by UTS 46; None if one is empty or a character is not allowed."""
     mapped = name.lower() if name.isascii() else _map(name)
     if mapped is None:
         return None
@@ -97,7 +97,7 @@ def _read_label(label: str) -> str | None:
 
 
 def _read_ipv4(labels: list[str]) -> str | None:
-    """Return four numbers. One that begins with 0 is octal to some readers, and decimal to others."""
+    """Return four numbers. A part that begins with 0 is octal to some readers, and decimal to others."""
     if len(labels) > 4 or not all(_PART.fullmatch(label) and len(label) <= 16 for label in labels):
         return None
     *bytes_, last = (int(label, 0) for label in labels)

@@ -1,10 +1,10 @@
-"""JSON-Schema fragments in a configuration: what `schema:` means in the shipped schedulers. Pure.
+"""JSON-Schema fragments in a configuration: the meaning of `schema:` in the shipped schedulers. Pure.
 
-Draft 2020-12, by the library `jsonschema`, and stricter where the standard would fall silent: a
-keyword that says nothing there (a misspelt one, `format`) is refused, since a rule that never fits
-protects nobody. References lead into the fragment's own `$defs` and never round in a circle: nothing
-is fetched, and each check comes to an end. What is checked are arguments that an LLM wrote, and what of
-them did not travel is not known (`placeholder_schema`).
+The dialect is draft 2020-12, by the library `jsonschema`. It is stricter where the standard ignores a
+mistake: a keyword without effect (a misspelt one, `format`) is refused, since a rule that never fits protects
+nobody. References lead into the fragment's own `$defs` and never round in a circle: nothing is fetched, and
+each check comes to an end. The checked arguments were written by an LLM. Parts of them that were not sent are
+unknown (`placeholder_schema`).
 """
 
 import difflib
@@ -22,7 +22,7 @@ from toolgate_bus.ruling.conditions.placeholder_schema import SchemaCheck, valid
 
 MAX_DEPTH: Final = 32
 MAX_NODES: Final = 5_000
-"""So many fragments within fragments may a check pass through; a reference counts as what it leads to."""
+"""Maximum number of nested fragments that a check passes through, counted with references followed."""
 
 _DEFS: Final = "#/$defs/"
 _ONE: Final = frozenset(
@@ -36,7 +36,7 @@ _MAP: Final = frozenset({"$defs", "dependentSchemas", "patternProperties", "prop
 _WORDS: Final = frozenset({"$comment", "default", "deprecated", "description", "examples", "title"})
 _IGNORED: Final = frozenset({"$dynamicRef", "format"})
 _NEEDS: Final = {"else": "if", "then": "if", "maxContains": "contains", "minContains": "contains"}
-"""Keywords that say nothing without another one."""
+"""Keywords that have no effect without another one."""
 _KEYWORDS: Final = sorted(
     (_ONE | _LIST | _MAP | _WORDS | {"maxContains", "minContains"} | Draft202012Validator.VALIDATORS.keys())
     - _IGNORED
@@ -44,7 +44,7 @@ _KEYWORDS: Final = sorted(
 
 
 def reader(written: Any) -> Callable[[Any], Truth]:
-    """Whether a value is valid, as a function (None: not known).
+    """Return a function that tells whether a value is valid (None: unknown).
 
     Raises ValueError that says what is wrong, and where.
     """
@@ -59,14 +59,14 @@ def reader(written: Any) -> Callable[[Any], Truth]:
 
 
 class _SchemaWalker:
-    """A look over one fragment, before anything is checked with it."""
+    """A check of one fragment, before any value is checked with it."""
 
     def __init__(self, root: Mapping[str, Any]) -> None:
         self._root, self._left = root, MAX_NODES
         self._keywords: set[str] = set()
 
     def over(self, node: Any, place: str, through: tuple[str, ...] = (), depth: int = 0) -> None:
-        """Look at a fragment and those within it; `through` are the references that led here."""
+        """Check a fragment and those within it; `through` are the references that led here."""
         self._left -= 1
         if self._left < 0 or depth > MAX_DEPTH:
             bounds = f"{MAX_NODES} fragments and {MAX_DEPTH} levels are allowed, references followed"
@@ -115,13 +115,13 @@ class _SchemaWalker:
             except Unknown as error:
                 raise ValueError(_at(place, str(error))) from None
         for key, inner in _within(keyword, value):
-            # What stands in `$defs` counts where it is referred to, and once here.
+            # A fragment in `$defs` is checked at each reference to it, and once here.
             named = (str(key),) if keyword == "$defs" else through
             self.over(inner, _join(place, key), named, depth + 1)
 
 
 def _within(keyword: str, value: Any) -> Iterator[tuple[Any, Any]]:
-    """The fragments below a keyword. Whether the value has its form is for the metaschema to say."""
+    """Yield the fragments below a keyword. The metaschema checks the form of the value."""
     if keyword in _ONE:
         yield "", value
     elif keyword in _LIST and isinstance(value, list):
@@ -156,7 +156,7 @@ def _at(place: str, words: str) -> str:
 
 
 def _multiple(validator: Any, of: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
-    """`multipleOf`, where the library raises for numbers that LLMs write and JSON does not know."""
+    """Check `multipleOf`, also for numbers that LLMs write, JSON does not know and the library raises for."""
     if isinstance(instance, float) and not math.isfinite(instance):
         yield ValidationError("is not a multiple of anything")
     else:

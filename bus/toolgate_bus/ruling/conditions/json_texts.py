@@ -1,4 +1,4 @@
-"""Texts that hold JSON: a tool may take `"[5]"` as it stands, or read the list in it. Pure.
+"""Reads texts that hold JSON: a tool may take `"[5]"` as it stands, or read the list in it. Pure.
 
 LLMs also write lists and maps as Python does (`"['a']"`), and tools read them.
 """
@@ -11,22 +11,22 @@ from toolgate_bus.protocol.json_values import NotJson, UnreadableJson, read_json
 from toolgate_bus.ruling.conditions.arguments import BLANK, MISSING, UNSEEN
 
 MAX_TEXT: Final = 65_536
-"""A longer value is not searched; no orchestrator sends one."""
+"""Maximum number of characters of a searched value; no orchestrator sends a longer one."""
 _MAX_LITERAL: Final = 4_096
-"""Characters of a list or map in Python that is read."""
+"""Maximum number of characters of a list or map in Python that is read."""
 _BEGINS: Final = frozenset('["{')
 _ENDS: Final = frozenset(']"}')
 _QUOTES: Final = frozenset("'\"")
 _ESCAPE: Final = re.compile(r"\\(.)", re.DOTALL)
 _ESCAPED: Final = frozenset("\\'\"abfnrtv01234567xNuU\n")
-"""Letters that mean something behind a backslash."""
+"""Letters that have a meaning behind a backslash."""
 _TEXT: Final = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"", re.DOTALL)
 _JOINED: Final = re.compile(r"[0-9a-fA-F.](?:and|else|for|if|in|is|not|or)\b")
-"""A word behind a number, which is no literal, and of which some versions of Python warn."""
+"""A word right behind a number: it is no literal, and some versions of Python warn about it."""
 _ODD: Final = re.compile(r"\\[4-7][0-7][0-7]|\b(?:[rR][bB]?|[bB][rR]?)['\"]")
-"""Escapes that stand for two bytes, and texts in which escapes are of another kind."""
+"""Escapes that stand for two bytes, and texts with another kind of escapes."""
 MAY_BEGIN: Final = _BEGINS | frozenset(BLANK)
-"""Letters of which a text that holds JSON begins with one."""
+"""First letters of texts that may hold JSON."""
 
 
 def may_hold_json(text: str) -> bool:
@@ -36,9 +36,9 @@ def may_hold_json(text: str) -> bool:
 
 
 def read_json_text(text: str) -> Any:
-    """Return the map, list or text that a text holds as JSON; MISSING where there is none, or it is long.
+    """Return the map, list or text that a text holds as JSON; MISSING if there is none, or it is too long.
 
-    UNSEEN where readers disagree about it: a key that stands there twice, or too many levels or digits.
+    UNSEEN if readers disagree about it: a repeated key, or too many levels or digits.
     """
     if len(text) > MAX_TEXT or not may_hold_json(text):
         return MISSING
@@ -51,7 +51,7 @@ def read_json_text(text: str) -> Any:
 
 
 def _read_literal(text: str) -> Any:
-    """Return a list or map as Python writes it; MISSING for other texts."""
+    """Return a list or map in Python's notation; MISSING for other texts."""
     if text[0] == '"' or not ("'" in text or '"' in text):
         return MISSING
     if len(text) > _MAX_LITERAL:
@@ -72,9 +72,9 @@ def _read_literal(text: str) -> Any:
 
 
 def _spell_out(escape: re.Match[str]) -> str:
-    """Return an escape as all versions of Python read it without a warning.
+    """Return an escape in the form that all versions of Python read without a warning.
 
-    Filters of warnings are the process's, and not ours to change.
+    Filters of warnings belong to the process, and are not changed here.
     """
     return escape[0] if escape[1] in _ESCAPED else f"\\{escape[0]}"
 

@@ -1,11 +1,12 @@
-"""Links: the host and place that a browser resolves a text to, and all links that stand in a text. Pure.
+"""Reads links: the host and place that a browser resolves a text to, and all links within a text. Pure.
 
-A link is read as the URL standard has it where other readers agree. Where they do not (a backslash, a slash
-too few or too many, two `@`, a space or a tab within, an encoded slash beside dots) it has no reading.
+A link is read by the URL standard if other readers agree. If they do not (a backslash, a slash too few or too
+many, two `@`, a space or a tab within, an encoded slash beside dots) it has no reading.
 
-Links in a text are what clients of mail and chat, Markdown and HTML make links of: anything with a scheme
-and slashes, `//host`, `host.tld/path`, `mailto:` and its like, destinations of Markdown and HTML; also
-written with entities, escapes, percent signs, or other letters that mean the same.
+Links within a text are the parts that clients of mail and chat, Markdown and HTML make links of: anything
+with a scheme and slashes, `//host`, `host.tld/path`, `mailto:` and its like, destinations of Markdown and
+HTML. They are also found if written with entities, escapes, percent signs, or other letters that mean the
+same.
 """
 
 import html
@@ -21,7 +22,7 @@ from toolgate_bus.ruling.conditions.hosts import canonical_host, is_address
 from toolgate_bus.ruling.conditions.top_level import FILE_ENDINGS, TOP_LEVEL
 
 _PORTS: Final = {"http": 80, "ws": 80, "https": 443, "wss": 443, "ftp": 21, "file": 0}
-"""The schemes with a host that browsers know, and the port that goes without saying."""
+"""Schemes with a host that browsers know, with their default ports."""
 _DROPPED: Final = frozenset(("", "http", "https", "ftp"))
 """Schemes that do not tell places apart."""
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):")
@@ -33,7 +34,7 @@ _PRINTABLE: Final = "".join(map(chr, range(33, 127)))
 _DOTS: Final = ".\u3002\uff0e\uff61"
 _END: Final = r"[^\s<>\"'`|]"
 MAX_LINK: Final = 4096
-"""Characters of a link in a text; what comes after them is read as more text."""
+"""Maximum number of characters of a link in a text; the rest is read as more text."""
 _HOST: Final = r"[^\s<>\"'`|/\\?\#(){}\[\],;]"
 _LINK, _MORE = f"{_END}{{1,{MAX_LINK}}}", f"{_END}{{0,{MAX_LINK}}}"
 _FOUND: Final = re.compile(
@@ -51,7 +52,7 @@ _FOUND: Final = re.compile(
 _MAY_LEAD: Final = re.compile(
     rf"[/\\]{{2}}|\w:[/\\]|\w[{_DOTS}]\w|\w@\w|[&%\\=]|\][(:]|(?:https?|mailto|script|data):", re.IGNORECASE
 )
-"""What a text has that leads anywhere, in any variant of it."""
+"""Parts of a text without which it has no link, in any variant of it."""
 _NEXT: Final = re.compile(r"[,;)\]}](?=[a-z][a-z0-9+.-]{1,30}:[/\\]{2}|www\.)", re.IGNORECASE)
 _AFTER: Final = ".,;:!?)]}*_"
 _ESCAPED: Final = re.compile(
@@ -61,7 +62,7 @@ _ESCAPED: Final = re.compile(
 )
 _OCTAL: Final = {"72": ":", "57": "/", "56": "."}
 _DROPPED_WITHIN: Final = re.compile(r"(?<=[/\\:])[\t\r\n]+(?=[/\\])")
-"""What browsers leave out between the slashes of a link."""
+"""Characters that browsers leave out between the slashes of a link."""
 _INVISIBLE: Final = re.compile("[\u00ad\u034f\u180e\u200b-\u200d\u2060-\u2064\ufe00-\ufe0f\ufeff]")
 _DESTINATION: Final = re.compile(
     r"""(?ix)
@@ -75,29 +76,29 @@ _LEADS_NOWHERE: Final = re.compile(r"cid:|data:image/(?:png|jpeg|gif|webp)[;,]",
 
 
 class Unreadable(str):
-    """A text that readers resolve to different places, or not at all."""
+    """A text that readers resolve to different places, or to none."""
 
     __slots__ = ()
 
 
 class ResolvedLink(NamedTuple):
-    """A link as it is resolved."""
+    """A link as browsers resolve it."""
 
     scheme: str
-    """In small letters; empty where the text has none."""
+    """Scheme in small letters; empty if the text has none."""
     user: str
     host: str
-    """As `canonical_host` has it; empty in a link without one (`file:///srv`)."""
+    """Host as `canonical_host` returns it; empty in a link without one (`file:///srv`)."""
     port: int | None
-    """None: the one that goes without saying."""
+    """Port; None for the scheme's default."""
     path: str
-    """Begins with a slash, or is empty; dots are resolved, and only what must be is encoded."""
+    """Path that begins with a slash, or is empty. Dots are resolved, and only what must be is encoded."""
     rest: str
-    """From the `?` or `#` on."""
+    """Rest of the link from the `?` or `#` on."""
 
     @property
     def place(self) -> str:
-        """The link as it is compared: without `http`, `https` and `ftp`, and without a last slash."""
+        """Text to compare links by: without `http`, `https` and `ftp`, and without a last slash."""
         scheme = "" if self.scheme in _DROPPED else f"{self.scheme}://"
         user = f"{self.user}@" if self.user else ""
         port = "" if self.port is None else f":{self.port}"
@@ -105,7 +106,7 @@ class ResolvedLink(NamedTuple):
 
 
 def is_link(text: str) -> bool:
-    """Return whether a text as a whole has the form of a link: a scheme and a host, `//host`, or `a.b`."""
+    """Return whether a whole text has the form of a link: a scheme and a host, `//host`, or `a.b`."""
     scheme = _SCHEME.match(text)
     if scheme is not None:
         if scheme[1].lower() in _PORTS or text.startswith(("//", "\\\\", "/\\"), scheme.end()):
@@ -125,7 +126,7 @@ def is_link(text: str) -> bool:
 
 
 def read_link(text: str) -> ResolvedLink | None:
-    """Return a link as it is resolved, or None where readers disagree, or it is none."""
+    """Return a link as browsers resolve it; None if readers disagree, or it is no link."""
     text = text.strip(" \t\r\n")
     if _FORBIDDEN.search(text):
         return None
@@ -133,7 +134,7 @@ def read_link(text: str) -> ResolvedLink | None:
     scheme, rest = ("", text) if found is None else (found[1].lower(), text[found.end() :])
     if found is not None and scheme not in _PORTS and not rest.startswith("//"):
         if not re.split("[/?#]", rest, maxsplit=1)[0].isdecimal():
-            return None  # mailto: and others without a host
+            return None  # `mailto:` and other schemes without a host
         scheme, rest = "", text  # localhost:8080/a
     if scheme or rest.startswith("//"):
         slashes = len(rest) - len(rest.lstrip("/"))
@@ -154,13 +155,13 @@ def read_link(text: str) -> ResolvedLink | None:
 
 
 def read_place(text: str) -> str:
-    """Return the place of a text that has the form of a link; Unreadable where it has no one place."""
+    """Return the place of a text that has the form of a link; Unreadable if it has no one place."""
     link = read_link(text)
     return Unreadable(text) if link is None else link.place
 
 
 def _read_path(rest: str) -> tuple[str, str] | None:
-    """The path of a link, without dots, and what comes after it; None where decoding it shows more dots."""
+    """Return the path of a link without dots, and the rest; None if decoding it shows more dots."""
     path = re.split("[?#]", rest, maxsplit=1)[0]
     after = spell(rest[len(path) :])
     if not path:
@@ -188,7 +189,7 @@ def hides_dots(path: str) -> bool:
 
 
 def spell(text: str) -> str:
-    """Return a part of a link with all encoded that must be, and nothing that need not."""
+    """Return a part of a link with only those characters encoded that must be."""
     if "%" in text:
         text = _ENCODED.sub(_decode_plain, text)
     return text if text.isascii() else quote(text, safe=_PRINTABLE, errors="surrogatepass")
@@ -203,7 +204,7 @@ def _decode_plain(found: re.Match[str]) -> str:
 
 
 def find_places(text: str) -> Iterator[str]:
-    """Yield the place of each link, and each mail address, in a text; Unreadable what has no one place."""
+    """Yield the place of each link and mail address in a text; Unreadable for one that has no one place."""
     if text.isascii() and _MAY_LEAD.search(text) is None:
         return
     for variant in _variants(text):
@@ -214,7 +215,7 @@ def find_places(text: str) -> Iterator[str]:
 
 
 def scan(text: str) -> Iterator[tuple[int, int, tuple[str, ...]]]:
-    """Yield where each link and address in a text begins and ends, with the places that it means."""
+    """Yield the beginning and end of each link and address in a text, with the places that it means."""
     at = 0
     while (found := _FOUND.search(text, at)) is not None:
         written = found[0]
@@ -258,7 +259,7 @@ def _is_resolved(host: str, beside: str) -> bool:
 
 
 def _of_destination(written: str) -> tuple[str, ...]:
-    """Return what a destination of Markdown or an attribute of HTML leads to, if the scan does not see it."""
+    """Return the places of a destination of Markdown or HTML that `scan` alone would not find."""
     text = re.sub(r"[\t\r\n]", "", html.unescape(written)).strip("".join(map(chr, range(33))))
     if re.match(r"[/\\]{2}", text) or (_SCHEME.match(text) and not is_link(text)):
         return _of_scheme(text)
@@ -266,7 +267,7 @@ def _of_destination(written: str) -> tuple[str, ...]:
 
 
 def _variants(text: str) -> Iterator[str]:
-    """The text, and what clients that decode it make of it."""
+    """Yield the text, and the texts that clients get by decoding it."""
     yield text
     seen = {text}
     plain = text if text.isascii() else unicodedata.normalize("NFKC", _INVISIBLE.sub("", text))
@@ -288,7 +289,7 @@ def _unescape(found: re.Match[str]) -> str:
 
 
 def _without_links(text: str) -> str:
-    """The text without its links: what is encoded within a link is a part of its own place."""
+    """Return the text without its links: an encoded part of a link belongs to its own place."""
     kept, at = [], 0
     for start, end, _ in scan(text):
         kept.append(text[at:start])

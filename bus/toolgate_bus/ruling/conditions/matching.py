@@ -1,13 +1,14 @@
-"""Which calls a rule is about, apart from their tool: arguments, agent, session, labels. Pure.
+"""Matches calls with rules by everything but their tool: arguments, agent, session, labels. Pure.
 
-The part that rules of `policy` and routes of `router` have in common; all that is given must hold.
-A call that does not say (no label of that name, no agent asked) fits no glob for it. Where an argument
-could not be seen, it may be unknown whether a rule is about a call: who restricts takes it to be, unless
-the rule says `unknown: allow`; who allows, exempts or routes does not. So it is with lists: who restricts
-looks for one element that fits, who allows wants all of them to.
+Rules of `policy` and routes of `router` share these conditions; all that are given must hold. A call without
+a value (no label of that name, no agent asked) fits no glob for it. If an argument could not be seen, it may
+be unknown whether a rule matches a call. Then a rule that restricts counts as matching, unless it says
+`unknown: allow`; one that allows, exempts or routes does not. So it is with lists: a rule that restricts
+looks for one element that fits, one that allows needs all of them to fit.
 
-A call is made by an agent, and for each agent above it. Who restricts an agent means also who works for it:
-`concerns` asks so of one rule; where rules have an order, they are gone through once `as_each_agent`.
+A call is made by an agent, and for each agent above it. A rule that restricts an agent also restricts the
+agents that work for it. `concerns` checks that for one rule; rules with an order are gone through once
+`as_each_agent`.
 """
 
 from collections.abc import Callable, Iterator
@@ -31,51 +32,51 @@ from toolgate_bus.ruling.conditions.conditions import (
 )
 
 Unknown = Literal["deny", "allow"]
-"""What is to become of a call of which a rule cannot see whether it is about it."""
+"""Treatment of a call if a rule cannot see whether it matches."""
 
 
 def _read_schema(written: Any) -> Any:
-    # Late: few configurations need what takes a tenth of a second to load.
+    # Loaded late: it takes a tenth of a second, and few configurations need it.
     from toolgate_bus.ruling.conditions.json_schema import reader
 
     return written if callable(written) else reader(written)
 
 
 Schema = Annotated[Callable[[Any], Truth], BeforeValidator(_read_schema)]
-"""Written as a JSON-Schema fragment, kept as the function that says whether a value is valid."""
+"""JSON-Schema fragment, kept as the function that tells whether a value is valid."""
 LabelName = Annotated[str, Field(min_length=1, max_length=256)]
 
 
 class CallMatcher(StrictModel):
-    """The conditions of a rule on a call, and what the rule is called."""
+    """Conditions of a rule on a call, and the rule's name."""
 
     name: Annotated[str, Field(min_length=1, max_length=128)] | None = None
-    """Told in its reasons; no two may have the same."""
+    """Name of the rule, shown in its reasons; no two rules may have the same."""
     when: When = Field(default_factory=dict)
-    """Arguments to conditions, see below."""
+    """Conditions by argument path, see below."""
     schema_: Schema | None = Field(default=None, alias="schema")
-    """The arguments are valid by this JSON-Schema fragment, see below."""
+    """JSON-Schema fragment by which the arguments must be valid, see below."""
     agents: Globs | None = None
-    """Names of the agent that makes the call, as globs; `?*` is any that has a name. A sub-agent's call is
-    also one of each agent above it: a rule that restricts one of them counts."""
+    """Names of the agent that makes the call, as globs; `?*` is any agent with a name. A sub-agent's call
+    also counts as a call of each agent above it, for a rule that restricts."""
     labels: Annotated[dict[LabelName, Globs], Field(max_length=256)] = Field(default_factory=dict)
-    """Label to one glob or several: each of these labels is there, and matches."""
+    """Labels that the call must have, each with one glob or several for its value."""
     sessions: Globs | None = None
-    """Ids of the session, or of the root of its tree, as globs: so its sub-agents are meant as well."""
+    """Ids of the session, or of the root of its tree, as globs. A root's id also covers its sub-agents."""
     agent_targets: Globs | None = None
-    """For a delegation: the agent that it asks, as globs."""
+    """Names of the agent that a delegation asks, as globs."""
 
     def about(self, tools: Globs, call: ToolSelecting, elements: Quantifier = "any") -> Truth:
-        """Tell whether a call is of one of these tools, and all conditions hold for it and its agent."""
+        """Return whether a call is of one of these tools, and all conditions hold for it and its agent."""
         return self._about(tools, call, (call.agent,), elements)
 
     def concerns(self, tools: Globs, call: ToolSelecting, elements: Quantifier = "any") -> Truth:
-        """Tell the same of a call by its agent, or by any agent above: for a rule that restricts."""
+        """Return the same for the call's agent or any agent above it, for a rule that restricts."""
         return self._about(tools, call, (call.agent, *call.lineage), elements)
 
     @cached_property
     def wording(self) -> str:
-        """All that it says, as a text: for what is kept of a rule by its words, and not by its place."""
+        """The whole rule as a text, to identify it by its words instead of its place."""
         return f"{self.model_dump_json(exclude={'schema_'})}{self.schema_ or ''}"
 
     def _about(
@@ -102,12 +103,12 @@ class CallMatcher(StrictModel):
 
     @cached_property
     def _asks_who(self) -> bool:
-        """Whether anything but the tool and its arguments is looked at."""
+        """True if anything but the tool and its arguments is checked."""
         return bool(self.agents or self.agent_targets or self.sessions or self.labels)
 
 
 def as_each_agent(call: ToolSelecting) -> Iterator[ToolSelecting]:
-    """Give the call as its own agent's, then as that of each other agent of its lineage."""
+    """Yield the call as its own agent's, then as that of each other agent of its lineage."""
     yield call
     for agent in dict.fromkeys(call.lineage):
         if agent != call.agent:
@@ -115,7 +116,7 @@ def as_each_agent(call: ToolSelecting) -> Iterator[ToolSelecting]:
 
 
 def describe_unseen(rule: CallMatcher, call: ToolSelecting) -> str:
-    """What of a call could not be seen, for whoever made it."""
+    """Return a text for the caller about the parts of a call that could not be seen."""
     paths = [path[:_SHOWN] for path in unknown_in(rule.when, call.tool_input)[:3]]
     what = ", ".join(paths) or ("its arguments" if rule.schema_ is not None else "its name")
     return f"{what} could not be seen whole: too long, hidden, or written so that it can be read in two ways"
@@ -126,7 +127,7 @@ Rule = TypeVar("Rule", bound=CallMatcher)
 
 
 def check_unique(rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
-    """The rules, if no two have the same name; raises ValueError that says which have."""
+    """Return the rules if no two have the same name. Raises ValueError that names two that have."""
     seen: dict[str, int] = {}
     for number, rule in enumerate(rules):
         if rule.name is not None and seen.setdefault(rule.name, number) != number:

@@ -1,11 +1,11 @@
-r"""File paths, resolved by their text alone: whether one is under another, and one spelling for each. Pure.
+r"""File paths, resolved by their text alone: is one under another, and one spelling for each. Pure.
 
-Nobody looks at a disk here. A symbolic link, a mount or a disk that ignores case may lead a path elsewhere
-than its text says; of these only the case is seen, as "not known". A shell that expands `*`, `{a,b}` or
-`$(…)` in a path reads more into it than this module does.
+This module never looks at a disk. A symbolic link, a mount or a disk that ignores case may lead a path
+elsewhere than its text says; of these only the case is noticed, as "not known". A shell that expands `*`,
+`{a,b}` or `$(…)` in a path reads more into it than this module does.
 
 A path may have several readings: a tool may decode `%2e`, take `\` for a slash, or drop the dots and spaces
-that Windows drops at the end of a name. Where all readings agree the answer is known, else it is not.
+that Windows drops at the end of a name. The answer is known if all readings agree, else it is not.
 """
 
 import re
@@ -15,7 +15,7 @@ from typing import Final
 from urllib.parse import unquote
 
 MAX_PATH: Final = 4096
-"""Characters of a path that is read; no system takes a longer one."""
+"""Maximum number of characters of a path that is read; no system takes a longer one."""
 _DRIVE: Final = re.compile(r"[A-Za-z]:(?=[/\\]|$)")
 _DRIVE_RELATIVE: Final = re.compile(r"[A-Za-z]:[^/\\]")
 _FILE_URL: Final = re.compile(r"file:(?://(?:localhost)?(?=/)|(?=/(?!/)))", re.IGNORECASE)
@@ -28,13 +28,13 @@ _OVERLONG: Final = re.compile("%c[01]|%e0%[89]|%f0%8", re.IGNORECASE)
 _PARAMETERS: Final = re.compile(r"(^|/)(\.\.?);[^/]*")
 _NONE: Final = "\0"
 _DECODINGS: Final = 3
-"""Times a path is decoded: a proxy and a tool may each do it once."""
+"""Number of times that a path is decoded: a proxy and a tool may each do it once."""
 
 
 def is_under(path: str, base: str, cwd: str | None = None) -> bool | None:
-    """Return whether a path is a base folder or lies within it; None where that is not known.
+    """Return whether a path is a base folder or lies within it; None if that is unknown.
 
-    A relative path is taken from `cwd`; without one it is not known, and neither is one that begins with `~`.
+    A relative path is taken from `cwd`. It is unknown without one, and so is a path that begins with `~`.
     """
     root = _absolute(base, cwd)
     if root is None:
@@ -43,9 +43,9 @@ def is_under(path: str, base: str, cwd: str | None = None) -> bool | None:
 
 
 def canonical_path(path: str) -> str | None:
-    """Return one spelling for all texts of a path, or None where the text has several readings.
+    """Return one spelling for all texts of a path; None if the text has several readings.
 
-    A relative path stays relative: it is the same place as others for as long as the folder is the same.
+    A relative path stays relative. It is the same place as an equal one while the folder stays the same.
     """
     found = {_normalize(reading) for reading in _readings(path)}
     return found.pop() if len(found) == 1 else None
@@ -70,12 +70,12 @@ def _starts(path: str, root: str) -> bool:
 
 
 def _fold(path: str) -> str:
-    """A path as a disk that ignores case and composition compares it."""
+    """Return a path as a disk that ignores case and composition compares it."""
     return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", path).casefold())
 
 
 def _absolute(path: str, cwd: str | None) -> str | None:
-    """A path from the root, without dots; None if it is relative to something that is not known."""
+    """Return a path from the root, without dots; None if it is relative to an unknown folder."""
     whole = _normalize(path)
     if whole is None or _is_rooted(whole):
         return whole
@@ -90,7 +90,7 @@ def _is_rooted(path: str) -> bool:
 
 
 def _normalize(path: str) -> str | None:
-    """A path without `.`, `..` and doubled slashes; None where its beginning, or a name, can be anything."""
+    """Return a path without `.`, `..` and doubled slashes; None if its beginning or a name is unknown."""
     if not path or "\0" in path or path[0] == "~" or _VARIABLE.search(path) or _DRIVE_RELATIVE.match(path):
         return None
     drive = ""
@@ -113,7 +113,7 @@ def _normalize(path: str) -> str | None:
 
 
 def _readings(path: str) -> set[str]:
-    """The texts that a tool may take a path for; one with a NUL is none that a system takes."""
+    """Return the texts that a tool may take a path for. One with a NUL is accepted by no system."""
     if len(path) > MAX_PATH or "\0" in path:
         return {_NONE}
     if _SIMPLE.fullmatch(path):
@@ -133,7 +133,7 @@ def _from_url(path: str) -> str:
 
 
 def _decode(path: str) -> str:
-    """A path without percent signs; none where a careless decoder makes other letters of its bytes."""
+    """Return a path without percent signs; `_NONE` if a careless decoder reads other letters."""
     for _ in range(_DECODINGS):
         if "%" not in path:
             break
@@ -148,12 +148,12 @@ def _slashes(path: str) -> str:
 
 
 def _drop_parameters(path: str) -> str:
-    """A path as servers of Java read it: `..;a` is `..`."""
+    """Return a path as servers of Java read it: `..;a` is `..`."""
     return _PARAMETERS.sub(r"\1\2", path) if ";" in path else path
 
 
 def _drop_ends(path: str) -> str:
-    """A path as Windows reads it: a name ends before its last dots and spaces, but `.` and `..` stay."""
+    """Return a path as Windows reads it: names end before their last dots and spaces, except `.` and `..`."""
     return "/".join(map(_drop_end, path.split("/")))
 
 

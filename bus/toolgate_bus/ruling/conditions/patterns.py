@@ -1,13 +1,13 @@
 r"""Regular expressions that a stranger's text cannot slow down: Python's meaning, a linear engine. Pure.
 
-The only importer of `re2`. `compile_pattern` reads a pattern by Python's own parser, so that whatever it
-means here it means there: `\w`, `\d`, `\s` and `\b` of Unicode, `$` before a last newline, `\Z`, `\uXXXX`,
-flags, regard of case. What a linear engine cannot do (looking ahead or behind, a group repeated by its
-number, possessive repeats) is refused by name: `Unknown`, a ValueError.
+Only this module imports `re2`. `compile_pattern` reads a pattern with Python's own parser, so that its parts
+have the same meaning: `\w`, `\d`, `\s` and `\b` of Unicode, `$` before a last newline, `\Z`, `\uXXXX`, flags,
+regard of case. Parts that a linear engine cannot do (looking ahead or behind, a group repeated by its number,
+possessive repeats) are refused by name: `Unknown`, a ValueError.
 
-A pattern tells few characters apart. All that it does not tell apart become one byte, in the pattern and
-in the text alike; word characters become bytes that the engine takes for such. So programs are small,
-each character is one byte, and a lone surrogate is a character like any other.
+A pattern tells few characters apart. All characters that it does not tell apart become one byte, in the
+pattern and in the text alike; word characters become bytes that the engine takes for word characters. So
+programs are small, each character is one byte, and a lone surrogate is a character like any other.
 """
 
 import bisect
@@ -26,27 +26,27 @@ from toolgate_bus.ruling.conditions import code_points
 from toolgate_bus.ruling.conditions.code_points import EVERY, Ranges
 
 MAX_PATTERN: Final = 1024
-"""Characters of a pattern."""
+"""Maximum number of characters of a pattern."""
 MAX_SIZE: Final = 20_000
-"""Steps of a compiled pattern: what repeats multiply."""
+"""Maximum number of steps of a compiled pattern, with its repeats multiplied."""
 _MEMORY: Final = 4 * 1024 * 1024
 _MAX_MATCHES: Final = 256
-"""So many parts of a text are replaced one by one."""
+"""Maximum number of parts of a text that are replaced one by one."""
 _MAX_REPEAT: Final = 1000
 _MAX_CACHED: Final = 4096
 _MAX_SHARED: Final = 65_536
-"""Characters of which the byte is remembered, by a pattern and by a group."""
+"""Maximum number of characters whose bytes are remembered: by a pattern, and by a group."""
 
 _sre: Any = importlib.import_module("re._constants")
 _parser: Any = importlib.import_module("re._parser")
 
 _ANYWHERE: Final = re2._Anchor.UNANCHORED
 _NEWLINE: Final = 0x0A
-"""The byte of newlines that `^` or `$` look for; other newlines have another."""
+"""Byte of the newlines that `^` or `$` look for; other newlines have another."""
 _WORD_BYTES: Final = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_"
 _OTHER_BYTES: Final = bytes(byte for byte in range(256) if byte not in (*_WORD_BYTES, _NEWLINE))
 _EMPTY_IS_NO_BOUNDARY: Final = re.search(r"\B", "") is not None
-"""Python says no before 3.14, the engine yes."""
+r"""True if `\B` matches an empty text: not in Python before 3.14, but in the engine."""
 
 _NEITHER: Final = {
     _sre.ASSERT: "a look ahead or behind, (?=…) or (?<=…)",
@@ -60,7 +60,7 @@ _REPEATS: Final = {_sre.MAX_REPEAT: "", _sre.MIN_REPEAT: "?"}
 
 
 class Unknown(ValueError):  # noqa: N818 - it says what a pattern is
-    """A pattern that cannot be used, and why."""
+    """Error for a pattern that cannot be used; the message says why."""
 
 
 class Pattern:
@@ -70,26 +70,26 @@ class Pattern:
         self.text = text
         self._alphabet = alphabet
         self._engine = _engine(program)
-        # `search` makes an object of what it finds; nearly always that is nothing, and asked for often.
+        # `search` makes an object of each result; it is called often, and nearly always there is none.
         self._match: Callable[..., Sequence[tuple[int, int]]] = self._engine._regexp.Match
         self.size: int = self._engine.programsize
-        """Steps that it has: a search takes at most so many for each character."""
+        """Number of steps of the program: a search takes at most that many for each character."""
         if self.size > MAX_SIZE:
             raise Unknown("too large: its repeats multiply to more than can be bounded; write it shorter")
         self._on_empty = _engine(on_empty).search(b"") is not None
 
     def search(self, text: str) -> bool:
-        """Whether it is found anywhere in a text (`re.search`)."""
+        """Return whether the pattern is found anywhere in a text (`re.search`)."""
         return self.search_bytes(self._alphabet.bytes_of(text))
 
     def search_bytes(self, encoded: bytes) -> bool:
-        """Whether it is found in what its group made of a text."""
+        """Return whether the pattern is found in bytes that its group made of a text."""
         if not encoded:
             return self._on_empty
         return self._match(_ANYWHERE, encoded, 0, len(encoded))[0][0] >= 0
 
     def substitute(self, text: str, by: str) -> str:
-        """The text with each part that matches replaced; after very many, the whole rest is."""
+        """Return the text with each match replaced; after very many, the whole rest is replaced, too."""
         parts, start = list[str](), 0
         for first, last in self._spans(self._alphabet.bytes_of(text)):
             parts += [text[start:first], by]
@@ -106,18 +106,18 @@ class Pattern:
 
 
 class PatternGroup:
-    """Patterns that see the same bytes, so that a text is made into them once."""
+    """Patterns that read the same bytes, so that a text is converted once."""
 
     def __init__(self, alphabet: "_Alphabet", patterns: Sequence[Pattern], joined: Pattern | None) -> None:
         self.patterns, self.joined = patterns, joined
-        """`joined` finds what any of them finds; None where it would be too large."""
+        """Pattern that finds everything that any of them finds; None if it would be too large."""
         self.bytes_of = alphabet.bytes_of
         self.bytes_of_parts = alphabet.bytes_of_parts
 
 
 @lru_cache(maxsize=1024)
 def compile_pattern(pattern: str) -> Pattern:
-    """A pattern as Python reads it; raises Unknown with the reason, and what to write instead."""
+    """Compile a pattern as Python reads it. Raises Unknown with the reason, and what to write instead."""
     if len(pattern) > MAX_PATTERN:
         raise Unknown(f"a pattern may have {MAX_PATTERN} characters")
     return _group([pattern], [_parse(pattern)], atomic=False).patterns[0]
@@ -125,8 +125,8 @@ def compile_pattern(pattern: str) -> Pattern:
 
 @lru_cache(maxsize=4096)
 def glob(written: str) -> Pattern:
-    """A glob (`*`, `?`, `[…]`, with regard to case) as a pattern that a whole text must match."""
-    # Its atomic groups save work only: the first place where a fixed part fits is as good as any.
+    """Compile a glob (`*`, `?`, `[…]`, with regard to case) to a pattern that a whole text must match."""
+    # Its atomic groups only save work: the first place where a fixed part fits is as good as any.
     return _group([written], [_parse(rf"\A{fnmatch.translate(written)}")], atomic=True).patterns[0]
 
 
@@ -142,7 +142,7 @@ def _parse(pattern: str) -> Any:
 
 
 def together(written: Sequence[str]) -> list[PatternGroup]:
-    """Several patterns in as few groups as can be; each must be one that `compile_pattern` takes."""
+    """Compile patterns to as few groups as possible. Each must be one that `compile_pattern` accepts."""
     if not written:
         return []
     try:
@@ -193,7 +193,7 @@ def _engine(program: bytes) -> Any:
 
 
 class _Alphabet:
-    """The bytes that stand for what the sets of one pattern tell apart."""
+    """The bytes that stand for the groups of characters that one pattern's sets tell apart."""
 
     def __init__(self, seen: "_Writer", most: int) -> None:
         if seen.boundaries == {True, False}:
@@ -220,7 +220,7 @@ class _Alphabet:
         self._ascii = bytes(self._cached[point] for point in range(128)) + bytes(128)
 
     def bytes_of(self, text: str) -> bytes:
-        """A text as the engine is to see it: a byte for each character."""
+        """Convert a text for the engine: one byte for each character."""
         if not text:
             return b""
         if text.isascii():
@@ -230,13 +230,13 @@ class _Alphabet:
         return encoded[:-1] + b"\n" if self._ends_lines and text[-1] == "\n" else encoded
 
     def bytes_of_parts(self, text: str, size: int) -> Iterator[bytes]:
-        """The same in parts of so many characters, for who wants to look at the clock between."""
+        """Convert a text in parts of `size` characters, so that the caller can check the time in between."""
         for start in range(0, len(text), size):
             part, last = text[start : start + size], start + size >= len(text)
             yield self.bytes_of(part) if last else part.translate(self._cached).encode("latin-1")
 
     def format_class(self, ranges: Ranges) -> bytes:
-        """A set as a class of bytes."""
+        """Return a set as a class of bytes."""
         chosen = sorted(self._bytes_of[ranges])
         if not chosen:
             return rb"[^\x00-\xff]"
@@ -244,7 +244,7 @@ class _Alphabet:
 
 
 class _ByteCache(dict[int, int]):
-    """The byte of each code point, found when it is first seen."""
+    """The byte of each code point, found when the code point is first seen."""
 
     def __init__(self, starts: list[tuple[int, int]], most: int) -> None:
         super().__init__()
@@ -259,18 +259,18 @@ class _ByteCache(dict[int, int]):
 
 
 class _Writer:
-    """Writes a parsed pattern for the engine, and sees what is in it; how a set is written, others say."""
+    """Writes a parsed pattern for the engine, and notes its sets and anchors. `put` writes a set."""
 
     def __init__(self, put: Callable[[Ranges], bytes], atomic: bool, *, empty: bool = False) -> None:
         self._put, self._atomic, self._empty = put, atomic, empty
         self.sets: dict[Ranges, None] = {}
         self.boundaries: set[bool] = set()
-        r"""Of `\b` and `\B`: whether with the flag `a`."""
+        r"""Flags of the `\b` and `\B` seen: True for one with the flag `a`, False for one without."""
         self.lines = self.dollar = False
-        """Whether there are anchors of lines; whether there is a `$` of the text."""
+        """True if there are anchors of lines (`lines`), or a `$` of the whole text (`dollar`)."""
 
     def sequence(self, tree: Any, flags: int) -> bytes:
-        """One after the other."""
+        """Write the parts of a sequence one after the other."""
         return b"".join(self._one(op, of, flags) for op, of in tree)
 
     def _one(self, op: Any, of: Any, flags: int) -> bytes:
@@ -319,7 +319,7 @@ class _Writer:
 
 
 def _set(op: Any, of: Any, flags: int) -> Ranges:
-    """The characters that one place of a pattern matches."""
+    """Return the characters that one place of a pattern matches."""
     if op is _sre.ANY:
         return EVERY if flags & re.DOTALL else code_points.minus(((_NEWLINE, _NEWLINE),))
     written = [(_sre.LITERAL, of)] if op is not _sre.IN else list(of)

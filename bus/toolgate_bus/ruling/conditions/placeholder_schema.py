@@ -1,8 +1,8 @@
-"""A JSON-Schema validator that says true, false, or not known: where a placeholder was met. Pure.
+"""A JSON-Schema validator with three answers: valid, invalid, or unknown because of a placeholder. Pure.
 
-What `type`, `required`, `properties` and `items` say of a placeholder is known by the type of what it
-hides. Any other keyword that met one is not known, nor is one that a placeholder of a list or map hides
-from. One thing that is false is enough for the whole to be, where all must hold.
+`type`, `required`, `properties` and `items` are known for a placeholder by the type of its hidden value. Any
+other keyword that meets a placeholder is unknown, and so is one for a list or map with a placeholder in it.
+If all keywords must hold, a single false one makes the whole invalid.
 """
 
 import json
@@ -23,7 +23,7 @@ Find = Callable[[str], Pattern | None]
 
 
 def keywords(find: Find) -> dict[str, Keyword]:
-    """The keywords by name."""
+    """Return the changed keywords by name."""
 
     def pattern(_validator: Any, written: Any, instance: Any, _schema: Any) -> Iterator[ValidationError]:
         if isinstance(instance, str) and (one := find(str(written))) is not None and not one.search(instance):
@@ -69,7 +69,7 @@ def keywords(find: Find) -> dict[str, Keyword]:
 
 
 def _unique(_validator: Any, wanted: Any, instance: Any, _schema: Any) -> Iterator[ValidationError]:
-    """`uniqueItems` in one pass: the library compares each with each where items cannot be sorted."""
+    """Check `uniqueItems` in one pass: the library compares every pair if items cannot be sorted."""
     if wanted and isinstance(instance, list):
         different = {json.dumps(whole(one), sort_keys=True) for one in instance}
         if len(different) < len(instance):
@@ -95,7 +95,7 @@ _OF_TYPE: Final[Mapping[str, frozenset[str]]] = {
         ("patternProperties", "properties", "propertyNames", "required", "unevaluatedProperties"), _OBJECT
     ),
 }
-"""What values a keyword says something of; others say it of any."""
+"""Types of values that a keyword tests; other keywords test any value."""
 _OF_ANY: Final = frozenset({"const", "enum", "type"})
 _ALL_HOLD: Final = frozenset({"$ref", "additionalProperties", "allOf", "dependentSchemas", "items"}) | {
     *("patternProperties", "prefixItems", "properties", "propertyNames")
@@ -104,18 +104,18 @@ _ALL_HOLD: Final = frozenset({"$ref", "additionalProperties", "allOf", "dependen
 _LOOKS_INSIDE: Final = frozenset({"const", "enum", "uniqueItems"})
 
 _met: ContextVar[list[bool]] = ContextVar("met")
-"""Whether a placeholder was met on which the answer hangs."""
+"""True if the answer depends on a placeholder that was met."""
 
 
 def validator_of(changed: Mapping[str, Any]) -> Any:
-    """Draft 2020-12 with these keywords changed, that notices placeholders."""
+    """Return a validator of draft 2020-12 that has these keywords changed and notices placeholders."""
     extend: Callable[..., Any] = validators.extend
     every = {**Draft202012Validator.VALIDATORS, **keywords(compile_pattern), **changed}
     return extend(Draft202012Validator, {name: _wrap_keyword(name, check) for name, check in every.items()})
 
 
 class SchemaCheck:
-    """A schema as the function that says whether a value is valid; its text is the schema."""
+    """A schema as a function that tells whether a value is valid. Its text is the schema."""
 
     def __init__(self, kind: Any, schema: Mapping[str, Any]) -> None:
         self._validator = kind(schema, registry=Registry())
@@ -125,7 +125,7 @@ class SchemaCheck:
         return self._text
 
     def __call__(self, value: Any) -> Truth:
-        """Tell whether a value is valid; None where that hangs on what was not seen."""
+        """Return whether a value is valid; None if that depends on a hidden value."""
         if placeholders.stands_for_all(value):
             return None
         met = [False]
@@ -158,7 +158,7 @@ def _wrap_keyword(name: str, check: Any) -> Keyword:
 
 
 def _at_once(errors: Iterator[ValidationError] | None) -> list[ValidationError]:
-    """What a keyword found; nothing where that hangs on what was not seen."""
+    """Return the errors that a keyword found; none if they depend on a hidden value."""
     met = _met.get()
     before, met[0] = met[0], False
     found = list(errors or ())
@@ -169,7 +169,7 @@ def _at_once(errors: Iterator[ValidationError] | None) -> list[ValidationError]:
 
 
 def _of_hidden(name: str, written: Any, hidden: str | None) -> Truth:
-    """What a keyword says of a placeholder, by the type of what it hides."""
+    """Return a keyword's answer for a placeholder, by the type of the hidden value."""
     if hidden is None:
         return None
     if name == "type":

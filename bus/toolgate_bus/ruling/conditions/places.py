@@ -1,9 +1,8 @@
 """Places: one text for all spellings of the place that an argument names, to count calls by it. Pure.
 
-What is counted by a place must not be evaded by another spelling of it, and loses little where two places
-share a text. So these texts are coarser than what a rule compares: percent signs are decoded, a backslash is
-a slash, dots and spaces at the end of a name are dropped, and a link is without `http` or `https`, the user
-who logs in, and the fragment.
+Another spelling of a place must not evade a count, and little is lost if two places share a text. So these
+texts are coarser than those that a rule compares: percent signs are decoded, a backslash is a slash, dots and
+spaces at the end of a name are dropped, and a link has no `http` or `https`, no user and no fragment.
 """
 
 import json
@@ -23,15 +22,15 @@ from toolgate_bus.ruling.conditions.paths import canonical_path
 _MAX_DEPTH: Final = 8
 _CONTROLS: Final = "".join(map(chr, range(33)))
 _LEFT_OUT: Final = re.compile(r"[\t\r\n]")
-"""What browsers leave out of a link."""
+"""Characters that browsers leave out of a link."""
 _WITH_HOST: Final = re.compile(r"(?i)((?:https?|wss?|ftp):)/*|/+")
-"""The beginning of a link behind which browsers look for a host, however many slashes there are."""
+"""Beginning of a link after which browsers look for a host, however many slashes there are."""
 
 
 def find_place(value: Any) -> str | None:
-    """Return the text of the place that a value names, or None where it cannot be read in one way.
+    """Return the text of the place that a value names; None if it has several readings.
 
-    A list of one is that one; the order of a list, and what stands in it twice, do not count.
+    A list of one is that one. The order and repetitions in a list do not count.
     """
     try:
         return _find(value, 0)
@@ -40,11 +39,11 @@ def find_place(value: Any) -> str | None:
 
 
 def find_host(value: Any) -> str | None:
-    """Return the host that a browser goes to for the link that a value is, as `hosts` spells it, or None."""
+    """Return the host, as `hosts` spells it, that a browser goes to for a value that is a link; else None."""
     if not isinstance(value, str) or placeholders.hides(value):
         return None
     text = _LEFT_OUT.sub("", value.strip(_CONTROLS))
-    if "@" not in text:  # where there is one, readers disagree about the host before a backslash
+    if "@" not in text:  # with one, readers disagree about the host before a backslash
         text = text.replace("\\", "/")
     link = read_link(text)
     if link is None and (found := _WITH_HOST.match(text)) is not None:
@@ -53,7 +52,7 @@ def find_host(value: Any) -> str | None:
 
 
 def split_places(value: Any) -> list[Any]:
-    """List the values that a tool may take one after the other out of a value: a list's, a JSON text's.
+    """Return the values that a tool may take one after the other out of a value: a list's, a JSON text's.
 
     A map stays one value, unless it holds only one.
     """
@@ -101,7 +100,7 @@ def _of_text(value: str) -> str:
 
 
 def _without_user(text: str) -> str:
-    """A link as it is asked for: without its fragment, and without whoever logs in."""
+    """Return a link as it is requested: without its fragment and its user."""
     link = read_link(text)
     if link is None:
         raise ValueError("no link that has one reading")

@@ -8,6 +8,7 @@ from toolgate_bus.ruling.conditions.addresses import canonical_address, find_add
 from toolgate_bus.ruling.conditions.hosts import canonical_host
 from toolgate_bus.ruling.conditions.links import find_places, is_link, read_link
 from toolgate_bus.ruling.conditions.places import find_host, find_place
+from toolgate_bus.ruling.conditions.top_level import TOP_LEVEL
 
 pytestmark = pytest.mark.pure
 
@@ -237,3 +238,14 @@ def test_a_long_hostile_text_is_searched_in_linear_time():
         "&#",
     ):
         list(find_places(text * (16_000 // len(text))))
+
+
+def test_every_top_level_domain_is_a_label():
+    assert [label for label in TOP_LEVEL if canonical_host(f"a.{label}") != f"a.{label}"] == []
+
+
+@pytest.mark.parametrize("written", ["зло.бг", "evil.xn--90ae", "evil.みんな", "evil.xn--fiqz9s"])
+def test_a_host_under_a_domain_of_another_script_is_found_in_a_text(written):
+    assert [find_host(place) for place in find_places(f"look at {written} today")] == [
+        canonical_host(written)
+    ]
