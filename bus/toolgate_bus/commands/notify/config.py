@@ -104,7 +104,7 @@ class BudgetCause(StrictModel):
     thresholds: Annotated[tuple[Threshold, ...], Field(min_length=1, max_length=16)] = (50, 80, 100)
     """Percentages of the limit at which a budget is told."""
     each: bool = False
-    """True to tell the accounts of each session and tree, too, whose purpose is to be spent."""
+    """True to tell accounts of single sessions and trees, too, although these are meant to be spent."""
 
 
 class GoneCause(StrictModel):
@@ -158,7 +158,7 @@ class RetrySettings(StrictModel):
     """Retries for a receiver that does not answer."""
 
     first_s: Annotated[float, Field(ge=0.01, le=600, allow_inf_nan=False)] = 1.0
-    """Seconds before the second try. They double at each try, plus up to `first_s` random seconds."""
+    """Seconds before the second try. They double at each try; up to `first_s` random seconds are added."""
     max_s: Annotated[float, Field(ge=0.01, le=3600, allow_inf_nan=False)] = 300.0
     """Maximum seconds between two tries. A `Retry-After` of the receiver wins over it, up to an hour."""
     give_up_s: Seconds = 86_400.0
@@ -171,7 +171,7 @@ class NotifyConfig(StrictModel):
     receivers: Annotated[dict[Name, Receiver], Field(min_length=1, max_length=64)]
     """Receivers by name."""
     routes: Annotated[tuple[NotifyRoute, ...], Field(max_length=256)] = ()
-    """Routes of incidents. Every route that matches is taken. Without any, all receivers are told all."""
+    """Routes of incidents. Every route that matches is taken. Without any, every receiver gets all."""
     console_url: Url | None = None
     """Address at which people open `toolgate console`. Notifications link to it."""
     causes: CauseSettings = CauseSettings()
@@ -183,7 +183,7 @@ class NotifyConfig(StrictModel):
     redact: Annotated[tuple[Annotated[Text, AfterValidator(_check_pattern)], ...], Field(max_length=64)] = ()
     """Patterns whose matches are taken out of every text."""
     retry: RetrySettings = RetrySettings()
-    """Count a decision that went on without a verdict, at the server's time. Tell failing schedulers."""
+    """Retries for receivers that take nothing."""
 
     @model_validator(mode="after")
     def _consistent(self) -> "NotifyConfig":

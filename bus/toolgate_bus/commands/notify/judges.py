@@ -183,7 +183,10 @@ def judge_revisions(
 def judge_fact(
     known: dict[str, dict[str, Any]], fact: Mapping[str, Any], cause: FailingOpenCause
 ) -> Iterator[Incident]:
-    """Count a decision that went on without a verdict, at the server's time. Tell failing schedulers."""
+    """Count a decision that went on without verdicts. Give the schedulers that now fail open.
+
+    The time of a decision is the server's.
+    """
     failed = fact.get("failed_open")
     if fact.get("event") != "decision" or not isinstance(failed, Mapping) or not failed:
         return
