@@ -216,7 +216,7 @@ def _signals() -> Iterator[socket.socket]:
         try:
             yield readable
         finally:
-            signal.set_wakeup_fd(-1)  # what comes from here on is the end that we bring about ourselves
+            signal.set_wakeup_fd(-1)  # later signals come of our own shutdown
 
 
 def _serve(

@@ -82,7 +82,7 @@ def _check_encoding(url: str) -> None:
         is_cut = is_cut or not _KNOWN.issuperset(name for name, _ in parse_qsl(query, keep_blank_values=True))
     try:
         urlsplit(url)
-    except ValueError:  # it quotes what it cannot read
+    except ValueError:  # its message quotes the URL
         is_cut = True
     if is_cut or "#" in behind:
         raise ConfigError(
@@ -198,7 +198,7 @@ def _env(name: str) -> str | None:
 class BusSettings:
     """Server, namespace and keys of a bus. A setting that is not given comes from TOOLGATE_*.
 
-    Raises ConfigError that names the setting.
+    A wrong setting raises ConfigError that names it.
     """
 
     redis: str | None = field(default_factory=lambda: _env("TOOLGATE_REDIS_URL"), repr=False)

@@ -202,7 +202,7 @@ def _durations(metric: Metric, besides: Callable[[], Mapping[Labels, Row]] = dic
     return _histograms.setdefault(metric, made)
 
 
-# Decisions and what came of them: as `definitions.FLEET`.
+# Decisions and their results: as `definitions.FLEET`.
 DECISIONS: Final = _counts(definitions.DECISIONS, _agreed.decisions)
 DECISION_SECONDS: Final = _durations(definitions.DECISION_SECONDS, _agreed.decision_seconds)
 ASKED: Final = _counts(definitions.ASKED, _agreed.questions)

@@ -116,7 +116,7 @@ async def _serve(
                 refused = error
                 tasks.cancel_scope.cancel()
     except anyio.get_cancelled_exc_class():
-        pass  # being cancelled is how it is told to finish
+        pass  # a cancellation is the order to finish
     finally:
         with anyio.CancelScope(shield=True):
             serving.close()

@@ -40,7 +40,7 @@ class LatestChanges:
                 self._place, self._times = page[-1].id, add_changes(self._times, page)
         except (BusDown, OutcomeUnknown):
             raise
-        except TransportError as error:  # a server whose rules are older than this
+        except TransportError as error:  # the server's access rules may be older than the record
             if self._warned != str(error):
                 self._warned = str(error)
                 _log.warning("changes of configurations cannot be read", error=str(error))

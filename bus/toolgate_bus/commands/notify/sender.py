@@ -20,7 +20,7 @@ from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_bus.telemetry.metrics import CounterSeries
 
 PostOutcome = Literal["delivered", "refused", "expired", "superseded"]
-stamina.instrumentation.set_on_retry_hooks([])  # what is tried again is logged and counted here
+stamina.instrumentation.set_on_retry_hooks([])  # this module logs and counts retries itself
 POSTS: Final = CounterSeries(definitions.NOTIFICATIONS)
 _log = get_logger("toolgate.notify")
 

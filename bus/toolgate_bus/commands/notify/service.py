@@ -140,7 +140,7 @@ class NotifyService:
         self._connected, self._looked_at = True, time.monotonic()
         facts, self._facts_read = self._facts_read, []
         positions, numbers = self._facts.positions, self._facts.numbers
-        # Nothing is awaited from here until it is known what to write.
+        # No await from here on, until everything to write is known.
         for one in judge_all(memory, facts, state, self._config.causes):
             put(memory.waiting, one, self._config, self._redact, state.now)
         memory.positions, memory.numbers = positions, numbers
