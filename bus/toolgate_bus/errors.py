@@ -1,4 +1,4 @@
-"""What can go wrong, and what to do about it: the whole tree.
+"""All errors that Toolgate raises on purpose, and what to do about each.
 
 - ToolgateError
   - ConfigError      the user's file or option is wrong: say so and stop
@@ -7,10 +7,10 @@
   - TurnStop         an operator ends an agent's turn: end it
   - CodecError       bytes from elsewhere are bad: count, acknowledge, drop; never raise into a loop
   - TransportError   the bus did not do it: try again later
-    - BusDown        there is no connection now: rule by `on_bus_down`
+    - BusDown        there is no connection now: decide by `on_bus_down`
     - OutcomeUnknown the command may or may not have run: only repeat what is idempotent by key
-    - TooFewReplicas the server has fewer replicas than a write is to have: it does not count
-    - Refusal        (a ConfigError too) the server is there and will not, until somebody mends something
+    - TooFewReplicas fewer replicas than required have a write: it does not count
+    - Refusal        (a ConfigError too) the server refuses, until somebody changes its settings or ours
 """
 
 from typing import Literal
@@ -18,15 +18,15 @@ from typing import Literal
 BadReason = Literal[
     "malformed", "oversize", "version", "phase", "forged", "unsolicited", "no_key", "flood", "jump"
 ]
-"""Why bytes were refused; the `reason` label of the counters, so the set is closed."""
+"""Reasons why bytes are refused. The counters' label `reason` has these values, so the set is closed."""
 
 
 class ToolgateError(Exception):
-    """Whatever Toolgate raises on purpose."""
+    """Base class of all errors that Toolgate raises on purpose."""
 
 
 class ConfigError(ToolgateError):
-    """A configuration or option is wrong; the message names the field and what it allows."""
+    """Error in a configuration or an option. The message names the field and the values it allows."""
 
 
 class NoServer(ToolgateError):  # noqa: N818 - it is a state of the world, not a fault
@@ -34,7 +34,7 @@ class NoServer(ToolgateError):  # noqa: N818 - it is a state of the world, not a
 
 
 class CodecError(ToolgateError):
-    """Bytes from elsewhere that must be dropped and counted under `reason`."""
+    """Bytes from another process that are refused. They are dropped, and counted under `reason`."""
 
     def __init__(self, reason: BadReason, detail: str = "") -> None:
         super().__init__(f"{reason}: {detail}" if detail else reason)
@@ -42,15 +42,15 @@ class CodecError(ToolgateError):
 
 
 class CallDenial(ToolgateError):  # noqa: N818 - a ruling, not a fault
-    """A call may not run; the text is what the LLM is told."""
+    """Ruling that a call may not run. The message is the text for the LLM."""
 
 
 class TurnStop(ToolgateError):  # noqa: N818 - somebody's wish, not a fault
-    """An operator ends this agent's turn."""
+    """Order of an operator that this agent's turn ends."""
 
 
 class TransportError(ToolgateError):
-    """The bus did not do what was asked; trying again later may help."""
+    """The bus did not carry out a command. A later attempt may succeed."""
 
 
 class BusDown(TransportError):  # noqa: N818 - it is a state of the world, not a fault
@@ -62,12 +62,12 @@ class OutcomeUnknown(TransportError):  # noqa: N818 - as above
 
 
 class TooFewReplicas(TransportError):  # noqa: N818 - as above
-    """Fewer replicas than asked for have a write, or the server takes none for want of them."""
+    """A write reached fewer replicas than required, or the server takes no writes because it has too few."""
 
 
 class Refusal(ConfigError, TransportError):  # noqa: N818 - as above
-    """The server will not: no right, another type, other credentials, another node; the message says which.
+    """The server refuses: no right, a key of another type, wrong credentials or node. The message says which.
 
-    A command that begins ends with it as with any ConfigError; what runs on bears it as it bears a bus that
-    is away, and goes on once somebody has mended it.
+    A command that is starting ends with it, as with any ConfigError. A running process treats it like
+    a bus that is away, and goes on once somebody has fixed it.
     """

@@ -1,4 +1,4 @@
-"""The command that installs what is missing, for the copy of Toolgate that runs.
+"""Find the command that installs a missing package, for the copy of Toolgate that runs.
 
 A copy comes from a clone, a wheel, a repository or a package index. pip and uv record that in
 `direct_url.json`. `how_to_install` reads the record; every message that names a command to install uses it.
@@ -23,17 +23,17 @@ EXTRAS: Final = {
     "mcp_types": "mcp",
     "stamina": "notify",
 }
-"""The extra that brings a module which may be missing."""
+"""Extra that brings each module which may be missing."""
 _UNQUOTED: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./=+:,%@")
 _EXPANDED: Final = frozenset('"$`\\!\n')
-"""What a shell does not take as it stands between double quotes."""
+"""Characters that a shell expands between double quotes."""
 
 
 class Environment(NamedTuple):
-    """The Python that runs, and what could install a package for it."""
+    """Python environment that runs, and the tools that can install a package into it."""
 
     python: str
-    """Its path."""
+    """Path of its interpreter."""
     on_path: bool
     """True if a shell finds it as `python`."""
     has_pip: bool
@@ -41,7 +41,7 @@ class Environment(NamedTuple):
     has_uv: bool
     """True if `uv` is on PATH."""
     base: str
-    """The Python that made this environment."""
+    """Path of the Python that made this environment."""
 
     def installer(self) -> list[str]:
         """Return the words of a command up to `install`."""
@@ -53,7 +53,7 @@ class Environment(NamedTuple):
 
 
 def how_to_install(*extras: str) -> str:
-    """Return the command that adds these extras to this copy of Toolgate; none: that installs it again."""
+    """Return the command that adds these extras to this copy of Toolgate. Without extras, it reinstalls."""
     import json
     from importlib.metadata import PackageNotFoundError, distribution
     from pathlib import Path
@@ -80,9 +80,9 @@ def find_source(
     requirements: Sequence[str],
     exists: Callable[[str], bool],
 ) -> list[str]:
-    """Return the words behind `install`, by `direct_url.json` (None: it came from an index). Pure.
+    """Return the words after `install`, by `direct_url.json` (None: the copy came from an index). Pure.
 
-    Where the clone or file that it came from is gone, they are the requirements of these extras.
+    If the clone or file that the copy came from is gone, return the requirements of these extras.
     """
     from urllib.parse import unquote, urlsplit
 
@@ -103,7 +103,7 @@ def find_source(
 
 
 def find_requirements(extras: Sequence[str], requirements: Sequence[str]) -> list[str]:
-    """Return what these extras add, of the requirements in a package's metadata. Pure."""
+    """Return the requirements that these extras add, out of those in a package's metadata. Pure."""
     found: dict[str, None] = {}
     for line in requirements:
         what, _, marker = line.partition(";")
@@ -113,7 +113,7 @@ def find_requirements(extras: Sequence[str], requirements: Sequence[str]) -> lis
 
 
 def quote(word: str) -> str:
-    """Return a word as a shell takes it, between double quotes where it must be quoted. Pure."""
+    """Return a word as a shell takes it, in double quotes if it must be quoted. Pure."""
     if _UNQUOTED.issuperset(word):
         return word
     if _EXPANDED.isdisjoint(word):

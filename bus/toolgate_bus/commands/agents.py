@@ -1,4 +1,4 @@
-"""`toolgate agents`: the live trees of agents, and one hand on the stop. Pauses are in `pauses`."""
+"""`toolgate agents`: show the live trees of agents, and stop agents. Pauses are in `pauses`."""
 
 import secrets
 import time
@@ -112,12 +112,12 @@ def stop(
     namespace: NamespaceOption = "default",
     as_json: JsonOption = False,
 ) -> None:
-    """Stop an agent with all that work for it, wherever they run: toolgate agents stop 4f2a --now
+    """Stop an agent and all agents that work for it, on every machine: toolgate agents stop 4f2a --now
 
-    Their turns end as cancelled: every call has a result, what was reserved is given back. The stop stands
-    until somebody lifts it by `toolgate agents resume ID`, over restarts of agents and of a server that keeps
-    its data: new turns of these sessions end at once, and calls of theirs and of all that begin to work for
-    them are denied.
+    Their turns end as cancelled: every call has a result, and reservations are given back. The stop stands
+    until somebody lifts it by `toolgate agents resume ID`. It survives restarts of agents, and of a server
+    that keeps its data. Until then new turns of these sessions end at once. Their calls are denied, and so
+    are the calls of agents that begin to work for them.
 
     Exit codes: 0 they have ended, 1 some still ran after --wait seconds, or the bus is away; 2 an id
     means no agent or several, too many stops stand, or no server was found.
@@ -147,7 +147,7 @@ def stop(
 
 
 async def _fetch_agents(url: str, namespace: str, *, watch: bool) -> list[LiveAgent]:
-    """Those that are alive; with `watch` they are shown again and again, until cancelled."""
+    """Return the live agents. With `watch`, show them again and again until cancelled."""
     async with aclosing(RedisCommands(url, "toolgate-agents", connections=1)) as commands:
         fleet = Fleet(commands, namespace)
         if not watch:
@@ -160,24 +160,24 @@ async def _fetch_agents(url: str, namespace: str, *, watch: bool) -> list[LiveAg
 
 
 class StopResult(NamedTuple):
-    """What came of a stop."""
+    """Result of a stop."""
 
     ran: set[str]
-    """Sessions that were meant and had a turn."""
+    """Targeted sessions that had a turn."""
     left: set[str]
-    """Those of them whose turn still runs."""
+    """Targeted sessions whose turn still runs."""
     stop: Pause
-    """It stands until somebody lifts it."""
+    """The stop as the server has it. It stands until somebody lifts it."""
 
 
 async def _stop(
     url: str, namespace: str, ids: Sequence[str], *, now: bool, exact: bool = False, wait_s: float
 ) -> StopResult:
-    """Have a stop stand, and wait until the turns that it ends have ended.
+    """Set a stop, and wait until the turns that it ends have ended.
 
-    Processes are told again and again: those that came meanwhile, and all after the server was away.
-    Who ran is told by those who carried it out: a session that began since its process's last heartbeat
-    may have ended, and its process with it, before the next one.
+    It is announced repeatedly, for processes that start meanwhile and after an outage of the server. The
+    processes report which sessions they ended: a session that began after its process's last heartbeat may
+    have ended, and the process too, before the next heartbeat.
     """
     async with aclosing(RedisCommands(url, "toolgate-agents", connections=1)) as commands:
         fleet, board = Fleet(commands, namespace), PauseBoard(commands, namespace)
@@ -199,15 +199,15 @@ async def _stop(
                         stop, mark = await board.stop(order)
                     told |= await board.tell(order.id, mark)
                     if said < 0:
-                        # Who began only now says so with its next heartbeat; where nobody is there at all,
-                        # the server may have come back a moment ago, and they to it a little later.
+                        # A process that has just begun appears with its next heartbeat. If there is none at
+                        # all, the server may have just come back, and the processes reconnect a little later.
                         unseen = time.monotonic() + (BEAT_SECONDS if told else EXPIRY_SECONDS)
                     said = time.monotonic()
                 elif (
                     not running
                     and time.monotonic() >= unseen
                     and (
-                        # Who was killed never says so, nor who runs an earlier version.
+                        # A process that was killed never reports, nor does one of an earlier version.
                         told <= look.obeyed.keys() or time.monotonic() >= said + EXPIRY_SECONDS
                     )
                 ):
@@ -217,7 +217,7 @@ async def _stop(
             except TransportError:
                 if time.monotonic() >= until:
                     raise
-                # Until then, who is alive may not have said so.
+                # Until then a live process may not have sent a heartbeat.
                 mark, unseen = 0, time.monotonic() + EXPIRY_SECONDS
             if running and time.monotonic() >= until:
                 return StopResult(ran, running, stop)

@@ -1,4 +1,4 @@
-"""`toolgate budget`: what is spent and held, by whom; limits set by hand; accounts set to zero."""
+"""`toolgate budget`: show spent and reserved money by account, set limits by hand, set accounts to zero."""
 
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -84,7 +84,7 @@ BookOption = Annotated[
 
 
 class _Book(NamedTuple):
-    """One ledger, and what is known about it."""
+    """One ledger, and its state as it was read."""
 
     commands: RedisCommands
     namespace: str
@@ -97,7 +97,7 @@ class _Book(NamedTuple):
     astray: Mapping[str, int]
 
     def accounts(self, key: str | None = None, *, past: bool = False) -> list[dict[str, Any]]:
-        """The accounts of a budget or account, or all, as objects; those of past windows on demand."""
+        """Return one account, those of a budget, or all, as objects. `past` adds those of past windows."""
         found = []
         for one in self.balances:
             budget = self.budgets.get(_name(one.key))
@@ -114,7 +114,7 @@ class _Book(NamedTuple):
             raise ConfigError(f"there is no budget {_name(key)!r}; there are: {there}")
 
     def currency(self, key: str) -> str:
-        """What the amounts of a budget are counted in."""
+        """Return the currency of a budget's amounts; empty if the budget is unknown."""
         budget = self.budgets.get(_name(key))
         return budget.currency if budget else ""
 
@@ -148,9 +148,9 @@ def list_(
 ) -> None:
     """Show every account: budget, whose, window, limit, spent, reserved, left.
 
-    With --json amounts are whole millionths of the currency. What was told of
-    and not reserved is counted on stderr: calls whose reservation the server
-    lost, or that ran unasked, and facts about decisions of somebody else.
+    With --json amounts are whole millionths of the currency. Costs without a
+    reservation are counted on stderr: of calls whose reservation the server
+    lost, or that ran unasked. So are facts about another orchestrator's decisions.
 
     \b
       toolgate budget list
@@ -225,13 +225,13 @@ def set_(
     namespace: NamespaceOption = "default",
     json_: JsonOption = False,
 ) -> None:
-    """Set the limit of a budget or account; within a second it wins over the configured one, until reset.
+    """Set the limit of a budget or account. Within a second it replaces the configured one, until reset.
 
     \b
       toolgate budget set daily 12.50
       toolgate budget set daily/agent/anna 2
       toolgate budget set daily none            only count
-      toolgate budget set daily --configured    what the file says holds again
+      toolgate budget set daily --configured    use the configured limit again
     """
     amount = _limit(limit, configured)
 
@@ -257,7 +257,7 @@ def reset(
     namespace: NamespaceOption = "default",
     json_: JsonOption = False,
 ) -> None:
-    """Set what was spent to zero, and let the configured limit hold again; what is reserved stays.
+    """Set the spent amount to zero, and use the configured limit again. Reservations stay.
 
     \b
       toolgate budget reset daily
@@ -293,7 +293,7 @@ def _on_book(redis: str | None, namespace: str, name: str, work: Callable[[_Book
 
 
 async def _list_holders(book: _Book, key: str) -> list[dict[str, Any]]:
-    """The decisions that hold money in these accounts (`budgets/lua/ledger.lua` says what a record has)."""
+    """Return the decisions that hold money in these accounts (`budgets/lua/ledger.lua` describes records)."""
     prefix = Keys(book.namespace).store_key(book.name)
     held = await book.ledger.open()
     records = await read_hashes(book.commands, [f"{prefix}:r:{one.decision}" for one in held])
@@ -316,7 +316,7 @@ async def _list_holders(book: _Book, key: str) -> list[dict[str, Any]]:
 
 
 def _whole(text: str | None) -> int:
-    """A number of a record; 0 for what is none."""
+    """Return a number of a record, or 0 if the text is not a number."""
     return int(text) if text and text.isascii() and text.isdecimal() and len(text) < 20 else 0
 
 

@@ -1,7 +1,7 @@
 """Names for the shell to complete (`toolgate --install-completion`): schedulers, outcomes, reasons.
 
-Somebody waits at a key: who is alive is asked of a running server, for a moment, and whatever goes wrong
-means no names. What is needed for that is loaded for that alone.
+A person waits at the keyboard. So a running server is asked for its live schedulers only briefly, and any
+error means no names. Modules are imported only where they are needed.
 """
 
 from collections.abc import Iterable
@@ -14,26 +14,26 @@ PATIENCE_S: Final = 0.5
 
 
 def complete_installed(incomplete: str) -> list[str]:
-    """Schedulers that can be run by name."""
+    """Return the installed schedulers, which can be run by name."""
     from importlib.metadata import entry_points
 
     return _begin_with(incomplete, (point.name for point in entry_points(group=GROUP)))
 
 
 def complete_scheduler(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Schedulers that are alive, and those that are installed."""
+    """Return the schedulers that are alive, and those that are installed."""
     return _begin_with(incomplete, [*_read_living(ctx.params), *complete_installed(incomplete)])
 
 
 def complete_outcome(incomplete: str) -> list[str]:
-    """What may come of a decision."""
+    """Return the possible outcomes of a decision."""
     from toolgate_bus.commands.decisions.filters import OUTCOMES
 
     return _begin_with(incomplete, OUTCOMES)
 
 
 def complete_why(incomplete: str) -> list[str]:
-    """Why it may come so."""
+    """Return the possible reasons for an outcome."""
     from toolgate_bus.commands.decisions.filters import WHYS
 
     return _begin_with(incomplete, WHYS)

@@ -1,4 +1,4 @@
-"""Who may talk to what listens over HTTP: addresses that are this machine alone, and tokens."""
+"""Access checks of our HTTP servers: loopback addresses, and tokens that cannot be guessed."""
 
 import ipaddress
 from typing import Final
@@ -9,7 +9,7 @@ MIN_TOKEN: Final = 16
 
 
 def is_loopback(address: str) -> bool:
-    """Whether only this machine reaches an address."""
+    """Return whether an address is reachable from this machine only."""
     if address == "localhost":
         return True
     try:
@@ -19,7 +19,7 @@ def is_loopback(address: str) -> bool:
 
 
 def check_token(token: str, where: str, more: str = "") -> str:
-    """A token that cannot be guessed; raises ConfigError, which begins with `where` and ends with `more`."""
+    """Return the token. If it is easy to guess, raise ConfigError that has `where` first and `more` last."""
     if len(token) < MIN_TOKEN or not token.isascii() or not token.isprintable() or " " in token:
         raise ConfigError(
             f"{where}: at least {MIN_TOKEN} printable ASCII characters without spaces "

@@ -1,9 +1,9 @@
-"""Connections over HTTP that are bounded.
+"""HTTP connections with limits.
 
-uvicorn waits for ever for a request that does not come, or comes byte by byte, and refuses everybody
-once it has as many connections as it may. Here a connection has `REQUEST_S` seconds for each request,
-head and body; and where there are too many, the one that has kept us waiting for longest makes room.
-Requests that are being answered (the streams of open pages) are left alone.
+uvicorn waits for ever for a request that never comes, or comes byte by byte. At its limit of connections it
+refuses everybody. Here a connection has `REQUEST_S` seconds for each request, head and body. If there are
+too many connections, the one that has waited for its request for longest is closed. Connections whose
+request is being answered (the streams of open pages) are left alone.
 """
 
 import asyncio
@@ -15,13 +15,13 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 REQUEST_S: Final = 10.0
 ROOM: Final = 16
-"""Connections below the limit at which the idle ones begin to make room."""
+"""Number of connections below the limit at which idle connections begin to be closed."""
 UNACKNOWLEDGED_MS: Final = 30_000
-"""After which a peer that acknowledges nothing is gone: the end of a stream that nobody told us of."""
+"""Milliseconds without an acknowledgement after which a peer counts as gone. Ends abandoned streams."""
 
 
 class BoundedConnection(H11Protocol):
-    """A connection; `_idle` are those of its server without a whole request, the longest first."""
+    """Connection with a time limit for requests. `_idle` has those that wait for a request, oldest first."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for a request."""
@@ -54,13 +54,13 @@ class BoundedConnection(H11Protocol):
             self._wait()
 
     def give_up(self) -> None:
-        """End it without a word: nothing was asked."""
+        """Close the connection without a reply, since it asked nothing."""
         self._wait_no_longer()
         self.transport.abort()
 
     @property
     def _awaits_request(self) -> bool:
-        """Whether head or body is still to come; a peer that closes after its request sent it all too."""
+        """True while head or body is still to come. A peer that closed after its request has sent it all."""
         return self.conn.their_state in (h11.IDLE, h11.SEND_BODY)
 
     @property

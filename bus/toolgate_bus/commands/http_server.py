@@ -1,6 +1,6 @@
 """uvicorn as our commands use it: a socket, and a server that leaves signals to the command.
 
-How connections are bounded: `http_connection`, or a class of the command's own.
+Connections are limited by `http_connection`, or by a class of the command's own.
 """
 
 import asyncio
@@ -18,9 +18,9 @@ BACKLOG: Final = 1024
 
 
 def bind_socket(address: str, port: int, options: tuple[str, str] = ("--address", "--port")) -> socket.socket:
-    """A socket that listens; port 0 is any that is free.
+    """Return a socket that listens. Port 0 takes any free port.
 
-    Raises ConfigError, which names the option of the command that gave the address, or the port.
+    Raise ConfigError, which names the option that gave the address or the port.
     """
     try:
         found = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
@@ -42,7 +42,7 @@ def bind_socket(address: str, port: int, options: tuple[str, str] = ("--address"
 
 
 class HttpServer(uvicorn.Server):
-    """Says when it is up, and leaves signals to the command."""
+    """Server that tells when it is up, and leaves signals to the command."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
@@ -55,11 +55,11 @@ class HttpServer(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """The command has its own."""
+        """Leave signals to the command, which has its own handlers."""
         yield
 
     async def begin(self, bound: socket.socket, name: str) -> "asyncio.Task[None]":
-        """Serve on a socket, in a task of this name; once it is up. Raises what keeps it from that."""
+        """Serve on a socket in a task of this name. Return it once the server is up; raise its error."""
         serving: asyncio.Task[None] = asyncio.create_task(self.serve([bound]), name=name)
         starting = asyncio.create_task(self.up.wait())
         try:
@@ -75,13 +75,13 @@ class HttpServer(uvicorn.Server):
         return serving
 
     async def end(self, serving: "asyncio.Task[None]", grace_s: float) -> None:
-        """Take nothing new, and close when what is open is answered, or twice the grace is over."""
+        """Accept nothing new. Close once open requests are answered, or after twice the grace."""
         self.should_exit = True
         await asyncio.wait([serving], timeout=2 * grace_s)
 
 
 def make_config(app: Any, **options: Any) -> uvicorn.Config:
-    """How all of ours are served: no logs of uvicorn's, no trust in a proxy's headers, no socket upgrades."""
+    """Return uvicorn's settings for our servers: no logs of its own, no proxy headers, no WebSockets."""
     return uvicorn.Config(
         app,
         ws="none",

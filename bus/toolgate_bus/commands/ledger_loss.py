@@ -1,4 +1,4 @@
-"""`toolgate budget rebuild` and `accept-loss`: what a person decides about a ledger that was lost."""
+"""`toolgate budget rebuild` and `accept-loss`: decide what becomes of a ledger that was lost."""
 
 import asyncio
 import time
@@ -57,7 +57,7 @@ BookOption = Annotated[
 
 @dataclass(slots=True)
 class _Loss:
-    """One book, and what is wrong with it."""
+    """One ledger, and its loss if it was lost."""
 
     commands: RedisCommands
     namespace: str
@@ -67,7 +67,7 @@ class _Loss:
     loss: LedgerLoss | None
 
     def money(self, account: str, amount: int) -> str:
-        """For people."""
+        """Return an amount for people, in the currency of the account's budget."""
         budget = self.budgets.get(account.partition("/")[0])
         return format_amount(amount, budget.currency if budget else "")
 
@@ -80,10 +80,10 @@ def accept_loss(
     namespace: NamespaceOption = "default",
     json_: JsonOption = False,
 ) -> None:
-    """Go on with what the books say, although the ledger was lost: what is missing is never counted.
+    """Accept that the ledger was lost: go on with its books as they are. Missing amounts are never counted.
 
-    It ends the quarantine of all schedulers at once, and stands in the ledger's journal with the name. Where
-    there is an archive, `toolgate budget rebuild --from DIR` gives back what was spent.
+    This ends the quarantine of all schedulers at once. The ledger's journal records it, with the name. If
+    there is an archive, `toolgate budget rebuild --from DIR` restores the spent amounts instead.
 
     \b
       toolgate budget accept-loss --by anna --reason "a test fleet"
@@ -115,13 +115,13 @@ def rebuild(
     namespace: NamespaceOption = "default",
     json_: JsonOption = False,
 ) -> None:
-    """Add to the books what a record shows beyond them, and end the quarantine of a ledger that was lost.
+    """Add amounts that a record shows and the books lack, and end the quarantine of a lost ledger.
 
-    The archive has the ledger's journal: what it adds up to is what was spent, to the unit, up to the moment
-    in which it was read last. Done twice it adds nothing. What the record does not have stays lost.
+    The archive has the ledger's journal. Its sum is exactly what was spent, up to the moment when the
+    archiver last read it. A second run adds nothing. Amounts that the record lacks stay lost.
 
     Without an archive, --facts has the cost-aware scheduler read the last hour's record on the server once
-    more: it settles what it finds unsettled, from the fleet's budgets where nobody knows the others.
+    more. It settles the calls that are unsettled, from the fleet's budgets where the others are unknown.
 
     \b
       toolgate budget rebuild --from /var/lib/toolgate/archive --dry-run
@@ -163,7 +163,7 @@ def _read_archive(directory: Path, book: _Loss) -> tuple[JournalSums, JournalPla
 async def _rebuild(
     book: _Loss, sums: JournalSums, place: JournalPlace, by: str, json_: bool, *, dry_run: bool
 ) -> None:
-    """Add what is beyond the books, which may be written to meanwhile: then it is reckoned anew."""
+    """Add the amounts that the books lack. If the books change meanwhile, compute them again."""
     added: list[Addition] = []
     for _ in range(ATTEMPTS):
         newest = await _read_newest(book)
@@ -172,7 +172,7 @@ async def _rebuild(
         if dry_run:
             added = missing
             break
-        if missing or book.loss is not None:  # first: their facts may come at any time
+        if missing or book.loss is not None:  # mark them first: their facts may come at any time
             await book.ledger.mark_ended(sums.endings([one.decision for one in await book.ledger.open()]))
             missing = sums.beyond(await book.ledger.balances(), book.budgets)
         while missing and await book.ledger.rebuild(missing[:MAX_ADDITIONS], newest):
@@ -187,7 +187,7 @@ async def _rebuild(
 
 
 async def _read_newest(book: _Loss) -> str:
-    """Id of the journal's newest entry on the server; that of none where there is none."""
+    """Return the id of the journal's newest entry on the server, or `NO_ENTRY` if there is none."""
     (page,) = await read_last(book.commands, [journal_key(book.namespace, book.name)], 1)
     if isinstance(page, Exception):
         raise ConfigError(f"the ledger's journal may not be read: {page}")
@@ -195,7 +195,7 @@ async def _read_newest(book: _Loss) -> str:
 
 
 async def _read_beyond(book: _Loss, sums: JournalSums, place: JournalPlace) -> JournalPlace:
-    """Take what the server's journal has beyond the archive; how far it was read."""
+    """Add the entries of the server's journal that the archive lacks. Return the place of the last one."""
     while True:
         page = await read_journal(book.commands, book.namespace, book.name, place)
         if page.refused:
@@ -240,7 +240,7 @@ def _show(book: _Loss, added: list[Addition], sums: JournalSums, json_: bool, *,
 
 
 async def _read_facts_again(book: _Loss, by: str, json_: bool, *, dry_run: bool) -> None:
-    """Have the scheduler that keeps the book read the record from its beginning."""
+    """Have the scheduler that keeps the ledger read the record again from its beginning."""
     store = RedisStore(book.commands, book.namespace)
     if await store.get(f"{book.name}:keeper") is None:
         raise ConfigError(f"no scheduler keeps the ledger {book.name}: start cost-aware first")
@@ -273,7 +273,7 @@ def _told(one: Addition) -> dict[str, object]:
 
 
 async def _look_at_record(book: _Loss) -> tuple[dict[str, str], int]:
-    """How far each writer's facts go, and how many tell a cost."""
+    """Return the last entry of each writer's facts, and the number of facts that tell a cost."""
     newest: dict[str, str] = {}
     costs = 0
     async for fact in FactsReader(book.commands, book.namespace).read_stored():

@@ -1,8 +1,8 @@
-"""The frame of the `toolgate` command: it finds the commands, and loads only the one that is called.
+"""Frame of the `toolgate` command: it finds the commands, and loads only the one that is called.
 
 Packages add commands through the entry-point group `toolgate.commands`: a `typer.Typer` becomes a
 group of commands, a function a single one. A command whose extra is not installed says so when it is
-called, and leaves the others working. No command is written here.
+called, and leaves the others working. No command is defined here.
 """
 
 import codecs
@@ -51,11 +51,11 @@ SUMMARIES = {
     "doctor": "Check this installation and its bus.",
     "bench": "Measure decisions beside the bare server, NATS and a webhook.",
 }
-"""One line a command, in the order of the help, which is shown without loading any of them."""
+"""One line for each command, in the order of the help. The help shows them without loading a command."""
 SPELLED_OUT: Final = "toolgate-spelled-out"
-"""How Python calls what `spell_unencodable` makes of an output's letters."""
+"""Name under which Python knows `spell_unencodable` as a handler of letters that an output lacks."""
 LOADED: Final = 100_000
-"""Allocations before the collector looks, while a command is loaded: what is loaded stays (`run_async`)."""
+"""Allocations before the garbage collector runs while a command is loaded: that all stays (`run_async`)."""
 OVERVIEW = """
 The bus on which independent schedulers rule on every tool call an agent makes, before it runs.
 
@@ -73,22 +73,22 @@ server, which starts with the first and ends with the last.
 
 
 class EntryPoint(NamedTuple):
-    """What a distribution offers."""
+    """Entry point of a distribution."""
 
     name: str
     value: str
-    """Its module and, behind a colon, what it is called in there."""
+    """Name of its module, a colon, and the object's name in it."""
 
     def load(self) -> Any:
-        """The object; raises ModuleNotFoundError, and whatever its module raises."""
+        """Import the object. Raise ModuleNotFoundError, or any error of its module."""
         module, _, name = self.value.partition(":")
         return attrgetter(name.strip())(import_module(module.strip()))
 
 
 def own_entry_points(group: str) -> tuple[EntryPoint, ...]:
-    """Those of this distribution; none where it is not installed but runs out of a folder.
+    """Return the entry points of this distribution; none if it is not installed but runs out of a folder.
 
-    Read here: `importlib.metadata` takes longer to load than most commands take to run.
+    They are parsed here: `importlib.metadata` takes longer to load than most commands take to run.
     """
     for folder in sys.path:
         for file in Path(folder).glob("toolgate_bus-*.dist-info/entry_points.txt"):
@@ -100,13 +100,13 @@ def own_entry_points(group: str) -> tuple[EntryPoint, ...]:
 
 @cache
 def _own() -> dict[str, EntryPoint]:
-    """The commands of this distribution by name."""
+    """Return the commands of this distribution by name."""
     return {point.name: point for point in own_entry_points(GROUP)}
 
 
 @cache
 def _entry_points() -> dict[str, EntryPoint]:
-    """Every command by name; where another distribution offers a name of ours, ours stays."""
+    """Return every command by name. If another distribution offers a name of ours, ours stays."""
     from importlib.metadata import entry_points  # not for a command of ours, see above
 
     return {point.name: EntryPoint(point.name, point.value) for point in entry_points(group=GROUP)} | _own()
@@ -127,7 +127,7 @@ def _missing_extra(command: str, error: ModuleNotFoundError) -> ToolgateError | 
 
 
 def _load(point: EntryPoint) -> Any:
-    """The command behind an entry point; raises ToolgateError that says what to install."""
+    """Return the command behind an entry point. Raise ToolgateError that says what to install."""
     try:
         loaded = point.load()
     except ModuleNotFoundError as error:
@@ -139,7 +139,7 @@ def _load(point: EntryPoint) -> Any:
         holder = typer.Typer(add_completion=False)
         holder.command(point.name)(loaded)
     command = typer.main.get_command(holder)
-    # Completion is the frame's; a group would bring options of its own for it.
+    # The frame has the options for completion; a group would add its own.
     command.params = [
         param for param in command.params if param.name not in ("install_completion", "show_completion")
     ]
@@ -148,7 +148,7 @@ def _load(point: EntryPoint) -> Any:
 
 
 def _join_lines(command: Any) -> Any:
-    """Have the help's paragraphs parted where the terminal ends; examples (set in) stay as they are."""
+    """Join the lines of the help's paragraphs, so that the terminal wraps them. Indented examples stay."""
     parts = inspect.cleandoc(command.help or "").split("\n\n")
     whole = (one if one.startswith("\b") or "\n " in one else one.replace("\n", " ") for one in parts)
     command.help = "\n\n".join(whole) or None
@@ -158,9 +158,9 @@ def _join_lines(command: Any) -> Any:
 
 
 def _spare_text(command: Any, ctx: Any) -> Any:
-    """Have the texts among a command's options taken as they are, and what is not given as None.
+    """Have texts among a command's options passed as they are, and options that are not given as None.
 
-    Of itself typer loads pydantic to find that a text is one, and makes a validator for each option.
+    Otherwise typer loads pydantic to check that a text is a text, and makes a validator for each option.
     """
     for param in command.get_params(ctx):
         kind = getattr(param, "type_descriptor", None)
@@ -178,13 +178,13 @@ def _spare_text(command: Any, ctx: Any) -> Any:
 
 
 class _OptionConverter(NamedTuple):
-    """What typer makes of the value of an option, without its validator where there is nothing to check."""
+    """Converter of an option's value. It uses typer's validator only where there is something to check."""
 
     make: Callable[[], Any]
     plain: bool
 
     def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
-        """The value as the command is given it; raises what typer raises."""
+        """Return the value for the command. Raise the errors of typer."""
         if value is None or (self.plain and type(value) is str):
             if (
                 value is not None
@@ -197,10 +197,10 @@ class _OptionConverter(NamedTuple):
 
 
 class _Commands(TyperGroup):
-    """The commands of all installed packages, each loaded when it is called."""
+    """All commands of the installed packages. Each is loaded when it is called."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """The options of the frame."""
+        """Parse the options of the frame."""
         _spare_text(self, ctx)
         return super().parse_args(ctx, args)
 
@@ -209,7 +209,7 @@ class _Commands(TyperGroup):
         return [name for name in SUMMARIES if name in found] + sorted(found.keys() - SUMMARIES.keys())
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """What the help shows of a command: its line, not the command."""
+        """Return a stand-in with the one line that the help shows, without loading the command."""
         point = _entry_point(cmd_name)
         if point is None:
             return None
@@ -217,7 +217,7 @@ class _Commands(TyperGroup):
         return TyperCommand(cmd_name, help=line)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """The command that was called, loaded."""
+        """Return the command that was called, loaded."""
         name, command, rest = super().resolve_command(ctx, args)
         point = _entry_point(name) if name and command else None
         return name, _spare_text(_load(point), ctx) if point else command, rest
@@ -270,9 +270,9 @@ def _frame(
 
 
 def _make_output_safe() -> None:
-    """Have what a terminal or pipe cannot show spelled out: it must not end a command.
+    """Spell out letters that a terminal or pipe cannot show, so that they do not end a command.
 
-    Everything that any command says leaves by these two streams.
+    All output of every command goes to these two streams.
     """
     codecs.register_error(SPELLED_OUT, spell_unencodable)
     for stream in (sys.stdout, sys.stderr):
@@ -281,7 +281,7 @@ def _make_output_safe() -> None:
 
 
 def main() -> None:
-    """The `toolgate` command: 0 done, 1 failed, 2 wrong call or nothing to join, 130 and 143 by signal."""
+    """Run `toolgate`. Exit codes: 0 done, 1 failed, 2 wrong call or no server, 130 and 143 by signal."""
     _make_output_safe()
     gc.set_threshold(LOADED)
     try:

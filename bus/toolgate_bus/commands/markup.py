@@ -1,4 +1,4 @@
-"""Words of others in text with markup: they are shown, and mean nothing. Pure."""
+"""Escape text of others for output with markup: it is shown, and has no effect. Pure."""
 
 from rich.markup import escape as escape_markup  # noqa: TID251 - made safe below
 
@@ -6,10 +6,10 @@ from toolgate_bus.telemetry.printable import clean, visible
 
 
 def escape(text: object) -> str:
-    """Words of others for a line with markup: they stay on it, and are no markup."""
+    """Return a text of others for one line of output with markup."""
     return escape_markup(visible(str(text)))
 
 
 def escape_lines(text: str) -> str:
-    """A text of several lines for output with markup."""
+    """Return a text of others, of several lines, for output with markup."""
     return escape_markup(clean(text))

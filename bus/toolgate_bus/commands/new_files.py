@@ -1,4 +1,4 @@
-"""Files that a command writes for a person to go on with: all of them or none, and nothing is overwritten."""
+"""Write files for a person to go on with. Files that exist are never overwritten."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -7,9 +7,9 @@ from toolgate_bus.errors import ConfigError
 
 
 def write_new_files(folder: Path, texts: Mapping[str, str]) -> None:
-    """Write texts, by path in the folder, which is made if need be.
+    """Write texts, by their path in the folder. Make the folder if need be.
 
-    Raises ConfigError where one is there already (nothing is written then), or cannot be written.
+    Raise ConfigError if one of the files exists (then nothing is written), or cannot be written.
     """
     there = [path for path in texts if (folder / path).exists() or (folder / path).is_symlink()]
     if there:

@@ -1,6 +1,6 @@
-"""What the commands share: the common options, where words go, how errors end, how a loop runs.
+"""Common options of the commands, their settings, consoles and exit codes, and the event loop they run in.
 
-The options name their environment variables; `bus_settings` turns them into checked settings.
+The options name their environment variables. `bus_settings` turns them into checked settings.
 Nothing here opens a connection.
 """
 
@@ -32,10 +32,10 @@ from toolgate_bus.telemetry.printable import shorten, visible
 Result = TypeVar("Result")
 
 COLLECT_AFTER = (10_000, 20, 50)
-"""Allocations before the collector looks: a command makes many small values that go by themselves."""
+"""Thresholds of the garbage collector. A command makes many small values that need no collector."""
 
 MAX_USER: Final = 64
-"""Characters of a user's name that records bear."""
+"""Maximum length of a user's name in records, in characters."""
 _SPAN: Final = re.compile(r"(\d{1,6}(?:\.\d{1,3})?)(s|m|h|d)?")
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400, None: 1}
 
@@ -117,12 +117,12 @@ Bus = contextlib.AbstractContextManager[BusSettings]
 
 
 def start_bus(redis: str | None, namespace: str, keys: Path | None) -> Bus:
-    """The settings with a server behind `redis`: the one named, else the user's, started if need be."""
+    """Give the settings with a server in `redis`: the one named, else the user's, started if need be."""
     return _with_server(bus_settings(redis, namespace, keys), open_shared_server)
 
 
 def join_bus(redis: str | None, namespace: str, keys: Path | None) -> Bus:
-    """Like `start_bus`, but raises NoServer if none is named and none runs: it starts nothing."""
+    """Like `start_bus`, but start nothing: raise NoServer if none is named and none runs."""
     return _with_server(bus_settings(redis, namespace, keys), join_server)
 
 
@@ -138,15 +138,15 @@ def _with_server(
 
 
 _measured: list[str] = []
-"""Whose event loop is measured: while metrics are served, that of `run_async`."""
+"""Sides whose event loop `run_async` measures: those that serve metrics."""
 
 
 @contextlib.contextmanager
 def serve_metrics(port: int | None, address: str, side: str) -> Iterator[str | None]:
-    """Serve this process's metrics meanwhile: gives the URL, or None where no port was asked for.
+    """Serve this process's metrics during the block. Give the URL, or None if no port is given.
 
-    `side` names the process in its metrics (scheduler, orchestrator). Raises ConfigError where it
-    cannot listen there.
+    `side` names the process in its metrics (scheduler, orchestrator). Raise ConfigError if the port or
+    address cannot be listened on.
     """
     if port is None:
         yield None
@@ -163,7 +163,7 @@ def serve_metrics(port: int | None, address: str, side: str) -> Iterator[str | N
 
 
 def find_user() -> str:
-    """Return who runs this command, as records bear it; of a user id without a name `uid-1000`."""
+    """Return the name of the user who runs this command, for records. An id without a name is `uid-1000`."""
     import getpass  # most commands never ask
 
     try:
@@ -174,7 +174,7 @@ def find_user() -> str:
 
 
 def parse_span(text: str, option: str) -> float:
-    """Seconds of `90`, `90s`, `10m`, `2h` or `1d`; raises ConfigError."""
+    """Return the seconds that `90`, `90s`, `10m`, `2h` or `1d` mean. Raise ConfigError for other text."""
     found = _SPAN.fullmatch(text)
     if found is None:
         raise ConfigError(f"{option} {text}: write seconds, or 10m, 2h, 1d")
@@ -182,7 +182,7 @@ def parse_span(text: str, option: str) -> float:
 
 
 def refuse_options_before(ctx: typer.Context) -> None:
-    """Raise ConfigError for an option that stands before the subcommand: it would say nothing there."""
+    """Raise ConfigError for an option before the subcommand, where it has no effect."""
     for param in ctx.command.params:
         source = ctx.get_parameter_source(param.name or "")
         if source is not None and source.name == "COMMANDLINE":
@@ -191,7 +191,7 @@ def refuse_options_before(ctx: typer.Context) -> None:
 
 
 def exit_code(error: ToolgateError) -> int:
-    """2 where the user has to change the call (a config, an option, no server), else 1."""
+    """Return 2 if the user has to change the call (a config, an option, no server), else 1."""
     return 2 if isinstance(error, ConfigError | NoServer) else 1
 
 
@@ -201,13 +201,13 @@ def print_error(error: ToolgateError) -> None:
 
 
 def command_name() -> str:
-    """How this command is called here: `toolgate` where that is on PATH, else with its folder."""
+    """Return the words that run this command: `toolgate` if that is on PATH, else its path."""
     own = Path(sys.executable).with_name("toolgate")
     return shlex.quote(str(own)) if own.exists() and not _is_on_path(own) else "toolgate"
 
 
 def activation() -> str:
-    """The line that puts `toolgate` on PATH, for a shell in this folder; empty where it is there already."""
+    """Return the line that puts `toolgate` on PATH, for a shell in this folder; empty if it is there."""
     script = Path(sys.executable).with_name("activate")
     if not script.exists() or _is_on_path(script.with_name("toolgate")):
         return ""
@@ -221,13 +221,13 @@ def _is_on_path(own: Path) -> bool:
 
 
 def fail(error: ToolgateError) -> NoReturn:
-    """Print the error and end the command with its exit code; `toolgate` does it for whatever is raised."""
+    """Print the error and end the command with its exit code. `toolgate` does so with every ToolgateError."""
     print_error(error)
     raise typer.Exit(exit_code(error))
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
-    """A uvloop where there is one, else the standard loop."""
+    """Return a uvloop if it is installed, else the standard loop."""
     try:
         import uvloop
     except ImportError:
@@ -238,19 +238,19 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
 
 
 def _tell_loop_error(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Tell what nobody has caught; but of a TLS connection given up half way, who gave it up knows."""
+    """Report an error that nobody caught, except a TLS connection given up half way, whose owner knows."""
     is_of_tls = str(context.get("message")).startswith("Fatal error on SSL protocol")
     if not (is_of_tls and "the handler is closed" in str(context.get("exception"))):
         loop.default_exception_handler(context)
 
 
 def run_async(main: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
-    """Run an async main to its end; the first SIGINT or SIGTERM cancels it, the second ends it at once.
+    """Run an async main to its end. The first SIGINT or SIGTERM cancels it, the second ends it at once.
 
-    A main that was cancelled ends the command with 130 or 143; one that takes the cancellation as
-    its call to finish and returns, has ended well.
+    A cancelled main ends the command with 130 or 143. A main that finishes its work after the cancellation
+    and returns has ended well.
     """
-    # What a command has loaded stays: there is nothing to collect in it, and looking takes tens of ms.
+    # Loaded modules stay: there is nothing to collect in them, and the search takes tens of ms.
     gc.freeze()
     gc.set_threshold(*COLLECT_AFTER)
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
@@ -285,7 +285,7 @@ async def _until_signal(main: Callable[[], Coroutine[Any, Any, Result]]) -> Resu
 
 
 def _listen(handler: Callable[[int], None] | None) -> None:
-    """Give SIGINT and SIGTERM to the handler, or back to Python."""
+    """Give SIGINT and SIGTERM to the handler; without one, back to Python."""
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         if handler:

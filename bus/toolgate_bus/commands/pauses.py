@@ -1,9 +1,9 @@
-"""`toolgate agents pause`, `resume` and `pauses`: agents' next calls wait until an operator lets them go on.
+"""`toolgate agents pause`, `resume` and `pauses`: agents' next calls wait until an operator resumes them.
 
 Stops stand as pauses do, and are listed and lifted here, too.
 
-What these write stands on the server, whatever becomes of the command: until everybody knows it waits only
-for the person who looks on.
+What these commands write stays on the server even if they are interrupted. They wait until every agent
+knows only to tell the person who looks on.
 """
 
 import secrets
@@ -54,16 +54,16 @@ WaitOption = Annotated[
 
 
 class PauseChange(NamedTuple):
-    """What came of a command."""
+    """Result of a command that makes or ends pauses."""
 
     pauses: tuple[Pause, ...]
-    """That were made, or ended."""
+    """Pauses and stops that were made or ended."""
     agents: tuple[LiveAgent, ...] = ()
-    """That they meant or mean."""
+    """Live agents that these pauses and stops affect."""
     deaf: tuple[str, ...] = ()
-    """Living orchestrators that have not said that they know."""
+    """Live orchestrators that have not confirmed the change."""
     stops: tuple[Pause, ...] = ()
-    """That stand as before, where somebody may believe that all was resumed."""
+    """Stops that still stand, although somebody may believe that all agents were resumed."""
 
 
 def pause(
@@ -86,14 +86,14 @@ def pause(
     namespace: NamespaceOption = "default",
     as_json: JsonOption = False,
 ) -> None:
-    """Have the next calls of agents wait, wherever they run: toolgate agents pause --all --for 10m
+    """Have the next calls of agents wait, on every machine: toolgate agents pause --all --for 10m
 
-    Calls that run come to their end; nobody is asked about new ones, and nothing is reserved for them.
-    Nothing is denied for having waited. A pause holds for agents that start later, and over restarts of
-    agents and of a server that keeps its data, until `toolgate agents resume`.
+    Running calls finish. No scheduler is asked about new calls, and nothing is reserved for them. No call
+    is denied for having waited. A pause holds for agents that start later, too. It survives restarts of
+    agents, and of a server that keeps its data, until `toolgate agents resume`.
 
-    Exit codes: 0 every agent knows, 1 the pause stands and some have not said so, or the bus is away,
-    2 an id means no agent or several, or no server was found.
+    Exit codes: 0 every agent knows, 1 the pause stands and some have not confirmed it, or the bus is
+    away, 2 an id means no agent or several, or no server was found.
     """
     labels = _labels(label)
     if sum((everyone, bool(ids), bool(labels))) != 1:
@@ -134,11 +134,11 @@ def resume(
 ) -> None:
     """Let paused and stopped agents go on: toolgate agents resume 3f2a
 
-    Without an argument it lists the pauses and stops that stand. Each is ended as it was made: one of
-    everybody by its id, not for one agent alone. A stop is lifted by its id, or by a session that it names.
+    Without an argument it lists the pauses and stops that stand. Each ends as a whole: a pause of all agents
+    is ended by its id, and not for one agent alone. A stop is lifted by its id, or by a session it names.
 
-    Exit codes: 0 every agent knows, or nothing was meant, 1 some have not said so, or the bus is away, 2 an
-    id means no pause or stop, or several, and none was ended, or no server was found.
+    Exit codes: 0 every agent knows, or nothing was meant, 1 some have not confirmed it, or the bus is away,
+    2 an id means no pause or stop, or several, and none was ended, or no server was found.
     """
     labels = _labels(label)
     if not (everything or ids or labels):
@@ -165,7 +165,7 @@ def resume(
 def pauses(
     redis: RedisOption = None, namespace: NamespaceOption = "default", as_json: JsonOption = False
 ) -> None:
-    """Show what is paused or stopped, by whom, and for how long yet: toolgate agents pauses"""
+    """Show what is paused or stopped, by whom, and for how much longer: toolgate agents pauses"""
 
     async def read(board: PauseBoard, fleet: Fleet) -> tuple[StandingPauses, list[LiveAgent]]:
         return await board.read(), await fleet.agents()
@@ -182,7 +182,7 @@ def pauses(
 
 
 def make_table(found: StandingPauses, living: Sequence[LiveAgent]) -> Table:
-    """The pauses and stops that stand, a line each."""
+    """Return a table of the pauses and stops that stand, a line each."""
     table = new_table(_COLUMNS, right=_COLUMNS[4:], whole=set(_COLUMNS) - {"whom"})
     for one in found.pauses:
         left = one.seconds_left(found.now_ms)
@@ -207,7 +207,7 @@ async def _run(url: str, namespace: str, do: Callable[[PauseBoard, Fleet], Await
 async def _until_known(
     board: PauseBoard, fleet: Fleet, mark: int, wait_s: float
 ) -> tuple[Sequence[LiveAgent], tuple[str, ...]]:
-    """The agents once every living orchestrator knows of a change, or after that time; who does not know."""
+    """Wait until all orchestrators know of a change. Return the agents, and the orchestrators that do not."""
     order, until, said = secrets.token_hex(8), time.monotonic() + wait_s, float("-inf")
     told: Collection[str] = ()
     while True:
@@ -234,7 +234,7 @@ def _choose_ended(
     *,
     everything: bool,
 ) -> list[Pause]:
-    """The pauses and stops that are meant; says of an agent that a wider one means, which that is."""
+    """Return the pauses and stops to end. If a wider one covers an id, raise ConfigError that names it."""
     if everything or labels:
         standing = [one for one in found.pauses if not one.stop]
         return [one for one in standing if everything or dict(one.labels) == labels]
@@ -252,7 +252,7 @@ def _choose_ended(
 
 
 def _labels(told: Sequence[str] | None) -> dict[str, str]:
-    """Labels as options say them; raises ConfigError."""
+    """Return the labels that the options give. Raise ConfigError."""
     labels: dict[str, str] = {}
     for one in told or ():
         name, equals, value = one.partition("=")

@@ -1,4 +1,4 @@
-"""`toolgate queue`: who has slots, who waits for them in which place, and what an operator may change."""
+"""`toolgate queue`: show the calls that have slots and those that wait, and change their order or limits."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
@@ -123,10 +123,10 @@ def move(
     namespace: NamespaceOption = "default",
     as_json: JsonOption = False,
 ) -> None:
-    """Have a call that waits be served before all others: toolgate queue move 4f2a
+    """Serve a waiting call before all others: toolgate queue move 4f2a
 
-    It keeps the time that it has waited, and who has a slot keeps it. Before another call it is served in
-    the turn of that one's tenant, at the cost of its own; it stays before it whatever comes.
+    It keeps the time that it has waited. Calls that have a slot keep it. With --before it is served when the
+    turn of the other call's tenant comes, and stays before that call. Its slot counts as its own tenant's.
     """
     given = [
         option
@@ -162,7 +162,7 @@ def drop(
     namespace: NamespaceOption = "default",
     as_json: JsonOption = False,
 ) -> None:
-    """Take a call out of the queue; it is denied, and told why: toolgate queue drop 4f2a --reason "No."
+    """Take a call out of the queue and deny it with a reason: toolgate queue drop 4f2a --reason "No."
 
     A call that has its slot is not touched: `toolgate agents stop` ends its agent.
     """
@@ -181,9 +181,9 @@ def drain(
     namespace: NamespaceOption = "default",
     as_json: JsonOption = False,
 ) -> None:
-    """Give nothing more of a pool; what runs ends, who waits goes on waiting: toolgate queue drain browser
+    """Give no more slots of a pool. Running calls end, others go on waiting: toolgate queue drain browser
 
-    `toolgate queue limit POOL` gives again. A wait ends after the pool's `wait_s` all the same.
+    `toolgate queue limit POOL` gives slots again. A wait still ends after the pool's `wait_s`.
     """
     _set_limit(pool, 0, name, redis, namespace, as_json=as_json)
 
@@ -202,10 +202,11 @@ def limit(
     namespace: NamespaceOption = "default",
     as_json: JsonOption = False,
 ) -> None:
-    """Give at most so many of a pool at a time, until told otherwise: toolgate queue limit browser 2
+    """Give at most N slots of a pool at a time, until changed: toolgate queue limit browser 2
 
-    Never more than configured. Where a pool has keys it is of each, or of POOL/KEY alone. Who has a slot
-    keeps it. It holds over restarts of schedulers, and over the server's as far as that keeps its data.
+    Never more than configured. If the pool has keys, the limit is that of each key, or of POOL/KEY alone.
+    Calls that have a slot keep it. The limit survives restarts of schedulers, and of a server that keeps
+    its data.
     """
     _set_limit(pool, most, name, redis, namespace, as_json=as_json)
 
@@ -248,7 +249,7 @@ def _change(
     act: Callable[[QueueOperator, str, str], Awaitable[None]],
     other: str | None = None,
 ) -> QueuedCall:
-    """Change how one call waits, and in regard to which other; raises ConfigError where that cannot be."""
+    """Change how a call waits, alone or relative to another call. Raise ConfigError if that is impossible."""
 
     async def change(commands: RedisCommands, where: str) -> QueuedCall:
         pools = await read_queue(commands, where, name)
@@ -275,7 +276,7 @@ def _on_bus(
 
 
 async def _note_absent(commands: RedisCommands, where: str, name: str) -> None:
-    """Say where nobody alive keeps this queue; raises TransportError."""
+    """Warn if no live scheduler keeps this queue. Raise TransportError."""
     if name not in {one.name for one in (await Roster(commands, where).read()).members}:
         err_console.print(
             f"[yellow]No scheduler {escape(name)} is alive on this bus[/] (namespace {escape(where)}): "
@@ -285,7 +286,7 @@ async def _note_absent(commands: RedisCommands, where: str, name: str) -> None:
 
 
 def _find(pools: Sequence[QueuedPool], call: str) -> QueuedCall:
-    """The call that waits and is called so; raises ConfigError."""
+    """Return the waiting call whose id begins so. Raise ConfigError if there is none, or several."""
     found = {one.id: one for pool in pools for one in pool.waiting if call and one.id.startswith(call)}
     if len(found) != 1:
         raise ConfigError(

@@ -1,4 +1,4 @@
-"""`toolgate shards`: over how many shards agents spread, who reads each, and how to change that."""
+"""`toolgate shards`: show or set the number of shards that agents spread over, and who reads each."""
 
 import time
 from contextlib import aclosing
@@ -36,13 +36,13 @@ class ShardState:
 
     number: int
     orchestrators: int
-    """How many processes of agents lie there."""
+    """Number of agents' processes in it."""
     unread: tuple[str, ...]
-    """Schedulers that are alive, and of which a replica does not read it."""
+    """Live schedulers that have a replica which does not read it."""
 
 
 def describe_shards(count: int, view: RosterView) -> list[ShardState]:
-    """Those that new orchestrators may draw, and those that older ones still lie in."""
+    """Return the shards that new orchestrators may draw, and those that older ones still lie in."""
     lying = [shard_of(name) for name in view.orchestrators]
     return [
         ShardState(
@@ -67,11 +67,11 @@ def shards(
     namespace: NamespaceOption = "default",
     as_json: JsonOption = False,
 ) -> None:
-    """See or set over how many shards agents spread: toolgate shards 3
+    """Show or set the number of shards that agents spread over: toolgate shards 3
 
     In a cluster the streams of a namespace lie in one slot, on one node. With N shards they lie in N
-    slots: a process of agents draws one when it starts, out of those that every living scheduler
-    reads, and stays there. Fewer shards are for those that start; who lies in another goes on there.
+    slots. A process of agents draws a shard when it starts, out of those that every live scheduler
+    reads, and stays there. A lower number is for processes that start; others stay in their shard.
 
     Exit codes: 0 shown or set, 1 some scheduler does not read them all after --wait seconds (new
     agents keep to those that all read), or the bus is away, 2 an option is wrong, or no server was

@@ -1,9 +1,9 @@
-"""The one console: everything that a command says to people or scripts is printed here.
+"""The one console: everything that a command prints for people or scripts is printed here.
 
-Whatever reaches it, text is shown without what could steer a terminal (`printable`); escape sequences
-are its own; words of others in a line with markup go through `markup`. `print_json` is for `--json`. No rule
-about characters is written here. A terminal parts lines at words; what is to stay whole for `grep`
-(`soft_wrap`) does so where the output goes elsewhere.
+Text is shown without characters that could steer a terminal (`printable`). Escape sequences come from the
+console alone. Text of others goes through `markup` before it is put into a line with markup. `print_json`
+is for `--json`. No rule about characters is written here. On a terminal, lines are wrapped at words. Lines
+that must stay whole for `grep` (`soft_wrap`) stay whole where the output goes elsewhere.
 """
 
 import contextlib
@@ -26,20 +26,20 @@ if TYPE_CHECKING:
 
 
 MIN_WIDTH = 20
-"""Columns that a text has at the least beside its margin."""
+"""Minimum width of a text beside its margin, in columns."""
 _SET_IN = 2
-"""Columns by which the rest of a parted line is set in: words of others begin no line there."""
+"""Indentation of the rest of a wrapped line, in columns. So no text of others begins a line."""
 
 
 class Terminal(Console):
-    """A console on which nobody else's text steers."""
+    """Console on which no text of others steers the terminal."""
 
     def __init__(self, **options: Any) -> None:
-        """Takes the options of a rich Console."""
+        """Take the options of a rich Console."""
         super().__init__(highlight=False, emoji=False, **options)
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """Segments as rich makes them, each with its text cleaned; its own control codes are left."""
+        """Give the segments that rich makes, with clean text. Control codes of rich itself are left."""
         for segment in super().render(renderable, options):
             if segment.control or segment.text.isprintable():
                 yield segment
@@ -47,7 +47,7 @@ class Terminal(Console):
                 yield Segment(clean(segment.text), segment.style)
 
     def print(self, *objects: Any, soft_wrap: bool | None = None, end: str = "\n", **options: Any) -> None:
-        """As rich does, but a line of text that is parted keeps its margin, and its words stay whole."""
+        """Print as rich does, but keep the margin of a line that is wrapped, and keep its words whole."""
         parted = end == "\n" and (self.is_terminal or not soft_wrap)
         if parted and len(objects) == 1 and isinstance(text := objects[0], str | Text):
             if isinstance(text, str):
@@ -60,13 +60,13 @@ class Terminal(Console):
         except OSError as error:
             if error.errno != errno.EIO:
                 raise
-            discard_output(self.file)  # the terminal was closed, of which a signal tells whoever must know
+            discard_output(self.file)  # the terminal was closed: a signal tells the process
 
     def _part_at_words(self, line: Text, *, set_in: bool) -> list[Text]:
         margin = line[: len(line) - len(line.plain.lstrip(" "))]
         rest = margin + " " * (_SET_IN if set_in or margin else 0)
         width = max(self.width - len(rest), MIN_WIDTH)
-        longest = max(map(cell_len, line.plain.split()), default=0)  # of nothing but spaces there is no word
+        longest = max(map(cell_len, line.plain.split()), default=0)  # a line of spaces has no word
         if cell_len(line.plain) <= self.width or not 0 < longest <= width:
             return [line]
         first, *others = line[len(margin) :].wrap(self, width)
@@ -74,15 +74,15 @@ class Terminal(Console):
 
 
 console = Terminal()
-"""Results go here: stdout."""
+"""Console for results: stdout."""
 err_console = Terminal(stderr=True)
-"""Progress, notices and errors go here: stderr."""
+"""Console for progress, notices and errors: stderr."""
 
 
 def discard_output(stream: IO[str]) -> None:
-    """Have what is written to a stream go nowhere from now on: its reader has gone.
+    """Discard everything that is written to a stream from now on: its reader has gone.
 
-    What is left in its buffer is flushed at exit, and must not fail there again.
+    The rest of its buffer is flushed at exit, and must not fail there again.
     """
     with contextlib.suppress(OSError), Path(os.devnull).open("wb") as nowhere:
         os.dup2(nowhere.fileno(), stream.fileno())
@@ -91,7 +91,7 @@ def discard_output(stream: IO[str]) -> None:
 def new_table(
     columns: Iterable[str], *, right: Collection[str] = (), whole: Collection[str] = (), header: str = "bold"
 ) -> "Table":
-    """A table without lines; figures stand `right`, and what is `whole` is not parted on a narrow screen."""
+    """Return a table without lines. Columns `right` are aligned right, columns `whole` are never wrapped."""
     from rich.table import Table  # here: many commands never show one
 
     table = Table(box=None, pad_edge=False, header_style=header)
@@ -102,10 +102,10 @@ def new_table(
 
 
 def print_json(value: Any, default: Callable[[Any], Any] = repr) -> None:
-    """One line for scripts, on stdout."""
+    """Print one line of JSON for scripts on stdout."""
     typer.echo(json_text(value, default))
 
 
 def print_text(text: str) -> None:
-    """A text that is the result itself, on stdout, as it is but for what would steer."""
+    """Print a text that is itself the result on stdout, without characters that would steer a terminal."""
     typer.echo(clean(text))

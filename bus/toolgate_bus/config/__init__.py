@@ -1,1 +1,1 @@
-"""Files that people write: read within bounds, checked by a model, their faults said by file and line."""
+"""Files that people write: read within bounds, checked by a model, with faults told by file and line."""

@@ -1,7 +1,8 @@
-"""A configuration, checked by its pydantic model: each wrong field is said by file, line and path. Pure.
+"""Check a configuration by its pydantic model: each wrong field is told by file, line and path. Pure.
 
-What may stand at a place is read from the model's JSON schema: types, bounds, choices, keys. A `description`
-of a field is taken as it is. No line shows a value, but for what a validator itself says: it may be a secret.
+The allowed values of a field are read from the model's JSON schema: types, bounds, choices, keys. A
+`description` of a field is taken as it is. No line shows a value, which may be a secret, except in a
+validator's own words.
 """
 
 import difflib
@@ -19,14 +20,14 @@ if TYPE_CHECKING:
     from toolgate_bus.config.document import Document
 
 SAY_WHAT_IS_ALLOWED: Final = ("value_error", "literal_error", odd_number.KIND)
-"""Kinds of errors whose own words name it: validators of ours, and choices."""
+"""Kinds of errors whose own words tell what is allowed: validators of ours, and choices."""
 YAML_WORDS: Final = {
     "tuple_type": "Input should be a list",
     "list_type": "Input should be a list",
     "dict_type": "Input should be a mapping",
     "model_type": "Input should be a mapping",
 }
-"""Kinds of errors that pydantic words in Python's terms."""
+"""Words for the kinds of errors that pydantic describes in Python's terms."""
 RANGE: Final = {"minimum": "from", "exclusiveMinimum": "above", "maximum": "to", "exclusiveMaximum": "below"}
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -35,17 +36,18 @@ Loc = tuple[Any, ...]
 
 
 class StrictModel(BaseModel):
-    """A part of a configuration: frozen, unknown keys refused, values never echoed in errors."""
+    """Part of a configuration: frozen, unknown keys refused, values never echoed in errors."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=False, hide_input_in_errors=True)
 
 
 def check(model: type[Model], value: Any, where: "str | Document", *at: Loc) -> Model:
-    """The value as the model reads it; raises ConfigError with a line for each wrong field.
+    """Return the value as the model reads it. Raise ConfigError with a line for each wrong field.
 
-    `where` begins each line: a name, or the document that the value is from, at the places `at` (it may be
-    put together from several; the first counts for what is in none). Unknown keys at the top are refused
-    even where the model forgot to forbid them. What a rule compares with must be written as JSON writes it.
+    `where` begins each line: a name, or the document that the value is from, at the places `at`. A value may
+    be put together from several places; the first counts for a fault that is in none. Unknown keys at the
+    top are refused even where the model forgot to forbid them. Values that a rule compares with must be
+    written as JSON writes them.
     """
     if faults := _find_unknown_keys(model, value):
         raise _error(faults, where, at)
@@ -58,7 +60,7 @@ def check(model: type[Model], value: Any, where: "str | Document", *at: Loc) -> 
 
 
 def check_part(model: type[BaseModel], value: Any, where: "str | Document", *at: Loc) -> None:
-    """As `check`, for what is laid over another value of the model: nothing has to be there."""
+    """Check a value that is laid over another one of the model, like `check`: nothing has to be there."""
     try:
         model.model_validate(value)
     except ValidationError as error:
@@ -102,9 +104,9 @@ def _error(faults: Iterable[tuple[Loc, str]], where: "str | Document", at: Seque
 def explain(
     error: ValidationError, model: type[BaseModel], *, part: bool = False
 ) -> Iterator[tuple[Loc, str]]:
-    """The place of each wrong field, and what is wrong there, with what is allowed.
+    """Give the place of each wrong field, and what is wrong there, with what is allowed.
 
-    Of a part of a value it does not count that something is missing, nor what is wrong with the whole.
+    For a part of a value, missing fields and faults of the whole do not count.
     """
     schema = _schema(model)
     faults = error.errors(include_url=False, include_input=False)
@@ -128,14 +130,14 @@ def explain(
 
 
 def unknown_key(key: Any, allowed: Sequence[str] | set[str]) -> str:
-    """What is said of a key that nobody knows."""
+    """Return the words about a key that is unknown."""
     close = difflib.get_close_matches(str(key), allowed, n=1)
     hint = f"; did you mean {close[0]}?" if close else ""
     return f"unknown key; allowed: {', '.join(sorted(allowed)) or 'none'}{hint}"
 
 
 class _Lenient(GenerateJsonSchema):
-    """A schema in which types that JSON has no word for allow anything."""
+    """Schema in which types that JSON has no word for allow anything."""
 
     ignored_warning_kinds = {"skipped-choice", "non-serializable-default"}  # noqa: RUF012 - the base's own way
 
@@ -149,7 +151,7 @@ def _schema(model: type[BaseModel]) -> Schema:
 
 
 def _nodes_at(schema: Schema, at: Schema, loc: Loc) -> Iterator[Schema]:
-    """The parts of a schema that may stand at the end of a path."""
+    """Give the parts of a schema that may stand at the end of a path."""
     node = dict(at)
     while "$ref" in node:  # the description of a class is not one of the field's
         target = schema.get("$defs", {}).get(node.pop("$ref").rpartition("/")[2], {})
@@ -170,7 +172,7 @@ def _nodes_at(schema: Schema, at: Schema, loc: Loc) -> Iterator[Schema]:
         if inner is None and node.get("type") == "object" and "properties" not in node:
             of = next(iter(node.get("patternProperties", {}).values()), node.get("additionalProperties"))
             inner = node.get("propertyNames", {}) if rest == ["[key]"] else of
-        # Any other step says which one of several was tried: it is none of the file's.
+        # Any other step names the alternative that was tried; the file has no such step.
         yield from _nodes_at(schema, inner if isinstance(inner, Mapping) else at, tuple(rest))
 
 

@@ -1,9 +1,9 @@
-"""A file that a person writes, in YAML or JSON: what it says, and on which line each value stands.
+"""File that a person writes, in YAML or JSON: its value, and the line of each part.
 
 Read by the core schema of YAML 1.2: `NO`, `off`, `12:30`, `1_000` and dates are texts, as in the JSON that
-they are compared with. Reading is bounded (bytes, depth, values with aliases counted in full). What readers
-of YAML take for different things is refused by its line: keys given twice, the merge key `<<`, tags, line
-ends that only some know, another version of YAML. Whether a file says the right things is `check`'s affair.
+they are compared with. Reading is bounded (bytes, depth, values with aliases counted in full). Parts that
+readers of YAML understand differently are refused by their line: keys given twice, the merge key `<<`, tags,
+line ends that only some know, another version of YAML. `check` finds whether a file says the right things.
 """
 
 import math
@@ -22,7 +22,7 @@ MAX_BYTES: Final = 1 << 20
 MAX_VALUES: Final = 50_000
 MAX_DEPTH: Final = 64
 MAX_DIGITS: Final = 1024
-"""Longest number."""
+"""Maximum length of a number, in characters."""
 _NO_MERGE: Final = (
     "the merge key `<<` is not read, since YAML readers do not agree what it means: write its keys out here "
     "(an alias that is a whole value, `key: *name`, is read)"
@@ -34,28 +34,28 @@ Place = tuple[Any, ...]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Document:
-    """What a text says, and where; an empty one is an empty mapping."""
+    """Value of a text, with its places. An empty text is an empty mapping."""
 
     name: str
-    """The file, as it begins every complaint."""
+    """Name of the file, which begins every complaint."""
     root: yaml.Node | None
     value: Any
     has_odd: bool = False
-    """Whether a number in it is not written as JSON writes it."""
+    """True if a number in it is not written as JSON writes it."""
 
     def mapping(self) -> dict[str, Any]:
-        """The value where it is a mapping; raises ConfigError where it is not."""
+        """Return the value, which must be a mapping; else raise ConfigError."""
         if not isinstance(self.value, dict):
             raise ConfigError(f"{self.name}: must be a mapping (key: value), not {type(self.value).__name__}")
         return self.value
 
     def where(self, place: Place) -> str:
-        """File and line of a place, or of what is nearest to it."""
+        """Return file and line of a place, or of the nearest one that is there."""
         _, line, _ = self._walk(place)
         return f"{self.name}:{line}" if line else self.name
 
     def nearest(self, places: Sequence[Place]) -> Place:
-        """The place of several that is there, or that leads furthest."""
+        """Return the place, out of several, that is there, or that leads furthest."""
         return max(places, key=lambda place: self._walk(place)[0])
 
     def mark_odd(self, value: Any, places: Sequence[Place]) -> Any:
@@ -67,7 +67,7 @@ class Document:
         return value
 
     def _walk(self, place: Place) -> tuple[int, int, yaml.Node | None]:
-        """The steps of a place that are there, and the line and node to which they lead."""
+        """Return the number of steps of a place that are there, and the line and node to which they lead."""
         node, line, steps = self.root, 0, 0
         for step in place:
             found = next((pair for pair in _pairs(node) if pair[0] == str(step)), None)
@@ -81,7 +81,7 @@ class Document:
 
 
 def read_document(path: Path) -> Document:
-    """The document in a file; raises ConfigError naming the file."""
+    """Return the document in a file. Raise ConfigError that names the file."""
     try:
         with path.open("rb") as file:
             raw = file.read(MAX_BYTES + 1)
@@ -91,10 +91,10 @@ def read_document(path: Path) -> Document:
 
 
 def parse_document(raw: bytes, name: str, *, secret: bool = False, as_amplifier: bool = False) -> Document:
-    """Return the document in a text; `name` begins every complaint, and of a secret one none quotes it.
+    """Return the document in a text. `name` begins every complaint; none quotes a secret text.
 
-    In a secret one every value is text. What Amplifier itself will read, by YAML 1.1, is read `as_amplifier`
-    does. Raises ConfigError.
+    In a secret text every value is text. With `as_amplifier` it is read as Amplifier itself reads it, by
+    YAML 1.1. Raise ConfigError.
     """
     if len(raw) > MAX_BYTES:
         raise ConfigError(f"{name}: longer than {MAX_BYTES // 1024} KiB: nobody wrote that by hand")
@@ -120,7 +120,7 @@ def parse_document(raw: bytes, name: str, *, secret: bool = False, as_amplifier:
 
 
 def _prepare(text: str, name: str) -> str:
-    """The text as PyYAML reads it right; raises ConfigError for line ends that YAML 1.2 does not know."""
+    """Return the text as PyYAML reads it right. Raise ConfigError for line ends that YAML 1.2 has not."""
     if name.endswith(".json"):
         return text.translate(_JSON_ALONE)
     if (found := _LINE_ENDS.search(text)) is not None:
@@ -136,11 +136,11 @@ _LINE_ENDS: Final = re.compile("[\x85\u2028\u2029]")
 _JSON_ALONE: Final = {0x09: " "} | {
     code: f"\\u{code:04x}" for code in (*range(0x7F, 0xA0), 0x2028, 0x2029, 0xFEFF, 0xFFFE, 0xFFFF)
 }
-"""Tabs indent in JSON alone, and stand in none of its texts; the others stand nowhere else."""
+"""Replacements in JSON alone, where tabs stand outside of texts, and the other characters inside only."""
 
 
 class _Loader(yaml.SafeLoader):
-    """Reads by the core schema of YAML 1.2, and notes whether a number is odd."""
+    """Loader by the core schema of YAML 1.2. It notes whether a number is odd."""
 
     yaml_implicit_resolvers = {}  # noqa: RUF012 - the base class's own way of saying it
     yaml_constructors = {}  # noqa: RUF012 - as above
@@ -151,7 +151,7 @@ class _Loader(yaml.SafeLoader):
         self.has_odd = False
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        """Refuse tags, and put characters together that JSON writes in two halves."""
+        """Refuse tags, and join characters that JSON writes in two halves."""
         event = self.peek_event()  # type: ignore[no-untyped-call]  # not in the stubs
         line = event.start_mark.line + 1
         if getattr(event, "tag", None) not in (None, _TEXT):
@@ -165,13 +165,13 @@ class _Loader(yaml.SafeLoader):
         return node
 
     def resolve(self, kind: type[yaml.Node], value: Any, implicit: Any) -> Any:
-        """Return the tag of a value; in a secret every value is the text that it is."""
+        """Return the tag of a value. In a secret text every value is text."""
         if self.secret and kind is yaml.ScalarNode:
             return _TEXT
         return super().resolve(kind, value, implicit)  # type: ignore[no-untyped-call]  # not in the stubs
 
     def construct_number(self, node: yaml.Node) -> float:
-        """Return the number, and note where it is odd."""
+        """Return the number, and note if it is odd."""
         value = _read_number(node)
         self.has_odd = self.has_odd or odd_number.is_odd(node.value, value)
         return value
@@ -211,7 +211,7 @@ for _tag in (_TEXT, _LIST, _MAP):
 
 
 class _AmplifierLoader(_Loader):
-    """Reads as Amplifier does, but leaves dates as text."""
+    """Loader that reads as Amplifier does, but leaves dates as text."""
 
     yaml_implicit_resolvers = {  # noqa: RUF012 - as above
         first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
@@ -221,7 +221,7 @@ class _AmplifierLoader(_Loader):
 
 
 def _examine(root: yaml.Node, name: str, secret: bool) -> None:
-    """Refuse keys given twice, the merge key, and what is small to write but large to read.
+    """Refuse keys given twice, the merge key, and texts that are small to write but large to read.
 
     An alias counts as all that it stands for.
     """
@@ -260,7 +260,7 @@ def _children(node: yaml.Node, name: str, secret: bool) -> Iterator[yaml.Node]:
 
 
 def _pairs(node: yaml.Node | None) -> Iterator[tuple[str, int, yaml.Node]]:
-    """Step, line and value of what a node holds."""
+    """Give step, line and value of each part of a node."""
     if isinstance(node, yaml.SequenceNode):
         for index, item in enumerate(node.value):
             yield str(index), item.start_mark.line + 1, item
@@ -275,7 +275,7 @@ def _is_odd(node: yaml.Node) -> bool:
 
 
 def _mark(node: yaml.Node, value: Any) -> Any:
-    """The value of a node with its odd numbers marked; what is not from this node stays as it is."""
+    """Return the value of a node with its odd numbers marked. Parts that are not from this node stay."""
     if isinstance(node, yaml.MappingNode) and isinstance(value, dict):
         inner = {step: item for step, _, item in _pairs(node)}
         return {

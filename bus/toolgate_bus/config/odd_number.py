@@ -1,7 +1,7 @@
 """Numbers that a person wrote otherwise than JSON writes them, such as `1.10`, `0755`, `1e3`. Pure.
 
-As a number such a text loses something: `1.10` is 1.1, and a call that says "1.10" never equals it. Where a
-limit stands, the number is what counts. Where values are compared, the text may have been meant.
+As a number such a text loses something: `1.10` is 1.1, and a call that says "1.10" never equals it. In a
+limit, the number is what counts. In a comparison, the text may have been meant.
 """
 
 import json
@@ -14,7 +14,7 @@ from pydantic import BeforeValidator
 from pydantic_core import PydanticCustomError
 
 KIND: Final = "odd_number"
-"""Kind of the error that an odd number is."""
+"""Kind of the error for an odd number."""
 _PLAIN: Final = re.compile(r"-?(0|[1-9][0-9]*)(\.(0|[0-9]*[1-9]))?", re.ASCII)
 
 
@@ -47,7 +47,7 @@ def mark(text: str, value: Any) -> Any:
 
 
 def refuse_odd(value: Any) -> Any:
-    """Return the value; raise an error with words for the person where a number in it is odd."""
+    """Return the value. Raise an error with words for the person if a number in it is odd."""
     for odd in _find(value):
         plain = json.dumps(float(odd) if isinstance(odd, OddFloat) else int(odd))
         instead = f", or {plain} for the number" if plain[-1].isdigit() else ""

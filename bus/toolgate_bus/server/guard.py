@@ -35,13 +35,13 @@ SERVER_SOCKET = "s.sock"
 LOCK_FILE = "lock"
 LOG_FILE = "log"
 START_S = 15.0
-"""How long a server may take to answer its first PING; usually it takes 0.03 s."""
+"""Seconds that a server may take to answer its first PING; usually it takes 0.03 s."""
 _PR_SET_PDEATHSIG = 1
 _LOCKED = 75  # EX_TEMPFAIL: another guard lives here, or is just leaving
 
 
 def answers_ping(path: Path, timeout_s: float = 1.0) -> bool:
-    """Whether a server on this unix socket answers PING."""
+    """Return whether a server on this unix socket answers PING."""
     with socket.socket(socket.AF_UNIX) as client:
         client.settimeout(timeout_s)
         try:
@@ -53,10 +53,10 @@ def answers_ping(path: Path, timeout_s: float = 1.0) -> bool:
 
 
 def die_with_parent() -> Callable[[], None] | None:
-    """What a child does before exec, so that the kernel kills it when its parent dies."""
+    """Return a function that a child calls before exec, so that the kernel kills it when its parent dies."""
     if sys.platform != "linux":
         return None
-    import ctypes  # not for who only joins a server
+    import ctypes  # not for commands that only join a server
 
     prctl = ctypes.CDLL(None).prctl  # looked up before the fork, where loading is safe
     parent = os.getpid()
@@ -70,7 +70,7 @@ def die_with_parent() -> Callable[[], None] | None:
 
 
 class ServerProcess:
-    """One server on a unix socket in `directory`; it can be stopped, killed and started again there.
+    """One server on a unix socket in `directory`. It can be stopped, killed and started again there.
 
     Start it from a thread that outlives it (the main thread): the kernel's parent-death signal fires
     when the spawning *thread* ends. With `appendonly` its data outlives a restart; else it has none.
@@ -84,12 +84,12 @@ class ServerProcess:
 
     @property
     def url(self) -> str:
-        """Where clients connect, whether it runs or not, as redis-py reads it."""
+        """URL for clients, whether it runs or not, as redis-py reads it."""
         return f"unix://{quote(str(self.socket))}?db=0"
 
     @property
     def socket(self) -> Path:
-        """The server's unix socket."""
+        """Unix socket of the server."""
         return self.directory / SERVER_SOCKET
 
     @property
@@ -99,11 +99,11 @@ class ServerProcess:
 
     @property
     def is_running(self) -> bool:
-        """Whether the process lives."""
+        """True if the process lives."""
         return self._process is not None and self._process.poll() is None
 
     def start(self, timeout_s: float = START_S) -> None:
-        """Start and wait until it answers; raises RuntimeError with the end of its log if it does not."""
+        """Start and wait until it answers. Raise RuntimeError with the end of its log if it does not."""
         with (self.directory / LOG_FILE).open("ab") as log, warnings.catch_warnings():
             # Python warns of a fork beside threads; all that runs in the child before exec is one prctl.
             warnings.simplefilter("ignore", DeprecationWarning)
@@ -163,7 +163,7 @@ class ServerProcess:
 
 
 def _make(directory: Path, *, private: bool) -> None:
-    """Have the directory there; raises OSError where it cannot be, or is somebody else's."""
+    """Make the directory if it is missing. Raise OSError if that fails, or if it is somebody else's."""
     try:
         directory.mkdir(mode=0o700)
     except FileExistsError:
@@ -175,9 +175,9 @@ def _make(directory: Path, *, private: bool) -> None:
 
 
 def _lock(directory: Path) -> int | None:
-    """Take the directory's lock and give back its file descriptor.
+    """Take the directory's lock and return its file descriptor.
 
-    None if somebody holds it, or if a guard that was leaving has just removed the directory.
+    Return None if somebody holds it, or if a guard that was leaving has just removed the directory.
     """
     path = directory / LOCK_FILE
     try:
@@ -205,7 +205,7 @@ def _listen(directory: Path) -> socket.socket:
 
 @contextlib.contextmanager
 def _signals() -> Iterator[socket.socket]:
-    """A socket that becomes readable when the guard is told to end, or when the server ended."""
+    """Give a socket that becomes readable when the guard is told to end, or when the server ended."""
     readable, writable = socket.socketpair()
     for end in (readable, writable):
         end.setblocking(False)
@@ -216,13 +216,13 @@ def _signals() -> Iterator[socket.socket]:
         try:
             yield readable
         finally:
-            signal.set_wakeup_fd(-1)  # what comes from here on is the end that we bring about ourselves
+            signal.set_wakeup_fd(-1)  # later signals come of our own shutdown
 
 
 def _serve(
     listener: socket.socket, signals: socket.socket, first: socket.socket, hello: bytes, stay: ExitStack
 ) -> None:
-    """Greet who joins; return when the last one left, on a signal, or when the server has ended.
+    """Greet each connection. Return when the last one has left, on a signal, or when the server has ended.
 
     Connections that are still open then go to `stay`: they see end-of-file when all is gone.
     """
@@ -259,10 +259,10 @@ def _is_closed(member: socket.socket) -> bool:
 
 
 def guard(directory: Path, binary: str, first: socket.socket, *, private: bool) -> int:
-    """Own the server in `directory` until the last command leaves; gives back the exit code.
+    """Own the server in `directory` until the last command leaves. Return the exit code.
 
-    `first` is the connection of the command that started this guard. Raises OSError or RuntimeError,
-    with everything cleaned up, when the server cannot be started.
+    `first` is the connection of the command that started this guard. Raise OSError or RuntimeError,
+    with everything cleaned up, if the server cannot be started.
     """
     _make(directory, private=private)
     if _lock(directory) is None:  # the descriptor stays open, and locked, until this process ends
@@ -294,7 +294,7 @@ def guard(directory: Path, binary: str, first: socket.socket, *, private: bool) 
 
 
 def main() -> int:
-    """Read the arguments that `embedded` gives and be the guard."""
+    """Read the arguments that `embedded` gives, and be the guard."""
     import argparse  # as above
 
     parser = argparse.ArgumentParser(prog="toolgate-guard", description="Owns Toolgate's embedded server.")

@@ -1,7 +1,7 @@
-"""Where the bus is: what every command and library entry takes, from options or the environment.
+"""Settings of the bus that every command and library entry takes, from options or the environment.
 
 `BusSettings` holds the three common settings, `read_keys` reads the file that one of them names.
-How options are spelled on a command line is `options`' affair.
+The spelling of options on a command line is in `options`.
 """
 
 import os
@@ -43,11 +43,11 @@ SENTINEL_PASSWORD_FILE = "TOOLGATE_SENTINEL_PASSWORD_FILE"  # noqa: S105 - as ab
 
 
 def check_url(url: str) -> str:
-    """The URL, if a server can be behind it; raises ConfigError, without the URL's password.
+    """Return the URL, if it can name a server. Raise ConfigError, without the URL's password.
 
-    One without a password gets that of TOOLGATE_REDIS_PASSWORD_FILE or TOOLGATE_REDIS_PASSWORD, if there
-    is one: a command line can be read by every user of the machine. That of sentinels likewise, for the
-    sentinels themselves, that of TOOLGATE_SENTINEL_PASSWORD_FILE or TOOLGATE_SENTINEL_PASSWORD.
+    A URL without a password gets that of TOOLGATE_REDIS_PASSWORD_FILE or TOOLGATE_REDIS_PASSWORD, if there
+    is one: a command line can be read by every user of the machine. The password for sentinels themselves
+    comes from TOOLGATE_SENTINEL_PASSWORD_FILE or TOOLGATE_SENTINEL_PASSWORD in the same way.
     """
     _check_encoding(url)
     if is_sentinel_url(url):
@@ -72,7 +72,7 @@ def check_url(url: str) -> str:
 def _check_encoding(url: str) -> None:
     """Raise ConfigError for a URL that ends before its password does, and show no part of it.
 
-    After `/`, `?` or `#` all is path or option: the rest of such a password would be taken for one.
+    After `/`, `?` or `#` everything is path or option: the rest of such a password would be taken for one.
     """
     behind = url.partition("://")[2]
     authority = re.split("[/?#]", behind, maxsplit=1)[0]
@@ -82,7 +82,7 @@ def _check_encoding(url: str) -> None:
         is_cut = is_cut or not _KNOWN.issuperset(name for name, _ in parse_qsl(query, keep_blank_values=True))
     try:
         urlsplit(url)
-    except ValueError:  # it quotes what it cannot read
+    except ValueError:  # its message quotes the URL
         is_cut = True
     if is_cut or "#" in behind:
         raise ConfigError(
@@ -116,7 +116,7 @@ def _check_cluster_url(url: str) -> str:
 
 
 def has_password(url: str) -> bool:
-    """Whether a password stands in the URL."""
+    """Return whether a password stands in the URL."""
     try:
         parts = urlsplit(url)
         names = {name for name, _ in parse_qsl(parts.query)}
@@ -136,7 +136,7 @@ def _with_password(parts: SplitResult, url: str) -> str:
 
 
 def _password(file: str, variable: str) -> str | None:
-    """What a variable of the environment gives, by a file or by itself."""
+    """Return the password that the environment gives, in a file or by itself."""
     path = os.environ.get(file)
     if path:
         return read_secret(Path(path), file).decode("utf-8", "replace").strip()
@@ -144,7 +144,7 @@ def _password(file: str, variable: str) -> str | None:
 
 
 def read_secret(path: Path, what: str) -> bytes:
-    """What a file with a secret holds; raises ConfigError where others may read it, or write it."""
+    """Return the contents of a file with a secret. Raise ConfigError if others may read or write it."""
     try:
         with path.open("rb") as file:
             mode = os.fstat(file.fileno()).st_mode
@@ -171,7 +171,7 @@ def redact_url(url: str) -> str:
 
 
 def _check_options(parts: SplitResult) -> None:
-    """Those of the client that would undo what the bus relies on are refused, and misspelt ones."""
+    """Refuse options that would undo what the bus relies on, and misspelt ones."""
     tls = _TLS_OPTIONS if parts.scheme.startswith("rediss") else ()
     known = (*_own_options(parts.scheme), *tls)
     for name, value in parse_qsl(parts.query, keep_blank_values=True):
@@ -190,26 +190,26 @@ def _own_options(scheme: str) -> tuple[str, ...]:
 
 
 def _env(name: str) -> str | None:
-    """A variable of the environment; one that is empty counts as not set."""
+    """Return a variable of the environment. One that is empty counts as not set."""
     return os.environ.get(name) or None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BusSettings:
-    """Which bus, which namespace on it, and with which keys; what is not given comes from TOOLGATE_*.
+    """Server, namespace and keys of a bus. A setting that is not given comes from TOOLGATE_*.
 
-    Raises ConfigError by name.
+    A wrong setting raises ConfigError that names it.
     """
 
     redis: str | None = field(default_factory=lambda: _env("TOOLGATE_REDIS_URL"), repr=False)
     """URL of the server; None means the embedded one."""
     namespace: str = field(default_factory=lambda: _env("TOOLGATE_NAMESPACE") or "default")
-    """Separates fleets on one server; part of every key."""
+    """Name that separates fleets on one server. It is a part of every key."""
     keys: Path | None = field(default_factory=lambda: Path(at) if (at := _env("TOOLGATE_KEYS")) else None)
     """YAML file, scheduler name to hexadecimal key; None means that nothing is signed."""
 
     def __post_init__(self) -> None:
-        """Find what is wrong, and give the URL its password."""
+        """Check the settings, and give the URL its password."""
         faults = []
         if self.redis is not None:
             try:
@@ -225,13 +225,13 @@ class BusSettings:
 def bus_settings(
     redis: str | None = None, namespace: str | None = None, keys: Path | None = None
 ) -> BusSettings:
-    """The settings, each from here if given, else from the environment; raises ConfigError by name."""
+    """Return the settings, each from here if given, else from the environment. Raise ConfigError by name."""
     given: dict[str, Any] = {"redis": redis or None, "namespace": namespace, "keys": keys}
     return BusSettings(**{name: value for name, value in given.items() if value is not None})
 
 
 def read_keys(path: Path) -> dict[str, bytes]:
-    """Read the keys file, scheduler name to key; raises ConfigError that names the file and the entry.
+    """Read the keys file, scheduler name to key. Raise ConfigError that names the file and the entry.
 
     Keys are written in hexadecimal, at least 16 bytes (32 digits) each. No error shows a key.
     """
@@ -254,7 +254,7 @@ def read_keys(path: Path) -> dict[str, bytes]:
 
 
 def _entries(path: Path) -> list[tuple[str, str, str]]:
-    """Place, name and key, as they are written; where something else stands, the key is no number."""
+    """Return place, name and key as they are written. A key that is no text becomes a question mark."""
     from toolgate_bus.config.document import parse_document  # here: most processes read no keys
 
     document = parse_document(read_secret(path, "keys"), f"keys: {path}", secret=True)

@@ -1,4 +1,4 @@
-"""Every metric by name: what it counts, its labels, and who serves it. Pure; nothing is counted here.
+"""All metrics by name: what each counts, its labels, and who serves it. Pure; nothing is counted here.
 
     FLEET     counted by each process on its own port, and for the whole fleet by `toolgate exporter`
               out of facts, in the same way (`fact_metrics`)
@@ -14,17 +14,17 @@ from typing import Final, Literal, NamedTuple
 
 Kind = Literal["counter", "gauge", "histogram"]
 OTHER: Final = "other"
-"""Label value for whatever would make too many: tools that are not mounted, series beyond the cap."""
+"""Label value for everything that would make too many: tools that are not mounted, series beyond the cap."""
 MAX_SERIES: Final = 1000
-"""Series of one metric. Programs and LLMs choose the labels, and a process keeps them until it ends."""
+"""Maximum number of series of one metric. Programs and LLMs choose labels; a process keeps the series."""
 QUICK: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0)
-"""Seconds of a decision: buckets' upper bounds."""
+"""Upper bounds of the buckets for the seconds of a decision."""
 SLOW: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
-"""Seconds of a tool, an LLM request, a turn."""
+"""Upper bounds of the buckets for the seconds of a tool, an LLM request, a turn."""
 
 
 class Metric(NamedTuple):
-    """One metric; counters are exposed with `_total` behind their name."""
+    """One metric. Counters are exposed with `_total` behind their name."""
 
     name: str
     kind: Kind
@@ -34,7 +34,7 @@ class Metric(NamedTuple):
 
     @property
     def query_name(self) -> str:
-        """The name as a query spells it."""
+        """Name as a query spells it."""
         return f"{self.name}_total" if self.kind == "counter" else self.name
 
 
@@ -373,7 +373,7 @@ EXPORTER_LEADS: Final = _gauge(
 )
 
 BY_MODEL: Final = (MODEL_TOKENS, MODEL_COST)
-"""Providers name models as they like, so these are counted only where series have a bound."""
+"""Metrics by model. Providers name models as they like, so they are counted only where series are bounded."""
 
 EXPORTER: Final = (
     *BY_MODEL,

@@ -1,8 +1,8 @@
-"""What a fact adds to which metric: the one place that says so. Pure.
+"""Additions of a fact to the metrics: the one place that defines them. Pure.
 
-A process counts its own facts with it (`metrics.told`, which `Gate.note` calls) and `toolgate exporter`
+A process counts its own facts with it (`metrics.record`, which `Gate.note` calls) and `toolgate exporter`
 those of the whole fleet, so both agree by construction. Only the gate counts its decisions as it makes
-them, without the detour of a fact; a test holds it to what is said here.
+them, without the detour of a fact; a test compares that with this module.
 
 Facts come off a wire: anything may be in them, and a value that makes no sense adds nothing.
 """
@@ -36,13 +36,13 @@ that it is an example of, as 32 hexadecimal digits."""
 
 
 def metrics_of(fact: Fact) -> Iterable[MetricUpdate]:
-    """What one fact, as `record.read_facts` gives it or as it is noted, adds to the metrics."""
+    """Return the additions of one fact, as `record.read_facts` gives it or as it is noted, to the metrics."""
     told = _BY_EVENT.get(fact.get("event", ""))
     return told(fact) if told is not None else ()
 
 
 def model_metrics_of(fact: Fact) -> Iterator[MetricUpdate]:
-    """What one fact adds to the metrics by model, which the exporter alone counts."""
+    """Give the additions of one fact to the metrics by model, which the exporter alone counts."""
     if fact.get("event") not in ("usage", "provider:error"):
         return
     model = _word(fact.get("model") or None)
@@ -54,12 +54,12 @@ def model_metrics_of(fact: Fact) -> Iterator[MetricUpdate]:
 
 
 def decides(why: str) -> bool:
-    """Whether one scheduler's verdict alone made the decision what it is."""
+    """Return whether one scheduler's verdict alone made the decision what it is."""
     return why in ("denied", "modified")
 
 
 def trace_id(trace: Any) -> str | None:
-    """The trace id in a `traceparent`, given as it is or among the other fields of a trace context."""
+    """Return the trace id in a `traceparent`, given alone or among the other fields of a trace context."""
     parent = trace.get("traceparent") if isinstance(trace, Mapping) else trace
     if not isinstance(parent, str) or len(parent) < 55 or parent[2] != "-" or parent[35] != "-":
         return None
@@ -102,7 +102,7 @@ def _decision(fact: Fact) -> Iterator[MetricUpdate]:
 
 
 def _beside(fact: Fact) -> Iterator[MetricUpdate]:
-    """A verdict that came after its decision; a shadow is never late."""
+    """Give the additions of a verdict that came after its decision. A shadow is never late."""
     if fact.get("shadow") is True:
         yield from _verdict(fact, _word(fact.get("tool_label")), _word(fact.get("agent")))
     else:
@@ -136,7 +136,7 @@ def _shadow_disagreements(fact: Fact) -> Iterator[MetricUpdate]:
         yield (definitions.SHADOW_DISAGREEMENTS, (name,), 1, None)
 
 
-# What a loop notes for each call and each request is given as a list: a generator costs as much again.
+# The facts of each call and each request are turned into a list: a generator costs as much again.
 
 
 def _turn(fact: Fact) -> Iterable[MetricUpdate]:
@@ -202,7 +202,7 @@ def _duration(
 
 
 def _seconds(fact: Fact, name: str = "seconds") -> float | None:
-    """How long it took; None where the fact does not tell, or nonsense."""
+    """Return the seconds that a fact tells; None if it tells none, or nonsense."""
     seconds = fact.get(name)
     if isinstance(seconds, int | float) and not isinstance(seconds, bool) and 0 <= seconds <= MAX_SECONDS:
         return float(seconds)
@@ -210,7 +210,7 @@ def _seconds(fact: Fact, name: str = "seconds") -> float | None:
 
 
 def _amount(told: Any) -> float:
-    """A number of tokens or of dollars; decimals may travel as texts."""
+    """Return a number of tokens or of dollars, 0 for nonsense. Decimals may travel as texts."""
     if isinstance(told, str) and len(told) <= MAX_LABEL:
         try:
             told = float(told)

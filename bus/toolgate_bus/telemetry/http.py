@@ -1,10 +1,10 @@
-"""Serves a page of metrics over HTTP, from a thread of its own.
+"""Serve a page of metrics over HTTP, from a thread of its own.
 
     /metrics   the page, in the format that the reader asks for by its Accept header
     /healthz   200 while the process does its work, 503 while it does not
     /livez     200 while the process lives
 
-What stands on the page is the caller's affair (`metrics`). Each connection has one request and
+The caller decides what is on the page (`metrics`). Each connection has one request and
 `MAX_SECONDS` seconds in all; beyond `MAX_CONNECTIONS` the oldest makes room for the newest.
 """
 
@@ -21,9 +21,9 @@ from typing import Any, Final
 from toolgate_bus.errors import ConfigError
 
 Page = Callable[[str], tuple[str, bytes]]
-"""Given an Accept header: content type and body."""
+"""Function from an Accept header to content type and body."""
 Health = Callable[[], tuple[bool, str]]
-"""Whether all is well, and what to say."""
+"""Function that returns whether all is well, and a sentence about it."""
 SLOW_READER_S: Final = 10.0
 MAX_SECONDS: Final = 30.0
 MAX_CONNECTIONS: Final = 64
@@ -31,14 +31,14 @@ _PLAIN: Final = "text/plain; charset=utf-8"
 
 
 class PageServer:
-    """A server that runs until it is closed."""
+    """Server of one page, which runs until it is closed."""
 
     def __init__(self, server: "_HttpServer") -> None:
         self._server = server
         self.address, self.port = server.server_address[:2]
         host = f"[{self.address!s}]" if ":" in str(self.address) else str(self.address)
         self.url = f"http://{host}:{self.port}/metrics"
-        """Where the metrics are."""
+        """URL of the metrics."""
         Thread(target=server.serve_forever, name="toolgate-metrics", args=(0.1,), daemon=True).start()
 
     def close(self) -> None:
@@ -55,39 +55,39 @@ class _HttpServer(ThreadingHTTPServer):
 
     def __init__(self, *args: Any) -> None:
         self._open: dict[socket, float] = {}
-        """By when each was accepted, the oldest first; changed by one operation at a time."""
+        """Time of acceptance of each connection, the oldest first; changed by one operation at a time."""
         super().__init__(*args)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Answer in a thread; the oldest ends where there are too many."""
+        """Answer in a thread. End the oldest connection if there are too many."""
         self._open[request] = time.monotonic()
         if len(self._open) > MAX_CONNECTIONS:
             self._end(next(iter(tuple(self._open))))
         super().process_request(request, client_address)
 
     def shutdown_request(self, request: Any) -> None:
-        """A connection is over."""
+        """Forget a connection that is over."""
         self._open.pop(request, None)
         super().shutdown_request(request)
 
     def service_actions(self) -> None:
-        """End those that have taken too long; called ten times a second."""
+        """End connections that have taken too long. Called ten times a second."""
         before = time.monotonic() - MAX_SECONDS
         for request, since in tuple(self._open.items()):
             if since < before:
                 self._end(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing: whoever went away, or was told to, is no event."""
+        """Say nothing: a reader that went away, or was told to, is no event."""
 
     def _end(self, request: socket) -> None:
-        """Have its thread find that nothing more comes."""
+        """Shut a connection down, so that its thread finds that nothing more comes."""
         self._open.pop(request, None)
         with contextlib.suppress(OSError):  # it has just ended by itself
             request.shutdown(SHUT_RDWR)
 
     def server_bind(self) -> None:
-        """Bind without asking anybody for the name of this machine, which may take its time."""
+        """Bind without looking up the name of this machine, which may take its time."""
         TCPServer.server_bind(self)
         self.server_name, self.server_port = str(self.server_address[0]), self.server_address[1]
 
@@ -123,7 +123,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def serve_page(port: int, address: str, page: Page, health: Health = lambda: (True, "it runs")) -> PageServer:
-    """Serve at address:port, where 0 is any free port; raises ConfigError where it cannot listen there."""
+    """Serve at address:port, where 0 is any free port. Raise ConfigError if it cannot listen there."""
     made = _Server6 if ":" in address else _HttpServer
     try:
         server = made((address, port), _Handler)

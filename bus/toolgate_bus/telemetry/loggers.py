@@ -1,8 +1,8 @@
-"""Libraries that are loaded late, and loggers that load what says their lines with the first of them.
+"""Libraries that are loaded late, and loggers that load their library with their first line.
 
-Most processes never say one, and structlog is slow to load. No configuration is read or made here: that is
-`logging`'s affair, and the program's. A program that has not configured structlog gets its lines by the
-standard library's `logging`, never on stdout. `when_loaded` calls a function as soon as anybody loads a
+Most processes never log a line, and structlog is slow to load. No configuration is read or made here: that
+is up to `logging` and the program. If a program has not configured structlog, its lines go through the
+standard library's `logging`, never to stdout. `when_loaded` calls a function as soon as anybody loads a
 module.
 """
 
@@ -17,7 +17,7 @@ _PLAIN: Final = "toolgate_bus.telemetry.plain_log"
 
 
 def when_loaded(module: str, then: Callable[[], None]) -> None:
-    """Call `then` now if the module is loaded, else right after it was, in the thread that loads it."""
+    """Call `then` now if the module is loaded, else right after it is loaded, in the thread that loads it."""
     if module in sys.modules:
         then()
     else:
@@ -25,7 +25,7 @@ def when_loaded(module: str, then: Callable[[], None]) -> None:
 
 
 class _Watch:
-    """Finds one module as the others do, and calls a function once it was executed."""
+    """Finder of one module. It finds it as the others do, and calls a function once it was executed."""
 
     def __init__(self, module: str, then: Callable[[], None]) -> None:
         self._module, self._then = module, then
@@ -34,7 +34,7 @@ class _Watch:
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """That of the module; None for any other one."""
+        """Return the spec of the module; None for any other one."""
         if fullname != self._module or self._looking:
             return None
         self._looking = True  # another watch of this module asks us in turn
@@ -60,7 +60,7 @@ class _Watch:
 
 
 class Logger:
-    """A logger of this name: structlog's where the program uses that, else one of the standard library."""
+    """Logger of this name: structlog's if the program uses that, else one of the standard library."""
 
     __slots__ = ("_name", "_plain", "_structured")
 
@@ -70,7 +70,7 @@ class Logger:
         self._plain: Any = None
 
     def __getattr__(self, method: str) -> Any:
-        """What both have: `debug`, `info`, `warning`, `error`, `exception`, with an event and its fields."""
+        """Return a method of both: `debug`, `info`, `warning`, `error`, `exception`."""
         if _is_structlog_used():
             if self._structured is None:
                 import structlog  # here, since loading it late is what this class is for
@@ -78,28 +78,28 @@ class Logger:
                 self._structured = structlog.get_logger(self._name)
             return getattr(self._structured, method)
         if self._plain is None:
-            # With the first line, as above; by name, as it needs more than modules that only have a logger.
+            # Imported with the first line, as above. It needs more than modules that only have a logger.
             self._plain = import_module(_PLAIN).PlainLogger(self._name)
         return getattr(self._plain, method)
 
 
 def get_logger(name: str) -> Any:
-    """A logger by name, to be called as one of structlog's."""
+    """Return a logger by name, to be called as one of structlog's."""
     return Logger(name)
 
 
 _wanted: list[bool] = []
-"""Whether this program has its lines said by structlog: not empty."""
+"""Not empty if this program logs by structlog."""
 
 
 def use_structlog() -> None:
-    """Have all lines said by structlog, which is configured as soon as it is loaded: for commands."""
+    """Log all lines by structlog, which is configured as soon as it is loaded. For commands."""
     if not _wanted:
         _wanted.append(True)
 
 
 def _is_structlog_used() -> bool:
-    """Unconfigured it would print to stdout, which may be a protocol's: then nobody has asked for it."""
+    """Return whether structlog is configured. If not, it would print to stdout, which may be a protocol's."""
     if "structlog" not in sys.modules and not _wanted:
         return False
     import structlog  # its configuration waits for this
@@ -108,6 +108,6 @@ def _is_structlog_used() -> bool:
 
 
 def load() -> None:
-    """Load structlog now, where it is used: for a process that lives long, and may not stand still at its
+    """Load structlog now if it is used: for a process that lives long, and may not stand still at its
     first line."""
     _is_structlog_used()

@@ -3,14 +3,14 @@
     {"event": "the scheduler raised", "decision": "0b4f…", "trace_id": "4bf9…", "level": "error", …}
 
 Every line says what it belongs to, whoever logs it: the decision and the session (`about`), and the
-trace of the current span. What stands in a line is bounded, and nothing in it can break a line or
-steer a terminal. Tracebacks show where, never the values of variables; where a process holds secrets
-(`hide_in_logs`) they do not show the words of exceptions either, as those may repeat an argument.
+trace of the current span. The values in a line are bounded, and cannot break a line or steer a
+terminal. Tracebacks show where, never the values of variables. If a process holds secrets
+(`hide_in_logs`), they do not show the words of exceptions either, as those may repeat an argument.
 Only commands call `configure_logging`; a library leaves logging to the program that uses it. Logs go
 to stderr, since stdout belongs to results.
 
-structlog is slow to load, and most commands never say a line: it is loaded with the first, or by whoever
-else imports it, and configured then.
+structlog is slow to load, and most commands never log a line. It is loaded with the first line, or when
+anything else imports it, and configured then.
 """
 
 import contextlib
@@ -34,13 +34,13 @@ if TYPE_CHECKING:
 
 LogFormat = Literal["json", "text"]
 Event = MutableMapping[str, Any]
-"""A line as structlog hands it from processor to processor."""
+"""Line as structlog hands it from processor to processor."""
 
 MAX_TEXT: Final = 2_000
-"""Characters of one value in a line."""
+"""Maximum length of one value in a line, in characters."""
 MAX_TRACEBACK: Final = 16_000
 MAX_PARTS: Final = 32
-"""Entries of a list or a map in a line, and exceptions of a chain."""
+"""Maximum number of entries of a list or a map in a line, and of exceptions of a chain."""
 MAX_DEPTH: Final = 4
 _NOT_FOR_PEOPLE: Final = frozenset(
     {
@@ -57,24 +57,24 @@ _NOT_FOR_PEOPLE: Final = frozenset(
     }
 )
 _TALKATIVE: Final = ("openai", "httpcore")
-"""At DEBUG they log whole requests: the conversation, with the arguments of every call."""
+"""Libraries that log whole requests at DEBUG: the conversation, with the arguments of every call."""
 _REPEATING: Final = ("amplifier_core", "_engine", "asyncio")
-"""They put the words of other people's exceptions into their own, behind a colon."""
+"""Libraries that put the words of other people's exceptions into their own, behind a colon."""
 
 # ---------------------------------------------------------------------- what a line belongs to
 
 DECISION: Final[ContextVar[Any]] = ContextVar("structlog_decision")
-"""The id of the decision that lines are about, for where `about` would take too long; `...` is none."""
+"""Id of the decision that lines are about, for code in which `about` takes too long; `...` is none."""
 SESSION: Final[ContextVar[Any]] = ContextVar("structlog_session")
 _TRACE_ID: ContextVar[Any] = ContextVar("structlog_trace_id")
-"""Context of structlog (`merge_contextvars` knows it by this beginning), also in programs with a
-configuration of their own."""
+"""Id of the trace that lines are about. structlog's `merge_contextvars` finds these variables by the
+beginning of their names, also in programs with a configuration of their own."""
 
 
 class about:  # noqa: N801 - reads as a word: `with about(decision=id):`
-    """Inside, every line says what it is about; outside, as before.
+    """Context in which every line says what it is about. After it, lines are as before.
 
-    A `session` begins without a decision. `trace` is a context as messages carry it, for where no
+    A `session` begins without a decision. `trace` is a context as messages carry it, for code in which no
     span of our own is current.
     """
 
@@ -108,8 +108,8 @@ class about:  # noqa: N801 - reads as a word: `with about(decision=id):`
 
 
 def add_context(logger: Any, method: str, event: Event) -> Event:
-    """A processor of structlog: adds what `about` says, and `trace_id` and `span_id` of the current span."""
-    # Here: whoever calls this has loaded structlog, and no line is said where nothing happens.
+    """Add what `about` says, and `trace_id` and `span_id` of the current span. A processor of structlog."""
+    # Imported here: the caller has loaded structlog, while most processes log no line.
     from structlog.contextvars import merge_contextvars
 
     from toolgate_bus.telemetry import tracing
@@ -125,29 +125,29 @@ def add_context(logger: Any, method: str, event: Event) -> Event:
 
 
 class Hides(Protocol):
-    """Knows what secrets look like."""
+    """Object that knows what secrets look like."""
 
     def hide(self, text: str) -> str:
-        """The text without them."""
+        """Return the text without secrets."""
 
 
 _hiding: WeakSet[Any] = WeakSet()
 
 
 def hide_in_logs(secrets: Hides) -> None:
-    """As long as this object lives, what it knows as secret is in no line, and exceptions have no words."""
+    """Hide the secrets that this object knows, and all words of exceptions, for as long as it lives."""
     _hiding.add(secrets)
 
 
 def where(error: BaseException) -> str:
-    """An exception without its words, which may repeat arguments: `KeyError at tool.py:7 in execute`."""
+    """Return an exception without its words, which may repeat arguments: `KeyError at tool.py:7 in run`."""
     frames = traceback.extract_tb(error.__traceback__, limit=-1)
     at = "".join(f" at {Path(one.filename).name}:{one.lineno} in {one.name}" for one in frames)
     return type(error).__name__ + at
 
 
 def _without_words(error: BaseException, left: list[int]) -> list[str]:
-    """The traceback of an exception and of its causes, types only; `left` bounds how many."""
+    """Return the traceback of an exception and of its causes, types only. `left` bounds their number."""
     left[0] -= 1
     if left[0] < 0:
         return ["…\n"]
@@ -161,12 +161,12 @@ def _without_words(error: BaseException, left: list[int]) -> list[str]:
 
 
 def shorten_line(event: Event) -> Event:
-    """The fields of a line as they may be said: bounded, and without what is to be hidden."""
+    """Return the fields of a line as they may be logged: bounded, and without secrets."""
     return _shorten_values(None, "", event)
 
 
 def has_secrets() -> bool:
-    """Whether this process hides something: then nobody says an exception's words."""
+    """Return whether this process hides secrets. If so, no line has an exception's words."""
     return bool(_hiding)
 
 
@@ -178,7 +178,7 @@ def _traceback(exc_info: Any) -> str:
 
 
 def _shorten_values(_logger: Any, _method: str, event: Event) -> Event:
-    """No value is too long, and none holds what is to be hidden."""
+    """Return the fields of a line with bounded values, and without secrets."""
     said = event.setdefault("event", None)
     if _hiding and isinstance(said, str) and str(event.get("logger")).partition(".")[0] in _REPEATING:
         event["event"] = said.partition("\n")[0].partition(": ")[0]
@@ -215,14 +215,14 @@ def _short(value: Any, depth: int = 0) -> Any:
 
 
 def _ends(text: str, limit: int) -> str:
-    """The beginning and the end: that of a traceback says most."""
+    """Return the beginning and the end of a text. The end of a traceback says most."""
     if len(text) <= limit:
         return text
     return f"{text[: limit // 2]} … ({len(text)} characters) … {text[-limit // 2 :]}"
 
 
 def _tame(_logger: Any, _method: str, event: Event) -> Event:
-    """For people: what others wrote makes no lines and does not steer the terminal."""
+    """Return the fields for people: texts of others make no lines and do not steer the terminal."""
     return {
         name: (clean(value) if name == "exception" else visible(value)) if isinstance(value, str) else value
         for name, value in event.items()
@@ -235,7 +235,7 @@ def _tame(_logger: Any, _method: str, event: Event) -> Event:
 def configure_logging(level: str = "WARNING", form: LogFormat | None = None) -> None:
     """Log from `level` up to stderr; by default readable on a terminal, one JSON object a line otherwise.
 
-    Raises ValueError for a level that logging does not know.
+    Raise ValueError for a level that logging does not know.
     """
     as_json = form == "json" if form else not sys.stderr.isatty()
     use_structlog()
@@ -251,9 +251,9 @@ def configure_logging(level: str = "WARNING", form: LogFormat | None = None) -> 
 
 @contextlib.contextmanager
 def say_logs(say: Callable[[str], None]) -> Iterator[None]:
-    """Meanwhile tell a person at the terminal what is logged, in a few words, instead of logging it.
+    """Tell a person at the terminal what is logged meanwhile, in a few words, instead of logging it.
 
-    Whoever asked for more than warnings, or logs elsewhere than to a terminal, gets the log as it is.
+    If more than warnings are asked for, or logs do not go to a terminal, the log stays as it is.
     """
     root = logging.getLogger()
     before = root.handlers
@@ -268,7 +268,7 @@ def say_logs(say: Callable[[str], None]) -> Iterator[None]:
 
 
 class _SayHandler(logging.Handler):
-    """Hands each line to a function."""
+    """Handler that hands each line to a function."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
         super().__init__()
@@ -276,12 +276,12 @@ class _SayHandler(logging.Handler):
         self.setFormatter(_LateFormatter("words"))
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Say the line."""
+        """Hand the line over."""
         self._say(self.format(record))
 
 
 def _in_words(_logger: Any, _method: str, event: Event) -> str:
-    """What happened, and the rest of what is known of it: no time, no logger, no ids."""
+    """Return what happened, and the fields that people need: no time, no logger, no ids."""
     said = [str(event[name]) for name in ("event", "error") if event.get(name)]
     rest = [f"{name} {value}" for name, value in event.items() if name not in _NOT_FOR_PEOPLE]
     last = str(event.get("exception", "")).strip().rpartition("\n")[2]
@@ -290,7 +290,7 @@ def _in_words(_logger: Any, _method: str, event: Event) -> str:
 
 
 class _LateFormatter(logging.Formatter):
-    """Writes lines as `_formatter` says, which is made with the first of them."""
+    """Formatter that makes the real one (`_formatter`) with its first line."""
 
     def __init__(self, form: str) -> None:
         super().__init__()
@@ -298,13 +298,13 @@ class _LateFormatter(logging.Formatter):
         self._made: logging.Formatter | None = None
 
     def format(self, record: logging.LogRecord) -> str:
-        """One line."""
+        """Return one line."""
         if self._made is None:
             self._made = _formatter(self._form)
         return self._made.format(record)
 
 
-# Within the functions below, since they are called once structlog is needed, or is there already.
+# These import structlog themselves: they are called once it is needed, or is there already.
 
 
 def _common_processors() -> "list[structlog.typing.Processor]":

@@ -1,4 +1,4 @@
-"""How late the event loop is: what else it does keeps a decision waiting."""
+"""Measure how late the event loop is: its other work keeps a decision waiting."""
 
 import asyncio
 import time
@@ -10,7 +10,7 @@ EVERY_S: Final = 0.25
 
 
 async def watch_loop_lag(side: str) -> None:
-    """Measure it four times a second until cancelled; `side` is the label: scheduler, orchestrator …"""
+    """Measure it four times a second until cancelled. `side` is the label: scheduler, orchestrator …"""
     while True:
         due = time.monotonic() + EVERY_S
         await asyncio.sleep(EVERY_S)

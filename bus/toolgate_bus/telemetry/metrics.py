@@ -1,12 +1,12 @@
-"""Everything that is counted, for Prometheus: the one door to prometheus_client.
+"""All counters and histograms, for Prometheus: the one door to prometheus_client.
 
     count(metrics.DECISIONS, "deny", "search", "shop")   one more
     observe(metrics.DECISION_SECONDS, 0.004)             one duration
-    told({"event": "turn", …})                           whatever one fact adds (`fact_metrics`)
+    record({"event": "turn", …})                         all that one fact adds (`fact_metrics`)
 
-What there is to count stands in `definitions`. On the decision's path counting is one addition to a
-dictionary; prometheus_client sees it when it is read: its own locks and checks would cost a tenth of
-a decision. It is loaded for that, and not before: its registry knows of us as soon as anybody has loaded it.
+`definitions` has all metrics. On the decision's path counting is one addition to a dictionary.
+prometheus_client sees it when it is read: its own locks and checks would cost a tenth of a decision. It
+is loaded for that, and not before: its registry knows of us as soon as anybody has loaded it.
 
 Facts that are noted with `Gate.note` are counted there. A loop without a gate calls `record` itself.
 """
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from toolgate_bus.telemetry.http import PageServer
 
     ABOUT_PROCESS: tuple["Collector", ...]
-    """Memory, processor time, open files; the version of Python."""
+    """Collectors of memory, processor time, open files, and the version of Python."""
 
 
 CLOSED: Final = frozenset({"outcome", "action", "status", "kind"})
@@ -36,14 +36,14 @@ CLOSED: Final = frozenset({"outcome", "action", "status", "kind"})
 
 
 class Collector(Protocol):
-    """Whatever has metrics to show."""
+    """Object that has metrics to show."""
 
     def collect(self) -> "Iterable[Family]":
-        """The metrics as Prometheus reads them."""
+        """Return the metrics as Prometheus reads them."""
 
 
 def _readable(labels: Labels) -> Labels:
-    """The labels as they can be written: one that cannot be would cost the whole page."""
+    """Return the labels as they can be written: one that cannot be would cost the whole page."""
     return tuple(label.encode("utf-8", "replace").decode() for label in labels)
 
 
@@ -58,12 +58,12 @@ def limit_labels(metric: Metric, labels: Labels, series: "Mapping[Labels, Any] |
 
 
 class CounterSeries:
-    """The series of one counter."""
+    """Series of one counter."""
 
     __slots__ = ("besides", "metric", "series")
 
     def __init__(self, metric: Metric, besides: Callable[[], Iterable[tuple[Labels, float]]] = tuple) -> None:
-        """`besides` gives what is counted elsewhere, and belongs to it."""
+        """Make a counter. `besides` gives numbers that are counted elsewhere, and belong to it."""
         self.metric, self.besides = metric, besides
         self.series: dict[Labels, float] = {}
 
@@ -72,13 +72,13 @@ class CounterSeries:
         self.series[labels] = self.series.get(labels, 0) + amount
 
     def describe(self) -> "Iterable[Family]":
-        """The metric without samples, so that registering it reads nothing."""
+        """Return the metric without samples, so that registering it reads nothing."""
         from prometheus_client.core import CounterMetricFamily
 
         return [CounterMetricFamily(self.metric.name, self.metric.help, labels=self.metric.labels)]
 
     def collect(self) -> "Iterable[Family]":
-        """The metric as Prometheus reads it; one without labels is 0 before it was counted."""
+        """Return the metric as Prometheus reads it. Without labels it is 0 before it was counted."""
         from prometheus_client.core import CounterMetricFamily
 
         family = CounterMetricFamily(self.metric.name, self.metric.help, labels=self.metric.labels)
@@ -93,7 +93,7 @@ class CounterSeries:
 
 
 class Durations:
-    """The series of one histogram of seconds, with the newest example of each bucket.
+    """Series of one histogram of seconds, with the newest example of each bucket.
 
     Observations are noted as they come and sorted into buckets many at a time.
     """
@@ -101,16 +101,16 @@ class Durations:
     __slots__ = ("_besides", "_bounds", "_names", "_series", "examples", "metric")
 
     def __init__(self, metric: Metric, besides: Callable[[], Mapping[Labels, Row]] = dict) -> None:
-        """`besides` gives what is observed elsewhere, and belongs to it."""
+        """Make a histogram. `besides` gives rows that are observed elsewhere, and belong to it."""
         self.metric, self._bounds, self._besides = metric, metric.buckets, besides
         self._names = (*map(str, metric.buckets), "+Inf")
         self._series: dict[Labels, tuple[Row, list[float]]] = {}
-        """Observations of each bucket with the sum of all seconds behind them, and those noted since."""
+        """Row of each series (observations of each bucket, then the sum), and the seconds noted since."""
         self.examples: dict[tuple[Labels, int], tuple[str, float, float]] = {}
-        """By labels and bucket: trace id, seconds, when (seconds since the epoch)."""
+        """Example as trace id, seconds, and time (seconds since the epoch), by labels and bucket."""
 
     def observe(self, seconds: float, labels: Labels, trace: str | None = None, at: float = 0.0) -> None:
-        """Add to one bucket, and to the sum; `trace` becomes the bucket's example, as of `at` or now."""
+        """Add to one bucket, and to the sum. `trace` becomes the bucket's example, as of `at` or now."""
         series = self._series.get(labels)
         if series is None:
             series = self._series[labels] = ([0] * len(self._names) + [0.0], [])
@@ -123,7 +123,7 @@ class Durations:
             self.examples[labels, bisect_left(self._bounds, seconds)] = (trace, seconds, at or time.time())
 
     def rows(self) -> dict[Labels, Row]:
-        """The series as they are now."""
+        """Return the series as they are now."""
         series = list(self._series.items())
         rows = {labels: add_observations(row, self._bounds, noted) for labels, (row, noted) in series}
         for labels, row in self._besides().items():
@@ -141,13 +141,13 @@ class Durations:
         return len(self._series)
 
     def describe(self) -> "Iterable[Family]":
-        """The metric without samples, so that registering it reads nothing."""
+        """Return the metric without samples, so that registering it reads nothing."""
         from prometheus_client.core import HistogramMetricFamily
 
         return [HistogramMetricFamily(self.metric.name, self.metric.help, labels=self.metric.labels)]
 
     def collect(self) -> "Iterable[Family]":
-        """The metric as Prometheus reads it; examples show in the OpenMetrics format."""
+        """Return the metric as Prometheus reads it. Examples show in the OpenMetrics format."""
         from prometheus_client.core import Exemplar, HistogramMetricFamily
 
         family = HistogramMetricFamily(self.metric.name, self.metric.help, labels=self.metric.labels)
@@ -163,16 +163,16 @@ class Durations:
 
 
 class Gauges:
-    """The series of one gauge, set anew as a whole."""
+    """Series of one gauge, set anew as a whole."""
 
     __slots__ = ("metric", "series")
 
     def __init__(self, metric: Metric, series: Mapping[Any, float]) -> None:
-        """`series` by labels: a tuple of texts."""
+        """Make a gauge of `series`: a number for each tuple of labels."""
         self.metric, self.series = metric, series
 
     def collect(self) -> "Iterable[Family]":
-        """The metric as Prometheus reads it."""
+        """Return the metric as Prometheus reads it."""
         from prometheus_client.core import GaugeMetricFamily
 
         family = GaugeMetricFamily(self.metric.name, self.metric.help, labels=self.metric.labels)
@@ -182,7 +182,7 @@ class Gauges:
 
 
 _ours: Final[list[Collector]] = []
-"""What is counted of this process."""
+"""Collectors of this process."""
 _counters: Final[dict[Metric, CounterSeries]] = {}
 _histograms: Final[dict[Metric, Durations]] = {}
 
@@ -202,7 +202,7 @@ def _durations(metric: Metric, besides: Callable[[], Mapping[Labels, Row]] = dic
     return _histograms.setdefault(metric, made)
 
 
-# Decisions and what came of them: as `definitions.FLEET`.
+# Decisions and their results: as `definitions.FLEET`.
 DECISIONS: Final = _counts(definitions.DECISIONS, _agreed.decisions)
 DECISION_SECONDS: Final = _durations(definitions.DECISION_SECONDS, _agreed.decision_seconds)
 ASKED: Final = _counts(definitions.ASKED, _agreed.questions)
@@ -226,7 +226,7 @@ for _metric in definitions.FLEET:  # the others are only counted by `record`
 
 _noted: Final = {one.metric.name: one.series for one in _counters.values()}
 _observed: Final = {one.metric.name: one for one in _histograms.values()}
-# What `record` adds to: a name is found faster than all that a metric holds.
+# `record` adds to these: a name is found faster than all that a metric holds.
 
 # This process alone: as `definitions.PROCESS`.
 REPEATED: Final = _counts(definitions.REPEATED)
@@ -274,7 +274,7 @@ def _register() -> None:
 
 
 def __getattr__(name: str) -> Any:
-    # Late, as prometheus_client is: who asks for these shows metrics.
+    # Late, as prometheus_client is: only code that shows metrics asks for these.
     if name == "REGISTRY":
         from prometheus_client import REGISTRY
 
@@ -287,12 +287,12 @@ def __getattr__(name: str) -> Any:
 
 
 def use_namespace(name: str) -> None:
-    """This process is on the bus of a namespace: its metrics say so, unless it is on another's too."""
+    """Put this process on the bus of a namespace: its metrics say so, unless it is on another's too."""
     _namespaces.add(name)
 
 
 def count(counts: CounterSeries, *labels: str) -> None:
-    """Add one to a counter; the labels in the order of `definitions`."""
+    """Add one to a counter. The labels are in the order of `definitions`."""
     series = counts.series
     if labels not in series:
         labels = limit_labels(counts.metric, labels, series)
@@ -300,7 +300,7 @@ def count(counts: CounterSeries, *labels: str) -> None:
 
 
 def count_rule(scheduler: str, rule: str, action: str) -> None:
-    """Add one verdict of a rule; beyond `MAX_SERIES` they are `other`."""
+    """Add one verdict of a rule. Beyond `MAX_SERIES` rules are counted as `other`."""
     series, labels = RULE_VERDICTS.series, (scheduler, rule, action)
     if labels not in series and len(series) >= MAX_SERIES:
         labels = (scheduler, definitions.OTHER, action)
@@ -308,24 +308,24 @@ def count_rule(scheduler: str, rule: str, action: str) -> None:
 
 
 agreed_batch = _agreed.batch
-"""Count decisions to which everyone asked said continue: a batch for them, with the first one in it."""
+"""Function that begins a batch of decisions to which everyone asked said continue, with the first one."""
 agreed_close = _agreed.close
-"""Nothing more comes into a batch: it is counted."""
+"""Function that closes a batch, to which nothing more comes, and counts it."""
 
 
 def record_connection(side: str, up: bool) -> None:
-    """Whether this process's link to the bus is up, as `side` of it."""
+    """Record whether this process's link to the bus is up, as `side` of it."""
     _connected[side,] = float(up)
 
 
 def add_paused(calls: int = 0, agents: int = 0) -> None:
-    """So many more, or fewer, calls and agents of this process are paused."""
+    """Add to the numbers of paused calls and agents of this process, or take off."""
     _paused_calls[()] += calls
     _paused_agents[()] += agents
 
 
 def observe(durations: Durations, seconds: float, *labels: str, trace: str | None = None) -> None:
-    """Record one duration, in seconds; `trace` is the trace id that it is an example of."""
+    """Record one duration, in seconds. `trace` is the trace id that it is an example of."""
     if labels not in durations:
         labels = limit_labels(durations.metric, labels, durations)
     durations.observe(seconds, labels, trace)
@@ -348,9 +348,9 @@ def record(fact: Mapping[str, Any]) -> None:
 
 
 def value(name: str, **labels: str) -> float:
-    """The present value of one sample (`toolgate_decisions_total`, …); 0 if it was never counted.
+    """Return the present value of one sample (`toolgate_decisions_total`, …); 0 if it was never counted.
 
-    Of any namespace: that is no label here.
+    The namespace is no label here.
     """
     for one in _ours:
         for family in one.collect():
@@ -361,7 +361,7 @@ def value(name: str, **labels: str) -> float:
 
 
 def table() -> str:
-    """All metrics as a table in Markdown, for `docs/reference/metrics.md`."""
+    """Return all metrics as a table in Markdown, for `docs/reference/metrics.md`."""
     lines = ["| metric | labels | |", "|---|---|---|"]
     for where, group in _WHERE.items():
         lines.append(f"| **{where}** | | |")
@@ -386,10 +386,10 @@ def _lower_first(words: str) -> str:
 
 
 def exposition(accept: str, collectors: Iterable[Collector] | None = None) -> tuple[str, bytes]:
-    """Content type and body of a page: all metrics of this process, or those of these collectors.
+    """Return content type and body of a page: all metrics of this process, or those of these collectors.
 
     The format is the one that the Accept header asks for: OpenMetrics, which has examples, or plain text.
-    What is ours is labelled with the namespace of this process.
+    Our own metrics are labelled with the namespace of this process.
     """
     from prometheus_client import REGISTRY
     from prometheus_client.exposition import choose_encoder
@@ -399,18 +399,18 @@ def exposition(accept: str, collectors: Iterable[Collector] | None = None) -> tu
 
 
 class _NamespaceCollector:
-    """A collector whose series say of which namespace they are, where they are ours and of one."""
+    """Collector that adds the namespace to series of ours, if this process is on one bus alone."""
 
     def __init__(self, own: Collector) -> None:
         self._own = own
 
     def describe(self) -> "Iterable[Family]":
-        """As the collector itself."""
+        """Describe the metrics as the collector itself does."""
         describe = getattr(self._own, "describe", None)
         return describe() if describe is not None else self._own.collect()
 
     def collect(self) -> "Iterable[Family]":
-        """As the collector itself, with the label."""
+        """Give the metrics of the collector, with the label."""
         label = {"namespace": next(iter(_namespaces))} if len(_namespaces) == 1 else {}
         for family in self._own.collect():
             if label and family.name.startswith("toolgate_"):
@@ -419,7 +419,7 @@ class _NamespaceCollector:
 
 
 class _Together:
-    """Several collectors as one, which is what an encoder takes."""
+    """Several collectors as one, as an encoder takes it."""
 
     def __init__(self, collectors: Iterable[Collector]) -> None:
         self._collectors = [_NamespaceCollector(one) for one in collectors]
@@ -432,7 +432,7 @@ class _Together:
 def serve(port: int, address: str = "127.0.0.1") -> "PageServer":
     """Serve the metrics of this process at http://address:port/metrics, from a thread of its own.
 
-    Port 0 is any free one: `serve(0).port`. Raises ConfigError where it cannot listen there.
+    Port 0 is any free one: `serve(0).port`. Raise ConfigError if it cannot listen there.
     """
     from toolgate_bus.telemetry.http import serve_page  # here: few processes serve a page
 

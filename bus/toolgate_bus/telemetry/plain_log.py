@@ -1,10 +1,9 @@
-"""Lines of the library in a program that does not use structlog: the standard library's `logging`, in words.
+"""Log lines by the standard library's `logging`, in words, in a program that does not use structlog.
 
     the scheduler raised (scheduler='policy', decision='0b4f…')
 
 So they go where the program's own lines go: without a configuration warnings go to stderr, and nothing to
-stdout. What stands in a line is bounded and stays on it, and what is hidden (`hide_in_logs`) is hidden here
-too.
+stdout. The values in a line are bounded and stay on it, and secrets (`hide_in_logs`) are hidden here too.
 """
 
 import logging
@@ -17,34 +16,34 @@ from toolgate_bus.telemetry.printable import visible
 
 _ABOUT: Final[tuple[tuple[str, ContextVar[Any]], ...]] = (("decision", DECISION), ("session", SESSION))
 _DEPTH: Final = 3
-"""Frames between the line that says something and the call that logs it."""
+"""Number of frames between the line that logs something and the call of `logging`."""
 
 
 class PlainLogger:
-    """Speaks as structlog's loggers do: an event, and fields that belong to it."""
+    """Logger that is called as structlog's are: with an event, and fields that belong to it."""
 
     def __init__(self, name: str) -> None:
         self._logger = logging.getLogger(name)
 
     def debug(self, event: str, **fields: Any) -> None:
-        """For whoever looks for a fault."""
+        """Log a detail for somebody who looks for a fault."""
         self._say(logging.DEBUG, event, fields)
 
     def info(self, event: str, **fields: Any) -> None:
-        """What happens."""
+        """Log an event."""
         self._say(logging.INFO, event, fields)
 
     def warning(self, event: str, **fields: Any) -> None:
-        """What somebody should look at."""
+        """Log something that somebody should look at."""
         self._say(logging.WARNING, event, fields)
 
     def error(self, event: str, **fields: Any) -> None:
-        """What went wrong."""
+        """Log an error."""
         self._say(logging.ERROR, event, fields)
 
     def exception(self, event: str, **fields: Any) -> None:
-        """What went wrong, by the exception that is handled: with its traceback, or without where it may not
-        speak."""
+        """Log an error with the exception that is handled: with its traceback, or without it if this process
+        hides secrets."""
         error = sys.exception()
         if error is None or has_secrets():
             self._say(logging.ERROR, event, fields if error is None else {**fields, "error": where(error)})

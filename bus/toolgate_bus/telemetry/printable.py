@@ -1,4 +1,4 @@
-"""Text that others wrote, made safe to show on a terminal. Pure: the one place where that is decided.
+"""Make text of others safe to show on a terminal. Pure: the one place where that is decided.
 
 Tools, schedulers, agents and LLMs write what they like; shown as it is, an escape sequence in it could
 move the cursor, hide a line, turn a line around or answer a question. Every character that steers, or
@@ -26,30 +26,30 @@ _DECEIVES: Final = re.compile(r"[^\n\t]+")
 
 
 def visible(text: str) -> str:
-    """The text on one line; what is no plain, visible character or blank is spelled out, line ends too."""
+    """Return the text on one line. All but plain, visible characters and blanks is spelled out."""
     if text.isprintable():
         return text
     return "".join(one if one.isprintable() else _spell_out(one) for one in text)
 
 
 def printable(text: str) -> str:
-    """At most 4000 characters of a text; like `visible`, but its lines and tabs stay."""
+    """Return at most 4000 characters of a text. Like `visible`, but its lines and tabs stay."""
     shown = _DECEIVES.sub(lambda found: visible(found[0]), text.replace("\r\n", "\n"))
     return shown if len(shown) <= MAX_LENGTH else f"{shown[:MAX_LENGTH]}…"
 
 
 def shorten(text: str, most: int) -> str:
-    """At most so many characters; the last of them says where the text was cut."""
+    """Return at most `most` characters of a text. The last of them shows where it was cut."""
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def describe_call(tool: Any, arguments: Any, most: int) -> str:
-    """A tool and its arguments as JSON, of which so many characters are told; not yet safe to show."""
+    """Return a tool and at most `most` characters of its arguments as JSON; not yet safe to show."""
     return f"{tool} {shorten(json.dumps(arguments, ensure_ascii=False, default=repr), most)}"
 
 
 def format_duration(seconds: float) -> str:
-    """Whole seconds, minutes or hours, as people say it."""
+    """Return whole seconds, minutes or hours, as people say it."""
     whole = max(0, round(seconds))
     if whole < 100:
         return f"{whole} s"
@@ -57,44 +57,44 @@ def format_duration(seconds: float) -> str:
 
 
 def clean(text: str) -> str:
-    """The whole text without what steers a terminal; lines, and blanks of other languages, stay."""
+    """Return the whole text without what steers a terminal. Lines, and blanks of other languages, stay."""
     return _STEERS.sub(lambda found: _spell_out(found[0]), text.replace("\r\n", "\n"))
 
 
 class PieceCleaner:
-    """Cleans a text that comes in pieces: together they are `clean` of the whole."""
+    """Cleaner of a text that comes in pieces. Together they are `clean` of the whole."""
 
     def __init__(self) -> None:
         self._held = ""
 
     def feed(self, piece: str) -> str:
-        """What of the text so far may be shown; the end of a piece may wait for the next one."""
+        """Return the part of the text that may be shown. The end of a piece may wait for the next one."""
         text = self._held + piece
         self._held = "\r" if text.endswith("\r") else ""  # perhaps the first half of a line's end
         return clean(text[:-1] if self._held else text)
 
     def close(self) -> str:
-        """What was held back."""
+        """Return the part that was held back."""
         held, self._held = self._held, ""
         return clean(held)
 
 
 def json_text(value: Any, default: Callable[[Any], Any] = repr) -> str:
-    """A value as JSON on one line that is safe to show; raises what `json.dumps` raises."""
+    """Return a value as JSON on one line that is safe to show. Raise the errors of `json.dumps`."""
     return visible_json(json.dumps(value, ensure_ascii=False, default=default))
 
 
 def visible_json(text: str) -> str:
-    """The same JSON document with everything spelled out that cannot be seen; its lines stay."""
+    """Return the same JSON document with everything spelled out that cannot be seen. Its lines stay."""
     if text.isprintable():
         return text
     return "".join(one if one.isprintable() or one == "\n" else _in_json(one) for one in text)
 
 
 def spell_unencodable(error: UnicodeError) -> tuple[str, int]:
-    """Return letters that an output's encoding has not, as JSON spells them out, and where to go on.
+    """Return letters that an output's encoding lacks, as JSON spells them out, and where to go on.
 
-    Python asks it as an error handler. A JSON document stays the same document.
+    Python calls it as an error handler. A JSON document stays the same document.
     """
     if not isinstance(error, UnicodeEncodeError):
         raise error

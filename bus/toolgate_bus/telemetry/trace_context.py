@@ -1,6 +1,6 @@
-"""The context of a trace as messages carry it, in the form of the W3C: what of it may travel. Pure.
+"""Context of a trace as messages carry it, in the form of the W3C: the parts that may travel. Pure.
 
-Spans, and the context of the current one, are `tracing`'s affair.
+Spans, and the context of the current one, are in `tracing`.
 """
 
 import re
@@ -12,7 +12,7 @@ _TRACESTATE: Final = re.compile(r"[\x20-\x7e]{1,512}")
 
 
 def filter_context(given: Mapping[str, Any]) -> dict[str, str]:
-    """What may travel of a context that somebody gave: a `traceparent` in its form, and its `tracestate`."""
+    """Return the parts of a given context that may travel: a valid `traceparent`, and its `tracestate`."""
     parent, state = given.get("traceparent"), given.get("tracestate")
     if not isinstance(parent, str) or not _TRACEPARENT.fullmatch(parent):
         return {}
@@ -23,7 +23,7 @@ def filter_context(given: Mapping[str, Any]) -> dict[str, str]:
 
 
 def trace_id_of(given: Mapping[str, Any]) -> str | None:
-    """The trace that a context belongs to, as 32 hexadecimal digits; None for a malformed one."""
+    """Return the id of the trace that a context belongs to, as 32 hexadecimal digits; None if malformed."""
     parent = given.get("traceparent")
     found = _TRACEPARENT.fullmatch(parent) if isinstance(parent, str) else None
     return found[1] if found else None

@@ -36,9 +36,9 @@ Kind = Literal["internal", "client", "consumer"]
 Value = str | int | float | bool | None
 
 MAX_TEXT: Final = 256
-"""Characters of a name or an attribute; what an LLM names may be longer."""
+"""Maximum length of a name or an attribute, in characters. An LLM may give longer names."""
 FLUSH_SECONDS: Final = 3.0
-"""How long the end of a command waits for its last spans to be taken."""
+"""Maximum seconds that the end of a command waits for its last spans to be taken."""
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.]{0,63}")
 _KINDS: Final = {
     "internal": trace.SpanKind.INTERNAL,
@@ -46,21 +46,21 @@ _KINDS: Final = {
     "consumer": trace.SpanKind.CONSUMER,
 }
 _NAMED: Final = OTEL_PYTHON_TRACER_PROVIDER in environ
-"""Whether the first who asks for a provider loads one."""
+"""True if the environment names a provider, which the first request for one loads."""
 _PROPAGATOR: Final = TraceContextTextMapPropagator()
 _log = get_logger("toolgate.tracing")
 
 _given: trace.TracerProvider | None = None
-"""The provider of `use`, which comes before the global one."""
+"""Provider of `use`, which comes before the global one."""
 _met: tuple[trace.TracerProvider | None, trace.Tracer | None] = (None, None)
-"""The provider that was looked at last, and its tracer; None for one that records nothing."""
+"""Provider that was looked at last, and its tracer; None if it records nothing."""
 
 
 # ---------------------------------------------------------------------- is anybody recording
 
 
 def is_active() -> bool:
-    """Whether there is a provider that may record; otherwise nothing else here does anything."""
+    """Return whether there is a provider that may record. Otherwise nothing else here does anything."""
     return _tracer() is not None
 
 
@@ -88,7 +88,7 @@ def _meet(provider: trace.TracerProvider) -> trace.Tracer | None:
 
 @contextmanager
 def use(provider: trace.TracerProvider) -> Iterator[None]:
-    """Inside, this provider records instead of the global one."""
+    """Record by this provider, instead of the global one, during the block."""
     global _given
     before, _given = _given, provider
     try:
@@ -101,7 +101,7 @@ def use(provider: trace.TracerProvider) -> Iterator[None]:
 
 
 def headers() -> dict[str, str]:
-    """`traceparent` and `tracestate` of the current span; empty where there is none."""
+    """Return `traceparent` and `tracestate` of the current span; empty if there is none."""
     if not is_active():
         return {}
     written: dict[str, str] = {}
@@ -110,7 +110,7 @@ def headers() -> dict[str, str]:
 
 
 def current_trace_id() -> str | None:
-    """The trace of the current span, as 32 hexadecimal digits."""
+    """Return the trace id of the current span, as 32 hexadecimal digits; None if there is none."""
     return trace_id_of(headers())
 
 
@@ -118,7 +118,7 @@ def current_trace_id() -> str | None:
 
 
 class Span:
-    """One span; `with` it. This class itself is the one that records nothing."""
+    """Span for a `with` block. This class itself records nothing."""
 
     __slots__ = ()
 
@@ -126,7 +126,7 @@ class Span:
         """Add attributes: names, ids, numbers. None is left out, a long text is cut."""
 
     def fail(self, kind: str) -> None:
-        """Mark it as failed with this kind of error: a name; anything else is told as `_OTHER`."""
+        """Mark it as failed with this kind of error, a name. Anything else is told as `_OTHER`."""
 
     def __enter__(self) -> Self:
         return self
@@ -134,15 +134,15 @@ class Span:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
     ) -> None:
-        """An exception marks the span with its type, a cancellation with `toolgate.cancelled`."""
+        """End it. An exception marks the span with its type, a cancellation with `toolgate.cancelled`."""
 
 
 NO_SPAN: Final = Span()
-"""Records nothing."""
+"""Span that records nothing."""
 
 
 class _ProviderSpan(Span):
-    """A span of a provider, current while it is open."""
+    """Span of a provider, current while it is open."""
 
     __slots__ = ("_span", "_token")
 
@@ -150,11 +150,11 @@ class _ProviderSpan(Span):
         self._span = recorded
 
     def set(self, attributes: Mapping[str, Value]) -> None:
-        """As above."""
+        """Add attributes, as `Span` says."""
         _harmless(lambda: self._span.set_attributes(_clean(attributes)))
 
     def fail(self, kind: str) -> None:
-        """As above."""
+        """Mark it as failed, as `Span` says."""
         kind = kind if _NAME.fullmatch(kind) else "_OTHER"
         self.set({"error.type": kind})
         _harmless(lambda: self._span.set_status(StatusCode.ERROR, kind))
@@ -181,7 +181,7 @@ def span(
     attributes: Mapping[str, Value] | None = None,
     kind: Kind = "internal",
 ) -> Span:
-    """A span to `with`; it becomes the current one inside.
+    """Return a span for a `with` block, in which it is the current one.
 
     `parent` is the context out of a message: one that is empty or malformed makes this the first
     span of a trace. Without `parent` it is a child of the current span.
@@ -212,7 +212,7 @@ def _clean(attributes: Mapping[str, Value]) -> dict[str, str | int | float | boo
 
 
 def _text(text: str) -> str:
-    """Short, and fit for UTF-8: one lone surrogate would lose a whole batch of spans."""
+    """Return a short text, fit for UTF-8: one lone surrogate would lose a whole batch of spans."""
     return text[:MAX_TEXT].encode("utf-8", "replace").decode()
 
 
@@ -230,7 +230,7 @@ def configure(service: str) -> ExitStack:
     """Export traces if the OTEL_… environment asks for it: `with tracing.configure("toolgate-run"):`.
 
     The end of the block hands over the last spans, for at most three seconds. A provider that is
-    there already (`opentelemetry-instrument`) is left alone. Raises ConfigError naming the variable.
+    there already (`opentelemetry-instrument`) is left alone. Raise ConfigError that names the variable.
     """
     stack, asked = ExitStack(), _find_trace_variable()
     if asked is None or is_active():
@@ -257,7 +257,7 @@ def configure(service: str) -> ExitStack:
 
 
 def _find_trace_variable() -> str | None:
-    """The variable that asks for traces, if one does; raises ConfigError for what cannot be done."""
+    """Return the variable that asks for traces, if one does. Raise ConfigError for what cannot be done."""
     wanted = environ.get("OTEL_TRACES_EXPORTER", "").strip().lower()
     if wanted == "none" or environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
         return None

@@ -1,9 +1,9 @@
-"""Decisions to which everyone asked said continue, nearly all there are: noted one by one, counted many
+"""Count decisions to which everyone asked said continue, nearly all there are: noted one by one, counted many
 at a time.
 
-A decision is noted in one step, in a `Batch`. What it adds to which metric is found later,
-when its fact is made, and before anybody reads: one at a time it would cost a tenth of a decision.
-Notes come from one thread, readers may be others.
+A decision is noted in one step, in a `Batch`. Its additions to the metrics are found later, when its fact is
+made, and before anybody reads: one at a time they would cost a tenth of a decision. Notes come from one
+thread, readers may be others.
 """
 
 from bisect import bisect_right
@@ -18,22 +18,22 @@ Labels = tuple[str, ...]
 Group = tuple[tuple[str, int], ...]
 """Schedulers that were asked, each with the priority that its verdict counts with."""
 Row = list[float]
-"""Observations of each bucket of a histogram, and behind them the sum of all seconds."""
+"""Observations in each bucket of a histogram, and behind them the sum of all seconds."""
 AT_ONCE: Final = 64
-"""Decisions in one batch."""
+"""Maximum number of decisions in one batch."""
 FIELDS: Final = 6
-"""What is noted of a decision, besides its verdicts."""
+"""Number of values that are noted of a decision, besides its verdicts."""
 NOTED: Final = 2048
-"""Observations that are sorted into buckets at once."""
+"""Number of observations that are sorted into buckets at once."""
 
 
 class Batch:
     """Decisions that follow each other and were made by the same schedulers, counted together.
 
-    `seq` is the number of the first one's fact. Whoever made it adds to `notes`, a flat list, tool and
-    agent (as labels), seconds, id, question and time (monotonic) of one decision after the other, and the
-    seconds of each verdict in the order of the group, then the revision of each; until it is `full` long.
-    In one step, so that others may read; and flat, so that what waits there gives the garbage collector
+    `seq` is the number of the first one's fact. Its maker adds to `notes`, a flat list, until that is `full`
+    long. Of each decision it has tool and agent (as labels), seconds, id, question and time (monotonic), then
+    the seconds of each verdict in the order of the group, then the revision of each. A decision is added in
+    one step, so that others may read. The list is flat, so that what waits there gives the garbage collector
     nothing to do.
     """
 
@@ -45,17 +45,17 @@ class Batch:
         self.full = AT_ONCE * self._width
 
     def columns(self) -> list[list[Any]]:
-        """What was noted, by field."""
+        """Return what was noted, by field."""
         return [self.notes[field :: self._width] for field in range(self._width)]
 
     def fresh(self) -> list[list[Any]]:
-        """The same of those decisions that are not counted yet, and are with this."""
+        """Return the same of those decisions that are not counted yet, and count them with this."""
         start, self._counted = self._counted, len(self.notes)
         return [self.notes[start + field : self._counted : self._width] for field in range(self._width)]
 
 
 def add_observations(row: Row, bounds: Sequence[float], observed: Sequence[float]) -> Row:
-    """A row with further observations."""
+    """Return a row with further observations."""
     ordered, made, before = sorted(observed), list(row), 0
     for bucket, bound in enumerate(bounds):
         upto = bisect_right(ordered, bound)
@@ -67,7 +67,7 @@ def add_observations(row: Row, bounds: Sequence[float], observed: Sequence[float
 
 
 class _HistogramRow:
-    """A row of a histogram, and the observations that are not in it yet."""
+    """Row of a histogram, and the observations that are not in it yet."""
 
     __slots__ = ("_bounds", "_row", "times")
 
@@ -77,7 +77,7 @@ class _HistogramRow:
         self.times: list[float] = []
 
     def merge_times(self) -> Row:
-        """The row with all of them."""
+        """Return the row with all of them."""
         if self.times:
             self._row = add_observations(self._row, self._bounds, self.times)
             self.times.clear()
@@ -85,29 +85,29 @@ class _HistogramRow:
 
 
 class UnanimousDecisions:
-    """The decisions of one process to which everyone asked said continue."""
+    """Decisions of one process to which everyone asked said continue."""
 
     def __init__(self) -> None:
         self._open: list[Batch] = []
         self._lock = Lock()
         self._on: defaultdict[Group, tuple[list[str], list[str]]] = defaultdict(lambda: ([], []))
-        """Tools and agents of decisions that are not in `_decisions` yet."""
+        """Tools and agents of decisions that are not in `_decisions` yet, by the schedulers asked."""
         self._decisions: dict[tuple[Group, Labels], int] = {}
-        """By who was asked, and tool and agent."""
+        """Number of decisions, by the schedulers asked, and tool and agent."""
         self._seconds = _HistogramRow(DECISION_SECONDS.buckets)
         self._verdicts: defaultdict[str, _HistogramRow] = defaultdict(
             lambda: _HistogramRow(VERDICT_SECONDS.buckets)
         )
 
     def batch(self, seq: int, group: Group, first: tuple[Any, ...]) -> Batch:
-        """A batch that begins with this decision; what is added to it is counted by and by."""
+        """Return a batch that begins with this decision. What is added to it is counted by and by."""
         made = Batch(seq, group, first)
         with self._lock:
             self._open.append(made)
         return made
 
     def close(self, batch: Batch) -> None:
-        """Count what is in a batch; nothing will be added to it."""
+        """Count what is in a batch. Nothing may be added to it afterwards."""
         with self._lock:
             self._open.remove(batch)
             self._gather(batch)
@@ -115,26 +115,26 @@ class UnanimousDecisions:
                 self._settle()
 
     def decisions(self) -> list[tuple[Labels, float]]:
-        """By outcome, tool and agent."""
+        """Return the number of decisions, by outcome, tool and agent."""
         return [(("continue", *on), number) for (_, on), number in self._read().items()]
 
     def questions(self) -> list[tuple[Labels, float]]:
-        """By scheduler, tool and agent."""
+        """Return the number of questions, by scheduler, tool and agent."""
         return [((name, *on), number) for (group, on), number in self._read().items() for name, _ in group]
 
     def verdicts(self) -> list[tuple[Labels, float]]:
-        """By scheduler, action, tool and agent."""
+        """Return the number of verdicts, by scheduler, action, tool and agent."""
         return [((labels[0], "continue", *labels[1:]), number) for labels, number in self.questions()]
 
     def decision_seconds(self) -> dict[Labels, Row]:
-        """The one row of the decisions' histogram; none before there was any."""
+        """Return the one row of the decisions' histogram; none before there was any."""
         if not self._read():
             return {}
         with self._lock:
             return {(): self._seconds.merge_times()}
 
     def verdict_seconds(self) -> dict[Labels, Row]:
-        """The verdicts' histogram, by scheduler."""
+        """Return the verdicts' histogram, by scheduler."""
         self._read()
         with self._lock:
             return {(name,): noted.merge_times() for name, noted in self._verdicts.items()}

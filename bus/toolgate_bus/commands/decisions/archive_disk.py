@@ -1,4 +1,4 @@
-"""What the archive does to a directory, one operation at a time, so that each can be the last.
+"""Operations of the archive on its directory, one at a time, so that a crash can follow each of them.
 
 Nothing is decided here. Tests have a disk of another kind, which forgets what was not synced.
 """
@@ -13,26 +13,26 @@ from toolgate_bus.errors import ConfigError
 
 
 class FilesOnDisk:
-    """One flat directory, made where there is none, for its owner alone. Whatever fails raises OSError."""
+    """One flat directory for its owner alone, made if it is missing. Every failure raises OSError."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def names(self) -> list[str]:
-        """Its files."""
+        """Return the names of its files."""
         return sorted(path.name for path in self._directory.iterdir() if path.is_file())
 
     def read(self, name: str) -> bytes:
-        """All of a file."""
+        """Return the contents of a file."""
         return (self._directory / name).read_bytes()
 
     def size(self, name: str) -> int:
-        """Length of a file in bytes."""
+        """Return the length of a file in bytes."""
         return (self._directory / name).stat().st_size
 
     def append(self, name: str, data: bytes) -> None:
-        """Add to a file, which is made where there is none."""
+        """Append to a file; make it if it is missing."""
         descriptor = os.open(
             self._directory / name, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600
         )
@@ -42,7 +42,7 @@ class FilesOnDisk:
                 view = view[file.write(view) :]
 
     def truncate(self, name: str, size: int) -> None:
-        """Cut a file off after so many bytes."""
+        """Cut a file off after `size` bytes."""
         os.truncate(self._directory / name, size)
 
     def sync(self, name: str) -> None:
@@ -50,7 +50,7 @@ class FilesOnDisk:
         _sync(self._directory / name)
 
     def rename(self, name: str, to: str) -> None:
-        """Give a file another name; what had that name is gone."""
+        """Give a file another name. A file that had that name is gone."""
         (self._directory / name).replace(self._directory / to)
 
     def remove(self, name: str) -> None:
@@ -72,7 +72,7 @@ def _sync(path: Path) -> None:
 
 @contextlib.contextmanager
 def lock_directory(directory: Path) -> Iterator[None]:
-    """Take the directory for the length of a block; raises ConfigError where another has it.
+    """Lock the directory for the length of a block. Raise ConfigError if another process has it.
 
     The kernel drops the lock however the process ends.
     """

@@ -1,10 +1,10 @@
-"""What the archive knows of what it has: how far each writer was read, and what is missing.
+"""State of an archive: how far each writer was read, and which facts are missing.
 
-Facts of one orchestrator are numbered from 1, without gaps. So whatever was written and not read shows
-in the numbers: trimmed before it was read, lost with a server, or refused. Two things the numbers cannot
-show are handled beside them: orchestrators that wrote before the archive began (their first number may be
-any), and those that lived and were forgotten while nobody read (told as one gap in time, `away`). The
-ledger's journal is one stream with one place; what was trimmed of it is a gap of kind `journal`.
+Facts of one orchestrator are numbered from 1, without gaps. So the numbers show each fact that was written
+and not read: trimmed before it was read, lost with a server, or refused. The numbers cannot show two cases,
+which are handled apart: orchestrators that wrote before the archive began (their first number may be any),
+and those that lived and were forgotten while nobody read (told as one gap in time, `away`). The ledger's
+journal is one stream with one place; entries that were trimmed unread are a gap of kind `journal`.
 """
 
 from collections.abc import Iterable, Mapping
@@ -18,37 +18,37 @@ from toolgate_bus.transport.redis.fact_buffer import FACTS_RETENTION_MS
 Fact = dict[str, Any]
 
 GAP: Final = "archive:gap"
-"""The event of a line that tells of facts that are not there."""
+"""Event of a line that tells of missing facts."""
 
 
 @dataclass(slots=True)
 class ArchiveProgress:
-    """How far an archive is; changes as facts are taken."""
+    """Progress of an archive. It changes as facts are taken."""
 
     places: dict[str, str] = field(default_factory=dict)
-    """How far each writer's stream was read: id of the last entry."""
+    """Id of the last entry that was read of each writer's stream."""
     numbers: dict[str, int] = field(default_factory=dict)
-    """The number taken last of each writer's facts."""
+    """Number of the last fact that was taken of each writer."""
     before: set[str] | None = None
     """Writers that were there when the archive began, and told nothing since; None: it has not begun."""
     read_ms: int = 0
-    """When it was last read, in milliseconds of the server's clock."""
+    """Time of the last read, in milliseconds of the server's clock."""
     facts: int = 0
     gaps: int = 0
     journals: dict[str, JournalPlace] = field(default_factory=dict)
-    """How far the journal of each ledger was read, by its book."""
+    """Place up to which the journal of each ledger was read, by its book."""
     entries: int = 0
-    """Entries of journals."""
+    """Number of entries of journals."""
     epochs: dict[str, str] = field(default_factory=dict)
-    """Which ledger each book was, when it was read last."""
+    """Name of the ledger behind each book, at the last read."""
 
     def begin(self, writers: Iterable[str]) -> None:
-        """The first look at a server: what these wrote before is no gap of the archive."""
+        """Note the writers at the first look at a server: what they wrote before is no gap of the archive."""
         if self.before is None:
             self.before = set(writers)
 
     def take(self, facts: Iterable[Fact], places: Mapping[str, str], now_ms: int) -> list[Fact]:
-        """The lines for these facts, which were read up to `places` by `now_ms`; gaps stand among them."""
+        """Return the lines for facts that were read up to `places` by `now_ms`; gaps stand among them."""
         lines: list[Fact] = []
         if self.read_ms and now_ms - self.read_ms > FACTS_RETENTION_MS:
             until = now_ms - FACTS_RETENTION_MS
@@ -65,7 +65,7 @@ class ArchiveProgress:
         return lines
 
     def take_journal(self, book: str, page: JournalPage) -> list[Fact]:
-        """The lines for a page of a ledger's journal; one of them may tell what was trimmed unread."""
+        """Return the lines for a page of a ledger's journal. One may tell of entries trimmed unread."""
         before, self.journals[book] = self.journals.get(book, JournalPlace()), page.place
         self.entries += len(page.entries)
         if not page.missed:
@@ -75,14 +75,14 @@ class ArchiveProgress:
         return [*page.entries, {"event": GAP, "kind": "journal", "book": book, "count": page.missed, **ends}]
 
     def take_epoch(self, book: str, epoch: str) -> bool:
-        """Whether a ledger is another one than before."""
+        """Note which ledger a book is. Return whether it is another one than before."""
         before = self.epochs.get(book) if epoch else None
         if epoch:
             self.epochs[book] = epoch
         return before not in (None, epoch)
 
     def as_json(self) -> dict[str, Any]:
-        """To be kept."""
+        """Return the progress as it is kept."""
         return {
             "places": self.places,
             "numbers": self.numbers,
@@ -97,7 +97,7 @@ class ArchiveProgress:
 
     @classmethod
     def of(cls, kept: Any) -> "ArchiveProgress":
-        """What was kept; raises ConfigError for what is none."""
+        """Return progress from what was kept. Raise ConfigError if that is invalid."""
         try:
             return cls(
                 {str(name): str(place) for name, place in kept["places"].items()},
@@ -141,7 +141,7 @@ class ArchiveProgress:
 
 
 def words_of_gap(gap: Mapping[str, Any]) -> str:
-    """A gap for people."""
+    """Return a gap in words for people."""
     if gap.get("kind") == "away":
         minutes = (int(gap["to_ms"]) - int(gap["from_ms"])) / 60_000
         return (

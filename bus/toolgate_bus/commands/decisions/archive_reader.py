@@ -1,6 +1,6 @@
-"""An archive read back: its facts in the order in which they were archived, and whether all are there.
+"""Read an archive back: its facts in the order in which they were archived, and whether all are there.
 
-Reads beside a running archiver: only what is committed, and a file that is compressed meanwhile is found
+It may run beside an archiver: it reads only what is committed, and finds a file that is compressed meanwhile
 under its new name. Files without an `archive.json` (moved elsewhere, kept for years) are read whole.
 """
 
@@ -33,22 +33,22 @@ from toolgate_bus.transport.redis.clock import entry_order
 Fact = dict[str, Any]
 
 SLACK_S: Final = 7200.0
-"""A file holds what was read within its hour; so much older than a time are files that are not opened."""
+"""Files whose hour began more than this number of seconds before a wanted time are not opened."""
 _GAP_ENDS: Final = {"away": ("from_ms", "to_ms"), "journal": ("count",)}
-"""The numbers that tell of a gap, by its kind."""
+"""Keys of the numbers that a gap has, by its kind."""
 
 
 class OpenArchive(NamedTuple):
-    """An archive as it was when it was opened: what was committed then, and nothing that came later."""
+    """Archive as it was committed when it was opened, without anything that came later."""
 
     directory: Path
     committed: ArchiveCheckpoint | None
-    """None: files that were moved elsewhere, which are read whole."""
+    """None for files that were moved elsewhere, which are read whole."""
     names: list[str]
-    """Its files, the oldest first."""
+    """Names of its files, the oldest first."""
 
     def facts(self, since: float | None = None) -> Iterator[Fact]:
-        """Its lines; `since` (seconds since the epoch) leaves out files that are older."""
+        """Read its lines. `since` (seconds since the epoch) leaves out files that are older."""
         committed = self.committed
         for name in self.names:
             if since is None or hour_of(name) + SLACK_S >= since:
@@ -57,7 +57,7 @@ class OpenArchive(NamedTuple):
 
 
 def open_archive(directory: Path) -> OpenArchive:
-    """An archive, to be read; raises ConfigError for what is none."""
+    """Open an archive for reading. Raise ConfigError if there is none."""
     disk, committed = _open_archive(directory)
     names = list(_once(data_files(disk.names())))
     if committed is not None:
@@ -67,49 +67,49 @@ def open_archive(directory: Path) -> OpenArchive:
 
 
 def read_archived_facts(directory: Path, since: float | None = None) -> Iterator[Fact]:
-    """The facts of an archive; `since` (seconds since the epoch) leaves out files that are older.
+    """Read the facts of an archive. `since` (seconds since the epoch) leaves out files that are older.
 
     Gaps stand among them as facts of event `archive:gap`, entries of the ledgers' journals as `ledger`.
-    Raises ConfigError for what is no archive.
+    Raise ConfigError if there is no archive.
     """
     yield from open_archive(directory).facts(since)
 
 
 def _is_later(name: str, last: str) -> bool:
-    """Whether a file is one that is not committed yet."""
+    """Return whether a file is later than the last one that is committed."""
     plain = name.removesuffix(".gz")
     return plain != last and data_files([plain, last])[-1] == plain
 
 
 @dataclass(slots=True)
 class ArchiveReport:
-    """What a check of an archive found."""
+    """Result of a check of an archive."""
 
     files: int = 0
     facts: int = 0
     decisions: int = 0
     entries: int = 0
-    """Of the ledgers' journals."""
+    """Number of entries of the ledgers' journals."""
     gaps: list[Fact] = field(default_factory=list)
     damage: list[str] = field(default_factory=list)
-    """What should not be: a fact twice, numbers missing that no gap tells of, a line that is no fact."""
+    """Faults: a fact that is there twice, missing numbers without a gap, a line that is no fact."""
 
     @property
     def whole(self) -> bool:
-        """Whether nothing is missing and nothing is wrong."""
+        """True if nothing is missing and nothing is wrong."""
         return not (self.gaps or self.damage)
 
     def as_json(self) -> dict[str, Any]:
-        """For scripts."""
+        """Return the report for scripts."""
         return {**asdict(self), "whole": self.whole}
 
     def words(self) -> list[str]:
-        """For people."""
+        """Return the report for people, a line for each gap and fault."""
         return [*map(words_of_gap, self.gaps), *self.damage]
 
 
 def check(directory: Path) -> ArchiveReport:
-    """Read all of an archive and follow the numbers of every orchestrator; raises ConfigError."""
+    """Read all of an archive and follow the numbers of every orchestrator. Raise ConfigError."""
     found, numbers, seen = ArchiveReport(), dict[str, int](), defaultdict[str, SeenNumbers](SeenNumbers)
     journals: dict[str, str] = {}
     disk, committed = _open_archive(directory)
@@ -148,17 +148,17 @@ def _follow(
     last = numbers.get(name, number - 1)
     try:
         new = seen[name].take(number)
-    except CodecError:  # far off, and archived all the same: the next is taken
+    except CodecError:  # far off, and archived all the same: it counts as new
         new = True
     if not new:
         found.damage.append(f"orchestrator {name}: fact {number} is there twice")
     elif number > last + 1:
         found.damage.append(f"orchestrator {name}: facts {last + 1} to {number - 1} are missing, untold")
-    numbers[name] = number  # it may be lower: what was read before it somebody else had put there
+    numbers[name] = number  # it may be lower: the one before it may have been forged
 
 
 def _follow_journal(found: ArchiveReport, journals: dict[str, str], entry: Fact) -> None:
-    """Each entry of a book is later than the one before it."""
+    """Take one entry of a journal. Each entry of a book must be later than the one before it."""
     found.entries += 1
     book, last = entry["book"], entry["entry"]
     if entry_order(last) <= entry_order(journals.get(book, "0-0")):
@@ -180,7 +180,7 @@ def _open_archive(directory: Path) -> tuple[FilesOnDisk, ArchiveCheckpoint | Non
 
 
 def _once(names: list[str]) -> Iterator[str]:
-    """The names, a file that is there both ways only once."""
+    """Give the names, a file that is there plain and compressed only once."""
     for name in names:
         if not name.endswith(".gz") or name.removesuffix(".gz") not in names:
             yield name

@@ -1,12 +1,12 @@
-"""An archive of facts in a directory: each fact once, whenever the process or the machine dies.
+"""Archive of facts in a directory: each fact once, whenever the process or the machine dies.
 
     append lines ─▶ sync the file ─▶ write archive.json beside, sync, rename over the old one, sync names
                                         └── from here on the lines count
 
-`archive.json` says how far the streams were read (`ArchiveProgress`) and how long the last file is. Whoever
-opens the archive cuts that file there and removes later ones: what they hold was read, but not committed,
-and is read again. A closed file may be compressed: first the whole of it beside, then the name, then the
-old one goes. A fact goes to the file that is open when it is read: one for each hour (UTC), or more.
+`archive.json` says how far the streams were read (`ArchiveProgress`) and how long the last file is. Opening
+the archive cuts that file there and removes later ones: their lines were read, but not committed, and are
+read again. A closed file may be compressed: all of it is written beside, then renamed, then the old one is
+removed. A fact goes to the file that is open when it is read: one for each hour (UTC), or more.
 """
 
 import gzip
@@ -29,7 +29,7 @@ _TEMPORARY: Final = ".tmp"
 
 
 class ArchiveCheckpoint(NamedTuple):
-    """What counts."""
+    """State of an archive as it was committed."""
 
     namespace: str
     file: str | None
@@ -38,12 +38,12 @@ class ArchiveCheckpoint(NamedTuple):
 
 
 class ArchiveStore:
-    """The one writer of an archive; `standing` is how far it is."""
+    """The one writer of an archive. `standing` is its progress."""
 
     def __init__(
         self, disk: FilesOnDisk, namespace: str, *, compress: bool = True, max_bytes: int = 2**28
     ) -> None:
-        """Opens it and puts right what a death left; raises ConfigError for what is no archive of ours."""
+        """Open the archive and repair what a crash left. Raise ConfigError for what is no archive of ours."""
         self._disk, self._namespace = disk, namespace
         self._compress, self._max_bytes = compress, max_bytes
         found = read_committed(disk)
@@ -62,7 +62,7 @@ class ArchiveStore:
         self.commit()
 
     def append(self, lines: Sequence[Fact], now_ms: int) -> None:
-        """Add these lines, and commit them together with the standing; `now_ms` chooses the file."""
+        """Append these lines, and commit them together with the standing. `now_ms` chooses the file."""
         if not lines:
             self.commit()
             return
@@ -79,7 +79,7 @@ class ArchiveStore:
             self._close(before)
 
     def commit(self) -> None:
-        """Have the standing, and the length of the open file, count."""
+        """Commit the standing, and the length of the open file."""
         told = {
             "version": VERSION,
             "namespace": self._namespace,
@@ -144,7 +144,7 @@ class ArchiveStore:
 
 
 def read_committed(disk: FilesOnDisk) -> ArchiveCheckpoint | None:
-    """What counts of an archive; None where nothing was committed. Raises ConfigError."""
+    """Return the committed state of an archive, or None if nothing was committed. Raise ConfigError."""
     if COMMITTED not in disk.names():
         return None
     try:
@@ -162,17 +162,17 @@ def read_committed(disk: FilesOnDisk) -> ArchiveCheckpoint | None:
 
 
 def data_files(names: Sequence[str]) -> list[str]:
-    """The files that hold facts, the oldest first."""
+    """Return the files that hold facts, the oldest first."""
     return sorted((name for name in names if _DATA.fullmatch(name)), key=_place)
 
 
 def hour_of(name: str) -> float:
-    """When the hour of a file began, in seconds since the epoch."""
+    """Return the time when the hour of a file began, in seconds since the epoch."""
     return datetime.strptime(_place(name)[0], "%Y-%m-%dT%HZ").replace(tzinfo=UTC).timestamp()
 
 
 def line_of(fact: Fact) -> bytes:
-    """One line of JSON."""
+    """Return a fact as one line of JSON."""
     try:
         text = json.dumps(fact, ensure_ascii=False, allow_nan=False, default=repr)
     except ValueError:  # NaN or infinity: no JSON, so they become words

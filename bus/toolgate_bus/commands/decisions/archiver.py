@@ -1,9 +1,9 @@
-"""`toolgate decisions archive`: follows the facts into a directory, until it is told to stop.
+"""`toolgate decisions archive`: follow the facts into a directory, until told to stop.
 
     facts that come, then the ledgers' journals ─▶ collected for a second ─▶ one commit (`archive_store`)
 
-A server that is away is waited for; what cannot be written ends it, with everything that was committed
-in place. It stands on the roster as an archiver, so that orchestrators write facts for it alone, too.
+It waits for a server that is away. A failed write ends it, with everything that was committed in place.
+It is on the roster as an archiver, so that orchestrators write facts even if it is their only reader.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ Fact = dict[str, Any]
 
 COMMIT_S: Final = 1.0
 IDLE_COMMIT_S: Final = 10.0
-"""So often it is noted that nothing came: how long nobody read is known by it."""
+"""Seconds between commits while nothing comes. They show later how long nobody read."""
 COMMIT_LINES: Final = 20_000
 REWIND_S: Final = 10.0
 
@@ -41,9 +41,9 @@ REWIND_S: Final = 10.0
 async def archive(
     settings: BusSettings, directory: Path, *, once: bool, compress: bool, max_bytes: int
 ) -> int:
-    """Archive until cancelled, or what is there (`once`); gives the number of facts taken in this run.
+    """Archive until cancelled, or what is there (`once`). Return the number of facts taken in this run.
 
-    Raises ConfigError for a directory that cannot be used, ToolgateError where it cannot be written.
+    Raise ConfigError for a directory that cannot be used, ToolgateError if it cannot be written.
     """
     try:
         disk = FilesOnDisk(directory)
@@ -77,7 +77,7 @@ async def _archive(settings: BusSettings, store: ArchiveStore, *, once: bool) ->
 
 
 class _Archiver:
-    """One run; `taken` is how many facts it took."""
+    """One run. `taken` is the number of its facts."""
 
     def __init__(
         self, commands: RedisCommands, namespace: str, reader: FactsReader, store: ArchiveStore
@@ -93,7 +93,7 @@ class _Archiver:
         reader.resume(store.standing.places, store.standing.numbers)
 
     async def run(self) -> None:
-        """Follow until cancelled; a server that is away is waited for."""
+        """Follow until cancelled. Wait for a server that is away."""
         backoff, away = Backoff(), False
         while True:
             try:
@@ -118,11 +118,11 @@ class _Archiver:
             backoff.reset()
 
     async def step(self) -> bool:
-        """Read facts and journals once; whether anything came. Raises TransportError."""
+        """Read facts and journals once. Return whether anything came. Raise TransportError."""
         standing = self._store.standing
         if standing.before is None:
             standing.begin(await self._reader.writers())
-            await self.commit()  # before any fact: who was there is known from now on
+            await self.commit()  # before any fact, so that the first writers are known
         now_ms = await self._reader.now_ms()
         facts = await self._reader.next()
         self._now_ms = max(self._now_ms, now_ms)
@@ -132,7 +132,7 @@ class _Archiver:
         return bool(facts) or more
 
     async def _read_journals(self) -> bool:
-        """Take a page of each ledger's journal: after the facts, of which it tells; whether there is more."""
+        """Take a page of each ledger's journal, after the facts. Return whether there is more."""
         standing, more = self._store.standing, False
         for book in BOOKS:
             page = await read_journal(self._commands, self._namespace, book, standing.journals.get(book))
@@ -154,7 +154,7 @@ class _Archiver:
         return more
 
     async def _read_epoch(self, book: str) -> str:
-        """Which ledger this is; nothing where it does not say, or this user may not see it."""
+        """Return the name of this ledger; empty if it has none, or this user may not see it."""
         try:
             return await RedisLedger(self._commands, self._namespace, book).name()
         except ConfigError:
@@ -175,7 +175,7 @@ class _Archiver:
             await self.commit()
 
     async def commit(self) -> None:
-        """Write down what was read; raises ToolgateError where that cannot be done, and then no more."""
+        """Write down what was read. Raise ToolgateError if that fails; then nothing more is written."""
         if self._broken:
             return
         lines, self._lines = self._lines, []

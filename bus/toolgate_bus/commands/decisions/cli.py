@@ -1,4 +1,4 @@
-"""`toolgate decisions`: the record, on a server or in an archive; listed, explained, exported, archived."""
+"""`toolgate decisions`: list, explain, export and archive the record, from a server or an archive."""
 
 import time
 from collections.abc import Callable, Coroutine
@@ -92,7 +92,7 @@ FromOption = Annotated[
 def _on_record(
     redis: str | None, namespace: str, archive: Path | None, do: Callable[[Source], Coroutine[Any, Any, None]]
 ) -> None:
-    """Do something with the record, which an archive or a server has."""
+    """Call `do` with the record of an archive or a server."""
     if archive is not None:
         source = ArchiveSource(archive)
         run_async(lambda: do(source))
@@ -139,28 +139,28 @@ def decisions(
       toolgate decisions --outcome deny --tool 'web_*' --since 10m
       toolgate decisions --follow --scheduler policy
       toolgate decisions --shadow        what rehearsing schedulers would change
-      toolgate decisions show 3f2a       why that one came out so
+      toolgate decisions show 3f2a       explain that one
 
     Oldest first. Arguments stand as they left the agent's process: redacted
     values are placeholders. The record keeps one hour; an archive (`archive`,
-    `--from`) as long as you like. With --json, one object a line. All filters
-    that are given must fit; of --tool, --outcome and --why, given several
-    times, any. Times are by the server's clock.
+    `--from`) as long as you like. With --json, one object a line. A decision
+    must match all filters that you give. If you give --tool, --outcome or --why
+    several times, one of its values is enough. Times are by the server's clock.
 
-    --shadow compares each decision with what it would have been, had the
-    shadow counted: it would veto, reroute, have a person asked (ask), hold
-    without a final answer, or allow what was denied. A replacement that the
-    other schedulers were not asked about is marked: one of them might still
-    have denied it. With --json each decision has its `disagreements`; the
-    last line has the `totals` of each shadow over all decisions that fit (not
-    with --follow).
+    --shadow compares each decision with the decision that would have been made
+    if the shadow had counted. The shadow would veto, reroute, have a person
+    asked (ask), hold without a final answer, or allow a call that was denied. A
+    replacement that the other schedulers were not asked about is marked: one of
+    them might still have denied it. With --json each decision has its
+    `disagreements`. The last line has the `totals` of each shadow over all
+    decisions that match (not with --follow).
     """
     if context.invoked_subcommand:
         refuse_options_before(context)
         return
     if follow_ and (until is not None or from_ is not None):
         raise ConfigError("--follow: goes with what comes, so not with --until or --from")
-    named = None if shadow else scheduler  # a shadow is no one who was asked: it is looked for below
+    named = None if shadow else scheduler  # a shadow is not among those asked: see below
     others = (tool or (), named, outcome or (), why or (), session, agent, label or ())
     which = partial(parse_filters, *others, since, until, id_)
     which(now=time.time())  # a wrong option needs no server
@@ -191,11 +191,11 @@ def show_(
       toolgate decisions show 3f2a
       toolgate decisions show 3f2a --from /srv/record
 
-    Who asked what, what each scheduler said and when, by which rule it came
-    out so, what the agent was told, what ran then and what that cost; and
-    beside it what came too late, and what shadows would have changed. With
-    --json one object: the `decision`, the facts `after` it, and the words
-    (`explained`).
+    The explanation tells the agent's call, each scheduler's verdict and its
+    time, the rule that decided, the reason that the agent was told, the tool
+    that ran and its cost. It also tells late verdicts, and the changes that
+    shadows would have made. With --json one object: the `decision`, the facts
+    `after` it, and the words (`explained`).
     """
     prefix = parse_id_prefix("ID", id_)
     _on_record(redis, namespace, from_, lambda source: show(source, prefix, as_json=as_json))
@@ -261,7 +261,7 @@ def archive_(
     namespace: NamespaceOption = "default",
     as_json: Annotated[bool, typer.Option("--json", help="With --check: print one JSON object.")] = False,
 ) -> None:
-    """Follow the facts into files that keep them for longer than an hour.
+    """Archive facts in files, which keep them for longer than an hour.
 
     \b
       toolgate decisions archive /srv/record
@@ -270,14 +270,15 @@ def archive_(
       toolgate decisions --from /srv/record --outcome deny --since 7d
 
     Files are JSON Lines, one for each hour (UTC) or more. Each fact is there
-    once, whenever this process or its machine ends: it goes on where it ended.
-    It waits for a server that is away. One archiver writes to a directory.
-    What it could not read, because it was trimmed or lost, is told on stderr
-    and by a line in the archive (`archive:gap`). The ledgers' journals are
-    archived beside the facts: `toolgate report --archive` adds them up.
+    once, even if this process or its machine dies: the next run goes on where
+    it ended. It waits for a server that is away. Only one archiver writes to a
+    directory. Facts that were trimmed or lost before they were read are told on
+    stderr and by a line in the archive (`archive:gap`). The ledgers' journals
+    are archived beside the facts: `toolgate report --archive` adds them up.
 
     The server keeps facts for an hour: run it all the time, or --once every
-    half hour. Without it orchestrators write facts while a scheduler is alive.
+    half hour. Without it orchestrators write facts only while a scheduler is
+    alive.
     """
     if check_:
         if once:
@@ -296,7 +297,7 @@ def archive_(
 
 
 def _tell(directory: Path, found: ArchiveReport, as_json: bool) -> None:
-    """What a check found."""
+    """Print the result of a check."""
     if as_json:
         print_json(found.as_json())
         return

@@ -1,8 +1,8 @@
-"""One decision in plain words: who asked what, who said what, why it came out so, what followed.
+"""Explain one decision in plain words: the call, the verdicts, the rule that decided, and what followed.
 
-`toolgate decisions show` and the console print these sentences. They say what the record holds and no
-more: arguments are as they left the agent's process, so a redacted value is a placeholder here too. The
-fields come off a wire, and any of them may be something else than it should be.
+`toolgate decisions show` and the console print these sentences. They tell only what the record holds:
+arguments are as they left the agent's process, so a redacted value is a placeholder here too. The fields
+come off a wire, and any of them may be of another type than expected.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,10 +21,10 @@ from toolgate_bus.telemetry.printable import describe_call, shorten
 Fact = Mapping[str, Any]
 
 _MAX_LENGTH: Final = 2000
-"""Characters of arguments or a reason; the rest is cut."""
+"""Maximum length of arguments or a reason, in characters. The rest is cut."""
 _AFTER: Final = ("tool:paused", "tool:selected", "tool:post", "tool:error", "tool:unused")
 MIN_WAITED_S: Final = 0.05
-"""What is waited less goes without saying: it is the way there and back."""
+"""Shortest wait that is mentioned, in seconds. Shorter ones are only the way there and back."""
 _WOULD: Final = {
     "veto": "would have denied it",
     "reroute": "would have had {call} run instead",
@@ -39,36 +39,36 @@ _ROUNDS: Final = {
     "again": "Everyone was asked again, about the replacement as others had changed it:",
     "admit": "Last, those who give what is scarce were asked about the call that was about to run:",
 }
-"""What is said before the verdicts of a later round."""
+"""Sentence before the verdicts of a later round."""
 
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """A decision, told in parts; each part is plain sentences."""
+    """Explanation of a decision, in parts of plain sentences."""
 
     asked: tuple[str, ...]
-    """Who wanted to call what."""
+    """Agent, and the call that it wanted."""
     heard: tuple[str, ...]
-    """What each scheduler said in time, in order, and who was silent."""
+    """Verdict of each scheduler that came in time, in order, and the schedulers that were silent."""
     why: tuple[str, ...]
-    """What came of it, by which rule, and what the LLM was told."""
+    """Outcome, the rule that decided, and the words that the LLM was told."""
     after: tuple[str, ...]
-    """What ran, with what result."""
+    """Tools that ran, with their results."""
     beside: tuple[str, ...]
-    """What did not count: shadows and late verdicts."""
+    """Verdicts that did not count: those of shadows, and late ones."""
 
     @property
     def sentences(self) -> tuple[str, ...]:
-        """All of it, in order."""
+        """All sentences, in order."""
         return (*self.asked, *self.heard, *self.why, *self.after, *self.beside)
 
     def as_json(self) -> dict[str, list[str]]:
-        """For scripts and pages."""
+        """Return the parts, for scripts and pages."""
         return {part: list(sentences) for part, sentences in asdict(self).items()}
 
 
 def aftermath(decision: Fact, facts: Iterable[Fact]) -> list[Fact]:
-    """The facts that tell what became of a decision's call, in the order in which they came."""
+    """Return the facts that tell what became of a decision's call, in the order in which they came."""
     return [
         fact
         for fact in facts
@@ -79,9 +79,9 @@ def aftermath(decision: Fact, facts: Iterable[Fact]) -> list[Fact]:
 
 
 def explain(decision: Fact, facts: Iterable[Fact] = (), now: float = 0.0) -> Explanation:
-    """A decision of the record, with its verdicts (`join`), and what the facts tell of its call.
+    """Explain a decision of the record, with its verdicts (`join`), and the facts about its call.
 
-    `now`, in seconds since the epoch, tells whether one that waits for a person still does.
+    `now`, in seconds since the epoch, tells whether a decision still waits for a person.
     """
     verdicts = [one for one in _list(decision.get("verdicts")) if isinstance(one, Mapping)]
     counted = [one for one in verdicts if not (one.get("late") or one.get("shadow"))]
@@ -147,7 +147,7 @@ def _round_of(verdict: Fact) -> str:
 
 
 def _describe_verdict(verdict: Fact) -> str:
-    """One verdict as a sentence."""
+    """Return one verdict as a sentence."""
     name, action, reason = verdict.get("scheduler"), verdict.get("action"), verdict.get("reason")
     words = {
         "continue": "said continue",
@@ -158,7 +158,7 @@ def _describe_verdict(verdict: Fact) -> str:
         "failed": "could not decide, which counts as silence",
     }.get(str(action), f"said {action}")
     revision = f", revision {verdict['revision']}" if verdict.get("revision") else ""
-    seconds = verdict.get("seconds")  # of a hold its own
+    seconds = verdict.get("seconds")  # a hold says for how long
     when = f"for up to {seconds} s" if action == "hold" else f"after {_length(seconds)}"
     told = f"{name} (priority {verdict.get('priority')}{revision}) {words} {when}"
     if action == "modify":
@@ -208,7 +208,7 @@ def _why(decision: Fact, counted: Sequence[Fact], now: float) -> Iterable[str]:
 
 
 def _also(decision: Fact, counted: Sequence[Fact]) -> Iterable[str]:
-    """What the rule alone does not say."""
+    """Give the sentences that the rule alone does not cover."""
     decided = str(decision.get("scheduler"))
     if decision.get("why") == "denied":
         others = {str(one.get("scheduler")) for one in counted if one.get("action") == "deny"} - {decided}
@@ -282,7 +282,7 @@ def _beside(decision: Fact, verdicts: Sequence[Fact]) -> Iterable[str]:
 
 
 def _took(decision: Fact) -> str:
-    """How long deciding took, and how long the call waited to be admitted, which is no part of that."""
+    """Return in words how long deciding took and, apart from that, how long the call waited for admission."""
     seconds, waited = decision.get("seconds"), decision.get("waited")
     if not isinstance(waited, int | float) or not isinstance(seconds, int | float):
         return _length(seconds)

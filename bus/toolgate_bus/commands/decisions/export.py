@@ -1,4 +1,4 @@
-"""`toolgate decisions export`: decisions, or all facts, as JSON Lines; the file is there whole or not."""
+"""`toolgate decisions export`: write decisions, or all facts, as JSON Lines. The file is whole or absent."""
 
 import contextlib
 import os
@@ -19,11 +19,11 @@ from toolgate_bus.telemetry.printable import visible_json
 Fact = dict[str, Any]
 
 TOLD_EVERY: Final = 10_000
-"""Lines between two words of progress."""
+"""Number of lines between two progress messages."""
 
 
 async def export(source: Source, filters: Filters, file: str, *, facts: bool) -> int:
-    """Write what is wanted to a file, or to stdout (`-`); gives how many lines. Raises ConfigError."""
+    """Write the chosen facts to a file, or to stdout (`-`). Return the number of lines. Raise ConfigError."""
     count = 0
     decisions = (one async for one in decisions_in(facts_for(source, filters)) if filters.match(one))
     chosen = _facts(source, filters) if facts else decisions
@@ -50,7 +50,7 @@ async def _facts(source: Source, filters: Filters) -> AsyncIterator[Fact]:
 
 @contextlib.contextmanager
 def _open_output(file: str) -> Iterator[BinaryIO]:
-    """Where the lines go; a file gets its name when it is complete."""
+    """Open the output. A file gets its name when it is complete."""
     if file == "-":
         yield sys.stdout.buffer
         return

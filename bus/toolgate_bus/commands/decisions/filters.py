@@ -1,7 +1,7 @@
-"""Which decisions are wanted: what the options say, checked, and one question to a decision.
+"""Filters of decisions: they check what the options say, and match one decision.
 
-Times are those of the server, which wrote down when a decision came in (`entry`): one clock for the whole
-fleet. All that is given must hold; of an option that is given several times, any (of labels, all).
+Times are those of the server, which dates each decision as it comes in (`entry`): one clock for the whole
+fleet. All filters must match. Of an option that is given several times one value is enough; of labels, all.
 """
 
 import re
@@ -20,33 +20,33 @@ Fact = Mapping[str, Any]
 OUTCOMES: Final[tuple[str, ...]] = get_args(Outcome)
 WHYS: Final[tuple[str, ...]] = get_args(Why)
 MAX_HOLD_S: Final = 900.0
-"""Verdicts that came after their decision are looked for this much later than the last decision."""
+"""Seconds after the last decision in which its late verdicts are looked for."""
 _UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _AGO: Final = re.compile(r"(?:\d{1,9}[smhd])+")
 
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """What decisions must be; nothing given wants all of them."""
+    """Conditions on decisions. Without any, all decisions match."""
 
     tools: tuple[str, ...] = ()
-    """Globs: of the tool that was asked about, or the one that was to run."""
+    """Globs of the tool that was asked about, or of the one that was to run."""
     scheduler: str | None = None
-    """Gave a verdict, or was asked and silent."""
+    """Scheduler that gave a verdict, or was asked and was silent."""
     outcomes: tuple[str, ...] = ()
     whys: tuple[str, ...] = ()
     session: str | None = None
-    """The session id begins so."""
+    """Beginning of the session's id."""
     agent: str | None = None
     labels: tuple[tuple[str, str], ...] = ()
     since: float | None = None
-    """Seconds since the epoch, by the server's clock."""
+    """Earliest time, in seconds since the epoch by the server's clock."""
     until: float | None = None
     id: str | None = None
-    """The decision id begins so."""
+    """Beginning of the decision's id."""
 
     def match(self, decision: Fact) -> bool:
-        """Whether a decision is wanted; its fields come off a wire."""
+        """Return whether a decision matches. Its fields come off a wire."""
         at, labels = time_of(decision), decision.get("labels")
         names = [name for key in ("tool_name", "final_tool") if isinstance(name := decision.get(key), str)]
         has = labels if isinstance(labels, Mapping) else {}
@@ -64,7 +64,7 @@ class Filters:
         )
 
     def over(self, fact: Fact) -> bool:
-        """Whether no fact from this one on, in the order of the record, can matter any more."""
+        """Return whether neither this fact nor a later one of the record can matter any more."""
         return self.until is not None and time_of(fact) > self.until + MAX_HOLD_S
 
 
@@ -82,7 +82,7 @@ def parse_filters(
     *,
     now: float,
 ) -> Filters:
-    """The options as filters; `now` is the server's clock. Raises ConfigError with what is allowed."""
+    """Return the options as filters. `now` is the server's clock. ConfigError tells what is allowed."""
     for option, given, allowed in (("--outcome", outcome, OUTCOMES), ("--why", why, WHYS)):
         for value in given:
             if value not in allowed:
@@ -112,14 +112,14 @@ def parse_filters(
 
 
 def parse_id_prefix(option: str, text: str) -> str:
-    """The beginning of a decision's id; raises ConfigError for what is none."""
+    """Return the beginning of a decision's id. Raise ConfigError if it is none."""
     if not re.fullmatch(r"[0-9a-f]{1,32}", text.lower()):
         raise ConfigError(f"{option}: {text!r} is no beginning of a decision id: up to 32 of 0-9 and a-f")
     return text.lower()
 
 
 def moment(option: str, text: str | None, now: float) -> float | None:
-    """A time in seconds since the epoch: `30m` before `now`, or an ISO timestamp (local unless it says)."""
+    """Return the time, in seconds since the epoch, of `30m` before `now`, or of an ISO timestamp."""
     if text is None:
         return None
     if _AGO.fullmatch(text):
@@ -134,7 +134,7 @@ def moment(option: str, text: str | None, now: float) -> float | None:
 
 
 def time_of(fact: Fact) -> float:
-    """When the server took a fact in, in seconds since the epoch; else what its orchestrator says."""
+    """Return the time when the server took a fact in, in seconds since the epoch; else its orchestrator's."""
     entry, at = fact.get("entry"), fact.get("at")
     if isinstance(entry, str):
         try:
@@ -149,7 +149,7 @@ def _starts(value: object, prefix: str | None) -> bool:
 
 
 def _recipients_of(decision: Fact) -> set[object]:
-    """Who was asked about a decision, as far as the record tells."""
+    """Return the schedulers that were asked about a decision, as far as the record tells."""
     verdicts, names = decision.get("verdicts"), set[object]()
     if isinstance(verdicts, list):
         names = {str(one.get("scheduler")) for one in verdicts if isinstance(one, Mapping)}

@@ -1,4 +1,4 @@
-"""`toolgate decisions`: those that are wanted, the newest of them, those that come; and one, in words."""
+"""`toolgate decisions`: print the decisions that match, the newest, or new ones; explain one in words."""
 
 import time
 from collections import deque
@@ -58,7 +58,7 @@ _MARGIN: Final = " " * 9
 
 
 def print_decision(console: Terminal, decision: Fact) -> None:
-    """The decision on one line; below it what replaced the call, who decided, and every verdict."""
+    """Print the decision on one line; below it its replacement, the scheduler that decided, every verdict."""
     outcome = "pending" if decision["outcome"] == "ask" else str(decision["outcome"])
     colour = _COLOURS.get(outcome, "white")
     at = datetime.fromtimestamp(decision["at"], UTC).astimezone().strftime("%H:%M:%S")
@@ -84,7 +84,7 @@ def print_decision(console: Terminal, decision: Fact) -> None:
 
 
 def print_disagreements(console: Terminal, found: Sequence[Disagreement]) -> None:
-    """What each shadow would have changed about the decision above."""
+    """Print the changes that each shadow would have made to the decision above."""
     for one in found:
         would = _WOULD[one.change].format(call=_call(one.tool, one.arguments))
         reason = f": {escape(one.reason)}" if one.reason else ""
@@ -93,7 +93,7 @@ def print_disagreements(console: Terminal, found: Sequence[Disagreement]) -> Non
 
 
 def print_totals(console: Terminal, totals: Mapping[str, ShadowTotals]) -> None:
-    """A line for each shadow: what it would have changed, of how many decisions."""
+    """Print a line for each shadow: the changes it would have made, and the number of decisions it heard."""
     shown = [
         name for name in _FIGURES if name in _ALWAYS or any(getattr(one, name) for one in totals.values())
     ]
@@ -124,7 +124,7 @@ def _verdict(verdict: Fact) -> str:
     reason = f"  {verdict['reason']}" if verdict.get("reason") else ""
     seconds = verdict.get("seconds")
     timing = f"{seconds * 1000:.1f} ms" if isinstance(seconds, int | float) else "?"
-    if verdict.get("action") == "hold":  # its `seconds` are its own
+    if verdict.get("action") == "hold":  # its `seconds` say for how long
         timing = f"for {seconds} s"
     return f"{verdict.get('scheduler')}  {verdict.get('action')}  {timing}{more}{reason}"
 
@@ -134,21 +134,21 @@ TAIL: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class DecisionListView:
-    """Which decisions are shown, and how."""
+    """Choice of the decisions that are shown, and their format."""
 
     filters: Filters
     shadow: str | bool = False
-    """Only those that a shadow would have changed: any, or that of this name."""
+    """Show only decisions that a shadow, or the shadow of this name, would have changed."""
     as_json: bool = False
     told: dict[str, set[tuple[str, str]]] = field(default_factory=dict)
-    """What was shown already, by decision: shadow and change."""
+    """Shadows and their changes that were shown already, by decision."""
 
     def wants(self, decision: Fact) -> bool:
-        """Whether a decision is to be shown."""
+        """Return whether a decision is to be shown."""
         return self.filters.match(decision) and (not self.shadow or bool(self._changes(decision)))
 
     def show(self, decision: Fact) -> None:
-        """Print a decision that is wanted; with --shadow only if there is something new to say of it."""
+        """Print a decision. With --shadow, print it only if there is something new to say of it."""
         found = self._changes(decision) if self.shadow else []
         news = {(one.scheduler, one.change) for one in found} - self.told.get(decision["id"], set())
         if self.shadow and not news:
@@ -177,7 +177,7 @@ class DecisionListView:
             )
 
     def _changes(self, decision: Fact) -> list[Disagreement]:
-        """What shadows, or this one, would have changed; nothing where it cannot be compared."""
+        """Return the changes of all shadows, or this one; none if the decision cannot be compared."""
         try:
             found = disagreements(decision)
         except CodecError:
@@ -186,7 +186,7 @@ class DecisionListView:
 
 
 async def show_kept(listing: DecisionListView, source: Source, limit: int) -> None:
-    """Show what is kept; of what is wanted the newest `limit`, or all (0)."""
+    """Show the newest `limit` decisions that match, or all that are kept (0)."""
     newest: deque[Fact] = deque(maxlen=limit or None)
     totals: dict[str, ShadowTotals] = {}
     kept = shown = 0
@@ -211,7 +211,7 @@ async def show_kept(listing: DecisionListView, source: Source, limit: int) -> No
 
 
 async def follow(listing: DecisionListView, source: ServerSource, limit: int) -> None:
-    """Show the newest, then decisions as they come; with --shadow also those of which a shadow speaks now."""
+    """Show the newest, then decisions as they come; with --shadow also those that a shadow rules on now."""
     gathering = DecisionJoiner(REMEMBERED)
     async for fact in source.facts(listing.filters.since):
         gathering.take(fact)
@@ -227,9 +227,9 @@ async def follow(listing: DecisionListView, source: ServerSource, limit: int) ->
 
 
 async def find_decision(source: Source, prefix: str) -> tuple[Fact, list[Mapping[str, Any]]]:
-    """The one decision whose id begins so, with all its verdicts, and the facts of what became of it.
+    """Return the one decision whose id begins so, with all its verdicts, and the facts about its call.
 
-    Raises ConfigError where several do, ToolgateError where none does.
+    Raise ConfigError if there are several, ToolgateError if there is none.
     """
     facts = []
     async for fact in source.facts():
@@ -252,7 +252,7 @@ async def find_decision(source: Source, prefix: str) -> tuple[Fact, list[Mapping
 
 
 async def show(source: Source, prefix: str, *, as_json: bool) -> None:
-    """Print it."""
+    """Print the explanation of one decision."""
     decision, after = await find_decision(source, prefix)
     words = explain(decision, after, time.time())
     if as_json:

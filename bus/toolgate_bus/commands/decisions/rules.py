@@ -1,4 +1,4 @@
-"""The rules of ruling, as people read them: one for each `why`, and each invalid modify. Pure."""
+"""Rules of the decision, in words for people: one for each `why`, and each invalid modify. Pure."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -29,7 +29,7 @@ _RULES: Final[Mapping[Why, str]] = {
     "void": "A person's answer came with this call, and fits no question that waits: that denies.",
 }
 RULES: Final[Mapping[str, str]] = {str(why): rule for why, rule in _RULES.items()}
-"""Why a decision came out so. `{scheduler}` is whose verdict decided, `{silent}` who said nothing."""
+"""Rule behind each `why`. `{scheduler}` is the scheduler that decided, `{silent}` those without an answer."""
 PROBLEMS: Final[Mapping[str, str]] = {
     "unavailable_tool": "the agent has no such tool",
     "ambiguous_tool": "two functions of the agent bear that name, and nobody can tell which is meant",
@@ -40,16 +40,16 @@ PROBLEMS: Final[Mapping[str, str]] = {
     "phase": "a call that is about to run is not replaced any more",
     OVERRULED: "it is optional, and wanted another call than all required schedulers agreed to",
 }
-"""Why a modify was set aside."""
+"""Reasons why a modify is set aside."""
 UNASKED: Final[Mapping[str, str]] = {
     "incompatible": "it speaks no version of the wire that the agent speaks",
     "phase": "it does not rule on replacements",
 }
-"""Why an optional scheduler was not even asked."""
+"""Reasons why an optional scheduler is not asked."""
 
 
 def rule_of(decision: Mapping[str, Any], counted: Sequence[Mapping[str, Any]] = ()) -> str:
-    """The rule that decided; `counted` are the verdicts that came in time, without shadows."""
+    """Return the rule that decided. `counted` are the verdicts that came in time, without shadows."""
     why, decided = decision.get("why"), decision.get("scheduler")
     rule = RULES.get(str(why))
     if rule is None:

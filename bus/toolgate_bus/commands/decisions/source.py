@@ -1,4 +1,4 @@
-"""Where the facts come from: the server, which keeps an hour, or an archive. Both oldest first."""
+"""Sources of facts: the server, which keeps an hour, or an archive. Both give the oldest first."""
 
 import contextlib
 import time
@@ -17,35 +17,35 @@ from toolgate_bus.transport.redis.connection import RedisCommands
 Fact = dict[str, Any]
 
 REMEMBERED: Final = 10_000
-"""Decisions that are in memory at once: their late verdicts are put to them."""
+"""Maximum number of decisions in memory at once. Late verdicts are added to these."""
 
 
 class Source(Protocol):
-    """Facts that are there."""
+    """Place from which facts are read."""
 
     keeps: str
-    """How long they are kept, for people."""
+    """Sentence for people that says how long facts are kept."""
 
     async def now(self) -> float:
-        """The clock by which facts are dated, in seconds since the epoch."""
+        """Return the time of the clock that dates the facts, in seconds since the epoch."""
 
     def facts(self, since: float | None = None) -> AsyncIterator[Fact]:
-        """The facts, oldest first, a part of them in memory; `since` may leave out older ones."""
+        """Read the facts, oldest first, a part of them in memory. `since` may leave out older ones."""
 
 
 @dataclass
 class ServerSource(Source):
-    """The record of a namespace."""
+    """The record of a namespace, on the server."""
 
     reader: FactsReader
     keeps = "The record keeps one hour; `toolgate decisions archive DIR` keeps more, for `--from DIR`."
 
     async def now(self) -> float:
-        """The server's clock."""
+        """Return the time of the server's clock."""
         return await self.reader.now_ms() / 1000
 
     def facts(self, since: float | None = None) -> AsyncIterator[Fact]:
-        """What is kept."""
+        """Read the facts that the server keeps."""
         return self.reader.read_stored(None if since is None else int(since * 1000))
 
 
@@ -57,18 +57,18 @@ class ArchiveSource(Source):
     keeps = "The archive has what was read since it was begun."
 
     async def now(self) -> float:
-        """This machine's clock: there is no server to ask."""
+        """Return the time of this machine's clock, since there is no server to ask."""
         return time.time()
 
     async def facts(self, since: float | None = None) -> AsyncIterator[Fact]:
-        """What was archived; files that are older than `since` are not opened."""
+        """Read the archived facts. Files that are older than `since` are not opened."""
         for fact in read_archived_facts(self.directory, since):
             yield fact
 
 
 @contextlib.asynccontextmanager
 async def open_source(settings: BusSettings) -> AsyncIterator[ServerSource]:
-    """The record on a server, for the length of a block."""
+    """Open the record on a server, for the length of a block."""
     async with contextlib.aclosing(RedisCommands(str(settings.redis), "toolgate-decisions")) as commands:
         reader = FactsReader(commands, settings.namespace)
         try:
@@ -78,7 +78,7 @@ async def open_source(settings: BusSettings) -> AsyncIterator[ServerSource]:
 
 
 async def facts_for(source: Source, filters: Filters) -> AsyncIterator[Fact]:
-    """The facts that may matter to these filters."""
+    """Give the facts that may matter to these filters."""
     async for fact in source.facts(filters.since):
         if filters.over(fact):
             return
@@ -88,7 +88,7 @@ async def facts_for(source: Source, filters: Filters) -> AsyncIterator[Fact]:
 async def decisions_in(
     facts: AsyncIterator[Mapping[str, Any]], most: int = REMEMBERED
 ) -> AsyncIterator[Fact]:
-    """The decisions among facts, in their order, each with the verdicts that came beside it.
+    """Give the decisions among facts, in their order, each with its verdicts.
 
     At most `most` are in memory: a verdict that comes after so many further decisions is left out.
     """

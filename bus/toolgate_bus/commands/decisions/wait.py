@@ -1,6 +1,6 @@
-"""How a decision waited for a person while no process waited for it, in words. Pure; seconds since the epoch.
+"""Tell in words how a decision waited for a person while no process waited for it. Pure; times in seconds.
 
-Whose time is over counts as ended wherever it is read: nobody need be alive to write that down.
+A wait whose time is over counts as ended wherever it is read: no process has to write that down.
 """
 
 from collections.abc import Iterator, Mapping
@@ -12,7 +12,7 @@ _ANSWERS: Final = {"allow": "allowed", "refuse": "refused", "expired": "ended wi
 
 
 def describe_wait(decision: Mapping[str, Any], now: float) -> Iterator[str]:
-    """How it stands, and who answered; nothing of one that did not wait so."""
+    """Give the state of the wait, and who answered; nothing for a decision that did not wait so."""
     answer, after, within = (decision.get(name) for name in ("answer", "answered_after", "answer_within"))
     by = decision.get("answered_by") or "a person"
     waited = f" after {format_duration(after)}" if isinstance(after, int | float) else ""

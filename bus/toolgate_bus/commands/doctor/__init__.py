@@ -1,1 +1,1 @@
-"""`toolgate doctor`: what is wrong with an installation and its bus, and what to change. Changes nothing."""
+"""`toolgate doctor`: find what is wrong with an installation and its bus, and say what to change."""

@@ -1,4 +1,4 @@
-"""Budgets, judged: spent, nearly spent, money that nobody settles."""
+"""Judge budgets: spent, nearly spent, and money that nobody settles."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
@@ -12,30 +12,30 @@ from toolgate_bus.protocol.money import format_amount
 
 SUBJECT: Final = "budgets"
 NEARLY: Final = 0.9
-"""As the alert has it."""
+"""Share of a limit from which a budget is nearly spent, as in the alert."""
 LONG_S: Final = 900.0
 MAX_COUNT: Final = 5
 
 
 class BookState(NamedTuple):
-    """One ledger's book."""
+    """State of one ledger's book."""
 
     book: str
     budgets: Mapping[str, BudgetDescription]
     overrides: Overrides
     balances: Sequence[Balance]
     kept: bool
-    """Whether a scheduler that lives keeps it."""
+    """True if a live scheduler keeps it."""
     held: Sequence[OpenReservation] | None = None
-    """Decisions that hold money; None where this user may not see them."""
+    """Decisions that hold money; None if this user may not see them."""
     astray: Mapping[str, int] = {}
-    """How often money was told of that was not reserved, by outcome."""
+    """Number of facts about money that was not reserved, by outcome."""
     loss: LedgerLoss | None = None
-    """Why it waits for a person."""
+    """Loss of the ledger, if it waits for a person's decision."""
     entries: int = 0
-    """How many entries its journal has; 0 where this user may not see that."""
+    """Number of entries in its journal; 0 if this user may not see that."""
     archived: bool = True
-    """Whether an archiver that lives reads them."""
+    """True if a live archiver reads the journal."""
 
 
 class _Account(NamedTuple):
@@ -46,12 +46,12 @@ class _Account(NamedTuple):
 
     @property
     def used(self) -> float:
-        """The share of the limit that is spent or held."""
+        """Share of the limit that is spent or reserved."""
         return (self.balance.spent + self.balance.reserved) / self.limit if self.limit else 0.0
 
 
 def budget_findings(books: Iterable[BookState], now: float) -> list[Diagnostic]:
-    """Everything about budgets; `now` is the server's time in seconds since the epoch."""
+    """Return all findings about budgets. `now` is the server's time in seconds since the epoch."""
     found: list[Diagnostic] = []
     for book in books:
         accounts = list(_accounts(book, now))
@@ -68,7 +68,7 @@ def budget_findings(books: Iterable[BookState], now: float) -> list[Diagnostic]:
 
 
 def _accounts(book: BookState, now: float) -> Iterable[_Account]:
-    """The accounts of present windows."""
+    """Give the accounts of present windows."""
     for one in book.balances:
         budget = book.budgets.get(one.key.partition("/")[0])
         if budget is not None and budget.is_over(one.window, now):
@@ -99,7 +99,7 @@ def _check_keeper(book: BookState) -> list[Diagnostic]:
 
 
 def _check_loss(book: BookState, now: float) -> list[Diagnostic]:
-    """A ledger that waits for a person."""
+    """Return an error if the ledger was lost and waits for a person."""
     if book.loss is None:
         return []
     since = f" for {max(0.0, now - book.loss.since) / 60:.0f} min" if book.loss.since else ""
@@ -200,7 +200,7 @@ def _check_astray(book: BookState) -> list[Diagnostic]:
 
 
 def _check_journal(book: BookState) -> list[Diagnostic]:
-    """A journal whose oldest entries are about to go, and nobody keeps them."""
+    """Return a warning if the journal's oldest entries are about to go and no archiver keeps them."""
     if book.archived or book.entries < NEARLY * MAX_ENTRIES:
         return []
     what = (

@@ -1,7 +1,7 @@
-"""A check as packages contribute it: the entry-point group `toolgate.checks`.
+"""Check of `toolgate doctor` as packages contribute it: the entry-point group `toolgate.checks`.
 
-An entry point names a `Check`, or several. The bus brings those of the server and the fleet; what a plan
-or a scheduler's config is worth only their own packages know. A check looks and says; it changes nothing.
+An entry point names a `Check`, or several. The bus brings those of the server and the fleet. Plans and
+configs of schedulers are checked by the packages that know them. A check looks and changes nothing.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -17,11 +17,11 @@ from toolgate_bus.transport.redis.roster import RosterView
 
 GROUP: Final = "toolgate.checks"
 Need = Literal["server", "plan", "bundle", "config"]
-"""Without it a check is left out: a server that answers, `--plan`, `--bundle`, `--config`."""
+"""Things that a check may need to be run: a server that answers, `--plan`, `--bundle`, `--config`."""
 
 
 class Bus(NamedTuple):
-    """Where something that is checked would meet others; None is what the command says."""
+    """Bus on which the checked thing would meet others. None means what the command says."""
 
     redis: str | None = None
     namespace: str | None = None
@@ -29,27 +29,27 @@ class Bus(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What a check may look at."""
+    """Things that a check may look at."""
 
     namespace: str = "default"
     plan: Path | None = None
     configs: Sequence[tuple[str, Path]] = ()
-    """Scheduler (as `scheduler run` names it) and its file."""
+    """Schedulers (as `scheduler run` names them) and their files."""
     keys: Path | None = None
     redis: str | None = None
-    """URL of the server; None: there is none to look at."""
+    """URL of the server; None: there is no server to look at."""
     bundle: str | None = None
     """File, folder or URI of an Amplifier bundle."""
     embedded: bool = False
-    """Whether that is the user's own, which keeps nothing and is not meant to."""
+    """True if that is the user's own server, which keeps nothing on purpose."""
     commands: Commands | None = None
-    """For reading alone: commands that change something are refused. None: no server answers."""
+    """Commands that only read; those that change something are refused. None: no server answers."""
     view: RosterView = field(default_factory=RosterView)
-    """Who is alive; nobody where no server answers."""
+    """Roster of what is alive; empty if no server answers."""
 
     @property
     def available_needs(self) -> frozenset[Need]:
-        """What a check may need."""
+        """Needs of checks that this context meets."""
         there: dict[Need, bool] = {
             "server": self.commands is not None,
             "plan": self.plan is not None,
@@ -65,16 +65,16 @@ class Check:
 
     name: str
     subject: str
-    """What a finding is about if the check itself fails or takes too long."""
+    """Subject of the finding if the check itself fails or takes too long."""
     run: Callable[[Context], Awaitable[Sequence[Diagnostic]]]
-    """Raises ToolgateError where it cannot look; anything else it raises is told as its defect."""
+    """The check itself. ToolgateError means that it cannot look; any other error is told as its defect."""
     needs: frozenset[Need] = frozenset({"server"})
     bus: Callable[[Context], Bus] | None = None
-    """Asked before any check is run, where the command does not name a server. Raises nothing."""
+    """Bus of the checked thing, for a command that names no server. It is called first and raises nothing."""
 
 
 def load_checks(points: Iterable[EntryPoint] | None = None) -> tuple[list[Check], list[Diagnostic]]:
-    """The checks of all packages, and what kept some from being loaded."""
+    """Return the checks of all packages, and findings about those that could not be loaded."""
     checks: list[Check] = []
     findings: list[Diagnostic] = []
     for point in sorted(entry_points(group=GROUP) if points is None else points, key=lambda one: one.name):

@@ -1,4 +1,4 @@
-"""`toolgate doctor`: the edge where options become a context, and findings lines and an exit code."""
+"""`toolgate doctor`: turn options into a context, and findings into lines and an exit code."""
 
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
@@ -63,10 +63,10 @@ def doctor(
     keys: KeysOption = None,
     json_: JsonOption = False,
 ) -> None:
-    """Look for what is wrong with a bus, a plan, a bundle or a config, and say what to change.
+    """Find what is wrong with a bus, a plan, a bundle or a config, and say what to change.
 
-    Nothing is changed or started. Without --redis, the server that the plan names is
-    looked at, or the embedded one if it runs.
+    It changes and starts nothing. Without --redis, it looks at the server that the plan
+    names, or at the embedded one if that runs.
 
     \b
       toolgate doctor                                   server, roster, backlog, budgets
@@ -77,7 +77,8 @@ def doctor(
       toolgate doctor --role scheduler:policy --user scheduler-policy
       toolgate doctor --json --strict                   for scripts
 
-    Errors do not work; warnings work for now; notices may be meant so.
+    An error means that something does not work, a warning that it may stop working.
+    A notice may be intended.
 
     Exit codes: 0 no errors, 1 errors (with --strict warnings), 2 an option is wrong.
     """
@@ -87,12 +88,12 @@ def doctor(
     checks, findings = load_checks()
     with ExitStack() as stay:
         source = ctx.get_parameter_source("namespace")
-        # What nobody gave yields to the plan's.
+        # An option that nobody gave yields to the plan's value.
         explicit = namespace if source is not None and source.name != "DEFAULT" else None
         context, about_bus = _on_bus(given, redis, explicit, checks, stay)
         findings += about_bus
         findings += run_async(lambda: run_checks(context, checks, asked))
-    # What was asked for and nobody here can check.
+    # Options that no check here can handle.
     able = {need for check in checks for need in check.needs}
     findings += [
         error(
@@ -130,8 +131,8 @@ def _config(given: str) -> tuple[str, Path]:
 def _on_bus(
     given: Context, redis: str | None, namespace: str | None, checks: Iterable[Check], stay: ExitStack
 ) -> tuple[Context, list[Diagnostic]]:
-    """The context with a server, if there is one to look at, and why there is none."""
-    # Where the plan's agents would meet schedulers.
+    """Return the context with a server, if there is one to look at, and findings on why there is none."""
+    # The bus on which the plan's agents would meet schedulers.
     named = [
         check.bus(given) for check in checks if check.bus is not None and check.needs <= given.available_needs
     ]
@@ -189,6 +190,6 @@ def _show(findings: Sequence[Diagnostic], *, json_: bool, verbose: bool) -> None
             if verbose or one.level != "ok":
                 print_json(one.as_json())
         return
-    width = console.width if console.is_terminal else None  # what is piped is searched by line
+    width = console.width if console.is_terminal else None  # piped output is searched by line
     for line in lines_of(findings, verbose=verbose, width=width):
         console.print(line, soft_wrap=True)

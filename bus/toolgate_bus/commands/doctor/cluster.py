@@ -1,4 +1,4 @@
-"""Whether the nodes of a cluster agree who owns the slots, and whether all are owned: asked, and judged."""
+"""Ask the nodes of a cluster who owns the slots; judge whether they agree, and whether all are owned."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,15 +22,15 @@ LOOK: Final = (
 
 @dataclass(frozen=True, slots=True)
 class ClusterState:
-    """What each node says, or why it says nothing, and which slots hold our keys."""
+    """Answer of each node, or the reason for none, and the slots that hold our keys."""
 
     answers: Mapping[Address, SlotOwners | str]
     ours: Mapping[str, int]
-    """By what they hold."""
+    """Slot of each kind of our keys: streams, roster, ledger."""
 
 
 async def check_cluster(url: str, namespace: str, commands: Commands) -> list[Diagnostic]:
-    """What each node says of the slots, judged."""
+    """Return findings about the owners of the slots that each node names."""
     found = await watch_of(read_cluster_url(url)).ask_each()
     answers = {node: str(said) if isinstance(said, TransportError) else said for node, said in found.items()}
     keys, count = Keys(namespace), await find_count(commands, Keys(namespace))
@@ -41,7 +41,7 @@ async def check_cluster(url: str, namespace: str, commands: Commands) -> list[Di
 
 
 def cluster_findings(state: ClusterState) -> list[Diagnostic]:
-    """Errors, warnings and notices about what they said."""
+    """Return errors, warnings and notices about the nodes' answers."""
     maps = {node: said for node, said in state.answers.items() if not isinstance(said, str)}
     if not maps:
         return [error(SUBJECT, "cluster-silent", "no node of the cluster says who owns the slots", LOOK)]

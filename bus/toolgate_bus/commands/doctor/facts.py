@@ -1,4 +1,4 @@
-"""The facts streams, judged: how much memory they take, and whether what is old goes. Pure."""
+"""Judge the facts streams: the memory they take, and whether old facts are trimmed. Pure."""
 
 from collections.abc import Sequence
 from typing import Final, NamedTuple
@@ -8,7 +8,7 @@ from toolgate_bus.commands.doctor.finding import Diagnostic, fine, how_many, war
 SUBJECT: Final = "facts"
 RETENTION_S: Final = 3600.0
 SLACK_S: Final = 900.0
-"""Trimming is by whole blocks, at heartbeats."""
+"""Seconds by which facts may be too old. They are trimmed by whole blocks, at heartbeats."""
 SHARE: Final = 0.5
 
 
@@ -18,13 +18,13 @@ class FactStreamState(NamedTuple):
     orchestrator: str
     alive: bool
     oldest_s: float
-    """Age of its first entry."""
+    """Age of its first entry, in seconds."""
     size: int | None = None
-    """Bytes in the server's memory; None where this user may not ask."""
+    """Bytes in the server's memory; None if this user may not ask."""
 
 
 def facts_findings(streams: Sequence[FactStreamState], maxmemory: int = 0) -> list[Diagnostic]:
-    """Everything about the facts; `maxmemory` in bytes, 0 where there is no limit."""
+    """Return all findings about the facts. `maxmemory` is in bytes, 0 if there is no limit."""
     sizes = [one.size for one in streams if one.size is not None]
     size = f", {sum(sizes) / 2**20:.1f} MiB" if sizes else ""
     found = []

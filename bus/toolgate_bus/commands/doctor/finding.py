@@ -1,4 +1,4 @@
-"""What a check found: values, their order and summary, and how a person reads them. Pure."""
+"""Findings of checks: their values, order and summary, and their lines for people. Pure."""
 
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -17,45 +17,45 @@ NARROWEST: Final = 40
 
 @dataclass(frozen=True, slots=True)
 class Diagnostic:
-    """One thing that was looked at."""
+    """Finding about one thing that was looked at."""
 
     level: Level
     subject: str
-    """What it is about, for people: findings are shown by it."""
+    """Subject for people. Findings are grouped by it."""
     name: str
-    """What scripts know it by."""
+    """Name by which scripts know it."""
     what: str
-    """What is so, in plain words."""
+    """State of the thing, in plain words."""
     change: str = ""
-    """The setting, option or command that mends it."""
+    """Setting, option or command that fixes it."""
 
     def as_json(self) -> dict[str, str]:
-        """The object that a script reads."""
+        """Return the object that a script reads."""
         return asdict(self)
 
 
 def fine(subject: str, name: str, what: str) -> Diagnostic:
-    """All is well there."""
+    """Return a finding that all is well."""
     return Diagnostic("ok", subject, name, what)
 
 
 def notice(subject: str, name: str, what: str, change: str = "") -> Diagnostic:
-    """Good to know; it may be meant so."""
+    """Return a finding that is good to know, and may be intended."""
     return Diagnostic("notice", subject, name, what, change)
 
 
 def warning(subject: str, name: str, what: str, change: str) -> Diagnostic:
-    """It works, and will not always."""
+    """Return a finding that something works, and may stop working."""
     return Diagnostic("warning", subject, name, what, change)
 
 
 def error(subject: str, name: str, what: str, change: str) -> Diagnostic:
-    """It does not work, or rules do not hold."""
+    """Return a finding that something does not work, or that rules do not hold."""
     return Diagnostic("error", subject, name, what, change)
 
 
 def group_by_subject(findings: Iterable[Diagnostic]) -> list[tuple[str, Sequence[Diagnostic]]]:
-    """Findings by subject, worst first, and so the subjects; equals stay as they came."""
+    """Return the findings by subject. Subjects and their findings are ordered, the worst first."""
     by_subject: dict[str, list[Diagnostic]] = {}
     for one in findings:
         by_subject.setdefault(one.subject, []).append(one)
@@ -64,7 +64,7 @@ def group_by_subject(findings: Iterable[Diagnostic]) -> list[tuple[str, Sequence
 
 
 def summary(findings: Iterable[Diagnostic]) -> str:
-    """How many of each level: `1 error, 2 warnings, 14 checks fine`."""
+    """Return the number of findings of each level: `1 error, 2 warnings, 14 checks fine`."""
     counted = dict.fromkeys(RANK, 0)
     for level, same in groupby(sorted(findings, key=_rank), key=lambda one: one.level):
         counted[level] = len(list(same))
@@ -73,7 +73,7 @@ def summary(findings: Iterable[Diagnostic]) -> str:
 
 
 def how_many(number: int, what: str) -> str:
-    """`1 replica`, `2 replicas`."""
+    """Return a number with its noun: `1 replica`, `2 replicas`."""
     return f"{number} {what}{'' if number == 1 else 's'}"
 
 
@@ -82,7 +82,7 @@ def _rank(one: Diagnostic) -> int:
 
 
 def lines_of(findings: Iterable[Diagnostic], *, verbose: bool, width: int | None = None) -> Iterator[str]:
-    """Lines of markup; what is fine is shown on demand. `width` None leaves every sentence on one line."""
+    """Give lines of markup. `verbose` adds what is fine. `width` None leaves every sentence on one line."""
     found = list(findings)
     for subject, own in group_by_subject(found):
         shown = [one for one in own if verbose or one.level != "ok"]

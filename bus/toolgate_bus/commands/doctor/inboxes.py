@@ -1,4 +1,4 @@
-"""Questions that wait, judged: for whom, how long, and who has them and does not answer. Pure."""
+"""Judge questions that wait: their schedulers, their age, and the replicas that took them and hang. Pure."""
 
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
@@ -7,9 +7,9 @@ from toolgate_bus.commands.doctor.finding import Diagnostic, error, fine, how_ma
 
 SUBJECT: Final = "inboxes"
 SLOW_S: Final = 1.0
-"""Twice the default patience: whoever asked has given up."""
+"""Wait of a question that is too long, in seconds: twice the default patience, when the gate gave up."""
 STILL_S: Final = 3.0
-"""A replica that lives is heard of every second."""
+"""Silence after which a replica is stuck, in seconds. A healthy one is heard of every second."""
 
 
 class InboxReader(NamedTuple):
@@ -17,9 +17,9 @@ class InboxReader(NamedTuple):
 
     replica: str
     has: int
-    """Entries it was given and has not answered."""
+    """Number of entries that it was given and has not answered."""
     idle_s: float
-    """Since it last asked for more."""
+    """Seconds since it last asked for more."""
 
 
 class InboxState(NamedTuple):
@@ -27,22 +27,22 @@ class InboxState(NamedTuple):
 
     scheduler: str
     replicas: int
-    """How many are alive that read it."""
+    """Number of live replicas that read it."""
     waiting: int
-    """Entries that nobody was given yet."""
+    """Number of entries that no replica was given yet."""
     lag_s: float
-    """How long the oldest of those waits."""
+    """Age of the oldest of those, in seconds."""
     readings: Sequence[InboxReader] = ()
     shard: int = 0
 
     @property
     def where(self) -> str:
-        """The shard, in words, where it is not the first."""
+        """Shard, in words; empty for the first."""
         return f" in shard {self.shard}" if self.shard else ""
 
 
 def inbox_findings(inboxes: Iterable[InboxState]) -> list[Diagnostic]:
-    """Everything about backlogs."""
+    """Return all findings about backlogs."""
     found = [one for inbox in inboxes for one in (*_check_backlog(inbox), *_find_stuck_replicas(inbox))]
     return found or [fine(SUBJECT, "inboxes", "no question waits")]
 

@@ -1,6 +1,6 @@
-"""Whether as many replicas follow the server of the ledger as are waited for: read, and judged.
+"""Read and judge whether the ledger's server has as many replicas as schedulers wait for.
 
-What is read is of the server that holds the ledger, of a cluster too. Judging is pure.
+The server is the one that holds the ledger, in a cluster too. Judging is pure.
 """
 
 import re
@@ -19,39 +19,39 @@ MIN_REPLICAS: Final = "min-replicas-to-write"
 MAX_LAG: Final = "min-replicas-max-lag"
 _REPLICA: Final = re.compile(r"slave\d+\Z")
 LAG_S: Final = 10
-"""A replica says each second how far it is: one that was silent for longer hangs, or is cut off."""
+"""Silence after which a replica hangs or is cut off, in seconds. A healthy one reports each second."""
 MAX_SHOWN: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicationState:
-    """What a server says of its replicas; empty where this user may not read it."""
+    """State of a server's replicas, as it tells it; empty if this user may not read it."""
 
     info: Mapping[str, str]
     config: Mapping[str, str]
     asked: Mapping[str, int]
-    """How many replicas schedulers wait for that are alive, by name; none of those that wait for none."""
+    """Number of replicas that each live scheduler waits for, by name. Those that wait for none are absent."""
 
     @property
     def followers(self) -> list[Mapping[str, str]]:
-        """Those that were heard of lately, and have everything but the last."""
+        """Replicas that were heard of lately, and have everything but the last."""
         most = self.setting(MAX_LAG) or LAG_S
         return [one for one in self.replicas if one.get("state") == "online" and _lag_of(one) <= most]
 
     @property
     def replicas(self) -> list[Mapping[str, str]]:
-        """All that are connected, those too that copy everything first."""
+        """All connected replicas, those too that still copy everything."""
         told = [value for name, value in self.info.items() if _REPLICA.match(name)]
         return [dict(pair.split("=", 1) for pair in one.split(",") if "=" in pair) for one in told]
 
     def setting(self, name: str) -> int:
-        """A number of the server's configuration; 0 where it is not known."""
+        """Return a number of the server's configuration; 0 if it is not known."""
         told = self.config.get(name, "")
         return int(told) if told.isdecimal() else 0
 
 
 async def read_state(commands: Commands, namespace: str, members: Sequence[Member]) -> ReplicationState:
-    """What the server of the ledger says, and who waits for its replicas."""
+    """Read the state of the ledger's server, and which schedulers wait for its replicas."""
     near = Keys(namespace).store_key("budget:limits")
     info, config = await read_replication(commands, near, MIN_REPLICAS, MAX_LAG)
     asked: dict[str, int] = {}
@@ -62,7 +62,7 @@ async def read_state(commands: Commands, namespace: str, members: Sequence[Membe
 
 
 def replication_findings(state: ReplicationState) -> list[Diagnostic]:
-    """Errors and notices about replicas that are waited for."""
+    """Return errors and notices about replicas that schedulers wait for."""
     if not state.info:
         return []
     return [
@@ -72,7 +72,7 @@ def replication_findings(state: ReplicationState) -> list[Diagnostic]:
 
 
 def _check_refusal(state: ReplicationState) -> list[Diagnostic]:
-    """A server that takes no writes for want of replicas, or takes them where all are cut off."""
+    """Judge a server that takes no writes for lack of replicas, or takes them when all are cut off."""
     wanted, lag = state.setting(MIN_REPLICAS), state.setting(MAX_LAG)
     if not wanted or not lag:  # either turns it off
         if not state.asked or MIN_REPLICAS not in state.config:
@@ -120,7 +120,7 @@ def _lag_of(replica: Mapping[str, str]) -> int:
 
 
 def _tell_silent(state: ReplicationState) -> str:
-    """Those that are connected and do not follow."""
+    """Return the connected replicas that do not follow, in words."""
     silent = [one for one in state.replicas if one not in state.followers][:MAX_SHOWN]
     told = ", ".join(
         f"{one.get('ip', '?')}:{one.get('port', '?')}: {one.get('state')}, silent for {_lag_of(one)} s"

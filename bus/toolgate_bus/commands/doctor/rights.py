@@ -1,4 +1,4 @@
-"""What a user lacks for a role, as findings."""
+"""Find the rights that a user lacks for a role."""
 
 import secrets
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ MAX_COUNT: Final = 6
 async def try_rights(
     commands: Commands, url: str, namespace: str, role: str, scheduler: str, user: str | None
 ) -> list[Diagnostic]:
-    """What a user (None: the one that we are) lacks for a role; raises TransportError."""
+    """Return findings about the rights that a user (None: our own) lacks for a role. Raise TransportError."""
     me = await who_am_i(commands) or urlsplit(url).username or DEFAULT
     asked = user or me
     name = scheduler or asked.removeprefix("scheduler-")
@@ -32,7 +32,7 @@ async def try_rights(
 
 
 def rights_findings(role: str, user: str, tried: Sequence[RightResult], how: How) -> list[Diagnostic]:
-    """What the user lacks for the role."""
+    """Return findings about the rights that the user lacks for the role."""
     denied = [one.right for one in tried if one.allowed is False]
     unknown = [one.right for one in tried if one.allowed is None]
     found = [

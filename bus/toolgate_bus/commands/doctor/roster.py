@@ -1,4 +1,4 @@
-"""Who is on the bus, judged: replicas, orchestrators, readers of facts."""
+"""Judge the roster: replicas, orchestrators, readers of facts."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -12,12 +12,12 @@ from toolgate_bus.transport.replica_differences import UNNAMED, revisions_alive,
 SUBJECT: Final = "roster"
 LATE: Final = 0.1
 ENOUGH: Final = 20
-"""Answers from which a share says something."""
+"""Number of answers from which the share of late ones means something."""
 MAX_NAMES: Final = 5
 
 
 def roster_findings(view: RosterView) -> list[Diagnostic]:
-    """Everything about who is alive."""
+    """Return all findings about the roster."""
     by_name: dict[str, list[Member]] = defaultdict(list)
     for member in view.members:
         by_name[member.name].append(member)
@@ -138,7 +138,7 @@ def _orchestrators(view: RosterView, alive: Mapping[str, object]) -> list[Diagno
 
 
 def _unrequired(view: RosterView) -> list[Diagnostic]:
-    """Who gives what is scarce, and is not required: while it is away, everybody takes."""
+    """Warn of schedulers that give what is scarce and are not required: calls run without their limits."""
     rules = {one.name: one for one in sorted(view.members, key=lambda one: one.started)}
     found = []
     for name in sorted(name for name, one in rules.items() if "admit" in one.phases and not one.shadow):

@@ -1,6 +1,6 @@
-"""Runs checks: first whether the server answers, then everything else; nothing takes for ever.
+"""Run checks: first whether the server answers, then everything else. Each has a time limit.
 
-A server that is away or hangs is one finding, and leaves plan and config to be checked. A check that takes
+A server that is away or hangs is one finding; plan and config are checked all the same. A check that takes
 too long, may not look or breaks is a finding too.
 """
 
@@ -38,14 +38,14 @@ from toolgate_bus.transport.redis.roster import Roster, RosterView
 from toolgate_bus.transport.redis.shards import find_count
 
 ANSWER_S: Final = 6.0
-"""So long a server has for its first answer: more than the client waits for one."""
+"""Seconds that a server has for its first answer: more than the client waits for one."""
 CHECK_S: Final = 12.0
 CONNECTIONS: Final = 4
 SUBJECT: Final = "server"
 
 
 class RightsQuery(NamedTuple):
-    """Whose rights are looked at."""
+    """Role and user whose rights are looked at."""
 
     role: str
     scheduler: str = ""
@@ -55,7 +55,7 @@ class RightsQuery(NamedTuple):
 async def run_checks(
     context: Context, checks: Iterable[Check], asked: RightsQuery | None = None
 ) -> list[Diagnostic]:
-    """Everything that was found; `context` has no commands yet, and its `redis` may be None."""
+    """Run all checks and return what they find. `context` has no commands yet; its `redis` may be None."""
     checks = [KEYS, *checks]
     if context.redis is None:
         return await _run(context, checks)
@@ -92,14 +92,14 @@ async def _with_server(
 
 
 def explain_failure(url: str, raised: ToolgateError | TimeoutError) -> Diagnostic:
-    """Why a server cannot be used: the finding for what was raised when it was asked for the first time."""
+    """Return the finding for the error of the first contact with a server: why it cannot be used."""
     said = "timed out" if isinstance(raised, TimeoutError) else str(raised.__cause__ or raised)
     trouble = diagnose(url, said, refused=isinstance(raised, ConfigError))
     return error(SUBJECT, f"server-{trouble.name}", f"{redact_url(url)} {trouble.what}", trouble.change)
 
 
 async def _with_roster(context: Context) -> tuple[Context, list[Diagnostic]]:
-    """The context with who is alive; what kept the roster from being read."""
+    """Return the context with the roster, and findings if it could not be read."""
     views: list[RosterView] = []
 
     async def read(context: Context) -> Sequence[Diagnostic]:
@@ -112,7 +112,7 @@ async def _with_roster(context: Context) -> tuple[Context, list[Diagnostic]]:
 
 
 async def _run(context: Context, checks: Iterable[Check]) -> list[Diagnostic]:
-    """All whose needs are there, at once; in their order."""
+    """Run all checks whose needs are met, at once. Return their findings in the order of the checks."""
     there = [check for check in checks if check.needs <= context.available_needs]
     return [one for found in await asyncio.gather(*(_one(each, context) for each in there)) for one in found]
 
@@ -164,7 +164,7 @@ async def _server(context: Context) -> Sequence[Diagnostic]:
 
 
 async def _keys(context: Context) -> Sequence[Diagnostic]:
-    """The keys file of the command; with a plan, the plan's check tells more of it."""
+    """Check the keys file of the command. With a plan, the plan's check tells more of it."""
     if context.keys is None or context.plan is not None:
         return ()
     try:
@@ -213,7 +213,7 @@ async def _facts(context: Context) -> Sequence[Diagnostic]:
 
 KEYS = Check("keys", "keys", _keys, frozenset())
 SERVER = Check("server", "server", _server)
-"""Alone, before all others: it measures round trips."""
+"""Check of the server. It runs alone, before all others, since it measures round trips."""
 OWN = (
     Check("roster", "roster", _roster),
     Check("replicas", "replicas", _replicas),

@@ -1,4 +1,4 @@
-"""Whether the sentinels of a URL agree: asked, and judged."""
+"""Ask the sentinels of a URL for the primary, and judge whether they agree."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -14,13 +14,13 @@ LOOK: Final = "look at the sentinels that say otherwise or nothing, and at SENTI
 
 
 async def check_sentinels(url: str) -> list[Diagnostic]:
-    """What each sentinel says of the primary, judged."""
+    """Return findings about the primary that each sentinel names."""
     at = read_sentinel_url(url)
     return sentinel_findings(at.service, await watch_of(at).ask_each())
 
 
 def sentinel_findings(service: str, answers: Mapping[Address, Answer]) -> list[Diagnostic]:
-    """Errors, warnings and notices about what they said."""
+    """Return errors, warnings and notices about the sentinels' answers."""
     primary = agree(answers, len(answers))
     if primary is None:
         return [error(SUBJECT, "sentinels-disagree", str(explain_disagreement(service, answers)), LOOK)]

@@ -1,4 +1,4 @@
-"""What a server says of itself, judged: version, keeping, memory, role, clock, round trips. Pure."""
+"""Judge a server by what it tells of itself: version, persistence, memory, role, clock, latency. Pure."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -11,7 +11,7 @@ from toolgate_bus.commands.doctor.finding import Diagnostic, error, fine, notice
 SUBJECT: Final = "server"
 OLDEST: Final = {"redis": (7, 0), "valkey": (7, 2)}
 SLOW_S: Final = 0.05
-"""A round trip of a tenth of the default patience: decisions need several."""
+"""Round trip that is too long, in seconds: a tenth of the default patience, as decisions need several."""
 LAGGING_S: Final = 0.1
 CLOCK_OFF_S: Final = 5.0
 CLOCK_WRONG_S: Final = 60.0
@@ -22,31 +22,31 @@ LOOK_AS: Final = "look as a user that may: `doctor` of deploy/redis/roles, or an
 
 @dataclass(frozen=True, slots=True)
 class ServerState:
-    """What was read of a server; empty where the user may not read it."""
+    """State of a server as it was read; empty if the user may not read it."""
 
     info: Mapping[str, str] = field(default_factory=dict)
     config: Mapping[str, str] = field(default_factory=dict)
     pings_s: Sequence[float] = ()
     lags_s: Sequence[float] = ()
-    """How much too late this process's own event loop was."""
+    """Delays of this process's own event loop, in seconds."""
     ahead_s: float = 0.0
-    """The server's clock minus ours."""
+    """Server's clock minus ours, in seconds."""
     budgets: bool = False
-    """Whether somebody keeps budgets there."""
+    """True if budgets are kept there."""
     embedded: bool = False
     clustered: bool = False
-    """Whether it is named as a cluster."""
+    """True if its URL names a cluster."""
 
 
 def parse_info(raw: bytes | str) -> dict[str, str]:
-    """The fields of a reply to INFO."""
+    """Return the fields of a reply to INFO."""
     text = raw.decode("utf-8", "replace") if isinstance(raw, bytes) else raw
     pairs = (line.partition(":") for line in text.splitlines() if not line.startswith("#"))
     return {name: value.strip() for name, colon, value in pairs if colon}
 
 
 def server_findings(state: ServerState) -> list[Diagnostic]:
-    """Everything about the server itself."""
+    """Return all findings about the server itself."""
     found = [*_round_trips(state), *_clock(state)]
     if not state.info:
         return [*found, notice(SUBJECT, "server-not-shown", NOBODY_LOOKS, LOOK_AS)]

@@ -1,4 +1,4 @@
-"""Reads from the server what the judging parts need: the edge. Commands here only look."""
+"""Read from the server what the judging modules need. The commands here change nothing."""
 
 import asyncio
 import time
@@ -45,12 +45,12 @@ MAX_WRITERS: Final = 1000
 
 
 async def info_of(commands: Commands) -> dict[str, str]:
-    """What the server says of itself; empty where this user may not ask."""
+    """Return the fields of the server's INFO; empty if this user may not ask."""
     return parse_info(await read_info(commands))
 
 
 async def server_state(commands: Commands, *, embedded: bool, clustered: bool = False) -> ServerState:
-    """Everything that the server itself is judged by."""
+    """Read everything that the server itself is judged by."""
     pings, lags = [], []
     for _ in range(PINGS):
         began = time.perf_counter()
@@ -86,7 +86,7 @@ async def _has_budgets(commands: Commands) -> bool:
 
 
 async def inboxes(commands: Commands, namespace: str, view: RosterView) -> list[InboxState]:
-    """The inboxes of every scheduler that is alive, that an orchestrator waits for, or that has one."""
+    """Read the inboxes of every scheduler that is alive, that an orchestrator waits for, or that has one."""
     shards = await find_shards(commands, Keys(namespace), view)
     found = [await _inboxes_in(commands, Keys(namespace, shard), shard, view) for shard in shards]
     return [one for each in found for one in each]
@@ -124,7 +124,7 @@ async def _inboxes_in(commands: Commands, keys: Keys, shard: int, view: RosterVi
 
 
 async def books(commands: Commands, namespace: str, *, archived: bool) -> list[BookState]:
-    """Every ledger's book; `archived` says whether an archiver lives."""
+    """Read every ledger's book. `archived` says whether an archiver is alive."""
     store = RedisStore(commands, namespace)
     found = []
     for book in BOOKS:
@@ -154,7 +154,7 @@ async def _read_reservations(ledger: RedisLedger) -> list[OpenReservation] | Non
 
 
 async def read_fact_streams(commands: Commands, namespace: str, view: RosterView) -> list[FactStreamState]:
-    """Every orchestrator's facts stream."""
+    """Read every orchestrator's facts stream."""
     keys = Keys(namespace)
     kept = await read_names(commands, keys.writers, MAX_WRITERS)
     if not kept:
@@ -171,7 +171,7 @@ async def read_fact_streams(commands: Commands, namespace: str, view: RosterView
 
 
 def _check(replies: Iterable[Any]) -> None:
-    """Raise what says that this user may not look."""
+    """Raise ConfigError for a reply that this user may not look."""
     for reply in replies:
         if is_refusal(reply):
             raise ConfigError(f"this user may not look: {reply}")

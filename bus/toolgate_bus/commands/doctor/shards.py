@@ -1,4 +1,4 @@
-"""Whether every shard is read by everyone who is asked there, judged."""
+"""Judge whether every shard is read by all schedulers that are asked there."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ CHANGE: Final = (
 
 
 def shards_findings(count: int, view: RosterView) -> list[Diagnostic]:
-    """Everything about shards; `count` is over how many new agents spread."""
+    """Return all findings about shards. `count` is the number of shards that new agents spread over."""
     lying = Counter(map(shard_of, view.orchestrators))
     found = []
     for shard, many in sorted(lying.items()):

@@ -1,8 +1,8 @@
-"""What exporters of one namespace share: who leads, and what was counted with how far was read.
+"""State that exporters of one namespace share: the lease, and the counts with the positions of their facts.
 
-Both are one value, written in one step and only by the leader, so that whoever goes on from it counts
-no fact twice and leaves none out. The lease is on the server. A leader whose lease ran out may still write
-what it counted, unless another has led since.
+Counts and positions are one value, written in one step and only by the leader. So an exporter that goes on
+from it counts no fact twice and leaves none out. The lease is on the server. A leader whose lease ran out may
+still write its counts, unless another has led since.
 """
 
 import json
@@ -27,19 +27,19 @@ LEAVE: Final = Script(__package__, "leave_lease.lua")
 
 
 class ExporterCheckpoint(NamedTuple):
-    """What was counted (`FleetCounts.text`), and how far each writer's facts were read for it."""
+    """Counts (`FleetCounts.text`), and the positions up to which each writer's facts were read for them."""
 
     text: str
     positions: Mapping[str, str]
 
     def to_bytes(self) -> bytes:
-        """As bytes for the store."""
+        """Return the checkpoint as bytes for the store."""
         fields = {"counts": self.text, "positions": dict(self.positions)}
         return zlib.compress(json.dumps(fields).encode(), level=1)
 
     @classmethod
     def from_bytes(cls, raw: bytes) -> "ExporterCheckpoint":
-        """What `to_bytes` gave; raises ValueError for anything else."""
+        """Return a checkpoint from what `to_bytes` gave. Raise ValueError for anything else."""
         try:
             reader = zlib.decompressobj()
             fields = json.loads(reader.decompress(raw, MAX_BYTES))
@@ -51,7 +51,7 @@ class ExporterCheckpoint(NamedTuple):
 
 
 class CheckpointStore:
-    """Checkpoints on a server."""
+    """Checkpoints of one namespace on a server, and the lease of its exporters."""
 
     def __init__(self, commands: Commands, namespace: str, me: str) -> None:
         self._commands, self._me = commands, me
@@ -59,11 +59,11 @@ class CheckpointStore:
         self._store = RedisStore(commands, namespace)
 
     async def lead(self) -> bool:
-        """Take the lease; False while another holds it."""
+        """Take the lease. Return False while another exporter holds it."""
         return bool(await LEAD.run(self._commands, self._prefix, words=(self._me, LEASE_MS)))
 
     async def read(self) -> ExporterCheckpoint | None:
-        """What was kept last; None if nothing was, or nothing that can be read."""
+        """Return the last checkpoint; None if there is none, or none that can be read."""
         raw = await self._store.get("exporter:state")
         try:
             return None if raw is None else ExporterCheckpoint.from_bytes(raw)
@@ -72,10 +72,10 @@ class CheckpointStore:
             return None
 
     async def keep(self, kept: ExporterCheckpoint | None = None) -> bool:
-        """Renew the lease and write this down, if given, in one step; False where another has led since."""
+        """Renew the lease and write this down, if given, in one step. Return False if another led since."""
         words = () if kept is None else (kept.to_bytes(),)
         return bool(await KEEP.run(self._commands, self._prefix, words=(self._me, LEASE_MS, *words)))
 
     async def leave(self) -> None:
-        """Let another lead at once."""
+        """Give up the lease, so that another can lead at once."""
         await LEAVE.run(self._commands, self._prefix, words=(self._me,))

@@ -1,4 +1,4 @@
-"""`toolgate exporter`: the edge where options meet the service."""
+"""`toolgate exporter`: turn options into a running service."""
 
 import os
 import secrets
@@ -33,7 +33,7 @@ from toolgate_bus.transport.redis.connection import RedisCommands
 
 PORT = 9464
 MAX_LABELS = 8
-"""By which decisions are counted."""
+"""Maximum number of labels that decisions are counted by."""
 
 
 def exporter(
@@ -54,9 +54,9 @@ def exporter(
     """Serve the metrics of a whole fleet to Prometheus, out of the facts on the bus.
 
     Agents that live for seconds and agents that were killed are counted, too.
-    What was counted is kept on the server of the bus, together with how far was
-    read: an exporter that is restarted goes on exactly where it was, and loses
-    nothing while facts are kept (an hour).
+    The counts are kept on the server of the bus, with the positions up to which
+    facts were read: an exporter that is restarted goes on exactly where it was,
+    and loses nothing while facts are kept (an hour).
 
     \b
       toolgate exporter                       http://127.0.0.1:9464/metrics
@@ -64,12 +64,12 @@ def exporter(
       toolgate exporter --address 0.0.0.0 --redis redis://bus:6379
       toolgate exporter --by-label team       veto rates of teams
 
-    Of several for one namespace one counts. The others stand by, serve nothing
-    of the fleet, and take over within seconds. GET /healthz says 200 where facts
-    are read, else 503 (stands by, or the server is away); /livez always 200.
+    If there are several for one namespace, one counts. The others stand by, serve
+    nothing of the fleet, and take over within seconds. GET /healthz says 200 while
+    facts are read, else 503 (stands by, or the server is away); /livez always 200.
 
-    Labels are bounded: beyond 1000 series of a metric they become `other`.
-    What is served: docs/reference/metrics.md. Ctrl-C and SIGTERM keep the count.
+    Labels are bounded: beyond 1000 series of a metric they become `other`. All
+    metrics: docs/reference/metrics.md. Ctrl-C and SIGTERM keep the count.
 
     Exit codes: 0 ended in good order, 2 an option is wrong or the port is taken.
     """
@@ -78,7 +78,7 @@ def exporter(
 
 
 def check_labels(names: Sequence[str]) -> Sequence[str]:
-    """The names of labels; raises ConfigError for too many, or one that no label has."""
+    """Return the names of labels. Raise ConfigError for too many, or for one that no label can have."""
     if len(names) > MAX_LABELS:
         raise ConfigError(f"--by-label: at most {MAX_LABELS}")
     for name in names:
@@ -116,7 +116,7 @@ async def _serve(
                 refused = error
                 tasks.cancel_scope.cancel()
     except anyio.get_cancelled_exc_class():
-        pass  # being cancelled is how it is told to finish
+        pass  # a cancellation is the order to finish
     finally:
         with anyio.CancelScope(shield=True):
             serving.close()

@@ -1,6 +1,6 @@
-"""The fleet's counters as values: facts in, series out, and all of it as one text to keep.
+"""Counters of the fleet as values: facts in, series out, and all of it as one text to keep.
 
-Each fact counts once: by its number, as writers may write a fact twice. Series are bounded: beyond
+Each fact counts once, by its number, since writers may write a fact twice. Series are bounded: beyond
 `MAX_SERIES` of a metric the labels that others choose become `other`.
 """
 
@@ -18,28 +18,28 @@ from toolgate_bus.telemetry.metrics import Collector, CounterSeries, Durations, 
 
 VERSION: Final = 1
 MAX_TOOLS: Final = 1000
-"""Whose costs are known, and whose replacements wait for one."""
+"""Maximum number of tools whose costs are known, and of pairs of tools whose replacements wait for one."""
 MAX_VALUE: Final = 2**52
 MAX_LABEL_VALUES: Final = 100
-"""Of one label of agents; those beyond are `other`."""
+"""Maximum number of values of one label of agents. Further values become `other`."""
 
 
 @dataclass(slots=True)
 class Savings:
-    """What replacements saved, in micro-units, by the mean costs that facts told.
+    """Amounts that replacements saved, in micro-units, by the mean costs that facts told.
 
-    A replacement of one tool by another saves the difference of their mean costs as known then; while a
-    mean is not known yet, it waits for it. A dearer replacement saves nothing; it never takes away.
+    A replacement of one tool by another saves the difference of their mean costs at that time. While a mean
+    is not known, the replacement waits for it. A dearer replacement saves nothing, and takes nothing away.
     """
 
     costs: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """By tool: how many costs were told, and their sum."""
+    """Number of costs that were told, and their sum, by tool."""
     waiting: dict[tuple[str, str], int] = field(default_factory=dict)
-    """By the tools asked for and run: how many replacements."""
+    """Number of replacements that wait for a mean cost, by the tools asked for and run."""
     total: int = 0
 
     def take(self, fact: Mapping[str, Any]) -> None:
-        """Look at one fact: `tool:selected` may be a replacement, `tool:post` and `tool:error` tell costs."""
+        """Take one fact: `tool:selected` may be a replacement, `tool:post` and `tool:error` tell costs."""
         tool, event = fact.get("tool"), fact.get("event")
         if not isinstance(tool, str):
             return
@@ -75,10 +75,10 @@ class Savings:
 
 
 class FleetCounts:
-    """What was counted so far, and the numbers of the facts that it was counted from."""
+    """Counts so far, and the numbers of the facts that were counted."""
 
     def __init__(self, by_label: Sequence[str] = ()) -> None:
-        """`by_label` names labels of agents, by whose values decisions are counted as well."""
+        """Make counts. They also count decisions by the values of the agents' labels `by_label`."""
         self.by_label = tuple(by_label)
         self._values: dict[str, set[str]] = {}
         self._labelled = CounterSeries(definitions.LABEL_DECISIONS)
@@ -92,11 +92,11 @@ class FleetCounts:
 
     @property
     def numbers(self) -> dict[str, int]:
-        """By orchestrator: the number counted last."""
+        """Number of the fact that was counted last, by orchestrator."""
         return {name: seen.last for name, seen in self._seen.items()}
 
     def take(self, fact: Mapping[str, Any]) -> bool:
-        """Count one fact; False for one that was counted before."""
+        """Count one fact. Return False if it was counted before."""
         if not self._is_new(fact):
             return False
         self.facts += 1
@@ -144,12 +144,12 @@ class FleetCounts:
         return new
 
     def forget(self, known: Iterable[str]) -> None:
-        """Drop the numbers of writers that are not among these: nothing of theirs is kept any longer."""
+        """Drop the numbers of writers that are not among these: the server keeps no facts of theirs."""
         kept = set(known)
         self._seen = {name: seen for name, seen in self._seen.items() if name in kept}
 
     def collectors(self) -> list[Collector]:
-        """Everything that was counted, for a page."""
+        """Return everything that was counted, for a page."""
         own = {
             definitions.SAVED: self.savings.total,
             definitions.EXPORTER_FACTS: self.facts,
@@ -161,7 +161,7 @@ class FleetCounts:
         return [*self._counters.values(), *self._histograms.values(), *singles, self._labelled]
 
     def text(self) -> str:
-        """All of it, to be read back by `read`."""
+        """Return all counts as a text for `read`."""
         return json.dumps(
             {
                 "version": VERSION,
@@ -189,7 +189,7 @@ class FleetCounts:
 
     @classmethod
     def read(cls, text: str) -> "FleetCounts":
-        """What `text` gave; raises ValueError for anything else. Metrics that are gone are passed over."""
+        """Return counts from what `text` gave; metrics that are gone are left out. Raise ValueError."""
         made = cls()
         try:
             made._fill(json.loads(text))

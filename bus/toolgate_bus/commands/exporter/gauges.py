@@ -1,7 +1,7 @@
-"""What the server knows of the fleet now: who is alive, inboxes, budgets, slots, pauses, changed rules.
+"""Gauges of the fleet as the server knows it now: roster, inboxes, budgets, slots, pauses, changed rules.
 
-Inboxes are watched of every scheduler that is alive, that an orchestrator waits for, or that was either
-before, for as long as its inbox is there: a backlog matters most when nobody reads it.
+The inbox of a scheduler is watched if the scheduler is alive, if an orchestrator waits for it, or if either
+was so before, for as long as the inbox is there: a backlog matters most when no replica reads it.
 """
 
 import time
@@ -48,13 +48,13 @@ BudgetBook = tuple[str, Mapping[str, BudgetDescription], Overrides, Sequence[Bal
 """Name of a ledger's book, its budgets by name, the limits set by hand, its accounts."""
 _BudgetLabels = tuple[str, str, str, str]
 _AccountSums = tuple[int | None, int, int]
-"""Limit (None only counts), reserved, spent; micro-units."""
+"""Limit (None only counts), reserved, spent; in micro-units."""
 MAX_SCHEDULERS: Final = 1000
 MAX_WRITERS: Final = 1000
 
 
 class FleetGauges:
-    """Reads the gauges of one namespace."""
+    """Reader of the gauges of one namespace."""
 
     def __init__(self, commands: Commands, namespace: str) -> None:
         self._commands = commands
@@ -69,7 +69,7 @@ class FleetGauges:
         self._budgets_at = -BUDGETS_EVERY_S
 
     async def read(self, positions: Mapping[str, str]) -> list[Collector]:
-        """All gauges, where facts were read to these positions; raises TransportError."""
+        """Return all gauges. Facts were read up to `positions`. Raise TransportError."""
         view = await self._roster.read()
         # The age of the oldest fact beyond these positions, of the writers that were heard of last.
         newest = sorted(positions, key=lambda name: entry_order(positions[name]), reverse=True)
@@ -119,7 +119,7 @@ class FleetGauges:
 
 
 def pause_gauges(found: StandingPauses) -> list[Gauges]:
-    """How many pauses stand, and since when the oldest; a stop may stand for ever."""
+    """Return the number of pauses and the age of the oldest. Stops do not count: they may stand for ever."""
     pauses = [one for one in found.pauses if not one.stop]
     oldest = max(((found.now_ms - one.since_ms) / 1000 for one in pauses), default=0.0)
     return [
@@ -147,10 +147,10 @@ def _of_roster(view: RosterView) -> list[Gauges]:
 
 
 def budget_gauges(books: Iterable[BudgetBook], now: float) -> list[Gauges]:
-    """The gauges of all books, in units of currency; `now` is the server's time in seconds since the epoch.
+    """Return the gauges of all books, in units of currency.
 
-    Sessions and trees are too many for a series each: they are summed. Of other levels the `MAX_ACCOUNTS`
-    that have used most are shown.
+    `now` is the server's time in seconds since the epoch. Sessions and trees are too many for a series each:
+    they are summed. On other levels the `MAX_ACCOUNTS` accounts that have used most are shown.
     """
     limit: dict[tuple[str, ...], float] = {}
     reserved: dict[tuple[str, ...], float] = {}
@@ -180,7 +180,7 @@ def budget_gauges(books: Iterable[BudgetBook], now: float) -> list[Gauges]:
 def _accounts(
     budget: BudgetDescription, overrides: Overrides, balances: Iterable[Balance], now: float
 ) -> Iterable[tuple[str, _AccountSums]]:
-    """Whose each account of a budget's present window is, and its sums."""
+    """Give the owner and the sums of each account in a budget's present window."""
     found = False
     for one in balances:
         name, _, rest = one.key.partition("/")

@@ -1,7 +1,7 @@
-"""When the rules of each scheduler last changed, and how: out of the record of changes on the server.
+"""Times at which each scheduler's rules last changed, by event, out of the record of changes on the server.
 
-Times, not counts: what happened while no exporter ran is shown afterwards, and nothing needs to be kept. The
-record is read on from where it was; its times are the server's, whatever a notice says of itself.
+They are times, not counts: a change while no exporter ran is shown afterwards, and nothing needs to be kept.
+The record is read on from the last position. Its times are the server's, whatever a notice says of itself.
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,23 +16,23 @@ from toolgate_bus.telemetry.metrics import Gauges
 from toolgate_bus.transport.redis.clock import entry_order
 
 MAX_CHANGES: Final = 1000
-"""Schedulers, each with an event, that are shown; those that changed last."""
+"""Maximum number of pairs of scheduler and event that are shown: those that changed last."""
 MAX_PAGES: Final = 40
-"""That are read at once."""
+"""Maximum number of pages that are read at once."""
 Times = Mapping[tuple[str, str], float]
-"""By scheduler and event: seconds since the epoch."""
+"""Time of the last change in seconds since the epoch, by scheduler and event."""
 _log = get_logger("toolgate.exporter")
 
 
 class LatestChanges:
-    """Follows the record of changes of one namespace."""
+    """Follower of the record of changes of one namespace."""
 
     def __init__(self, notices: Notices) -> None:
         self._notices, self._place, self._warned = notices, FIRST, ""
         self._times: Times = {}
 
     async def read(self, now: float) -> Gauges:
-        """The gauge, at the server's time `now`; what a user may not read is told once. Raises BusDown."""
+        """Return the gauge at the server's time `now`. Warn once if it may not be read. Raise BusDown."""
         try:
             for _ in range(MAX_PAGES):
                 if not (page := await read_changes(self._notices, self._place, 0.0)):
@@ -40,7 +40,7 @@ class LatestChanges:
                 self._place, self._times = page[-1].id, add_changes(self._times, page)
         except (BusDown, OutcomeUnknown):
             raise
-        except TransportError as error:  # a server whose rules are older than this
+        except TransportError as error:  # the server's access rules may be older than the record
             if self._warned != str(error):
                 self._warned = str(error)
                 _log.warning("changes of configurations cannot be read", error=str(error))
@@ -49,7 +49,7 @@ class LatestChanges:
 
 
 def add_changes(times: Times, changes: Iterable[PlacedChange]) -> Times:
-    """The times with these changes, of which each is newer than all before."""
+    """Return the times with these changes, each of which is newer than all before."""
     found = dict(times)
     for place, change in changes:
         found.pop((change.scheduler, change.event), None)

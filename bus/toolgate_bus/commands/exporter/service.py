@@ -1,11 +1,11 @@
-"""The exporter at work: one leads and counts, others stand by and take over when it is gone.
+"""Run an exporter: one leads and counts, others stand by and take over when it is gone.
 
     lead? ─ no ──▶ stand by: only the exporter's own metrics; asked again every half second
       │ yes
     go on from what was kept ─▶ read facts ─▶ count ─▶ keep, every second ─▶ show what was kept
 
-What is shown is what was kept: so an exporter that is killed and started again never shows less than
-it did before, which Prometheus would take for a restart from zero.
+Only kept counts are shown. So an exporter that is killed and started again never shows less than it did
+before, which Prometheus would take for a restart from zero.
 """
 
 import asyncio
@@ -27,16 +27,16 @@ from toolgate_bus.telemetry.metrics import Collector, Gauges
 
 KEEP_EVERY_S: Final = 1.0
 RENEW_EVERY_S: Final = 1.5
-"""Where nothing new was counted; half of the lease."""
+"""Seconds between renewals of the lease while nothing new is counted: half of the lease."""
 GAUGES_EVERY_S: Final = 2.0
 UNASKED_GAUGES_S: Final = 6.0
-"""The same where nobody has asked for the page since they were read."""
+"""Seconds between reads of the gauges if nobody has asked for the page since the last one."""
 STAND_BY_S: Final = 0.5
 STALE_S: Final = 10.0
-"""After so long without having read facts it is not well."""
+"""Seconds without reading facts after which the exporter is unhealthy."""
 LEAVING_S: Final = 5.0
 AT_ONCE: Final = 500
-"""Facts that are counted before others of this process have their turn."""
+"""Number of facts that are counted before other tasks of this process have their turn."""
 _log = get_logger("toolgate.exporter")
 
 
@@ -46,29 +46,29 @@ class Exporter:
     def __init__(
         self, facts: FactsReader, store: CheckpointStore, gauges: FleetGauges, by_label: Sequence[str] = ()
     ) -> None:
-        """`by_label` as of `FleetCounts`."""
+        """Make an exporter; `by_label` as in `FleetCounts`."""
         self._facts, self._store, self._gauges, self._by_label = facts, store, gauges, by_label
         self._counts: FleetCounts | None = None
-        """What is counted; None while another leads."""
+        """Counts so far; None while another exporter leads."""
         self._shown: str | None = None
-        """What was kept last."""
+        """Counts that were kept last, as a text."""
         self._before: ExporterCheckpoint | None = None
-        """What was counted when the lead was lost: of use where the server lost what was kept."""
+        """Counts when the lead was lost. They are of use if the server lost what was kept."""
         self._of_server: list[Collector] = []
         self._kept_at = self._led_at = self._read_at = self._looked_at = float("-inf")
         self._asked = True
-        """Whether anybody asked for the page since the gauges were read."""
+        """True if anybody asked for the page since the gauges were read."""
         self._new = False
         self._connected = False
         self._warned = ""
 
     @property
     def leads(self) -> bool:
-        """Whether this exporter counts."""
+        """True if this exporter counts."""
         return self._counts is not None
 
     def health(self) -> tuple[bool, str]:
-        """Whether it reads facts, and what to say."""
+        """Return whether it reads facts, and a sentence about it."""
         if not self._connected:
             return False, "the bus cannot be reached; waiting for it"
         if not self.leads:
@@ -78,7 +78,7 @@ class Exporter:
         return True, "reads facts"
 
     def page(self, accept: str) -> tuple[str, bytes]:
-        """The page of metrics."""
+        """Return the page of metrics."""
         self._asked = True
         shown: list[Collector] = [
             Gauges(definitions.EXPORTER_LEADS, {(): float(self.leads)}),
@@ -91,7 +91,7 @@ class Exporter:
         return metrics.exposition(accept, shown)
 
     async def run(self) -> None:
-        """Work until cancelled; then keep what was counted, and let another lead."""
+        """Work until cancelled. Then keep the counts, and let another lead."""
         away = False
         try:
             while True:
@@ -111,7 +111,7 @@ class Exporter:
                 await self.leave()
 
     async def step(self) -> bool:
-        """Read once, count, and keep where it is time; False where another leads."""
+        """Read once, count, and keep the counts if it is time. Return False if another leads."""
         counts = self._counts or await self._take_the_lead()
         if counts is None:
             return False
@@ -134,7 +134,7 @@ class Exporter:
         return True
 
     async def keep(self) -> bool:
-        """Write down what was counted, and renew the lease; False where another leads."""
+        """Write down the counts, and renew the lease. Return False if another leads."""
         counts = self._counts
         if counts is None:
             return False
@@ -147,7 +147,7 @@ class Exporter:
         return True
 
     async def leave(self) -> None:
-        """Keep what was counted, and let another lead."""
+        """Keep the counts, and let another lead."""
         if await self.keep():
             await self._store.leave()
 

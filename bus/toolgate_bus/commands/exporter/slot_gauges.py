@@ -1,6 +1,6 @@
-"""What is shown of slots: how pools stand, how long calls waited, who had how much. Read from the server.
+"""Metrics of slots: state of the pools, waits of calls, shares of tenants. Read from the server.
 
-The sums are the server's, counted once whoever gave a slot: so replicas need not be added up.
+The sums are the server's, which counts each slot once, whichever replica gave it. So they are not added up.
 """
 
 from collections.abc import Iterable, Mapping
@@ -15,18 +15,18 @@ from toolgate_bus.transport.ports import Commands, Member
 MAX_QUEUES: Final = 100
 MAX_WHOSE: Final = 128
 Queues = Mapping[str, tuple[Mapping[str, PoolState], PoolSums]]
-"""By scheduler."""
+"""State and sums of each pool, by scheduler."""
 
 
 class SlotGauges:
-    """Reads them of each scheduler that gives slots, or did before."""
+    """Reader of the metrics of each scheduler that gives slots, or did before."""
 
     def __init__(self, commands: Commands, namespace: str) -> None:
         self._commands, self._namespace = commands, namespace
         self._known: set[str] = set()
 
     async def read(self, members: Iterable[Member]) -> list[Collector]:
-        """What is shown; raises TransportError. Nobody who gives slots is there: nothing is read."""
+        """Return the metrics. Raise TransportError. If no scheduler gives slots, nothing is read."""
         self._known.update(one.name for one in members if "admit" in one.phases and not one.shadow)
         queues = {}
         for name in sorted(self._known)[:MAX_QUEUES]:
@@ -36,12 +36,12 @@ class SlotGauges:
 
 
 def show_queues(queues: Queues) -> list[Collector]:
-    """The metrics of these queues."""
+    """Return the metrics of these queues."""
     if not queues:
         return []
     sums = {name: own for name, (_, own) in queues.items()}
     states = {(name, pool): one for name, (pools, _) in queues.items() for pool, one in pools.items()}
-    # A pool that is idle is forgotten by the server, and stands at nothing.
+    # The server forgets a pool that is idle; it is shown with zeros.
     idle = {(name, pool): PoolState() for name, own in sums.items() for pool in own.waited}
     every = {**idle, **states}
     return [

@@ -1,4 +1,4 @@
-"""`toolgate notify`: the edge where options meet the service."""
+"""`toolgate notify`: turn options into a running service."""
 
 import os
 import secrets
@@ -66,15 +66,15 @@ def notify(
       toolgate notify --config notify.yaml --test    does everybody get it?
       toolgate notify --config notify.yaml --redis redis://bus:6379
 
-    What was found and what is still to be posted is kept on the server of the
-    bus: a notify that is restarted, or another that takes over, goes on exactly
-    there. Each notification bears an id that stays the same at every try, so that
-    who posts it twice (killed between the POST and its note) can be told.
+    Incidents, and notifications that are not posted yet, are kept on the server of
+    the bus: a notify that is restarted, or another that takes over, goes on exactly
+    there. A notification keeps its id at every try. So a receiver recognizes one
+    that is posted twice, by a process killed between the POST and its note.
 
-    With --metrics-port, GET /healthz says 200 where it works, else 503.
+    With --metrics-port, GET /healthz says 200 while it works, else 503.
 
-    Exit codes: 0 ended in good order, 1 somebody took no sample, 2 the config or an
-    option is wrong.
+    Exit codes: 0 ended in good order, 1 a receiver took no sample, 2 the config or
+    an option is wrong.
     """
     settings = read_config(config)
     targets = find_targets(settings)
@@ -181,7 +181,7 @@ async def _serve(
                 refused = error
                 tasks.cancel_scope.cancel()
     except anyio.get_cancelled_exc_class():
-        pass  # being cancelled is how it is told to finish
+        pass  # a cancellation is the order to finish
     finally:
         with anyio.CancelScope(shield=True):
             await service.leave()  # the senders have ended, with what they had begun

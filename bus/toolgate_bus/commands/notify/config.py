@@ -1,4 +1,4 @@
-"""The file of `toolgate notify`: who is told of what, and when. Pure; `targets` reads what it points to."""
+"""Config file of `toolgate notify`: receivers, routes, causes. Pure; `targets` reads the files it names."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -31,7 +31,7 @@ def _check_pattern(written: str) -> str:
 
 
 def check_url(url: str) -> str:
-    """An address that can be posted to; raises ValueError that does not show it."""
+    """Return an address that can be posted to. Raise ValueError that does not show it."""
     try:
         parts = urlsplit(url)
         fine = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
@@ -46,24 +46,24 @@ Url = Annotated[Text, AfterValidator(check_url)]
 
 
 class Receiver(StrictModel):
-    """A webhook. Of `url`, `url_file`, `url_env` it has one; of the key's two at most one."""
+    """Webhook. Give one of `url`, `url_file`, `url_env`, and at most one of `key_file`, `key_env`."""
 
     kind: Literal["json", "slack"] = "json"
-    """`json`: the whole notification, signed where there is a key; `slack`: `{"text": …}`."""
+    """`json` posts the whole notification, signed if there is a key; `slack` posts `{"text": …}`."""
     url: Url | None = None
-    """Its address, `http` or `https`; where it is a secret, one of the next two instead."""
+    """Address, `http` or `https`. If it is a secret, give `url_file` or `url_env` instead."""
     url_file: Path | None = None
-    """A file that holds the address."""
+    """File that holds the address."""
     url_env: Text | None = None
-    """An environment variable that holds the address."""
+    """Environment variable that holds the address."""
     key_file: Path | None = None
-    """A file with the key that signs: `whsec_` and base64. Without a key nothing is signed."""
+    """File with the key that signs: `whsec_` and base64. Without a key nothing is signed."""
     key_env: Text | None = None
-    """The same in an environment variable."""
+    """Environment variable with the key that signs."""
     ca_file: Path | None = None
-    """Certificates to trust instead of the system's."""
+    """File of certificates to trust instead of the system's."""
     timeout_s: Annotated[float, Field(gt=0, le=60, allow_inf_nan=False)] = 5.0
-    """Seconds for one POST, from connecting to the answer's head."""
+    """Maximum seconds for one POST, from connecting to the answer's head."""
 
     @model_validator(mode="after")
     def _consistent(self) -> "Receiver":
@@ -77,113 +77,113 @@ class Receiver(StrictModel):
 
 
 class NotifyRoute(StrictModel):
-    """Which incidents go to which receivers; what is left out fits all."""
+    """Route of incidents to receivers. A key that is left out matches every incident."""
 
     receivers: Annotated[tuple[Name, ...], Field(min_length=1, max_length=64)]
-    """By name."""
+    """Names of the receivers that are told."""
     causes: Annotated[tuple[Cause, ...], Field(min_length=1)] | None = None
-    """`held`, `budget`, `gone`, `failing_open`, `change`, `revisions`."""
+    """Causes that match: `held`, `budget`, `gone`, `failing_open`, `change`, `revisions`."""
     severities: Annotated[tuple[Severity, ...], Field(min_length=1)] | None = None
-    """`info`, `warning`, `critical`."""
+    """Severities that match: `info`, `warning`, `critical`."""
     labels: Annotated[dict[Text, Text], Field(max_length=16)] = Field(default_factory=dict)
-    """Label to a glob that its value must match."""
+    """Labels that an incident must have, each with a glob that its value must match."""
 
 
 class HeldCause(StrictModel):
-    """A call waits for a person."""
+    """Settings for calls that wait for a person."""
 
     repeat_s: Annotated[float, Field(ge=0, le=604_800, allow_inf_nan=False)] = 600.0
-    """Told again so often, in seconds, until somebody answers or it expires; 0: once."""
+    """Seconds between reminders, until somebody answers or the call expires. 0 means no reminder."""
     tell_end: bool = True
-    """Whether its end is told, too."""
+    """True to tell the end of the wait, too."""
 
 
 class BudgetCause(StrictModel):
-    """A budget is spent to some part."""
+    """Settings for budgets that are spent to some part."""
 
     thresholds: Annotated[tuple[Threshold, ...], Field(min_length=1, max_length=16)] = (50, 80, 100)
-    """Percent of the limit."""
+    """Percentages of the limit at which a budget is told."""
     each: bool = False
-    """Also the accounts of each session and tree, whose purpose is to be spent."""
+    """True to tell accounts of single sessions and trees, too, although these are meant to be spent."""
 
 
 class GoneCause(StrictModel):
-    """A required scheduler is not alive."""
+    """Settings for required schedulers that are not alive."""
 
     after_s: Annotated[float, Field(ge=3, le=86_400, allow_inf_nan=False)] = 10.0
-    """Told when it has been away for so many seconds."""
+    """Seconds that a scheduler must be away before it is told."""
 
 
 class FailingOpenCause(StrictModel):
-    """Calls go on without a scheduler's verdict."""
+    """Settings for calls that go on without a scheduler's verdict."""
 
     calls: Annotated[int, Field(ge=1, le=1000)] = 5
-    """So many calls …"""
+    """Number of such calls within `within_s` seconds from which they are told."""
     within_s: Annotated[float, Field(ge=1, le=3600, allow_inf_nan=False)] = 60.0
-    """… within so many seconds; over when there was none for as long."""
+    """Seconds in which the calls are counted. The incident is over if there was no such call for as long."""
 
 
 class ChangeCause(StrictModel):
-    """Somebody changed rules, or a rollout undid itself."""
+    """Settings for changes of rules, and rollouts that undid themselves."""
 
     events: tuple[ChangeEvent, ...] = ("rollout:undone", "config:undone")
-    """Also `config:pushed`, `rollout:started`, `rollout:advanced`, `rollout:done`."""
+    """Events to tell. Others: `config:pushed`, `rollout:started`, `rollout:advanced`, `rollout:done`."""
 
 
 class RevisionsCause(StrictModel):
-    """Replicas of one scheduler rule by different configurations."""
+    """Settings for replicas of one scheduler that rule by different configurations."""
 
     after_s: Annotated[float, Field(ge=3, le=86_400, allow_inf_nan=False)] = 60.0
-    """Told when they have for so many seconds: a restart one by one takes its time."""
+    """Seconds that replicas must differ before it is told, since a restart one by one takes its time."""
 
 
 class CauseSettings(StrictModel):
-    """When each cause is told; which are told at all, routes say."""
+    """Settings of each cause. Routes choose the causes that are told."""
 
     held: HeldCause = HeldCause()
-    """A call waits for a person: `warning`."""
+    """Calls that wait for a person: `warning`."""
     budget: BudgetCause = BudgetCause()
-    """A budget passed a threshold: `warning`, at 100 % `critical`."""
+    """Budgets that passed a threshold: `warning`, at 100 % `critical`."""
     gone: GoneCause = GoneCause()
-    """A required scheduler is not alive: `critical`."""
+    """Required schedulers that are not alive: `critical`."""
     failing_open: FailingOpenCause = FailingOpenCause()
-    """Calls go on without a scheduler's verdict: `warning`."""
+    """Calls that go on without a scheduler's verdict: `warning`."""
     change: ChangeCause = ChangeCause()
-    """Rules were changed: `info`; a rollout undone: `critical`."""
+    """Changes of rules: `info`; an undone rollout: `critical`."""
     revisions: RevisionsCause = RevisionsCause()
-    """Replicas of one scheduler differ: `warning`."""
+    """Replicas of one scheduler that differ: `warning`."""
 
 
 class RetrySettings(StrictModel):
-    """How a receiver that does not answer is tried again."""
+    """Retries for a receiver that does not answer."""
 
     first_s: Annotated[float, Field(ge=0.01, le=600, allow_inf_nan=False)] = 1.0
-    """Seconds before the second try; doubled each time, with as much of chance again."""
+    """Seconds before the second try. They double at each try; up to `first_s` random seconds are added."""
     max_s: Annotated[float, Field(ge=0.01, le=3600, allow_inf_nan=False)] = 300.0
-    """At most so many between two tries; a `Retry-After` counts before it, up to an hour."""
+    """Maximum seconds between two tries. A `Retry-After` of the receiver wins over it, up to an hour."""
     give_up_s: Seconds = 86_400.0
-    """A notification that is older than so many seconds is given up, and counted."""
+    """Age in seconds at which a notification is given up, and counted."""
 
 
 class NotifyConfig(StrictModel):
-    """The whole file."""
+    """Whole config file."""
 
     receivers: Annotated[dict[Name, Receiver], Field(min_length=1, max_length=64)]
-    """Name to receiver."""
+    """Receivers by name."""
     routes: Annotated[tuple[NotifyRoute, ...], Field(max_length=256)] = ()
-    """Every route that fits is taken; none at all: every receiver is told everything."""
+    """Routes of incidents. Every route that matches is taken. Without any, every receiver gets all."""
     console_url: Url | None = None
-    """Where people open `toolgate console`: a link in what waits for them."""
+    """Address at which people open `toolgate console`. Notifications link to it."""
     causes: CauseSettings = CauseSettings()
-    """When each cause is told."""
+    """Settings of each cause."""
     group_s: Annotated[float, Field(ge=0, le=3600, allow_inf_nan=False)] = 3.0
-    """What comes within so many seconds goes out as one notification."""
+    """Seconds in which incidents are gathered into one notification."""
     labels: Annotated[tuple[Text, ...], Field(max_length=16)] = ()
-    """Labels of calls that may leave; no others do."""
+    """Labels of calls that may leave in notifications. All others are left out."""
     redact: Annotated[tuple[Annotated[Text, AfterValidator(_check_pattern)], ...], Field(max_length=64)] = ()
-    """Patterns: what matches is taken out, wherever it stands."""
+    """Patterns whose matches are taken out of every text."""
     retry: RetrySettings = RetrySettings()
-    """How receivers that take nothing are tried again."""
+    """Retries for receivers that take nothing."""
 
     @model_validator(mode="after")
     def _consistent(self) -> "NotifyConfig":
@@ -195,5 +195,5 @@ class NotifyConfig(StrictModel):
 
 
 def label_values(labels: Mapping[str, str], allowed: tuple[str, ...]) -> dict[str, str]:
-    """Those labels that may leave."""
+    """Return the labels that may leave."""
     return {name: labels[name] for name in allowed if name in labels}

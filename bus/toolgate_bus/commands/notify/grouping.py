@@ -1,8 +1,8 @@
-"""From incidents to notifications: who is told, what goes out together, and under which id. Pure.
+"""Make notifications of incidents: choose receivers, gather incidents, give ids. Pure.
 
-Incidents of one cause and stage wait a moment for others, receiver by receiver, and leave as one.
-A receiver that does not take what is queued for it gets no more of them meanwhile: what comes waits, and
-leaves together. A notification's id is made of its incidents' keys: the same causes have the same id.
+Incidents of one cause and stage wait a moment for others, receiver by receiver, and leave together.
+A receiver that does not take its queue gets no more of them meanwhile: further incidents wait, and leave
+together. A notification's id is made of its incidents' keys: the same incidents have the same id.
 """
 
 import hashlib
@@ -16,11 +16,11 @@ from toolgate_bus.protocol import packing
 from toolgate_bus.ruling.conditions.patterns import compile_pattern, glob
 
 MAX_QUEUED: Final = 50
-"""Notifications of one receiver in the outbox at once."""
+"""Maximum number of notifications of one receiver in the outbox."""
 MAX_WAITING: Final = 1000
-"""Incidents that wait for one notification; of more only the number is told."""
+"""Maximum number of incidents that wait for one notification. Of further ones only the number is told."""
 MAX_LISTED: Final = 20
-"""Incidents that one notification lists."""
+"""Maximum number of incidents that one notification lists."""
 REDACTED: Final = "[redacted]"
 WELL_KNOWN: Final = (
     r"\b(?:sk|pk|rk)[-_][A-Za-z0-9_-]{16,}",
@@ -31,29 +31,29 @@ WELL_KNOWN: Final = (
     r"\bwhsec_[A-Za-z0-9+/=]{16,}",
     r"://[^/\s:@]+:[^/\s@]+@",
 )
-"""What tokens look like: wherever one stands in a name, it does not leave."""
+"""Patterns of well-known tokens. Their matches are taken out of every text."""
 
 
 class Notification(NamedTuple):
-    """What one receiver is told at once."""
+    """Notification of one receiver, about one or more incidents."""
 
     id: str
     receiver: str
     incidents: tuple[Incident, ...]
-    """At least one; those that are listed."""
+    """Incidents that are listed, at least one."""
     left_off: int
-    """How many more there were."""
+    """Number of further incidents."""
     at: float
-    """When it was made, by the server's clock."""
+    """Time at which it was made, in seconds since the epoch by the server's clock."""
 
     def to_bytes(self) -> bytes:
-        """As bytes for the outbox."""
+        """Return the notification as bytes for the outbox."""
         told = [one.to_value() for one in self.incidents]
         return packing.pack([self.id, self.receiver, told, self.left_off, self.at])
 
     @classmethod
     def from_bytes(cls, raw: bytes) -> "Notification":
-        """What `to_bytes` gave; raises ValueError for anything else."""
+        """Return a notification from what `to_bytes` gave. Raise ValueError for anything else."""
         try:
             value = packing.unpack(raw)
         except CodecError as error:
@@ -68,7 +68,7 @@ Redactor = Callable[[str], str]
 
 
 def make_redactor(config: NotifyConfig) -> Redactor:
-    """What takes out of a text all that looks like a token, or that the config names."""
+    """Return a function that takes out of a text all tokens, and all matches of the config's patterns."""
     patterns = [compile_pattern(written) for written in (*WELL_KNOWN, *config.redact)]
 
     def redact(text: str) -> str:
@@ -80,7 +80,7 @@ def make_redactor(config: NotifyConfig) -> Redactor:
 
 
 def receivers_of(incident: Incident, config: NotifyConfig) -> tuple[str, ...]:
-    """Who is told of it, each once."""
+    """Return the receivers that are told of an incident, each once."""
     if not config.routes:
         return tuple(config.receivers)
     named = (name for route in config.routes if _fits(route, incident) for name in route.receivers)
@@ -99,14 +99,14 @@ def _fits(route: NotifyRoute, incident: Incident) -> bool:
 def put(
     waiting: dict[str, list[Any]], incident: Incident, config: NotifyConfig, redact: Redactor, now: float
 ) -> None:
-    """Have an incident wait for others of its kind, for each receiver that is told of it.
+    """Put an incident into the group of its kind that waits, for each receiver that is told of it.
 
-    What waits is `[since when, how many more there are, incidents…]`.
+    A group is `[since when, how many more there are, incidents…]`.
     """
     safe = cleanse(incident, config, redact)
     for receiver in receivers_of(incident, config):
         group = waiting.setdefault(f"{receiver}:{incident.cause}:{incident.stage}", [now, 0])
-        if incident.stage == "repeat":  # what waits again need not be said twice in one message
+        if incident.stage == "repeat":  # one reminder of a call in a message is enough
             group[2:] = [value for value in group[2:] if value[5].get("call") != safe.fields.get("call")]
         if len(group) - 2 < MAX_WAITING:
             group.append(safe.to_value())
@@ -115,9 +115,9 @@ def put(
 
 
 def cleanse(incident: Incident, config: NotifyConfig, redact: Redactor) -> Incident:
-    """An incident as it may leave: without other labels than those that are named, without tokens.
+    """Return an incident as it may leave: without tokens, and without labels that the config does not name.
 
-    Of its key, which holds names as they are, a digest leaves.
+    Its key holds names as they are, so a digest of it leaves instead.
     """
     fields = {
         name: redact(value) if isinstance(value, str) else value for name, value in incident.fields.items()
@@ -131,7 +131,7 @@ def cleanse(incident: Incident, config: NotifyConfig, redact: Redactor) -> Incid
 def take_due(
     waiting: dict[str, list[Any]], queued: Mapping[str, int], config: NotifyConfig, space: str, now: float
 ) -> Iterator[Notification]:
-    """The notifications whose time has come, and whose receivers have room; `space` is the namespace."""
+    """Give the notifications that are due and whose receivers have room. `space` is the namespace."""
     taken: dict[str, int] = {}
     for place in sorted(waiting, key=lambda place: waiting[place][0]):
         since, more, *values = waiting[place]
@@ -151,6 +151,6 @@ def take_due(
 
 
 def make_id(space: str, receiver: str, keys: Iterable[str]) -> str:
-    """The id of what tells a receiver of these incidents: the same whenever they are told."""
+    """Return the id of a receiver's notification about these incidents. It is the same each time."""
     words = "\0".join([space, receiver, *sorted(keys)])
     return f"msg_{hashlib.sha256(words.encode('utf-8', 'replace')).hexdigest()[:32]}"

@@ -1,7 +1,7 @@
-"""What people are told of: one incident, and its words. Pure.
+"""Incident that people are told of, and its words. Pure.
 
-An incident's key is made of its cause, so that whoever finds the same cause again finds the same key. Its
-fields are names, numbers and times, never arguments, prompts or reasons: what is not in it cannot leak.
+An incident's key is made of its cause, so that another process that finds the same cause has the same key.
+Its fields are names, numbers and times, never arguments, prompts or reasons, so that none of these can leak.
 """
 
 from collections.abc import Callable, Mapping
@@ -14,32 +14,32 @@ CAUSES: Final[tuple[Cause, ...]] = get_args(Cause)
 Severity = Literal["info", "warning", "critical"]
 Stage = Literal["open", "repeat", "closed"]
 MAX_TEXT: Final = 128
-"""Characters of one field."""
+"""Maximum length of one field, in characters."""
 MAX_FIELDS: Final = 16
 
 FieldValue = str | int | float | bool
 
 
 class Incident(NamedTuple):
-    """Something that happened, or is over (`closed`), or still waits (`repeat`)."""
+    """Something that happened (`open`), still waits (`repeat`), or is over (`closed`)."""
 
     key: str
     cause: Cause
     severity: Severity
     stage: Stage
     at: float
-    """Seconds since the epoch by the server's clock."""
+    """Time in seconds since the epoch, by the server's clock."""
     fields: Mapping[str, FieldValue]
     labels: Mapping[str, str] = {}
-    """By these it finds its way; only those that the config names leave."""
+    """Labels that routes look at. Only those that the config names leave."""
 
     def to_value(self) -> list[Any]:
-        """As plain values, to be kept."""
+        """Return the incident as plain values, to be kept."""
         return [*self[:5], dict(self.fields), dict(self.labels)]
 
     @classmethod
     def from_value(cls, value: Any) -> "Incident":
-        """What `to_value` gave; raises ValueError for anything else."""
+        """Return an incident from what `to_value` gave. Raise ValueError for anything else."""
         match value:
             case [str(key), str(cause), severity, stage, int() | float() as at, dict(), dict()] if (
                 cause in CAUSES and severity in get_args(Severity) and stage in get_args(Stage)
@@ -49,12 +49,12 @@ class Incident(NamedTuple):
 
 
 def to_field(text: Any) -> str:
-    """Other people's name as a field: one line, bounded."""
+    """Return a name of others as a field: one line of bounded length."""
     return shorten(visible(str(text)[: 4 * MAX_TEXT]), MAX_TEXT)
 
 
 def describe(incident: Incident) -> str:
-    """One line for people."""
+    """Return one line for people."""
     words = _WORDS[incident.cause](incident.fields, incident.stage)
     return shorten(words, 600)
 

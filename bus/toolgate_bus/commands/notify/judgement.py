@@ -1,6 +1,6 @@
-"""All judges together: what was read, and what is known, to what is told. Time is an argument.
+"""Run all judges on what was read and what is remembered. Time is an argument.
 
-It is given everything that was read at once, and either all of what it does is kept or nothing.
+The caller keeps all changes of the memory and all incidents, or nothing.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,24 +15,24 @@ from toolgate_bus.state.changes import PlacedChange
 
 
 class FleetState(NamedTuple):
-    """What one look found."""
+    """State of the fleet at one look."""
 
     now: float
-    """Seconds since the epoch by the server's clock."""
+    """Server's time, in seconds since the epoch."""
     held: Sequence[CallOnHold]
     ends: Mapping[str, str]
-    """How calls ended that were known to wait."""
+    """End of each call that was known to wait and waits no longer, by id."""
     roster: RosterState
     books: Sequence[BookBalances] | None
-    """None where nobody looked."""
+    """Balances of the ledgers; None if they were not read."""
     changes: Sequence[PlacedChange]
-    """Those that are new, each with its place."""
+    """New changes of rules, each with its place."""
 
 
 def judge_all(
     memory: NotifyMemory, facts: Sequence[Mapping[str, Any]], state: FleetState, causes: CauseSettings
 ) -> Iterator[Incident]:
-    """Every incident that is new."""
+    """Give every incident that is new."""
     for fact in facts:
         yield from judges.judge_fact(memory.failing, fact, causes.failing_open)
     yield from judges.judge_quiet(memory.failing, state.now, causes.failing_open)

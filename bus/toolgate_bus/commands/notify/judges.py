@@ -1,7 +1,7 @@
-"""Finds incidents in what was read: of each cause, what is new, goes on, or is over. Time is an argument.
+"""Find incidents in what was read: for each cause, what is new, goes on, or is over. Time is an argument.
 
-Each judge changes its part of the memory, and yields what is to be told. What it yields is told once: the
-caller keeps both in one step, or neither.
+Each judge changes its part of the memory, and gives incidents to tell. The caller keeps both in one step, or
+neither, so that each incident is told once.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -23,16 +23,16 @@ from toolgate_bus.state.changes import ConfigChange
 from toolgate_bus.transport.redis.clock import entry_order
 
 MAX_HELD: Final = 5000
-"""Calls that wait at once and are remembered; others are told when these are answered."""
+"""Maximum number of waiting calls that are remembered. Others are told when these are answered."""
 MAX_ACCOUNTS: Final = 50_000
 MAX_SCHEDULERS: Final = 1000
 UNREQUIRED_S: Final = 60.0
-"""Agents may live for seconds: so long after the last one, nobody requires a scheduler any longer."""
+"""Seconds after the last agent that required a scheduler until it is required no longer."""
 UNANSWERED: Final = "nobody answered in time"
 
 
 class CallOnHold(NamedTuple):
-    """A call that waits for a person, without what it says."""
+    """Call that waits for a person, without its arguments and words."""
 
     id: str
     scheduler: str
@@ -43,18 +43,18 @@ class CallOnHold(NamedTuple):
 
 
 class RosterState(NamedTuple):
-    """Who is on the bus, as far as it matters here."""
+    """Part of the roster that matters here."""
 
     alive: frozenset[str]
-    """Schedulers."""
+    """Schedulers that are alive."""
     required: frozenset[str]
     """Schedulers that some agent waits for."""
     revisions: Mapping[str, int]
-    """By scheduler: how many different configurations its replicas rule by."""
+    """Number of different configurations that the replicas of each scheduler rule by."""
 
 
 class BookBalances(NamedTuple):
-    """One ledger's book."""
+    """Balances of one ledger's book."""
 
     book: str
     budgets: Mapping[str, BudgetDescription]
@@ -69,7 +69,7 @@ def judge_held(
     now: float,
     cause: HeldCause,
 ) -> Iterator[Incident]:
-    """Calls that wait, again after a while, and that wait no longer; `ends` says how, in fixed words."""
+    """Give calls that wait, wait still, or wait no longer. `ends` says how they ended, in fixed words."""
     here = {one.id: one for one in waiting}
     for id_, call in here.items():
         entry = known.get(id_)
@@ -99,7 +99,7 @@ def _held_fields(call: CallOnHold) -> dict[str, str]:
 def judge_budgets(
     known: dict[str, int], books: Iterable[BookBalances], now: float, cause: BudgetCause
 ) -> Iterator[Incident]:
-    """Accounts that passed a threshold in their present window; of several at once the highest counts."""
+    """Give accounts that passed a threshold in their window. If it passed several, the highest is told."""
     seen: set[str] = set()
     for book in books:
         for one in book.balances:
@@ -120,7 +120,7 @@ def judge_budgets(
 
 
 def _is_past(balance: Balance, limit: int, threshold: int) -> bool:
-    """What is held for calls that run counts for the last one alone: it comes and goes, but is not free."""
+    """Return whether a threshold is passed. Reserved money counts at 100 % alone: it may be given back."""
     used = balance.spent + (balance.reserved if threshold == 100 else 0)
     return used * 100 >= limit * threshold
 
@@ -145,7 +145,7 @@ def _budget_incident(
 def judge_gone(
     known: dict[str, dict[str, Any]], roster: RosterState, now: float, cause: GoneCause
 ) -> Iterator[Incident]:
-    """Required schedulers that have not been alive for a while, and those that are back."""
+    """Give required schedulers that have not been alive for a while, and those that are back."""
     for name in sorted(roster.required - roster.alive)[:MAX_SCHEDULERS]:
         entry = known.setdefault(name, {"since": now, "told": False})
         entry["required"] = now
@@ -165,7 +165,7 @@ def judge_gone(
 def judge_revisions(
     known: dict[str, dict[str, Any]], roster: RosterState, now: float, cause: RevisionsCause
 ) -> Iterator[Incident]:
-    """Schedulers whose replicas have ruled by different configurations for a while, and no longer do."""
+    """Give schedulers whose replicas have ruled by different configurations for a while, or agree again."""
     differing = [name for name, count in sorted(roster.revisions.items()) if count > 1][:MAX_SCHEDULERS]
     for name in differing:
         entry = known.setdefault(name, {"since": now, "told": False})
@@ -183,7 +183,10 @@ def judge_revisions(
 def judge_fact(
     known: dict[str, dict[str, Any]], fact: Mapping[str, Any], cause: FailingOpenCause
 ) -> Iterator[Incident]:
-    """A decision that went on without somebody's verdict; its time is that of the server."""
+    """Count a decision that went on without verdicts. Give the schedulers that now fail open.
+
+    The time of a decision is the server's.
+    """
     failed = fact.get("failed_open")
     if fact.get("event") != "decision" or not isinstance(failed, Mapping) or not failed:
         return
@@ -203,7 +206,7 @@ def judge_fact(
 
 
 def judge_quiet(known: dict[str, dict[str, Any]], now: float, cause: FailingOpenCause) -> Iterator[Incident]:
-    """Schedulers that have not failed open for as long as their failures are counted together."""
+    """Give schedulers that have not failed open for `within_s` seconds."""
     for name in sorted(known):
         entry = known[name]
         if now - entry["times"][-1] < cause.within_s:
@@ -215,7 +218,7 @@ def judge_quiet(known: dict[str, dict[str, Any]], now: float, cause: FailingOpen
 
 
 def judge_change(place: str, change: ConfigChange, now: float, cause: ChangeCause) -> Iterator[Incident]:
-    """One entry of the record of changes; people's own words (`why`) stay where they are."""
+    """Give one entry of the record of changes, without people's own words (`why`)."""
     if change.event not in cause.events:
         return
     words = change._asdict()

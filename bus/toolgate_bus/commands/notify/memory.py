@@ -1,7 +1,7 @@
-"""All that `toolgate notify` must know after a restart: how far it read, what it told, what waits to go out.
+"""State that `toolgate notify` needs after a restart: positions, incidents that were told, groups that wait.
 
-It is one value. What goes into the outbox is written with it in one step, so that each cause is either not
-seen yet, or seen and in the outbox.
+It is one value. Notifications for the outbox are written with it in one step, so that each cause is either
+not seen yet, or seen and in the outbox.
 """
 
 import json
@@ -16,18 +16,18 @@ _PARTS: Final = ("positions", "numbers", "held", "budgets", "gone", "revisions",
 
 @dataclass(slots=True)
 class NotifyMemory:
-    """Plain values throughout; each judge has a part of its own."""
+    """Memory of plain values. Each judge has a part of its own."""
 
     positions: dict[str, str] = field(default_factory=dict)
-    """How far each orchestrator's facts were read."""
+    """Position up to which each orchestrator's facts were read."""
     numbers: dict[str, int] = field(default_factory=dict)
-    """The number of each one's last fact."""
+    """Number of each orchestrator's last fact."""
     changes: str = ""
-    """How far the record of changes was read."""
+    """Position up to which the record of changes was read."""
     held: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Calls that wait, by id."""
     budgets: dict[str, int] = field(default_factory=dict)
-    """By account and window: the highest threshold that was told."""
+    """Highest threshold that was told, by account and window."""
     gone: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Required schedulers that are not alive."""
     revisions: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -35,16 +35,16 @@ class NotifyMemory:
     failing: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Schedulers without whose verdicts calls went on."""
     waiting: dict[str, list[Any]] = field(default_factory=dict)
-    """By receiver, cause and stage: incidents that will go out together."""
+    """Incidents that will go out together, by receiver, cause and stage."""
 
     def to_bytes(self) -> bytes:
-        """As bytes for the server."""
+        """Return the memory as bytes for the server."""
         value = {"version": VERSION, "changes": self.changes} | {name: getattr(self, name) for name in _PARTS}
         return zlib.compress(json.dumps(value).encode(), level=1)
 
     @classmethod
     def from_bytes(cls, raw: bytes) -> "NotifyMemory":
-        """What `to_bytes` gave; raises ValueError for anything else."""
+        """Return a memory from what `to_bytes` gave. Raise ValueError for anything else."""
         try:
             value = json.loads(zlib.decompressobj().decompress(raw, MAX_BYTES))
             if value["version"] != VERSION:

@@ -1,4 +1,4 @@
-"""A notification as bytes for a webhook: the body, and the headers that name and sign it. Pure.
+"""Turn a notification into bytes for a webhook: the body, and the headers that name and sign it. Pure.
 
 Headers follow Standard Webhooks: `webhook-id` is the notification's, in the body too, the same at every try;
 `webhook-signature` is `v1,` and base64 of HMAC-SHA256 over id, timestamp and body, with a dot between them.
@@ -16,12 +16,12 @@ from toolgate_bus.commands.notify.incident import FieldValue, Incident, Stage, d
 
 VERSION: Final = 1
 _JOINT: Final = re.compile(r":(?=//)|@(?=\w)|(?<=\w)[.\u3002\uff0e\uff61](?=[^\W\d_])")
-"""Where a link or a mention holds together."""
+"""Characters that join a link or a mention."""
 _MARKS: Final[dict[Stage, str]] = {"open": "", "repeat": "again: ", "closed": "over: "}
 
 
 def make_body(kind: str, one: Notification, namespace: str, console_url: str | None) -> bytes:
-    """What is posted, as JSON."""
+    """Return the JSON to post."""
     if kind == "slack":
         return json.dumps({"text": make_text(one, namespace, console_url, escape=_escape)}).encode()
     first = one.incidents[0]
@@ -46,7 +46,7 @@ def make_body(kind: str, one: Notification, namespace: str, console_url: str | N
 
 
 def make_text(one: Notification, namespace: str, console_url: str | None, escape: Any = str) -> str:
-    """The notification for people: one line an incident."""
+    """Return the notification for people, one line an incident."""
     mark = _MARKS[one.incidents[0].stage]
     lines = [f"{mark}{escape(unlink(describe(each)))}" for each in one.incidents]
     if one.left_off:
@@ -56,7 +56,7 @@ def make_text(one: Notification, namespace: str, console_url: str | None, escape
 
 
 def unlink(text: str) -> str:
-    """Return a text of which no chat or mail program makes a link or a mention: its joints are in brackets.
+    """Return a text in which no chat or mail program sees a link or a mention: its joints are in brackets.
 
     Names come from agents, and a receiver unfolds a bare link in them by fetching it.
     """
@@ -64,13 +64,13 @@ def unlink(text: str) -> str:
 
 
 def find_link(one: Notification, console_url: str | None) -> str | None:
-    """Where a person can do something about it."""
+    """Return the page on which a person can act on it; None without a console."""
     page = {"held": "#approvals", "budget": "#budgets", "gone": "#roster"}.get(one.incidents[0].cause, "")
     return None if console_url is None else f"{console_url}{page}"
 
 
 def make_headers(id_: str, body: bytes, key: bytes | None, now: int) -> dict[str, str]:
-    """What goes with a body; `now` is in seconds since the epoch."""
+    """Return the headers of a body. `now` is in seconds since the epoch."""
     headers = {"content-type": "application/json", "webhook-id": id_, "webhook-timestamp": str(now)}
     if key is not None:
         headers["webhook-signature"] = sign(id_, body, key, now)
@@ -78,18 +78,18 @@ def make_headers(id_: str, body: bytes, key: bytes | None, now: int) -> dict[str
 
 
 def sign(id_: str, body: bytes, key: bytes, now: int) -> str:
-    """The signature of a body."""
+    """Return the signature of a body."""
     digest = hmac.digest(key, f"{id_}.{now}.".encode() + body, hashlib.sha256)
     return f"v1,{base64.b64encode(digest).decode()}"
 
 
 def _escape(text: str) -> str:
-    """A text that Slack takes for one: no links, no mentions."""
+    """Return a text that Slack shows as it is, without links and mentions."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
 def make_sample(receiver: str, at: float, mark: str) -> Notification:
-    """What shows a receiver that it is reached; `mark` makes its id one of its own."""
+    """Return a sample that tests a receiver. `mark` makes its id unique."""
     fields: dict[str, FieldValue] = {
         "scheduler": "approval",
         "tool": "sample",

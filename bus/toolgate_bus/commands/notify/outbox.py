@@ -1,8 +1,8 @@
-"""What `toolgate notify` keeps on the server: its memory, what is still to be posted, and who may post.
+"""State of `toolgate notify` on the server: its memory, notifications that are not posted yet, and the lease.
 
 Memory and outbox change in one step, and only for the process that has the lease. The outbox is a hash, so
-that a notification that was taken is struck out by one small write. Of the same name several may run: one
-works, and another takes over when its lease has run out.
+that a notification that was taken is removed by one small write. Several processes may run under one name:
+one works, and another takes over when its lease has run out.
 """
 
 from collections.abc import Iterable
@@ -22,11 +22,11 @@ _log = get_logger("toolgate.notify")
 
 
 class KeptState(NamedTuple):
-    """What was kept; `memory` is None where nothing was, or nothing that can be read."""
+    """State that was kept. `memory` is None if there was none, or none that can be read."""
 
     memory: NotifyMemory | None
     notifications: tuple[Notification, ...]
-    """The oldest first."""
+    """Notifications that are not posted yet, the oldest first."""
 
 
 class NotifyOutbox:
@@ -38,7 +38,7 @@ class NotifyOutbox:
         self._prefix = Keys(namespace).store_key(f"notify:{name}")
 
     async def lead(self) -> KeptState | None:
-        """Take the lease, and what is kept; None while another has it. Raises TransportError."""
+        """Take the lease and return what is kept; None while another has it. Raise TransportError."""
         kept = await LEAD.run(self._commands, self._prefix, words=(self._me, self._lease_ms))
         if not kept:
             return None
@@ -49,7 +49,7 @@ class NotifyOutbox:
     async def keep(self, memory: bytes, add: Iterable[Notification] = (), drop: Iterable[str] = ()) -> bool:
         """Renew the lease and write this down (b"": the memory stays), in one step.
 
-        False where another has led since. Raises TransportError.
+        Return False if another has led since. Raise TransportError.
         """
         gone = tuple(drop)
         added: list[Arg] = [word for one in add for word in (one.id, one.to_bytes())]
@@ -57,7 +57,7 @@ class NotifyOutbox:
         return bool(await KEEP.run(self._commands, self._prefix, words=words))
 
     async def leave(self) -> None:
-        """Let another lead at once."""
+        """Give up the lease, so that another can lead at once."""
         await LEAVE.run(self._commands, self._prefix, words=(self._me,))
 
 

@@ -8,7 +8,7 @@ from toolgate_bus.telemetry.metrics import Collector, Gauges
 
 
 def make_page(service: NotifyService) -> Page:
-    """What gives the page, whenever it is asked for."""
+    """Return a function that gives the page."""
 
     def give(accept: str) -> tuple[str, bytes]:
         own = Gauges(definitions.NOTIFICATIONS_QUEUED, dict(service.queued))

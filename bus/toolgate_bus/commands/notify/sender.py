@@ -1,8 +1,8 @@
-"""Posts what stands in the outbox to one receiver, in order, until it is taken or given up.
+"""Post the notifications in the outbox to one receiver, in order, until each is taken or given up.
 
-A POST begins only while this process surely has the lease, and is over before another could have it. What
-was taken is struck out of the outbox before anything else is done; only between these two can an end of the
-process have it posted once more, under the same id.
+A POST begins only while this process surely has the lease, and is over before another could have it. A
+notification that was taken is removed from the outbox before anything else is done. Only a process that
+ends between these two steps has it posted once more, under the same id.
 """
 
 import time
@@ -20,26 +20,26 @@ from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_bus.telemetry.metrics import CounterSeries
 
 PostOutcome = Literal["delivered", "refused", "expired", "superseded"]
-stamina.instrumentation.set_on_retry_hooks([])  # what is tried again is logged and counted here
+stamina.instrumentation.set_on_retry_hooks([])  # this module logs and counts retries itself
 POSTS: Final = CounterSeries(definitions.NOTIFICATIONS)
 _log = get_logger("toolgate.notify")
 
 
 class SendQueue(Protocol):
-    """What a sender takes from, and tells."""
+    """Queue from which a sender takes notifications, and to which it reports."""
 
     async def first(self, receiver: str) -> Notification:
-        """The oldest for a receiver, as soon as there is one."""
+        """Wait for the oldest notification of a receiver, and return it."""
 
     async def may_send(self, one: Notification) -> bool:
-        """Wait until this process surely leads; whether it is still to be sent then."""
+        """Wait until this process surely leads. Return whether the notification is still to be sent."""
 
     async def strike(self, one: Notification) -> None:
-        """It needs no sending any longer."""
+        """Remove a notification that needs no sending any longer."""
 
 
 class Sender:
-    """One receiver's."""
+    """Sender of one receiver."""
 
     def __init__(
         self, name: str, webhook: Webhook, queue: SendQueue, config: NotifyConfig, space: str
@@ -48,7 +48,7 @@ class Sender:
         self._config, self._space = config, space
 
     async def run(self) -> None:
-        """Work until cancelled; a POST that has begun is ended, and what came of it kept."""
+        """Work until cancelled. A POST that has begun is ended, and its outcome kept."""
         while True:
             one = await self._queue.first(self._name)
             outcome = await self._deliver(one)
@@ -77,7 +77,7 @@ class Sender:
         return outcome
 
     async def _try(self, one: Notification) -> PostOutcome:
-        """One try; raises WebhookUnavailable, WebhookRefusal."""
+        """Try once. Raise WebhookUnavailable or WebhookRefusal."""
         if not await self._queue.may_send(one):
             return "superseded"
         if time.time() - one.at >= self._config.retry.give_up_s:
@@ -112,7 +112,7 @@ class Sender:
 
 
 def _wait_for(error: Exception) -> bool | float:
-    """Whether to try again, or after how many seconds at least, as the receiver asked."""
+    """Return whether to try again, or the minimum seconds before that, if the receiver said so."""
     if isinstance(error, WebhookUnavailable):
         return True if error.wait_s is None else error.wait_s
     return False

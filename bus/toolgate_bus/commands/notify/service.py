@@ -1,7 +1,7 @@
-"""`toolgate notify` at work: look, judge, keep, post; of several of one name one works, the others stand by.
+"""Run `toolgate notify`: look, judge, keep, post. Of several under one name one works, the others stand by.
 
-Whatever is found is written down before it is posted. While the server is away nothing is posted: another
-process could not know of it. What was posted meanwhile, and could not be struck out, is remembered here.
+Incidents are written down before they are posted. While the server is away nothing is posted: another process
+could not know of it. Notifications that were posted and could not be removed meanwhile are remembered here.
 """
 
 import asyncio
@@ -27,23 +27,23 @@ from toolgate_bus.telemetry.loggers import get_logger
 LOOK_EVERY_S: Final = 0.5
 RENEW_S: Final = 0.5
 SURE_S: Final = 2.0
-"""So long after the lease was renewed a POST may begin."""
+"""Seconds after a renewal of the lease in which a POST may begin."""
 MARGIN_S: Final = 1.0
 STAND_BY_S: Final = 0.5
 STALE_S: Final = 15.0
 LEAVING_S: Final = 2.0
 MAX_FACTS: Final = 5000
-"""So many are judged at the latest, whatever the time."""
+"""Number of facts from which they are judged at once, whatever the time."""
 _log = get_logger("toolgate.notify")
 
 
 def lease_seconds(config: NotifyConfig) -> float:
-    """How long a lease lasts: a POST that began while it was sure has ended before."""
+    """Return the seconds that a lease lasts. A POST that began while the lease was sure has ended before."""
     return SURE_S + max(one.timeout_s for one in config.receivers.values()) + MARGIN_S
 
 
 class NotifyService:
-    """One process's work; a `SendQueue` for its senders."""
+    """Work of one process, and the `SendQueue` of its senders."""
 
     def __init__(
         self,
@@ -57,16 +57,16 @@ class NotifyService:
         self._space, self._redact = space, make_redactor(config)
         self._memory: NotifyMemory | None = None
         self._before: KeptState | None = None
-        """What was known when this process last led: for a server that lost everything."""
+        """State when this process last led, for a server that lost everything."""
         self._queues: dict[str, dict[str, Notification]] = {name: {} for name in config.receivers}
         self._struck: set[str] = set()
-        """Ids that need no sending, and may still stand in the outbox."""
+        """Ids of notifications that need no sending, and may still be in the outbox."""
         self._lock = asyncio.Lock()
-        """Of what is written: the senders and the loop take turns."""
+        """Lock for writes: the senders and the loop take turns."""
         self._facts_read: list[Fact] = []
-        """Those that are not judged yet."""
+        """Facts that are not judged yet."""
         self._text = b""
-        """The memory as it was written last."""
+        """Memory as it was written last."""
         self._sure_at = self._looked_at = float("-inf")
         self._connected = True
         self._changed = asyncio.Event()
@@ -74,20 +74,20 @@ class NotifyService:
     # ------------------------------------------------------------------ for senders
 
     async def first(self, receiver: str) -> Notification:
-        """The oldest for a receiver, as soon as there is one."""
+        """Wait for the oldest notification of a receiver, and return it."""
         queue = self._queues[receiver]
         while not queue:
             await self._changed.wait()
         return next(iter(queue.values()))
 
     async def may_send(self, one: Notification) -> bool:
-        """Wait until this process surely leads; whether it is still to be sent then."""
+        """Wait until this process surely leads. Return whether the notification is still to be sent."""
         while self._memory is None or time.monotonic() - self._sure_at >= SURE_S:
             await self._changed.wait()
         return one.id in self._queues[one.receiver]
 
     async def strike(self, one: Notification) -> None:
-        """Take it out of the outbox, or remember to."""
+        """Remove a notification from the outbox, or remember to."""
         self._queues[one.receiver].pop(one.id, None)
         self._struck.add(one.id)
         with suppress(TransportError):  # the lease's next renewal takes it along
@@ -97,16 +97,16 @@ class NotifyService:
 
     @property
     def leads(self) -> bool:
-        """Whether this process works."""
+        """True if this process works."""
         return self._memory is not None
 
     @property
     def queued(self) -> Mapping[tuple[str, ...], float]:
-        """By receiver: how many notifications wait to be posted."""
+        """Number of notifications that wait to be posted, by receiver."""
         return {(name,): float(len(queue)) for name, queue in self._queues.items()}
 
     def health(self) -> tuple[bool, str]:
-        """Whether it works, and what to say."""
+        """Return whether it works, and a sentence about it."""
         if not self._connected:
             return False, "the bus cannot be reached; waiting for it"
         if not self.leads:
@@ -118,7 +118,7 @@ class NotifyService:
     # ------------------------------------------------------------------ the loop
 
     async def run(self) -> None:
-        """Work until cancelled. Raises ConfigError where the server will never do what is asked of it."""
+        """Work until cancelled. Raise ConfigError if the server will never do what is asked of it."""
         while True:
             try:
                 memory = self._memory or await self._take_the_lead()
@@ -132,7 +132,7 @@ class NotifyService:
             await asyncio.sleep(STAND_BY_S)
 
     async def _step(self, memory: NotifyMemory) -> None:
-        """Read facts, and where it is time everything else; judge it and keep what was found, or neither."""
+        """Read facts and, if it is time, everything else. Judge it and keep the result, or neither."""
         self._facts_read += await self._facts.next()
         if time.monotonic() - self._looked_at < LOOK_EVERY_S and len(self._facts_read) < MAX_FACTS:
             return
@@ -140,7 +140,7 @@ class NotifyService:
         self._connected, self._looked_at = True, time.monotonic()
         facts, self._facts_read = self._facts_read, []
         positions, numbers = self._facts.positions, self._facts.numbers
-        # Nothing is awaited from here until it is known what to write.
+        # No await from here on, until everything to write is known.
         for one in judge_all(memory, facts, state, self._config.causes):
             put(memory.waiting, one, self._config, self._redact, state.now)
         memory.positions, memory.numbers = positions, numbers
@@ -149,7 +149,7 @@ class NotifyService:
         await self._commit(memory, made)
 
     async def _commit(self, memory: NotifyMemory, made: Sequence[Notification]) -> None:
-        """Write all of it down, however long that takes; only then is anything posted."""
+        """Write everything down, however long that takes. Only then is anything posted."""
         text = memory.to_bytes()
         new = text if text != self._text or made else b""
         while self._memory is memory:
@@ -194,26 +194,26 @@ class NotifyService:
         return memory
 
     async def _begin(self) -> NotifyMemory:
-        """The first of all: what is so now is told, what was before is not."""
+        """Return the first memory. The present state is told, earlier facts and changes are not."""
         start = f"{int(await self._sources.now() * 1000)}-0"
         return NotifyMemory(positions=dict.fromkeys(await self._facts.writers(), start), changes=start)
 
     async def renew(self) -> None:
-        """Keep the lease while the loop reads, and strike out what could not be, until cancelled."""
+        """Keep the lease while the loop reads, and remove what was posted, until cancelled."""
         while True:
             await asyncio.sleep(RENEW_S)
             if self._memory is not None:
-                with suppress(ToolgateError):  # whoever reads says so
+                with suppress(ToolgateError):  # the loop says so
                     await self._keep(b"")
 
     async def leave(self) -> None:
-        """Let another lead at once; called when nothing is posted any longer."""
+        """Let another lead at once. Call it when nothing is posted any longer."""
         with anyio.move_on_after(LEAVING_S), suppress(ToolgateError):
             if self._memory is not None and await self._keep(b""):
                 await self._outbox.leave()
 
     async def _keep(self, memory: bytes, made: Sequence[Notification] = ()) -> bool:
-        """Write, and renew the lease; False where another has led since. Raises TransportError."""
+        """Write, and renew the lease. Return False if another has led since. Raise TransportError."""
         async with self._lock:
             begun, struck = time.monotonic(), tuple(self._struck)
             kept = await self._outbox.keep(memory, made, struck)

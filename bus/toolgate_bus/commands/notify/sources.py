@@ -1,6 +1,6 @@
-"""Reads what the judges look at: roster, ledgers, held calls, the record of changes. Changes nothing.
+"""Read what the judges look at: roster, ledgers, held calls, the record of changes. Changes nothing.
 
-What waits for a person only those schedulers know that hold it: packages tell by the entry-point group
+Only the schedulers that hold calls know which calls wait for a person. Packages tell by the entry-point group
 `toolgate.held_calls`, which names a function from commands and namespace to a `HeldCalls`.
 """
 
@@ -25,22 +25,22 @@ from toolgate_bus.transport.replica_differences import revisions
 
 GROUP: Final = "toolgate.held_calls"
 REHEARSAL: Final = "budget-shadow"
-"""The book of shadows, whose money nobody spends."""
+"""Book of shadows, whose money nobody spends."""
 BUDGETS_EVERY_S: Final = 3.0
 
 
 class HeldCalls(Protocol):
-    """The calls that wait for people, as a package that holds calls tells of them."""
+    """Calls that wait for people, as a package that holds calls tells of them."""
 
     async def list_waiting(self) -> Sequence[CallOnHold]:
-        """Those that wait now; raises TransportError."""
+        """Return the calls that wait now. Raise TransportError."""
 
     async def find_ends(self, ids: Collection[str]) -> Mapping[str, str]:
-        """Of those that wait no longer: by id, in fixed words, what came of them where somebody answered."""
+        """Return what became of calls that wait no longer, if somebody answered: by id, in fixed words."""
 
 
 class FleetSources:
-    """One namespace, as it is now."""
+    """State of one namespace, as it is now."""
 
     def __init__(self, commands: Commands, namespace: str) -> None:
         self._commands = commands
@@ -53,11 +53,11 @@ class FleetSources:
         self._found: Sequence[CallOnHold] = ()
 
     async def now(self) -> float:
-        """The server's time, in seconds since the epoch."""
+        """Return the server's time, in seconds since the epoch."""
         return await read_time(self._commands)
 
     async def read(self, memory: NotifyMemory) -> FleetState:
-        """All of it; raises TransportError."""
+        """Read everything. Raise TransportError."""
         held = await self._read_held()
         gone = memory.held.keys() - {one.id for one in held}
         ends: dict[str, str] = {}
@@ -68,7 +68,7 @@ class FleetSources:
         return FleetState(await self.now(), held, ends, roster, books, changes)
 
     async def _read_held(self) -> Sequence[CallOnHold]:
-        """The calls that wait; as they were where it is too soon to look again, since that reads all keys."""
+        """Return the calls that wait; the last ones if it is too soon to look, since that reads all keys."""
         began = time.monotonic()
         if began >= self._held_due:
             self._found = [one for reader in self._held for one in await reader.list_waiting()]
@@ -77,7 +77,7 @@ class FleetSources:
         return self._found
 
     async def _read_books(self) -> list[BookBalances] | None:
-        """All budgets; None where it is too soon to look again."""
+        """Return all budgets; None if it is too soon to look again."""
         if time.monotonic() - self._budgets_at < BUDGETS_EVERY_S:
             return None
         books = []

@@ -1,4 +1,4 @@
-"""Reads the config of `toolgate notify`, and from files and the environment where its receivers are.
+"""Read the config of `toolgate notify`, and its receivers' addresses and keys in files and the environment.
 
 A receiver's address and key are secrets: they are never printed, and read once, when the command starts.
 """
@@ -16,13 +16,13 @@ from toolgate_bus.errors import ConfigError
 
 KEY_PREFIX: Final = "whsec_"
 MIN_KEY: Final = 24
-"""Bytes."""
+"""Minimum length of a key, in bytes."""
 MAX_KEY: Final = 64
 MAX_SECRET_FILE: Final = 4096
 
 
 class WebhookTarget:
-    """Where a receiver is, and what signs for it; neither shows in a repr."""
+    """Address of a receiver, and the key that signs for it. Neither shows in a repr."""
 
     __slots__ = ("key", "url")
 
@@ -31,13 +31,13 @@ class WebhookTarget:
 
 
 def read_config(path: Path) -> NotifyConfig:
-    """The config in a file; raises ConfigError with a line for each wrong field."""
+    """Read the config from a file. Raise ConfigError with a line for each wrong field."""
     document = read_document(path)
     return check(NotifyConfig, document.mapping(), document)
 
 
 def find_targets(config: NotifyConfig) -> dict[str, WebhookTarget]:
-    """Address and key of each receiver; raises ConfigError that names what is missing, and no secret."""
+    """Return address and key of each receiver. Raise ConfigError that names what is missing, no secret."""
     found = {}
     for name, one in config.receivers.items():
         where = f"receivers.{name}"

@@ -1,8 +1,8 @@
-"""Posts one notification to one webhook: bounded in time and bytes, whatever stands at the other end.
+"""Post one notification to one webhook: bounded in time and bytes, whatever stands at the other end.
 
-No redirect is followed: an address was named, and no other is told anything. Certificates are checked;
-proxies come from the environment. Of an answer its head alone is read: no body,
-however long, delays what follows. No error and no log says the address, which may be a secret.
+No redirect is followed, so that no other address is told anything. Certificates are checked; proxies come
+from the environment. Of an answer its head alone is read, so that no body delays what follows. No error and
+no log says the address, which may be a secret.
 """
 
 import email.utils
@@ -21,18 +21,18 @@ from toolgate_bus.errors import ConfigError, ToolgateError
 
 MAX_RETRY_AFTER_S: Final = 3600.0
 REFUSALS: Final = frozenset({400, 413, 422})
-"""Statuses by which a receiver says that it will never take this body."""
+"""Statuses that mean that a receiver will never take this body."""
 
 for _name in ("httpx2", "httpcore2"):  # they log addresses
     logging.getLogger(_name).setLevel(logging.CRITICAL + 1)
 
 
 class WebhookRefusal(ToolgateError):  # noqa: N818 - an answer of the receiver's
-    """The receiver will not take this notification, ever."""
+    """The receiver will never take this notification."""
 
 
 class WebhookUnavailable(ToolgateError):  # noqa: N818 - a state of the receiver's
-    """It was not taken, as far as is known: to be tried again; after `wait_s` where the receiver said so."""
+    """The receiver has not taken it, as far as is known. Try again, after `wait_s` seconds if it said so."""
 
     def __init__(self, words: str, wait_s: float | None = None) -> None:
         super().__init__(words)
@@ -40,10 +40,10 @@ class WebhookUnavailable(ToolgateError):  # noqa: N818 - a state of the receiver
 
 
 class Webhook:
-    """One receiver's address, ready to be posted to."""
+    """Address of one receiver, ready to be posted to."""
 
     def __init__(self, receiver: Receiver, target: WebhookTarget) -> None:
-        """Raises ConfigError where its certificates cannot be read."""
+        """Raise ConfigError if its certificates cannot be read."""
         self._target, self.timeout_s = target, receiver.timeout_s
         self._client = httpx2.AsyncClient(
             verify=_make_context(receiver),
@@ -54,7 +54,7 @@ class Webhook:
         )
 
     async def post(self, id_: str, body: bytes) -> None:
-        """Post it; returns when the receiver has taken it. Raises WebhookRefusal, WebhookUnavailable."""
+        """Post a body. Return when the receiver has taken it. Raise WebhookRefusal or WebhookUnavailable."""
         headers = make_headers(id_, body, self._target.key, int(time.time()))
         status, after = 0, None
         try:
@@ -71,7 +71,7 @@ class Webhook:
         _judge(status, after)
 
     async def aclose(self) -> None:
-        """Free what it holds."""
+        """Close the client."""
         await self._client.aclose()
 
 
@@ -93,7 +93,7 @@ def _judge(status: int, after: str | None) -> None:
 
 
 def read_retry_after(said: str | None, now: float) -> float | None:
-    """Seconds that a Retry-After asks for, in either form; at most an hour. None for nonsense."""
+    """Return the seconds that a Retry-After asks for, in either form, at most an hour; None for nonsense."""
     if said is None:
         return None
     try:

@@ -1,12 +1,12 @@
-"""Facts and entries of the ledger's journal, in any order, into the lines of a report. Values in, values out.
+"""Make a report's lines of facts and entries of the ledger's journal, in any order. Values in, values out.
 
     decision          ─▶ denied, held, replaced; who decided, and the labels of its session
     tool:post, usage  ─▶ a call that ran, and what it says it cost
     ledger            ─▶ what was spent, to the unit; a cost that an entry has paid is not counted again
 
-What a replacement saved is what the call that the LLM wanted costs on the average in this report, less what
-was paid for the one that ran. What is remembered to put facts together is bounded: of a cost whose entry
-comes after `REMEMBERED` others it is not known that a budget paid it.
+A replacement saves the average cost, in this report, of the call that the LLM wanted, less what was paid for
+the call that ran. The memory by which facts are put together is bounded: if the entry of a cost comes after
+`REMEMBERED` others, the report does not know that a budget paid it.
 """
 
 from collections import OrderedDict
@@ -27,47 +27,47 @@ Row = tuple[str, ...]
 Value = TypeVar("Value")
 
 REMEMBERED: Final = 100_000
-"""Sessions, rulings, open costs and paid calls, of each so many."""
+"""Maximum number of sessions that are remembered; also of rulings, of open costs, and of paid calls."""
 MAX_ROWS: Final = 50_000
 MORE: Final = "(others)"
-"""The line of all that have none of their own, beyond `MAX_ROWS`."""
+"""Name of the line for all rows beyond `MAX_ROWS`."""
 LLM_REQUEST: Final = "llm:request"
 _NAMES: Final = ("agent", "session", "tool", "provider", "model", "scheduler")
 _NOBODY: Final = CallOrigin()
 
 
 class Memory(OrderedDict[str, Value]):
-    """The newest so many; `keep` gives what had to go for it."""
+    """Newest values, at most `REMEMBERED`."""
 
     def keep(self, key: str, value: Value) -> Value | None:
-        """Remember this one."""
+        """Remember a value. Return the one that had to go for it."""
         self[key] = value
         return self.popitem(last=False)[1] if len(self) > REMEMBERED else None
 
 
 class CallMemo(NamedTuple):
-    """A call that was decided on, or a request that was answered."""
+    """Call that was decided on, or request that was answered."""
 
     whose: CallOrigin
     wanted: str = ""
-    """What the LLM had wanted, where another call ran."""
+    """Call that the LLM had wanted, if another call ran."""
 
 
 @dataclass(slots=True)
 class CallCost:
-    """What a call says that it cost."""
+    """Cost that a call reports."""
 
     row: Row
     amount: int
     keys: tuple[str, ...]
-    """By which the ledger may have paid it."""
+    """Ids under which the ledger may have paid it."""
     kind: str
-    """What it is the price of."""
+    """Tool or model whose price it is."""
 
 
 @dataclass(slots=True)
 class CostSum:
-    """What calls of one kind cost."""
+    """Sum of the costs of calls of one kind."""
 
     amount: int = 0
     count: int = 0
@@ -75,23 +75,23 @@ class CostSum:
 
 @dataclass(slots=True)
 class ReportBuilder:
-    """One report; `rows` are its lines once `finish` was called."""
+    """Builder of one report. `rows` are its lines once `finish` was called."""
 
     by: tuple[str, ...]
     period: Period
     book: str = "budget"
     budget: str | None = None
-    """Only what was paid from this one; then nothing is outside."""
+    """Budget that is reported alone; then nothing is outside budgets."""
     rows: dict[Row, ReportFigures] = field(default_factory=dict)
     accounts: dict[tuple[str, int], int] = field(default_factory=dict)
-    """What the journal adds up to, by account and window, whatever the period."""
+    """Sum of the journal, by account and window, whatever the period."""
     first_entry: float | None = None
-    """When the first entry of the journal was written."""
+    """Time at which the first entry of the journal was written, in seconds since the epoch."""
     first_fact: float | None = None
     resets: dict[str, int] = field(default_factory=dict)
-    """What somebody has set to zero in this period, by account: it was spent all the same."""
+    """Amount that somebody has set to zero in this period, by account. It was spent all the same."""
     left_out: int = 0
-    """Accounts that were too many to be compared."""
+    """Number of entries' accounts beyond `REMEMBERED`, which are not compared."""
     _labels: Memory[Mapping[str, str]] = field(default_factory=Memory)
     _calls: Memory[CallMemo] = field(default_factory=Memory)
     _paid: Memory[bool] = field(default_factory=Memory)
@@ -104,11 +104,11 @@ class ReportBuilder:
     _replaced: dict[tuple[Row, str], CostSum] = field(default_factory=dict)
 
     def use(self, budgets: Mapping[str, BudgetDescription]) -> None:
-        """These are the budgets: entries count by the windows of those that fit the period."""
+        """Set the budgets. Entries count by the windows of those that fit the period."""
         self.period = replace(self.period, budgets=budgets)
 
     def take(self, line: Fact) -> None:
-        """A fact, or an entry of a journal."""
+        """Take a fact, or an entry of a journal."""
         if is_entry(line):
             self._take_entry(line)
             return
@@ -123,7 +123,7 @@ class ReportBuilder:
             self._take_request(line, at)
 
     def finish(self, unsettled: Collection[str] = ()) -> None:
-        """What nobody has paid is outside budgets, but for the decisions that still hold money."""
+        """Put costs that no budget paid outside budgets, but for the decisions that still hold money."""
         for id_ in list(self._waiting):
             self._place_entries(id_)
         for cost in {id(one): one for one in self._open.values()}.values():
@@ -164,7 +164,7 @@ class ReportBuilder:
             self._place_entry(one, one["id"])
 
     def _place_entries(self, id_: str) -> None:
-        """Put what was paid for a call where it belongs, once it is known whose it is, or will not be."""
+        """Put payments for a call into its line, once its origin is known, or will not be."""
         for entry in self._waiting.pop(id_, ()):
             self._place_entry(entry, id_)
 
@@ -275,7 +275,7 @@ class ReportBuilder:
     # ------------------------------------------------------------------ whose
 
     def _whose(self, fact: Fact, id_: str) -> CallOrigin:
-        """What a line says, and where it says nothing, what was said of its call."""
+        """Return the origin that a line tells; where it tells nothing, that of its call."""
         call = self._calls.get(id_)
         known = call.whose if call is not None else _NOBODY
         told = {name: str(fact.get(name) or getattr(known, name)) for name in _NAMES}
@@ -291,12 +291,12 @@ class ReportBuilder:
 
 
 def _kind(whose: CallOrigin) -> str:
-    """What is priced as one: a tool, or a model."""
+    """Return the kind that has one price: a tool, or a model."""
     return f"{whose.provider}/{whose.model}" if whose.tool == LLM_REQUEST else whose.tool
 
 
 def _ran(decision: Fact, whose: CallOrigin) -> CallOrigin:
-    """The call that was to run after a decision."""
+    """Return the origin of the call that was to run after a decision."""
     tool = str(decision.get("final_tool") or decision.get("tool_name") or "")
     told, final = decision.get("tool_input"), decision.get("final_input")
     if tool != LLM_REQUEST or not isinstance(told, Mapping):
@@ -307,7 +307,7 @@ def _ran(decision: Fact, whose: CallOrigin) -> CallOrigin:
 
 
 def _wanted(decision: Fact) -> str:
-    """What the LLM, or the agent, had wanted to call."""
+    """Return the tool or model that the LLM, or the agent, had wanted."""
     if decision.get("tool_name") != LLM_REQUEST:
         return str(decision.get("tool_name") or "")
     told = decision.get("tool_input")
@@ -316,7 +316,7 @@ def _wanted(decision: Fact) -> str:
 
 
 def _is_replaced(decision: Fact) -> bool:
-    """Whether another tool, or another model, was to run."""
+    """Return whether another tool, or another model, was to run."""
     if decision.get("outcome") != "modify":
         return False
     if decision.get("tool_name") != LLM_REQUEST:

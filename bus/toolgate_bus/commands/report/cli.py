@@ -85,20 +85,20 @@ def report(
       toolgate report --by agent,tool --day 2026-11-21 --time-zone Europe/Berlin
       toolgate report --by label:project --month 2026-11 --csv
 
-    What was spent is what the ledger paid, to the unit. It writes a journal
-    in the same step as the account, and an archive keeps that: without one
-    (toolgate decisions archive) the server has the newest 100,000 entries,
-    and facts of an hour, of which the rest is counted. Where the windows of
-    a budget fit the period, a call counts in the window that it was reserved
-    in, as in the ledger; else when it was paid.
+    Spent is what the ledger paid, to the unit. The ledger writes a journal in
+    the same step as the account, and an archive keeps that. Without an archive
+    (toolgate decisions archive) the server has the newest 100,000 entries, and
+    facts of one hour, which the other figures are counted from. If the windows
+    of a budget fit the period, a call counts in the window in which it was
+    reserved, as in the ledger; else at the time when it was paid.
 
-    What calls tell that they cost, and no budget paid, stands apart as
-    outside budgets. Saved is what the LLM's own choice costs on the average
-    of this report, less what ran in its place; where no such call ran, it is
-    not known and not counted. Held is told with the time to the decision.
+    Outside budgets are costs that calls reported and no budget paid. Saved is
+    the average cost, in this report, of the LLM's own choice, less the cost of
+    the call that ran in its place; if no such call ran, it is not known and not
+    counted. Held is told with the time to the decision.
 
-    In --csv and --json amounts are whole millionths of the currency. It says
-    what it has read, and what it cannot know. Exit code 0: reported; 1: with
+    In --csv and --json amounts are whole millionths of the currency. The report
+    says what it has read, and what it cannot know. Exit code 0: reported; 1: with
     --strict, not all is known; 2: an option is wrong, or nothing can be read.
     """
     if csv and json_:
@@ -114,7 +114,7 @@ def report(
 
 
 def _read(accounting: ReportBuilder, redis: str | None, namespace: str, archive: Path | None) -> ReportNotes:
-    """From the server and the archive, or the archive alone where no server is named and none runs."""
+    """Read the server and the archive, or the archive alone if no server is named and none runs."""
     try:
         with join_bus(redis, namespace, None) as settings:
             return run_async(lambda: gather(accounting, settings, archive, namespace))

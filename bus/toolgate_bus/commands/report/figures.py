@@ -1,4 +1,4 @@
-"""The lines of a report and what they add up to. Values in, values out."""
+"""Lines of a report, and their sum. Values in, values out."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
@@ -9,48 +9,48 @@ from toolgate_bus.errors import ConfigError
 DIMENSIONS: Final = ("team", "agent", "session", "tool", "provider", "model", "scheduler")
 LABEL: Final = "label:"
 TEAM: Final = "team"
-"""The label that names a team."""
+"""Label that names a team."""
 NOBODY: Final = "-"
 MAX_BY: Final = 8
 
 
 @dataclass(slots=True)
 class ReportFigures:
-    """One line; amounts in micro-units."""
+    """Figures of one line; amounts in micro-units."""
 
     spent: int = 0
-    """As the ledger paid it."""
+    """Amount that the ledger paid."""
     outside: int = 0
-    """What calls told that no budget paid."""
+    """Amount that calls reported and no budget paid."""
     saved: int = 0
-    """By replacements."""
+    """Amount that replacements saved."""
     requests: int = 0
-    """To LLMs, answered."""
+    """Number of requests to LLMs that were answered."""
     calls: int = 0
-    """Of tools that ran."""
+    """Number of calls of tools that ran."""
     replaced: int = 0
     denied: int = 0
     held: int = 0
     held_s: float = 0.0
-    """For how long calls were held altogether, in seconds."""
+    """Time that calls were held altogether, in seconds."""
     orphans: int = 0
-    """Calls of which nobody told the cost: paid at their estimates."""
+    """Number of calls of which nobody told the cost: they were paid at their estimates."""
     overruns: int = 0
-    """Calls that cost more than was reserved."""
+    """Number of calls that cost more than was reserved."""
 
     def add(self, other: "ReportFigures") -> None:
-        """Add those of another line."""
+        """Add the figures of another line."""
         for one in fields(self):
             setattr(self, one.name, getattr(self, one.name) + getattr(other, one.name))
 
     def as_json(self) -> dict[str, Any]:
-        """For scripts; amounts in micro-units."""
+        """Return the figures for scripts; amounts in micro-units."""
         return {**asdict(self), "held_s": round(self.held_s, 3)}
 
 
 @dataclass(frozen=True, slots=True)
 class CallOrigin:
-    """Whom something is put down to, as far as it is known."""
+    """Origin of a cost or a decision, as far as it is known."""
 
     agent: str = ""
     session: str = ""
@@ -61,7 +61,7 @@ class CallOrigin:
     labels: Mapping[str, str] | None = None
 
     def key(self, by: Iterable[str]) -> tuple[str, ...]:
-        """Its line in a report by these dimensions."""
+        """Return its line in a report by these dimensions."""
         return tuple(self._value(one) or NOBODY for one in by)
 
     def _value(self, dimension: str) -> str:
@@ -71,7 +71,7 @@ class CallOrigin:
 
 
 def parse_by(texts: Iterable[str]) -> tuple[str, ...]:
-    """The dimensions that `--by` names, `team` as the label that it is; raises ConfigError."""
+    """Return the dimensions that `--by` names, with `team` as the label that it is. Raise ConfigError."""
     names = [name.strip() for text in texts for name in text.split(",") if name.strip()]
     for name in names:
         if name not in DIMENSIONS and not (name.startswith(LABEL) and len(name) > len(LABEL)):
@@ -82,7 +82,7 @@ def parse_by(texts: Iterable[str]) -> tuple[str, ...]:
 
 
 def total_of(rows: Iterable[ReportFigures]) -> ReportFigures:
-    """The sum of all lines."""
+    """Return the sum of all lines."""
     total = ReportFigures()
     for one in rows:
         total.add(one)

@@ -1,7 +1,7 @@
-"""Which time a report is about, and what of the ledger's windows lies in it. Values in, values out.
+"""Period of a report, and the ledger's windows that lie in it. Values in, values out.
 
-A month or a day is of the calendar of a time zone. An entry of the ledger counts by the window that it was
-paid from, where the windows of a budget of it fit the period: what was reserved in November and settled in
+A month or a day is that of a time zone's calendar. An entry of the ledger counts by the window that it was
+paid from, if the windows of a budget of it fit the period: what was reserved in November and settled in
 December is November's, as in the ledger. Otherwise it counts by the server's clock when it was written.
 """
 
@@ -20,22 +20,22 @@ _MONTH: Final = re.compile(r"(\d{4})-(\d\d)")
 
 @dataclass(frozen=True, slots=True)
 class Period:
-    """From `since` up to, and without, `until`, in seconds since the epoch; None is without an end."""
+    """Time from `since` up to, and without, `until`, in seconds since the epoch; None is without an end."""
 
     since: float | None
     until: float | None
     zone: str = "UTC"
     name: str = ""
-    """The month or day, as it was asked for."""
+    """Month or day, as the user wrote it."""
     budgets: Mapping[str, BudgetDescription] = field(default_factory=dict)
-    """By name, as far as they are known."""
+    """Budgets by name, as far as they are known."""
 
     def has(self, at: float) -> bool:
-        """Whether a time is in it."""
+        """Return whether a time is in it."""
         return (self.since is None or at >= self.since) and (self.until is None or at < self.until)
 
     def has_entry(self, entry: Mapping[str, Any], budget: str | None = None) -> bool:
-        """Whether the ledger's entry counts in it; by the windows of `budget` alone where that is given."""
+        """Return whether a ledger's entry counts in it; by the windows of `budget` alone if that is given."""
         for key, number in entry["accounts"]:
             name = key.partition("/")[0]
             if budget in (None, name) and self.fits(name):
@@ -43,7 +43,7 @@ class Period:
         return self.has(entry["at"])
 
     def fits(self, name: str) -> bool:
-        """Whether this period begins and ends where windows of a budget do."""
+        """Return whether this period begins and ends where windows of a budget do."""
         budget = self.budgets.get(name)
         return (
             budget is not None
@@ -52,14 +52,14 @@ class Period:
         )
 
     def has_window(self, name: str, number: int) -> bool:
-        """Whether a window of a budget that fits lies in it."""
+        """Return whether a window of a budget that fits lies in it."""
         budget = self.budgets[name]
         return (self.since is None or number >= _number_at(budget, self.since)) and (
             self.until is None or number < _number_at(budget, self.until)
         )
 
     def words(self) -> str:
-        """For people."""
+        """Return the period in words for people."""
         if self.name:
             return f"{self.name} ({self.zone})"
         since = "the beginning" if self.since is None else iso(self.since, self.zone)
@@ -67,7 +67,7 @@ class Period:
 
 
 def month_of(text: str | None, zone: str, now: float) -> Period:
-    """A month of the calendar, `2026-11`; None is the one that `now` is in. Raises ConfigError."""
+    """Return a month of the calendar, `2026-11`; None is the one that `now` is in. Raise ConfigError."""
     here = _zone(zone)
     if text is None:
         text = datetime.fromtimestamp(now, here).strftime("%Y-%m")
@@ -79,7 +79,7 @@ def month_of(text: str | None, zone: str, now: float) -> Period:
 
 
 def day_of(text: str, zone: str) -> Period:
-    """A day of the calendar, `2026-11-21`; raises ConfigError."""
+    """Return a day of the calendar, `2026-11-21`. Raise ConfigError."""
     try:
         first = date.fromisoformat(text)
     except ValueError:
@@ -88,7 +88,7 @@ def day_of(text: str, zone: str) -> Period:
 
 
 def iso(at: float, zone: str) -> str:
-    """A time for people, to the second."""
+    """Return a time for people, to the second."""
     return datetime.fromtimestamp(at, _zone(zone)).isoformat(timespec="seconds")
 
 

@@ -1,6 +1,6 @@
-"""Where a report reads: an archive, and of a server what it has beyond that; each fact and entry once.
+"""Read for a report: an archive, and what a server has beyond that; each fact and entry once.
 
-Nothing is counted here. What cannot be known is said in words: how far back each source goes, what is
+Nothing is counted here. Notes say in words what cannot be known: how far back each source goes, what is
 missing.
 """
 
@@ -29,51 +29,51 @@ from toolgate_bus.transport.redis.connection import RedisCommands
 from toolgate_bus.transport.redis.store import RedisStore
 
 TOLD_EVERY: Final = 100_000
-"""Lines between two words of progress."""
+"""Number of lines between two progress messages."""
 MAX_NOTES: Final = 20
 MARGIN_S: Final = 3600.0
-"""So long before the period reading begins: whose call it is, and what was decided, may stand there."""
+"""Seconds before the period at which reading begins: calls and decisions that matter may stand there."""
 
 
 @dataclass(slots=True)
 class ReportNotes:
-    """What was read, and what cannot be known, in words."""
+    """Notes in words: what was read, and what cannot be known."""
 
     sources: list[str] = field(default_factory=list)
     unknown: list[str] = field(default_factory=list)
 
     def miss(self, words: str) -> None:
-        """Something is not known."""
+        """Note something that is not known."""
         if len(self.unknown) < MAX_NOTES and words not in self.unknown:
             self.unknown.append(words)
 
 
 @dataclass(slots=True)
 class LiveLedger:
-    """A namespace on a server."""
+    """Ledger of a namespace on a server."""
 
     commands: RedisCommands
     namespace: str
     book: str
 
     async def budgets(self) -> dict[str, BudgetDescription]:
-        """The budgets that were written down, by name."""
+        """Return the budgets that were written down, by name."""
         return await read_budgets(RedisStore(self.commands, self.namespace), self.book)
 
     async def unsettled(self) -> set[str]:
-        """The decisions that hold money."""
+        """Return the decisions that hold money."""
         ledger = RedisLedger(self.commands, self.namespace, self.book)
         return {one.decision for one in await ledger.open()}
 
     async def balances(self) -> list[Balance]:
-        """The ledger's accounts."""
+        """Return the ledger's accounts."""
         return await RedisLedger(self.commands, self.namespace, self.book).balances()
 
 
 def read_archive(
     accounting: ReportBuilder, directory: Path, namespace: str, told: ReportNotes
 ) -> ArchiveProgress:
-    """Take all that matters of an archive; gives how far it is. Raises ConfigError."""
+    """Take all that matters of an archive. Return how far it is. Raise ConfigError."""
     archive, zone = open_archive(directory), accounting.period.zone
     if archive.committed is not None and archive.committed.namespace != namespace:
         raise ConfigError(
@@ -135,7 +135,7 @@ async def read_server(
 
 
 def compare(accounting: ReportBuilder, balances: Iterable[Balance], told: ReportNotes) -> int:
-    """Hold the journal to the ledger's accounts of this period; how many of them agree to the unit."""
+    """Compare the journal with the ledger's accounts of this period. Return how many agree to the unit."""
     agree = 0
     for one in balances:
         name = one.key.partition("/")[0]
@@ -153,7 +153,7 @@ def compare(accounting: ReportBuilder, balances: Iterable[Balance], told: Report
 
 
 def tell_resets(accounting: ReportBuilder, told: ReportNotes) -> None:
-    """What was set to zero: the report has it as spent, the ledger no longer."""
+    """Note what was set to zero: the report has it as spent, the ledger no longer."""
     for key, amount in sorted(accounting.resets.items())[:MAX_NOTES]:
         told.sources.append(
             f"account {key}: {amount} micro-units that were spent were set to zero (toolgate budget reset)"
@@ -161,7 +161,7 @@ def tell_resets(accounting: ReportBuilder, told: ReportNotes) -> None:
 
 
 def _tell_begin(accounting: ReportBuilder, archive: OpenArchive, told: ReportNotes) -> None:
-    """Where an archive begins later than the period, or what it has of the ledger does."""
+    """Note if an archive, or its part of the ledger's journal, begins later than the period."""
     since, zone = accounting.period.since, accounting.period.zone
     if not archive.names:
         told.miss("the archive is empty")
@@ -179,7 +179,7 @@ def _tell_begin(accounting: ReportBuilder, archive: OpenArchive, told: ReportNot
 async def gather(
     accounting: ReportBuilder, settings: BusSettings | None, directory: Path | None, namespace: str
 ) -> ReportNotes:
-    """Read all that there is into a report; raises ConfigError, TransportError."""
+    """Read everything that there is into a report. Raise ConfigError, TransportError."""
     told = ReportNotes()
     if settings is None:
         if directory is not None:

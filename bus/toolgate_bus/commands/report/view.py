@@ -1,4 +1,4 @@
-"""A report as people and scripts read it: a table, CSV, or one JSON object a line. It counts nothing."""
+"""Print a report for people and scripts: a table, CSV, or one JSON object a line. It counts nothing."""
 
 import csv
 import io
@@ -20,7 +20,7 @@ _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
 
 
 def print_report(accounting: ReportBuilder, told: ReportNotes, style: str) -> None:
-    """Print it, as a `table`, `csv` or `json`."""
+    """Print the report, as a `table`, `csv` or `json`."""
     rows = sorted(accounting.rows.items(), key=lambda one: (-one[1].spent - one[1].outside, one[0]))
     total = total_of(figures for _, figures in rows)
     {"table": _table, "csv": _csv, "json": _json}[style](accounting, rows, total, told)
@@ -58,7 +58,7 @@ def _csv(accounting: ReportBuilder, rows: Rows, total: ReportFigures, told: Repo
 
 
 def _cell(text: str) -> str:
-    """Words of others in a spreadsheet: never a formula."""
+    """Return words of others for a spreadsheet, never a formula."""
     return f"'{visible(text)}" if text.startswith(_FORMULA) and text != "-" else visible(text)
 
 
