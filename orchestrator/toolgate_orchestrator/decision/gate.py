@@ -17,7 +17,7 @@ Core, bus and clock meet here.
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from itertools import pairwise
@@ -97,8 +97,6 @@ class Gate:
         if self._redactor.configured:
             hide_in_logs(self._redactor)
         self._recorder = DecisionRecorder(client, self._redactor, config)
-        self.note = self._recorder.note
-        """Keep a fact after the event (tool:selected, tool:post, usage …), where facts are kept."""
         self._audiences = RecipientCache(config, keyring)
         self._dispatcher = Dispatcher(config, client, keyring, self._redactor, self._recorder.late, self.note)
         self._deferred = DeferredDecisions(
@@ -287,6 +285,10 @@ class Gate:
         return (
             call.is_request and at is not None and self.find_stop(at.session, at.root, at.parent) is not None
         )
+
+    def note(self, event: str, data: Mapping[str, Any]) -> None:
+        """Keep a fact after the event (tool:selected, tool:post, usage …), where facts are kept."""
+        self._recorder.note(event, data)
 
     async def decide(
         self,
