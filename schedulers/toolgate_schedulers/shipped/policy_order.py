@@ -123,7 +123,7 @@ class CallHistory:
     # ------------------------------------------------------------------ what comes in
 
     def read(self, fact: Mapping[str, Any]) -> tuple[Scope, ...]:
-        """Read one fact, as `read_stored` gives it; return the scopes that it changed."""
+        """Read one fact; return the scopes that it changed."""
         if fact.get("event") == "decision":
             return self._begin(fact)
         id_ = fact.get("decision_id")
