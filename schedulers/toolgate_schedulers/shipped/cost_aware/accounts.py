@@ -6,7 +6,7 @@ A sub-agent's call is paid from the account of the session at the root (level `s
 those of its own agent and of each agent above (level `agent`).
 
 A delegation may give its agent, and all below it, a slice: a label `slice:ID` with an amount. Each slice
-has one more account, `slice/ID`. Giving a slice takes no money from anybody: only what the agents spend counts.
+has one more account, `slice/ID`. Giving a slice takes no money away: only spending counts.
 """
 
 import hashlib
