@@ -110,7 +110,7 @@ class PolicyConfig(StrictModel):
     """Configuration file of a policy: the first of the `rules` that fits counts, else the `default`."""
 
     rules: Annotated[tuple[PolicyRule, ...], Field(max_length=10_000), AfterValidator(check_unique)] = ()
-    """Rules, in order: the first that fits rules."""
+    """Rules in order; the first one that fits a call counts."""
     default: Action = "allow"
     """Action for calls that no rule fits: `allow`, `deny` or `ask`."""
 

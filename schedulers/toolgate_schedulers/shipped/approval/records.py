@@ -1,4 +1,4 @@
-"""Define the records of calls that wait for a person and of the answers, and encode them. Pure.
+"""Define the records of calls that wait for a person and of the answers, and encode them.
 
 An approval's id is a hash of the scheduler, the decision, the phase and the digest of the call. It names
 exactly one call: if anything in the call changes, it is another approval.

@@ -124,18 +124,20 @@ class CostAwareConfig(StrictModel):
     latency_weight: Weight = 0.0
     """The same for latency."""
     learn: bool = Field(default=True, strict=True)
-    """Learn costs and latencies from the results of tools."""
+    """True to learn costs and latencies from the results of tools."""
     llm: LlmConfig | None = None
-    """Ask about requests to LLMs like calls, and reserve for them in the same budgets; see below."""
+    """Settings for requests to LLMs: schedulers are asked about them like calls, and they are reserved for in
+    the same budgets; see below."""
     charge_llm: bool = Field(default=False, strict=True)
-    """Without `llm`: charge the cost of LLM requests (`usage.cost_usd`) to the same budgets."""
+    """True to charge the cost of LLM requests (`usage.cost_usd`) to the same budgets, in a configuration
+    without `llm`."""
     on_ledger_lost: Literal["deny", "continue"] = "deny"
     """Reaction if the ledger was emptied or replaced, or lost confirmed writes. `deny` denies all that costs
     money until an operator decides (`toolgate budget rebuild`, `accept-loss`). `continue` goes on with the
     ledger as it is."""
     admission: bool = Field(default=False, strict=True)
-    """Reserve in the phase `admit`, last, for the call that is about to run. A call that others deny then
-    reserves nothing. Earlier phases only check that there is enough money."""
+    """True to reserve in the phase `admit`, last, for the call that is about to run. A call that others deny
+    then reserves nothing. Earlier phases only check that there is enough money."""
     currency: Annotated[str, Field(max_length=16)] = "USD"
     """Name of the currency in texts."""
     durability: DurabilityConfig | None = None

@@ -58,8 +58,9 @@ class Route(CallMatcher):
     targets: Annotated[tuple[Target, ...], Field(min_length=1, max_length=256)] | None = None
     """Several tools that share the calls by weight."""
     sticky: Sticky = "decision"
-    """Property of calls that go to the same one of the `targets`: `session`, `tree` of sessions, `agent` or
-    `label:NAME`. `decision` chooses for each call anew, and so do calls that lack the named property."""
+    """Property that keeps calls together: calls of the same `session`, `tree` of sessions, `agent` or
+    `label:NAME` go to the same one of the `targets`. `decision` chooses for each call anew, as happens for
+    calls without the property."""
     fallback: Fallback | None = None
     """Rules for targets that fail too often, and for the time when all fail; see below."""
     reason: Text | None = None
@@ -106,7 +107,7 @@ class RouterConfig(StrictModel):
     """Configuration file of a router: the first of the `routes` that fits counts."""
 
     routes: Annotated[tuple[Route, ...], Field(min_length=1, max_length=10_000), AfterValidator(check_unique)]
-    """Routes, in order: the first that fits and has an available target rules."""
+    """Routes in order; the first one that fits a call and has an available target counts."""
 
 
 def route(

@@ -53,7 +53,7 @@ class Share(StrictModel):
     by: By = "agent"
     """Property that tells callers apart: `agent`, `session`, `tree` or `label:NAME`."""
     weights: Annotated[dict[str, Weight], Field(max_length=1000)] = Field(default_factory=dict)
-    """Weights by name: with 8 a caller gets twice the slot time that it gets with 4. Names may be globs."""
+    """Weights by name: a caller with 8 gets twice the slot time of a caller with 4. Names may be globs."""
     default: Weight = 1.0
     """Weight of callers that are not named."""
 
