@@ -42,7 +42,7 @@ class LoopBasic(LoopBase[ParallelConfig]):
                 for call in calls:
                     group.create_task(run(call), name=f"toolgate-{call.id}")
         except BaseExceptionGroup as several:
-            raise several.exceptions[0] from None  # the context's own error, as if it stood alone
+            raise several.exceptions[0] from None  # raise the context's error without the group
 
 
 mount = mount_of(LoopBasic)

@@ -120,7 +120,7 @@ class SessionGuard:
             return None
         try:
             vacancy = await loop.gate.vacancy.explain()
-        except Exception as error:  # noqa: BLE001 - what cannot be looked at is not gated
+        except Exception as error:  # noqa: BLE001 - a gate that cannot be checked counts as none
             return f"whether calls are ruled on cannot be seen: {where(error)}"
         return None if vacancy is None else f"{vacancy}: calls would run unasked; {CHANGE_BUS}"
 

@@ -110,7 +110,7 @@ class Delegate:
         except asyncio.CancelledError:
             await self._emit("delegate:agent_cancelled", told)
             raise
-        except Exception as error:  # noqa: BLE001 - whatever ended the child is told to its parent
+        except Exception as error:  # noqa: BLE001 - the parent is told of any end of the child
             words = str(error) or type(error).__name__
             await self._emit("delegate:error", {**told, "error": words})
             return _make_failure(f"the agent {told['agent']} failed: {words}")

@@ -18,7 +18,7 @@ PATIENT_S: Final = 15.0
 """Longest time in seconds that a check waits for facts; a shared machine may be slow."""
 
 
-class PromiseBreak(AssertionError):  # noqa: N818 - what it is
+class PromiseBreak(AssertionError):  # noqa: N818 - it is named after a promise
     """An adapter breaks a promise of Toolgate; the message says what was seen."""
 
 

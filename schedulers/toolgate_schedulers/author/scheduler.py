@@ -187,7 +187,7 @@ def in_thread(function: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
 
     A thread cannot be cancelled: if the question is given up, the thread ends by itself.
     """
-    from anyio.to_thread import run_sync  # here: only plain functions need it
+    from anyio.to_thread import run_sync  # import here: only plain functions need it
 
     async def run(*arguments: Any) -> Any:
         answer = await run_sync(lambda: function(*arguments), abandon_on_cancel=True)

@@ -241,7 +241,7 @@ def status(
       toolgate scheduler status policy
       toolgate scheduler status policy --watch
     """
-    import anyio  # here, as in all of these: `list` and the help do without
+    import anyio  # import here, as in all of these: `list` and the help need none of it
 
     from toolgate_schedulers.commands.scheduler_configs import ConfigDesk, at_desk
 

@@ -163,7 +163,7 @@ def _over_time(config: LoopGuardConfig, counts: CallCounts) -> str | None:
 
 def _over_count(config: LoopGuardConfig, counts: CallCounts) -> str | None:
     tree = counts.tree, "this session and those of its agents"
-    both = max(counts.tree, counts.session), tree[1]  # it may have worked for another root before
+    both = max(counts.tree, counts.session), tree[1]  # its root may have changed
     session = both if config.calls_per_tree is None else (counts.session, "this session")
     for option, (count, what), limit in (
         ("calls_per_tree", tree, config.calls_per_tree),

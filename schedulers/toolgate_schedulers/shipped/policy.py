@@ -1,4 +1,4 @@
-"""The shipped scheduler `policy`: allow, deny or ask by ordered rules on tools, arguments and agents.
+"""The shipped scheduler `policy`: allows, denies or asks by ordered rules on tools, arguments and agents.
 
 The first rule that fits a call rules on it; if none does, `default` counts. Every denial names its rule.
 A rule in `mode: observe` never rules: the verdict on a call that goes on says what the rule would have done.

@@ -280,7 +280,7 @@ class OrderKeeper:
         """Tell peers of a question that is decided late, as their calls may depend on it."""
         await asyncio.sleep(TELL_S)
         if self._history.is_asked(call.id):
-            with contextlib.suppress(TransportError):  # then a peer may deny what could have waited
+            with contextlib.suppress(TransportError):  # then a peer may deny a call that could have waited
                 await self._notes.tell(call, orchestrator)
 
     async def _ask_peers(self, key: Key, call: ToolSelecting) -> None:

@@ -58,7 +58,7 @@ class ReadProgress:
         began = time.monotonic()
         try:
             facts = await self._facts.glance()
-        except TransportError:  # the read that goes on says what is wrong
+        except TransportError:  # the main read reports the error
             return
         finally:
             self._look = None

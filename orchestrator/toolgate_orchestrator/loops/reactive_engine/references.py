@@ -31,7 +31,7 @@ Kind = Literal["state", "input"]
 Path = tuple[str, ...]
 
 
-class BadReference(ValueError):  # noqa: N818 - it says what was found
+class BadReference(ValueError):  # noqa: N818 - it names the faulty string
     """A string begins with † and is no reference; the message says how one is written."""
 
 

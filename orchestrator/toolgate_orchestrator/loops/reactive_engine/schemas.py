@@ -103,7 +103,7 @@ def widen(schema: Mapping[str, Any], *, lenient: bool = False, depth: int = 0) -
         if lenient and (key in _UNSETTLED or any(isinstance(choice, dict | list) for choice in choices)):
             continue
         wide[key] = _keyword(key, value, lenient, depth + 1)
-    if lenient and "oneOf" in wide:  # several may fit as long as references stand in for values
+    if lenient and "oneOf" in wide:  # with references in place of values several may fit
         wide["allOf"] = [*wide.get("allOf", ()), {"anyOf": wide.pop("oneOf")}]
     return wide
 
@@ -128,7 +128,7 @@ def _or_reference(schema: Any, lenient: bool, depth: int) -> Any:
     if isinstance(schema, list):  # items of older drafts: one schema for each position
         return [_or_reference(inner, lenient, depth) for inner in schema]
     if not isinstance(schema, Mapping) or not schema:
-        return schema  # true, false and {} say all there is to say
+        return schema  # true, false and {} need no reference
     wide: dict[str, Any] = {"anyOf": [widen(schema, lenient=lenient, depth=depth), REFERENCE]}
     if isinstance(schema.get("description"), str):
         wide["description"] = schema["description"]

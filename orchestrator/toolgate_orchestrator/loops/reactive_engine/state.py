@@ -71,7 +71,7 @@ class Data:
         return value
 
 
-class TooMuch(ValueError):  # noqa: N818 - it says what was found
+class TooMuch(ValueError):  # noqa: N818 - it names the fault
     """Referenced values are larger together than a call can take."""
 
 

@@ -209,7 +209,7 @@ class Tick:
         output, path = jsonable(ran.output), arrival.needs.writes
         if path is not None:
             self._data.write(path, output, arrival.call.id)
-        if path is None and corrected is None:  # nothing to tell but the result
+        if path is None and corrected is None:  # the LLM needs only the result
             self.came[arrival.call.id] = CallFeedback(ran.content)
             return True
         content: Any = text_for_llm(data_message(output, arrival.call if path else None, corrected))

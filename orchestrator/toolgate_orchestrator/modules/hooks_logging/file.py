@@ -95,7 +95,7 @@ class EventFile:
         self._overflown: LostLines | None = None
         self._thread: threading.Thread | None = None
         self._closed = False
-        self._disk = threading.Lock()  # guards what follows
+        self._disk = threading.Lock()  # guards the fields below
         self._fd: int | None = None
         self._unwritten: LostLines | None = None
         self._warned = False

@@ -82,7 +82,7 @@ def arguments_of(raw: str) -> dict[str, Any] | None:
         except UnreadableJson:
             continue
         if isinstance(value, dict):
-            if "\\ud" in raw.lower():  # lone surrogates, which JSON can spell and nobody can send on
+            if "\\ud" in raw.lower():  # lone surrogates: JSON allows them, UTF-8 does not
                 value = json.loads(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))
             return cast("dict[str, Any]", value)
     return None
@@ -217,14 +217,14 @@ class ChunkAssembler:
         """Return the call that a fragment belongs to; if it begins one, empty calls before it end."""
         call = self._at.get(key)
         if call is not None:
-            # One at the same index begins another call where it brings a name, and another id or none.
+            # A fragment at the same index begins another call if it has a name, and another id or none.
             other = wire_id != call.wire_id if wire_id else call.end.closed
             if not name or not other:
                 return call, []
         if len(self._every) >= MAX_CALLS:
             raise BadReply(f"the answer makes more than {MAX_CALLS} tool calls")
         events = self._end([each for each in self._every if each.end.closed])
-        # Ids are unique within an answer, whatever the server says.
+        # Make ids unique within an answer, as some servers repeat them.
         taken = {each.id for each in self._every}
         fresh = wire_id or f"call_{secrets.token_hex(12)}"
         while fresh in taken:
@@ -249,7 +249,7 @@ class ChunkAssembler:
         if call.begun and told:
             events.append({"type": "tool_call.delta", "id": call.id, "arguments_fragment": told})
         if call.end.feed(fragment):
-            # Whether nothing can follow but blanks; tried a few times, not for every brace of a long text.
+            # Parse only a few times, not at every brace of a long text: the call may be complete now.
             call.tries += 1
             if call.name and call.tries <= _EARLY_TRIES and arguments_of(call.raw):
                 events += self._end([call])

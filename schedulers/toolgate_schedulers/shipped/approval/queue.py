@@ -178,7 +178,7 @@ class Desk:
             counts = await self.answer_to(approval.id)
             if standing is not None and counts != answer and not passed:
                 await self.revoke(standing.id)
-        except TransportError as error:  # perhaps it was written: who answers again is told
+        except TransportError as error:  # it may have been written: answering again tells
             raise type(error)(f"the answer may not have been kept ({error}): give it again") from None
         if counts is None:
             raise TransportError("the answer was not kept: give it again")

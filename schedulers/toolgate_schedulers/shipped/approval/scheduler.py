@@ -1,4 +1,4 @@
-"""The shipped scheduler `approval`: a call that needs a person waits for one.
+"""The shipped scheduler `approval`: holds a call until a person decides.
 
     decide ─▶ rule fits? ─▶ approved already? ─▶ keep it at the desk ─▶ hold ···▶ a person answers by
               `toolgate approvals` ─▶ notice ─▶ one replica gives the final answer: continue | deny | modify

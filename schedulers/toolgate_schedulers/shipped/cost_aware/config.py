@@ -50,7 +50,7 @@ class Price(StrictModel):
 
 
 class Budget(StrictModel):
-    """Limit on the money that somebody spends in a window."""
+    """Limit on the money that is spent in a window."""
 
     name: Annotated[str, Field(pattern=NAME_PATTERN)]
     """Name of the budget, of letters, digits, `.`, `_` and `-`."""

@@ -218,7 +218,7 @@ def _microseconds(seconds: Any) -> int | None:
 
 
 def _keep(kept: dict[str, Values], tool: str, value: int) -> None:
-    values = kept.pop(tool, ())  # popped, so that the tool that was silent for longest comes first
+    values = kept.pop(tool, ())  # pop it, so that the least recent tool comes first
     kept[tool] = (*values, value)[-WINDOW:]
     if len(kept) > MAX_TOOLS:
         del kept[next(iter(kept))]

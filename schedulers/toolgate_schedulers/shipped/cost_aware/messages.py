@@ -77,7 +77,8 @@ def _affordable(
     candidates: Sequence[Candidate],
     left: int,
 ) -> str:
-    """Name the affordable equivalents only: a refused LLM takes up whatever else it is shown."""
+    """Return the affordable equivalents only, as a refused LLM may take up any other tool that it is
+    shown."""
     tried = {one.tool for one in candidates}
     group = group_of(config.alternatives, call.tool_name)
     equivalents = [tool for tool in (group.tools if group else None) or () if tool in call.available_tools]

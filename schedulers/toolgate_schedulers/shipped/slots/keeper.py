@@ -84,7 +84,7 @@ class SlotKeeper:
         self._untold = UntoldGrants()
         self._errands: set[asyncio.Task[None]] = set()
         self._is_behind = False
-        """True if somebody could not be told."""
+        """True if a caller could not be told of its slot."""
 
     async def run(self) -> None:
         """Work until cancelled; wait for a server that is away."""
