@@ -106,7 +106,7 @@ class _CallbackDesk:
     async def ask(self, tool: str, arguments: dict[str, Any], context: Any) -> Any:
         """Ask the person behind `can_use_tool` about the call that would run.
 
-        If the person changes the arguments, the guard rules on the changed call anew.
+        If the person changes the arguments, the guard rules on the changed call.
         """
         one = self.calls.take_asked(context.tool_use_id, tool, arguments)
         if one is None:

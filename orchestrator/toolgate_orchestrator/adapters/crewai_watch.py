@@ -33,7 +33,7 @@ def watch_run(run: Callable[..., Any]) -> Callable[..., Any]:
     def run_watched(tool: Any, *args: Any, **kwargs: Any) -> Any:
         step = STEP.get()
         if step is None or step.ruling is None or sanitize_tool_name(tool.name) != step.name:
-            return run(tool, *args, **kwargs)  # a tool that another one runs is a part of that
+            return run(tool, *args, **kwargs)  # a tool within another tool is part of that call
         if step.error is not None and (refusal := step.rule_again(step.ruling.at)):
             return refusal
         try:

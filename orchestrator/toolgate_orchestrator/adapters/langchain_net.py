@@ -81,7 +81,7 @@ def run_below_net(ruling: Ruling, config: Mapping[str, Any]) -> Iterator[None]:
         token = _RULED.set((*_RULED.get(), one))
         try:
             yield
-        except GraphInterrupt:  # the tool itself asks a person, and runs anew after the answer
+        except GraphInterrupt:  # the tool itself asks a person, and runs again after the answer
             ruling.release()
             raise
         finally:

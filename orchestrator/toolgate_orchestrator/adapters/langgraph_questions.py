@@ -1,6 +1,6 @@
 """Questions to a person as LangGraph keeps them: as values of `interrupt`, found again when a run is resumed.
 
-A resumed run calls its tool anew, perhaps in another process. The kept question leads the new call to the
+A resumed run calls its tool again, perhaps in another process. The kept question leads the new call to the
 decision that it already has. The module reads LangGraph's config and imports nothing of it.
 """
 
@@ -87,7 +87,7 @@ def find_checkpoint(config: Mapping[str, Any]) -> tuple[Any, dict[str, Any]] | N
     """Return the checkpointer and the config of the run that is resumed here; None if no run is resumed.
 
     It reads private keys of LangGraph. Without them, a call whose question another process asked is decided
-    anew.
+    again.
     """
     at = config.get("configurable", {})
     saver, pad = at.get("__pregel_checkpointer"), at.get("__pregel_scratchpad")

@@ -49,7 +49,7 @@ class ToolInvoker:
             tool.timeout_seconds = None  # the timeout starts once the call may run
 
     def __agents_bind_function_tool__(self, tool: FunctionTool) -> "ToolInvoker":
-        return self  # in a copy of the tool
+        return self  # also in a copy of the tool
 
     async def ask(self, context: Any, arguments: dict[str, Any], call_id: str) -> bool:
         """Return whether a person must answer before this call runs."""
@@ -123,7 +123,7 @@ class ToolInvoker:
             answer = PersonAnswer(kept.partition("\n")[0], "allow" if approved else "refuse")
             return await step.rule(name, call_id, arguments, "defer", answer)
 
-        def agree(asked: Any, would_run: Any) -> bool:  # the person saw this call, and no replacement
+        def agree(asked: Any, would_run: Any) -> bool:  # the person agreed to this call only
             return would_run.tool_name == name and same_json(would_run.tool_input, arguments)
 
         agreed = approved and is_inspectable(context.tool_arguments)

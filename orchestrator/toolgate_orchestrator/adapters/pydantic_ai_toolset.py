@@ -39,7 +39,7 @@ class GateToolset(WrapperToolset[Any]):  # type: ignore[misc] # Any where pydant
 
     async def call_tool(self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: Any) -> Any:
         """See WrapperToolset."""
-        tool_args = copy_arguments(tool_args)  # nobody else has these
+        tool_args = copy_arguments(tool_args)  # no other code holds these objects
         arguments = _as_json(tool_args)
         ruling = await self._rule(name, arguments, ctx)
         if ruling.pending:
@@ -81,7 +81,7 @@ class GateToolset(WrapperToolset[Any]):  # type: ignore[misc] # Any where pydant
             keep_notes(ctx, {one: note for one, note in notes.items() if one != key})
             return await guard.rule(call._replace(answer=PersonAnswer(notes[key][0], "allow")), ask="defer")
 
-        def agree(asked: Any, would_run: Any) -> bool:  # the person saw this call, and no replacement
+        def agree(asked: Any, would_run: Any) -> bool:  # the person agreed to this call only
             return would_run.tool_name == name and same_json(would_run.tool_input, arguments)
 
         return await guard.rule(call, ask=agree if ctx.tool_call_approved else guard._ask or "defer")

@@ -23,7 +23,7 @@ async def report(events: AsyncIterator[Any], ruling: Ruling) -> AsyncIterator[An
             event = await run_in(context, anext(events, None))
             if event is None:
                 break
-            if isinstance(event, ToolInterruptEvent):  # the tool asks a person, then runs anew
+            if isinstance(event, ToolInterruptEvent):  # the tool asks a person, then runs again
                 ruling.release()
             elif isinstance(event, ToolResultEvent):
                 last = event

@@ -285,7 +285,7 @@ async def _answer_webhook(name: str) -> None:
     await asyncio.Event().wait()
 
 
-# ------------------------------------------------------------------ which of them
+# ------------------------------------------------------------------ choice of peers
 
 
 Open = Callable[[Server, Sequence[str]], AbstractAsyncContextManager[Contender]]

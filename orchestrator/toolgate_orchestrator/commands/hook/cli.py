@@ -212,7 +212,7 @@ def run(
     raise typer.Exit(toolgate_hook.main(words))
 
 
-# ---------------------------------------------------------------- what they share
+# ---------------------------------------------------------------- shared by the commands
 
 
 def check_client(client: str) -> None:

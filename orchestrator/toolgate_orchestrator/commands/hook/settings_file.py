@@ -72,7 +72,7 @@ class SettingsFile:
         except UnicodeDecodeError as error:
             raise ConfigError(f"{self.path} is not UTF-8 (byte {error.start}): nothing was changed") from None
 
-    # ------------------------------------------------------------------ what is kept
+    # ------------------------------------------------------------------ backup and record
 
     @property
     def backup(self) -> Path:

@@ -152,7 +152,7 @@ def _expand(content: Any, environ: Mapping[str, str], where: str) -> Any:
     return expanded
 
 
-# ---------------------------------------------------------------- one form out of both
+# ---------------------------------------------------------------- both forms become one
 
 
 def _choose(kind: str, file: PlanFile, document: Document, notices: list[str]) -> Spec:

@@ -38,7 +38,7 @@ def _text(words: str) -> dict[str, str]:
     return {"type": "text", "text": words}
 
 
-# ---------------------------------------------------------------- the user is asked
+# ---------------------------------------------------------------- questions to the user
 
 
 def elicitation(words: str) -> Message:
@@ -76,7 +76,7 @@ def needs_input(result: Mapping[str, Any]) -> bool:
     return result.get("resultType") == "input_required"
 
 
-# ---------------------------------------------------------------- what it cost
+# ---------------------------------------------------------------- cost
 
 
 def cost_of(result: Mapping[str, Any], key: str) -> Decimal | None:

@@ -90,7 +90,7 @@ class Backends:
     def _alive(self) -> list[Upstream]:
         return [one for one in self.servers if not one.closed.is_set()]
 
-    # ------------------------------------------------------------ put together
+    # ------------------------------------------------------------ several servers combined
 
     async def _open(self, exchange: sdk.Exchange | None, method: str, params: Params) -> Message:
         """Return the merged first answer of all servers. In the older era, a server that fails is left

@@ -175,7 +175,7 @@ class _OneCall:
             trace=trace_of(self._params),
         )
 
-    # ------------------------------------------------------------ a person is asked
+    # ------------------------------------------------------------ questions to a person
 
     def _put(self, ruling: Ruling, tool: KnownTool | None) -> Ruling | Message:
         """Return a result that makes the client ask its user if the ruling waits for that; else the
@@ -220,7 +220,7 @@ class _OneCall:
             return "no_approver"
         return answers.answer_of(told)
 
-    # ------------------------------------------------------------ while it waits
+    # ------------------------------------------------------------ during a wait
 
     def _note_hold(self, held: Any) -> None:
         self._waits_for = "an operator" if held.paused else held.scheduler

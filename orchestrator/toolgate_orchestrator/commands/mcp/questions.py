@@ -83,7 +83,7 @@ class Questions:
         """Note that a question was answered."""
         self._open.pop(token, None)
 
-    # ------------------------------------------------------------ a server asks for something
+    # ------------------------------------------------------------ requests of servers
 
     def keep_round(self, state: Any, digest: str, ruling: Ruling) -> None:
         """Keep the ruling of a call whose server asks for data. The next call with this state runs under

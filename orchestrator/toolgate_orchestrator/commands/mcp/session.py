@@ -207,7 +207,7 @@ class ProxySession:
                 if has_room:
                     await (await self.backends()).notify(method, params)
 
-    # ------------------------------------------------------------ which tools there are
+    # ------------------------------------------------------------ lists of tools
 
     async def _list(self, exchange: sdk.Exchange, params: Params, backends: Backends) -> Message:
         """Return the list of tools for the client, and read exactly the entries that the client gets."""

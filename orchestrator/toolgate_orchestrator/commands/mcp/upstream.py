@@ -171,7 +171,7 @@ class Upstream:
         version = result.get("protocolVersion")
         self.version = version if isinstance(version, str) and method == INITIALIZE else ""
 
-    # ------------------------------------------------------------ what it says of its own accord
+    # ------------------------------------------------------------ unasked messages of the server
 
     async def on_request(self, exchange: Any, method: str, params: Params) -> Message:
         """Handle a request of the server to the client."""

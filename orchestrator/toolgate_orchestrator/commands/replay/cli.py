@@ -146,9 +146,8 @@ def replay(
 
     Questions from the record go to the --against schedulers, never to the living ones, and their outcome is
     compared with the recorded one. The record has neither the tools' schemas nor the agents' limits on
-    schedulers, so replacements are not checked by them. Rules that go by the clock (rate limits, windows) see
-    the calls at the speed of the replay. Random choices (canaries without `sticky`, strategy `random`) are
-    drawn anew.
+    schedulers, so replacements are not checked by them. Rules that go by the clock (rate limits, windows) see the calls
+    at the speed of the replay. Random choices (canaries without `sticky`, strategy `random`) are drawn again.
 
     --json of a plain replay has `totals`, `by_tool`, `by_scheduler`, `violations`, `contexts` (a digest of
     each run's final conversation, to compare loops by) and `calls`: the outcome of each call, and every
@@ -212,7 +211,7 @@ def _end(report: Any, violations: Sequence[str], as_json: bool, *, failed: bool)
         from toolgate_orchestrator.commands.replay.view import comparison_view, view
 
         seen = comparison_view(report) if isinstance(report, ReplayComparison) else view(report)
-        # In a file nothing has to fit a screen.
+        # Output to a file does not have to fit a screen.
         console.print(seen, soft_wrap=not console.is_terminal, crop=False)
     if violations or failed:
         raise typer.Exit(1)

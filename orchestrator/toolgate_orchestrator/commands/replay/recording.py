@@ -154,7 +154,7 @@ def _number_calls(messages: Sequence[RecordedMessage]) -> _Blocks:
     blocks: _Blocks = defaultdict(list)
     for position, (at, call) in enumerate(pairs):
         call_id = wanted = call.id or f"call-{position + 1}"
-        if call.id is None or call.id in used:  # the first suffix that nobody has
+        if call.id is None or call.id in used:  # take the first free suffix
             suffixes = (f"{wanted}-{count}" for count in itertools.count(2))
             call_id = next(one for one in itertools.chain([wanted], suffixes) if one not in used | recorded)
         used.add(call_id)

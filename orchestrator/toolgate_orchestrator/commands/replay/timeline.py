@@ -129,7 +129,7 @@ class Timeline:
                 self._take(step, self._progress[id_], now)
             self._hear(now)
 
-    # ------------------------------------------------------------------ what happens
+    # ------------------------------------------------------------------ steps of a call
 
     def _take(self, step: int, one: _CallProgress, now: float) -> None:
         if step == _STEPS["asked"]:
@@ -226,7 +226,7 @@ class Timeline:
         while waiting and waiting[-1][0] <= len(own.latest):
             self._follow(own, *waiting.pop())
 
-    # ------------------------------------------------------------------ when calls come
+    # ------------------------------------------------------------------ times of calls
 
     def _line_up(self, id_: str, call: TimedCall) -> None:
         """Schedule a call: after its session's earlier calls, else those of the session above, else at its

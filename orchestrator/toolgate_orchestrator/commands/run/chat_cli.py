@@ -186,7 +186,7 @@ async def _converse(opened: OpenSession) -> bool:
     person = sys.stdin is not None and sys.stdin.isatty()
     prompts: PromptLine | PipedLines = PipedLines(sys.stdin.fileno() if sys.stdin else -1)
     if person:
-        from toolgate_orchestrator.commands.run import prompt_line  # scripts do without it
+        from toolgate_orchestrator.commands.run import prompt_line  # scripts do not need it
 
         prompts = prompt_line.PromptLine(opened.view.notice)
     control = TurnControl(opened, prompts.interrupt)
