@@ -5,7 +5,7 @@
 Middleware sees a call first, and middleware behind it may still change the call. So the adapter wraps
 `invoke` of the tool itself, which runs after all middleware. A tool that is called without this middleware
 runs unchanged. The framework's approval requests carry questions to a person, and another process may use the
-answer. A sub-agent needs middleware of its own. Tools that the model's provider runs never pass here.
+answer. A sub-agent needs middleware of its own. Tools that the model's provider runs never reach it.
 """
 
 import asyncio

@@ -4,10 +4,10 @@
 
 CrewAI's tool hooks belong to the process, and CrewAI swallows the errors that a hook raises. So the gate is
 no hook. It stands behind the hooks, where CrewAI sends a call through them, and before CrewAI reads its
-cache. Hooks that change a call run before it, agents and tools that are added later pass it, and an error in
-it keeps the call from running. It blocks the thread of the call, also while a person is asked (`approval`, or
-the guard's `ask`). Agents that another framework or machine runs never pass, and neither do tools of the
-model's provider.
+cache. Hooks that change a call run before it. Agents and tools that are added later go through it, too. An
+error in it keeps the call from running. It blocks the thread of the call, also while a person is asked
+(`approval`, or the guard's `ask`). Agents that another framework or machine runs never reach it, and neither
+do tools of the model's provider.
 """
 
 from collections.abc import Callable

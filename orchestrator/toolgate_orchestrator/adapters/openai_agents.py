@@ -4,7 +4,7 @@
 
 The guard rules on the agent's function tools, including those of MCP servers and those added later, and on
 the tools of all agents that it hands over to or has as tools. A question to a person interrupts the run
-(RunState). Tools that OpenAI runs itself never pass here, nor do those for a shell, a computer or an editor.
+(RunState). Tools that OpenAI runs itself never reach it, nor do those for a shell, a computer or an editor.
 Handoffs are followed, not ruled on.
 """
 

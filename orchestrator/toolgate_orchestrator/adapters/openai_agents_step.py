@@ -46,7 +46,7 @@ class AgentStep:
         return time.monotonic() - self.began
 
     def release(self) -> None:
-        """Release all rulings: the request is over, and the calls did not run for reasons of their own."""
+        """Release all rulings: the request is over, and something else kept the calls from running."""
         for ruling in self.rulings.values():
             ruling.release()
 

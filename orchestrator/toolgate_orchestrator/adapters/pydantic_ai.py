@@ -5,7 +5,7 @@
 It becomes the innermost capability, wherever it stands in the list. A question to a person becomes a deferred
 tool call, so give the agent DeferredToolRequests among its output types. Any process may resume: the token is
 in the history, as metadata of the model's response. An agent that a tool runs needs the capability, too.
-Native tools, output tools and external tools never pass here.
+Native tools, output tools and external tools never reach it.
 """
 
 import time

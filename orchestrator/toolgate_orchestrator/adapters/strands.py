@@ -5,8 +5,7 @@
 It is the innermost layer around a tool, also behind hooks and middleware that an agent gets later. Strands'
 interrupts carry questions to a person: the response `allow` lets the call run, any other refuses it. Another
 process may resume the run if a session manager keeps the agent's state. A sub-agent needs the plugin, too;
-agents of a swarm are one session within `guard.turn(…)`. Tools that the model's provider runs never pass
-here.
+agents of a swarm are one session within `guard.turn(…)`. Tools that the model's provider runs never reach it.
 """
 
 import secrets

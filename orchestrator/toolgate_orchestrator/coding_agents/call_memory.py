@@ -105,7 +105,7 @@ def key_of(event: HookEvent) -> str:
 
 
 def _bearer_of(event: HookEvent) -> str:
-    """Return the key that all calls share which one id may mean."""
+    """Return the key of all calls that an id may stand for."""
     return call_key(*_whose(event), arguments=None)
 
 
