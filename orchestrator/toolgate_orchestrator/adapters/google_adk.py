@@ -4,7 +4,8 @@
 
 A plugin sees a call first, and an agent's own callbacks may still change it. So the plugin wraps `run_async`
 of the tool itself, in which all ways of running a tool end. A runner without the plugin runs the same tool
-unchanged. ADK's confirmations carry questions to a person, and another process may use the answer. Tools of the model's provider never reach it.
+unchanged. ADK's confirmations carry questions to a person, and another process may use the answer. Tools of
+the model's provider never reach it.
 """
 
 import copy

@@ -5,7 +5,8 @@
 Middleware behind it could change a call after the ruling, so such an order is refused (ConfigError). A call
 of an ungated agent below a gated one is refused, too. A bare node needs both wrappers: `ToolNode(tools,
 wrap_tool_call=gate.wrap_tool_call, …)`. A question to a person is LangGraph's own `interrupt`, in the format
-of HumanInTheLoopMiddleware. It needs a checkpointer, and any process may resume it. Tools that the provider runs never reach it.
+of HumanInTheLoopMiddleware. It needs a checkpointer, and any process may resume it. Tools that the provider
+runs never reach it.
 """
 
 import time
