@@ -91,7 +91,7 @@ class Llm:
         self.stopped = False
         """True if the session was cancelled during an answer."""
         self._reading: ResponseReader | None = None
-        """Reader of the present response; None between responses."""
+        """Reader of the response that is coming in, or that broke off; None otherwise."""
         self._context = context
         self._hooks = hooks
         self._options: dict[str, Any] = {"extended_thinking": True} if settings.extended_thinking else {}
