@@ -1,6 +1,6 @@
 """Write a scheduler: a function from a tool call to a verdict, run by `toolgate scheduler run`.
 
-`docs/write-a-scheduler.md` leads through it; `author/forms` says which forms there are.
+`docs/write-a-scheduler.md` is the guide; `author/forms` lists the forms that a scheduler may have.
 """
 
 import gc
@@ -44,10 +44,10 @@ _HERE: Final = {
 
 
 def __getattr__(name: str) -> Any:
-    # Late: every module in here passes by, and each name brings what it needs, up to amplifier-core.
+    # Import late: every module of this package runs this file, and some names load much (amplifier-core).
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    # What is loaded stays: there is nothing to collect in it, now or at the end, and looking takes long.
+    # Loaded modules stay for good: a collection would find nothing in them, and takes long.
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -55,7 +55,7 @@ def __getattr__(name: str) -> Any:
             import_module(_HERE.get(name, "toolgate_bus.protocol.events")), name
         )
     finally:
-        if not gc.get_stats()[2]["collections"]:  # a program that begins: nobody else's garbage is kept
+        if not gc.get_stats()[2]["collections"]:  # a program at its start: no garbage of others is frozen
             gc.freeze()
         if was_enabled:
             gc.enable()

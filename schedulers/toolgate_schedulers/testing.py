@@ -1,12 +1,12 @@
-"""Test a scheduler without a server: the real worker on the bus's twin in memory, and you ask.
+"""Test a scheduler without a server: you ask the real worker over a bus in memory.
 
     async with trial(Limiter, config={"calls": 1}) as limiter:
         assert await limiter.ask("web_search", {"q": "x"}) == Continue()
         assert (await limiter.ask("web_search", {"q": "x"})).action == "deny"
 
-What you get is what an orchestrator would hear: verdicts that went over the wire and back, `Failure`
-where the scheduler raised or gave none, `Silent` where nothing came in time. Merging the verdicts of
-several schedulers is not done here: that is a decision, and an orchestrator's affair.
+You get the answers that an orchestrator would get: verdicts that went over the wire and back, `Failure` if
+the scheduler raised or returned no verdict, `Silent` if no answer came in time. Verdicts of several
+schedulers are not merged here, as only orchestrators do that.
 """
 
 import asyncio
@@ -37,71 +37,72 @@ from toolgate_schedulers.worker.worker import Worker
 __all__ = ["Answer", "NotAsked", "Question", "Silent", "Trial", "question", "trial"]
 
 PATIENCE_S = 0.5
-"""Seconds that `ask` waits, as an orchestrator does unless its config says otherwise."""
+"""Seconds that `ask` waits; the default patience of an orchestrator."""
 FINAL_S = 5.0
-"""Seconds that `final` waits at most; nobody wants to sit through a hold of five minutes."""
+"""Longest time in seconds that `final` waits: tests need not sit through a hold of five minutes."""
 
 Answer = Verdict | Failure
-"""What an orchestrator may hear of a scheduler."""
+"""Answer that an orchestrator may get from a scheduler."""
 Config = Mapping[str, Any] | BaseModel | Path | None
 
 
 class Silent(ToolgateError, TimeoutError):  # noqa: N818 - the vocabulary's word for it
-    """Nothing was heard in time: of an optional scheduler passed over, of a required one a denial."""
+    """No answer came in time; an orchestrator passes over an optional scheduler and denies for a required
+    one."""
 
 
 class NotAsked(ToolgateError, LookupError):  # noqa: N818 - it is a state of the world, not a fault
-    """No orchestrator would ask this scheduler about this tool: its `tools` do not name it."""
+    """No orchestrator would ask this scheduler about this tool: none of its `tools` matches."""
 
 
 def question(tool: str, arguments: Mapping[str, Any] | None = None, **fields: Any) -> ToolSelecting:
-    """A question by hand, to give to `decide` directly; `fields` are any others of ToolSelecting."""
+    """Make a question to pass to `decide` directly; `fields` are any other fields of ToolSelecting."""
     return ToolSelecting(
         **{"id": secrets.token_hex(16), "tool_name": tool, "tool_input": dict(arguments or {}), **fields}
     )
 
 
 class Question:
-    """One question that was asked, and what was heard of it so far."""
+    """Question that was asked, with the answers so far."""
 
     def __init__(self, call: ToolSelecting) -> None:
         self.call = call
         self.id = call.id
-        """Its decision id: facts and holds name it."""
+        """Decision id of the question: facts and holds name it."""
         self.answers: list[Answer] = []
-        """Everything heard, in order."""
+        """Answers so far, in order."""
         self._news: asyncio.Queue[Answer] = asyncio.Queue()
 
     async def next(self, timeout_s: float = PATIENCE_S) -> Answer:
-        """The next answer, in the order in which they came; raises Silent after so many seconds."""
+        """Return the next answer, in the order in which they came; raise Silent after `timeout_s` seconds."""
         try:
             return await asyncio.wait_for(self._news.get(), timeout_s)
         except TimeoutError:
             raise Silent(f"{self.call.tool_name}: nothing was heard for {timeout_s:g} s") from None
 
     async def final(self, timeout_s: float = FINAL_S) -> Answer:
-        """The next answer that is no Hold; raises Silent after so many seconds."""
+        """Return the next answer that is no Hold; raise Silent after `timeout_s` seconds."""
         ends = asyncio.get_running_loop().time() + timeout_s
         while isinstance(answer := await self.next(ends - asyncio.get_running_loop().time()), Hold):
             pass
         return answer
 
     def add_answer(self, answer: Answer) -> None:
-        """An answer came."""
+        """Add an answer."""
         self.answers.append(answer)
         self._news.put_nowait(answer)
 
 
 class Trial:
-    """One replica of a scheduler at work, and its asker. Made by `trial`."""
+    """Running replica of a scheduler, and its asker. Made by `trial`."""
 
     scheduler: Scheduler
-    """The scheduler in its normal form: name, priority, tools."""
+    """Scheduler in its normal form: name, priority, tools."""
 
     def __init__(self, written: Any, config: Config, shared: SharedState) -> None:
         self._written, self._config = written, config
         self.shared = shared
-        """What replicas share; kept over `restart`."""
+        """State that replicas share; kept over `restart`."""
         self._hub = MemoryHub()
         self._asker = self._hub.orchestrator()
         self._questions: dict[tuple[bytes, int], Question] = {}
@@ -117,10 +118,10 @@ class Trial:
         timeout_s: float = PATIENCE_S,
         **fields: Any,
     ) -> Answer:
-        """Ask, and give the first answer: a verdict (perhaps a Hold), or Failed.
+        """Ask, and return the first answer: a verdict (perhaps a Hold), or a Failure.
 
-        `fields` are any others of ToolSelecting, such as `session="s-1"`. Raises Silent after
-        `timeout_s` seconds, NotAsked for a tool that the scheduler does not name.
+        `fields` are any other fields of ToolSelecting, such as `session="s-1"`. Raise Silent after
+        `timeout_s` seconds, and NotAsked for a tool that the scheduler does not name.
         """
         return await self.pose(tool, arguments, timeout_s=timeout_s, **fields).next(timeout_s)
 
@@ -143,11 +144,11 @@ class Trial:
         return asked
 
     def withdraw(self, asked: Question) -> None:
-        """Say that nobody waits any longer, as an orchestrator does where the call was cancelled."""
+        """Withdraw a question, as an orchestrator does for a cancelled call."""
         self._write(asked, "tool:withdrawn", {"phase": asked.call.phase})
 
     def rules_on(self, tool: str) -> bool:
-        """Whether an orchestrator would ask about this tool, by what the roster says."""
+        """Return whether an orchestrator would ask about this tool, by the roster."""
         return globs.either(self._bus.member.tools, tool)
 
     # ------------------------------------------------------------------ what else may happen
@@ -155,9 +156,9 @@ class Trial:
     async def restart(self, written: Any = None, *, kill: bool = False) -> None:
         """End the replica and start another on the same shared state.
 
-        It is made anew from the class that the trial was given; where that was an object, give
-        another. `kill` ends it as `kill -9` does: what it had in hand is taken over, and its `stop` is
-        not called (tasks that it started live on: end them yourself).
+        The scheduler is made anew from the class that the trial was given; if you gave an object, give
+        another one here. `kill` ends the replica as `kill -9` does: the new one takes over its open
+        questions, and its `stop` is not called (end the tasks that it started yourself).
         """
         if kill:
             self._bus.die()
@@ -168,7 +169,8 @@ class Trial:
         await self._start()
 
     async def reload(self, config: Config) -> None:
-        """What SIGHUP does: the new configuration decides from now on. Raises ConfigError if it is wrong."""
+        """Reload as SIGHUP does: the new configuration decides from now on. Raise ConfigError if it is
+        wrong."""
         scheduler = self._make_scheduler(config)
         await self._worker.swap(scheduler, self.shared)
         self.scheduler, self._config = scheduler, config
@@ -176,7 +178,7 @@ class Trial:
     def tell(self, event: str, **fields: Any) -> None:
         """Tell a fact, such as `tell("tool:post", decision_id=asked.id, success=True, cost=40_000_000)`.
 
-        Raises TypeError where the trial was given shared state whose facts are not for telling.
+        Raise TypeError if the trial was given shared state that does not accept facts.
         """
         if not isinstance(self.shared.facts, MemoryFacts):
             raise TypeError("facts can be told to make_shared_state() only")
@@ -200,12 +202,12 @@ class Trial:
         self.scheduler = self._make_scheduler(self._config)
         self._bus = self._hub.scheduler()
         self._worker = Worker(self.scheduler, self._bus, shared=self.shared)
-        self._asker.watch([self.scheduler.name])  # what is in hand is also heard when it leaves
+        self._asker.watch([self.scheduler.name])  # answers also arrive after it has left the roster
         await self._worker.start()
 
 
 class _Ears:
-    """The asker's listener: gives every answer to its question."""
+    """Listener of the asker: adds every answer to its question."""
 
     def __init__(self, questions: Mapping[tuple[bytes, int], Question]) -> None:
         self._questions = questions
@@ -218,39 +220,39 @@ class _Ears:
                     asked.add_answer(codec.decode_verdict(item.body, item.version).verdict)
 
     def on_refusal(self, scheduler: str, ids: Sequence[bytes], error: str) -> None:
-        """The twin in memory refuses nothing."""
+        """Do nothing: the bus in memory refuses no question."""
 
     def on_roster_change(self, members: Sequence[Member]) -> None:
-        """Nothing to learn: there is but one scheduler."""
+        """Do nothing: there is only one scheduler."""
 
     def on_unconfirmed(self, scheduler: str, ids: Sequence[bytes]) -> None:
-        """Memory takes each question."""
+        """Do nothing: the bus in memory takes every question."""
 
     def on_connection(self, up: bool) -> None:
-        """The twin in memory is always there."""
+        """Do nothing: the bus in memory is always there."""
 
     def agents(self) -> Sequence[LiveAgent]:
-        """No session is behind these questions."""
+        """Return nothing: no session is behind these questions."""
         return ()
 
     def tools(self) -> bytes:
-        """No agent has tools here."""
+        """Return nothing: no agent has tools here."""
         return b""
 
     def on_stop_order(self, order: Stop) -> Sequence[str]:
-        """There is nothing to stop."""
+        """Return nothing: there is nothing to stop."""
         return ()
 
     def on_pauses(self, found: StandingPauses) -> Sequence[str]:
-        """No session is behind these questions."""
+        """Return nothing: no session is behind these questions."""
         return ()
 
     def holds(self) -> Sequence[HoldPlace]:
-        """What is held here is kept in memory."""
+        """Return nothing: holds are kept in memory."""
         return ()
 
     def on_lost_holds(self, lost: Sequence[HoldPlace]) -> None:
-        """Memory forgets nothing."""
+        """Do nothing: memory loses no holds."""
 
 
 def _key(asked: Question) -> tuple[bytes, int]:
@@ -261,11 +263,11 @@ def _key(asked: Question) -> tuple[bytes, int]:
 async def trial(
     written: Any, *, config: Config = None, shared: SharedState | None = None
 ) -> AsyncIterator[Trial]:
-    """A scheduler at work: a class (made with `config`), an object, or a function.
+    """Run a scheduler: a class (made with `config`), an object, or a function.
 
-    `config` is a mapping, or the path of a YAML file, checked as `toolgate scheduler run` does it
-    (ConfigError names the field); or an instance of the config model. `shared` is the state that
-    replicas share, if it is to begin with something; a fresh `make_shared_state()` otherwise.
+    `config` is a mapping, the path of a YAML file, or an instance of the config model. Mappings and files are
+    checked as `toolgate scheduler run` does it, and ConfigError names the wrong field. `shared` is the state
+    that replicas share, if it must hold something at the start; default: a fresh `make_shared_state()`.
     """
     here = Trial(written, config, shared or make_shared_state())
     here._asker.listen(_Ears(here._questions))

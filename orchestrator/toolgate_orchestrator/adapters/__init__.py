@@ -1,2 +1,5 @@
-"""Where a framework runs its agents' tools, a guard rules on them first: one module a framework, one line for
-its user; each needs that framework (an extra of the same name), and nothing here imports another's."""
+"""Adapters that have a guard rule on the tool calls of an agent framework.
+
+Each framework has one module, and its user adds one line. Each module needs its framework (the extra of the
+same name) and imports no other one.
+"""

@@ -1,11 +1,11 @@
-"""Microsoft Agent Framework: middleware that has the tool calls of an agent ruled on.
+"""Microsoft Agent Framework: middleware that has a guard rule on an agent's tool calls.
 
     agent = Agent(client, tools=[…], middleware=[ToolgateBundle(guard)])
 
-Middleware sees a call first, and what stands behind it may change it. So it has the tool itself ask: what it
-wraps is `invoke` of the very tool, which runs after all middleware; without ours it runs as ever. A person is
-asked by the framework's approval requests; another process may go on with the answer. A sub-agent needs a
-gate of its own. Tools that the model's provider runs never pass here.
+Middleware sees a call first, and middleware behind it may still change the call. So the adapter wraps
+`invoke` of the tool itself, which runs after all middleware. A tool that is called without this middleware
+runs unchanged. The framework's approval requests carry questions to a person, and another process may use the
+answer. A sub-agent needs middleware of its own. Tools that the model's provider runs never reach it.
 """
 
 import asyncio
@@ -28,31 +28,31 @@ from toolgate_orchestrator.guard.guard import Guard
 from toolgate_orchestrator.guard.ruling import Ruling
 
 NAME: Final = "toolgate"
-"""In the metadata of a call: its gate. In an approval request: what its answer goes on with."""
+"""Key in a call's metadata for its gate, and in an approval request for the data that its answer needs."""
 
 
 class ToolgateBundle(framework.MiddlewareBundle):  # type: ignore[misc] # Any where the framework is not installed
-    """Rules on tool calls by a guard, and tells it of requests to the LLM; one for any number of agents.
+    """Middleware that has a guard rule on tool calls and reports requests to the LLM to it.
 
-    The session is the AgentSession's, else that of the turn around.
+    Any number of agents can share one. The session is the AgentSession's, or that of the surrounding turn.
     """
 
     def __init__(self, guard: Guard) -> None:
         super().__init__([AgentNamer(self), CallMarker(self, NAME, GatedInvocation), UsageTeller(self)])
         self.guard = guard
         self.names: WeakKeyDictionary[AgentSession, str] = WeakKeyDictionary()
-        """Whose session it is: of a stream that is all that tells."""
+        """Agent name of each session. A stream has no other way to tell its agent."""
         self._telling: set[asyncio.Future[Any]] = set()
 
     def place(self, session: AgentSession | None) -> Caller | None:
-        """Of the agent that calls; None where nobody tells a session."""
+        """Return the caller for the agent that makes the call; None if no session is known."""
         here = turn_place()
         id_ = session.session_id if session is not None else here.session if here is not None else ""
         name = (self.names.get(session) if session is not None else None) or current_agent()
         return self.guard.at(id_, name) if id_ else None
 
     async def run(self, gated: "GatedInvocation", arguments: Any, context: Any, id_: str) -> Any:
-        """Rules on a call of a tool, and runs what was ruled on."""
+        """Rule on a call of a tool, and run the call that was ruled on."""
         tools = {one.name: one for one in context.tools or () if isinstance(one, FunctionTool)}
         tools[gated.tool.name] = gated.tool
         call = self._call(gated.tool.name, arguments, context, id_, tools)
@@ -79,7 +79,8 @@ class ToolgateBundle(framework.MiddlewareBundle):  # type: ignore[misc] # Any wh
         return ruling.with_notice(result)
 
     def refuse(self, said: Content, session: AgentSession | None) -> None:
-        """A person has said no, and the framework answers the call without asking us."""
+        """Report that a person refused the call: the framework answers such a call without running the
+        tool."""
         kept = (said.additional_properties or {}).get(NAME)
         if isinstance(kept, dict) and said.function_call is not None:
             answer = PersonAnswer(kept["token"], "refuse")
@@ -93,7 +94,7 @@ class ToolgateBundle(framework.MiddlewareBundle):  # type: ignore[misc] # Any wh
         said = context.metadata.get("approval_response")
         kept = (said.additional_properties or {}).get(NAME) if said is not None else None
         answer = None
-        if isinstance(kept, dict):  # it goes on with the call that was asked about, if the token says so
+        if isinstance(kept, dict):  # the call of the question; its token is checked
             tool, arguments, answer = kept["tool"], kept["arguments"], PersonAnswer(kept["token"], "allow")
         given = arguments.model_dump() if hasattr(arguments, "model_dump") else dict(arguments or {})
         schemas = {tool: None, **{name: one.parameters() for name, one in tools.items()}}
@@ -101,7 +102,7 @@ class ToolgateBundle(framework.MiddlewareBundle):  # type: ignore[misc] # Any wh
 
 
 class GatedInvocation:
-    """`invoke` of a tool, asking first where the call has passed a gate."""
+    """Replacement for a tool's `invoke` that asks first if the call has passed a gate."""
 
     def __init__(self, tool: FunctionTool) -> None:
         self.tool, self.run = tool, tool.invoke

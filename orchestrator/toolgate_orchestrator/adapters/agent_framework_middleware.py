@@ -1,4 +1,4 @@
-"""The middleware of which a gate in the Microsoft Agent Framework consists."""
+"""The three pieces of middleware that make up a gate in the Microsoft Agent Framework."""
 
 from collections.abc import Sequence
 from contextvars import ContextVar
@@ -10,12 +10,13 @@ _agent: Final[ContextVar[str | None]] = ContextVar("toolgate_agent_framework", d
 
 
 def current_agent() -> str | None:
-    """The agent whose run this is part of; None in a stream, which is read elsewhere."""
+    """Return the name of the agent that runs here; None in a stream, which is read outside the agent's
+    run."""
     return _agent.get()
 
 
 class AgentNamer(framework.AgentMiddleware):  # type: ignore[misc] # Any where the framework is not installed
-    """Tells which agent it is."""
+    """Middleware that notes the name of the running agent."""
 
     def __init__(self, gate: Any) -> None:
         self.gate = gate
@@ -33,7 +34,7 @@ class AgentNamer(framework.AgentMiddleware):  # type: ignore[misc] # Any where t
 
 
 class CallMarker(framework.FunctionMiddleware):  # type: ignore[misc] # as above
-    """Sees to it that the tool asks."""
+    """Middleware that makes each called tool ask the gate first."""
 
     def __init__(self, gate: Any, mark: str, gated: Any) -> None:
         self.gate, self._mark, self._gated = gate, mark, gated
@@ -46,14 +47,14 @@ class CallMarker(framework.FunctionMiddleware):  # type: ignore[misc] # as above
         await call_next()
 
     def _on_approval_responses(self, responses: Sequence[framework.Content], *, session: Any) -> None:
-        """Called by the framework with what people answered."""
+        """Report refused calls to the gate; the framework calls this with people's answers."""
         for said in responses:
             if said.approved is not True:
                 self.gate.refuse(said, session)
 
 
 class UsageTeller(framework.ChatMiddleware):  # type: ignore[misc] # as above
-    """Tells what each request to the LLM used."""
+    """Middleware that reports the tokens of each request to the LLM."""
 
     def __init__(self, gate: Any) -> None:
         self.gate = gate

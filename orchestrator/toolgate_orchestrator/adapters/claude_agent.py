@@ -1,11 +1,11 @@
-"""Claude Agent SDK: options that have every tool call of a session, and of its sub-agents, ruled on.
+"""Claude Agent SDK: options that have a guard rule on every tool call of a session and its sub-agents.
 
     options = gate(ClaudeAgentOptions(…), guard)
 
-The tools run in the CLI: it asks a `PreToolUse` callback before each, and tells by another what became of it.
-So a call can run with other arguments, but no other tool in its place. A person is asked by the options' own
-`can_use_tool`, if they have one. What a turn cost, and that a session was broken off, stands in the messages:
-`async for message in watch(query(…, options=options), options)` tells the guard of it.
+The tools run in the CLI. It calls a `PreToolUse` callback before each tool, and another callback with the
+result. So a call can run with other arguments, but no other tool can run instead. The options' own
+`can_use_tool`, if set, asks a person. The messages tell the cost of a turn, and that a session was broken
+off: `async for message in watch(query(…, options=options), options)` reports both to the guard.
 """
 
 from collections.abc import AsyncIterator
@@ -24,16 +24,16 @@ from toolgate_orchestrator.decision.question.call import Call, Caller
 from toolgate_orchestrator.decision.question.plain_values import copy_arguments
 from toolgate_orchestrator.guard.guard import Guard
 
-AGENT: Final = "claude"  # its name, where the guard has none
+AGENT: Final = "claude"  # the agent's name if the guard has none
 UNSEEN: Final = "the gate was not asked about it before (hooks may be switched off)"
 Options: TypeAlias = sdk.ClaudeAgentOptions
-Fields = Any  # what the CLI tells a callback, read by `coding_agents.claude`
+Fields = Any  # input of a callback, which `coding_agents.claude` reads
 
 
 def gate(options: Options, guard: Guard, *, timeout_s: float = 3600.0) -> Options:
-    """The same options, gated, for a query, or for a client of the SDK.
+    """Return a gated copy of the options, for a query or a client of the SDK.
 
-    A call that is not ruled on in `timeout_s` is denied; where a callback fails the CLI blocks the call.
+    A call without a ruling after `timeout_s` seconds is denied. If a callback fails, the CLI blocks the call.
     """
     desk = _CallbackDesk(guard, options.can_use_tool, timeout_s)
     hooks: dict[Any, list[Any]] = {name: list(found) for name, found in (options.hooks or {}).items()}
@@ -48,14 +48,17 @@ def gate(options: Options, guard: Guard, *, timeout_s: float = 3600.0) -> Option
 
 
 def desk_of(options: Options) -> "_CallbackDesk | None":
-    """Where calls of these options are ruled on; None where they are not gated."""
+    """Return the callbacks that rule on calls of these options; None if the options are not gated."""
     hooks = [hook for one in (options.hooks or {}).get(claude.BEFORE, ()) for hook in one.hooks]
     found = [getattr(hook, "__self__", None) for hook in hooks]
     return next((one for one in found if isinstance(one, _CallbackDesk)), None)
 
 
 async def watch(messages: AsyncIterator[Any], options: Options) -> AsyncIterator[Any]:
-    """The same messages, of `query` or a client; usage is told, and at their end what still runs."""
+    """Pass on the messages of `query` or a client, and report to the guard.
+
+    Each result message reports its usage. At the end, calls that are still open are reported as failed.
+    """
     desk, before = desk_of(options), 0.0
     try:
         async for message in messages:
@@ -77,7 +80,7 @@ class _CallbackDesk:
         self.calls = SessionCalls(guard)
 
     async def rule(self, fields: Fields, id_: str | None, context: Any) -> dict[str, Any]:
-        """PreToolUse: may it run?"""
+        """Rule on a call, for the PreToolUse hook."""
         try:
             event = claude.read(fields)
             self.calls.meet(event)
@@ -90,7 +93,7 @@ class _CallbackDesk:
             return {**claude.deny(None, DENIED.format(stop)), "continue_": False, "stopReason": str(stop)}
         except TimeoutError:
             return claude.deny(None, DENIED.format(f"it was not ruled on in {self._timeout_s:g} s"))
-        except Exception as error:  # noqa: BLE001 - whatever it is, a call that nobody ruled on does not run
+        except Exception as error:  # noqa: BLE001 - a call without a ruling never runs, whatever the error
             return claude.deny(None, DENIED.format(error))
         if not ruling.allowed and not ruling.pending:
             return claude.deny(event, ruling.refusal)
@@ -101,7 +104,10 @@ class _CallbackDesk:
         return {} if others is None else claude.change(event, others, ruling.reason or "")
 
     async def ask(self, tool: str, arguments: dict[str, Any], context: Any) -> Any:
-        """What the person of `can_use_tool` says, of what would run; of anything else it is ruled anew."""
+        """Ask the person behind `can_use_tool` about the call that would run.
+
+        If the person changes the arguments, the guard rules on the changed call.
+        """
         one = self.calls.take_asked(context.tool_use_id, tool, arguments)
         if one is None:
             return sdk.PermissionResultDeny(message=DENIED.format(UNSEEN))
@@ -127,13 +133,13 @@ class _CallbackDesk:
         return replace(said, updated_input=one.ruling.arguments)
 
     async def report(self, fields: Fields, id_: str | None, context: Any) -> dict[str, Any]:
-        """PostToolUse, PostToolUseFailure: what became of it."""
+        """Report the result of a call, for the PostToolUse and PostToolUseFailure hooks."""
         event = claude.read(fields)
         if (one := self.calls.take(event)) is None:
             return {}
         ruling = (
             await self.calls.answer(one, "allow")
-        ).ruling  # that it ran is the answer, where the CLI asked
+        ).ruling  # if the CLI asked a person, the run itself means "allow"
         if event.outcome == "fail":
             ruling.fail(event.error)
             return {}
@@ -142,12 +148,15 @@ class _CallbackDesk:
         return {"hookSpecificOutput": told} if ruling.notice else {}
 
     async def end(self, fields: Fields, id_: str | None, context: Any) -> dict[str, Any]:
-        """Stop, SubagentStop: what is open now was interrupted, or forbidden by the CLI's own rules."""
+        """Report open calls as failed, for the Stop and SubagentStop hooks.
+
+        Such a call was interrupted, or the CLI's own rules forbade it.
+        """
         self.calls.end(fields.get("session_id"), fields.get("agent_id") or "")
         return {}
 
     def place(self, session: str, agent_id: str = "", agent_type: str = "") -> Caller:
-        """A sub-agent has a session of its own, below that of the conversation."""
+        """Return the caller. A sub-agent has a session of its own, below that of the conversation."""
         at = self.guard.at(session, self.guard.config.agent or AGENT)
         below = f"{session}/{agent_id}"
         return self.guard.at(below, agent_type or agent_id, parent=at) if agent_id else at

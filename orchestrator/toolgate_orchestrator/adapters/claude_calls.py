@@ -1,4 +1,4 @@
-"""Calls that the CLI of the Claude Agent SDK was told of, until it tells what became of them."""
+"""Open calls of the Claude Agent SDK: ruled on, and not yet reported."""
 
 from collections.abc import Mapping
 from typing import Any, Final, Literal, NamedTuple
@@ -14,7 +14,7 @@ from toolgate_orchestrator.guard.reports import UNREPORTED
 from toolgate_orchestrator.guard.ruling import Ruling
 
 MAX_OPEN: Final = 4096
-"""So many are kept of one session; the oldest count as failed then."""
+"""Maximum number of open calls of one session. Beyond it the oldest counts as failed."""
 
 
 class SessionCall(NamedTuple):
@@ -25,33 +25,33 @@ class SessionCall(NamedTuple):
     ruling: Ruling
 
     def is_with(self, arguments: Mapping[str, Any]) -> bool:
-        """Whether it was made, or would run, with these."""
+        """Return whether the call was made with these arguments, or would run with them."""
         own = (dict(self.event.arguments), self.ruling.arguments)
         return any(same_json(dict(arguments), one) for one in own)
 
 
 class SessionCalls:
-    """Those of one session's options."""
+    """The open calls of one session's options."""
 
     def __init__(self, guard: Guard) -> None:
         self._guard = guard
         self._memory = CallMemory[SessionCall](MAX_OPEN)
 
     def meet(self, event: HookEvent) -> None:
-        """A call is ruled on."""
+        """Note a call that is about to be ruled on."""
         self._memory.meet(event)
 
     def keep(self, one: SessionCall) -> None:
-        """Keep it until it is taken."""
+        """Keep a call until it is taken. The call that has to make room is reported as failed."""
         for gone in self._memory.keep(one.event, one, one.ruling.arguments):
             gone.ruling.fail(UNREPORTED)
 
     def take(self, event: HookEvent) -> SessionCall | None:
-        """Return the call whose end this tells, and keep it no longer."""
+        """Return the call whose end the event tells, and forget it; None if the call is unknown."""
         return self._memory.take(event)
 
     def take_asked(self, id_: str | None, tool: str, arguments: Mapping[str, Any]) -> SessionCall | None:
-        """Return the one call that a person is asked about, and keep it no longer; None if it may be two."""
+        """Return the call that a person is asked about, and forget it; None unless exactly one call fits."""
         found = [one for one in self._memory if (one.event.call_id, one.event.tool) == (id_, tool)]
         if len(found) > 1:
             found = [one for one in found if one.is_with(arguments)]
@@ -61,7 +61,7 @@ class SessionCalls:
         return found[0]
 
     async def answer(self, one: SessionCall, said: Literal["allow", "refuse"]) -> SessionCall:
-        """What a person said of it: where we asked, the decision goes on with that."""
+        """Apply a person's answer to a call. A pending decision is resumed with it."""
         if one.ruling.pending:
             call = one.call._replace(answer=PersonAnswer(one.ruling.token, said, by="can_use_tool"))
             return one._replace(ruling=await self._guard.rule(call))
@@ -70,7 +70,8 @@ class SessionCalls:
         return one
 
     def end(self, session: str | None = None, agent_id: str = "") -> None:
-        """Of those that are open now, of one agent or of all, nobody will tell; they may have run."""
+        """Report all open calls, or those of one agent, as failed. They may have run, but no report will
+        come."""
         for one in self._memory:
             if session is None or (one.event.session, one.event.agent_id) == (session, agent_id):
                 self._memory.remove(one)

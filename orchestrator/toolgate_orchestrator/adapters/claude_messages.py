@@ -1,4 +1,4 @@
-"""What the Claude Agent SDK's messages tell of a turn, and what hooks beside the gate may say. Pure."""
+"""Reads usage from the Claude Agent SDK's messages, and limits hooks beside the gate. Pure."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -10,8 +10,10 @@ BESIDE: Final = "a hook beside the gate changes its arguments, and nobody would 
 
 
 def usage_of(message: Any, before: float) -> dict[str, Any]:
-    """Of a turn, by its ResultMessage, for `Guard.usage`; the message counts the cost of all turns so far,
-    `before` is that of the turns before it."""
+    """Return the usage of a turn from its ResultMessage, as arguments for `Guard.usage`.
+
+    The message counts the cost of all turns so far; `before` is the cost of the turns before this one.
+    """
     used, total, models = message.usage or {}, message.total_cost_usd, list(message.model_usage or {})
     return {
         "provider": "anthropic",
@@ -24,8 +26,10 @@ def usage_of(message: Any, before: float) -> dict[str, Any]:
 
 
 def deny_changes(hook: Any) -> Any:
-    """The hook, which may deny and not change: hooks of one event run beside each other, so that nobody would
-    have ruled on what one of them changes."""
+    """Return the hook, restricted: it may still deny a call, but a change of arguments becomes a denial.
+
+    Hooks of one event run beside each other, so no scheduler would rule on the arguments that a hook changes.
+    """
 
     async def run(fields: Any, id_: str | None, context: Any) -> Any:
         said = await hook(fields, id_, context)

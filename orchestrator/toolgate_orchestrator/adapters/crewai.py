@@ -1,12 +1,13 @@
-"""CrewAI: one gate for all crews, agents and flows of the process has their tool calls ruled on.
+"""CrewAI: one gate that has a guard rule on the tool calls of all crews, agents and flows of the process.
 
     gate(guard)
 
-CrewAI's hooks around tools belong to the process, and what a hook raises CrewAI swallows. So the gate is no
-hook: it stands behind them, where CrewAI sends a call through its hooks, before it looks into its cache.
-Whoever changes a call there comes first, agents and tools that are added later pass it, and a fault runs
-nothing. It blocks the thread that the call runs in; a person is asked there too (`approval`, or the guard's
-`ask`). Agents that another framework or another machine runs, and tools of the model's provider, never pass.
+CrewAI's tool hooks belong to the process, and CrewAI swallows the errors that a hook raises. So the gate is
+no hook. It stands behind the hooks, where CrewAI sends a call through them, and before CrewAI reads its
+cache. Hooks that change a call run before it. Agents and tools that are added later go through it, too. An
+error in it keeps the call from running. It blocks the thread of the call, also while a person is asked
+(`approval`, or the guard's `ask`). Agents that another framework or machine runs never reach it, and neither
+do tools of the model's provider.
 """
 
 from collections.abc import Callable
@@ -33,18 +34,19 @@ from toolgate_orchestrator.guard.callers import turn_place
 from toolgate_orchestrator.guard.guard import Guard
 
 FLUSH_S: Final = 5.0
-"""Seconds for what CrewAI's events still have to tell when a gate is closed."""
+"""Longest wait for CrewAI's pending events when a gate closes, in seconds."""
 _in_force: list["ProcessGate"] = []
 
 
 class CrewStop(TurnStop, HookAborted):  # type: ignore[misc] # Any where CrewAI is not installed
-    """An operator ends the turn: CrewAI ends a run by its own exception, and by no other."""
+    """An operator's stop, as the only exception by which CrewAI ends a run."""
 
 
 def gate(guard: Guard) -> "ProcessGate":
-    """Has every tool call of this process's agents ruled on, until it is closed.
+    """Have the guard rule on every tool call of this process's agents, until the gate is closed.
 
-    Raises ConfigError where there is a gate already, or for a release that it does not know.
+    Raise ConfigError if the process has a gate already, or for a release of CrewAI that the adapter does not
+    know.
     """
     if _in_force:
         raise ConfigError("this process has its gate: CrewAI's hooks are one for all; close that one first")
@@ -54,14 +56,15 @@ def gate(guard: Guard) -> "ProcessGate":
 
 
 def is_gated() -> bool:
-    """Whether a gate is in force in this process."""
+    """Return whether this process has a gate."""
     return bool(_in_force)
 
 
 class ProcessGate:
-    """Rules on tool calls by a guard, and tells it of requests to the LLM; `gate` makes it.
+    """Gate that has a guard rule on tool calls and reports requests to the LLM to it; `gate` makes it.
 
-    The session is that of the turn around, else the crew's id, else the agent's; an agent's name is its role.
+    The session is that of the surrounding turn, else the crew's id, else the agent's. An agent's name is its
+    role.
     """
 
     def __init__(self, guard: Guard) -> None:
@@ -82,7 +85,7 @@ class ProcessGate:
         crewai_event_bus.register_handler(LLMCallCompletedEvent, self._tell_usage)
 
     def close(self) -> None:
-        """From now on nothing is ruled on."""
+        """Close the gate: later calls run without a ruling."""
         crewai_event_bus.flush(FLUSH_S)
         crewai_event_bus.off(LLMCallCompletedEvent, self._tell_usage)
         self._restore()
@@ -120,7 +123,7 @@ class ProcessGate:
     def _begin(self, context: Any, run_hooks: Callable[[], Any]) -> Any:
         step = ToolStep(self.guard, context)
         try:
-            ran = run_hooks()  # one that blocks the call ends it, and CrewAI says so at the other end
+            ran = run_hooks()  # a hook that blocks the call raises, and CrewAI reports that after the call
             step.rule(self._place(context.agent))
         except HookAborted:
             raise

@@ -1,4 +1,4 @@
-"""One call of a tool in CrewAI, from the hooks before it to those after it: its ruling, and its end."""
+"""One call of a tool in CrewAI, from the hooks before it to the hooks after it: its ruling and its end."""
 
 import secrets
 from contextvars import ContextVar
@@ -15,11 +15,12 @@ from toolgate_orchestrator.guard.guard import Guard
 from toolgate_orchestrator.guard.ruling import Ruling
 
 STEP: Final[ContextVar["ToolStep | None"]] = ContextVar("toolgate_crewai_step", default=None)
-"""The call that runs here; CrewAI copies the context for its threads."""
+"""The call that runs in this context. CrewAI copies the context for its threads."""
 
 
 class ToolStep:
-    """A call between two points, which are one function of CrewAI's: they share context and arguments."""
+    """A call between its two hook points. Both lie in one function of CrewAI and share context and
+    arguments."""
 
     named: ClassVar[ContextVar[tuple[str, str, Any] | None]] = ContextVar("toolgate_crewai_id", default=None)
     """Id, name and arguments of the call that CrewAI read last."""
@@ -28,11 +29,11 @@ class ToolStep:
         self.guard, self.tool, self.agent = guard, context.tool, context.agent
         self.name: str = context.tool_name
         self.given: dict[str, Any] = context.tool_input
-        """What runs, whatever a hook puts into the context in its place."""
+        """Arguments that the tool runs with, even if a hook puts other ones into the context."""
         self.outer = STEP.get()
         self.ruling: Ruling | None = None
         self.said: str | None = None
-        """What the model is told without CrewAI running the tool."""
+        """Answer to the model if CrewAI does not run the tool; None if it does."""
         self.stop: TurnStop | None = None
         self.error: BaseException | None = None
         self.is_cached = False
@@ -45,7 +46,10 @@ class ToolStep:
 
     @staticmethod
     def find(given: Any) -> "ToolStep | None":
-        """That of the call with these arguments, which ends now; those within it were broken off."""
+        """Return the step whose call has these arguments, which ends now; None if there is none.
+
+        Steps within it were broken off: they are left, and their calls reported as failed.
+        """
         chain, step = list[ToolStep](), STEP.get()
         while step is not None and step.given is not given:
             chain.append(step)
@@ -57,7 +61,8 @@ class ToolStep:
         return step
 
     def rule(self, at: Caller) -> None:
-        """May it run? Where not, or as another, `said` is what the model is told."""
+        """Rule on the call. `said` holds the answer to the model if the call may not run or another call
+        replaces it."""
         ruling = self.ruling = self._ask(at)
         if not ruling.allowed:
             self.said = ruling.refusal
@@ -69,7 +74,10 @@ class ToolStep:
             self._inside.__enter__()
 
     def rule_again(self, at: Caller) -> str | None:
-        """CrewAI runs a tool that failed once more by itself: what the model is told, if it may not."""
+        """Rule on the repetition of a call: CrewAI runs a failed tool again by itself.
+
+        Return the answer to the model if the call may not run again; else None.
+        """
         try:
             ruling = self.ruling = self._ask(at)
         except TurnStop as error:
@@ -84,7 +92,7 @@ class ToolStep:
         return ruling.refusal or None
 
     def end(self, context: Any) -> TurnStop | None:
-        """Report what came of it, and put into the context what the model is to be told."""
+        """Report the result, and put the answer to the model into the context."""
         self.leave()
         if self.said is not None:
             context.tool_result = self.said
@@ -99,14 +107,15 @@ class ToolStep:
         return self.stop
 
     def leave(self) -> None:
-        """The tool does not run here any more."""
+        """Leave the tool: it no longer runs in this context."""
         STEP.set(self.outer)
         if self._inside is not None:
             self._inside.__exit__(None, None, None)
             self._inside = None
 
     def _put_in(self, ruling: Ruling) -> None:
-        """What runs is what was ruled on, also where it was not changed: others may have what was given."""
+        """Fill the arguments in place with those that were ruled on. Even unchanged ones: others may hold
+        references to the objects that were given."""
         self.given.clear()
         self.given.update(ruling.arguments)
 
@@ -117,7 +126,7 @@ class ToolStep:
         return self.guard.rule_sync(Call(self.name, dict(self.given), schemas, at, self.id, can=can))
 
     def _tools(self) -> dict[str, Any]:
-        """Those that the agent has now, by the names that the model is given."""
+        """Return the agent's current tools by the names that the model knows."""
         executor = getattr(self.agent, "agent_executor", None) or self.agent
         found = getattr(executor, "tools", None) or getattr(executor, "_parsed_tools", None) or ()
         return {**{sanitize_tool_name(one.name): one for one in found}, self.name: self.tool}

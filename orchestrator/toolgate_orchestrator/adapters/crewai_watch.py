@@ -1,4 +1,5 @@
-"""What the gate sees of CrewAI beside its hooks: ids of calls, tools that raise, answers of the cache."""
+"""Wrappers by which the gate learns more than CrewAI's hooks tell: call ids, failing tools, cached
+results."""
 
 import functools
 from collections.abc import Callable, Mapping
@@ -10,7 +11,10 @@ from toolgate_orchestrator.adapters.crewai_step import STEP, ToolStep
 
 
 def note_call(extract: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """What CrewAI reads a call's id by, in its thread, just before it sends the call through the hooks."""
+    """Wrap the function that reads a call, to note its id, name and arguments.
+
+    CrewAI reads the call in the thread that runs it, just before it sends the call through the hooks.
+    """
 
     @functools.wraps(extract)
     def extract_and_note(tool_call: Any) -> Any:
@@ -22,13 +26,14 @@ def note_call(extract: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 def watch_run(run: Callable[..., Any]) -> Callable[..., Any]:
-    """What a tool runs by: CrewAI makes a text of an error before anybody is told of it."""
+    """Wrap the function that runs a tool, to note its errors. CrewAI turns an error into text before its
+    hooks see it."""
 
     @functools.wraps(run)
     def run_watched(tool: Any, *args: Any, **kwargs: Any) -> Any:
         step = STEP.get()
         if step is None or step.ruling is None or sanitize_tool_name(tool.name) != step.name:
-            return run(tool, *args, **kwargs)  # a tool that another one runs is a part of that
+            return run(tool, *args, **kwargs)  # a tool within another tool is part of that call
         if step.error is not None and (refusal := step.rule_again(step.ruling.at)):
             return refusal
         try:
@@ -42,7 +47,7 @@ def watch_run(run: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def note_cache(read: Callable[..., Any]) -> Callable[..., Any]:
-    """CrewAI's cache of results: a call that it answers was ruled on, and has not run."""
+    """Wrap CrewAI's cache, to note calls that it answers: such a call was ruled on, but did not run."""
 
     @functools.wraps(read)
     def read_and_note(cache: Any, *args: Any, **kwargs: Any) -> Any:
@@ -55,6 +60,6 @@ def note_cache(read: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def tokens_of(used: Mapping[str, Any]) -> tuple[int, int]:
-    """Of a request and of its answer, by the names that one provider or another gives them."""
+    """Return the tokens of a request and of its answer, under the names that different providers use."""
     asked = used.get("prompt_tokens") or used.get("input_tokens") or 0
     return int(asked), int(used.get("completion_tokens") or used.get("output_tokens") or 0)

@@ -1,11 +1,11 @@
-"""Google ADK: one plugin has the tool calls of all agents of a runner ruled on.
+"""Google ADK: one plugin that has a guard rule on the tool calls of all agents of a runner.
 
     app = App(name="desk", root_agent=agent, plugins=[ToolgatePlugin(guard)])
 
-A plugin sees a call first, and an agent's own callbacks may change it afterwards. So the plugin has the tool
-itself ask: what it wraps is `run_async` of the very tool, in which all ways of running one end. Elsewhere
-that tool runs as ever: it goes by the plugins of the runner that it runs in. A person is asked by ADK's
-confirmations, and another process may go on with the answer. Tools of the model's provider never pass here.
+A plugin sees a call first, and an agent's own callbacks may still change it. So the plugin wraps `run_async`
+of the tool itself, in which all ways of running a tool end. A runner without the plugin runs the same tool
+unchanged. ADK's confirmations carry questions to a person, and another process may use the answer. Tools of
+the model's provider never reach it.
 """
 
 import copy
@@ -26,13 +26,16 @@ from toolgate_orchestrator.guard.guard import Guard
 from toolgate_orchestrator.guard.streams import end_call
 
 MAX_RUNS: Final = 1024
-"""Agents' runs of which requests to the model, and tools, are remembered; the oldest are forgotten."""
+"""Maximum number of agent runs whose requests and tools are remembered. Beyond it the oldest is forgotten."""
 OPEN: Final = "toolgate:"
-"""Before a call's key: where the session's state keeps by what an answer goes on with its question."""
+"""Prefix of the keys under which the session's state keeps the tokens of open questions."""
 
 
 class ToolgatePlugin(BasePlugin):  # type: ignore[misc] # Any where ADK is not installed
-    """Rules on tool calls by a guard, and tells it of requests to the LLM. ADK's session is the guard's."""
+    """Plugin that has a guard rule on tool calls and reports requests to the LLM to it.
+
+    The session is that of ADK.
+    """
 
     def __init__(self, guard: Guard, name: str = "toolgate") -> None:
         super().__init__(name=name)
@@ -40,15 +43,15 @@ class ToolgatePlugin(BasePlugin):  # type: ignore[misc] # Any where ADK is not i
         self._runs: OrderedDict[tuple[str, str], tuple[int, dict[str, BaseTool]]] = OrderedDict()
 
     async def before_tool_callback(self, *, tool: BaseTool, tool_args: Any, tool_context: Any) -> None:
-        """Sees to it that the tool asks."""
+        """Make the tool ask the gate first."""
         made = vars(tool).get("run_async")
         if isinstance(made, GatedToolRun) and made.tool is tool:
             return
         run = type(tool).run_async.__get__(tool) if isinstance(made, GatedToolRun) else tool.run_async
-        tool.run_async = GatedToolRun(tool, run)  # (a copy of a tool has the wrapper of the original)
+        tool.run_async = GatedToolRun(tool, run)  # a copied tool bears the original's wrapper
 
     async def before_model_callback(self, *, callback_context: Any, llm_request: Any) -> None:
-        """Which request of a run it is, and what tools are offered."""
+        """Count the requests of a run, and note the tools that the request offers."""
         run = callback_context.invocation_id, callback_context.agent_name
         self._runs[run] = self._runs.get(run, (0, {}))[0] + 1, llm_request.tools_dict
         self._runs.move_to_end(run)
@@ -56,7 +59,7 @@ class ToolgatePlugin(BasePlugin):  # type: ignore[misc] # Any where ADK is not i
             self._runs.popitem(last=False)
 
     async def after_model_callback(self, *, callback_context: Any, llm_response: Any) -> None:
-        """Tells what a request used."""
+        """Report the tokens of a request."""
         used = llm_response.usage_metadata
         if used is None or llm_response.partial:
             return
@@ -71,14 +74,14 @@ class ToolgatePlugin(BasePlugin):  # type: ignore[misc] # Any where ADK is not i
         )
 
     async def run(self, gated: "GatedToolRun", args: dict[str, Any], context: ToolContext) -> Any:
-        """Rules on a call of a tool, and runs what was ruled on."""
+        """Rule on a call of a tool, and run the call that was ruled on."""
         call, tools = await self._call(gated.tool, args, context)
         ruling = await self.guard.rule(call, ask=None if self.guard.asks else "defer")
         if ruling.pending:
             context.state[_state_key(call)] = ruling.token
             asked = {"tool": ruling.tool, "arguments": ruling.arguments}
             context.request_confirmation(hint=ruling.prompt.prompt if ruling.prompt else "", payload=asked)
-            context.actions.skip_summarization = True  # the model is not asked meanwhile, as by ADK's own
+            context.actions.skip_summarization = True  # no request to the model meanwhile
         if not ruling.allowed:
             return {"error": ruling.refusal}
         run, chosen = gated.run, tools[ruling.tool]
@@ -105,7 +108,7 @@ class ToolgatePlugin(BasePlugin):  # type: ignore[misc] # Any where ADK is not i
     async def _call(self, tool: BaseTool, args: Any, context: ToolContext) -> tuple[Call, dict[str, Any]]:
         agent, id_ = context.get_invocation_context().agent, context.function_call_id or ""
         number, tools = self._runs.get((context.invocation_id, getattr(agent, "name", "")), (0, {}))
-        if not number and hasattr(agent, "canonical_tools"):  # it goes on after a person's answer
+        if not number and hasattr(agent, "canonical_tools"):  # the run was resumed with a person's answer
             tools = {one.name: one for one in await agent.canonical_tools(context)}
         tools = {**tools, tool.name: tool}
         schemas = {name: _schema_of(one) for name, one in tools.items()}
@@ -119,7 +122,8 @@ class ToolgatePlugin(BasePlugin):  # type: ignore[misc] # Any where ADK is not i
         return call, tools
 
     def _place(self, context: Any) -> Caller:
-        """Above an agent are those above it in ADK's tree of agents, and those that handed over to it."""
+        """Return the caller. Its lineage has the agents above it in ADK's tree, and those that handed over to
+        it."""
         agent = context.get_invocation_context().agent
         name = agent.name if agent is not None else self.guard.config.agent
         at, tree = self.guard.at(context.session.id, name), list[str]()
@@ -131,7 +135,7 @@ class ToolgatePlugin(BasePlugin):  # type: ignore[misc] # Any where ADK is not i
 
 
 class GatedToolRun:
-    """`run_async` of a tool: asks first where its runner has the plugin."""
+    """Replacement for a tool's `run_async` that asks first if the tool's runner has the plugin."""
 
     def __init__(self, tool: BaseTool, run: Any) -> None:
         self.tool, self.run = tool, run
@@ -150,6 +154,6 @@ def _state_key(call: Call) -> str:
 
 
 def _schema_of(tool: BaseTool) -> dict[str, Any] | None:
-    said: Any = tool._get_declaration()  # what every tool of ADK's answers by, and the model is told
+    said: Any = tool._get_declaration()  # every tool of ADK has it, and the model gets it
     found = said and (said.parameters_json_schema or (said.parameters and said.parameters.json_schema))
     return found.model_dump(exclude_none=True, mode="json") if hasattr(found, "model_dump") else found or None

@@ -1,11 +1,12 @@
-"""LangChain 1.x agents and LangGraph's ToolNode: a middleware that has each tool call ruled on.
+"""LangChain 1.x agents and LangGraph's ToolNode: a middleware that has a guard rule on each tool call.
 
     agent = create_agent(model, tools, middleware=[..., ToolgateMiddleware(guard)])    # the last one
 
-What stands behind it could change a call that was ruled on, and is refused (ConfigError); so is a call of an
-agent below it that has none. A bare node: `ToolNode(tools, wrap_tool_call=gate.wrap_tool_call, …)`, both.
-A question to a person is LangGraph's own `interrupt`, in the format of HumanInTheLoopMiddleware: it needs a
-checkpointer, and any process may resume it. Tools that the provider runs never pass here.
+Middleware behind it could change a call after the ruling, so such an order is refused (ConfigError). A call
+of an ungated agent below a gated one is refused, too. A bare node needs both wrappers: `ToolNode(tools,
+wrap_tool_call=gate.wrap_tool_call, …)`. A question to a person is LangGraph's own `interrupt`, in the format
+of HumanInTheLoopMiddleware. It needs a checkpointer, and any process may resume it. Tools that the provider
+runs never reach it.
 """
 
 import time
@@ -31,9 +32,10 @@ OUTER: Final = "ToolgateMiddleware stands before another that wraps tool calls: 
 
 
 class ToolgateMiddleware(AgentMiddleware):  # type: ignore[misc] # Any where LangChain is not installed
-    """Rules on tool calls by a guard, and tells it of requests to the LLM; one for any number of agents.
+    """Middleware that has a guard rule on tool calls and reports requests to the LLM to it.
 
-    A thread's id is the session; rules about agents go by `agent`, else by the `name` of the agent.
+    Any number of agents can share one. The session is the thread's id. The agent's name is `agent`, else the
+    `name` of the LangChain agent.
     """
 
     def __init__(self, guard: Guard, *, agent: str = "") -> None:
@@ -98,7 +100,7 @@ class ToolgateMiddleware(AgentMiddleware):  # type: ignore[misc] # Any where Lan
         return Call(asked["name"], asked["args"], schemas, at, asked["id"] or "", group or ""), tools
 
     def _schema(self, tool: Any) -> Any:
-        """Of a tool's arguments; made once, as that takes longer than a decision."""
+        """Return the schema of a tool's arguments, from a cache: to make it takes longer than a decision."""
         known = self._schemas.get(id(tool))
         if known is None:
             known = {"tool": tool, **convert_to_openai_tool(tool)["function"]}
@@ -106,7 +108,8 @@ class ToolgateMiddleware(AgentMiddleware):  # type: ignore[misc] # Any where Lan
         return known["parameters"]
 
     def _finish(self, request: Any, ruling: Ruling, result: Any) -> Any:
-        """What the LLM is told: one result, under the id and name that it called, whichever tool ran."""
+        """Report the result, and return the message to the LLM: under the id and name that it called,
+        whichever tool ran."""
         asked = request.tool_call
         if not ruling.allowed:
             return ToolMessage(ruling.refusal, name=asked["name"], tool_call_id=asked["id"], status="error")
@@ -135,7 +138,8 @@ class ToolgateMiddleware(AgentMiddleware):  # type: ignore[misc] # Any where Lan
 
 
 def _replace(request: Any, ruling: Ruling, tools: Mapping[str, Any]) -> Any:
-    """What runs is what was ruled on, and nobody else has it: not even where nothing was changed."""
+    """Return the request with the call that was ruled on. The arguments are new objects that no one else can
+    change."""
     call = {**request.tool_call, "name": ruling.tool, "args": ruling.arguments}
     if ruling.tool == request.tool_call["name"]:
         return request.override(tool_call=call)

@@ -1,8 +1,8 @@
-"""Runs a call that was ruled on, and stops what an LLM calls below it where nobody was asked.
+"""Runs a call that was ruled on, and stops calls of an ungated agent below it.
 
-A sub-agent without the middleware runs its tools by itself; LangChain tells whoever listens above of each
-tool that starts, with the id of the LLM's call where there is one. What code calls has none, and passes. The
-id is the LLM's word: a call was ruled on if tool, arguments and the run that it belongs to are the same, too.
+A sub-agent without the middleware runs its tools by itself. LangChain tells callbacks above it of each tool
+that starts, with the id of the LLM's call if there is one. Calls that code makes have no id, and pass. Since
+an LLM can choose the id, tool, arguments and run must also match those of a call that was ruled on.
 """
 
 from collections.abc import Iterator, Mapping
@@ -29,10 +29,10 @@ class RuledCall(NamedTuple):
     tool: str
     arguments: Mapping[str, Any]
     run: Any
-    """LangChain's id of the run that makes it."""
+    """LangChain's id of the run that makes the call."""
 
     def is_told(self, tool: Any, arguments: Any, run: Any, id_: str) -> bool:
-        """Whether it is this one that starts; LangChain may have put in arguments of its own."""
+        """Return whether the tool that starts is this call. LangChain may have added arguments of its own."""
         if (self.id, self.tool, self.run) != (id_, tool, run):
             return False
         if not isinstance(arguments, Mapping):
@@ -44,7 +44,7 @@ _RULED: Final[ContextVar[tuple[RuledCall, ...]]] = ContextVar("toolgate_langchai
 
 
 class RulelessCalls(BaseCallbackHandler):  # type: ignore[misc] # Any where LangChain is not installed
-    """Raises for those; inline, so that no tool begins before it is heard."""
+    """Callback that raises for calls without a ruling. It runs inline, so that no tool starts before it."""
 
     raise_error = run_inline = True
 
@@ -57,7 +57,7 @@ class RulelessCalls(BaseCallbackHandler):  # type: ignore[misc] # Any where Lang
         tool_call_id: str | None = None,
         **__: Any,
     ) -> None:
-        """See BaseCallbackHandler. Raises ConfigError."""
+        """See BaseCallbackHandler. Raise ConfigError for a call without a ruling."""
         if tool_call_id is None:
             return
         tool = (serialized or {}).get("name")
@@ -70,7 +70,8 @@ _NET: Final = RulelessCalls()
 
 @contextmanager
 def run_below_net(ruling: Ruling, config: Mapping[str, Any]) -> Iterator[None]:
-    """Inside, the call runs; what it raises is its failure. `config` is what it runs with."""
+    """Run the call in this context; an exception inside is the call's failure. `config` is that of the
+    call."""
     above: Any = config.get("callbacks")
     if hasattr(above, "add_handler") and _NET not in above.inheritable_handlers:
         above.add_handler(_NET, inherit=True)
@@ -80,7 +81,7 @@ def run_below_net(ruling: Ruling, config: Mapping[str, Any]) -> Iterator[None]:
         token = _RULED.set((*_RULED.get(), one))
         try:
             yield
-        except GraphInterrupt:  # the tool asks somebody itself: it runs anew once that is answered
+        except GraphInterrupt:  # the tool itself asks a person, and runs again after the answer
             ruling.release()
             raise
         finally:

@@ -1,7 +1,7 @@
-"""A question to a person as LangGraph keeps it: the value of its `interrupt`, and where to find it again.
+"""Questions to a person as LangGraph keeps them: as values of `interrupt`, found again when a run is resumed.
 
-A run that is resumed calls its tool anew, perhaps in another process. By the question that is found again the
-call goes on with the decision that it had. Nothing of LangGraph is imported: its config is read.
+A resumed run calls its tool again, perhaps in another process. The kept question leads the new call to the
+decision that it already has. The module reads LangGraph's config and imports nothing of it.
 """
 
 from collections import OrderedDict
@@ -15,18 +15,18 @@ from toolgate_orchestrator.guard.ruling import Ruling
 
 MAX_KEPT: Final = 4_096
 OURS: Final = "toolgate"
-"""Where our part stands in a question."""
+"""Key of Toolgate's part of a question."""
 
 
 def key_of(call: Call, config: Mapping[str, Any]) -> str:
-    """By what a call is known again: an id, or a message, is not this thread's alone."""
+    """Return the key that identifies a call. It includes the thread: other threads may have the same ids."""
     thread = str(config.get("configurable", {}).get("thread_id") or "")
     session, agent = (call.at.session, call.at.agent) if call.at else ("", "")
     return call_key(session, agent, thread, call.tool, call.id, arguments=call.arguments)
 
 
 def keep(kept: OrderedDict[Any, dict[str, Any]], key: Any, value: dict[str, Any]) -> None:
-    """As the newest, of `MAX_KEPT` at most."""
+    """Add a value as the newest, and drop the oldest beyond `MAX_KEPT`."""
     kept[key] = value
     kept.move_to_end(key)
     while len(kept) > MAX_KEPT:
@@ -34,13 +34,13 @@ def keep(kept: OrderedDict[Any, dict[str, Any]], key: Any, value: dict[str, Any]
 
 
 class QuestionMemory:
-    """Those of one process whose answer is to come."""
+    """The unanswered questions of one process."""
 
     def __init__(self) -> None:
         self._kept: OrderedDict[Any, dict[str, Any]] = OrderedDict()
 
     def find(self, key: str) -> dict[str, Any] | None:
-        """The question about the call of this key."""
+        """Return the question about the call with this key; None if there is none."""
         return self._kept.get(key)
 
     def ask(
@@ -51,7 +51,8 @@ class QuestionMemory:
         ruling: Ruling | None,
         interrupt: Callable[[dict[str, Any]], Any],
     ) -> Call:
-        """Leaves with the question, or gives the call with its answer, once there is one."""
+        """Return the call with the person's answer. Without an answer, `interrupt` raises and leaves the
+        run."""
         if question is None:
             assert ruling is not None  # noqa: S101 - for types: one of both is there
             question = make_question(key, call, ruling)
@@ -62,7 +63,8 @@ class QuestionMemory:
 
 
 def make_question(key: str, call: Call, ruling: Ruling) -> dict[str, Any]:
-    """In the format of HumanInTheLoopMiddleware; whoever has the token may answer, as who resumes may."""
+    """Return the question in the format of HumanInTheLoopMiddleware. Anyone who can resume the run can answer
+    it."""
     words = ruling.prompt.prompt if ruling.prompt else ""
     return {
         "action_requests": [{"name": ruling.tool, "args": ruling.arguments, "description": words}],
@@ -72,7 +74,8 @@ def make_question(key: str, call: Call, ruling: Ruling) -> dict[str, Any]:
 
 
 def answer_of(question: Mapping[str, Any], said: Any) -> PersonAnswer:
-    """What a run was resumed with, as that middleware reads it; whatever is no approval is a refusal."""
+    """Read the answer with which a run was resumed, as that middleware does. Anything but an approval is a
+    refusal."""
     decisions = said.get("decisions") if isinstance(said, Mapping) else None
     one = decisions[0] if isinstance(decisions, list) and decisions else said
     allows = isinstance(one, Mapping) and one.get("type") == "approve"
@@ -81,9 +84,10 @@ def answer_of(question: Mapping[str, Any], said: Any) -> PersonAnswer:
 
 
 def find_checkpoint(config: Mapping[str, Any]) -> tuple[Any, dict[str, Any]] | None:
-    """The checkpointer, and where the run stands that is resumed here; None where none is.
+    """Return the checkpointer and the config of the run that is resumed here; None if no run is resumed.
 
-    By keys of LangGraph's own: without them a call whose asker is another process is decided anew.
+    It reads private keys of LangGraph. Without them, a call whose question another process asked is decided
+    again.
     """
     at = config.get("configurable", {})
     saver, pad = at.get("__pregel_checkpointer"), at.get("__pregel_scratchpad")
@@ -96,7 +100,7 @@ def find_checkpoint(config: Mapping[str, Any]) -> tuple[Any, dict[str, Any]] | N
 
 
 def find_question(key: str, kept: Any) -> dict[str, Any] | None:
-    """The question about the call of this key in what a checkpointer gave."""
+    """Return the question about the call with this key from a checkpoint; None if there is none."""
     for _, channel, value in (kept and kept.pending_writes) or ():
         for one in value if channel == "__interrupt__" else ():
             question = getattr(one, "value", None)

@@ -1,11 +1,11 @@
-"""The gate in front of agents of the OpenAI Agents SDK (extra `openai-agents`).
+"""Gate in front of agents of the OpenAI Agents SDK (extra `openai-agents`).
 
     gate(agent, guard)    # before Runner.run(agent, …), and nothing else changes
 
-Its function tools are ruled on, also those of MCP servers and those added later, and so are those of all
-agents that it hands over to or has as tools. A question to a person interrupts the run (RunState). Tools
-that OpenAI runs itself never pass here, nor do those for a shell, a computer or an editor; handoffs are
-followed, not ruled on.
+The guard rules on the agent's function tools, including those of MCP servers and those added later, and on
+the tools of all agents that it hands over to or has as tools. A question to a person interrupts the run
+(RunState). Tools that OpenAI runs itself never reach it, nor do those for a shell, a computer or an editor.
+Handoffs are followed, not ruled on.
 """
 
 from collections.abc import Callable
@@ -24,14 +24,15 @@ Price = Callable[[Any], Cost | None]
 
 
 def gate(agent: Agent[Any], guard: Guard, price: Price = lambda response: None) -> Agent[Any]:
-    """Have this agent's calls of tools ruled on, and those of all agents that it leads to; gives it back.
+    """Have the guard rule on this agent's tool calls and those of all agents that it leads to; return the
+    agent.
 
     The session is that of the guard's turn around the run, else `RunConfig(group_id=)`, else the trace.
-    `price` says what a ModelResponse cost, in units of the currency. Raises ConfigError where it has
+    `price` returns the cost of a ModelResponse in units of the currency. Raise ConfigError if the agent has
     another guard.
     """
     kind = type(agent)
-    if not is_gated(agent):  # by its class, so that what it is cloned to is gated, too
+    if not is_gated(agent):  # by its class, so that its clones are gated, too
         own = {"_gated": kind, "_guard": guard, "_price": staticmethod(price)}
         own |= {"get_all_tools": _get_all_tools, "hooks": property(_get_hooks, _set_hooks)}
         agent.__class__ = type(kind.__name__, (kind,), own)
@@ -47,25 +48,26 @@ def gate(agent: Agent[Any], guard: Guard, price: Price = lambda response: None) 
 
 
 def is_gated(agent: Any) -> bool:
-    """Whether this agent has a gate."""
+    """Return whether this agent has a gate."""
     return hasattr(type(agent), "_gated")
 
 
 def leads_to(other: Any) -> Any:
-    """The agent behind a tool or a handoff; None where there is none."""
+    """Return the agent behind a tool or a handoff; None if there is none."""
     ref = getattr(other, "_agent_ref", None)
     return ref() if ref is not None else getattr(other, "_agent_instance", None)
 
 
 def question_of(context: Any, call_id: str) -> str:
-    """What a person is to be asked about a call of a result's interruptions; `context` is the result's
-    context_wrapper. Empty for a call that Toolgate does not ask about.
+    """Return the question to a person about a call of a result's interruptions.
+
+    `context` is the result's context_wrapper. Empty for a call that Toolgate does not ask about.
     """
     return notes.read(context, call_id).partition("\n")[2]
 
 
 async def _get_all_tools(agent: Any, run_context: Any) -> list[Any]:
-    gate(agent, agent._guard, agent._price)  # what came to it since
+    gate(agent, agent._guard, agent._price)  # includes tools and handoffs that were added since
     found: list[Any] = await agent._gated.get_all_tools(agent, run_context)
     tools = {tool.qualified_name: tool for tool in found if isinstance(tool, FunctionTool)}
     for tool in tools.values():
@@ -85,7 +87,7 @@ def _set_hooks(agent: Any, theirs: Any) -> None:
 
 
 class _Hooks(AgentHooks):  # type: ignore[misc] # Any where the SDK is not installed
-    """The hooks of an agent's user, and what the gate has to do there."""
+    """The hooks of the agent's user, and the gate's own work at each of them."""
 
     def __init__(self, guard: Guard, price: Price, theirs: Any) -> None:
         self.theirs, self._guard, self._price = theirs, guard, price

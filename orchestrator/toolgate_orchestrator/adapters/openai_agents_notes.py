@@ -1,7 +1,7 @@
-"""What the state of a run keeps for the gate: tokens of open questions, and who handed over to whom.
+"""Notes of the gate in the state of a run: tokens of open questions, and agents that handed over.
 
-A RunState goes to a string and back, to be resumed by any process. What the SDK keeps in it of its own
-accord, and shows to no model, are the words of refusals: so notes are refusals of a tool that there is not.
+A RunState can be written as a string and resumed by any process. It keeps the words of refusals, and shows
+them to no model. So each note is the refusal of a tool that does not exist.
 """
 
 import json
@@ -13,28 +13,28 @@ NOTES: Final = "toolgate"
 
 
 def keep(context: Any, agent: Any, key: str, words: str) -> None:
-    """Keep something of this run by its key, in place of what was there; `words` are not empty."""
+    """Keep a note of this run under its key, and replace an earlier one. `words` must not be empty."""
     context.reject_tool(_note(agent, key), rejection_message=words)
 
 
 def read(context: Any, key: str) -> str:
-    """What was kept; empty for nothing."""
+    """Return the note of a key; empty if there is none."""
     return context.get_rejection_message(NOTES, f"{NOTES}-{key}") or ""
 
 
 def drop(context: Any, agent: Any, key: str) -> None:
-    """Keep it no longer."""
+    """Forget the note of a key."""
     context.approve_tool(_note(agent, key))
 
 
 def keep_lineage(context: Any, agent: Any, source: Any) -> None:
-    """The agent took over from that one."""
+    """Keep that `source` handed over to the agent."""
     before = [name for name in (*lineage_of(context, source.name), source.name) if name != agent.name]
     keep(context, agent, f"from-{agent.name}", json.dumps(before))
 
 
 def lineage_of(context: Any, agent: str) -> list[str]:
-    """Who handed over before this agent had the run, in that order."""
+    """Return the names of the agents that handed over before this one got the run, in that order."""
     kept = json.loads(read(context, f"from-{agent}") or "[]")
     return [name for name in kept if isinstance(name, str)] if isinstance(kept, list) else []
 

@@ -1,4 +1,4 @@
-"""One request to the model of an agent of the OpenAI Agents SDK: who asks, and what was ruled."""
+"""One request to the model of an OpenAI Agents SDK agent, with the rulings on its calls."""
 
 import json
 import time
@@ -21,7 +21,7 @@ from toolgate_orchestrator.guard.ruling import Ruling
 
 
 class RunStop(TurnStop, AgentsException):  # type: ignore[misc] # Any where the SDK is not installed
-    """An operator ends the run; the SDK lets its own exceptions pass as they are."""
+    """An operator's stop, as an exception of the SDK's own kind: the SDK does not wrap those."""
 
 
 @dataclass
@@ -33,20 +33,20 @@ class AgentStep:
     context: Any
     tools: dict[str, FunctionTool]
     rulings: dict[str, Ruling] = field(default_factory=dict)
-    """Of calls that are to run."""
+    """Rulings on calls that are to run, by call id."""
     began: float = field(default_factory=time.monotonic)
 
     def begin(self) -> None:
-        """Its calls are made in this task, and in those that it starts."""
+        """Make this the step of the current task, and of tasks that it starts: they make its calls."""
         _step.set(self)
 
     @property
     def seconds(self) -> float:
-        """Since it began."""
+        """Seconds since the request began."""
         return time.monotonic() - self.began
 
     def release(self) -> None:
-        """It is over: what kept a call from running was something else."""
+        """Release all rulings: the request is over, and something else kept the calls from running."""
         for ruling in self.rulings.values():
             ruling.release()
 
@@ -58,7 +58,7 @@ class AgentStep:
         ask: AskHow,
         answer: PersonAnswer | None = None,
     ) -> Ruling:
-        """The ruling on a call, by the answer of a person where they have given one."""
+        """Rule on a call, with the answer of a person if one was given."""
         schemas = {name: one.params_json_schema for name, one in self.tools.items()}
         at = find_place(self.guard, self.context, self.agent.name)
         try:
@@ -67,7 +67,7 @@ class AgentStep:
             raise RunStop(*stop.args) from stop
 
     async def settle_refused(self, items: Any) -> None:
-        """Tell of the calls that a person refused: they never come to a tool."""
+        """Report calls that a person refused, since their tools are never called."""
         for one in items if getattr(self.context, "_approvals", True) else ():
             call_id = (
                 one.get("call_id", "") if isinstance(one, dict) and one.get("type") == "function_call" else ""
@@ -79,11 +79,13 @@ class AgentStep:
                 await self.rule(one["name"], call_id, read_arguments(one["arguments"]) or {}, "defer", answer)
 
     def let_unreadable_pass(self, output: Any) -> None:
-        """Calls whose arguments the SDK cannot read would interrupt the run: they are to come to the tool,
-        which says so to the model."""
+        """Approve calls with unreadable arguments, so that they do not interrupt the run.
+
+        The tool then tells the model that it cannot read them.
+        """
         for call in output:
             tool = self.tools.get(call.name) if call.type == "function_call" else None
-            asks = getattr(tool and tool.on_invoke_tool, "theirs", True)  # its user, a person
+            asks = getattr(tool and tool.on_invoke_tool, "theirs", True)  # the tool's own `needs_approval`
             if asks is False and not is_inspectable(call.arguments):
                 self.context.approve_tool(ToolApprovalItem(agent=self.agent, raw_item=call))
 
@@ -92,12 +94,12 @@ _step: Final[ContextVar[AgentStep | None]] = ContextVar("toolgate_openai_agents"
 
 
 def current_step() -> AgentStep | None:
-    """That of the run that this is part of."""
+    """Return the step of the run that this code is part of; None outside a run."""
     return _step.get()
 
 
 def find_place(guard: Guard, context: Any, agent: str) -> Caller:
-    """Whose call it is: within a turn or a tool, a place there; else by the trace of the run."""
+    """Return the caller: within a turn or a tool it is taken from there, else from the run's trace."""
     here, trace = guard.turn().at, get_current_trace()
     first, *then = [*notes.lineage_of(context, agent), agent]
     if turn_place() is None and trace is not None and trace.trace_id != "no-op":
@@ -110,7 +112,8 @@ def find_place(guard: Guard, context: Any, agent: str) -> Caller:
 
 
 def read_arguments(arguments: str) -> dict[str, Any] | None:
-    """Return them as every tool reads them; None for what the SDK refuses, or tools read in several ways."""
+    """Return the arguments of a call; None if the SDK refuses them, or tools could read them in several
+    ways."""
     try:
         found = read_json(arguments or "{}")
     except UnreadableJson:
@@ -119,7 +122,8 @@ def read_arguments(arguments: str) -> dict[str, Any] | None:
 
 
 def is_inspectable(arguments: str) -> bool:
-    """Whether the SDK shows them to `needs_approval`; it has a person asked about all others."""
+    """Return whether the SDK can show the arguments to `needs_approval`. For others it always asks a
+    person."""
     try:
         return isinstance(json.loads(arguments, parse_constant=_refuse), dict)
     except (ValueError, RecursionError):

@@ -1,7 +1,8 @@
 """One call of a function tool of the OpenAI Agents SDK, from the question to the report.
 
-It is asked about in the tool's `needs_approval`, the one place where the SDK can leave a run for a person,
-and runs in its `on_invoke_tool`. The tool stays the same object: the SDK and hooks know it by identity.
+The gate asks in the tool's `needs_approval`, the only place where the SDK can interrupt a run for a person.
+The call runs in `on_invoke_tool`. The tool stays the same object, because the SDK and hooks compare tools by
+identity.
 """
 
 import copy
@@ -31,35 +32,35 @@ from toolgate_orchestrator.guard.ruling import Ruling
 
 
 class ToolInvoker:
-    """Takes the place of a tool's `on_invoke_tool`."""
+    """Replacement for a tool's `on_invoke_tool`."""
 
     def __init__(self, tool: FunctionTool, guard: Guard) -> None:
         self._tool, self._guard, self.theirs = tool, guard, tool.needs_approval
         self.bare = sdk.set_function_tool_failure_error_function(copy.copy(tool), None)  # it raises
         self.bare.timeout_behavior = "raise_exception"
-        self._tells = hasattr(tool.on_invoke_tool, "__agents_bind_function_tool__")  # the model of errors
+        self._tells = hasattr(tool.on_invoke_tool, "__agents_bind_function_tool__")  # errors to the model
 
     @classmethod
     def put_in(cls, tool: FunctionTool, guard: Guard) -> None:
-        """Have a tool ruled on, if it is not."""
+        """Gate a tool, if it is not gated yet."""
         if not isinstance(tool.on_invoke_tool, cls):
             invoker = cls(tool, guard)
             tool.on_invoke_tool, tool.needs_approval = invoker, invoker.ask
-            tool.timeout_seconds = None  # its seconds begin once it may run
+            tool.timeout_seconds = None  # the timeout starts once the call may run
 
     def __agents_bind_function_tool__(self, tool: FunctionTool) -> "ToolInvoker":
-        return self  # in a copy of the tool
+        return self  # also in a copy of the tool
 
     async def ask(self, context: Any, arguments: dict[str, Any], call_id: str) -> bool:
-        """Whether a person is to answer before this call."""
+        """Return whether a person must answer before this call runs."""
         asked = self.theirs(context, arguments, call_id) if callable(self.theirs) else self.theirs
         step = current_step()
         if await asked if inspect.isawaitable(asked) else asked:
             return True
-        if step is None:  # of an agent without a gate
+        if step is None:  # the agent has no gate
             return False
         if isinstance(arguments, dict):
-            arguments = copy_arguments(arguments)  # hooks have the SDK's
+            arguments = copy_arguments(arguments)  # hooks may change the SDK's own object
         ruling = await step.rule(self._tool.qualified_name, call_id, arguments, step.guard._ask or "defer")
         if not ruling.pending:
             step.rulings[call_id] = ruling
@@ -69,7 +70,7 @@ class ToolInvoker:
         return True
 
     async def __call__(self, context: ToolContext[Any], arguments: str) -> Any:
-        """Run what was ruled on, and report."""
+        """Run the call that was ruled on, and report its result."""
         step = current_step()
         if step is None or step.agent.name != context.agent.name:
             step = AgentStep(context.agent, self._guard, context, {self._tool.qualified_name: self._tool})
@@ -111,8 +112,10 @@ class ToolInvoker:
         return await told if inspect.isawaitable(told) else told
 
     async def _rule_now(self, step: AgentStep, context: Any, arguments: dict[str, Any]) -> Ruling:
-        """On a call that was not ruled on when the run could be left: a person has answered since, or the SDK
-        did not ask."""
+        """Rule on a call now, as it could not be ruled on in `needs_approval`.
+
+        Either a person has answered since, or the SDK did not ask.
+        """
         name, call_id = self._tool.qualified_name, context.tool_call_id
         approved = context.is_tool_approved(self._tool.name, call_id) is True
         if kept := notes.read(context, call_id):
@@ -120,7 +123,7 @@ class ToolInvoker:
             answer = PersonAnswer(kept.partition("\n")[0], "allow" if approved else "refuse")
             return await step.rule(name, call_id, arguments, "defer", answer)
 
-        def agree(asked: Any, would_run: Any) -> bool:  # the person saw this call, and no replacement
+        def agree(asked: Any, would_run: Any) -> bool:  # the person agreed to this call only
             return would_run.tool_name == name and same_json(would_run.tool_input, arguments)
 
         agreed = approved and is_inspectable(context.tool_arguments)

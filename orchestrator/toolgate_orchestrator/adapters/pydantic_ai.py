@@ -1,11 +1,11 @@
-"""The gate in front of agents of pydantic-ai (extra `pydantic-ai`).
+"""Gate in front of agents of pydantic-ai (extra `pydantic-ai`).
 
     agent = Agent(model, tools=[…], capabilities=[ToolgateCapability(Guard(required=["policy"]))])
 
-It is the innermost of the capabilities, wherever it stands. A question to a person becomes a deferred tool
-call: give the agent DeferredToolRequests among its output types. Any process may resume: the token is in
-the history, as metadata of the model's response. An agent that a tool runs needs the capability, too. Native
-tools, output tools and external tools never pass here.
+It becomes the innermost capability, wherever it stands in the list. A question to a person becomes a deferred
+tool call, so give the agent DeferredToolRequests among its output types. Any process may resume: the token is
+in the history, as metadata of the model's response. An agent that a tool runs needs the capability, too.
+Native tools, output tools and external tools never reach it.
 """
 
 import time
@@ -32,14 +32,14 @@ _outer: Final[ContextVar[Caller | None]] = ContextVar("toolgate_pydantic_ai", de
 
 @dataclass
 class ToolgateCapability(AbstractCapability[Any]):  # type: ignore[misc] # Any where it is not installed
-    """Rules on an agent's calls of tools by a guard, and tells it of requests to the LLM.
+    """Capability that has a guard rule on an agent's tool calls and reports requests to the LLM to it.
 
-    The session is the conversation's id, or that of the guard's turn that it runs in.
+    The session is the conversation's id, or that of the guard's surrounding turn.
     """
 
     guard: Guard
     at: Caller | None = field(default=None, init=False)
-    """The place of this run."""
+    """Caller of this run's tool calls."""
     began: float = field(default=0.0, init=False)
 
     def get_ordering(self) -> CapabilityOrdering:
@@ -75,7 +75,7 @@ class ToolgateCapability(AbstractCapability[Any]):  # type: ignore[misc] # Any w
     async def prepare_model_request(self, ctx: RunContext[Any], request_context: Any) -> Any:
         """See AbstractCapability."""
         notes = read_notes(ctx)
-        for token, tool, arguments, call_id in notes.values():  # it was answered, and the call not made
+        for token, tool, arguments, call_id in notes.values():  # a person answered, but the call was not made
             answer = PersonAnswer(token, "refuse")
             await self.guard.rule(Call(tool, arguments, at=self.at, id=call_id, answer=answer), ask="defer")
         if notes:
@@ -86,7 +86,7 @@ class ToolgateCapability(AbstractCapability[Any]):  # type: ignore[misc] # Any w
     async def after_model_request(self, ctx: RunContext[Any], *, request_context: Any, response: Any) -> Any:
         """See AbstractCapability."""
         used, cost = response.usage, None
-        with suppress(AssertionError, LookupError, ValueError):  # nobody knows
+        with suppress(AssertionError, LookupError, ValueError):  # the cost is unknown
             cost = response.cost().total_price
         self.guard.usage(
             self.at,

@@ -21,15 +21,15 @@ from toolgate_orchestrator.guard.guard import Guard
 from toolgate_orchestrator.guard.ruling import Ruling
 
 NOTES: Final = "toolgate"
-"""Where the metadata of a response keeps what its calls wait for."""
+"""Key in a response's metadata for the open questions about its calls."""
 
 
 @dataclass
 class GateToolset(WrapperToolset[Any]):  # type: ignore[misc] # Any where pydantic-ai is not installed
-    """The tools of one run, each call of which is ruled on."""
+    """Toolset of one run that has the guard rule on each call."""
 
     gate: Any
-    """The capability: its guard, and the place of the run."""
+    """The capability, with its guard and the caller of the run."""
     tools: dict[str, ToolsetTool[Any]] = field(default_factory=dict)
 
     async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
@@ -39,7 +39,7 @@ class GateToolset(WrapperToolset[Any]):  # type: ignore[misc] # Any where pydant
 
     async def call_tool(self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: Any) -> Any:
         """See WrapperToolset."""
-        tool_args = copy_arguments(tool_args)  # nobody else has these
+        tool_args = copy_arguments(tool_args)  # no other code holds these objects
         arguments = _as_json(tool_args)
         ruling = await self._rule(name, arguments, ctx)
         if ruling.pending:
@@ -54,7 +54,7 @@ class GateToolset(WrapperToolset[Any]):  # type: ignore[misc] # Any where pydant
                 tool = self.tools[ruling.tool]
                 ctx = replace(ctx, tool_name=ruling.tool)
                 tool_args = await _validate(tool, ruling.arguments, ctx)
-            elif not same_json(arguments, _as_json(tool_args)):  # an object in them was changed meanwhile
+            elif not same_json(arguments, _as_json(tool_args)):  # an object in them changed meanwhile
                 ruling.release()
                 raise ToolFailed(refuse_tool(CHANGED.reason or ""))
             with enter_tool(ruling.at):
@@ -81,14 +81,14 @@ class GateToolset(WrapperToolset[Any]):  # type: ignore[misc] # Any where pydant
             keep_notes(ctx, {one: note for one, note in notes.items() if one != key})
             return await guard.rule(call._replace(answer=PersonAnswer(notes[key][0], "allow")), ask="defer")
 
-        def agree(asked: Any, would_run: Any) -> bool:  # the person saw this call, and no replacement
+        def agree(asked: Any, would_run: Any) -> bool:  # the person agreed to this call only
             return would_run.tool_name == name and same_json(would_run.tool_input, arguments)
 
         return await guard.rule(call, ask=agree if ctx.tool_call_approved else guard._ask or "defer")
 
 
 async def _validate(tool: Any, arguments: dict[str, Any], ctx: RunContext[Any]) -> dict[str, Any]:
-    """As pydantic-ai does with what a model calls."""
+    """Return the arguments, validated as pydantic-ai validates those of a model's call."""
     found: dict[str, Any] = tool.args_validator.validate_python(arguments, context=ctx.validation_context)
     if tool.args_validator_func is not None:
         checked = tool.args_validator_func(ctx, **found)
@@ -107,13 +107,13 @@ def _key_of(name: str, arguments: dict[str, Any], ctx: RunContext[Any]) -> str:
 
 
 def read_notes(ctx: RunContext[Any]) -> dict[str, Any]:
-    """What calls of the last response wait for, by their keys: token, tool, arguments and id."""
+    """Return the notes on calls of the last response, by call key: token, tool, arguments and id."""
     response = _last_response(ctx)
     return {} if response is None else (response.metadata or {}).get(NOTES) or {}
 
 
 def keep_notes(ctx: RunContext[Any], notes: dict[str, Any]) -> None:
-    """These take their place."""
+    """Replace the notes on calls of the last response."""
     if (response := _last_response(ctx)) is not None:
         rest = {key: value for key, value in (response.metadata or {}).items() if key != NOTES}
         response.metadata = ({**rest, NOTES: notes} if notes else rest) or None

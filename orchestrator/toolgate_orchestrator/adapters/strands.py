@@ -1,11 +1,11 @@
-"""Strands Agents: a plugin that has the tool calls of an agent ruled on.
+"""Strands Agents: a plugin that has a guard rule on the tool calls of an agent.
 
     agent = Agent(tools=[…], plugins=[ToolgateLayer(guard)])
 
-It is the innermost layer around a tool, whatever hooks and middleware an agent has or is given later. A
-person is asked by Strands' interrupts (the response `allow`, else it is refused); another process may go on
-where a session manager keeps the agent's state. A sub-agent needs the plugin, too; agents of a swarm are one
-session within `guard.turn(…)`. Tools that the model's provider runs never pass here.
+It is the innermost layer around a tool, also behind hooks and middleware that an agent gets later. Strands'
+interrupts carry questions to a person: the response `allow` lets the call run, any other refuses it. Another
+process may resume the run if a session manager keeps the agent's state. A sub-agent needs the plugin, too;
+agents of a swarm are one session within `guard.turn(…)`. Tools that the model's provider runs never reach it.
 """
 
 import secrets
@@ -29,16 +29,17 @@ from toolgate_orchestrator.guard.guard import Guard
 from toolgate_orchestrator.guard.ruling import Ruling
 
 NAME: Final = "toolgate"
-"""Of the plugin, of its interrupts, and of what it keeps in an agent's state: tokens of open questions."""
+"""Name of the plugin and of its interrupts, and key of its open questions in an agent's state."""
 HANDOFF: Final = "handoff_to_agent"
-"""The tool that a swarm gives to its agents."""
+"""Name of the tool by which agents of a swarm hand over."""
 Tool = Callable[[ExecuteToolContext], AsyncIterator[Any]]
 
 
 class ToolgateLayer(Plugin):  # type: ignore[misc] # Any where Strands is not installed
-    """Rules on tool calls by a guard, and tells it of requests to the LLM; one for any number of agents.
+    """Plugin that has a guard rule on tool calls and reports requests to the LLM to it.
 
-    The session is that of the session manager, else that of the turn around, else one for each agent.
+    Any number of agents can share one. The session is that of the session manager, else that of the
+    surrounding turn, else one for each agent.
     """
 
     name = NAME
@@ -49,7 +50,8 @@ class ToolgateLayer(Plugin):  # type: ignore[misc] # Any where Strands is not in
         self._sessions: WeakKeyDictionary[Agent, str] = WeakKeyDictionary()
 
     def init_agent(self, agent: Agent) -> None:
-        """Puts the gate around its tools. Raises ConfigError for a release that it does not know."""
+        """Put the gate around the agent's tools. Raise ConfigError for a release of Strands that it does not
+        know."""
         registry: Any = getattr(agent, "_middleware_registry", None)
         if not hasattr(registry, "compose"):
             raise ConfigError("this release of Strands runs tools in a way that the adapter does not know")
@@ -63,7 +65,7 @@ class ToolgateLayer(Plugin):  # type: ignore[misc] # Any where Strands is not in
 
     def _gate(self, run: Tool) -> Tool:
         async def rule_and_run(context: ExecuteToolContext) -> AsyncIterator[Any]:
-            if context.tool is None:  # Strands says that there is none
+            if context.tool is None:  # Strands itself reports the missing tool
                 events = run(context)
             elif not (ruling := await self._rule(context)).allowed:
                 told = {"toolUseId": context.tool_use["toolUseId"], "content": [{"text": ruling.refusal}]}
@@ -89,13 +91,13 @@ class ToolgateLayer(Plugin):  # type: ignore[misc] # Any where Strands is not in
         kept, at = agent.state.get(NAME) or {}, call.at
         key = call_key(at.session if at else "", agent.name, call.tool, call.id, arguments=call.arguments)
         if (question := kept.pop(key, None)) is not None:
-            said = context.interrupt(NAME, reason=question).response  # leaves, where nobody has answered
+            said = context.interrupt(NAME, reason=question).response  # raises if there is no answer yet
             agent.state.set(NAME, kept)
             answer = PersonAnswer(question["token"], "allow" if said == "allow" else "refuse")
             call = call._replace(answer=answer)
         try:
             ruling = await self.guard.rule(call, ask=None if self.guard.asks else "defer")
-        except TurnStop:  # Strands would tell it to the model, and go on
+        except TurnStop:  # Strands would report it to the model and continue
             agent.cancel()
             raise
         if ruling.pending:

@@ -1,4 +1,4 @@
-"""One call of a tool in Strands: what it is, what runs in its place, what became of it."""
+"""One call of a tool in Strands: its arguments, its replacement and its result."""
 
 from collections.abc import AsyncIterator
 from contextvars import copy_context
@@ -14,16 +14,16 @@ from toolgate_orchestrator.guard.streams import run_in
 
 
 async def report(events: AsyncIterator[Any], ruling: Ruling) -> AsyncIterator[Any]:
-    """The tool's events; its result is reported, and bears the notice that another call ran."""
+    """Yield the tool's events and report its result. If another call ran, the result bears a notice."""
     last = None
     with enter_tool(ruling.at):
-        context = copy_context()  # the tool's: the reader's is its own
+        context = copy_context()  # the tool runs in this context, the reader in its own
     try:
         while True:
             event = await run_in(context, anext(events, None))
             if event is None:
                 break
-            if isinstance(event, ToolInterruptEvent):  # it asks somebody itself, and runs anew after that
+            if isinstance(event, ToolInterruptEvent):  # the tool asks a person, then runs again
                 ruling.release()
             elif isinstance(event, ToolResultEvent):
                 last = event
@@ -42,7 +42,7 @@ async def report(events: AsyncIterator[Any], ruling: Ruling) -> AsyncIterator[An
 
 
 def replace_call(context: ExecuteToolContext, ruling: Ruling) -> ExecuteToolContext:
-    """The call that was ruled on, in place of the one that the model made."""
+    """Return the context with the call that was ruled on instead of the model's call."""
     use, tools = context.tool_use, tools_of(context.agent)
     tool = tools[ruling.tool] if ruling.tool != use["name"] else context.tool
     given = use["input"] if isinstance(use["input"], dict) else {}
@@ -52,12 +52,13 @@ def replace_call(context: ExecuteToolContext, ruling: Ruling) -> ExecuteToolCont
 
 
 def arguments_of(context: ExecuteToolContext) -> dict[str, Any]:
-    """Without the agent itself, which stands among those of a tool that a program calls."""
+    """Return the arguments without the agent itself, which a tool that a program calls gets as one of
+    them."""
     given = context.tool_use["input"]
     given = given if isinstance(given, dict) else {"input": given}
     return {name: value for name, value in given.items() if value is not context.agent}
 
 
 def tools_of(agent: Any) -> dict[str, Any]:
-    """The agent's tools, by name."""
+    """Return the agent's tools by name."""
     return {**agent.tool_registry.registry, **agent.tool_registry.dynamic_tools}

@@ -1,1 +1,1 @@
-"""Coding agents that ask by hooks: their events as calls, rulings as their answers, and back."""
+"""Events of coding agents' hooks as calls, and rulings as the answers to them."""

@@ -1,7 +1,7 @@
-"""Who is below whom, where a client tells of each sub-agent only who started it. Pure.
+"""Tree of a client's sub-agents, built from events that name only the agent directly above. Pure.
 
-Copilot CLI gives a sub-agent's events a session of its own, and the id of the agent above it. What stands
-above that one was told by its own events.
+Copilot CLI gives a sub-agent's events a session of their own and the id of the agent above it. The place of
+that agent is known from its own events.
 """
 
 from collections import OrderedDict
@@ -10,33 +10,33 @@ from typing import Final, NamedTuple
 from toolgate_orchestrator.coding_agents.event import HookEvent
 
 MAX_AGENTS: Final = 20_000
-"""Sub-agents that are known; the oldest are forgotten."""
+"""Maximum number of known sub-agents. Beyond it the oldest is forgotten."""
 MAX_DEPTH: Final = 16
-"""Sub-agents above one another that are looked for."""
+"""Maximum number of levels that are followed upwards."""
 
 
 class AgentPlace(NamedTuple):
-    """Where an agent stands."""
+    """Place of an agent in the tree."""
 
     root: str
-    """The session of the conversation."""
+    """Session of the conversation."""
     above: tuple[tuple[str, str], ...] = ()
-    """Sub-agents between the conversation and the agent, the highest first: id, type."""
+    """Sub-agents between the conversation and the agent, as id and type, the highest first."""
 
 
 class AgentTree:
-    """The sub-agents of the clients that tell who started them."""
+    """Tree of all sub-agents whose client names the agent above them."""
 
     def __init__(self, limit: int = MAX_AGENTS) -> None:
-        """`limit`: how many are known at most."""
+        """Make an empty tree that knows at most `limit` sub-agents."""
         self._limit = limit
         self._above: OrderedDict[tuple[str, str], tuple[str, str]] = OrderedDict()
 
     def place(self, event: HookEvent) -> AgentPlace:
-        """Note what an event tells, and say where its agent stands.
+        """Add the event's agent to the tree, and return its place.
 
-        An agent above of which nothing was told is the conversation; so is one that is below itself, or
-        MAX_DEPTH agents up.
+        The search upwards ends at the conversation: the first agent without a known parent. It also ends at a
+        circle, and after MAX_DEPTH levels.
         """
         if not event.above:
             return AgentPlace(event.session)

@@ -1,8 +1,8 @@
-"""Calls that a client was told may run, until it tells what became of them.
+"""Memory of calls that a client may run, until the client reports their end.
 
-A client gives each call an id, or none, and an LLM may have it give one twice. So a call is known again by
-its client, session, agent, tool, id and arguments together. A client may run it with arguments that nobody
-has seen, as its user changed them: then the id alone is enough, if no other call has borne it.
+A client may give a call no id, and an LLM can make it give one id twice. So client, session, agent, tool, id
+and arguments together identify a call. The user may change the arguments before the client runs the call.
+Then the id alone identifies it, if no other call has had that id.
 """
 
 from collections import OrderedDict, deque
@@ -18,7 +18,8 @@ _SEVERAL: Final = ""
 
 
 class CallMemory(Generic[T]):
-    """What is kept of each call; where there are too many, the conversation with the most makes room."""
+    """Values kept for open calls. When the memory is full, the conversation with the most calls loses its
+    oldest."""
 
     def __init__(self, most: int) -> None:
         self._most, self._number = most, 0
@@ -26,18 +27,19 @@ class CallMemory(Generic[T]):
         self._shares: TreeShares[int] = TreeShares()
         self._keys: dict[str, deque[int]] = {}
         self._bearers: OrderedDict[str, str] = OrderedDict()
-        """By an id, the one call that bore it; `_SEVERAL` where there were others. Denied ones count."""
+        """Key of the only call that bore an id; `_SEVERAL` if other calls bore it, too. Denied calls
+        count."""
 
     def __iter__(self) -> Iterator[T]:
         return iter([value for value, _, _ in self._kept.values()])
 
     @property
     def newest(self) -> T | None:
-        """What was kept last."""
+        """Value that was kept last; None if there is none."""
         return next(reversed(self._kept.values()))[0] if self._kept else None
 
     def meet(self, event: HookEvent) -> None:
-        """Know of a call that is asked about, whatever is ruled on it."""
+        """Note the id of a call that is asked about, whatever the ruling."""
         if not event.call_id:
             return
         bearer, key = _bearer_of(event), key_of(event)
@@ -47,9 +49,9 @@ class CallMemory(Generic[T]):
             self._bearers.popitem(last=False)
 
     def keep(self, event: HookEvent, value: T, arguments: Mapping[str, Any] | None = None) -> list[T]:
-        """Keep something of a call that may run; return what was forgotten for it.
+        """Keep a value for a call that may run; return the values that were forgotten to make room.
 
-        `arguments` are those that it may run with instead.
+        `arguments` are the other arguments that the call may run with.
         """
         keys = {key_of(event): None}
         if arguments is not None:
@@ -67,9 +69,10 @@ class CallMemory(Generic[T]):
         return gone
 
     def take(self, event: HookEvent) -> T | None:
-        """Return what was kept of this call, and forget it; None for one that nobody knows.
+        """Return the value of a call and forget it; None for an unknown call.
 
-        Of calls that are alike the newest: a client tells nothing of an older one that its user refused.
+        Of several equal calls it takes the newest: a client does not report an older one that its user
+        refused.
         """
         found = self._keys.get(key_of(event))
         if not found and event.call_id:
@@ -78,7 +81,7 @@ class CallMemory(Generic[T]):
         return self._forget(found[-1]) if found else None
 
     def remove(self, value: T) -> None:
-        """Forget this one."""
+        """Forget the call with this value."""
         for number, (one, _, _) in self._kept.items():
             if one is value:
                 self._forget(number)
@@ -96,13 +99,13 @@ class CallMemory(Generic[T]):
 
 
 def key_of(event: HookEvent) -> str:
-    """By what a call is known again."""
+    """Return the key that identifies a call."""
     arguments = event.pair if event.pair is not None else event.arguments
     return call_key(*_whose(event), arguments=arguments)
 
 
 def _bearer_of(event: HookEvent) -> str:
-    """By what those calls are known that one id might mean."""
+    """Return the key of all calls that an id may stand for."""
     return call_key(*_whose(event), arguments=None)
 
 

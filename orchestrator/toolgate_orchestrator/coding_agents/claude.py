@@ -1,7 +1,7 @@
-"""Claude Code: `PreToolUse`, `PostToolUse`, `PostToolUseFailure`, as commands and over HTTP alike. Pure.
+"""Claude Code's hooks `PreToolUse`, `PostToolUse` and `PostToolUseFailure`, as commands or over HTTP. Pure.
 
-After its hooks reference, and the behaviour of 2.1.319 (November 2026). A sub-agent's calls bear `agent_id`
-and `agent_type` beside the session of the whole conversation.
+It follows the hooks reference and the behaviour of 2.1.319 (November 2026). A sub-agent's calls bear
+`agent_id` and `agent_type` beside the session of the whole conversation.
 """
 
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ CAN: Final[frozenset[Ability]] = frozenset({"arguments", "ask"})
 
 
 def read(fields: Mapping[str, Any], client: str = "claude", can: frozenset[Ability] = CAN) -> HookEvent:
-    """An event; raises MalformedEvent."""
+    """Read an event. Raise MalformedEvent for one that cannot be read."""
     name = text_of(fields, "hook_event_name", needed=True)
     if name != BEFORE and name not in AFTER:
         return HookEvent(client, name, "other")
@@ -48,22 +48,22 @@ def read(fields: Mapping[str, Any], client: str = "claude", can: frozenset[Abili
 
 
 def deny(event: HookEvent | None, reason: str) -> dict[str, Any]:
-    """The call is not run; the LLM is told why."""
+    """Return the answer that denies the call; the LLM gets the reason."""
     return _decide("deny", reason)
 
 
 def change(event: HookEvent, arguments: Mapping[str, Any], reason: str) -> dict[str, Any]:
-    """The call runs with other arguments. Deny rules of the client's own hold all the same."""
+    """Return the answer that runs the call with other arguments. The client's own deny rules still hold."""
     return _decide("allow", reason, updatedInput=dict(arguments))
 
 
 def ask(event: HookEvent, arguments: Mapping[str, Any] | None, prompt: str) -> dict[str, Any]:
-    """The user is asked, about other arguments where there are any."""
+    """Return the answer that asks the user, about other arguments if there are any."""
     return _decide("ask", prompt, **({} if arguments is None else {"updatedInput": dict(arguments)}))
 
 
 def proceed(event: HookEvent | None) -> dict[str, Any] | None:
-    """As without a hook: whatever the client does of itself, it still does."""
+    """Return no answer: the client does what it would do without a hook."""
     return None
 
 

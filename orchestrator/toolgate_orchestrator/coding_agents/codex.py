@@ -1,9 +1,9 @@
-"""Codex CLI: `PreToolUse` and `PostToolUse`, much as Claude Code has them, with other bounds. Pure.
+"""Codex CLI's hooks `PreToolUse` and `PostToolUse`: like those of Claude Code, with other limits. Pure.
 
-After its documentation and `codex-rs/hooks` (autumn 2026). It takes for invalid, and lets the call run:
-`ask`; a bare `allow`; `updatedInput` with anything but `allow`; a denial without a reason.
-A tool that failed has no event. It cannot be asked about a question to a person: `approval` holds such a
-call.
+It follows the documentation and `codex-rs/hooks` (autumn 2026). Codex takes some answers for invalid, and
+then runs the call: `ask`; a bare `allow`; `updatedInput` with anything but `allow`; a denial without a
+reason. Codex sends no event for a tool that failed. It cannot ask its user about a call, so `approval` holds
+such a call.
 """
 
 from collections.abc import Mapping
@@ -16,26 +16,26 @@ CAN: Final[frozenset[Ability]] = frozenset({"arguments"})
 
 
 def read(fields: Mapping[str, Any]) -> HookEvent:
-    """An event; raises MalformedEvent."""
+    """Read an event. Raise MalformedEvent for one that cannot be read."""
     return claude.read(fields, "codex", CAN)
 
 
 def deny(event: HookEvent | None, reason: str) -> dict[str, Any]:
-    """The call is not run; the LLM is told why."""
+    """Return the answer that denies the call; the LLM gets the reason."""
     return claude.deny(event, reason)
 
 
 def change(event: HookEvent, arguments: Mapping[str, Any], reason: str) -> dict[str, Any]:
-    """The call runs with other arguments."""
+    """Return the answer that runs the call with other arguments."""
     told = {"permissionDecision": "allow", "updatedInput": dict(arguments)}
     return {"hookSpecificOutput": {"hookEventName": claude.BEFORE, **told}}
 
 
 def ask(event: HookEvent, arguments: Mapping[str, Any] | None, prompt: str) -> dict[str, Any] | None:
-    """It cannot."""
+    """Return None: Codex cannot ask its user."""
     return None
 
 
 def proceed(event: HookEvent | None) -> dict[str, Any] | None:
-    """As without a hook: nothing is said, for a bare `allow` is invalid."""
+    """Return no answer, as a bare `allow` is invalid: Codex does what it would do without a hook."""
     return None

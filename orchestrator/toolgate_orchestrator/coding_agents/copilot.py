@@ -1,9 +1,9 @@
-"""GitHub Copilot CLI, and its cloud agent: `preToolUse`, `postToolUse`, `postToolUseFailure`. Pure.
+"""Hooks of GitHub Copilot CLI and its cloud agent: `preToolUse`, `postToolUse`, `postToolUseFailure`. Pure.
 
-After GitHub's hooks reference (autumn 2026), and the behaviour of 1.0.102. Events named in camelCase do not
-say which they are: their fields do. There is no id of a call: it is known again by its arguments. The cloud
-agent takes `ask` for a denial. A sub-agent's events bear a session of its own, and the id of the agent that
-started it.
+It follows GitHub's hooks reference (autumn 2026) and the behaviour of 1.0.102. An event in camelCase does not
+bear its name; its fields tell which event it is. Calls have no id, so their arguments identify them. The
+cloud agent takes `ask` for a denial. A sub-agent's events bear a session of their own and the id of the agent
+that started it.
 """
 
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ _TOOLS: Final = ("tool_name", "toolName")
 
 
 def read(fields: Mapping[str, Any]) -> HookEvent:
-    """An event, in either spelling; raises MalformedEvent."""
+    """Read an event in either spelling. Raise MalformedEvent for one that cannot be read."""
     name = text_of(fields, "hook_event_name", "hookEventName") or _find_name(fields)
     plain = name[:1].lower() + name[1:]
     if plain not in ("preToolUse", "postToolUse", "postToolUseFailure"):
@@ -59,21 +59,21 @@ def _find_name(fields: Mapping[str, Any]) -> str:
 
 
 def deny(event: HookEvent | None, reason: str) -> dict[str, Any]:
-    """The call is not run; the LLM is told why."""
+    """Return the answer that denies the call; the LLM gets the reason."""
     return {"permissionDecision": "deny", "permissionDecisionReason": reason}
 
 
 def change(event: HookEvent, arguments: Mapping[str, Any], reason: str) -> dict[str, Any]:
-    """The call runs with other arguments."""
+    """Return the answer that runs the call with other arguments."""
     return {"permissionDecision": "allow", "modifiedArgs": dict(arguments)}
 
 
 def ask(event: HookEvent, arguments: Mapping[str, Any] | None, prompt: str) -> dict[str, Any]:
-    """The user is asked, about other arguments where there are any."""
+    """Return the answer that asks the user, about other arguments if there are any."""
     others = {} if arguments is None else {"modifiedArgs": dict(arguments)}
     return {"permissionDecision": "ask", "permissionDecisionReason": prompt, **others}
 
 
 def proceed(event: HookEvent | None) -> dict[str, Any] | None:
-    """As without a hook: whatever the client does of itself, it still does."""
+    """Return no answer: the client does what it would do without a hook."""
     return None

@@ -1,9 +1,10 @@
-"""Cursor: `preToolUse`, for every call, and the older `beforeShellExecution`, `beforeMCPExecution`. Pure.
+"""Cursor's hooks: `preToolUse` for every call, and the older `beforeShellExecution` and `beforeMCPExecution`.
+Pure.
 
-After its hooks reference and the behaviour of 3.9 (2026). Answers are flat; older versions read camelCase, so
-both are written. With `failClosed` an empty answer blocks, so that each says what it means. The LLM is told
-of a denial by `user_message`. `ask` is enforced on the older two events alone, and new arguments are read on
-`preToolUse` alone.
+It follows the hooks reference and the behaviour of 3.9 (2026). Answers are flat. Older versions read
+camelCase, so both spellings are written. With `failClosed` an empty answer blocks the call, so each answer
+says expressly what it means. `user_message` tells the LLM of a denial. Only the two older events obey `ask`,
+and only `preToolUse` reads new arguments.
 """
 
 from collections.abc import Mapping
@@ -25,12 +26,12 @@ CAN: Final[Mapping[str, frozenset[Ability]]] = {
     "beforeReadFile": frozenset(),
     "beforeTabFileRead": frozenset(),
 }
-"""What it can do, by event before a call."""
+"""Abilities of the client, by event before a call."""
 AFTER: Final = ("postToolUse", "postToolUseFailure", "afterShellExecution", "afterMCPExecution")
 
 
 def read(fields: Mapping[str, Any]) -> HookEvent:
-    """An event; raises MalformedEvent."""
+    """Read an event. Raise MalformedEvent for one that cannot be read."""
     name = text_of(fields, "hook_event_name", needed=True)
     if name not in CAN and name not in AFTER:
         return HookEvent("cursor", name, "other")
@@ -56,7 +57,11 @@ def read(fields: Mapping[str, Any]) -> HookEvent:
 
 
 def _call(name: str, fields: Mapping[str, Any]) -> tuple[str, dict[str, Any], dict[str, Any] | None, bool]:
-    """Tool, arguments, by what it is known again, and whether other arguments could take their place."""
+    """Return four facts about the call of an event.
+
+    These are the tool, its arguments, the part of the arguments that identifies the call if that is not all
+    of them, and whether the client can run it with other arguments.
+    """
     if name in ("beforeShellExecution", "afterShellExecution"):
         command = text_of(fields, "command", limit=1 << 25, needed=True)
         cwd = text_of(fields, "cwd", limit=MAX_PATH)
@@ -72,22 +77,22 @@ def _call(name: str, fields: Mapping[str, Any]) -> tuple[str, dict[str, Any], di
 
 
 def deny(event: HookEvent | None, reason: str) -> dict[str, Any]:
-    """The call is not run; user and LLM are told why."""
+    """Return the answer that denies the call; user and LLM get the reason."""
     return _permit("deny", reason)
 
 
 def change(event: HookEvent, arguments: Mapping[str, Any], reason: str) -> dict[str, Any]:
-    """The call runs with other arguments."""
+    """Return the answer that runs the call with other arguments."""
     return {"permission": "allow", "updated_input": dict(arguments)}
 
 
 def ask(event: HookEvent, arguments: Mapping[str, Any] | None, prompt: str) -> dict[str, Any] | None:
-    """The user is asked; None where the arguments are others, which these events do not take."""
+    """Return the answer that asks the user; None for other arguments, which the older events do not take."""
     return None if arguments is not None else _permit("ask", prompt)
 
 
 def proceed(event: HookEvent | None) -> dict[str, Any] | None:
-    """As without a hook, said expressly."""
+    """Return the answer that expressly lets the call run."""
     return {"permission": "allow"}
 
 

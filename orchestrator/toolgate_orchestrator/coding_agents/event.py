@@ -1,7 +1,7 @@
-"""What a coding agent's hook tells, whatever the agent: one event, in our words. Pure.
+"""Event of a coding agent's hook, in one form for all agents. Pure.
 
-The bodies are written by programs that change every week, about calls that an LLM made: everything is
-bounded, and what is of another type than it should be is refused by the name of its field.
+The programs that write these bodies change every week, and an LLM made the calls in them. So every field has
+a limit, and an error for a wrong type names the field.
 """
 
 from collections.abc import Mapping
@@ -18,11 +18,11 @@ Outcome = Literal["succeed", "fail", "release"]
 MAX_PATH: Final = 4096
 MAX_ERROR: Final = 64
 PROBE: Final = "toolgate_probe"
-"""The tool of a call that nobody makes, by which `toolgate hook status` looks whether a hook answers."""
+"""Tool of the test call by which `toolgate hook status` checks that a hook answers."""
 
 
-class MalformedEvent(ToolgateError):  # noqa: N818 - it says what the event is
-    """An event that cannot be read as its client writes them; the message names the field."""
+class MalformedEvent(ToolgateError):  # noqa: N818 - the name tells what is wrong
+    """Error for an event that does not have its client's format; the message names the field."""
 
 
 class HookEvent(NamedTuple):
@@ -30,46 +30,45 @@ class HookEvent(NamedTuple):
 
     client: str
     name: str
-    """As the client calls it."""
+    """Name of the event in the client's words."""
     kind: Literal["before", "after", "other"]
-    """`before`: may this call run? `after`: what became of it. `other`: nothing of ours."""
+    """Kind of the event: `before` a call, `after` a call, or `other`, which Toolgate ignores."""
     tool: str = ""
     arguments: Mapping[str, Any] = {}
     session: str = ""
     call_id: str = ""
-    """Empty where the client tells none: then the call is known again by its arguments."""
+    """Id of the call. Empty if the client gives none; then the arguments identify the call."""
     group: str = ""
-    """Calls of one response or turn have the same, where the client says so."""
+    """Id that calls of one response or turn share, if the client gives one."""
     cwd: str = ""
     agent_id: str = ""
-    """Of a sub-agent, where the client tells."""
+    """Id of the sub-agent that makes the call, if the client gives one."""
     agent_type: str = ""
     can: frozenset[Ability] = frozenset()
-    """What the client can do with a ruling on this event; another tool, none can."""
+    """Actions that the client supports for a ruling on this event. No client can run another tool."""
     outcome: Outcome = "succeed"
-    """Of `after`: what became of the call."""
+    """Outcome of the call, for `after`."""
     error: str = ""
-    """Of one that failed: the kind, in a word."""
+    """Kind of the failure, in one word."""
     pair: Mapping[str, Any] | None = None
-    """By what a call without an id is known again, where that is not all its arguments."""
+    """Part of the arguments that identifies a call without an id; None if all of them do."""
     above: str = ""
-    """Id of the agent that started a sub-agent, where the client tells it and gives the sub-agent a session
-    of its own."""
+    """Id of the agent that started this sub-agent, if the client gives the sub-agent a session of its own."""
 
 
 class HookDecision(NamedTuple):
-    """What is to become of a call."""
+    """Ruling on a call, as a client's answer expresses it."""
 
     outcome: Literal["continue", "modify", "deny", "ask"]
     tool: str = ""
-    """Of `modify` and `ask`: what would run."""
+    """Tool that would run, for `modify` and `ask`."""
     arguments: Mapping[str, Any] = {}
     reason: str = ""
-    """Of `deny`: for the LLM. Of `ask`: the question to the person."""
+    """Reason for the LLM, for `deny`; question to the person, for `ask`."""
 
 
 def read_object(body: bytes) -> dict[str, Any]:
-    """Return the event as it came; raises MalformedEvent."""
+    """Return the JSON object in a body. Raise MalformedEvent if there is none."""
     try:
         found = read_json(body)
     except NotJson as error:
@@ -82,7 +81,11 @@ def read_object(body: bytes) -> dict[str, Any]:
 
 
 def text_of(fields: Mapping[str, Any], *names: str, limit: int = MAX_NAME, needed: bool = False) -> str:
-    """The first of these fields that is there, as a text; raises MalformedEvent for others and long ones."""
+    """Return the first of these fields that is present, as text.
+
+    Raise MalformedEvent for another type, for a text longer than `limit`, and for a missing field if it is
+    `needed`.
+    """
     for name in names:
         value = fields.get(name)
         if type(value) is str and value and len(value) <= limit:
@@ -101,11 +104,11 @@ def text_of(fields: Mapping[str, Any], *names: str, limit: int = MAX_NAME, neede
 
 
 def arguments_of(fields: Mapping[str, Any], *names: str) -> tuple[dict[str, Any], bool]:
-    """Return the call's arguments, and whether others can be given back in their place.
+    """Return the call's arguments, and whether the client can take other ones in their place.
 
-    Some clients write them as a text that holds JSON. What is no object is told as `input`, so that rules see
-    it. Raises MalformedEvent for a text that begins as an object and cannot be read as one: the client may
-    read it all the same, and rules would look for arguments that are not there.
+    Some clients write the arguments as a text that holds JSON. A value that is no object is returned as
+    `input`, so that rules see it. Raise MalformedEvent for a text that begins as an object but cannot be read
+    as one: the client may still read it, and rules would miss its arguments.
     """
     value = next((fields[name] for name in names if fields.get(name) is not None), None)
     if value is None:
@@ -120,13 +123,13 @@ def arguments_of(fields: Mapping[str, Any], *names: str) -> tuple[dict[str, Any]
 
 
 def word_of(value: Any) -> str:
-    """A failure in one word: facts tell no texts of tools."""
+    """Return the kind of a failure in one word, because facts must not hold texts of tools."""
     text = value.strip() if isinstance(value, str) else ""
     return text if text and len(text) <= MAX_ERROR and text.replace("_", "").isalnum() else "tool_failed"
 
 
 def _parse_object(text: str, names: tuple[str, ...]) -> dict[str, Any] | None:
-    """Return the object that a text holds; None where it is another text."""
+    """Return the object in a text; None if the text holds something else."""
     if text.strip(BLANK)[:1] != "{":
         return None
     try:

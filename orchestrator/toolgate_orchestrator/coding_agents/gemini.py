@@ -1,9 +1,9 @@
-"""Gemini CLI: `BeforeTool` and `AfterTool`. Pure.
+"""Gemini CLI's hooks `BeforeTool` and `AfterTool`. Pure.
 
-After its hooks reference and source (0.56, August 2026). There is no id of a call: it is known again by its
-arguments. New arguments are merged over the old, so that none can be taken away. `decision: ask` is in the
-source since March 2026, not in the reference; what came before lets such a call run, so it counts as what it
-cannot do.
+It follows the hooks reference and the source (0.56, August 2026). Calls have no id, so their arguments
+identify them. Gemini merges new arguments over the old ones, so none can be removed. The source knows
+`decision: ask` since March 2026, but the reference does not. Earlier versions run such a call, so Toolgate
+does not use it.
 """
 
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ CAN: Final[frozenset[Ability]] = frozenset({"arguments"})
 
 
 def read(fields: Mapping[str, Any]) -> HookEvent:
-    """An event; raises MalformedEvent."""
+    """Read an event. Raise MalformedEvent for one that cannot be read."""
     name = text_of(fields, "hook_event_name", needed=True)
     if name not in ("BeforeTool", "AfterTool"):
         return HookEvent("gemini", name, "other")
@@ -45,22 +45,23 @@ def read(fields: Mapping[str, Any]) -> HookEvent:
 
 
 def deny(event: HookEvent | None, reason: str) -> dict[str, Any]:
-    """The call is not run; the LLM is told why."""
+    """Return the answer that denies the call; the LLM gets the reason."""
     return {"decision": "deny", "reason": reason}
 
 
 def change(event: HookEvent, arguments: Mapping[str, Any], reason: str) -> dict[str, Any] | None:
-    """The call runs with other arguments; None where one would have to be taken away."""
+    """Return the answer that runs the call with other arguments; None if an argument would have to be
+    removed."""
     if event.arguments.keys() - arguments.keys():
         return None
     return {"hookSpecificOutput": {"hookEventName": "BeforeTool", "tool_input": dict(arguments)}}
 
 
 def ask(event: HookEvent, arguments: Mapping[str, Any] | None, prompt: str) -> dict[str, Any] | None:
-    """It cannot, for sure."""
+    """Return None: not every version of Gemini CLI can ask its user."""
     return None
 
 
 def proceed(event: HookEvent | None) -> dict[str, Any] | None:
-    """As without a hook."""
+    """Return no answer: the client does what it would do without a hook."""
     return None

@@ -1,11 +1,11 @@
-"""From a client's event to a call, and from a ruling to that client's answer. Pure.
+"""Turns a client's event into a call, and a ruling into that client's answer. Pure.
 
-    event = read_event("claude", body)                    MalformedEvent where it is none
-    body = write_answer("claude", event, ruling)          what goes to stdout, or into the response
-    body = write_fault("claude", event, reason, denies)   where no ruling could be had
+    event = read_event("claude", body)                    raises MalformedEvent
+    body = write_answer("claude", event, ruling)          for stdout or the response
+    body = write_fault("claude", event, reason, denies)   if there is no ruling
 
-What a client cannot do is a denial, never the call as it was. Every answer is one that its client takes as
-valid: a client that cannot read an answer lets the call run.
+A ruling that a client cannot carry out becomes a denial; the unchanged call never runs instead. Every answer
+is valid for its client, because a client that cannot read an answer lets the call run.
 """
 
 import json
@@ -34,7 +34,7 @@ TITLES: Final = {
     "copilot": "Copilot CLI",
 }
 SHOW: Final = ("claude", "codex", "gemini")
-"""Clients that show their user the `systemMessage` of an answer, and not the LLM."""
+"""Clients that show the `systemMessage` of an answer to their user, and not to the LLM."""
 MAX_REASON: Final = 4000
 NO_REASON: Final = "The call was denied, and no reason was given."
 NO_PROMPT: Final = "May this call run?"
@@ -43,7 +43,7 @@ FAULT: Final = "Toolgate could not rule on this call, so it was not run: {}."
 
 
 def read_event(client: str, body: bytes) -> HookEvent:
-    """The event in a body; raises MalformedEvent, and ConfigError for a client that there is not."""
+    """Read the event in a body. Raise MalformedEvent, or ConfigError for an unknown client."""
     event: HookEvent = _module(client).read(read_object(body))
     if (
         event.kind == "other"
@@ -55,9 +55,9 @@ def read_event(client: str, body: bytes) -> HookEvent:
 
 
 def write_answer(client: str, event: HookEvent, ruling: HookDecision, notice: str = "") -> bytes:
-    """The client's answer; empty where it is to say nothing.
+    """Return the client's answer; empty if it has to say nothing.
 
-    A `notice` is for the user, where the call runs as it was and the client has a way to show it.
+    `notice` is shown to the user if the call runs unchanged and the client can show it.
     """
     module = _module(client)
     if event.kind != "before":
@@ -67,12 +67,12 @@ def write_answer(client: str, event: HookEvent, ruling: HookDecision, notice: st
         answer = {"systemMessage": _words(notice)}
     try:
         return _dump(answer)
-    except (ValueError, RecursionError):  # arguments that are no JSON between programs: NaN, half a character
+    except (ValueError, RecursionError):  # arguments that JSON cannot carry: NaN, half a character
         return _dump(module.deny(event, _cannot(client, "run it with the arguments that were chosen")))
 
 
 def write_fault(client: str, event: HookEvent | None, reason: str, *, denies: bool) -> bytes:
-    """What the client is told where no ruling could be had; without an event, it could not be read."""
+    """Return the client's answer if there is no ruling. `event` is None if it could not be read."""
     module = _module(client)
     if event is not None and event.kind != "before":
         return b""
@@ -113,13 +113,13 @@ def _cannot(client: str, wanted: str) -> str:
 
 
 def _words(reason: str, none: str = NO_REASON) -> str:
-    """Words that every client takes: there are some, not too many, and whole characters."""
+    """Return a text that every client takes: not empty, not too long, and of whole characters."""
     text = reason.encode("utf-8", "replace").decode("utf-8").strip()
     return (text if len(text) <= MAX_REASON else f"{text[: MAX_REASON - 1]}…") or none
 
 
 def _dump(answer: dict[str, Any] | None) -> bytes:
-    """As JSON in UTF-8; raises ValueError for what not every client can read."""
+    """Return the answer as JSON in UTF-8. Raise ValueError for values that some clients cannot read."""
     return b"" if answer is None else json.dumps(answer, ensure_ascii=False, allow_nan=False).encode("utf-8")
 
 

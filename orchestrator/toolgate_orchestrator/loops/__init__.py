@@ -1,1 +1,1 @@
-"""The orchestrators, a file each: what makes one loop different from the others."""
+"""The orchestrators: one file for each loop, with its differences from the others."""

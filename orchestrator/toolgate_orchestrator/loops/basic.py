@@ -1,8 +1,8 @@
 """`loop-basic`: prompt, LLM, its tool calls in parallel, and again, until it answers (seed loop-basic).
 
 Responses are delivered whole. An error of the provider is emitted and raised. Results are stored in
-the order of the calls, whoever is done first. A graceful cancellation lets what runs finish and begins
-nothing new; an immediate one cancels all that runs, and none is left behind.
+the order of the calls, whichever ends first. A graceful cancellation lets running calls finish and starts
+no new ones; an immediate one cancels all running calls and leaves none behind.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ class LoopBasic(LoopBase[ParallelConfig]):
     config_model: ClassVar[type[LoopConfig]] = ParallelConfig
 
     async def run_calls(self, turn: Turn, calls: Sequence[ToolCall], results: Results) -> None:
-        """All calls of a response at once, unless the config says one after another."""
+        """Run all calls of a response at once, unless the config says one after another."""
 
         async def run(call: ToolCall) -> None:
             ran = await turn.run(await turn.select(call))
@@ -42,7 +42,7 @@ class LoopBasic(LoopBase[ParallelConfig]):
                 for call in calls:
                     group.create_task(run(call), name=f"toolgate-{call.id}")
         except BaseExceptionGroup as several:
-            raise several.exceptions[0] from None  # the context's own error, as if it stood alone
+            raise several.exceptions[0] from None  # raise the context's error without the group
 
 
 mount = mount_of(LoopBasic)

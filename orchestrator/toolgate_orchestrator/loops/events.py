@@ -5,7 +5,7 @@
                                                                ─▶ deny:          the LLM is told why
                           ─▶ tool:selected ─▶ tool:pre ─▶ run ─▶ tool:post | tool:error
 
-Calls run one after another. An error of the provider is told to the user and ends the turn.
+Calls run one after another. The user is told of an error of the provider, and the turn ends.
 """
 
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ __amplifier_module_type__ = "orchestrator"
 
 
 class EventsConfig(AskingConfig):
-    """The config of `loop-events`."""
+    """Configuration of `loop-events`."""
 
     parallel_tools: bool = False
 
@@ -51,7 +51,7 @@ class LoopEvents(LoopBase[EventsConfig]):
     own_events: ClassVar[tuple[str, ...]] = (TOOL_SELECTING, TOOL_SELECTED)
 
     async def run_calls(self, turn: Turn, calls: Sequence[ToolCall], results: Results) -> None:
-        """One call after another: what schedulers select runs, or the LLM is told why nothing does."""
+        """Run one call after another: the selected call runs, or the LLM is told the reason why none does."""
         await run_in_order(turn, calls, results)
 
 

@@ -1,4 +1,4 @@
-"""`loop-reactive`: calls start while the LLM still speaks, each as soon as what it needs is there.
+"""`loop-reactive`: calls start while the LLM still writes, each as soon as its data are there.
 
     request ─▶ a call out of the stream ─▶ is there what it refers to? ─▶ schedulers, hooks, a person ─▶ run
                                                     ▲                                                     │
@@ -6,7 +6,7 @@
             ─▶ all drained ─▶ results, then Error Messages, are stored ─▶ an output? then it ends : once more
 
 A call refers to the input or to another call's result by `†input.…` and `†state.…`; `_outputPath`
-says where its own result is kept (seed agent-loop). With an `output_schema` the turn ends on an
+names the place of its own result (seed agent-loop). With an `output_schema` the turn ends on an
 output that fits it; without one, on a response without calls, whose text is the answer.
 """
 
@@ -41,24 +41,24 @@ from toolgate_orchestrator.turn.values.messages import text_of
 __amplifier_module_type__ = "orchestrator"
 
 _PATIENCE = 5
-"""Responses in a row that may hold neither a call nor an output."""
+"""Maximum number of responses in a row with neither a call nor an output."""
 
 _given: ContextVar[Mapping[str, Any]] = ContextVar("given")
 
 
 class ReactiveConfig(AskingConfig):
-    """What a mount plan can tell `loop-reactive`."""
+    """Configuration of `loop-reactive` in a mount plan."""
 
     parallel_tools: bool = True
     output_schema: dict[str, Any] | None = None
-    """JSON Schema of the final output, `$ref` only within it; without it, a response without calls ends the
+    """JSON Schema of the final output, with `$ref` only inside it. Default: a response without calls ends the
     turn with its text."""
     output_tool: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")] = "final_output"
-    """The name under which the LLM gives the final output."""
+    """Name of the tool by which the LLM gives the final output."""
     input: dict[str, Any] = Field(default_factory=dict)
-    """What calls refer to as `†input.…`."""
+    """Data that calls refer to as `†input.…`."""
     state: dict[str, Any] = Field(default_factory=dict)
-    """What `†state.…` holds when the session begins."""
+    """Data in `†state.…` at the beginning of the session."""
 
     @field_validator("parallel_tools")
     @classmethod
@@ -77,7 +77,7 @@ class ReactiveConfig(AskingConfig):
 
 
 def validate_schema(schema: dict[str, Any]) -> dict[str, Any]:
-    """An output schema that can be applied; raises ValueError that says why one cannot."""
+    """Return an output schema that can be applied; raise ValueError with the reason if it cannot."""
     if foreign := foreign_pointers(schema):
         raise ValueError(f"$ref must stay within the schema: {foreign[0][:80]!r}")
     try:
@@ -90,20 +90,20 @@ def validate_schema(schema: dict[str, Any]) -> dict[str, Any]:
     return schema
 
 
-class NoOutput(ToolgateError):  # noqa: N818 - it is what the LLM did
-    """The LLM goes on answering with neither a call nor an output that fits the schema."""
+class NoOutput(ToolgateError):  # noqa: N818 - it names the LLM's failure
+    """The LLM keeps answering with neither a call nor an output that fits the schema."""
 
 
 @dataclass(slots=True)
 class _Progress:
-    """What one turn is after, and how it stands."""
+    """Goal and progress of one turn."""
 
     goal: Goal | None
     data: Data
     tool: str
-    """The name of the output tool; empty where there is no goal."""
+    """Name of the output tool; empty if there is no goal."""
     empty: int = 0
-    """Responses in a row with neither a call nor an output."""
+    """Number of responses in a row with neither a call nor an output."""
 
 
 class LoopReactive(LoopBase[ReactiveConfig]):
@@ -119,9 +119,9 @@ class LoopReactive(LoopBase[ReactiveConfig]):
     ) -> None:
         super().__init__(config, gate)
         self.data = Data(self.settings.state, self.settings.input)
-        """Lives as long as the session."""
+        """Input and state, kept as long as the session."""
         self.last_output: Any = None
-        """The output of the latest turn as it was before it became text; None where there was none."""
+        """Output of the latest turn, before its conversion to text; None if there was none."""
         self._progress: WeakKeyDictionary[Turn, _Progress] = WeakKeyDictionary()
 
     async def execute(
@@ -133,7 +133,7 @@ class LoopReactive(LoopBase[ReactiveConfig]):
         hooks: Any,
         **kwargs: Any,
     ) -> str:
-        """As every loop; the keywords `output_schema` and `input` take the place of the config's."""
+        """Run a turn; the keywords `output_schema` and `input` replace those of the config."""
         self.last_output = None
         token = _given.set({key: kwargs[key] for key in ("output_schema", "input") if key in kwargs})
         try:
@@ -142,7 +142,7 @@ class LoopReactive(LoopBase[ReactiveConfig]):
             _given.reset(token)
 
     async def step(self, turn: Turn) -> str | None:
-        """One request and its calls, run while it comes in."""
+        """Send one request, and run its calls while it comes in."""
         progress = self._of(turn)
         if progress.goal is not None and progress.tool in turn.tools.tools:
             raise ConfigError(
@@ -168,7 +168,7 @@ class LoopReactive(LoopBase[ReactiveConfig]):
         return await self._answer(turn, tick, output)
 
     async def wrap_up(self, turn: Turn) -> str:
-        """The last request of a turn at its limit; only the output can be given in it."""
+        """Send the last request of a turn at its limit; only the output can be given in it."""
         progress = self._of(turn)
         if progress.goal is None:
             return await turn.conclude([each.spec for each in offer(turn.tools.tools).values()])
@@ -185,7 +185,7 @@ class LoopReactive(LoopBase[ReactiveConfig]):
         goal, tool = progress.goal, progress.tool
         specs = [*(each.spec for each in tick.offered.values()), *([goal.spec] if goal else [])]
         said = notes(bool(tick.offered), tool, progress.data, nothing_given=progress.empty > 0)
-        # What thinks may not be forced to call: servers refuse that.
+        # With thinking, calls may not be forced: servers refuse that.
         forced = goal and (last or progress.empty) and not self.settings.extended_thinking
         choice = "required" if forced else None
         try:
@@ -198,7 +198,7 @@ class LoopReactive(LoopBase[ReactiveConfig]):
             raise
 
     def _output(self, progress: _Progress, tick: Tick, reply: Reply) -> FinalOutput:
-        """The final output of a request that is drained."""
+        """Return the final output of a request whose calls are all done."""
         goal = progress.goal
         if goal is None or tick.is_interrupted or reply.stopped:
             settle(tick, FinalOutput(), "the session was cancelled")
@@ -212,7 +212,7 @@ class LoopReactive(LoopBase[ReactiveConfig]):
         return output
 
     async def _answer(self, turn: Turn, tick: Tick, output: FinalOutput) -> str:
-        """The output as the text that goes to the user, and into the conversation."""
+        """Return the output as text for the user, and add it to the conversation."""
         self.last_output = value = output.value
         answer = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
         if tick.calls:
@@ -227,7 +227,7 @@ class LoopReactive(LoopBase[ReactiveConfig]):
         given = _given.get({})
         schema, data = given.get("output_schema", self.settings.output_schema), self.data
         if "input" in given:
-            data = Data(given=given["input"] or {})  # of the same state, and record of writes
+            data = Data(given=given["input"] or {})  # with the same state, and record of writes
             data.state, data.writes = self.data.state, self.data.writes
         try:
             goal = None if schema is None else Goal(self.settings.output_tool, validate_schema(schema))

@@ -1,9 +1,9 @@
-"""`loop-streaming`: as `loop-basic`, but the answer's text is delivered as it is produced.
+"""`loop-streaming`: like `loop-basic`, but the answer's text is delivered as it is produced.
 
-Each piece goes to the hooks as content_block:delta, and to whoever reads `stream()`. Tool calls in a
-stream are executed when the response is complete, in parallel. The session can be cancelled in the
-middle of a response: what was said so far stays in the conversation. A tool that raises is told of twice,
-by tool:error and then by tool:post with `success: false`: hosts that save on tool:post miss none.
+Each piece goes to the hooks as content_block:delta, and to the reader of `stream()`. Tool calls of a
+stream run when the response is complete, in parallel. The session can be cancelled in the middle of a
+response: the text so far stays in the conversation. A tool that raises is reported twice, by tool:error
+and then by tool:post with `success: false`, so that hosts that save on tool:post miss none.
 """
 
 from typing import ClassVar

@@ -1,8 +1,8 @@
-"""Fits a conversation into a token budget. Pure.
+"""Fit a conversation into a token budget. Pure.
 
-What stays: every system message, the first user message (the task) and the latest one, and the newest
-messages that fit; of older turns only whole ones. A tool call and its results are one piece: both stay or
-both go. Where even the newest piece is too large, the longest texts in it are shortened. Tokens are
+These messages stay: every system message, the first user message (the task) and the latest one, and the
+newest messages that fit; older turns stay only as a whole. A tool call and its results are one piece: both
+stay or both go. If even the newest piece is too large, the longest texts in it are shortened. Tokens are
 estimated at four characters each.
 """
 
@@ -20,7 +20,7 @@ _CUT = "\n[… {count} characters left out …]\n"
 
 
 def estimate_tokens(messages: Iterable[Message]) -> int:
-    """Roughly how many tokens these messages take."""
+    """Estimate the number of tokens of these messages."""
     total = 0
     for message in messages:
         content, calls = message.get("content"), message.get("tool_calls")
@@ -31,10 +31,10 @@ def estimate_tokens(messages: Iterable[Message]) -> int:
 
 
 def compact(messages: Sequence[Message], budget: int) -> list[Message]:
-    """The messages that are sent, in their order; the given ones are not touched.
+    """Return the messages to send, in their order; the given ones are not changed.
 
-    The result fits the budget unless the system messages and the shortest form of what must stay
-    are already too large.
+    The result fits the budget, unless the system messages and the shortest form of the other required
+    messages are already too large.
     """
     if estimate_tokens(messages) <= budget:
         return list(messages)
@@ -57,7 +57,7 @@ def compact(messages: Sequence[Message], budget: int) -> list[Message]:
 
 
 def pieces(messages: Sequence[Message]) -> list[list[int]]:
-    """Positions that belong together: a message, or a message with calls and all their results."""
+    """Return the positions that belong together: a message, or a message with calls and all their results."""
     found: list[list[int]] = []
     owner: dict[str, list[int]] = {}
     for index, message in enumerate(messages):
@@ -77,7 +77,8 @@ def pieces(messages: Sequence[Message]) -> list[list[int]]:
 
 
 def _candidates(messages: Sequence[Message], kept: set[int], latest: int | None) -> list[list[int]]:
-    """What may stay besides, newest first: the pieces of the latest turn, then older turns as a whole."""
+    """Return the further pieces that may stay, newest first: those of the latest turn, then older turns as a
+    whole."""
     rest = [piece for piece in pieces(messages) if not set(piece) & kept]
     if latest is None:
         return sorted(rest, key=lambda piece: piece[-1], reverse=True)

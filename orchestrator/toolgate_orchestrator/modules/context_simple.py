@@ -1,9 +1,9 @@
 """`context-simple`: keeps the conversation in memory and fits each request into the model's window.
 
-The stored history stays as it was given, with the time of each message in `metadata.timestamp`; what is
-sent is compacted for each request, unless `keep_history: false` has the history replaced by what was sent.
-How is `compaction`'s affair. A host's factory of system prompts is asked for each request: what it gives
-stands before the conversation, in place of the system messages that were stored other than by hooks.
+The stored history stays unchanged, with the time of each message in `metadata.timestamp`; each request is
+compacted anew (`compaction`). With `keep_history: false` a compacted request replaces the history. A host's
+factory of system prompts is asked for each request: its prompt stands before the conversation, in place of
+all stored system messages except those of hooks.
 """
 
 import logging
@@ -24,22 +24,22 @@ __amplifier_module_type__ = "context"
 logger = logging.getLogger(__name__)
 
 PromptFactory = Callable[[], Awaitable[str]]
-"""Makes the system prompt of one request."""
+"""Function that makes the system prompt of one request."""
 
 _FALLBACK_TOKENS = 100_000
 _MARGIN_TOKENS = 1_000
 
 
 class ContextConfig(StrictModel):
-    """The config of `context-simple`."""
+    """Configuration of `context-simple`."""
 
     max_tokens: Annotated[int, Field(ge=100)] | None = None
-    """Largest request in tokens; None takes the model's window, or 100 000 where it is not told."""
+    """Largest request in tokens. Default: the model's window, or 100 000 if it is not known."""
     compact_threshold: Annotated[float, Field(gt=0, le=1)] = 0.92
-    """Share of the budget that a request may take: the estimate of tokens is rough."""
+    """Share of the budget that a request may take, as tokens are only estimated."""
     auto_compact: bool = True
     keep_history: bool = True
-    """False: a compaction also replaces the stored history."""
+    """False to replace the stored history, too, when a request is compacted."""
 
 
 config_model = ContextConfig
@@ -56,19 +56,19 @@ class ContextSimple:
         self._system_prompt_factory: PromptFactory | None = None  # hooks wrap it under this name
 
     async def add_message(self, message: dict[str, Any]) -> None:
-        """Append one message, with the time unless it tells one; it must have a role."""
+        """Append one message, with the present time unless it has one; it must have a role."""
         if not isinstance(message.get("role"), str):
             raise ValueError("a message needs a role: system, developer, user, assistant or tool")
         self._messages.append(_stamp(message))
 
     async def set_system_prompt_factory(self, factory: PromptFactory | None) -> None:
-        """Ask this for the system prompt of each request from now on; None ends that."""
+        """Ask this factory for the system prompt of each request from now on; None ends that."""
         self._system_prompt_factory = factory
 
     async def get_messages_for_request(
         self, token_budget: int | None = None, provider: Any | None = None
     ) -> list[dict[str, Any]]:
-        """The messages of the next request, compacted where they would not fit."""
+        """Return the messages of the next request, compacted if they would not fit."""
         budget = int(
             budget_of(token_budget, provider, self.config.max_tokens) * self.config.compact_threshold
         )
@@ -80,7 +80,7 @@ class ContextSimple:
         return list(map(without_timestamp, messages))
 
     async def get_messages(self) -> list[dict[str, Any]]:
-        """The stored history, as it was given."""
+        """Return the stored history, unchanged."""
         return deepcopy(self._messages)
 
     async def set_messages(self, messages: list[dict[str, Any]]) -> None:
@@ -116,7 +116,7 @@ class ContextSimple:
 
 
 def budget_of(token_budget: int | None, provider: Any | None, max_tokens: int | None) -> int:
-    """Tokens a request may take: as asked, else what the model has room for, else as configured."""
+    """Return the tokens that a request may take: as asked, else the model's room, else as configured."""
     if token_budget is not None:
         return max(0, token_budget)
     window = _window(provider)
@@ -125,7 +125,8 @@ def budget_of(token_budget: int | None, provider: Any | None, max_tokens: int | 
 
 
 def _window(provider: Any | None) -> int | None:
-    """The model's window less its longest answer and a margin; None where the provider does not say."""
+    """Return the model's window less its longest answer and a margin; None if the provider does not tell
+    it."""
     get_info = getattr(provider, "get_info", None)
     try:
         info = get_info() if callable(get_info) else None
@@ -151,7 +152,7 @@ def _stamp(message: dict[str, Any]) -> dict[str, Any]:
 
 
 def without_timestamp(message: dict[str, Any]) -> dict[str, Any]:
-    """A message as it is sent: when it was stored is no affair of the LLM's."""
+    """Return a message in the form to send: the LLM gets no time of storage."""
     metadata = message.get("metadata")
     if not isinstance(metadata, dict) or "timestamp" not in metadata:
         return message
@@ -161,7 +162,8 @@ def without_timestamp(message: dict[str, Any]) -> dict[str, Any]:
 
 
 def _with_prompt(messages: Sequence[dict[str, Any]], prompt: Any) -> list[dict[str, Any]]:
-    """The conversation behind a fresh system prompt; of stored system messages, those of hooks stay."""
+    """Return the conversation after a fresh system prompt; of stored system messages only those of hooks
+    stay."""
     if not isinstance(prompt, str):
         raise ValueError(f"the factory of system prompts gave {type(prompt).__name__} instead of a text")
     kept = [each for each in messages if each.get("role") != "system" or _is_hooks(each)]

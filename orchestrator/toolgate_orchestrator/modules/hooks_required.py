@@ -1,13 +1,14 @@
-"""`hooks-toolgate-required`: no session begins whose tool calls nobody would be asked about.
+"""`hooks-toolgate-required`: refuse sessions whose tool calls no scheduler would be asked about.
 
-    mount            is the mounted loop one of ours, with a `toolgate:` section?
+    mount            is the mounted loop one of Toolgate's, with a `toolgate:` section?
     session:start    the same once more; and would a call be asked about now?
-    tool:pre         does this call hand work to an agent whose plan brings another's loop?
+    tool:pre         does this call delegate to an agent whose plan brings a foreign loop?
     execute          a tool that is called outside of any turn: the call is ruled on (`direct_calls`)
 
-A no is refused (`on_ungated: deny`), or told (`warn`). No hook can end a session of the kernel: so the loop
-is replaced by one that raises why instead of running a turn. It looks again at each turn, and gives way as
-soon as calls are ruled on. A child's hook knows its parent's word, which a child's config can only tighten.
+A failed check is refused (`on_ungated: deny`) or reported (`warn`). No hook can end a session of the kernel,
+so the loop is replaced by one that raises the reason instead of running a turn. It checks again at each
+turn, and restores the loop as soon as calls are ruled on. A child's hook knows its parent's setting, and the
+child's config can only tighten it.
 """
 
 import sys
@@ -55,28 +56,29 @@ class RequiredConfig(StrictModel):
     """The config of `hooks-toolgate-required`."""
 
     on_ungated: Literal["deny", "warn"] = "deny"
-    """What becomes of a session, or a sub-agent, whose calls nobody would be asked about: `deny` or `warn`.
-    Where somebody is required, here or in the `toolgate:` section, it is denied in any case."""
+    """Reaction to a session, or a sub-agent, whose calls no scheduler would be asked about: `deny` or `warn`.
+    If any scheduler is required, here or in the `toolgate:` section, it is always denied."""
     required: tuple[Name, ...] = ()
-    """Schedulers that the loop itself must require: a `toolgate:` section that got lost is noticed."""
+    """Schedulers that the loop itself must require, so that a lost `toolgate:` section is noticed."""
 
 
 config_model = RequiredConfig
 
 
 class UngatedError(ToolgateError):
-    """A session whose tool calls nobody would be asked about; the message says why, and what to change."""
+    """No scheduler would be asked about the session's tool calls; the message gives the reason and the change
+    to make."""
 
 
 class RefusalLoop:
-    """Stands where a loop stood that was refused: each turn raises UngatedError, until calls are ruled on."""
+    """Loop in the place of a refused one: each turn raises UngatedError, until calls are ruled on."""
 
     def __init__(self, guard: "SessionGuard", refused: Any) -> None:
         self.refused = refused
         self._guard = guard
 
     async def execute(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the turn by the loop that was refused, if nothing speaks against it any more."""
+        """Run the turn with the refused loop, if its calls are ruled on by now; raise UngatedError if not."""
         if (why := await self._guard.find_fault(self.refused)) is not None:
             raise UngatedError(why)
         await self._guard.coordinator.mount("orchestrator", self.refused)
@@ -84,7 +86,7 @@ class RefusalLoop:
 
 
 class SessionGuard:
-    """Looks at one session."""
+    """Guard of one session."""
 
     def __init__(self, coordinator: Any, settings: RequiredConfig) -> None:
         self.coordinator, self.settings = coordinator, settings
@@ -95,14 +97,14 @@ class SessionGuard:
     # ------------------------------------------------------------------ the session itself
 
     async def check_loop(self) -> None:
-        """Refuse another's loop, or one of ours that asks nobody, as soon as it is mounted."""
+        """Refuse a foreign loop, or one of Toolgate's that asks no scheduler, as soon as it is mounted."""
         loop = self._loop()
         if loop is not None and (why := self._find_stranger(loop)) is not None:
             await self._object(loop)
             self._log_once(why)
 
     async def check_session(self, _event: str, _data: dict[str, Any]) -> HookResult:
-        """A handler: before the first turn, whether its calls would be ruled on."""
+        """Handle the start of a session: check before the first turn that its calls are ruled on."""
         loop = self._loop()
         if loop is not None and (why := await self.find_fault(loop)) is not None:
             await self._object(loop)
@@ -110,19 +112,20 @@ class SessionGuard:
         return HookResult()
 
     async def find_fault(self, loop: Any) -> str | None:
-        """Why calls of this loop would run unasked, and what to change; None where they are ruled on."""
+        """Return the reason that calls of this loop would run unasked, and the change to make; None if they
+        are ruled on."""
         if (why := self._find_stranger(loop)) is not None:
             return why
         if self._has_own_schedulers():
             return None
         try:
             vacancy = await loop.gate.vacancy.explain()
-        except Exception as error:  # noqa: BLE001 - what cannot be looked at is not gated
+        except Exception as error:  # noqa: BLE001 - a gate that cannot be checked counts as none
             return f"whether calls are ruled on cannot be seen: {where(error)}"
         return None if vacancy is None else f"{vacancy}: calls would run unasked; {CHANGE_BUS}"
 
     def _has_own_schedulers(self) -> bool:
-        """Whether hooks of this session rule on its calls; a hook that listens to everything does not."""
+        """Return whether hooks of this session rule on its calls; a hook that only listens does not count."""
         hooks = self.coordinator.config.get("hooks")
         ids = [str(hook.get("module")) for hook in hooks or () if isinstance(hook, Mapping)]
         wanted = any(name.startswith(RULING_HOOKS) for name in ids)
@@ -133,7 +136,8 @@ class SessionGuard:
         return loop.refused if isinstance(loop, RefusalLoop) else loop
 
     def _find_stranger(self, loop: Any) -> str | None:
-        """Why a mounted loop cannot ask anybody, or not those that must be asked."""
+        """Return the reason that a mounted loop cannot ask the schedulers that it must ask; None if it
+        can."""
         if not isinstance(loop, LoopBase):
             must = _names(self._section().get("required"))
             lost = f", so that {must} would not be asked" if must else ""
@@ -155,7 +159,7 @@ class SessionGuard:
         return None
 
     async def _object(self, loop: Any) -> None:
-        """Replace the loop by one that says why it does not run, unless that is only told."""
+        """Replace the loop by one that raises the reason, unless `warn` applies."""
         if self._denies() and not isinstance(self.coordinator.get("orchestrator"), RefusalLoop):
             await self.coordinator.mount("orchestrator", RefusalLoop(self, loop))
 
@@ -164,13 +168,14 @@ class SessionGuard:
         return self.settings.on_ungated == "deny" or bool(must)
 
     def _section(self) -> Mapping[str, Any]:
-        """The `toolgate:` section of the plan, whoever's loop it stands at."""
+        """Return the `toolgate:` section of the plan, for any loop."""
         config = _spec_mapping(self.coordinator).get("config")
         section = config.get("toolgate") if isinstance(config, Mapping) else None
         return section if isinstance(section, Mapping) else {}
 
     async def find_direct_fault(self) -> str | None:
-        """Why a tool that no loop calls must not run; None where it may, or is ruled on."""
+        """Return the reason that a tool called outside of a loop must not run; None if it may, or is ruled
+        on."""
         why = await self.find_fault(self._loop())
         if why is not None and not self._denies():
             await self._announce(why)
@@ -178,14 +183,14 @@ class SessionGuard:
         return why
 
     def find_gate(self) -> Gate | None:
-        """The loop's gate, which rules on such a call; None where the loop asks nobody."""
+        """Return the loop's gate, which rules on such a call; None if the loop asks no scheduler."""
         loop = self._loop()
         return loop.gate if isinstance(loop, LoopBase) else None
 
     # ------------------------------------------------------------------ its sub-agents
 
     async def check_delegation(self, _event: str, data: dict[str, Any]) -> HookResult:
-        """A handler: refuse to hand work to an agent whose plan brings another's loop."""
+        """Handle a tool call: refuse to delegate to an agent whose plan brings a foreign loop."""
         config = self.coordinator.config
         agents, arguments = config.get("agents"), data.get("tool_input")
         name = target_of(arguments, agents_of(config)) if isinstance(arguments, Mapping) else None
@@ -206,19 +211,19 @@ class SessionGuard:
     # ------------------------------------------------------------------ telling
 
     async def _announce(self, why: str) -> None:
-        """Tell hooks and, where it is only told, the user; each fault once."""
+        """Tell hooks and, with `warn`, the user; each fault once."""
         self._log_once(why)
         if why in self._announced:
             return
         self._announced.add(why)
         refused = self._denies()
         show = getattr(getattr(self.coordinator, "display_system", None), "show_message", None)
-        if callable(show) and not refused:  # a refusal raises the same words
+        if callable(show) and not refused:  # a refusal raises the same text
             show(f"ungated: {why}", "warning", NAME)
         await self._emitter.emit(SESSION_UNGATED, {"reason": why, "refused": refused})
 
     def _log_once(self, why: str) -> None:
-        """What is refused is raised, or told to the LLM; what is not, nobody would hear of."""
+        """Log a fault once, unless it is refused: a refusal is raised, or told to the LLM."""
         if why not in self._logged and not self._denies():
             self._logged.add(why)
             _log.warning("tool calls run that nobody is asked about", why=why)
@@ -229,7 +234,7 @@ def _names(names: Any) -> str:
 
 
 def _place_of(loop: Any) -> str:
-    """The class of a loop, and the file that it is from."""
+    """Return the class of a loop, and its file."""
     cls = type(loop)
     file = getattr(sys.modules.get(cls.__module__), "__file__", None)
     return f"{cls.__module__}.{cls.__qualname__}" + (f" ({file})" if file else "")
@@ -257,7 +262,7 @@ _LIVE: dict[str, RequiredConfig] = {}
 
 
 def _inherit(parent: str | None, own: RequiredConfig) -> RequiredConfig:
-    """A child's config, not looser than its parent's, where that lives in this process."""
+    """Return a child's config, at least as strict as its parent's if that is in this process."""
     above = _LIVE.get(str(parent or ""))
     if above is None:
         return own

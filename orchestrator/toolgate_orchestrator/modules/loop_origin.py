@@ -1,7 +1,7 @@
-"""Whose loop a plan's `orchestrator:` entry would mount: one of Toolgate's, or another's.
+"""Find whether a plan's `orchestrator:` entry would mount one of Toolgate's loops, or a foreign one.
 
-A `source:` that the session's resolver follows decides; without one the entry points of the installed
-distributions do. Where two of them offer an id, the order of a directory would: that is nobody's loop.
+If the session's resolver follows `source:`, that decides; otherwise the entry points of the installed
+distributions do. If two of them offer the same id, the order of a directory decides: then no loop is certain.
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,10 +16,10 @@ OWN_LOOPS: Final = (
     "loop-toolgate-events",
     "loop-toolgate-reactive",
 )
-"""Ids that nobody else offers, and the names of the packages that a `source:` can name."""
+"""Ids that no other package offers, and names of the packages that a `source:` can give."""
 GUARD: Final = "hooks-toolgate-required"
 RULING_HOOKS: Final = ("hooks-scheduler-", "hooks-toolgate-cost-aware", "hooks-toolgate-heuristic")
-"""How the ids of modules begin that rule in the agent's process; other hooks may only listen."""
+"""Beginnings of the ids of modules that rule in the agent's process; other hooks may only listen."""
 CHANGE_LOOP: Final = (
     'under session.orchestrator write `module: loop-toolgate-streaming` and `source: ""`, or include the '
     "behavior toolgate last"
@@ -28,7 +28,7 @@ _OURS: Final = "toolgate_orchestrator."
 
 
 def merge_spec(lower: Any, upper: Any) -> dict[str, Any]:
-    """One `orchestrator:` entry laid over another, as bundles are composed: what is left out is inherited."""
+    """Merge one `orchestrator:` entry over another, as bundles are composed: missing keys are inherited."""
     if not isinstance(upper, Mapping):
         return _as_mapping(lower) if upper is None else _as_mapping(upper)
     merged = _as_mapping(lower)
@@ -41,9 +41,9 @@ def merge_spec(lower: Any, upper: Any) -> dict[str, Any]:
 def explain_foreign_loop(
     spec: Mapping[str, Any], *, by_source: bool, points: Iterable[EntryPoint] | None = None
 ) -> str | None:
-    """Why an entry would not surely mount one of Toolgate's loops; None where it would.
+    """Return the reason that an entry would not certainly mount one of Toolgate's loops; None if it would.
 
-    `by_source` says whether the session has a resolver that follows `source:`.
+    `by_source` is True if the session has a resolver that follows `source:`.
     """
     module, source = str(spec.get("module") or ""), spec.get("source")
     if by_source and source:
@@ -61,7 +61,7 @@ def explain_foreign_loop(
 
 
 def package_of(source: str) -> str:
-    """The last folder that a source names: of its `#subdirectory=`, else of its path."""
+    """Return the last folder that a source names: of its `#subdirectory=`, else of its path."""
     _, _, fragment = source.partition("#subdirectory=")
     return PurePosixPath((fragment or source).partition("&")[0].partition("#")[0].rstrip("/")).name
 

@@ -1,7 +1,7 @@
-"""Keys of the `toolgate:` section that stand where nobody reads them: a plan's, or a bundle's.
+"""Find keys of the `toolgate:` section that stand in the wrong place of a plan or a bundle.
 
-`required` beside the section instead of in it would let every call run. Only places are looked at of which
-it is known that such a key means nothing there; what another's module may take is its own affair.
+`required` beside the section instead of in it would let every call run. Only places where such a key is
+known to have no meaning are checked; settings of foreign modules are left alone.
 """
 
 import difflib
@@ -21,7 +21,7 @@ SESSION: Final = frozenset(
         *("raw", "metadata", "injection_budget_per_turn", "injection_size_limit"),
     }
 )
-"""What the kernel reads below `session:`."""
+"""Keys that the kernel reads below `session:`."""
 LOOPS: Final = frozenset({"loop-basic", "loop-streaming", "loop-events", "loop-reactive"})
 RIGHT_PLACE: Final = "session: {{orchestrator: {{config: {{toolgate: {{{key}: …}}}}}}}}"
 SECTION_PLACE: Final = "session: {orchestrator: {config: {toolgate: …}}}"
@@ -30,7 +30,7 @@ Place = tuple[Any, ...]
 
 
 def find_misplaced(plan: Mapping[str, Any], at: Place = ()) -> Iterator[tuple[Place, str]]:
-    """The place of each such key, and in words where it belongs; in agents of the plan too."""
+    """Yield each such key's place, with the right place in words; agents of the plan are included."""
     session = _as_mapping(plan.get("session"))
     yield from _strangers(plan, at, frozenset({"agents", "name"}))
     yield from _strangers(session, (*at, "session"), SESSION)
@@ -46,7 +46,7 @@ def find_misplaced(plan: Mapping[str, Any], at: Place = ()) -> Iterator[tuple[Pl
 
 
 def _specs(plan: Mapping[str, Any], session: Mapping[str, Any]) -> Iterator[tuple[Place, Any]]:
-    """Every entry that may say how a loop is set up."""
+    """Yield every entry that may configure a loop."""
     named = session.get("orchestrator")
     yield ("session", "orchestrator"), named
     shared = plan.get("orchestrator")

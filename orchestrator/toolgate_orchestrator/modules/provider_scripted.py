@@ -1,4 +1,4 @@
-"""`provider-scripted`: an LLM that says what a script says; for demos and tests, without a key.
+"""`provider-scripted`: an LLM that follows a script; for demos and tests, without a key.
 
 Each request takes the next turn of the script, whole or as a stream: text word by word, then the
 calls one by one. Past its end the LLM says an empty final text.
@@ -37,33 +37,33 @@ _WORDS = re.compile(r"\s*\S+\s*")
 
 
 class ScriptedCall(StrictModel):
-    """One tool call that the LLM makes."""
+    """Tool call that the LLM makes."""
 
     name: str
     arguments: dict[str, Any] = Field(default_factory=dict)
     id: str | None = None
-    """None gives it a unique one."""
+    """Id of the call. Default: a unique one."""
 
 
 class ScriptedTurn(StrictModel):
-    """One answer of the LLM."""
+    """Answer of the LLM."""
 
     text: str = ""
     tool_calls: tuple[ScriptedCall, ...] = ()
     usage: dict[str, int] | None = None
-    """input_tokens, output_tokens, total_tokens."""
+    """Tokens used: input_tokens, output_tokens, total_tokens."""
     error: str | None = None
-    """The provider fails with this message instead of answering."""
+    """Message with which the provider fails instead of answering."""
 
 
 class ScriptConfig(StrictModel):
-    """The config of `provider-scripted`: the turns, or a YAML file that holds them."""
+    """Configuration of `provider-scripted`: the turns, or a YAML file that holds them."""
 
     turns: tuple[ScriptedTurn, ...] = ()
     pace_s: Annotated[float, Field(ge=0, le=60)] = 0.0
     """Seconds before each piece of a streamed answer."""
     script: Path | None = None
-    """YAML: a list of turns, or a mapping with `turns`."""
+    """YAML file with a list of turns, or a mapping with `turns`."""
     priority: int = 100
     model: str = _MODEL
     name: Annotated[str, Field(min_length=1)] = "scripted"
@@ -75,7 +75,7 @@ config_model = ScriptConfig
 
 
 class ProviderScripted:
-    """The kernel's Provider protocol over a list of turns."""
+    """The kernel's Provider protocol for a list of turns."""
 
     def __init__(self, config: Mapping[str, Any] | None = None) -> None:
         settings = check(ScriptConfig, config or {}, "provider-scripted")
@@ -83,7 +83,7 @@ class ProviderScripted:
         self.priority = settings.priority
         self.model = settings.model
         self.requests: list[ChatRequest] | None = None
-        """Every request, for tests that set a list here: each holds the conversation anew."""
+        """All requests, for tests that set a list here: each request holds the whole conversation."""
         self._settings = settings
         self._turns = list(settings.turns)
         if settings.script:
@@ -94,11 +94,11 @@ class ProviderScripted:
             self._turns += check(ScriptConfig, {"turns": turns}, document).turns
 
     def add_turns(self, turns: Sequence[Mapping[str, Any]]) -> None:
-        """Have the LLM say these when it has said what it was given before; raises ConfigError."""
+        """Add turns after those given before; raise ConfigError."""
         self._turns += check(ScriptConfig, {"turns": turns}, "provider-scripted").turns
 
     def get_info(self) -> ProviderInfo:
-        """What the provider is; no credentials are needed."""
+        """Return the provider's description; no credentials are needed."""
         return ProviderInfo(
             id=self.name,
             display_name="Scripted LLM",
@@ -111,7 +111,7 @@ class ProviderScripted:
         )
 
     async def list_models(self) -> list[ModelInfo]:
-        """The one model."""
+        """Return the one model."""
         return [
             ModelInfo(
                 id=self.model,
@@ -123,14 +123,14 @@ class ProviderScripted:
         ]
 
     async def complete(self, request: ChatRequest, **kwargs: Any) -> ChatResponse:
-        """The next turn of the script; raises LLMError where the turn says so."""
+        """Return the next turn of the script; raise LLMError if the turn says so."""
         del kwargs  # options for models that think
         return self._next(request)
 
     async def stream(
         self, request: ChatRequest, **kwargs: Any
     ) -> AsyncIterator[dict[str, Any] | ChatResponse]:
-        """The next turn of the script, piece by piece; raises LLMError where the turn says so."""
+        """Yield the next turn of the script, piece by piece; raise LLMError if the turn says so."""
         del kwargs
         response = self._next(request)
         for event in _events(response):
@@ -148,7 +148,7 @@ class ProviderScripted:
         return _response(turn, request)
 
     def parse_tool_calls(self, response: ChatResponse) -> list[ToolCall]:
-        """The calls of a response."""
+        """Return the calls of a response."""
         return list(response.tool_calls or [])
 
 
@@ -170,7 +170,7 @@ def _response(turn: ScriptedTurn, request: ChatRequest) -> ChatResponse:
 
 
 def _events(response: ChatResponse) -> Iterator[dict[str, Any]]:
-    """The response as a stream tells it."""
+    """Yield the events of a streamed response."""
     for block in response.content:
         if isinstance(block, TextBlock):
             yield from ({"type": "text.delta", "text": word} for word in _WORDS.findall(block.text))

@@ -1,7 +1,7 @@
-"""What the small real tools share: a `Tool` from a function and a schema, and safe paths.
+"""Make tools from a function and a schema, with safe paths, for the small real tools.
 
-A tool's failure is a result, never an exception: `ToolRefusal` carries what the LLM is told. Paths are
-taken inside one root: absolute ones, `..` and symbolic links that lead out are refused.
+A tool's failure is a result, never an exception: `ToolRefusal` holds the message for the LLM. Paths are
+relative to one root: absolute ones, and `..` and symbolic links that lead out are refused.
 """
 
 from collections.abc import Awaitable, Callable
@@ -18,12 +18,12 @@ Work = Callable[[dict[str, Any]], Awaitable[Any]]
 
 
 class ToolRefusal(Exception):  # noqa: N818 - an answer to the LLM, not a fault of the program
-    """The tool will not or cannot do it; the message is told to the LLM."""
+    """The tool refuses or cannot do its work; the LLM is told the message."""
 
 
 @dataclass(frozen=True)
 class FunctionTool:
-    """An Amplifier tool that calls one async function with the checked input."""
+    """Amplifier tool that calls one async function with the checked input."""
 
     name: str
     description: str
@@ -31,7 +31,7 @@ class FunctionTool:
     work: Work
 
     async def execute(self, input: dict[str, Any]) -> ToolResult:  # noqa: A002 - the Tool protocol's name
-        """Do it; a `ToolRefusal` or an error of the file system becomes an unsuccessful result."""
+        """Run the tool; a `ToolRefusal` or an error of the file system becomes an unsuccessful result."""
         try:
             missing = [name for name in self.input_schema["required"] if name not in input]
             if missing:
@@ -45,7 +45,7 @@ class FunctionTool:
 
 
 def schema(required: dict[str, str], optional: dict[str, str] | None = None) -> dict[str, Any]:
-    """A JSON schema of string properties (name to description), no others allowed."""
+    """Return a JSON schema of string properties (name to description) that allows no others."""
     named = {**required, **(optional or {})}
     return {
         "type": "object",
@@ -56,7 +56,7 @@ def schema(required: dict[str, str], optional: dict[str, str] | None = None) -> 
 
 
 def text_argument(arguments: dict[str, Any], name: str, default: str = "", limit: int = 4096) -> str:
-    """A string argument; raises Refusal for another type or more than `limit` characters."""
+    """Return a string argument; raise ToolRefusal for another type or more than `limit` characters."""
     value = arguments.get(name, default)
     if not isinstance(value, str):
         raise ToolRefusal(f"{name} must be a string")
@@ -66,7 +66,8 @@ def text_argument(arguments: dict[str, Any], name: str, default: str = "", limit
 
 
 def in_thread(work: Callable[[Path, dict[str, Any]], Any], root: Path) -> Work:
-    """File work below `root` as a tool's: off the event loop; a cancelled call does not wait for it."""
+    """Return the work of a tool on files below `root`, off the event loop; a cancelled call does not wait for
+    it."""
 
     async def run(arguments: dict[str, Any]) -> Any:
         return await anyio.to_thread.run_sync(work, root, arguments, abandon_on_cancel=True)
@@ -75,7 +76,7 @@ def in_thread(work: Callable[[Path, dict[str, Any]], Any], root: Path) -> Work:
 
 
 class RootConfig(StrictModel):
-    """The config of a tool that works in a folder."""
+    """Configuration of a tool that works in a folder."""
 
     root: Annotated[Path, Field(description="a folder that exists")]
 
@@ -88,12 +89,12 @@ class RootConfig(StrictModel):
 
 
 def root_of(config: dict[str, Any] | None, module: str) -> Path:
-    """The folder a tool module works in; raises ConfigError naming the field."""
+    """Return the folder that a tool module works in; raise ConfigError, which names the field."""
     return check(RootConfig, config or {}, module).root.resolve()
 
 
 def inside(root: Path, path: str) -> Path:
-    """The file a relative path means; raises Refusal if it is, or leads, outside the root."""
+    """Return the file of a relative path; raise ToolRefusal if it is, or leads, outside the root."""
     if "\0" in path or Path(path).is_absolute():
         raise ToolRefusal(f"{path!r} is not a path inside the workspace")
     try:

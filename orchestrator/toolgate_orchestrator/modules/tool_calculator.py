@@ -24,12 +24,12 @@ _EXACT = Context(prec=50, Emax=5_000, Emin=-5_000)
 
 
 def _round(value: Decimal, places: Decimal = Decimal(0)) -> Decimal:
-    """Halves away from zero, as on invoices."""
+    """Round halves away from zero, as on invoices."""
     return value.quantize(Decimal(1).scaleb(-int(places)), ROUND_HALF_UP)
 
 
 def _floor(value: Decimal) -> Decimal:
-    """Downwards, as `//` and `%` do in Python; Decimal's own go towards zero."""
+    """Round down, as `//` and `%` do in Python; Decimal's own round towards zero."""
     return value.to_integral_value(ROUND_FLOOR)
 
 
@@ -55,7 +55,7 @@ _FUNCTIONS: dict[str, Callable[[list[Decimal]], Decimal]] = {
 
 
 def calculate(expression: str) -> str:
-    """The value as plain text; raises Refusal saying what it does not understand."""
+    """Return the value as plain text; raise ToolRefusal, which names the part that is not understood."""
     if len(expression) > MAX_CHARS:
         raise ToolRefusal(f"the expression is longer than {MAX_CHARS} characters")
     try:
@@ -67,7 +67,7 @@ def calculate(expression: str) -> str:
             value = _value(tree.body, expression.strip(), 0)
             if value == value.to_integral_value() and abs(value.adjusted()) < 50:
                 return str(value.quantize(Decimal(1)))
-            # Without exponent or useless zeros, unless that would be very long.
+            # No exponent and no trailing zeros, unless that would be very long.
             text = f"{value.normalize():f}"
             return text if len(text) <= 60 else str(value.normalize())
     except ZeroDivisionError:

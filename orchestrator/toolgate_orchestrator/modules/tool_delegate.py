@@ -1,9 +1,8 @@
-"""Amplifier tool module `tool-delegate`: hands work to another agent of the plan.
+"""Amplifier tool module `tool-delegate`: delegate work to another agent of the plan.
 
 The agents are those of the mount plan's `agents:` section. The child runs in a session of its own
-(capability `session.spawn` of whoever hosts the session); its answer is the tool's result. Whether a
-call may delegate, and to whom, the schedulers rule on as on any other call: its `agent_target` is the
-agent named here.
+(capability `session.spawn` of the session's host); its answer is the tool's result. Schedulers rule on
+delegations as on any other call: the call's `agent_target` is the agent named here.
 """
 
 import asyncio
@@ -30,21 +29,22 @@ _MAX_LENGTH: Final = 100_000
 
 
 class DelegateConfig(StrictModel):
-    """The config of `tool-delegate`."""
+    """Configuration of `tool-delegate`."""
 
     name: Annotated[str, Field(min_length=1)] = "delegate"
-    """Of the tool, as the LLM sees it."""
+    """Name of the tool, as the LLM sees it."""
     exclude_tools: tuple[str, ...] = ()
     """Modules that children do not get."""
     llm_call_budget: Annotated[int, Field(ge=1, le=100_000)] | None = None
-    """Requests to the LLM that a piece of work may make; then the agent reports, and can be resumed."""
+    """Maximum number of requests to the LLM for one piece of work; then the agent reports, and can be
+    resumed."""
 
 
 config_model = DelegateConfig
 
 
 class Delegate:
-    """The tool; its agents are those of the session's plan."""
+    """Tool that delegates; its agents are those of the session's plan."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class Delegate:
 
     @property
     def description(self) -> str:
-        """Which agents there are, and what each is for."""
+        """Description of the tool, with the agents and their purposes."""
         lines = ["Have another agent do a piece of work. It knows only what you tell it."]
         for name, plan in self.agents.items():
             text = plan.get("description") if isinstance(plan, Mapping) else None
@@ -70,7 +70,8 @@ class Delegate:
 
     @property
     def input_schema(self) -> dict[str, Any]:
-        """An agent, what it is to do, and optionally the session to go on with."""
+        """Schema of the input: an agent, its instruction, and optionally a session to go on with, and a
+        budget."""
         return {
             "type": "object",
             "properties": {
@@ -109,7 +110,7 @@ class Delegate:
         except asyncio.CancelledError:
             await self._emit("delegate:agent_cancelled", told)
             raise
-        except Exception as error:  # noqa: BLE001 - whatever ended the child is told to its parent
+        except Exception as error:  # noqa: BLE001 - the parent is told of any end of the child
             words = str(error) or type(error).__name__
             await self._emit("delegate:error", {**told, "error": words})
             return _make_failure(f"the agent {told['agent']} failed: {words}")
@@ -160,7 +161,7 @@ class Delegate:
         return made
 
     def _leg(self) -> dict[str, Any]:
-        """What says to the child's loop how many requests it may make."""
+        """Return the setting that limits the requests of the child's loop."""
         limit = self._llm_call_budget
         return {} if limit is None else {"orchestrator_config": {"max_iterations": limit}}
 
@@ -169,7 +170,7 @@ class Delegate:
             text_argument(arguments, "agent"),
             text_argument(arguments, "instruction", limit=_MAX_LENGTH),
         )
-        if "agent_name" in arguments:  # schedulers may have been asked about that one
+        if "agent_name" in arguments:  # schedulers may have been asked about that agent
             raise ToolRefusal(TWO_AGENTS)
         if agent not in self.agents:
             there = ", ".join(self.agents) or "none"
@@ -187,9 +188,10 @@ def _make_failure(message: str, answer: Mapping[str, Any] | None = None) -> Tool
 
 
 async def mount(coordinator: Any, config: dict[str, Any] | None = None) -> None:
-    """Mount the tool; raises ConfigError for a wrong config.
+    """Mount the tool; raise ConfigError for a wrong config.
 
-    A plan without agents is told, and not refused: the kernel mounts a module in an empty session to try it.
+    A plan without agents is logged, and not refused: the kernel mounts a module in an empty session to try
+    it.
     """
     settings = check(DelegateConfig, config or {}, "tool-delegate")
     if agents_of(getattr(coordinator, "config", None)) is None:

@@ -1,10 +1,10 @@
 """Amplifier tool module `tool-folder-search`: two searches over the text files of a folder.
 
-`search_files(pattern, folder)` reads every line of every file at each call: thorough, dear.
-`quick_search(words, within)` asks an index made once: cheap. Their arguments are named differently
-on purpose, as those of real alternatives are: sending one's calls to the other takes a mapping.
-Config: `root`, the folder. Files, bytes, time and results are bounded; a pattern is plain text with
-`|` between alternatives, for a regular expression of the LLM's could hold up the process for hours.
+`search_files(pattern, folder)` reads every line of every file at each call: thorough and expensive.
+`quick_search(words, within)` uses an index that is made once: cheap. Their arguments have different
+names on purpose, like those of real alternatives: routing calls from one to the other needs a mapping.
+Config: `root`, the folder. Files, bytes, time and results are bounded. A pattern is plain text with
+`|` between alternatives, as a regular expression from the LLM could block the process for hours.
 """
 
 import re
@@ -38,7 +38,7 @@ _WORD = re.compile(r"\w+")
 
 
 def search_tools(root: Path) -> list[FunctionTool]:
-    """Both searches, over the text files inside `root` (resolved already)."""
+    """Return both searches, over the text files inside `root` (resolved already)."""
     return [
         FunctionTool(
             "search_files",
@@ -59,7 +59,7 @@ def search_tools(root: Path) -> list[FunctionTool]:
 
 
 def _files(root: Path, folder: Path) -> Iterator[tuple[str, list[str]]]:
-    """Name and lines of each text file below `folder`; links that lead out are passed over."""
+    """Yield name and lines of each text file below `folder`; skip links that lead out."""
     count = 0
     for path in sorted(folder.rglob("*")):
         if not path.is_file() or not path.resolve().is_relative_to(root):
@@ -99,12 +99,12 @@ def _folder(root: Path, folder: str) -> Path:
 
 
 class _Index:
-    """Which line holds which word; made at the first question and kept."""
+    """Index of the words of all lines; made at the first question and kept."""
 
     _lines: dict[str, set[tuple[str, int, str]]] | None = None
 
     def find(self, root: Path, arguments: dict[str, Any]) -> list[str]:
-        """The lines in `within` that hold all the `words`; at most `MAX_HITS`."""
+        """Return the lines in `within` that hold all the `words`; at most `MAX_HITS`."""
         words, within = text_argument(arguments, "words"), text_argument(arguments, "within", ".")
         wanted = set(_WORD.findall(words.casefold()))
         if not wanted:
@@ -127,6 +127,6 @@ class _Index:
 
 
 async def mount(coordinator: Any, config: dict[str, Any] | None = None) -> None:
-    """Mount both searches; raises ConfigError unless `root` names a folder."""
+    """Mount both searches; raise ConfigError unless `root` names a folder."""
     for tool in search_tools(root_of(config, "tool-folder-search")):
         await coordinator.mount("tools", tool, name=tool.name)

@@ -1,7 +1,7 @@
 """Amplifier tool module `tool-workspace`: files in one folder. Config: `root`, the folder.
 
-`list_files`, `read_file`, `write_file`, `delete_file`. Nothing outside the root is read, written or
-named, whatever the path says and wherever a symbolic link points; sizes are bounded both ways.
+The tools are `list_files`, `read_file`, `write_file` and `delete_file`. Nothing outside the root is read,
+written or named, for any path and any symbolic link; sizes are bounded for reading and writing.
 """
 
 import os
@@ -28,7 +28,7 @@ MAX_ENTRIES = 500
 
 
 def workspace_tools(root: Path) -> list[FunctionTool]:
-    """The four tools, working inside `root` (resolved already)."""
+    """Return the four tools, working inside `root` (resolved already)."""
     path = {"path": "File, relative to the workspace"}
     return [
         FunctionTool(
@@ -63,7 +63,7 @@ def _list(root: Path, arguments: dict[str, Any]) -> list[str]:
 
 
 def _file(root: Path, arguments: dict[str, Any]) -> tuple[str, Path]:
-    """The path as the LLM wrote it, and the file that it leads to."""
+    """Return the path as the LLM wrote it, and its file."""
     path = text_argument(arguments, "path")
     file = inside(root, path)
     if not file.is_file():
@@ -98,12 +98,12 @@ def _write(root: Path, arguments: dict[str, Any]) -> str:
 
 def _delete(root: Path, arguments: dict[str, Any]) -> str:
     path, _ = _file(root, arguments)
-    # The name goes, not what a link points to.
+    # Delete a link itself, not its target.
     (root / path).unlink()
     return f"deleted {path}"
 
 
 async def mount(coordinator: Any, config: dict[str, Any] | None = None) -> None:
-    """Mount the four tools; raises ConfigError unless `root` names a folder."""
+    """Mount the four tools; raise ConfigError unless `root` names a folder."""
     for tool in workspace_tools(root_of(config, "tool-workspace")):
         await coordinator.mount("tools", tool, name=tool.name)

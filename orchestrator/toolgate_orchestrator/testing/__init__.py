@@ -1,12 +1,12 @@
-"""Hold an adapter of your own to what Toolgate promises: write a `Harness`, run the suite.
+"""Test an adapter of your own against Toolgate's promises: write a `Harness`, run the suite.
 
     from toolgate_orchestrator.testing import AdapterSuite
 
     class TestMyFramework(AdapterSuite):
         harness = MyHarness()
 
-Each column of the kit is then a test of pytest, against a real server and real scheduler processes
-(extra `embedded`). `docs/frameworks.md` leads through it.
+Each column of the kit is then a test of pytest, with a real server and real scheduler processes
+(extra `embedded`). `docs/frameworks.md` is the guide.
 """
 
 from toolgate_orchestrator.testing.column import COLUMNS, Column

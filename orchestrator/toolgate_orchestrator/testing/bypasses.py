@@ -1,4 +1,4 @@
-"""Checks: nobody gets past the adapter unseen. Each attempt is stopped, refused, or named by who looks."""
+"""Check that no call gets past the adapter unseen: each attempt is stopped, refused, or reported as a gap."""
 
 from toolgate_bus.errors import ToolgateError
 
@@ -10,25 +10,25 @@ _DELETE = calls(Use("delete", {"path": "secret.txt"}, "x-1"))
 
 
 async def lets_nobody_change_a_call_behind_it(stage: Stage) -> str:
-    """Something that changes arguments, put as far in as its user can: what runs is what was ruled on."""
+    """Change arguments as far behind the adapter as a user can: the call that was ruled on must run."""
     script = (calls(Use("delete", {"path": "old.txt"}, "x-1")), OVER)
     return await _attempt(stage, Actor("lead", script, ("delete",), tamper={"path": "secret.txt"}))
 
 
 async def lets_no_agent_below_go_ungated(stage: Stage) -> str:
-    """A sub-agent that was built without the adapter."""
+    """Check a sub-agent that was built without the adapter."""
     helper = Actor("helper", (_DELETE, OVER), ("delete",), is_gated=False)
     script = (calls(Delegation("helper", id="c-1")), OVER)
     return await _attempt(stage, Actor("lead", script, ("search",), helpers=(helper,)))
 
 
 async def lets_no_late_tool_go_ungated(stage: Stage) -> str:
-    """A tool that was added after the adapter was put in."""
+    """Check a tool that was added after the adapter was put in."""
     return await _attempt(stage, Actor("lead", (_DELETE, OVER), ("search",), late_tools=("delete",)))
 
 
 async def _attempt(stage: Stage, lead: Actor) -> str:
-    """How it was caught."""
+    """Run the attempt, and return how it was caught."""
     with stage.guard() as guard:
         scene = stage.scene(lead, guard)
         gaps = list(stage.harness.find_gaps(scene))

@@ -1,4 +1,4 @@
-"""The columns of the kit: what an adapter is held to, each with its checks."""
+"""Define the columns of the kit: the promises that an adapter must keep, each with its checks."""
 
 from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple
@@ -7,15 +7,16 @@ from toolgate_orchestrator.testing import bypasses, ends, rulings, trees, ways
 from toolgate_orchestrator.testing.stage import Stage
 
 Check = Callable[[Stage], Awaitable[str | None]]
-"""Raises PromiseBreak (or whatever the framework raises); may say how it was kept."""
+"""Function that raises PromiseBreak (or an error of the framework); it may return how the promise was
+kept."""
 
 
 class Column(NamedTuple):
-    """One promise."""
+    """Promise of an adapter."""
 
     name: str
     title: str
-    """As the table has it."""
+    """Title in the table."""
     checks: tuple[Check, ...]
 
 

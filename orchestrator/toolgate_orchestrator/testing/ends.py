@@ -1,4 +1,4 @@
-"""Checks: what became of a call is reported, and where the gate fails nobody gains by it."""
+"""Check that the end of every call is reported, and that a failure of the gate lets no call through."""
 
 import asyncio
 import time
@@ -15,9 +15,10 @@ _NOWHERE = "unix:///nonexistent/toolgate.sock"
 
 
 async def settles_what_was_reserved(stage: Stage) -> None:
-    """Results become facts with their costs, and budgets settle; without one what was reserved is charged.
+    """Check that results become facts with their costs, and that budgets settle by them.
 
-    Two calls reserve 0.40 each of 1.00: there is money for a third once they have told that they cost 0.05.
+    Without a cost the reservation is charged. Two calls reserve 0.40 each of 1.00: there is money for a third
+    once they have reported that they cost 0.05.
     """
     script = tuple(calls(Use("spend", {"label": f"n{number}"}, f"c-{number}")) for number in (1, 2))
     for cost, may in ((cost_of, True), (None, False)):
@@ -34,7 +35,7 @@ async def settles_what_was_reserved(stage: Stage) -> None:
 
 
 async def _may_spend(scene: Scene, wait_s: float) -> bool:
-    """Whether there is money within that time: budgets settle by facts, a moment after these are told."""
+    """Return whether there is money within that time: budgets settle a moment after the facts are told."""
     guard, until = scene.guard, time.monotonic() + wait_s
     assert guard is not None  # noqa: S101 - for types: a scene of this check has one
     at = guard.at(scene.session, scene.lead.name)
@@ -46,7 +47,8 @@ async def _may_spend(scene: Scene, wait_s: float) -> bool:
 
 
 async def tells_of_failures(stage: Stage) -> None:
-    """A tool that fails is told as a failure; its framework does with the error what it does ungated."""
+    """Check that a failing tool is reported as a failure, and that its framework handles the error as without
+    the gate."""
     script = (calls(Use("fail", {"reason": "no luck"}, "c-1")), OVER)
     with stage.guard() as guard:
         gated = stage.scene(Actor("lead", script, ("fail",)), guard)
@@ -58,8 +60,8 @@ async def tells_of_failures(stage: Stage) -> None:
 
 
 async def denies_where_the_gate_fails(stage: Stage) -> None:
-    """Without the bus, or with a scheduler that must answer and does not, nothing runs; it does where the
-    guard was told to go on."""
+    """Check that no call runs without the bus, or if a required scheduler is silent, except with
+    `on_bus_down: continue`."""
     script = (calls(Use("search", {"query": "tea"}, "c-1")), OVER)
     faults: list[tuple[dict[str, Any], int]] = [
         ({"redis": _NOWHERE, "patience_ms": 300}, 0),

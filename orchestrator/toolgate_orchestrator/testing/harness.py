@@ -1,7 +1,8 @@
-"""An adapter under test: how to build an agent of its framework, run it, and hear what came of it.
+"""Describe an adapter under test: build an agent of its framework, run it, and return the outcome.
 
-Write one `Harness`, and `AdapterSuite` holds the adapter to every column of the kit. A harness says nothing
-of Toolgate but where it puts the adapter in: everything else is how its framework builds an agent.
+Write one `Harness`, and `AdapterSuite` tests the adapter on every column of the kit. The only part of a
+harness that knows Toolgate is the one that puts the adapter in. Everything else builds and runs an agent of
+the framework.
 """
 
 from abc import ABC, abstractmethod
@@ -16,93 +17,93 @@ from toolgate_orchestrator.testing.voice import Voice
 
 
 class OpenQuestion(NamedTuple):
-    """A call that waits for a person, by the framework's own human-in-the-loop."""
+    """Call that waits for a person, in the framework's own human-in-the-loop."""
 
     id: str
-    """Of the call, as the model named it."""
+    """Id of the call, as the model named it."""
     tool: str
-    """What would run."""
+    """Tool that would run."""
     arguments: Mapping[str, Any]
     prompt: str
-    """What the person is to be asked, if the framework carries it."""
+    """Question for the person, if the framework carries it."""
 
 
 @dataclass(frozen=True)
 class Conversation:
-    """What came of a run."""
+    """Outcome of a run."""
 
     answer: str = ""
-    """The last words; empty where it waits for a person."""
+    """Last words; empty if it waits for a person."""
     questions: tuple[OpenQuestion, ...] = ()
     """Calls that wait for a person: the run has ended for now."""
     events: tuple[str, ...] = ()
-    """Of a stream: each event in words of your own, without anything that differs between two runs of the
-    same script (ids of runs, times). A gated stream is compared with one that is not."""
+    """Events of a stream, each in words of your own, without anything that differs between two runs of the
+    same script (ids of runs, times). A gated stream is compared with an ungated one."""
     history: tuple[Any, ...] = ()
-    """The messages that the framework keeps, or whatever else its final state is, as values that compare;
-    again without what differs between two runs."""
+    """Messages that the framework keeps, or its other final state, as values that compare; again without
+    anything that differs between two runs."""
     state: Any = None
-    """What `resume` needs; the kit only hands it back."""
+    """Data for `resume`; the kit only hands them back."""
 
 
 @dataclass(frozen=True)
 class Scene:
-    """What to build and run: actors, their tools, and the guard."""
+    """Scene to build and run: actors, their tools, and the guard."""
 
     lead: Actor
-    """The agent that is run; its helpers and successors come with it."""
+    """Agent to run; its helpers and successors come with it."""
     toolbox: Toolbox
-    """Makes the plain functions that are the tools, and keeps which ran."""
+    """Toolbox that makes the plain functions for the tools, and records the calls that ran."""
     guard: Guard | None
-    """Put the adapter in with this guard; None: build the same without the adapter."""
+    """Guard for the adapter; None: build the same without the adapter."""
     session: str
-    """The run's id, as the framework names one (thread, session, context); where it has none,
-    `with guard.turn(guard.at(scene.session, scene.lead.name))` around the run."""
+    """Id of the run, as the framework names one (thread, session, context). If it has none, put `with
+    guard.turn(guard.at(scene.session, scene.lead.name))` around the run."""
     voices: Mapping[str, Voice]
-    """By actor's name: ask it what its scripted model says."""
+    """Voices by actor's name: ask one for the next answer of its scripted model."""
     prompt: str = "Please begin."
 
     def voice(self, actor: Actor) -> Voice:
-        """That of this actor."""
+        """Return the voice of this actor."""
         return self.voices[actor.name]
 
 
 class Harness(ABC):
-    """One framework with its adapter. Instances are made once, and keep nothing between two scenes."""
+    """Framework with its adapter. An instance is made once, and keeps nothing between two scenes."""
 
     framework: ClassVar[str]
-    """As people call it."""
+    """Name of the framework, for people."""
     packages: ClassVar[Sequence[str]]
-    """The distributions whose versions count; the first is the framework's own."""
+    """Distributions whose versions count; the first is the framework's own."""
     adapter: ClassVar[str]
-    """The module of the adapter."""
+    """Module of the adapter."""
     cannot: ClassVar[Mapping[str, str]] = {}
-    """Columns that this framework has no place for, each with the reason, as a sentence for its users."""
+    """Columns that this framework cannot have, each with the reason, as a sentence for its users."""
 
     @abstractmethod
     async def run(self, scene: Scene) -> Conversation:
-        """Build the agents of the scene and run the lead to its end, or until a person is to answer.
+        """Build the agents of the scene and run the lead to its end, or until a person must answer.
 
-        An adapter that finds the agent cannot be gated may raise here: the kit's bypasses expect it.
+        An adapter that finds that the agent cannot be gated may raise here: the kit's bypasses expect it.
         """
 
     async def stream(self, scene: Scene) -> Conversation:
-        """The same as a stream: read it to its end, and give its `events` too."""
+        """Run the scene as a stream: read it to its end, and return its `events`, too."""
         raise NotImplementedError
 
     async def resume(
         self, scene: Scene, conversation: Conversation, answers: Mapping[str, Literal["allow", "refuse"]]
     ) -> Conversation:
-        """Go on with a run that waits for a person; `answers` by the id of the call, for all of them."""
+        """Go on with a run that waits for a person; `answers` holds all answers, by the id of the call."""
         raise NotImplementedError
 
     def run_sync(self, scene: Scene) -> Conversation:
-        """As `run`, by the framework's blocking form; called in a thread without an event loop."""
+        """Do the same as `run` in the framework's blocking form; called in a thread without an event loop."""
         raise NotImplementedError
 
     def find_gaps(self, scene: Scene) -> Sequence[str]:
-        """What the adapter, or `toolgate check`, says is not gated in this agent, without running it.
+        """Return the gaps that the adapter, or `toolgate check`, finds in this agent without running it.
 
-        For bypasses that the adapter cannot stop by itself: saying so counts.
+        For bypasses that the adapter cannot stop by itself, reporting a gap is enough.
         """
         return ()

@@ -1,7 +1,7 @@
-"""What a gate costs: the same agent with the adapter and without it, turn by turn, in one run.
+"""Measure the cost of a gate: run the same agent with and without the adapter, in turns.
 
-CPU time of this process, all its threads, which says something on a busy machine too; the schedulers' own and
-the server's are not in it. A figure of one machine at one moment, and no promise.
+The figure is the CPU time of this process, all its threads, which is meaningful on a busy machine, too; that
+of schedulers and server is not included. It holds for one machine at one moment, and is no promise.
 """
 
 import time
@@ -16,19 +16,20 @@ from toolgate_orchestrator.testing.stage import Stage
 from toolgate_orchestrator.testing.world import World
 
 CALLS: Final = 8
-"""In a run, one after another: fewer than any framework's own limit."""
+"""Number of calls in a run, one after another: fewer than any framework's own limit."""
 ROUNDS: Final = 15
 
 
 async def measure(harness: Harness, world: World, rounds: int = ROUNDS) -> dict[str, Any]:
-    """Microseconds of CPU for one call: what the gate adds, and what a guard's ruling and report take."""
+    """Return the microseconds of CPU for one call: the gate's share, and those of a guard's ruling and
+    report."""
     stage = Stage(harness, world)
-    each = ({"query": f"tea {number}"} for number in range(CALLS))  # some end an agent that repeats itself
+    each = ({"query": f"tea {number}"} for number in range(CALLS))  # some agents may not repeat calls
     script = tuple(calls(Use("search", query, f"c-{number}")) for number, query in enumerate(each))
     lead = Actor("lead", (*script, LAST_WORDS), ("search", "cheap_search"))
     gated, free, alone = [], [], []
     with stage.guard() as guard:
-        await _run(stage, lead, guard)  # what is loaded and connected once is not counted
+        await _run(stage, lead, guard)  # loading and connecting are not counted
         for _ in range(rounds):
             gated.append(await _run(stage, lead, guard))
             free.append(await _run(stage, lead, None))

@@ -1,4 +1,4 @@
-"""What a run of the kit saw, as JSON that the table of `docs/frameworks.md` is made of."""
+"""Record the results of the kit as JSON, for the table of `docs/frameworks.md`."""
 
 import json
 import os
@@ -11,25 +11,25 @@ from toolgate_orchestrator.testing.column import Column
 from toolgate_orchestrator.testing.harness import Harness
 
 FOLDER: Final = "TOOLGATE_CONFORMANCE"
-"""The environment variable that names where results are written."""
+"""Environment variable that names the folder for results."""
 Kind = Literal["kept", "broken", "cannot"]
 
 
 class ColumnResults:
-    """Of one harness."""
+    """Results of one harness."""
 
     def __init__(self, harness: Harness) -> None:
         self.harness = harness
         self.columns: dict[str, dict[str, str]] = {}
         self.overhead: dict[str, Any] = {}
-        """As `overhead.measure` gives it."""
+        """Result of `overhead.measure`."""
 
     def note(self, column: Column, kind: Kind, words: str) -> None:
-        """What was seen of a column; a later note takes the place of an earlier one."""
+        """Note the result of a column; a later note replaces an earlier one."""
         self.columns[column.name] = {"seen": kind, **({"words": words} if words else {})}
 
     def record(self) -> dict[str, Any]:
-        """As JSON."""
+        """Return the results for JSON."""
         return {
             "framework": self.harness.framework,
             "adapter": self.harness.adapter,
@@ -41,11 +41,11 @@ class ColumnResults:
 
     @property
     def folder(self) -> str:
-        """Where they are written; empty: nowhere."""
+        """Folder that results are written to; empty: none."""
         return os.environ.get(FOLDER, "")
 
     def write(self) -> None:
-        """Into that folder, if there is one: a file named as the adapter's module."""
+        """Write the results to that folder, if there is one, into a file named after the adapter's module."""
         if folder := self.folder:
             file = Path(folder) / f"{self.harness.adapter.rpartition('.')[2]}.json"
             file.write_text(json.dumps(self.record(), indent=2) + "\n", encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Checks: what is ruled on one call is what becomes of it."""
+"""Check that the ruling on a call decides its outcome."""
 
 from toolgate_orchestrator.testing.script import Actor, Use, calls, says
 from toolgate_orchestrator.testing.stage import Stage, expect, expect_in
@@ -8,7 +8,7 @@ OVER = says("Done.")
 
 
 async def denies_with_a_reason(stage: Stage) -> None:
-    """A denied call does not run, its model is told why, and the agent goes on."""
+    """Check that a denied call does not run, its model is told the reason, and the agent goes on."""
     script = (
         calls(Use("delete", {"path": "secret.txt"}, "c-1")),
         calls(Use("search", {"query": "tea"}, "c-2")),
@@ -26,7 +26,7 @@ async def denies_with_a_reason(stage: Stage) -> None:
 
 
 async def runs_with_other_arguments(stage: Stage) -> None:
-    """A call whose arguments were replaced runs with those, once, and is answered as itself."""
+    """Check that a call with replaced arguments runs with those, once, and is answered as itself."""
     script = (calls(Use("search", {"query": "loud music"}, "c-1")), OVER)
     with stage.guard() as guard:
         scene = stage.scene(Actor("lead", script, ("search",)), guard)
@@ -38,8 +38,8 @@ async def runs_with_other_arguments(stage: Stage) -> None:
 
 
 async def runs_another_tool(stage: Stage) -> None:
-    """Another tool runs in place of the one called; the answer bears the call's own id and name, and says so
-    where the guard is to (`notice`)."""
+    """Check that another tool runs in place of the one called; the answer has the call's own id and name, and
+    a notice if the guard gives one (`notice`)."""
     script = (calls(Use("search", {"query": "a paper on tea"}, "c-1")), OVER)
     with stage.guard(notice=True) as guard:
         scene = stage.scene(Actor("lead", script, ("search", "cheap_search")), guard)
@@ -53,7 +53,8 @@ async def runs_another_tool(stage: Stage) -> None:
 
 
 async def asks_and_resumes(stage: Stage) -> None:
-    """A question to a person ends the run for now; their answer goes on with the same decision, once."""
+    """Check that a question to a person ends the run for now, and that the answer resumes the same decision,
+    once."""
     for answer in ("allow", "refuse"):
         letter = {"to": "boss", "text": "hello"}
         script = (calls(Use("send", letter, "c-1")), OVER)
@@ -79,7 +80,8 @@ async def asks_and_resumes(stage: Stage) -> None:
 
 
 async def answers_each_of_parallel_calls(stage: Stage) -> None:
-    """Of calls in one answer each has its own ruling and its own result; one that is allowed runs once."""
+    """Check that each of several calls in one answer has its own ruling and result; an allowed one runs
+    once."""
     query, runs, said = stage.swap
     script = (
         calls(

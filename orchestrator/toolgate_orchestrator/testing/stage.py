@@ -1,4 +1,4 @@
-"""What a check works with: scenes for one harness in one world, and how to say that a promise is broken."""
+"""Give checks their tools: scenes for one harness in one world, and errors for broken promises."""
 
 import asyncio
 import secrets
@@ -15,36 +15,37 @@ from toolgate_orchestrator.testing.voice import Voice
 from toolgate_orchestrator.testing.world import World
 
 PATIENT_S: Final = 15.0
-"""Seconds that a check waits for what comes a moment later; a shared machine may be slow."""
+"""Longest time in seconds that a check waits for facts; a shared machine may be slow."""
 
 
-class PromiseBreak(AssertionError):  # noqa: N818 - what it is
-    """An adapter does not do what Toolgate promises; the message says what was seen."""
+class PromiseBreak(AssertionError):  # noqa: N818 - it is named after a promise
+    """An adapter breaks a promise of Toolgate; the message says what was seen."""
 
 
 def expect(seen: object, wanted: object, what: str) -> None:
-    """Both are equal; raises PromiseBreak."""
+    """Raise PromiseBreak unless both are equal."""
     if seen != wanted:
         raise PromiseBreak(f"{what}: {wanted!r} was to be seen, and {seen!r} was")
 
 
 def expect_in(part: str, whole: str, what: str) -> None:
-    """The text holds the part; raises PromiseBreak."""
+    """Raise PromiseBreak unless the text holds the part."""
     if part not in whole:
         raise PromiseBreak(f"{what}: {part!r} was to stand in {whole!r}")
 
 
 class Stage:
-    """One harness in one world."""
+    """Stage for one harness in one world."""
 
     def __init__(self, harness: Harness, world: World) -> None:
         self.harness, self.world = harness, world
 
     @property
     def swap(self) -> tuple[str, tuple[str, str], str]:
-        """A search for which another tool runs: its query, what runs, and a part of what the model is told.
+        """Search for which another tool runs: its query, the call that runs, and a part of the model's
+        result.
 
-        Where the framework cannot run another, a search that nobody changes.
+        If the framework cannot run another tool, it is a search that nothing changes.
         """
         if "tool" in self.harness.cannot:
             return "coffee", ("search", "coffee"), "search found coffee"
@@ -52,19 +53,19 @@ class Stage:
 
     @contextmanager
     def guard(self, **fields: Any) -> Iterator[Guard]:
-        """A guard on this world, closed at the end."""
+        """Open a guard on this world, and close it at the end."""
         with self.world.guard(**fields) as guard:
             yield guard
 
     def scene(self, lead: Actor, guard: Guard | None) -> Scene:
-        """A scene with a session and tools of its own; without a guard it is built without the adapter."""
+        """Make a scene with a session and tools of its own; without a guard it has no adapter."""
         voices = {one.name: Voice(one) for one in _all(lead)}
         return Scene(lead, Toolbox(), guard, f"kit-{secrets.token_hex(6)}", voices)
 
     async def facts(
         self, scene: Scene, *events: str, call: str = "", at_least: int = 1
     ) -> list[dict[str, Any]]:
-        """What was told of this scene, or of one call, once it is written; waits for so many facts."""
+        """Return the facts of this scene, or of one call; wait until `at_least` of them are written."""
         until = time.monotonic() + PATIENT_S
         while True:
             if scene.guard is not None:

@@ -1,4 +1,4 @@
-"""The kit as tests of pytest: one for each column."""
+"""Run the kit as tests of pytest: one for each column."""
 
 from collections.abc import Iterator
 from typing import ClassVar
@@ -13,25 +13,26 @@ from toolgate_orchestrator.testing.stage import Stage
 from toolgate_orchestrator.testing.world import World, open_world, run_to_end
 
 TIMEOUT_S = 60.0
-"""For one check; a shared machine may be slow."""
+"""Longest time of one check, in seconds; a shared machine may be slow."""
 
 
 class AdapterSuite:
-    """Derive a test class from it, and give it a harness."""
+    """Base of your test class; give it a harness."""
 
     harness: ClassVar[Harness]
 
     @pytest.fixture(scope="class")
     @classmethod
     def world(cls) -> Iterator[World]:
-        """A server and schedulers, for all tests of the class."""
+        """Run a server and schedulers for all tests of the class."""
         with open_world() as world:
             yield world
 
     @pytest.fixture(scope="class")
     @classmethod
     def results(cls, world: World) -> Iterator[ColumnResults]:
-        """What was seen; at the end it is measured and written where TOOLGATE_CONFORMANCE names a folder."""
+        """Collect the results; if TOOLGATE_CONFORMANCE names a folder, measure at the end and write them
+        there."""
         results = ColumnResults(cls.harness)
         yield results
         if results.folder:
@@ -40,7 +41,7 @@ class AdapterSuite:
 
     @pytest.mark.parametrize("column", COLUMNS, ids=[one.name for one in COLUMNS])
     def test_column(self, column: Column, world: World, results: ColumnResults) -> None:
-        """Hold the adapter to one column; skipped, with its reason, where its framework cannot do it."""
+        """Test the adapter on one column; skip, with the reason, a column that its framework cannot have."""
         if (reason := self.harness.cannot.get(column.name)) is not None:
             results.note(column, "cannot", reason)
             pytest.skip(f"{self.harness.framework}: {reason}")

@@ -1,12 +1,12 @@
-"""The kit's tools: plain functions, and a journal of which ran, with what.
+"""Make the kit's tools, plain functions, and record the calls that ran, with their arguments.
 
-| tool | what the kit's schedulers say of it |
+| tool | verdict of the kit's schedulers |
 |---|---|
-| `search(query)` | runs; about a paper `cheap_search(q)` does instead, about what is loud as quiet |
+| `search(query)` | runs; a query about a paper runs `cheap_search(q)` instead, a loud one runs as quiet |
 | `cheap_search(q)` | runs |
 | `send(to, text)` | to the boss if a person agrees; outside by no lead, inside by no helper |
-| `delete(path)` | denied where the path begins with secret |
-| `spend(label)` | reserves 0.40 of the 1.00 that a session has; its result says that it cost 0.05 |
+| `delete(path)` | denied if the path begins with secret |
+| `spend(label)` | reserves 0.40 of the 1.00 that a session has; its result reports that it cost 0.05 |
 | `fail(reason)` | runs, and raises ValueError |
 | `wait(label)` | runs until it is cancelled |
 """
@@ -24,33 +24,34 @@ _COST: Final = re.compile(r"cost (\d+\.\d\d)")
 
 
 class Execution(NamedTuple):
-    """A tool that ran."""
+    """Tool that ran."""
 
     tool: str
     arguments: dict[str, Any]
 
 
 class Toolbox:
-    """The tools of one scene. Each call of `functions` makes the same ones, for who wants them again."""
+    """Tools of one scene. Each call of `functions` makes the same ones, for harnesses that need them
+    again."""
 
     def __init__(self) -> None:
         self.ran: list[Execution] = []
-        """What ran, in the order in which it began."""
+        """Tools that ran, in the order in which they began."""
         self.began = threading.Event()
-        """Set when `wait` runs."""
+        """Event that is set when `wait` runs."""
         self.cancelled = threading.Event()
-        """Set when `wait` was cancelled."""
+        """Event that is set when `wait` was cancelled."""
 
     def functions(self, *names: str, is_async: bool = True) -> list[Callable[..., Any]]:
-        """These tools as functions with types and docstrings, as the framework takes them.
+        """Return these tools as functions with types and docstrings, as the framework takes them.
 
-        Async, or plain ones for a run that is not; `wait` is async always. Raises KeyError for one that there
-        is not.
+        They are async, or plain for a blocking run; `wait` is always async. Raise KeyError for an unknown
+        name.
         """
         return [self._keep(_TOOLS[name], is_async) for name in names]
 
     def run(self, tool: str) -> list[dict[str, Any]]:
-        """With what this tool ran, each time."""
+        """Return the arguments of each run of this tool."""
         return [one.arguments for one in list(self.ran) if one.tool == tool]
 
     def _keep(self, function: Callable[..., Any], is_async: bool) -> Callable[..., Any]:
@@ -84,7 +85,7 @@ class Toolbox:
 
 def _dress(wrapper: Callable[..., Any], function: Callable[..., Any]) -> Callable[..., Any]:
     functools.update_wrapper(wrapper, function)
-    del wrapper.__wrapped__  # type: ignore[attr-defined] # so that nobody takes it for the sync one
+    del wrapper.__wrapped__  # type: ignore[attr-defined] # or frameworks would find the sync function
     wrapper.__signature__ = inspect.signature(function)  # type: ignore[attr-defined] # what frameworks read
     return wrapper
 
@@ -131,6 +132,6 @@ _TOOLS: Final[dict[str, Callable[..., Any]]] = {
 
 
 def cost_of(result: Any) -> Decimal | None:
-    """What a result says that it cost: the kit's guards read it by this (`Guard(cost=…)`)."""
+    """Return the cost that a result reports; the kit's guards use this (`Guard(cost=…)`)."""
     found = _COST.search(str(result))
     return Decimal(found[1]) if found else None

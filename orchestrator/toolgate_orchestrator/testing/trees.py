@@ -1,4 +1,4 @@
-"""Checks: agents below an agent, and agents that take over, may do no more than it."""
+"""Check that agents below an agent, and agents that take over, may do no more than the first."""
 
 from toolgate_orchestrator.testing.rulings import OVER
 from toolgate_orchestrator.testing.script import Actor, Delegation, Handover, Use, calls
@@ -14,7 +14,8 @@ _SENDS = (
 
 
 async def binds_agents_below(stage: Stage) -> None:
-    """What the lead may not do, its helper may not, nor what the helper itself may not; both are one tree."""
+    """Check that a helper may do nothing that its lead may not, nor what it may not itself; both are one
+    tree."""
     helper = Actor("helper", _SENDS, ("send", "search"))
     script = (
         calls(Use("send", {"to": "inside", "text": "lead"}, "c-1")),
@@ -41,7 +42,7 @@ async def binds_agents_below(stage: Stage) -> None:
 
 
 async def binds_who_takes_over(stage: Stage) -> None:
-    """Who takes over may not do what was denied to who handed over, and stays in its session."""
+    """Check that a successor may not do what the first agent may not, and stays in its session."""
     closer = Actor("closer", (_SENDS[0], _SENDS[2], OVER), ("send", "search"))
     script = (calls(Handover("closer", "c-1")), OVER)
     with stage.guard() as guard:

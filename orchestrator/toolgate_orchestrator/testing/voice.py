@@ -1,4 +1,4 @@
-"""The scripted model's side: what it says next, and what it was told."""
+"""Play the scripted model: give its next answer, and record the results that it was told."""
 
 import threading
 from collections.abc import Iterable
@@ -8,29 +8,29 @@ from toolgate_orchestrator.testing.script import LAST_WORDS, Actor, Speech
 
 
 class ToolAnswer(NamedTuple):
-    """What a request to the model says that a call gave."""
+    """Result of a call, as a request to the model has it."""
 
     id: str
-    """Of the call, as the model named it."""
+    """Id of the call, as the model named it."""
     tool: str
-    """As the request names it; empty where the framework pairs by id alone."""
+    """Name of the tool in the request; empty if the framework pairs by id alone."""
     text: str
 
 
 class Voice:
-    """What one actor's model says. The harness's scripted model asks it, once a request to it.
+    """Voice of one actor's model. The harness's scripted model asks it once for each request.
 
-    It is the model's own ear, too: what the kit holds an adapter to is what stands in these requests.
+    It also records the requests: the kit tests an adapter by the results that stand in them.
     """
 
     def __init__(self, actor: Actor) -> None:
         self.actor = actor
         self.requests: list[tuple[ToolAnswer, ...]] = []
-        """The results that stood in each request, in their order; the last is the whole."""
+        """Results in each request, in their order; the last request has all of them."""
         self._lock = threading.Lock()
 
     def speak(self, told: Iterable[ToolAnswer] = ()) -> Speech:
-        """What the model says to this request. `told` are all results of tools that stand in it."""
+        """Return the model's answer to a request; `told` are all results of tools in the request."""
         with self._lock:
             said = len(self.requests)
             self.requests.append(tuple(told))
@@ -38,12 +38,13 @@ class Voice:
 
     @property
     def told(self) -> tuple[ToolAnswer, ...]:
-        """The results of tools that it was told, one for each call."""
+        """Results of tools that the model was told, one for each call."""
         with self._lock:
             return self.requests[-1] if self.requests else ()
 
     def answer(self, call_id: str) -> ToolAnswer:
-        """What it was told of this call; raises LookupError where that is nothing, or more than one thing."""
+        """Return the result that the model was told of this call; raise LookupError unless there is exactly
+        one."""
         found = [one for one in self.told if one.id == call_id]
         if len(found) != 1:
             raise LookupError(f"{self.actor.name} was told {len(found)} results of {call_id!r}: {self.told}")

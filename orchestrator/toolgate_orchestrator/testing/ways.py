@@ -1,4 +1,4 @@
-"""Checks: however an agent is run, the same holds, and where nothing is ruled nothing is different."""
+"""Check that rulings hold in every way to run an agent, and that the adapter changes nothing else."""
 
 import asyncio
 
@@ -18,8 +18,7 @@ _TOOLS = ("search", "cheap_search", "delete")
 
 
 async def streams(stage: Stage) -> None:
-    """A stream tells of a call what was ruled, and ends; where all is allowed it is the stream without the
-    adapter."""
+    """Check that a stream follows the rulings, and ends; if all is allowed, it is that without adapter."""
     with stage.guard() as guard:
         scene = stage.scene(Actor("lead", _rule_script(stage), _TOOLS), guard)
         _check_ruled(stage, scene, await stage.harness.stream(scene))
@@ -31,7 +30,7 @@ async def streams(stage: Stage) -> None:
 
 
 async def changes_nothing_else(stage: Stage) -> None:
-    """Where all is allowed, history, final state and results are those without the adapter."""
+    """Check that history, final state and results are those without the adapter, if all is allowed."""
     free = stage.scene(Actor("lead", _PLAIN, _TOOLS), None)
     ungated = await stage.harness.run(free)
     with stage.guard() as guard:
@@ -47,14 +46,14 @@ async def changes_nothing_else(stage: Stage) -> None:
 
 
 async def runs_without_a_loop(stage: Stage) -> None:
-    """The framework's blocking form rules as its async one does."""
+    """Check that rulings hold in the framework's blocking form as in its async one."""
     with stage.guard() as guard:
         scene = stage.scene(Actor("lead", _rule_script(stage), _TOOLS), guard)
         _check_ruled(stage, scene, await asyncio.to_thread(stage.harness.run_sync, scene))
 
 
 async def ends_when_cancelled(stage: Stage) -> None:
-    """A run that is cancelled while a tool runs ends the tool, and what was reserved for it is reported."""
+    """Check that cancelling a run ends the running tool, and that its end is reported."""
     script = (calls(Use("wait", {"label": "x"}, "c-1")), OVER)
     with stage.guard() as guard:
         scene = stage.scene(Actor("lead", script, ("wait",)), guard)
@@ -69,7 +68,7 @@ async def ends_when_cancelled(stage: Stage) -> None:
 
 
 async def tells_usage(stage: Stage) -> None:
-    """Each answered request to the model is told, with the tokens that it used."""
+    """Check that each answered request to the model is reported, with the tokens that it used."""
     with stage.guard() as guard:
         scene = stage.scene(Actor("lead", _PLAIN, _TOOLS), guard)
         await stage.harness.run(scene)

@@ -1,4 +1,4 @@
-"""The real parts that an adapter is held against: a server of its own, and three scheduler processes."""
+"""Run the real parts for tests of an adapter: a server of its own, and three scheduler processes."""
 
 import asyncio
 import json
@@ -69,26 +69,26 @@ SCHEDULERS: Final[dict[str, dict[str, Any]]] = {
         "learn": False,
     },
 }
-"""Who rules, and by what; `Toolbox` tells the same by tools."""
+"""Schedulers with their configurations; `Toolbox` lists the verdicts by tool."""
 PATIENCE_MS: Final = 20_000
-"""A shared machine may be slow; nobody is meant to be silent here."""
+"""Patience in milliseconds: a shared machine may be slow, and no scheduler is silent on purpose here."""
 
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """A bus with schedulers at work."""
+    """Bus with running schedulers."""
 
     url: str
     namespace: str
 
     def guard(self, **fields: Any) -> Guard:
-        """A guard on it, that needs all three schedulers to answer; its agent is `lead`."""
+        """Make a guard that requires all three schedulers; its agent is `lead`."""
         where = {"redis": self.url, "namespace": self.namespace, "agent": "lead"}
         given = {"required": list(SCHEDULERS), "patience_ms": PATIENCE_MS, "cost": cost_of}
         return Guard(**{**where, **given, **fields})
 
     async def facts(self, session: str) -> list[dict[str, Any]]:
-        """What was told so far of this session, and of those below it."""
+        """Return the facts so far of this session, and of those below it."""
         commands = RedisCommands(self.url, "conformance")
         try:
             told = await FactsReader(commands, self.namespace).read_all()
@@ -99,9 +99,9 @@ class World:
 
 @contextmanager
 def open_world() -> Iterator[World]:
-    """A world of one's own; all of it is gone afterwards. Takes some seconds.
+    """Open a world, and remove all of it at the end. Takes some seconds.
 
-    Raises NoServer where there is no server program, ToolgateError where a scheduler does not start.
+    Raise NoServer if there is no server program, ToolgateError if a scheduler does not start.
     """
     with ExitStack() as stack:
         server = stack.enter_context(private_server())
@@ -118,7 +118,7 @@ def open_world() -> Iterator[World]:
 
 
 def run_to_end(work: Any, timeout_s: float) -> Any:
-    """The result of a coroutine, in an event loop of its own. Raises TimeoutError."""
+    """Return the result of a coroutine, run in an event loop of its own; raise TimeoutError."""
 
     async def wait() -> Any:
         async with asyncio.timeout(timeout_s):

@@ -1,1 +1,1 @@
-"""The turn engine: what every loop shares, from the prompt to the answer."""
+"""The turn engine that all loops share, from the prompt to the answer."""

@@ -1,9 +1,9 @@
-"""Ends what waits when the session is cancelled: a turn at once, or a wait that is no running tool.
+"""Ends a wait when the session is cancelled: a whole turn at once, or a wait that is no running tool.
 
-Works like `asyncio.timeout`: inside the block, the task itself is cancelled when it is due; leaving the
-block turns that cancellation back into a plain fact (`fired`). Cancellation from outside passes through
-untouched. The kernel's token has no way to take a callback back, so it is looked at every 20 ms, which
-costs a quarter of a microsecond; all that wait in one event loop are looked at together.
+A `Watch` works like `asyncio.timeout`. Inside the block, the task itself is cancelled when `due` returns
+True. Leaving the block turns that cancellation into a flag (`fired`). A cancellation from outside passes
+through unchanged. A callback on the kernel's token cannot be removed, so the token is polled every 20 ms,
+which costs a quarter of a microsecond. All watches of one event loop are polled together.
 """
 
 import asyncio
@@ -19,12 +19,12 @@ _GRACE_S = 5.0
 
 
 class Watch:
-    """A block that ends as soon as `due` says so; `with` it from inside the task that is to be ended."""
+    """Block that ends as soon as `due` returns True. Enter it from the task that is to be ended."""
 
     def __init__(self, due: Callable[[], bool]) -> None:
         self.fired = False
         self.due = due
-        """Whether it is time."""
+        """Function that tells whether the block must end."""
         self._task: asyncio.Task[Any] | None = None
         self._others = 0
 
@@ -46,7 +46,7 @@ class Watch:
         return kind is asyncio.CancelledError and left <= self._others
 
     def look(self) -> bool:
-        """End the block if it is time; whether it was."""
+        """End the block if it is due; return whether it was."""
         if self._task is None or not self.due():
             return False
         self.fired = True
@@ -55,14 +55,14 @@ class Watch:
 
 
 class _Ticker:
-    """Looks at all watches of one event loop, as long as there are any."""
+    """Polls all watches of one event loop, as long as there are any."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.watches: set[Watch] = set()
         self._loop, self._ticks = loop, False
 
     def tick(self) -> None:
-        """Have a tick come, unless one is on its way."""
+        """Schedule a tick, unless one is scheduled already."""
         if not self._ticks:
             self._ticks = True
             self._loop.call_later(_LOOK_EVERY_S, self._look)
@@ -89,7 +89,7 @@ def _ticker() -> _Ticker:
 async def despite_cancellation(work: Coroutine[Any, Any, object]) -> None:
     """Finish short closing work although the task is being cancelled, for at most five seconds.
 
-    A further cancellation stops the waiting, not the work.
+    A further cancellation ends the wait, not the work.
     """
     task = asyncio.ensure_future(work)
     with anyio.CancelScope(shield=True):

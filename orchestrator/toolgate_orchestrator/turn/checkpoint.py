@@ -1,7 +1,7 @@
 """Durable checkpoints: the host saves the conversation once the results of a response are stored.
 
-The capability `session.durable_checkpoint` of the host is awaited before the next request to the LLM.
-Where it fails, or says False, the turn ends: what follows would rest on a history that is nowhere.
+The host's capability `session.durable_checkpoint` is awaited before the next request to the LLM. If it fails,
+or returns False, the turn ends: later requests would build on a history that is stored nowhere.
 """
 
 import inspect
@@ -10,7 +10,7 @@ from typing import Any, Final
 from toolgate_bus.errors import ToolgateError
 
 CHECKPOINT: Final = "session.durable_checkpoint"
-"""The capability: a function without arguments, synchronous or not."""
+"""Capability of the host: a function without arguments, synchronous or not."""
 
 
 class CheckpointFailure(ToolgateError, RuntimeError):  # noqa: N818 - named by what happened
@@ -18,7 +18,7 @@ class CheckpointFailure(ToolgateError, RuntimeError):  # noqa: N818 - named by w
 
 
 async def save_checkpoint(coordinator: Any) -> None:
-    """Have the host save, where it offers that; raises CheckpointFailure."""
+    """Have the host save the conversation, if it can. Raise CheckpointFailure."""
     look_up = getattr(coordinator, "get_capability", None)
     save = look_up(CHECKPOINT) if callable(look_up) else None
     if save is None:

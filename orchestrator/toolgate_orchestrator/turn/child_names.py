@@ -1,8 +1,8 @@
-"""Under which name a child is ruled on that another's tool makes: with its parent's plan, and so its name.
+"""Finds the agent name of a child session that another's tool makes with its parent's plan, and so its name.
 
-Amplifier's tool-delegate says in `delegate:agent_spawned` which agent a session will be, before that session
-is made; its hosts write it into the child's plan as well (`session.metadata.agent_name`). A plan that names
-the child otherwise than its parent is believed first.
+Amplifier's tool-delegate names a session's agent in `delegate:agent_spawned`, before the session is made. Its
+hosts also write the name into the child's plan (`session.metadata.agent_name`). If the plan gives the child
+another name than its parent's, that name counts.
 """
 
 from collections import OrderedDict
@@ -12,13 +12,13 @@ from typing import Any, Final
 from toolgate_bus.protocol.names import MAX_NAME
 
 MAX_CHILDREN: Final = 4_096
-"""Sessions of which the name is remembered: a child may be resumed."""
+"""Maximum number of sessions whose names are remembered, since a child may be resumed."""
 _SELF: Final = "self"
 _TOLD: "OrderedDict[tuple[str, str], str]" = OrderedDict()
 
 
 def remember_child(parent: str, told: Mapping[str, Any]) -> None:
-    """Take the name of a child of this session from what its tool tells; what is no name is passed over."""
+    """Note the name of a child of this session from the event of its tool; ignore an invalid name."""
     child, agent = told.get("sub_session_id"), told.get("agent")
     if parent and isinstance(child, str) and child and isinstance(agent, str) and _is_name(agent):
         _TOLD[parent, child] = agent
@@ -28,7 +28,11 @@ def remember_child(parent: str, told: Mapping[str, Any]) -> None:
 
 
 def name_child(coordinator: Any, session: str, parent: str | None, own: str, above: str) -> str:
-    """A session's name: as its plan says (`own`), unless that is its parent's (`above`) and it has one."""
+    """Return a session's name.
+
+    This is `own`, the name in its plan. If that is empty or its parent's (`above`), the name that its tool
+    reported comes first.
+    """
     if not parent or own not in ("", above):
         return own
     told = _TOLD.get((parent, session)) or _planned(getattr(coordinator, "config", None))

@@ -1,7 +1,7 @@
-"""What every loop is besides its way of running calls: its config, its gate, its running turns.
+"""Common part of all loops: config, gate and running turns. A loop adds its way of running calls.
 
-A loop made by `mount` shares one gate among its turns; one made by hand opens a gate for each turn.
-The kernel does not cancel a turn whose caller was cancelled, so closing a loop ends its turns.
+A loop made by `mount` shares one gate among its turns; one made by hand opens a gate for each turn. The
+kernel does not cancel a turn whose caller was cancelled, so closing a loop ends its turns.
 """
 
 import asyncio
@@ -46,9 +46,9 @@ DELEGATE_EVENTS: Final = (
     "delegate:agent_cancelled",
     "delegate:error",
 )
-"""What tools that delegate tell (Amplifier's tool-delegate)."""
+"""Events of tools that delegate (Amplifier's tool-delegate)."""
 _TOLD: Final = ("sub_session_id", "tool_call_id", "decision_id", "status")
-"""Not the words of an error: they may repeat what the agent was told to do."""
+"""Fields of those events that go into facts. Error texts are left out: they may repeat the agent's task."""
 ORCHESTRATOR_EVENTS: Final = (
     RATE_LIMIT_DELAY,
     STEERING_INJECTED,
@@ -57,11 +57,11 @@ ORCHESTRATOR_EVENTS: Final = (
     PROVIDER_BUDGET,
     OVERFLOW_RECOVERY,
 )
-"""What the kernel has no name for, and every loop may emit."""
+"""Events that every loop may emit and the kernel has no name for."""
 _ENDING_S = 5.0
 
 _AHEAD = 64
-"""Pieces that may wait for a slow reader; then the turn waits with it."""
+"""Maximum number of pieces that wait for a slow reader; then the turn waits with it."""
 
 
 class LoopBase(Generic[Config]):
@@ -72,26 +72,27 @@ class LoopBase(Generic[Config]):
     raises_provider_errors: bool = True
     streams: bool = False
     posts_errors: bool = False
-    """Whether tool:post follows tool:error where a tool raised."""
+    """True if tool:post follows tool:error after a tool raised."""
     own_events: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, config: Mapping[str, Any] | Config | None = None, gate: Gate | None = None) -> None:
-        read: Any = config  # of the type that the loop's own model has
+        read: Any = config  # its type is the loop's own model
         if not isinstance(config, self.config_model):
             read = check(self.config_model, config or {}, self.name)
         self.settings: Config = read
         self.gate = gate
-        """The gate that `mount` gave this loop; None for one made by hand."""
+        """Gate that `mount` gave this loop; None for a loop made by hand."""
         self.presence: LiveSession | None = None
-        """How operators see the session; None for a loop made by hand."""
+        """The session as operators see it; None for a loop made by hand."""
         self.steering = SteeringQueue()
         self.pin: ProviderPin | None = None
-        """None for a loop made by hand."""
+        """Provider pin of the session; None for a loop made by hand."""
         self.completion = Completion(by_host=read.prompt_complete == "host")
         self._turns: set[asyncio.Task[Any] | None] = set()
 
     def steer(self, message: str) -> None:
-        """Tell the LLM this in its next request (capability `session.steer`); see `SteeringQueue.steer`."""
+        """Send this text to the LLM with its next request (capability `session.steer`); see
+        `SteeringQueue.steer`."""
         self.steering.steer(message)
 
     async def execute(
@@ -105,8 +106,8 @@ class LoopBase(Generic[Config]):
     ) -> str:
         """Run one turn (the kernel's Orchestrator protocol).
 
-        Keywords: `coordinator`, as the kernel passes it, and `request_options`, of which `provider`
-        names the mounted provider to use.
+        Keywords: `coordinator`, as the kernel passes it, and `request_options`, whose `provider` names the
+        mounted provider to use.
         """
         task = asyncio.current_task()
         opened: list[Gate] = []
@@ -153,10 +154,10 @@ class LoopBase(Generic[Config]):
                 await gate.aclose()
 
     async def stream(self, *args: Any, **kwargs: Any) -> AsyncGenerator[str, None]:
-        """As `execute`, but gives the answer's text piece by piece, as it is produced.
+        """Run a turn as `execute` does, and yield the answer's text piece by piece as it is produced.
 
-        What the LLM says beside tool calls comes too. A turn that ends in an error raises it after
-        the last piece. Closing the generator cancels the turn.
+        It also yields the LLM's text besides tool calls. A turn that ends in an error raises it after the
+        last piece. Closing the generator cancels the turn.
         """
         turn = pieces_of(lambda on_text: self.execute(*args, **kwargs, on_text=on_text))
         async with aclosing(turn) as pieces:
@@ -164,15 +165,15 @@ class LoopBase(Generic[Config]):
                 yield piece
 
     async def step(self, turn: Turn) -> str | None:
-        """One request and its calls; the answer that ends the turn, or None to go on."""
+        """Make one request and run its calls; return the answer that ends the turn, or None to continue."""
         return await turn.request(self.run_calls)
 
     async def run_calls(self, turn: Turn, calls: Sequence[ToolCall], results: Results) -> None:
-        """Run the calls of one response and give each its result."""
+        """Run the calls of one response, and give each its result."""
         raise NotImplementedError
 
     async def wrap_up(self, turn: Turn) -> str:
-        """The last request of a turn that reached max_iterations; its answer."""
+        """Make the last request of a turn that reached max_iterations; return its answer."""
         return await turn.conclude()
 
     async def aclose(self) -> None:
@@ -189,12 +190,12 @@ class LoopBase(Generic[Config]):
 def mount_of(
     loop_class: type[LoopBase[Any]],
 ) -> Callable[..., Coroutine[Any, Any, Callable[[], Awaitable[None]]]]:
-    """The `mount` of a loop's module (entry point `amplifier.modules`)."""
+    """Return the `mount` of a loop's module (entry point `amplifier.modules`)."""
 
     async def mount(
         coordinator: Any, config: Mapping[str, Any] | None = None
     ) -> Callable[[], Awaitable[None]]:
-        """Mount the loop into a session; gives the cleanup that ends its turns and its gate."""
+        """Mount the loop into a session; return the cleanup that ends its turns and its gate."""
         settings = check(
             loop_class.config_model, _known_keys(loop_class, coordinator, config), loop_class.name
         )
@@ -227,7 +228,7 @@ def mount_of(
         hear_of_delegation = _build_delegation_hook(loop, standing)
         for event in DELEGATE_EVENTS:
             coordinator.hooks.register(event, hear_of_delegation, name="toolgate-facts")
-        # The events that the kernel does not know; a loop that asks about calls emits those of the asking.
+        # Events that the kernel does not know; a loop that asks about calls emits two more.
         asking = (TOOL_SELECTING, TOOL_SELECTED) if settings.toolgate is not None else ()
         contribute = coordinator.register_contributor
         contribute("observability.events", "toolgate-turn", lambda: list(ORCHESTRATOR_EVENTS))
@@ -241,9 +242,9 @@ def mount_of(
 def _known_keys(
     loop_class: type[LoopBase[Any]], coordinator: Any, config: Mapping[str, Any] | None
 ) -> dict[str, Any]:
-    """A loop's config as it is given; of a sub-agent's, what the loop knows.
+    """Return a loop's config as given; for a sub-agent, only the keys that the loop knows.
 
-    Whoever delegates hands on keys of the parent's loop (`orchestrator_config`), which may be another one.
+    A parent hands on keys of its own loop (`orchestrator_config`), which may be another loop.
     """
     given = dict(config or {})
     if not getattr(coordinator, "parent_id", None):
@@ -271,7 +272,7 @@ def _presence(coordinator: Any, standing: SessionNode) -> LiveSession:
 def _build_delegation_hook(
     loop: LoopBase[Any], standing: SessionNode
 ) -> Callable[[str, dict[str, Any]], Coroutine[Any, Any, HookResult]]:
-    """Keeps what a tool tells of a delegation as a fact, whoever wrote the tool."""
+    """Return a hook that records a tool's delegation events as facts, whoever wrote the tool."""
 
     place = standing.place
     who = {"session": place.session, "root_session": place.root, "agent": standing.agents[-1]}
@@ -290,9 +291,9 @@ def _build_delegation_hook(
 
 
 async def pieces_of(run: Callable[[OnText], Awaitable[str]]) -> AsyncGenerator[str, None]:
-    """Each piece of text as it is produced, then the answer if it was not said piece by piece.
+    """Yield each piece of text as it is produced, then the answer if it was not among the pieces.
 
-    `run` runs the turn and gives its answer. It is cancelled if the generator is closed.
+    `run` runs the turn and returns its answer. It is cancelled if the generator is closed.
     """
     tell, told = anyio.create_memory_object_stream[str](_AHEAD)
 
@@ -308,7 +309,7 @@ async def pieces_of(run: Callable[[OnText], Awaitable[str]]) -> AsyncGenerator[s
                 said += piece
                 yield piece
         answer = await task
-        # Without line breaks: an answer has some between its text blocks.
+        # Compare without line breaks: an answer has some between its text blocks.
         if not said.replace("\n", "").endswith(answer.replace("\n", "")):
             yield answer
     finally:

@@ -1,9 +1,9 @@
-"""Where a session stands in its tree of sub-agents, and by which rules its calls are ruled on.
+"""Tree of the sessions of sub-agents: the place of each, and the rules for its calls.
 
-The kernel tells a session its parent, and no more. Sessions enter here when their loop is mounted and
-leave when it is closed. A child whose parent is here gets its parent's rules, tightened by its own
-plan, whoever made it. One whose parent runs in another process is told by its plan (`root_session`,
-`parent_session`, `lineage`); where it is not, its parent counts as the root.
+The kernel tells a session only its parent. Sessions enter the tree when their loop is mounted, and leave when
+it is closed. A child whose parent is in the tree gets the parent's rules, tightened by its own plan, whoever
+made it. If the parent runs in another process, the child's plan tells its place (`root_session`,
+`parent_session`, `lineage`). Without that, the parent counts as the root.
 """
 
 from collections.abc import Callable, Mapping
@@ -24,20 +24,21 @@ class SessionNode:
 
     place: Caller
     config: ToolgateConfig | None
-    """By which its calls are ruled on; None where nobody is asked."""
+    """Config by which schedulers rule on its calls; None if none is asked."""
     agents: tuple[str, ...]
-    """As `Caller.lineage`, at the root too."""
+    """Agent names from the root down, as in `Caller.lineage`; for a root, its own name."""
 
 
 MAX_DEPTH: Final = 64
-"""So many agents' names can a question tell."""
+"""Maximum number of agent names in a question."""
 _LIVE: dict[str, SessionNode] = {}
 
 
 def enter_lineage(coordinator: Any, own: ToolgateConfig | None) -> tuple[SessionNode, Callable[[], None]]:
-    """Take a session's place, with what its plan says; gives the function that leaves it.
+    """Add a session to the tree, with the place from its plan; return its node and the function that removes
+    it.
 
-    Raises ConfigError where the tree is too deep.
+    Raise ConfigError if the tree is too deep.
     """
     session, parent_id = _ids(coordinator)
     above = _LIVE.get(parent_id) if parent_id else None
@@ -61,7 +62,7 @@ def enter_lineage(coordinator: Any, own: ToolgateConfig | None) -> tuple[Session
 
 
 def place_of(coordinator: Any) -> Caller:
-    """A session's place; of one that never entered, what the kernel alone can tell."""
+    """Return a session's place; for one that is not in the tree, what the kernel alone can tell."""
     session, parent = _ids(coordinator)
     if session in _LIVE:
         return _LIVE[session].place
@@ -91,7 +92,7 @@ def _ids(coordinator: Any) -> tuple[str, str | None]:
 
 
 def agents_of(config: Any) -> tuple[str, ...] | None:
-    """Names of the agents in a session's config; None where it has none."""
+    """Return the names of the agents in a session's config; None if it has none."""
     agents = config.get("agents") if isinstance(config, Mapping) else None
     if isinstance(agents, Mapping) and agents:
         return tuple(str(name) for name in agents)

@@ -1,14 +1,15 @@
-"""One turn: from the user's prompt to the answer, for every loop.
+"""One turn of any loop, from the user's prompt to the answer.
 
     execution:start ─▶ prompt:submit ─▶ ┌ provider:request ─▶ LLM ─▶ provider:response ┐
                                         └──── results stored ◀── the loop's run_calls ◀┘
                      ─▶ prompt:complete ─▶ orchestrator:complete ─▶ execution:end
 
-The loops differ in one step: a request and its calls (`LoopBase.step`), and in what becomes of a
-provider's error. Everything else is here, or in the parts it is made of: `hooks.dispatch`, `llm.request`,
-`calls.pipeline` (one call), `values.results` (one result for each call).
-On every way out, execution:end and orchestrator:complete are emitted once, and no call is left
-without a result.
+The loops differ in one step, a request and its calls (`LoopBase.step`), and in the handling of a provider's
+error. All the rest is here, or in its parts: `hooks.dispatch`, `llm.request`, `calls.pipeline` (one call),
+`values.results` (one result for each call).
+
+On every way out, execution:end and orchestrator:complete are emitted once, and no call is left without a
+result.
 """
 
 import asyncio
@@ -71,11 +72,11 @@ if TYPE_CHECKING:
 
 
 RunCalls = Callable[["Turn", Sequence[ToolCall], Results], Awaitable[None]]
-"""Runs the calls of one response and gives each its result."""
+"""Runs the calls of one response, and gives each its result."""
 
 
 class Turn:
-    """One call of `execute`, from execution:start to execution:end; run it once."""
+    """One call of `execute`, from execution:start to execution:end. Run it once."""
 
     def __init__(
         self,
@@ -97,7 +98,7 @@ class Turn:
         self.injections = Injections()
         self.hooks = Hooks(hooks, coordinator, self.injections)
         asking = loop.settings.toolgate
-        # A loop that nobody mounted is one that operators do not see.
+        # Operators do not see a loop that was not mounted.
         self._seen = loop.presence or LiveSession(LiveAgent(""), lambda now: None)
         self._facts = FactWriter(
             coordinator, asking.agent if asking is not None else "", tools, self._seen.add_cost
@@ -118,25 +119,25 @@ class Turn:
             is_delegated=bool(getattr(coordinator, "parent_id", None)),
         )
         self.pursuit: GoalPursuit | None = None
-        """The goal that this turn serves, if it serves one."""
+        """Pursuit of the goal that this turn serves; None without a goal."""
         self.tool_runs = 0
-        """Calls that were run so far."""
+        """Number of calls that ran so far."""
         self._token = getattr(coordinator, "cancellation", None)
 
     @property
     def cancelled(self) -> bool:
-        """Whether the session, or an operator, asked this turn to end; running tools may finish first."""
+        """True if the session, or an operator, asked this turn to end; running tools may finish first."""
         is_cancelled = self._token is not None and self._token.is_cancelled is True
         return is_cancelled or self._seen.stopped is not None
 
     @property
     def is_stopping(self) -> bool:
-        """Whether it is to end after the tools that run; what ends at once is ended from outside."""
+        """True if the turn must end after its running tools. An immediate end comes from outside."""
         return self.cancelled and self._token is not None and self._token.is_immediate is not True
 
     @property
     def note(self) -> Note:
-        """Takes a fact about this turn."""
+        """Function that records a fact about this turn."""
         return self._facts.note
 
     @property
@@ -164,7 +165,7 @@ class Turn:
 
     @property
     def llm_gate(self) -> LlmGate | None:
-        """Who rules on requests to the LLM; None where there is no gate."""
+        """Gate for requests to the LLM; None without a gate."""
         if (gate := self._facts.gate) is None:
             return None
         stopping = lambda: self.is_stopping  # noqa: E731
@@ -173,7 +174,7 @@ class Turn:
     # ------------------------------------------------------------------ what loops use
 
     async def select(self, call: ToolCall) -> ToolCall | CallRefusal:
-        """Ask who is to be asked about a call: the one to run, or why none may."""
+        """Ask the schedulers about a call; return the call to run, or the refusal."""
         self._seen.start_decision(call.id, call.name)
         selected = await self._way.select(call)
         if isinstance(selected, CallRefusal):
@@ -181,7 +182,7 @@ class Turn:
         return selected
 
     async def run(self, selected: ToolCall | CallRefusal) -> CallResult:
-        """Run what was selected; raises nothing but a cancellation."""
+        """Run a selected call. Raise nothing but a cancellation."""
         if isinstance(selected, ToolCall):
             self._seen.start_call(selected.id, selected.name, selected.arguments)
         decision = selected.decision if isinstance(selected, ToolCall) else None
@@ -192,12 +193,12 @@ class Turn:
         return ran
 
     async def request(self, run_calls: "RunCalls") -> str | None:
-        """One request and its calls, in the usual way: the response is stored, then its calls are run."""
+        """Make one request and run its calls in the usual way: store the response, then run its calls."""
         reply = await self.llm.ask(tool_specs(self.tools.tools))
         if reply.stopped:
             await self._store_partial(text_of(reply.response))
             return None
-        # One id tells that the calls of a response belong together.
+        # The calls of a response share one id.
         calls = calls_in(reply.calls, str(uuid.uuid4()), self.llm.iterations)
         message = assistant_message(reply.response, calls)
         if not calls:
@@ -211,9 +212,9 @@ class Turn:
     async def collect_results(
         self, calls: Sequence[ToolCall], message: dict[str, Any] | None = None
     ) -> AsyncIterator[Results]:
-        """Calls that the conversation holds: each has one result before anything else is stored.
+        """Collect the results of calls: each has one before anything else is stored.
 
-        `message` is the response that makes them, stored first; None where it is stored already.
+        `message` is the response with these calls, which is stored first; None if it is stored already.
         """
         results = self._results
         try:
@@ -230,10 +231,11 @@ class Turn:
         await save_checkpoint(self.coordinator)
 
     async def conclude(self, specs: Sequence[ToolSpec] = ()) -> str:
-        """The usual end of a turn at its limit: no tool may be called, and a reminder that is not stored.
+        """End a turn at its limit in the usual way: no tool may be called, and a reminder is sent but not
+        stored.
 
-        The tools are still sent (`specs`, where they were offered as something else): with calls in the
-        conversation some servers insist on them, and the prompt cache begins with them.
+        The tools are still sent (`specs`, if they were offered in another form). Some servers insist on them
+        if the conversation has calls, and the prompt cache begins with them.
         """
         self.injections.remind(LIMIT_REMINDER)
         offered = specs or tool_specs(self.tools.tools)
@@ -247,7 +249,7 @@ class Turn:
     # ------------------------------------------------------------------ from start to end
 
     async def execute(self) -> str:
-        """Run the turn and give the answer; raises what the loop does not tell the user."""
+        """Run the turn and return the answer. Raise errors that the loop does not report to the user."""
         place = self._facts.place
         span_of = span_of_turn(self._facts.agent, place, self.loop.name)
         token, ended = self._token, CANCELLED_TURN
@@ -256,10 +258,10 @@ class Turn:
             self._started = time.monotonic()
             self.loop.completion.begin_turn()
             if callable(reset := getattr(self.coordinator, "reset_turn", None)):
-                reset()  # the kernel counts injections by turn, and leaves it to us to say when one begins
+                reset()  # the kernel counts injections by turn, and the loop must tell when one begins
             try:
                 cancelled_before = interruption.due()
-                if cancelled_before:  # a turn that never begins has a beginning all the same
+                if cancelled_before:  # a turn that is cancelled before it begins still emits its start
                     await self.hooks.emit(EXECUTION_START, {"prompt": self.prompt})
                 with interruption:
                     if not cancelled_before:
@@ -279,7 +281,7 @@ class Turn:
             return ended.answer
 
     async def _converse(self) -> TurnEnd:
-        if (stop := self._seen.stopped) is not None:  # it stood before this turn began
+        if (stop := self._seen.stopped) is not None:  # the stop was ordered before this turn began
             return TurnEnd(f"Operation denied: {describe_stop(stop)}", "cancelled", "cancelled")
         submitted = await self.hooks.consult(PROMPT_SUBMIT, {"prompt": self.prompt})
         if submitted.denied is not None:
@@ -324,7 +326,7 @@ class Turn:
         return CANCELLED_TURN
 
     async def _wrap_up(self) -> str:
-        """The answer of the last request; where that fails, what was said until then."""
+        """Return the answer of the last request; if that fails, the text so far."""
         try:
             return await self.loop.wrap_up(self)
         except LlmDenial as denied:
@@ -335,7 +337,7 @@ class Turn:
             return answer
 
     async def _store_partial(self, text: str) -> None:
-        """Text that was shown belongs to the conversation, also where the response broke off."""
+        """Store text that was shown, also if the response broke off: it belongs to the conversation."""
         if text:
             await self.context.add_message(
                 {"role": "assistant", "content": text, "metadata": {"incomplete": True}}
@@ -343,7 +345,7 @@ class Turn:
 
     @property
     def _way(self) -> CallPipeline:
-        """The way of this turn's calls, made with its first one."""
+        """Pipeline of this turn's calls, made with the first one."""
         if self._pipeline is None:
             gate, note, config = self._facts.gate, self._facts.note, self.loop.settings.toolgate
             selection = None
@@ -356,7 +358,7 @@ class Turn:
         return self._pipeline
 
     async def _finish(self, ended: TurnEnd) -> None:
-        """Report the end; a cancellation while a hook hears of it leaves none of the reports out."""
+        """Report the end. A cancellation during a hook leaves none of the reports out."""
         try:
             if ended.status != "success":
                 await despite_cancellation(self._leave(ended))
@@ -373,7 +375,7 @@ class Turn:
                 await self.hooks.emit(EXECUTION_END, {"response": response, "status": ended.execution})
 
     async def _leave(self, ended: TurnEnd) -> None:
-        """Close a turn that came to no answer, so that the next one finds the conversation in order."""
+        """Close a turn without an answer, so that the next turn finds the conversation in order."""
         try:
             if ended.execution == "cancelled":
                 turns = self._llm.iterations if self._llm else 0
@@ -384,13 +386,13 @@ class Turn:
                 await close_conversation(self.context, said)
 
     def _tell(self, ended: TurnEnd) -> None:
-        """How the turn ended, as a fact and on its span."""
+        """Record the end of the turn, as a fact and on its span."""
         iterations = self._llm.iterations if self._llm else 0
         trace = tracing.headers().get("traceparent")
         self._facts.turn(self.loop.name, ended.execution, iterations, self._started, trace)
         self._span.set({"toolgate.status": ended.execution, "toolgate.iterations": iterations})
         if ended.execution == "error":
-            self._span.fail("provider_error")  # an exception on its way out tells its own type
+            self._span.fail("provider_error")  # a raised exception reports its own type
 
     def _summary(self, ended: TurnEnd) -> dict[str, Any]:
         turns = self._llm.iterations if self._llm else 0

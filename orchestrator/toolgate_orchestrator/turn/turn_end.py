@@ -1,10 +1,10 @@
-"""How a turn that did not come to its answer is left: hooks are told, and the conversation is closed.
+"""Ends a turn without an answer: reports to hooks, and closes the conversation.
 
     cancelled:  cancel:requested ─▶ the callbacks of the session's token ─▶ closed
     failed, denied, stopped at its limit:                                  closed
 
-Hosts repair, or refuse to resume, a conversation that ends in a user's message or in results: so it is closed
-by a message of the assistant that says what happened. (`cancel:completed` is the kernel's.)
+Hosts repair, or refuse to resume, a conversation that ends in a user's message or in results. So an
+assistant's message that says what happened closes it. (The kernel emits `cancel:completed`.)
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from toolgate_orchestrator.turn.hooks.dispatch import Emitter
 logger = logging.getLogger(__name__)
 
 CANCELLED: Final = "This turn was cancelled here. What its tools did before that is done."
-"""What the LLM reads later of a turn that was cancelled."""
+"""Text that the LLM later reads about a cancelled turn."""
 FAILED: Final = "This turn ended here with an error. What its tools did before that is done."
 _CALLBACKS_S: Final = 3.0
 _BESIDE: Final = ("system", "developer")
@@ -29,12 +29,12 @@ _BESIDE: Final = ("system", "developer")
 
 @dataclass(frozen=True, slots=True)
 class TurnEnd:
-    """How a turn came out."""
+    """Outcome of a turn."""
 
     answer: str
     execution: Literal["completed", "cancelled", "error"] = "completed"
     status: str = "success"
-    """success, incomplete, cancelled, or that of a budget used up."""
+    """Status: success, incomplete, cancelled, or that of a used-up budget."""
 
 
 CANCELLED_TURN = TurnEnd("", "cancelled", "cancelled")
@@ -42,9 +42,9 @@ BROKEN_TURN = TurnEnd("", "error", "incomplete")
 
 
 async def announce_cancellation(hooks: Emitter, token: Any, loop: str, iterations: int) -> None:
-    """Tell hooks of the cancellation, then have the session's callbacks clean up.
+    """Report the cancellation to hooks, then have the session's callbacks clean up.
 
-    Whatever they raise is logged; after three seconds nobody waits for them any more.
+    Errors of the callbacks are logged. The wait for them ends after three seconds.
     """
     state = str(getattr(token, "state", "none"))
     try:
@@ -76,9 +76,9 @@ async def _run_callbacks(token: Any) -> None:
 
 
 async def close_conversation(context: Any, text: str) -> None:
-    """Add an assistant's message unless the conversation ends in one that waits for no result.
+    """Add an assistant's message, unless the conversation ends in one without open calls.
 
-    A context that fails is logged: the turn's own end counts.
+    An error of the context is logged: the turn's own end counts.
     """
     try:
         messages = await context.get_messages()
@@ -86,5 +86,5 @@ async def close_conversation(context: Any, text: str) -> None:
         if not spoken or (spoken[-1].get("role") == "assistant" and not spoken[-1].get("tool_calls")):
             return
         await context.add_message({"role": "assistant", "content": text, "metadata": {"incomplete": True}})
-    except Exception as error:  # noqa: BLE001 - any context; the turn has ended already
+    except Exception as error:  # noqa: BLE001 - a context may raise anything; the turn has ended already
         logger.warning("the conversation was not closed: %s", where(error))

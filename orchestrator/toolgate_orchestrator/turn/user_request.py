@@ -1,7 +1,7 @@
-"""What the user asked for, for the calls of a turn and of the sub-agents that work for it.
+"""The user's request, for the calls of a turn and of the sub-agents that work for it.
 
-A sub-agent's prompt was written by an LLM, and is no user's: its calls go with the request of the root, as
-long as both run in one process. `Selection` hands it to the gate.
+An LLM, not the user, wrote a sub-agent's prompt. So its calls bear the root's request, as long as both run in
+one process. `Selection` passes it to the gate.
 """
 
 from contextvars import ContextVar
@@ -13,7 +13,7 @@ _REQUEST: Final[ContextVar[str]] = ContextVar("toolgate_user_request", default="
 
 
 def request_of(place: Caller, prompt: str) -> str:
-    """The request that the calls of this turn serve; empty for a sub-agent whose root is elsewhere."""
+    """Return the request that the calls of this turn serve; empty for a sub-agent whose root is elsewhere."""
     if place.parent is None:
         _REQUEST.set(prompt)
     return _REQUEST.get()

@@ -1,1 +1,1 @@
-"""What an author of a scheduler writes against."""
+"""Interfaces for authors of schedulers."""

@@ -1,7 +1,7 @@
-"""The forms in which a scheduler may be written; all become one `Scheduler`.
+"""Make a `Scheduler` from any form in which an author may write one.
 
-A function (async, plain, or an async generator that holds first), a class with state and lifecycle,
-or an Amplifier hook.
+The forms are a function (async, plain, or an async generator that holds first), a class with state and
+lifecycle, and an Amplifier hook.
 """
 
 import inspect
@@ -17,7 +17,7 @@ _HOOK_PARAMETERS = 2
 Written = TypeVar("Written")
 
 
-# A class can be called, too: the first overload that fits is meant.
+# A class is callable, too: the first overload that fits counts.
 class _Decorator(Protocol):
     @overload
     def __call__(self, written: type[Written]) -> type[Written]: ...  # type: ignore[overload-overlap]  # above
@@ -41,10 +41,10 @@ def scheduler(
     tools: str | Iterable[str] = ("*",),
     shadow: bool = False,
 ) -> Any:
-    """Make a scheduler of a function: `@scheduler(name="router", priority=10, tools=["web_*"])`.
+    """Make a scheduler from a function: `@scheduler(name="router", priority=10, tools=["web_*"])`.
 
-    The function takes the call and gives a verdict; an Amplifier hook `(event, data)` is taken too.
-    A class is given back as it is, with these as its attributes. The name defaults to the function's.
+    The function takes the call and returns a verdict; an Amplifier hook `(event, data)` is accepted too.
+    A class is returned unchanged, with these options as its attributes. `name` defaults to the function's.
     """
 
     def decorate(written: Callable[..., Any]) -> Any:
@@ -60,9 +60,9 @@ def scheduler(
 
 
 def as_scheduler(written: Any) -> Scheduler:
-    """The normal form of whatever an author wrote, except a class, which must be made first.
+    """Return the normal form of a function, an object or a hook; a class must be instantiated first.
 
-    Raises ConfigError that says what is accepted.
+    Raise ConfigError, which lists the accepted forms, for anything else.
     """
     if isinstance(written, Scheduler):
         return written
@@ -105,7 +105,7 @@ def _from_function(
     function: Callable[..., Any], name: str, priority: int, tools: str | Iterable[str], shadow: bool
 ) -> Scheduler:
     if is_hook(function):
-        # Late: few images run any.
+        # Import late: few images run hooks.
         from toolgate_schedulers.author.hook_adapter import from_hook
 
         return from_hook(function, name=name, priority=priority, tools=tools, shadow=shadow)
@@ -115,7 +115,7 @@ def _from_function(
 
 
 def _decider(function: Callable[..., Any], name: str) -> tuple[Decide, bool]:
-    """`decide` and `streams` of a function that takes the call alone."""
+    """Return `decide` and `streams` for a function that takes only the call."""
     try:
         inspect.signature(function).bind(object())
     except (TypeError, ValueError):
@@ -131,12 +131,12 @@ def _decider(function: Callable[..., Any], name: str) -> tuple[Decide, bool]:
 
 
 def _is(kind: Callable[[Any], bool], function: Callable[..., Any]) -> bool:
-    """Whether a function, or an object that can be called, is of this kind."""
+    """Return whether a function, or a callable object, is of this kind."""
     return kind(function) or kind(type(function).__call__)
 
 
 def is_hook(function: Callable[..., Any]) -> bool:
-    """Whether a function has a hook's signature: two positional parameters, event and data."""
+    """Return whether a function has a hook's signature: two positional parameters, event and data."""
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):

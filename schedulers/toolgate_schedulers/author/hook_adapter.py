@@ -1,14 +1,14 @@
-"""Amplifier hooks as schedulers: `async def hook(event, data) -> HookResult`, unchanged.
+"""Run Amplifier hooks as schedulers: `async def hook(event, data) -> HookResult`, unchanged.
 
-The hook sees a copy of the call as the loop's `tool:selecting` payload, in every spelling in use
-(`tool`/`tool_name`, `arguments`/`tool_input`), and its result is read in every spelling as well;
-what it left alone is unchanged. As in the kernel, None means continue, and only `modify` replaces.
-An injection has no way back over the bus, so that `inject_context` counts as continue.
+The hook gets a copy of the call as the loop's `tool:selecting` payload, in every spelling in use
+(`tool`/`tool_name`, `arguments`/`tool_input`). Its result is read in every spelling as well, and values
+that the hook does not change stay as they are. As in the kernel, None means continue, and only `modify`
+replaces. An injection has no way back over the bus, so `inject_context` counts as continue.
 
-`HookResult` keeps a `priority=`, which the kernel's own drops without a word: a modify carries it in
-`data["priority"]`, where loops find it, in process as well. With amplifier-core installed it is a
-subclass of the kernel's, otherwise a model with the same fields. It is made when first asked for,
-so that a scheduler image without amplifier-core, or without hooks, does not pay for it.
+`HookResult` keeps a `priority=`, which the kernel's own class silently drops. A modify carries it in
+`data["priority"]`, where loops find it, in process as well. With amplifier-core installed `HookResult` is a
+subclass of the kernel's class, otherwise a model with the same fields. It is made at its first use, so a
+scheduler image without amplifier-core, or without hooks, does not pay for it.
 """
 
 import copy
@@ -33,7 +33,7 @@ def from_hook(
     tools: str | Iterable[str] = ("*",),
     shadow: bool = False,
 ) -> Scheduler:
-    """A scheduler that asks an Amplifier hook. The name defaults to the hook's own."""
+    """Return a scheduler that asks an Amplifier hook. The name defaults to the hook's own."""
     own = name if name is not None else str(getattr(hook, "__name__", type(hook).__name__))
     run: Callable[..., Awaitable[Any]] = hook
     if not (inspect.iscoroutinefunction(hook) or inspect.iscoroutinefunction(type(hook).__call__)):
@@ -53,7 +53,7 @@ def from_hook(
 
 
 def hook_data(call: ToolSelecting) -> dict[str, Any]:
-    """The payload of `tool:selecting` for one call: a copy, which the hook may change."""
+    """Return the `tool:selecting` payload for a call: a copy, which the hook may change."""
     return {
         "tool_name": call.tool_name,
         "tool": call.tool_name,
@@ -78,9 +78,9 @@ def hook_data(call: ToolSelecting) -> dict[str, Any]:
 
 
 def verdict_of(result: Any, call: ToolSelecting, name: str) -> Verdict:
-    """The verdict that a hook's result, or anything with the same attributes, stands for.
+    """Return the verdict for a hook's result, or for any object with the same attributes.
 
-    Raises TypeError for what is no result, and pydantic's ValidationError for impossible values.
+    Raise TypeError for other values, and pydantic's ValidationError for impossible ones.
     """
     action = "continue" if result is None else getattr(result, "action", None)
     if action in ("continue", "inject_context"):
@@ -123,14 +123,14 @@ def _modify(result: Any, call: ToolSelecting) -> Verdict:
 
 
 def _find_change(data: Mapping[str, Any], spellings: Iterable[str], sent: Any) -> Any:
-    """The value that differs from what was sent, under the first spelling that has one, else None.
+    """Return the first changed value among these spellings; None if there is none.
 
-    A hook which gives back all it was sent, changed under one spelling, meant that one.
+    A hook that returns all its data, changed under one spelling, means that one.
     """
     return next((data[key] for key in spellings if data.get(key) is not None and data[key] != sent), None)
 
 
-# Results may be mocks, whose every attribute exists: only values of the right type are taken.
+# Results may be mocks, which have every attribute: read only values of the right type.
 
 
 def _data(result: Any) -> Mapping[str, Any]:
@@ -151,7 +151,7 @@ def _priority(result: Any) -> int | None:
 
 
 class _SameFields(BaseModel):
-    """The fields of amplifier-core's HookResult, for where it is not installed."""
+    """Fields of amplifier-core's HookResult, for when it is not installed."""
 
     action: Literal["continue", "deny", "modify", "inject_context", "ask_user"] = "continue"
     data: dict[str, Any] | None = None
@@ -173,15 +173,15 @@ class _SameFields(BaseModel):
 
 @cache
 def hook_result(base: type[BaseModel]) -> type[BaseModel]:
-    """`HookResult` over a base with the kernel's fields."""
+    """Make `HookResult` from a base with the kernel's fields."""
 
     class KernelHookResult(base):  # type: ignore[misc,valid-type]  # the base is known at run time only
-        """What a hook answers: the kernel's HookResult, and a `priority` that is not lost."""
+        """Result of a hook: the kernel's HookResult, with a `priority` that is kept."""
 
         _priority: int | None = PrivateAttr(default=None)
 
         def __init__(self, *, priority: int | None = None, **fields: Any) -> None:
-            # Only where a modify has data: elsewhere the kernel would take the priority for the data.
+            # Only in the data of a modify: otherwise the kernel would take the priority for the data.
             if priority is not None and fields.get("action") == "modify" and fields.get("data") is not None:
                 fields["data"] = {**fields["data"], "priority": priority}
             super().__init__(**fields)
@@ -189,7 +189,7 @@ def hook_result(base: type[BaseModel]) -> type[BaseModel]:
 
         @property
         def priority(self) -> int | None:
-            """The priority given, if any."""
+            """Priority given, if any."""
             return self._priority
 
     KernelHookResult.__name__ = KernelHookResult.__qualname__ = "HookResult"
@@ -199,7 +199,7 @@ def hook_result(base: type[BaseModel]) -> type[BaseModel]:
 if TYPE_CHECKING:
 
     class HookResult(_SameFields):
-        """What a hook answers: the kernel's HookResult, and a `priority` that is not lost."""
+        """Result of a hook: the kernel's HookResult, with a `priority` that is kept."""
 
         priority: int | None = None
 

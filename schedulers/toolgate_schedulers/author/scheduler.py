@@ -1,7 +1,7 @@
-"""What a scheduler is: one frozen `Scheduler`, the only thing that the worker knows, and what it is given.
+"""Define `Scheduler`, the one form of scheduler that the worker knows, and the context that it gets.
 
-No bus here and no clock: who asks, how often and in what order is the worker's affair. An answer that
-is not a `Verdict`, None included, is nonsense: the worker counts it and sends nothing.
+There is no bus and no clock here: the worker alone decides when and in what order questions are asked. An
+answer that is not a `Verdict`, None included, is invalid: the worker counts it and sends nothing.
 """
 
 import inspect
@@ -21,16 +21,17 @@ if TYPE_CHECKING:
     from toolgate_bus.transport.ports import Store
 
 Decide = Callable[[ToolSelecting], Awaitable[Verdict]] | Callable[[ToolSelecting], AsyncIterator[Verdict]]
-"""One answer, or (where `Scheduler.streams`) a `Hold` and then the final answer."""
+"""Function that decides: it gives one answer, or (if `Scheduler.streams`) a `Hold` and then the final
+answer."""
 
 Extra = Literal["request"]
-"""What a question carries for those alone who ask for it."""
+"""Extra data that a question carries only for schedulers that ask for it."""
 
 asking: ContextVar[str] = ContextVar("asking", default="")
-"""The id of the orchestrator whose question `decide` is deciding; the roster says whether it lives."""
+"""Id of the orchestrator whose question `decide` is deciding; the roster says whether it is alive."""
 
 wire: ContextVar[int] = ContextVar("wire", default=1)
-"""The version of the wire in which it was asked: who asks in version 1 does not know the phase `admit`."""
+"""Version of the wire of the question; orchestrators with version 1 do not know the phase `admit`."""
 
 _PRIORITY_LIMIT = 2**31
 _TOOL_GLOB_LIMIT = 256
@@ -39,41 +40,41 @@ _REPLICAS_LIMIT = 1000
 
 @dataclass(frozen=True, slots=True)
 class HeldQuestion:
-    """A question that some replica answered with `Hold`, and that still waits for its final answer."""
+    """Question that a replica answered with `Hold` and that still waits for its final answer."""
 
     decision_id: str
     question: ToolSelecting
     seconds_left: float
-    """Until the hold runs out and the call is denied, by the bus's own clock."""
+    """Seconds until the hold expires and the call is denied, by the bus's own clock."""
     orchestrator: str = ""
-    """Whose question it is."""
+    """Orchestrator that asked the question."""
 
 
 class Holds(Protocol):
-    """The stored holds of this scheduler; whichever replica is told the outcome may answer."""
+    """Stored holds of this scheduler; any of its replicas may answer them."""
 
     async def open(self, decision_id: str | None = None) -> list[HeldQuestion]:
-        """Those that wait right now, the soonest to run out first; of one decision, if it is given.
+        """List the questions held now, the first to expire first; only those of `decision_id` if given.
 
-        Without one the whole database is looked through.
+        Without `decision_id` this searches the whole database.
         """
         ...
 
     async def answer(
         self, decision_id: str, verdict: Verdict, phase: Phase | None = None, *, again: bool = False
     ) -> bool:
-        """Send the final answer of a hold; False if it is gone: answered, withdrawn or run out.
+        """Send the final answer of a hold; False if it is gone: answered, withdrawn or expired.
 
-        Without a phase that of the replacement is meant, if it is held. `again` is the question's own:
-        who agrees to a replacement has not agreed to what others made of it. Raises TransportError where
-        the answer may not have been sent: answer again, which does no harm.
+        Without a phase, the hold of the replacement is meant, if there is one. Pass `again` from the
+        question: a person who agrees to a replacement has not agreed to a later change of it. Raise
+        TransportError if the answer may not have been sent: answering again does no harm.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class SchedulerContext:
-    """What a scheduler is given when its replica starts."""
+    """Context that a scheduler gets when its replica starts."""
 
     shared: "SharedState"
     """State and knowledge beyond this replica: store, ledger, facts."""
@@ -81,55 +82,56 @@ class SchedulerContext:
     namespace: str
     replica: str
     name: str
-    """The name that it runs under (`--name`): all its replicas have it, and no other scheduler."""
+    """Name that it runs under (`--name`), the same for all its replicas and for no other scheduler."""
     shadow: bool = False
-    """Its verdicts are recorded and compared, never merged."""
+    """True if its verdicts are recorded and compared, never merged."""
 
     @property
     def store(self) -> "Store":
-        """State shared by the replicas, and with other schedulers of the namespace."""
+        """Store shared by the replicas, and with other schedulers of the namespace."""
         return self.shared.store
 
 
 async def _no_start(_context: SchedulerContext) -> None:
-    """Nothing to do before the first question."""
+    """Do nothing before the first question."""
 
 
 async def _no_stop() -> None:
-    """Nothing to do after the last answer."""
+    """Do nothing after the last answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scheduler:
-    """The normal form of every scheduler. Raises ConfigError that names the field which is wrong."""
+    """Normal form of every scheduler. Creation raises ConfigError, which names the wrong field."""
 
     name: str
     decide: Decide
     priority: int = 0
     """Priority of its verdicts unless they carry their own; the higher wins."""
     tools: tuple[str, ...] = ("*",)
-    """Tool-name globs, one or several (made a tuple); it is only asked about tools that match one."""
+    """Globs of tool names, one or several (made a tuple); it is asked only about tools that match one."""
     shadow: bool = False
-    """Its verdicts are recorded and compared, never merged."""
+    """True if its verdicts are recorded and compared, never merged."""
     phases: tuple[Phase, ...] = ("select", "verify")
-    """The phases in which it rules. `admit` comes last, about the call that is about to run: there a
-    scheduler may continue, deny or hold."""
+    """Phases in which it rules. `admit` comes last, about the call that is about to run; a scheduler may then
+    continue, deny or hold."""
     reads: tuple[Extra, ...] = ()
-    """What it is told with each question beside the call: `request`, what the user asked for."""
+    """Extra data that it gets with each question: `request`, the user's request."""
     streams: bool = False
-    """`decide` gives an async iterator of verdicts instead of an awaitable of one."""
+    """True if `decide` returns an async iterator of verdicts instead of an awaitable of one."""
     start: Callable[[SchedulerContext], Awaitable[None]] = _no_start
     stop: Callable[[], Awaitable[None]] = _no_stop
     withdraw: Callable[[str, Phase], Awaitable[None]] | None = None
-    """Told, by decision id and phase, that nobody waits for an answer any longer, or that a call to which
-    something was given in `admit` will not run. One replica is told, not always the one that was asked."""
+    """Function called with a decision id and a phase when nobody waits for the answer any longer, or when a
+    call that got something in `admit` will not run. One replica is told, not always the one that was
+    asked."""
     revision: Revision = NO_REVISION
-    """Which configuration it rules by; `loading` finds it."""
+    """Revision of its configuration; `loading` finds it."""
     server_replicas: int = 0
-    """How many of the server's replicas must have what it writes before it lets a call pass; for people."""
+    """Number of server replicas that must have its writes before it lets a call pass; shown to people."""
 
     def __post_init__(self) -> None:
-        """Check every field an author or an option can set."""
+        """Check every field that an author or an option can set."""
         if not isinstance(self.name, str) or not re.fullmatch(NAME_PATTERN, self.name):
             raise ConfigError(
                 f"scheduler {self.name!r}: name: 1 to 64 letters, digits, '.', '_' or '-' are allowed"
@@ -167,12 +169,12 @@ class Scheduler:
             )
 
     def __call__(self, call: ToolSelecting) -> Any:
-        """The same as `decide`: so that a decorated function can be tried by hand."""
+        """Call `decide`, so that a decorated function can be tried by hand."""
         return self.decide(call)
 
 
 def check_priority(name: str, priority: Any) -> None:
-    """Raises ConfigError for what is no priority."""
+    """Raise ConfigError unless the priority is a whole number within 32 bits."""
     if type(priority) is not int or not -_PRIORITY_LIMIT <= priority < _PRIORITY_LIMIT:
         raise ConfigError(
             f"scheduler {name!r}: priority: must be a whole number within 32 bits, not {priority!r}"
@@ -180,11 +182,12 @@ def check_priority(name: str, priority: Any) -> None:
 
 
 def in_thread(function: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
-    """A plain function, run in a worker thread so that it does not block the loop.
+    """Return an async function that runs a plain function in a worker thread, so that the loop is not
+    blocked.
 
-    A thread cannot be cancelled: when the question is given up, it is left to end by itself.
+    A thread cannot be cancelled: if the question is given up, the thread ends by itself.
     """
-    from anyio.to_thread import run_sync  # here: only plain functions need it
+    from anyio.to_thread import run_sync  # import here: only plain functions need it
 
     async def run(*arguments: Any) -> Any:
         answer = await run_sync(lambda: function(*arguments), abandon_on_cancel=True)

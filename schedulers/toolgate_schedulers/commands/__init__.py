@@ -1,1 +1,1 @@
-"""The commands `scheduler`, `approvals`, `console`."""
+"""The commands `scheduler`, `approvals` and `console`."""

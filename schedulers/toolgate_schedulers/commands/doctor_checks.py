@@ -1,7 +1,7 @@
-"""What schedulers add to `toolgate doctor`: their config files, and calls that are held. Changes nothing.
+"""Check the config files of schedulers, and held calls, for `toolgate doctor`. Changes nothing.
 
-A file is read as `toolgate scheduler run NAME --config FILE` reads it. Contributed by the entry-point
-group `toolgate.checks`.
+A file is read as `toolgate scheduler run NAME --config FILE` reads it. The entry-point group
+`toolgate.checks` names these checks.
 """
 
 from collections import Counter
@@ -21,7 +21,7 @@ from toolgate_schedulers.worker.loading import load
 
 HELD: Final = "held calls"
 LONG_S: Final = 300.0
-"""Or half of the time that they are held, if that is less."""
+"""Seconds after which a held call has waited long; half of its time if that is less."""
 
 
 async def _configs(context: Context) -> Sequence[Diagnostic]:
@@ -76,7 +76,7 @@ async def _check_waiting(desk: Desk) -> list[Diagnostic]:
         return [notice(HELD, "held-not-shown", what, "look as the user operator, or an administrator")]
     long = []
     for one in waiting:
-        allowed = one.approval.expires_s  # 0: its record is gone, and nobody knows
+        allowed = one.approval.expires_s  # 0: its record is gone
         if allowed > 0 and allowed - one.seconds_left >= min(LONG_S, allowed / 2):
             long.append(one)
     if not long:

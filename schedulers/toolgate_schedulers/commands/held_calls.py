@@ -1,7 +1,7 @@
-"""Tells `toolgate notify` of the calls that wait at the desk of approvals. Changes nothing.
+"""Tell `toolgate notify` of the calls that wait for approval. Changes nothing.
 
-Contributed by the entry-point group `toolgate.held_calls`. It says who asks for what, never with which
-arguments, and of an answer what it was, never its words.
+The entry-point group `toolgate.held_calls` names it. It tells caller and tool, but never arguments, and the
+kind of an answer, but never its words.
 """
 
 import math
@@ -19,15 +19,15 @@ from toolgate_bus.transport.redis.store import RedisStore
 from toolgate_schedulers.shipped.approval.queue import Desk, WaitingCall
 
 LOOK_S: Final = 1.0
-"""So often it looks without being told while calls wait: what expires says nothing."""
+"""Seconds between two looks without a notice while calls wait: nothing announces an expiry."""
 QUIET_S: Final = 10.0
-"""So often otherwise: looking walks through the keys of the server."""
+"""Seconds between two looks at other times, as each look walks through the server's keys."""
 MAX_LOOKS: Final = 16
 _ENDS: Final = {"approve": "approved", "deny": "refused", "edit": "corrected"}
 
 
 class DeskReader:
-    """The calls that wait in one namespace."""
+    """Reader of the calls that wait in one namespace."""
 
     def __init__(self, commands: Commands, namespace: str) -> None:
         notices = RedisNotices(commands, commands, namespace)
@@ -38,7 +38,7 @@ class DeskReader:
         self._looked = -math.inf
 
     async def list_waiting(self) -> Sequence[CallOnHold]:
-        """Those that wait now; looked up where there is news, or for a while nobody looked."""
+        """Return the calls that wait now; read them anew after news, or if the last look is too old."""
         news = await self._read_news()
         now = time.monotonic()
         if news or now - self._looked >= (LOOK_S if self._found else QUIET_S):
@@ -47,7 +47,7 @@ class DeskReader:
         return self._found
 
     async def find_ends(self, ids: Collection[str]) -> Mapping[str, str]:
-        """How those ended that somebody answered."""
+        """Return the ends of the calls that a person answered."""
         found = {}
         for id_ in ids:
             if (given := await self._desk.answer_to(id_)) is not None:
@@ -65,7 +65,8 @@ class DeskReader:
 
 
 def as_call_on_hold(one: WaitingCall) -> CallOnHold:
-    """What may be told of it; a tool that the agent does not have may be called anything."""
+    """Return the data of a call that may be told; a tool that the agent lacks gets a fixed name, as it may be
+    any text."""
     call = one.approval.question
     tool = call.tool_name if call.tool_name in call.available_tools else OTHER
     return CallOnHold(

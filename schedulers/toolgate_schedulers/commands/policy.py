@@ -1,7 +1,7 @@
-"""`toolgate policy test`: hold the rules of a policy to a file of expectations, without a bus.
+"""`toolgate policy test`: check the rules of a policy against a file of expectations, without a bus.
 
-A case is a call, what is to come of it, and perhaps by which rule. The policy is the one that `scheduler run
-policy` would run. Told besides: which rules no case made fire.
+A case is a call, the expected result, and optionally the rule behind it. The policy is the one that
+`scheduler run policy` would run. The rules that fired in no case are reported, too.
 """
 
 from collections import Counter
@@ -29,7 +29,7 @@ from toolgate_schedulers.testing import question
 DEFAULT: Final = "default"
 _WHOSE: Final = ("session", "root_session", "labels")
 NOW: Final = 1_000_000.0
-"""When each case is asked about: its history is told in seconds before that."""
+"""Time of each case, in seconds: its history is given in seconds before that."""
 Expected = Literal["allow", "deny", "ask", "wait"]
 _WORDS: Final[Mapping[type, Expected]] = {Deny: "deny", AskUser: "ask", Hold: "wait"}
 
@@ -37,7 +37,7 @@ app = typer.Typer(name="policy", no_args_is_help=True)
 
 
 class EarlierCall(StrictModel):
-    """A call that came before the one of a case; whose it is, where nothing is said, is that one's."""
+    """Call before that of a case. Session and labels default to those of the case."""
 
     tool: Annotated[str, Field(min_length=1)]
     arguments: dict[str, JsonValue] = Field(default_factory=dict)
@@ -45,14 +45,14 @@ class EarlierCall(StrictModel):
     root_session: str | None = None
     labels: dict[str, str] | None = None
     ago_s: Annotated[float, Field(ge=0, le=86_400, allow_inf_nan=False)] = 0.0
-    """It ended so many seconds ago, or began if it runs."""
+    """Seconds since its end; since its beginning if it `runs`."""
     success: bool = True
     runs: bool = False
-    """It has not ended."""
+    """True if it has not ended."""
 
 
 class Case(StrictModel):
-    """A call, and what is to come of it."""
+    """Call with its expected result."""
 
     name: str | None = None
     tool: Annotated[str, Field(min_length=1)]
@@ -65,20 +65,20 @@ class Case(StrictModel):
     agent_target: str | None = None
     truncated: bool = False
     before: Annotated[tuple[EarlierCall, ...], Field(max_length=1000)] = ()
-    """What came before it, for rules on order; in whichever order it stands here."""
+    """Earlier calls, for rules on order; they may stand in any order."""
     expect: Expected
     rule: str | None = None
-    """Which rule is to decide: its name, `rule 1` and so on, or `default`."""
+    """Rule that must decide: its name, `rule 1` and so on, or `default`."""
     reason: str | None = None
-    """A glob that the reason is to fit."""
+    """Glob that the reason must match."""
 
     def call(self) -> ToolSelecting:
-        """The call as a question."""
+        """Return the call as a question."""
         about = self.model_dump(exclude={"name", "tool", "arguments", "before", "expect", "rule", "reason"})
         return question(self.tool, self.arguments, **about)
 
     def past(self, config: PolicyConfig) -> Past:
-        """What the policy knows of the calls before."""
+        """Return the policy's knowledge of earlier calls."""
         history = OrderRehearsal(config)
         for one in sorted(self.before, key=lambda one: -one.ago_s):
             whose = {name: getattr(self if getattr(one, name) is None else one, name) for name in _WHOSE}
@@ -90,14 +90,14 @@ class Case(StrictModel):
 
 
 class Cases(StrictModel):
-    """The file of expectations."""
+    """File of expectations."""
 
     cases: Annotated[tuple[Case, ...], Field(min_length=1, max_length=10_000)]
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of a case."""
+    """Result of a case."""
 
     where: str
     case: Case
@@ -107,7 +107,7 @@ class Outcome:
 
     @property
     def faults(self) -> list[str]:
-        """What is otherwise than expected; nothing where all is well."""
+        """Differences to the expected result; empty if there are none."""
         case, found = self.case, []
         if case.expect != self.got:
             found.append(f"expected {case.expect}, got {self.got}")
@@ -120,7 +120,7 @@ class Outcome:
 
 @app.callback()
 def _group() -> None:
-    """Hold the rules of a policy to what you expect of them."""
+    """Check the rules of a policy against your expectations."""
 
 
 @app.command("test")
@@ -138,7 +138,7 @@ def run_cases(
     namespace: NamespaceOption = "default",
     json_: JsonOption = False,
 ) -> None:
-    """Rule on each case, and say which did not come out as expected, and which rules never fired.
+    """Rule on each case, and show the cases that fail and the rules that never fire.
 
     \b
       cases:
@@ -163,11 +163,11 @@ def run_cases(
       toolgate policy test rules.yaml cases.yaml
       toolgate policy test rules.yaml cases.yaml --strict --json
 
-    It needs no bus. Where agents are alive on one, it names rules that do not
-    go with their tools, as `toolgate scheduler check` does.
+    It needs no bus. If agents are alive on one, it also names rules that do not
+    fit their tools, as `toolgate scheduler check` does.
 
-    Exit codes: 0 all as expected, 1 not so (with --strict also: a rule never
-    fired, or does not go with living agents' tools), 2 a file is wrong.
+    Exit codes: 0 all cases pass, 1 some fail (with --strict also: a rule never
+    fired, or does not fit living agents' tools), 2 a file is wrong.
     """
     from toolgate_schedulers.commands.rule_check import compare_at_bus  # here: it needs what the bus needs
 
@@ -197,7 +197,7 @@ def run_cases(
 
 
 def _outcomes(config: PolicyConfig, document: Document, fired: Counter[int]) -> Iterator[Outcome]:
-    """Each case, ruled on; counts the rules that fired. Raises ConfigError for a wrong file."""
+    """Rule on each case, and count the rules that fire; raise ConfigError for a wrong file."""
     names = {name_of(rule, number) for number, rule in enumerate(config.rules)} | {DEFAULT}
     for number, case in enumerate(check(Cases, document.mapping(), document).cases):
         where = document.where(("cases", number))

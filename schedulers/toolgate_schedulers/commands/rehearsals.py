@@ -1,4 +1,4 @@
-"""What `toolgate replay` rehearses on the times of the record: entry points of `toolgate.rehearsals`."""
+"""Rehearse schedulers for `toolgate replay` with the times of the record (`toolgate.rehearsals`)."""
 
 from pathlib import Path
 from typing import TypeVar
@@ -19,12 +19,12 @@ Model = TypeVar("Model", bound=BaseModel)
 
 
 def rehearse_slots(config: Path | None) -> Rehearsal:
-    """The queue of these pools; raises ConfigError."""
+    """Return the rehearsal of these pools; raise ConfigError for a wrong file."""
     return SlotsRehearsal(_read(SlotsConfig, config, "slots"), Slots.priority)
 
 
 def rehearse_policy(config: Path | None) -> Rehearsal | None:
-    """These rules, if some of them are on order; raises ConfigError."""
+    """Return the rehearsal of these rules, None if none is on order; raise ConfigError for a wrong file."""
     read = _read(PolicyConfig, config, "policy")
     return OrderRehearsal(read, Policy.priority) if read.order_rules else None
 

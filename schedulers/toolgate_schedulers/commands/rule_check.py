@@ -1,7 +1,7 @@
-"""A configuration held against the tools of living agents, for `check`, `push`, `rollout` and `policy test`.
+"""Compare a configuration with the tools of living agents, for `check`, `push`, `rollout` and `policy test`.
 
-What there is to say is found in `ruling.rule_doubts`; here it is read from the bus, and given its line in the
-file. Nothing is started, and a bus that is away is no error: then nothing is compared, and that is said.
+`ruling.rule_doubts` finds the doubts; this module reads the tools from the bus, and adds the line in the
+file. Nothing is started. A bus that is away is no error: nothing is compared, and the result says so.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,43 +26,43 @@ from toolgate_schedulers.shipped.rule_listing import CONFIGS, list_subjects
 from toolgate_schedulers.worker.bus_address import bus_url
 
 LOOK_S: Final = 5.0
-"""Longest that the bus is waited for."""
+"""Longest wait for the bus, in seconds."""
 NO_AGENT: Final = "no agent is alive"
 
 
 @dataclass(frozen=True, slots=True)
 class RuleCheck:
-    """What came of a comparison."""
+    """Result of a comparison."""
 
     doubts: Sequence[tuple[str, Doubt]] = ()
-    """Each with the file and the line."""
+    """Doubts, each with file and line."""
     tools: int = 0
     processes: int = 0
-    """Processes of agents that told of their tools."""
+    """Number of agents' processes that told of their tools."""
     missing: str = ""
-    """Why nothing, or not everything, could be compared."""
+    """Reason that nothing, or not everything, could be compared."""
 
     @property
     def lines(self) -> list[str]:
-        """The doubts in words."""
+        """Doubts in words."""
         return [
             f"{where}: {_path(one)}: {visible(one.words)}{_SILENT[one.certain]}" for where, one in self.doubts
         ]
 
     @property
     def certain(self) -> list[str]:
-        """Those in words that `--strict` refuses."""
+        """Doubts in words that `--strict` refuses."""
         return [line for line, (_, one) in zip(self.lines, self.doubts, strict=True) if one.certain]
 
     def refuse(self) -> None:
-        """Raise ConfigError for what is certain."""
+        """Raise ConfigError if any doubt is certain."""
         if self.certain:
             raise ConfigError(
                 "\n".join([*self.certain, "--strict refuses what does not go with living agents"])
             )
 
     def show(self, *, quiet: bool = False) -> None:
-        """Print the doubts, and unless that is to be quiet what could not be compared."""
+        """Print the doubts and, unless `quiet`, the parts that could not be compared."""
         for line in self.lines:
             console.print(f"[yellow]doubtful[/] {escape(line)}", soft_wrap=True)
         if quiet:
@@ -74,7 +74,7 @@ class RuleCheck:
             err_console.print(escape(self.missing), soft_wrap=True)
 
     def as_json(self) -> dict[str, Any]:
-        """The same for scripts; `compared` is null where no agent is alive."""
+        """Return the result for scripts; `compared` is null if no agent is alive."""
         compared = {"tools": self.tools, "processes": self.processes} if self.processes else None
         doubts = [
             {"where": where, "field": _path(one), "says": visible(one.words), "certain": one.certain}
@@ -87,7 +87,8 @@ _SILENT: Final = {True: "", False: " (but not all living agents have told of the
 
 
 def compare(spec: str, document: Document, living: LivingTools, tools: Sequence[str] = ()) -> RuleCheck:
-    """The comparison; `tools` are the scheduler's own globs: they count for one that is not shipped."""
+    """Compare with living agents; `tools`, the scheduler's own globs, count if the scheduler is not
+    shipped."""
     if not living.processes:
         return RuleCheck(missing="the agents that are alive tell of no tools" if living.silent else NO_AGENT)
     subjects = _subjects(spec, document, tools)
@@ -97,7 +98,7 @@ def compare(spec: str, document: Document, living: LivingTools, tools: Sequence[
 
 
 async def read_living(commands: Commands, namespace: str) -> LivingTools:
-    """The tools of living agents; raises TransportError."""
+    """Return the tools of living agents; raise TransportError."""
     with anyio.move_on_after(LOOK_S):
         return await Fleet(commands, namespace).tools()
     raise TransportError("the bus does not answer")
@@ -106,7 +107,8 @@ async def read_living(commands: Commands, namespace: str) -> LivingTools:
 def compare_at_bus(
     spec: str, document: Document, redis: str | None, namespace: str, tools: Sequence[str] = ()
 ) -> RuleCheck:
-    """The comparison with what is alive on the bus of these options; raises ConfigError for a wrong one."""
+    """Compare with the living agents on the bus of these options; raise ConfigError for a wrong
+    configuration."""
     try:
         with join_bus(redis, namespace, None) as settings:
 
@@ -132,7 +134,7 @@ def _subjects(spec: str, document: Document, tools: Sequence[str]) -> Iterator[R
 
 
 def _schema_names(value: Any, place: Sequence[Any]) -> Iterator[tuple[tuple[Any, ...], str]]:
-    """The arguments that the `schema` of a rule names, which is kept in no other form."""
+    """Return the arguments that a rule's `schema` names; only the document has them."""
     for step in place:
         is_there = isinstance(value, Mapping) or (isinstance(value, list) and isinstance(step, int))
         value = (value.get(step) if isinstance(value, Mapping) else value[step]) if is_there else None

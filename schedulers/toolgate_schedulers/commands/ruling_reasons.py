@@ -1,6 +1,6 @@
-"""Which rule of a shipped scheduler decided a call, whether it saw enough, and what would allow the call.
+"""Find the rule that decided a call, whether it saw all it needs, and changes that would allow the call.
 
-For `scheduler try`: the verdict is the scheduler's own, and this is read out of its configuration beside it.
+For `scheduler try`, and shipped schedulers: the scheduler rules, and this module reads its configuration.
 """
 
 import json
@@ -29,23 +29,23 @@ _MAX_SHOWN: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class RulingReason:
-    """What decided a call."""
+    """Reason of a ruling."""
 
     rule: str
-    """Its name, or `rule 1` and so on; `default` where no rule is about the call."""
+    """Name of the rule, or `rule 1` and so on; `default` if no rule is about the call."""
     place: Place
     seen: bool | None = None
-    """Whether all that the rule looks at could be seen; None where it looks at no arguments."""
+    """True if the rule saw all arguments that it looks at; None if it looks at none."""
     unseen: str = ""
-    """What could not be seen, in words."""
+    """Values that could not be seen, in words."""
     ways: tuple[str, ...] = ()
-    """What would allow the call, each by itself."""
+    """Changes that would allow the call, each by itself."""
 
 
 def explain_answer(
     spec: str, document: Document | None, call: ToolSelecting, answer: Verdict | Failure | None
 ) -> RulingReason | None:
-    """What decided a call; None where that cannot be told."""
+    """Return the reason of a ruling; None if it cannot be told."""
     model = CONFIGS.get(spec)
     if model is None or document is None or answer is None or isinstance(answer, Failure):
         return None
@@ -71,9 +71,9 @@ def _(config: PolicyConfig, document: Document, call: ToolSelecting, answer: Ver
 
 
 def _policy_rule(config: PolicyConfig, call: ToolSelecting, answer: Verdict) -> int | None:
-    """The number of the rule that decided; None for the default."""
+    """Return the number of the rule that decided; None for the default."""
     verdict, fired = explain_ruling(config, call)
-    if verdict.action != answer.action:  # it knew of calls before, and names its rule
+    if verdict.action != answer.action:  # it knew earlier calls, and its reason names the rule
         said = answer.reason or ""
         return next((at for at, rule in enumerate(config.rules) if f"({name_of(rule, at)}" in said), None)
     return fired[-1] if fired and config.rules[fired[-1]].mode == "enforce" else None
@@ -102,7 +102,7 @@ def _policy_ways(
 
 
 def _without(config: PolicyConfig, call: ToolSelecting, number: int) -> str:
-    """What the others say of the call, in words, where that is no yes."""
+    """Return the verdict of the other rules, in words; empty if they allow the call."""
     left = [(at, rule) for at, rule in enumerate(config.rules) if at != number]
     rules = tuple(rule.model_copy(update={"name": name_of(rule, at)}) for at, rule in left)
     verdict, _ = explain_ruling(PolicyConfig.model_construct(rules=rules, default=config.default), call)
@@ -113,7 +113,7 @@ def _without(config: PolicyConfig, call: ToolSelecting, number: int) -> str:
 
 
 def _written_conditions(rule: CallMatcher, document: Document, place: Place) -> Iterator[str]:
-    """The conditions of a rule as they are written."""
+    """List the conditions of a rule as they are written."""
     value: Any = document.value
     for step in (*place, "when"):
         value = value[step] if not isinstance(value, Mapping) else value.get(step, {})
@@ -177,7 +177,7 @@ def _(
 
 
 def _sight(rule: CallMatcher, tools: Sequence[str], call: ToolSelecting) -> tuple[bool | None, str]:
-    """Whether a rule saw that it is about a call, and what it could not see."""
+    """Return whether a rule saw that it is about a call, and the values that it could not see."""
     agents = dict.fromkeys((call.agent, *call.lineage))
     truths: set[Truth] = {
         rule.about(tuple(tools), call.model_copy(update={"agent": agent})) for agent in agents

@@ -1,8 +1,7 @@
-"""`toolgate scheduler new`, `try`, `run` and `list`: the edge where options meet the worker.
+"""`toolgate scheduler new`, `try`, `run` and `list`: read the options and start the work.
 
-Everything that can be wrong with a call is found before a server is started or joined. SIGTERM and
-SIGINT finish what is in hand and end with 0; a second one ends at once. SIGHUP reads the
-configuration again (`worker.process`).
+All options are checked before a server is started or joined. SIGTERM and SIGINT finish the open questions
+and end with 0; a second signal ends at once. SIGHUP reads the configuration again (`worker.process`).
 """
 
 import shlex
@@ -53,7 +52,7 @@ def _overview() -> str:
 
 
 def complete_spec(incomplete: str) -> list[str]:
-    """Schedulers that can be run by name, also under a name of their own (`treasury=approval`)."""
+    """Complete schedulers that can be run by name, also under another name (`treasury=approval`)."""
     own, equals, begun = incomplete.rpartition("=")
     return [f"{own}{equals}{name}" for name in complete_installed(begun)]
 
@@ -114,7 +113,7 @@ def run(
     metrics_address: MetricsAddressOption = "127.0.0.1",
     json_: JsonOption = False,
 ) -> None:
-    """Run schedulers: from now on each is asked about every tool call that it names.
+    """Run schedulers. Each is asked about every call of the tools that it names.
 
     \b
       toolgate scheduler run my_rules:rule
@@ -124,17 +123,17 @@ def run(
       toolgate scheduler run policy own=approval \\
         --config policy=p.yaml --config own=a.yaml         in one process
 
-    Several in one process cost less than a process each. Each has its own name and
-    verdicts, and none waits for another that awaits something; code that does not
-    give way stops all of them.
+    Several schedulers in one process cost less than a process each. Each has its own
+    name and verdicts. While one awaits something the others go on, but code that
+    blocks the event loop stops all of them.
 
-    Ctrl-C and SIGTERM finish what is in hand; SIGHUP reads the configurations again:
-    all are taken, or none.
-    Optional unless an agent's plan names it under `toolgate: required:`.
-    With --metrics-port and --replicas each replica has a port of its own: PORT, PORT+1, …
+    Ctrl-C and SIGTERM finish the open questions. SIGHUP reads the configurations
+    again and takes all of them, or none.
+    A scheduler is optional unless an agent's plan lists it under `toolgate: required:`.
+    With --metrics-port and --replicas each replica has its own port: PORT, PORT+1, …
 
-    Exit codes: 0 ended in good order, 1 the bus cannot be reached or it broke,
-    2 an option or the configuration is wrong (nothing was joined).
+    Exit codes: 0 ended normally, 1 the bus cannot be reached or has failed,
+    2 an option or the configuration is wrong (nothing was started).
     """
     from toolgate_schedulers.commands.scheduler_run import (  # here: `list` and the help do without all of it
         RunOptions,
@@ -153,7 +152,7 @@ def new(
     ] = None,
     description: Annotated[str, typer.Option(help="What it is for, in one line.")] = NEW_IS_FOR,
 ) -> None:
-    """Write a package with a scheduler of your own, its configuration and its test: it runs at once.
+    """Write a package with a scheduler of your own, its configuration and its test, ready to run.
 
     \b
       toolgate scheduler new my-guard && cd my-guard
@@ -192,7 +191,7 @@ def try_(
     ] = 5.0,
     json_: JsonOption = False,
 ) -> None:
-    """Ask a scheduler about a call, without a bus: its verdict, why, and what would allow the call.
+    """Ask a scheduler about a call, without a bus: show the verdict, the reason, and ways to allow the call.
 
     \b
       toolgate scheduler try policy --config rules.yaml \\
@@ -200,14 +199,14 @@ def try_(
       toolgate scheduler try my_rules:rule --call '{"tool": "bash", "agent": "clerk"}'
       toolgate scheduler try loop-guard --config g.yaml --call "$CALL" --call "$CALL"
 
-    Of a shipped scheduler it says which rule decided, whether that rule saw all
-    that it looks at, and what would allow the call.
+    For a shipped scheduler it shows the rule that decided, whether that rule saw
+    all its arguments, and changes that would allow the call.
 
     Several calls are asked about one after the other, on the same state.
-    `toolgate policy test` holds a policy to a file of expectations.
+    `toolgate policy test` checks a policy against a file of expectations.
 
-    Exit codes: 0 it ruled (whatever it said), or is not asked about that tool;
-    1 it failed or gave no answer; 2 the call or its configuration is wrong.
+    Exit codes: 0 the scheduler ruled (with any verdict), or is not asked about that
+    tool; 1 it failed or gave no answer; 2 the call or its configuration is wrong.
     """
     from toolgate_bus.config.document import read_document
     from toolgate_bus.protocol.events import Failure  # here: as above
@@ -234,11 +233,11 @@ def list_(
     keys: KeysOption = None,
     json_: JsonOption = False,
 ) -> None:
-    """Show who is alive: replicas, priority, tools, answered, late, last seen.
+    """Show the living schedulers: replicas, priority, tools, answered, late, last seen.
 
-    Beside shadows: how many decisions they would have changed, out of those that
-    they were heard on in the newest part of the record. `toolgate decisions
-    --shadow` shows which, and why.
+    For a shadow it also shows the number of decisions that the shadow would have
+    changed, out of those it ruled on in the newest part of the record. `toolgate
+    decisions --shadow` shows these decisions with the reasons.
 
     \b
       toolgate scheduler list

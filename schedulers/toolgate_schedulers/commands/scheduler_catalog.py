@@ -1,7 +1,7 @@
-"""Which schedulers are installed, as `toolgate scheduler search` shows them: package, version, wire, config.
+"""List the installed schedulers for `toolgate scheduler search`: package, version, wire, config.
 
-A package says which versions of the wire it speaks by an attribute `wire` of its scheduler; one that says
-nothing speaks what this worker speaks. One whose module cannot be imported is listed with the reason.
+A scheduler's attribute `wire` lists the versions of the wire that it speaks. Without it, it speaks those of
+this worker. A scheduler whose module cannot be imported is listed with the reason.
 """
 
 import inspect
@@ -22,7 +22,7 @@ MAX_LINE = 200
 
 
 class _EditorSchemas(GenerateJsonSchema):
-    """What is read by code of its own, and does not say of what type it is written, may be anything."""
+    """JSON Schemas for editors: a value that custom code reads, without a stated type, may be anything."""
 
     def function_before_schema(self, schema: Any) -> dict[str, Any]:
         written = schema.get("json_schema_input_schema")
@@ -33,7 +33,7 @@ class _EditorSchemas(GenerateJsonSchema):
 
 
 class InstalledScheduler(NamedTuple):
-    """What an entry point offers."""
+    """Scheduler that an entry point offers."""
 
     name: str
     package: str
@@ -41,23 +41,23 @@ class InstalledScheduler(NamedTuple):
     value: str
     """Module and attribute."""
     wire: tuple[int, ...] = ()
-    """The versions of the wire that it speaks."""
+    """Versions of the wire that it speaks."""
     doc: str = ""
-    """The first line of its documentation."""
+    """First line of its documentation."""
     model: type[BaseModel] | None = None
-    """Of its configuration; None where it takes none."""
+    """Model of its configuration; None if it takes none."""
     problem: str = ""
-    """Why it cannot be loaded."""
+    """Reason that it cannot be loaded."""
 
 
 def find_installed(points: Iterable[EntryPoint] | None = None) -> list[InstalledScheduler]:
-    """What is installed, by name."""
+    """Return the installed schedulers, by name."""
     found = entry_points(group=GROUP) if points is None else points
     return sorted({_describe(point) for point in found}, key=lambda one: (one.name, one.package, one.value))
 
 
 def matches(one: InstalledScheduler, words: Sequence[str]) -> bool:
-    """Whether all words stand in its name, package or documentation, whatever their case."""
+    """Return whether all words stand in its name, package or documentation, in any case."""
     told = f"{one.name} {one.package} {one.doc}".casefold()
     return all(word.casefold() in told for word in words)
 
@@ -85,7 +85,7 @@ def _wire_of(written: Any) -> tuple[int, ...]:
 
 
 def schema_of(name: str) -> dict[str, Any]:
-    """The JSON Schema of a scheduler's configuration; raises ConfigError where there is none."""
+    """Return the JSON Schema of a scheduler's configuration; raise ConfigError if there is none."""
     found = [one for one in find_installed() if one.name == name]
     if not found:
         names = ", ".join(one.name for one in find_installed())
@@ -102,7 +102,7 @@ def schema_of(name: str) -> dict[str, Any]:
 
 
 def table_of(found: Sequence[InstalledScheduler]) -> Any:
-    """The table that a person reads."""
+    """Return the table for people."""
     table = new_table(("scheduler", "package", "wire", "what it is"), whole=("scheduler",))
     for one in found:
         wire = " ".join(map(str, one.wire))
@@ -113,7 +113,7 @@ def table_of(found: Sequence[InstalledScheduler]) -> Any:
 
 
 def as_json(one: InstalledScheduler) -> dict[str, Any]:
-    """The object that a script reads."""
+    """Return the object for scripts."""
     return {
         "name": one.name,
         "package": one.package,

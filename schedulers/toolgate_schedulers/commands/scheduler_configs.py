@@ -1,7 +1,7 @@
-"""`toolgate scheduler push`, `history`, `diff`, `undo`, `rollout` and `status`: what each does on the bus.
+"""Do the work of `toolgate scheduler push`, `history`, `diff`, `undo`, `rollout` and `status` on the bus.
 
-What can be wrong with a configuration is found here, by the scheduler's own model, before it is stored. Who
-takes it up, and when, is the replicas' affair (`worker.config_follower`); what is allowed, `config_record`'s.
+The scheduler's own model checks a configuration here before it is stored. The replicas decide when they take
+it up (`worker.config_follower`), and `config_record` decides which changes are allowed.
 """
 
 import asyncio
@@ -55,16 +55,16 @@ Result = TypeVar("Result")
 
 
 class CheckedConfig(NamedTuple):
-    """A configuration that its scheduler takes."""
+    """Configuration that its scheduler accepts."""
 
     text: bytes
     document: Document
     tools: tuple[str, ...]
-    """Of the scheduler that was made of it."""
+    """Globs of tools of the scheduler that was made from it."""
 
 
 class ConfigDesk:
-    """One scheduler's configurations, as an operator's command sees and changes them."""
+    """Configurations of one scheduler, as an operator's command sees and changes them."""
 
     def __init__(self, commands: RedisCommands, namespace: str, name: str, keyring: Keyring | None) -> None:
         self.name, self._commands, self._namespace = name, commands, namespace
@@ -72,7 +72,7 @@ class ConfigDesk:
         self._notices = RedisNotices(commands, commands, namespace)
 
     async def push(self, text: bytes, label: str, spec: str, *, stage: bool) -> StoredConfig:
-        """Keep a text, and put it in force unless it is only staged."""
+        """Store a configuration, and put it in force unless it is only staged."""
         now, digest = await self.store.now(), digest_of(text)
         new = StoredConfig(digest, label, find_user(), now, len(text), spec[:128])
         await self.store.put_text(digest, text)
@@ -82,7 +82,7 @@ class ConfigDesk:
         return record.config(digest) or new
 
     async def compare(self, checked: CheckedConfig, spec: str, *, strict: bool) -> RuleCheck:
-        """Hold a configuration against living agents; where that is strict, raises ConfigError for doubts."""
+        """Compare a configuration with living agents; if `strict`, raise ConfigError for certain doubts."""
         living = await read_living(self._commands, self._namespace)
         found = compare(spec, checked.document, living, checked.tools)
         if strict:
@@ -90,7 +90,8 @@ class ConfigDesk:
         return found
 
     async def compare_stored(self, label: str, *, strict: bool) -> RuleCheck:
-        """The same for one that was pushed; nothing is loaded that a record names but what is shipped."""
+        """Compare a pushed configuration with living agents; only models of shipped schedulers are loaded for
+        it."""
         record = (await self.store.read()).record
         digest = record.find(label)
         config = record.config(digest)
@@ -100,14 +101,14 @@ class ConfigDesk:
         living = await read_living(self._commands, self._namespace)
         try:
             found = compare(spec, parse_document(await self.store.text(digest), label), living)
-        except ConfigError as error:  # whoever takes it up refuses it, and says so
+        except ConfigError as error:  # the replicas refuse it, and say so
             return RuleCheck(missing=str(error).partition("\n")[0])
         if strict:
             found.refuse()
         return found
 
     async def undo(self, to: str | None) -> ConfigRecord:
-        """Put the one before in force, or the one that is named."""
+        """Put the previous configuration in force, or the named one."""
         was, record = await self.store.change(
             lambda record: undo(record, None if to is None else record.find(to))
         )
@@ -125,7 +126,7 @@ class ConfigDesk:
         return record
 
     async def move(self, *, cancel: bool) -> ConfigsRead:
-        """Undo the rollout, or have it go on to its next stage now."""
+        """Cancel the rollout, or start its next stage now."""
         now, who = await self.store.now(), find_user()
 
         def change(record: ConfigRecord, progress: Progress | None) -> Progress:
@@ -143,7 +144,7 @@ class ConfigDesk:
         return changed
 
     async def status(self) -> "Status":
-        """Who has taken up what, and how the rollout is."""
+        """Return the revisions of all replicas, and the state of the rollout."""
         read = await self.store.read()
         members = (await Roster(self._commands, self._namespace).read()).members
         own = [one for one in members if one.name == self.name]
@@ -163,7 +164,7 @@ class ConfigDesk:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """What `toolgate scheduler status NAME` shows."""
+    """Data for `toolgate scheduler status NAME`."""
 
     name: str
     read: ConfigsRead
@@ -173,7 +174,7 @@ class Status:
     now: float
 
     def as_json(self) -> dict[str, Any]:
-        """Plain values."""
+        """Return plain values."""
         record, found = self.read.record, stage_of(self.read.record, self.read.progress)
         told: dict[str, Any] = {"scheduler": self.name, "in_force": record.name(record.active)}
         told["replicas"] = [self._replica(one) for one in self.members]
@@ -211,7 +212,7 @@ def at_desk(
     name: str, redis: str | None, namespace: str, keys: Path | None,
     work: Callable[[ConfigDesk], Awaitable[Result]],
 ) -> Result:  # fmt: skip
-    """Do something at a scheduler's desk; raises ToolgateError."""
+    """Do some work at a scheduler's desk; raise ToolgateError."""
     if not re.fullmatch(NAME_PATTERN, name):
         raise ConfigError(f"{name}: is no scheduler's name")
     if why := explain_reserved(name):
@@ -229,7 +230,7 @@ def at_desk(
 
 
 def read_checked(path: Path, spec: str, name: str) -> CheckedConfig:
-    """A configuration that this scheduler takes; raises ConfigError by field and line."""
+    """Read a configuration and check that this scheduler accepts it; raise ConfigError, by field and line."""
     try:
         with path.open("rb") as file:
             text = file.read(MAX_CONFIG + 1)
@@ -243,7 +244,7 @@ def read_checked(path: Path, spec: str, name: str) -> CheckedConfig:
 def plan_rollout(
     shadow: str | None, shares: Sequence[int], step: str, undo_if: str, min_sample: int
 ) -> Rollout:
-    """A rollout as its options say it; raises ConfigError."""
+    """Make a rollout from the command's options; raise ConfigError for wrong ones."""
     parse_condition(undo_if)
     stages = [RolloutStage(0, parse_span(shadow, "--shadow"))] if shadow is not None else []
     stages += [RolloutStage(share, parse_span(step, "--step")) for share in shares]
@@ -255,7 +256,7 @@ def plan_rollout(
 
 
 async def diff_texts(desk: ConfigDesk, one: str, other: str, most: int | None = None) -> list[str]:
-    """What is different, as a unified diff; raises ConfigError, also for more than `most` lines."""
+    """Return the difference as a unified diff; raise ConfigError, also for more than `most` lines."""
     record = (await desk.store.read()).record
     names = [record.name(record.find(word)) for word in (one, other)]
     if FILE in names:
@@ -272,7 +273,7 @@ def _compare(one: list[str], other: list[str], name: str, other_name: str) -> li
 
 
 def history_rows(record: ConfigRecord) -> list[dict[str, Any]]:
-    """Newest first."""
+    """Return the pushed configurations, newest first."""
     rows = []
     for one in reversed(record.configs):
         at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(one.at))

@@ -1,7 +1,7 @@
-"""Who is alive, as `toolgate scheduler list` shows it: replicas of a name on one line.
+"""List the living schedulers for `toolgate scheduler list`: the replicas of one name on one line.
 
-Beside a shadow stands how many decisions it would have changed, out of those that the newest part of
-the record has it heard on: nobody counts that over all orchestrators and for ever.
+A shadow's line has the number of decisions that it would have changed, out of those with its verdict in
+the newest part of the record. There is no such count for all orchestrators and all time.
 """
 
 from collections import Counter
@@ -32,24 +32,25 @@ _GIVE_WAY = ("tools", "")
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One scheduler and its living replicas; priority, tools and shadow are the newest start's."""
+    """Scheduler with its living replicas; priority, tools and shadow are those of the replica started
+    last."""
 
     name: str
     members: tuple[Member, ...]
     newest: Member
-    """The replica whose word counts where they disagree."""
+    """Replica that counts if they disagree."""
     disagree: bool
-    """Whether replicas differ in priority, tools or shadow: an update that is under way, or stuck."""
+    """True if replicas differ in priority, tools or shadow: an update is under way, or stuck."""
     answer_count: int
-    """Questions answered by the living replicas since each started."""
+    """Number of questions that the living replicas have answered since their start."""
     late: int
-    """Of those, the ones answered when nobody waited any longer."""
+    """Number of these that were answered too late."""
     age: float
     """Seconds since the last heartbeat of any replica."""
     incompatible: str | None = None
-    """What to say of agents that cannot ask it; None where all can."""
+    """Note on agents that cannot ask it; None if all can."""
     shadow_totals: "ShadowTotals | None" = None
-    """What it would have changed; None where it was not heard as a shadow."""
+    """Decisions that it would have changed; None if it had no verdicts as a shadow."""
 
 
 def lines_of(
@@ -57,7 +58,7 @@ def lines_of(
     totals: "Mapping[str, ShadowTotals] | None" = None,
     wires: Mapping[str, Collection[int]] | None = None,
 ) -> list[Line]:
-    """One line for each name, highest priority first; `totals` are those of the shadows.
+    """Return one line for each name, highest priority first; `totals` are those of the shadows.
 
     `wires` are the versions of the wire that each living orchestrator speaks.
     """
@@ -83,7 +84,7 @@ def lines_of(
 
 
 def table_of(lines: Sequence[Line]) -> "Table":
-    """The table that a person reads."""
+    """Return the table for people."""
     table = new_table(_COLUMNS, right=_RIGHT, whole=set(_COLUMNS) - set(_GIVE_WAY))
     for line in lines:
         notes = ["shadow"] if line.newest.shadow else []
@@ -105,13 +106,13 @@ def table_of(lines: Sequence[Line]) -> "Table":
 
 
 def readers_line(by_role: Mapping[str, int]) -> str | None:
-    """Who else reads the facts, for a person; None where nobody does."""
+    """Return a line about the other readers of facts; None if there are none."""
     told = [f"{count} {role}{'s' if count > 1 else ''}" for role, count in by_role.items() if count]
     return f"Facts are read by {', '.join(told)}." if told else None
 
 
 def as_json(line: Line) -> dict[str, Any]:
-    """The object that a script reads, its replicas included."""
+    """Return the object for scripts, with its replicas."""
     return {
         "name": line.name,
         "replicas": len(line.members),
@@ -143,7 +144,7 @@ def as_json(line: Line) -> dict[str, Any]:
 
 
 async def read_roster(settings: BusSettings) -> "tuple[RosterView, dict[str, ShadowTotals], float]":
-    """Who is alive, what living shadows disagreed on lately, and how many seconds back that is known."""
+    """Read the roster, the recent disagreements of living shadows, and the seconds that these reach back."""
     try:
         async with open_commands(bus_url(settings), "toolgate-list") as commands:
             view = await Roster(commands, settings.namespace).read(ages=True)
@@ -157,7 +158,7 @@ async def read_roster(settings: BusSettings) -> "tuple[RosterView, dict[str, Sha
 
 
 async def _count_disagreements(commands: Commands, namespace: str) -> "tuple[dict[str, ShadowTotals], float]":
-    # Here: what the record holds takes longer to load than all else of this command.
+    # Import here: these modules take longer to load than the rest of this command.
     from toolgate_bus.facts.join import join_decisions
     from toolgate_bus.facts.reader import FactsReader
     from toolgate_bus.facts.shadow_report import shadow_totals

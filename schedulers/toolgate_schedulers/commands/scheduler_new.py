@@ -1,6 +1,6 @@
-"""`toolgate scheduler new`: the files of a package with one scheduler, from the templates beside this.
+"""`toolgate scheduler new`: fill the templates for a package with one scheduler.
 
-What stands in them is the templates' affair; here are the names, and that nothing is overwritten.
+The templates define the contents; this module makes and checks the names.
 """
 
 import importlib.util
@@ -22,7 +22,7 @@ MAX_NAME = 64
 MAX_DESCRIPTION = 200
 _NAME = re.compile(r"[a-z][a-z0-9]*(?:[-_][a-z0-9]+)*")
 _TAKEN = ("BaseModel", "ConfigDict", "Continue", "Deny", "Field", "Path", "ToolSelecting", "Verdict")
-"""What the templates import: the class must not be called so."""
+"""Names that the templates import, and that the class must not have."""
 _TEMPLATES = {
     "pyproject.toml": "pyproject.toml",
     "README.md": "README.md",
@@ -35,18 +35,18 @@ _TEMPLATES = {
 
 @dataclass(frozen=True, slots=True)
 class SchedulerNames:
-    """What one scheduler is called, in each place."""
+    """Names of one scheduler."""
 
     name: str
-    """Of the scheduler and of its distribution: `my-guard`."""
+    """Name of the scheduler and of its distribution: `my-guard`."""
     module: str
-    """`my_guard`."""
+    """Name of the module: `my_guard`."""
     cls: str
-    """`MyGuard`."""
+    """Name of the class: `MyGuard`."""
 
 
 def names_of(name: str) -> SchedulerNames:
-    """The names that follow from one; raises ConfigError that says what is allowed, or what clashes."""
+    """Derive the names from one; raise ConfigError if it is not allowed or clashes."""
     if len(name) > MAX_NAME or not _NAME.fullmatch(name):
         close = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-0123456789")[:MAX_NAME].strip("-")
         hint = f"; did you mean {close}?" if _NAME.fullmatch(close) else ""
@@ -79,7 +79,7 @@ def _clash(name: str, module: str, cls: str) -> str | None:
 
 
 def contents(names: SchedulerNames, description: str) -> dict[str, str]:
-    """The text of each file, by its path in the package. Raises ConfigError for a bad description."""
+    """Return the text of each file, by its path in the package; raise ConfigError for a bad description."""
     if not description.strip() or len(description) > MAX_DESCRIPTION or not description.isprintable():
         raise ConfigError(f"--description: must be one line of 1 to {MAX_DESCRIPTION} characters")
     fields = {

@@ -1,4 +1,4 @@
-"""`toolgate scheduler push`, `history`, `diff`, `undo`, `rollout`, `status`, `check`: options and words."""
+"""`toolgate scheduler push`, `history`, `diff`, `undo`, `rollout`, `status`, `check`: options and output."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -45,12 +45,12 @@ def push(
       toolgate scheduler push policy --config new.yaml --label v7 --stage   for a rollout
       toolgate scheduler push treasury --spec approval --config t.yaml
 
-    What was pushed wins over --config and SIGHUP, until `undo --to file`.
-    Rules on tools or arguments that no living agent has are named; --strict
-    stores nothing then.
+    A pushed configuration wins over --config and SIGHUP, until `undo --to file`.
+    The command names rules on tools or arguments that no living agent has. With
+    --strict it then stores nothing.
 
     Exit codes: 0 stored, 1 the bus is away, 2 the configuration is wrong
-    (with --strict also: it does not go with living agents).
+    (with --strict also: it does not fit living agents).
     """
     from toolgate_bus.state.config_record import StoredConfig
 
@@ -80,7 +80,7 @@ def history(
     keys: KeysOption = None,
     json_: JsonOption = False,
 ) -> None:
-    """Show the configurations that were pushed, newest first.
+    """Show the pushed configurations, newest first.
 
     \b
       toolgate scheduler history policy
@@ -110,7 +110,7 @@ def diff(
     keys: KeysOption = None,
     json_: JsonOption = False,
 ) -> None:
-    """Show what is different between two configurations that were pushed.
+    """Show the difference between two pushed configurations.
 
     \b
       toolgate scheduler diff policy v6 v7
@@ -138,7 +138,7 @@ def undo(
     keys: KeysOption = None,
     json_: JsonOption = False,
 ) -> None:
-    """Put the configuration before in force again, in every replica, within seconds.
+    """Put the previous configuration in force again, in every replica, within seconds.
 
     \b
       toolgate scheduler undo policy
@@ -185,7 +185,7 @@ def rollout(
     keys: KeysOption = None,
     json_: JsonOption = False,
 ) -> None:
-    """Have a new configuration rule step by step: as a shadow, on a share of the sessions, on all.
+    """Put a new configuration in force step by step: as a shadow, on a share of the sessions, on all.
 
     \b
       toolgate scheduler push policy --config new.yaml --label v7 --stage
@@ -194,8 +194,9 @@ def rollout(
       toolgate scheduler rollout policy --advance
       toolgate scheduler rollout policy --cancel
 
-    The replicas carry it on and undo it: this command need not stay. With --to
-    it is compared with the tools of living agents, as by `push`.
+    The replicas continue or undo the rollout by themselves; this command ends at
+    once. With --to the configuration is compared with the tools of living agents,
+    as by `push`.
     """
     from toolgate_bus.errors import ConfigError
     from toolgate_bus.state.config_record import ConfigRecord
@@ -234,13 +235,13 @@ def status(
     keys: KeysOption = None,
     json_: JsonOption = False,
 ) -> None:
-    """Show what is in force, who has taken it up, who refused, and how a rollout is.
+    """Show the configuration in force, the replicas that use or refuse it, and the state of a rollout.
 
     \b
       toolgate scheduler status policy
       toolgate scheduler status policy --watch
     """
-    import anyio  # here, as in all of these: `list` and the help do without
+    import anyio  # import here, as in all of these: `list` and the help need none of it
 
     from toolgate_schedulers.commands.scheduler_configs import ConfigDesk, at_desk
 
@@ -290,18 +291,18 @@ def check(
     namespace: NamespaceOption = "default",
     json_: JsonOption = False,
 ) -> None:
-    """Check a configuration as `push` and `run` do: for the CI of a repository of rules.
+    """Check a configuration as `push` and `run` do, for example in the CI of a repository of rules.
 
     \b
       toolgate scheduler check policy --config policy.yaml
       toolgate scheduler check policy --config policy.yaml --strict --redis redis://staging
 
-    It needs no bus. Where agents are alive on one, it names rules on tools or
+    It needs no bus. If agents are alive on one, it also names rules on tools or
     arguments that none of them has, values of another type, and conditions
-    that can never or always hold.
+    that can never hold or always hold.
 
     Exit codes: 0 it is right, 2 it is wrong (with --strict also: it does not
-    go with living agents).
+    fit living agents).
     """
     from toolgate_bus.errors import ConfigError
     from toolgate_bus.state.config_record import digest_of

@@ -1,7 +1,7 @@
-"""What `toolgate scheduler run` does: from checked options to schedulers that serve, or several replicas.
+"""Do the work of `toolgate scheduler run`: turn options into schedulers that serve, or into replicas.
 
-Everything that can be wrong with the call is found before a server is started or joined. How one
-process serves is `serve`'s affair, how several are kept `supervise`'s.
+All options are checked before a server is started or joined. `serve` runs one process, and `supervise` keeps
+several.
 """
 
 import difflib
@@ -37,7 +37,8 @@ from toolgate_schedulers.worker.reload_signal import hangups
 from toolgate_schedulers.worker.supervisor import Reloads, die_with_parent, supervise
 
 SWITCH_S: Final = 0.0005
-"""So long a heartbeat, whose thread is another, holds up the loop that decides: a tenth of the default."""
+"""Switch interval in seconds, a tenth of the default: a heartbeat's thread delays the deciding loop by this
+much."""
 THREAD_SECONDS: Final = 1.0
 MAX_PORT: Final = 65535
 KEEP_BOOKS: Final = ("cost-aware", "rate-limit")
@@ -46,43 +47,43 @@ FRAME_OPTIONS: Final = ("log_level", "log_format")
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """The options that say which schedulers, and how they run: a replica is given them again."""
+    """Options of the command, which each replica gets again."""
 
     specs: list[str]
-    """Each `NAME_OR_MODULE:ATTR`, or `NAME=` and that."""
+    """Schedulers, each `NAME_OR_MODULE:ATTR`, or `NAME=` before that."""
     name: str | None
     priority: int | None
     tools: list[str] | None
     config: list[str] | None
-    """Each a file, or `NAME=FILE` for one of several."""
+    """Config files, each `FILE`, or `NAME=FILE` for one of several schedulers."""
     shadow: bool
     revision: str | None
     concurrency: int
     json: bool
 
     def schedulers(self) -> "list[SchedulerOptions]":
-        """Those of each scheduler; raises ConfigError that says what to write instead."""
+        """Return the options of each scheduler; raise ConfigError, which says what to write instead."""
         return divide(self)
 
 
 @dataclass(frozen=True, slots=True)
 class SchedulerOptions:
-    """The options of one scheduler."""
+    """Options of one scheduler."""
 
     label: str
-    """What it is called in the command: its own name, where one is given, else how it was named."""
+    """Name in the command: its own name, if one is given, otherwise its spec."""
     spec: str
     config: Path | None
     more: Mapping[str, Any]
     is_alone: bool
 
     def load_text(self, text: bytes, revision: Revision) -> Scheduler:
-        """The scheduler by a configuration that was pushed; raises ConfigError."""
+        """Load the scheduler with a pushed configuration; raise ConfigError."""
         more = {**self.more, "revision": revision}
         return load(self.spec, config=parse_document(text, f"pushed {revision.text}"), **more)
 
     def load(self) -> Scheduler:
-        """The scheduler, with its configuration as it is now; raises ConfigError."""
+        """Load the scheduler with its present configuration; raise ConfigError."""
         try:
             return load(self.spec, config=self.config, **self.more)
         except ConfigError as error:
@@ -93,7 +94,7 @@ class SchedulerOptions:
 
 
 def divide(asked: RunOptions) -> list[SchedulerOptions]:
-    """The options of each scheduler of a call; raises ConfigError that says what to write instead."""
+    """Return the options of each scheduler; raise ConfigError, which says what to write instead."""
     labels = [spec.partition("=")[0] for spec in asked.specs]
     for label in labels:
         if labels.count(label) > 1:
@@ -130,7 +131,7 @@ _ALONE: Final = {
 
 
 def _configs(given: Sequence[str], labels: Sequence[str]) -> dict[str, Path]:
-    """The file of each scheduler that has one."""
+    """Return the config file of each scheduler that has one."""
     files: dict[str, Path] = {}
     for one in given:
         label, _, file = one.partition("=")
@@ -160,9 +161,9 @@ def launch(
     metrics_address: str,
     frame: Mapping[str, Any],
 ) -> None:
-    """Run them until told to end; `frame` are the options of `toolgate` itself.
+    """Run the schedulers until told to end; `frame` are the options of `toolgate` itself.
 
-    Raises ToolgateError where the call is wrong or the bus is away, typer.Exit where replicas ended.
+    Raise ToolgateError if an option is wrong or the bus is away, typer.Exit if replicas ended.
     """
     die_with_parent()
     given = asked.schedulers()
@@ -204,7 +205,7 @@ def launch(
 
 
 def _tell_what_ends(specs: Sequence[str]) -> None:
-    """Who keeps books on the embedded server does not keep them for long."""
+    """Warn if a scheduler keeps books on the embedded server, as they will not last."""
     if any(spec.rpartition("=")[2] in KEEP_BOOKS for spec in specs):
         notice(
             "the embedded server keeps nothing: what is counted and spent is forgotten when the last command "
@@ -231,7 +232,7 @@ def _load_keyring(settings: BusSettings, schedulers: Sequence[Scheduler]) -> Key
 
 
 def _own_ports(first: int | None, address: str, replicas: int) -> list[dict[str, str]]:
-    """Where each replica serves its metrics, as an environment: on PORT, PORT+1, … or any free one."""
+    """Return the environment of each replica's metrics: port PORT, PORT+1, … or any free one."""
     if first is None:
         return [{} for _ in range(replicas)]
     if first and first + replicas - 1 > MAX_PORT:
@@ -243,7 +244,7 @@ def _own_ports(first: int | None, address: str, replicas: int) -> list[dict[str,
 async def _supervise(
     command: Sequence[str], envs: Sequence[dict[str, str]], jobs: Sequence[WorkerSpec]
 ) -> int:
-    """Keep the replicas; a SIGHUP is passed on to each once the configurations were found right."""
+    """Keep the replicas; pass a SIGHUP on to each once the configurations are checked."""
 
     def refused(error: ConfigError) -> None:
         if isinstance(error, ReloadError):
@@ -256,7 +257,8 @@ async def _supervise(
 
 
 def replica_command(specs: Sequence[str], given: Mapping[str, Any]) -> list[str]:
-    """The command of one replica: the options that were given, no others: a reload may change the rest."""
+    """Return the command of one replica with only the options that were given, as a reload may change the
+    others."""
     options: list[str] = []
     for option, value in given.items():
         if value is True:
@@ -267,9 +269,10 @@ def replica_command(specs: Sequence[str], given: Mapping[str, Any]) -> list[str]
 
 
 def _replica_env(settings: BusSettings, frame: Mapping[str, Any]) -> dict[str, str]:
-    """Where the bus is goes by the environment: a URL may hold a password, and `ps` shows commands.
+    """Return a replica's environment with the address of the bus: a URL may hold a password, and `ps` shows
+    commands.
 
-    The frame's own options go the same way.
+    The options of `toolgate` itself go the same way.
     """
     where = {"TOOLGATE_REDIS_URL": bus_url(settings), "TOOLGATE_NAMESPACE": settings.namespace}
     keys = {} if settings.keys is None else {"TOOLGATE_KEYS": str(settings.keys)}

@@ -1,4 +1,4 @@
-"""`toolgate scheduler search`: which schedulers are installed, and the schema of each configuration."""
+"""`toolgate scheduler search`: show the installed schedulers, and the schema of each configuration."""
 
 import json
 from typing import Annotated
@@ -23,7 +23,7 @@ def search(
     ] = None,
     json_: JsonOption = False,
 ) -> None:
-    """Show which schedulers are installed: package, version, wire, what each is for.
+    """Show the installed schedulers: package, version, wire, and purpose.
 
     \\b
       toolgate scheduler search budget

@@ -1,7 +1,7 @@
-"""What `toolgate scheduler try` does: one scheduler, calls written by hand, no bus.
+"""Do the work of `toolgate scheduler try`: ask one scheduler about calls written by hand, without a bus.
 
-The scheduler is made as `scheduler run` makes it, and asked as an author's test asks it
-(`toolgate_schedulers.testing`). Several calls meet the same state, one after the other.
+The scheduler is made as in `scheduler run`, and asked as in an author's test (`toolgate_schedulers.testing`).
+Several calls are asked about on the same state, one after the other.
 """
 
 import json
@@ -30,34 +30,34 @@ SAMPLE: Final = '\'{"tool": "delete_file", "arguments": {"path": "a.txt"}}\''
 
 @dataclass(frozen=True, slots=True)
 class TriedCall:
-    """A call, and what the scheduler said of it."""
+    """Call with the scheduler's answer."""
 
     call: ToolSelecting
     answer: Answer | None
-    """None where it gave none."""
+    """Last answer; None if there was none."""
     missing: str = ""
-    """Why it gave none."""
+    """Reason that there was no answer."""
     asked: bool = True
-    """Whether an orchestrator would ask it about this tool."""
+    """True if an orchestrator would ask the scheduler about this tool."""
 
 
 class ReasonFinder:
-    """Finds out which rule of a configuration decided."""
+    """Finder of the rule of a configuration that decided."""
 
     def __init__(self, spec: str, document: Document | None) -> None:
         self._spec, self._document = spec, document
 
     def find(self, tried: TriedCall) -> RulingReason | None:
-        """What decided a call; None where that cannot be told."""
+        """Return the reason of a ruling; None if it cannot be told."""
         return explain_answer(self._spec, self._document, tried.call, tried.answer)
 
     def where(self, reason: RulingReason) -> str:
-        """File and line of the rule."""
+        """Return file and line of the rule."""
         return self._document.where(reason.place) if self._document is not None else ""
 
 
 def parse_call(text: str) -> ToolSelecting:
-    """A call as JSON: `tool`, `arguments`, and any other field of a question; raises ConfigError."""
+    """Read a call from JSON: `tool`, `arguments`, and any other field of a question; raise ConfigError."""
     if len(text) > MAX_CALL:
         raise ConfigError(f"--call: longer than {MAX_CALL // 1024} KiB")
     try:
@@ -82,7 +82,7 @@ def parse_call(text: str) -> ToolSelecting:
 async def try_calls(
     scheduler: Scheduler, calls: Sequence[ToolSelecting], timeout_s: float
 ) -> list[TriedCall]:
-    """Ask about the calls, one after the other; each is given so many seconds, its holds included."""
+    """Ask about the calls, one after the other; each gets `timeout_s` seconds, its holds included."""
     tried = []
     async with trial(scheduler) as asker:
         for call in calls:
@@ -102,7 +102,7 @@ async def try_calls(
 
 
 def show(tried: TriedCall, name: str, reasons: ReasonFinder) -> None:
-    """Print the call, the verdict, why, and what would allow it."""
+    """Print the call, the verdict, the reason, and changes that would allow the call."""
     call = tried.call
     arguments = json.dumps(call.tool_input, ensure_ascii=False)
     console.print(f"{escape(call.tool_name)} {escape(arguments)}", soft_wrap=True)
@@ -140,7 +140,7 @@ def _words(tried: TriedCall) -> tuple[str, str]:
 
 
 def as_json(tried: TriedCall, name: str, reasons: ReasonFinder) -> dict[str, Any]:
-    """The same for scripts."""
+    """Return the result for scripts."""
     reason = reasons.find(tried)
     answer = tried.answer
     verdict = "none" if tried.asked else "not_asked"

@@ -1,14 +1,14 @@
-"""`hooks-scheduler-cost-aware`: the scheduler `cost-aware` inside an agent's process, as an Amplifier hook.
+"""Run the scheduler `cost-aware` in an agent's process, as the Amplifier hook `hooks-scheduler-cost-aware`.
 
     tool:selecting ─▶ CostAware.decide ─▶ continue | modify | deny
     tool:pre (last of all hooks) ─▶ it runs now      tool:post, tool:error ─▶ settle, and learn
     policy:violation ─▶ release                      provider:response ─▶ charge, if told to
-    execution:end ─▶ what ran without telling is paid at its estimate, the rest is released
+    execution:end ─▶ calls that ran without a report are paid at their estimate, the rest is released
 
-Its config is the scheduler's own, and `redis` and `namespace`. Without `redis` money is counted in this
-session alone, so that budgets are for a session (`level: session`). With it, all sessions that mount
-this module share them, in a book of their own (`toolgate budget list --book budget-hooks`). A ledger
-that does not answer denies: nobody else would.
+Its config is the scheduler's own, with `redis` and `namespace`. Without `redis` money is counted in this
+session alone, so budgets must be for a session (`level: session`). With `redis`, all sessions that mount
+this module share their budgets, in a book of their own (`toolgate budget list --book budget-hooks`). If
+the ledger does not answer, the hook denies the call, as nothing else would stop it.
 """
 
 import time
@@ -37,23 +37,23 @@ __amplifier_module_type__ = "hook"
 
 NAME: Final = "hooks-scheduler-cost-aware"
 _AFTER_OTHERS: Final = 100
-"""Hooks are chained: what the others make of a call is what it is to be paid for."""
+"""Order of the hook after others: the call that they have made of it is the one to pay for."""
 _LAST: Final = 2**31 - 1
 _DID_NOT_RUN: Final = frozenset({"UnknownTool", "InvalidToolCall"})
 _log = get_logger("toolgate.cost-aware")
 
 
 class HookConfig(CostAwareConfig):
-    """The config of the hook module."""
+    """Configuration of the hook module."""
 
     redis: str | None = None
-    """Server on which all sessions share budgets; None counts in this session."""
+    """Server on which all sessions share budgets. Default: count in this session alone."""
     namespace: Annotated[str, Field(pattern=NAME_PATTERN)] = "default"
 
     @model_validator(mode="before")
     @classmethod
     def _may_be_empty(cls, value: Any) -> Any:
-        """Without any config the hook is there, and has nothing to say."""
+        """Accept an empty config: the hook then has no budgets and denies nothing."""
         return value or {"budgets": []}
 
     @model_validator(mode="after")
@@ -78,25 +78,25 @@ config_model = HookConfig
 
 @dataclass(slots=True)
 class _PendingCall:
-    """A call that was let through and has not told what it cost."""
+    """Call that was let through and has not reported its cost."""
 
     decision: str
     running_since: float | None = None
 
 
 class HookCostAware:
-    """The handlers of one session."""
+    """Handlers of one session."""
 
     def __init__(self, scheduler: CostAware, shared: SharedState, owner: str, session: str = "") -> None:
         self._scheduler, self._shared, self._owner, self._session = scheduler, shared, owner, session
         self._pending: dict[str, _PendingCall] = {}
         self._requests = 0
         self._root = ""
-        """The session at the root, once a call has told it."""
+        """Session at the root, once a call has named it."""
         self._counts = bool(scheduler.config.budgets)
-        """Whether the ledger is to hear of calls: there are budgets, or an agent lives of a slice."""
+        """True if the ledger must hear of calls: there are budgets, or an agent has a slice."""
         self.owed: list[tuple[str, int | None, bool]] = []
-        """What the ledger has not been told yet: decision, cost, whether it ran."""
+        """Ends that the ledger does not know yet: decision, cost, and whether the call ran."""
 
     async def on_tool_selecting(self, _event: str, data: dict[str, Any]) -> Any:
         """Rule on one call."""
@@ -115,9 +115,9 @@ class HookCostAware:
             verdict = Deny(reason="The budget cannot be checked at the moment; try again later.")
         self._root = call.root_session
         answer = answer_of(verdict, call, data, self._scheduler.priority)
-        if verdict.action != "deny":  # of a denial policy:violation tells, once it is one
+        if verdict.action != "deny":  # policy:violation reports a denial once it counts
             key = _key(data, getattr(verdict, "tool", call.tool_name))
-            before = self._pending.get(key)  # selected anew, it was not run as it was before
+            before = self._pending.get(key)  # a call that is selected again did not run as before
             if before is None or before.decision != call.id:
                 self._pending[key] = _PendingCall(call.id)
                 if before is not None:
@@ -125,13 +125,13 @@ class HookCostAware:
         return answer
 
     async def on_tool_start(self, _event: str, data: dict[str, Any]) -> Any:
-        """The tool runs now: no other hook has refused it."""
+        """Note that the tool runs now: no other hook has refused it."""
         pending = self._pending.get(_key(data, _tool(data)))
         if pending is not None:
             pending.running_since = time.monotonic()
 
     async def on_tool_end(self, event: str, data: dict[str, Any]) -> Any:
-        """The tool has run, or could not."""
+        """Settle a call whose tool has run, or release it if the tool could not run."""
         pending = self._pending.pop(_key(data, _tool(data)), None)
         if pending is None:
             return
@@ -145,19 +145,19 @@ class HookCostAware:
             await self._scheduler.hear({"event": "tool:post", "seconds": seconds, **told})
 
     async def on_denied(self, _event: str, data: dict[str, Any]) -> Any:
-        """The call was denied, by whomever."""
+        """Release a call that any hook denied."""
         pending = self._pending.pop(_key(data, _tool(data)), None)
         if pending is not None:
             await self._tell(pending.decision, None, ran=False)
 
     async def on_turn_end(self, _event: str, _data: dict[str, Any]) -> Any:
-        """Nothing that is still pending will tell anything."""
+        """End the calls that are still pending, as no report will come."""
         pending, self._pending = self._pending, {}
         for one in pending.values():
             await self._tell(one.decision, None, ran=one.running_since is not None)
 
     async def on_llm_response(self, _event: str, data: dict[str, Any]) -> Any:
-        """An LLM answered; what it cost is charged."""
+        """Charge the cost of an LLM's answer."""
         config = self._scheduler.config
         amount = micro(_as_mapping(data.get("usage")).get("cost_usd"))
         if not (config.charge_llm and config.budgets and amount):
@@ -177,7 +177,7 @@ class HookCostAware:
             await self.pay()
 
     async def pay(self) -> None:
-        """Tell the ledger what it is owed; what it cannot take now is told again later."""
+        """Tell the ledger the ends that it does not know; keep those that it cannot take now."""
         while self.owed:
             decision, cost, ran = self.owed[0]
             try:
@@ -193,7 +193,8 @@ class HookCostAware:
 
 
 async def mount(coordinator: Any, config: Mapping[str, Any] | None = None) -> Cleanup:
-    """Mount it into a session (entry point `amplifier.modules`); raises ConfigError naming each field."""
+    """Mount the hook into a session (entry point `amplifier.modules`); raise ConfigError, which names each
+    wrong field."""
     settings = check(HookConfig, dict(config or {}), NAME)
     scheduler = CostAware(settings)
     session = str(getattr(coordinator, "session_id", "") or "")
@@ -227,7 +228,8 @@ async def mount(coordinator: Any, config: Mapping[str, Any] | None = None) -> Cl
 
 
 def _key(data: Mapping[str, Any], tool: str) -> str:
-    """What a call is known by: its id; loops that tell none run one call of a tool at a time."""
+    """Return the key of a call: its id, or the tool if the loop tells no ids and runs one call of a tool at a
+    time."""
     call = data.get("tool_call_id")
     return f"call {call}" if isinstance(call, str) and call else f"tool {tool}"
 

@@ -1,7 +1,7 @@
-"""`hooks-scheduler-heuristic`: the scheduler `heuristic` inside an agent's process, as an Amplifier hook.
+"""Run the scheduler `heuristic` in an agent's process, as the Amplifier hook `hooks-scheduler-heuristic`.
 
-Its config is the scheduler's own; without any it only denies what is not available. `round-robin` counts
-within the session.
+Its config is the scheduler's own. Without one it only denies unavailable tools and agents. `round-robin`
+counts within the session.
 """
 
 from collections.abc import Mapping
@@ -19,7 +19,8 @@ config_model = HeuristicConfig
 
 
 async def mount(coordinator: Any, config: Mapping[str, Any] | None = None) -> Cleanup:
-    """Mount it into a session (entry point `amplifier.modules`); raises ConfigError naming each field."""
+    """Mount the hook into a session (entry point `amplifier.modules`); raise ConfigError, which names each
+    wrong field."""
     scheduler = Heuristic(check(HeuristicConfig, dict(config or {}), NAME))
 
     async def decide_call(_event: str, data: dict[str, Any]) -> Any:

@@ -1,7 +1,7 @@
-"""The ledger of a hook module on a server: shared by all sessions that mount it, and reaped when one dies.
+"""Keep a hook module's ledger on a server: all sessions that mount the module share it.
 
-Sessions stand on the roster as `h:OWNER`. They settle what they reserved themselves, so that there are no
-facts to follow: the keeper only looks for the reservations of sessions that died.
+Sessions are on the roster as `h:OWNER`. They settle their own reservations, so there are no facts to
+follow: the keeper only looks for the reservations of sessions that died.
 """
 
 import asyncio
@@ -32,28 +32,28 @@ PAUSE_S: Final = 0.5
 
 
 async def _nowhere(_asked: ReplyTo, _verdict: Verdict | Failure) -> None:
-    """Nothing is held inside an agent."""
+    """Do nothing: no call is held inside an agent."""
 
 
 class _Sessions(MemoryFacts):
-    """Facts of sessions that tell none: only who is alive."""
+    """Facts of sessions that tell none, with the sessions that are alive."""
 
     def __init__(self, commands: Commands, namespace: str) -> None:
         super().__init__()
         self._roster = Roster(commands, namespace, ("hooks", "hooks", "hooks", OLD))
 
     async def next(self, wait_ms: int | None = None) -> list[dict[str, Any]]:
-        """None ever, after a moment."""
+        """Return no facts, after a moment."""
         await asyncio.sleep(PAUSE_S)
         return []
 
     async def alive(self) -> frozenset[str]:
-        """The sessions whose heartbeat stands."""
+        """Return the sessions that have a heartbeat."""
         return (await self._roster.read(everything=False)).hooks
 
 
 class HookLedger:
-    """What one session shares with others."""
+    """State that one session shares with others."""
 
     def __init__(self, url: str, namespace: str) -> None:
         self.owner = f"hook-{secrets.token_hex(8)}"
@@ -71,7 +71,7 @@ class HookLedger:
         self._beating: asyncio.Task[None] | None = None
 
     async def start(self, scheduler: CostAware, often: Callable[[], Awaitable[None]]) -> None:
-        """Stand on the roster and keep the ledger; raises TransportError where there is no server.
+        """Join the roster and keep the ledger; raise TransportError if there is no server.
 
         `often` is called with every heartbeat.
         """
@@ -86,7 +86,7 @@ class HookLedger:
         self._beating = asyncio.create_task(keep(self._beat_often, often))
 
     async def aclose(self, scheduler: CostAware) -> None:
-        """Leave."""
+        """Stop the scheduler and leave the roster."""
         if self._beating is not None:
             self._beating.cancel()
             await asyncio.gather(self._beating, return_exceptions=True)

@@ -1,8 +1,10 @@
-"""What the Amplifier hook modules of shipped schedulers share: a hook's data read as a question, a
-verdict said as a hook's answer. The decide code is the schedulers' own; see `hooks` for the converse.
+"""Read a hook's data as a question, and write a verdict as a hook's answer.
 
-Hooks are chained: behind another one's modify a hook may be given only what that one returned. Such
-data are no question; the call that comes of it is asked about in phase `verify`.
+All Amplifier hook modules of shipped schedulers use this. They run the schedulers' own code to decide;
+`hook_adapter` does the converse.
+
+Hooks are chained: after another hook's modify, a hook may get only the data that this hook returned. Such
+data are no question; the resulting call is asked about in phase `verify`.
 """
 
 import secrets
@@ -22,9 +24,9 @@ _MAX_NAMES: Final = 1024
 
 
 def question_in(data: Mapping[str, Any]) -> ToolSelecting | None:
-    """The question in the data of `tool:selecting`, under either spelling; None where there is none.
+    """Return the question in the data of `tool:selecting`, in either spelling; None if there is none.
 
-    Loops that number no decisions get a number here.
+    If the loop numbers no decisions, the question gets a number here.
     """
     tool = data.get("tool_name", data.get("tool"))
     arguments = data.get("tool_input", data.get("arguments"))
@@ -55,12 +57,12 @@ def question_in(data: Mapping[str, Any]) -> ToolSelecting | None:
 
 
 def root_in(data: Mapping[str, Any]) -> str:
-    """The session at the root, as an event tells it; where it tells the parent alone, that."""
+    """Return the session at the root, from an event's data; the parent if only that is known."""
     return _text(data, "root_session", "root_session_id") or _text(data, "parent", "parent_id")
 
 
 def answer_of(verdict: Verdict, call: ToolSelecting, data: Mapping[str, Any], priority: int) -> Any:
-    """A verdict as a hook's answer; a modify keeps all it was given, and says itself in both spellings."""
+    """Return a verdict as a hook's answer; a modify keeps all its data and has both spellings."""
     match verdict:
         case Deny():
             return HookResult(action="deny", reason=verdict.reason)
@@ -78,7 +80,7 @@ def answer_of(verdict: Verdict, call: ToolSelecting, data: Mapping[str, Any], pr
 
 
 def register(coordinator: Any, name: str, handlers: Sequence[tuple[str, Handler, int]]) -> Callable[[], None]:
-    """Register handlers by event and order; gives what takes them off again."""
+    """Register handlers by event and order; return a function that removes them."""
     taken = [
         coordinator.hooks.register(event, handler, priority=order, name=name)
         for event, handler, order in handlers

@@ -1,4 +1,4 @@
-"""Groups of tools or agents that can stand in for one another, and how a call of one becomes another.
+"""Define groups of tools or agents that can replace one another, and map the arguments between them.
 
     groups:
       - tools: [search_direct_flight, search_onestop_flight]      # the same arguments
@@ -7,8 +7,8 @@
           cheap_search: {arguments: {q: $.query, limit: {value: 10}}}
       - agents: [senior, junior]      # a delegation to one may go to another
 
-`arguments` says where a tool's own arguments come from in the call that it replaces: in the forms of
-the router, or several sources, of which the first that is there counts.
+`arguments` maps each argument of the tool to its source in the replaced call. Sources have the same form as
+in the router. If there are several, the first that the call has counts.
 """
 
 from collections.abc import Iterable, Mapping
@@ -26,20 +26,20 @@ _FORMS = "must be $ (all arguments), $.path (one of them), {value: …} for a li
 
 
 class Alternative(NamedTuple):
-    """Another tool, and the arguments that the call would have there; or another agent."""
+    """Tool that can run in place of a call, with its arguments; or another agent."""
 
     tool: str
     arguments: dict[str, Any] | None
-    """None keeps those of the call."""
+    """Arguments for the tool; None keeps those of the call."""
     agent: str | None = None
-    """For a delegation: the agent to ask instead; None keeps that of the call."""
+    """Agent to ask instead, for a delegation; None keeps that of the call."""
 
 
 class Interchangeable(StrictModel):
-    """One tool of a group."""
+    """Tool of a group."""
 
     arguments: Annotated[dict[Name, Sources], Field(max_length=256)] | None = None
-    """Its argument to a source, or several; without it the call's arguments are passed on as they are."""
+    """Mapping of each argument to one or several sources. Default: the call's arguments, unchanged."""
 
     @field_validator("arguments", mode="before")
     @classmethod
@@ -51,11 +51,11 @@ class Interchangeable(StrictModel):
 
 
 class AlternativeGroup(StrictModel):
-    """Tools, or agents, of which any may run in another's place, in order of preference."""
+    """Tools or agents that can replace one another, in order of preference."""
 
     tools: Annotated[dict[Name, Interchangeable], Field(min_length=2, max_length=64)] | None = None
     agents: Annotated[tuple[Name, ...], Field(min_length=2, max_length=64)] | None = None
-    """Agents that calls delegate to."""
+    """Names of agents that calls delegate to."""
 
     @field_validator("tools", mode="before")
     @classmethod
@@ -79,7 +79,7 @@ class AlternativeGroup(StrictModel):
 
 
 def _named_once(groups: tuple[AlternativeGroup, ...]) -> tuple[AlternativeGroup, ...]:
-    """The groups, if no tool and no agent stands in two of them; raises ValueError that names it."""
+    """Return the groups unchanged; raise ValueError if a tool or agent is in two of them."""
     for kind in ("tool", "agent"):
         seen: set[str] = set()
         for group in groups:
@@ -95,19 +95,19 @@ Groups = Annotated[tuple[AlternativeGroup, ...], Field(max_length=1024), AfterVa
 
 
 def group_of(groups: Iterable[AlternativeGroup], tool: str) -> AlternativeGroup | None:
-    """The group that a tool belongs to, if any."""
+    """Return the group that a tool belongs to, if any."""
     return next((group for group in groups if tool in (group.tools or ())), None)
 
 
 def team_of(groups: Iterable[AlternativeGroup], agent: str | None) -> AlternativeGroup | None:
-    """The group that an agent belongs to, if any."""
+    """Return the group that an agent belongs to, if any."""
     return next((group for group in groups if agent in (group.agents or ())), None)
 
 
 def alternatives(groups: Iterable[AlternativeGroup], call: ToolSelecting) -> list[Alternative]:
-    """What could run in a call's place: the others of its group that are available, in their order.
+    """List the available members of the call's group that could run instead, in the group's order.
 
-    Of a delegation these are calls to other agents first, then other tools.
+    For a delegation, calls to other agents come first, then other tools.
     """
     groups = list(groups)
     here = not call.available_tools or call.tool_name in call.available_tools
@@ -127,7 +127,7 @@ def alternatives(groups: Iterable[AlternativeGroup], call: ToolSelecting) -> lis
 
 
 def arguments_for(member: Interchangeable, given: dict[str, Any]) -> dict[str, Any] | None:
-    """A tool's own arguments, out of those of the call that it replaces."""
+    """Return the tool's arguments, mapped from those of the call that it replaces."""
     if member.arguments is None:
         return None
     found: dict[str, Any] = {}

@@ -1,6 +1,6 @@
-"""`durability` in a scheduler's configuration: writes that count only when so many replicas have them.
+"""Configure `durability`: a write counts only once enough replicas of the server have it.
 
-It says what is asked for, and tells at the start whether the server can do it; waiting is the store's.
+A scheduler logs at its start whether the server can do this. The store itself waits for the replicas.
 """
 
 from typing import Annotated, Final
@@ -15,33 +15,35 @@ from toolgate_bus.transport.ports import Durability, Store
 MAX_REPLICAS: Final = 16
 MIN_TIMEOUT_MS: Final = 5
 MAX_TIMEOUT_MS: Final = 2000
-"""Less than any patience that agents have as a rule, and than a command may take."""
+"""Largest `timeout_ms`: below the patience that agents usually have, and below the time limit of a
+command."""
 DURABILITY: Final = "durability"
-"""The rule that a denial names for want of replicas."""
+"""Rule that a denial names if too few replicas have the write."""
 _log = get_logger("toolgate.durability")
 
 
 class DurabilityConfig(StrictModel):
-    """How many replicas must have a write before it counts."""
+    """Number of replicas that must have a write before it counts."""
 
     replicas: Annotated[int, Field(ge=1, le=MAX_REPLICAS, strict=True)]
-    """All that there are, where a failover is to forget nothing: any of them may be promoted."""
+    """Number of replicas. Give all of them if a failover must lose nothing: any one may be promoted."""
     timeout_ms: Annotated[int, Field(ge=MIN_TIMEOUT_MS, le=MAX_TIMEOUT_MS, strict=True)] = 100
-    """How long they may take; less than agents wait for verdicts. Too few by then: the call is denied."""
+    """Milliseconds the replicas have; keep this below the agents' patience. If too few have the write by
+    then, the call is denied."""
 
     @property
     def value(self) -> Durability:
-        """What the store is told."""
+        """Durability that the store is asked for."""
         return Durability(self.replicas, self.timeout_ms)
 
 
 def count_replicas(config: DurabilityConfig | None) -> int:
-    """How many it asks for, as the roster is told."""
+    """Return the number of replicas that the roster shows; 0 without `durability`."""
     return config.replicas if config is not None else 0
 
 
 async def tell_replicas(scheduler: str, shared: Ledger | Store) -> None:
-    """Tell at the start whether enough replicas follow; raises Refusal where nobody may wait for them."""
+    """Log a warning if too few replicas follow; raise Refusal if the server forbids waiting for them."""
     try:
         await shared.check_replicas()
     except TooFewReplicas as error:

@@ -1,13 +1,13 @@
-"""The shipped scheduler `heuristic`: which of interchangeable tools or agents runs, by a simple rule.
+"""The shipped scheduler `heuristic`: chooses among interchangeable tools or agents by a simple rule.
 
     first         the first of the group that is available
     round-robin   one after another, counted over all replicas
     random        any, drawn from the seed and the decision's id: asked twice, it says the same
 
 A tool that is in no group runs as the LLM chose it. A tool that is not available is denied, unless
-another of its group can run. A delegation goes to one of its agent's group in the same way. With
-`override_enabled: false` nothing is replaced; denials stay. In phase `verify` it judges a replacement
-by its availability alone.
+another tool of its group can run. Delegations are chosen in the same way, among the agents of a group.
+With `override_enabled: false` nothing is replaced, and only denials remain. In phase `verify` a
+replacement only needs to be available.
 """
 
 import hashlib
@@ -25,20 +25,25 @@ _SHOWN = 20
 
 
 class HeuristicConfig(StrictModel):
-    """The file of a heuristic scheduler."""
+    """Configuration file of a heuristic scheduler."""
 
     strategy: Literal["first", "round-robin", "random"] = "first"
-    """`first` that is available, one after another (`round-robin`, over all replicas), or any (`random`)."""
+    """Way to choose: the `first` that is available, one after another (`round-robin`, over all replicas), or
+    any (`random`)."""
     groups: Groups = ()
-    """As `alternatives` of a cost-aware; a tool or agent of no group is taken as it was chosen."""
+    """Groups, in the form of `alternatives` of cost-aware. A tool or agent of no group is taken as the LLM
+    chose it."""
     seed: int = Field(default=0, strict=True)
-    """Of `random`: the same decision is always drawn the same."""
+    """Seed for `random`: the same decision always draws the same choice."""
     override_enabled: bool = Field(default=True, strict=True)
-    """False replaces nothing: it only denies tools and agents that are not available."""
+    """False to replace nothing and only deny tools and agents that are not available."""
 
 
 def choices(config: HeuristicConfig, call: ToolSelecting) -> list[Alternative]:
-    """What may run, in the group's order, the call itself among it: agents of a delegation, else tools."""
+    """List the possible choices in the group's order, including the call itself.
+
+    They are agents for a delegation to an agent of a group, otherwise tools.
+    """
     order = _order(config, call)
     if not order or not config.override_enabled or call.phase == "verify":
         return []
@@ -59,12 +64,12 @@ def _order(config: HeuristicConfig, call: ToolSelecting) -> tuple[str, ...]:
 
 
 def draw_number(seed: int, decision: str) -> int:
-    """A number that depends on nothing but these two."""
+    """Return a number that depends only on the seed and the decision's id."""
     return int.from_bytes(hashlib.sha256(f"{seed}:{decision}".encode()).digest()[:8], "big")
 
 
 def choose(config: HeuristicConfig, call: ToolSelecting, number: int) -> Verdict:
-    """What becomes of a call; `number` says which choice, counted round and round."""
+    """Return the verdict on a call; `number`, modulo the number of choices, picks one."""
     found = choices(config, call)
     if not found and is_available(call):
         return Continue()
@@ -82,7 +87,10 @@ def choose(config: HeuristicConfig, call: ToolSelecting, number: int) -> Verdict
 
 
 def is_available(call: ToolSelecting) -> bool:
-    """Whether tool and agent are there, as far as the orchestrator told (it tells at most 1024 tools)."""
+    """Return whether the call's tool and agent are available.
+
+    A list of tools that the orchestrator had to truncate (at 1024) counts as naming them all.
+    """
     there = call.available_agents
     return _has_tool(call) and (call.agent_target is None or there is None or call.agent_target in there)
 
@@ -92,11 +100,11 @@ def _has_tool(call: ToolSelecting) -> bool:
 
 
 class Heuristic:
-    """The scheduler of a `HeuristicConfig`."""
+    """Scheduler that a `HeuristicConfig` configures."""
 
     name = "heuristic"
     priority = 5
-    """Below the router and cost-aware, which know more."""
+    """Priority below the router and cost-aware, which know more."""
     tools = ("*",)
     config_model: ClassVar[type[BaseModel]] = HeuristicConfig
 
@@ -105,11 +113,11 @@ class Heuristic:
         self.turns: SharedCounter = MemoryCounter()
 
     async def start(self, context: SchedulerContext) -> None:
-        """From now on turns are counted over all replicas."""
+        """Count turns over all replicas from now on."""
         self.turns = context.shared.turns
 
     async def decide(self, call: ToolSelecting) -> Verdict:
-        """Choose for one call; raises TransportError where the count cannot be had."""
+        """Choose for one call; raise TransportError if the shared count cannot be read."""
         return choose(self.config, call, await self._number(call))
 
     async def _number(self, call: ToolSelecting) -> int:

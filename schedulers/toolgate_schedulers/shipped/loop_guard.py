@@ -1,13 +1,14 @@
 """The shipped scheduler `loop-guard`: ends agents that run away.
 
-It counts the calls that the LLM makes, whether they run or not: the same call again and again, calls
-of a turn, of a session with those of its agents, and the time since the first of them. A number
-is what may run: with `calls_per_turn: 25` the 26th is denied. What is counted, and what a turn is:
-`toolgate_bus.state.call_counts`. A call is counted once: a replacement (phase `verify`) only where the
-LLM's own call was exempt. A call that names no session, and none at the root, cannot be counted, and may run.
+It counts the calls that the LLM makes, whether they run or not: repeated calls, the calls of a turn, the
+calls of a session and its agents, and the time since the first of them. Each limit is the highest number
+that may run: with `calls_per_turn: 25` the 26th call is denied. `toolgate_bus.state.call_counts` defines
+a turn and says which calls count. A call is counted once: a replacement (phase `verify`) counts only if
+the LLM's own call was exempt. A call that names neither a session nor a root session is not counted, and
+may run.
 
-Of a tree of agents it limits the depth, the delegations of a session and all agents. Of delegations only
-those count that it lets pass: a refused one makes no agent.
+It also limits a tree of agents: its depth, the delegations of one session, and the number of all agents.
+Only delegations that this scheduler lets pass count, as a refused one makes no agent.
 """
 
 import hashlib
@@ -27,16 +28,17 @@ from toolgate_schedulers.author.scheduler import SchedulerContext
 
 Calls = Annotated[int, Field(ge=1, le=1_000_000_000, strict=True)]
 _SHOWN: Final = 6
-"""So many agents of a chain are told."""
+"""Maximum number of agents of a chain that a reason names."""
 
 
 class SameCall(StrictModel):
-    """How often the same tool may be called with the same arguments in one turn."""
+    """Limit on calls of one tool with the same arguments in one turn."""
 
     times: Annotated[int, Field(ge=1, lt=MAX_WINDOW, strict=True)]
-    """So often it may be made."""
+    """Maximum number of such calls."""
     within: Annotated[int, Field(ge=2, le=MAX_WINDOW, strict=True)] | None = None
-    """Among so many of the turn's last calls; without it, in a row, with no other call between."""
+    """Number of the turn's last calls to look at. Default: count only calls in a row, with no other call
+    between."""
 
     @model_validator(mode="after")
     def _possible(self) -> "SameCall":
@@ -46,27 +48,27 @@ class SameCall(StrictModel):
 
 
 class LoopGuardConfig(StrictModel):
-    """The file of `loop-guard`: at least one limit."""
+    """Configuration file of `loop-guard`; it needs at least one limit."""
 
     same_call: SameCall | None = None
-    """The same tool with the same arguments in one turn: `times`, in a row, or `within` so many of its last
-    calls."""
+    """Limit on the same call in one turn: `times` in a row, or `times` among the last `within` calls."""
     calls_per_turn: Calls | None = None
-    """Calls of one turn."""
+    """Maximum number of calls in one turn."""
     calls_per_session: Calls | None = None
-    """Calls of a session and of those of its agents; with `calls_per_tree`, of the session alone."""
+    """Maximum number of calls of a session and its agents. With `calls_per_tree` it counts the session
+    alone."""
     calls_per_tree: Calls | None = None
-    """Calls of a session and of those of its agents together."""
+    """Maximum number of calls of a session and its agents together."""
     seconds_per_session: Annotated[float, Field(gt=0, le=86_400, strict=True)] | None = None
-    """From the first call of a session and its agents on, by the server's clock."""
+    """Seconds that a session and its agents may call tools, from the first call on, by the server's clock."""
     max_depth: Calls | None = None
-    """Agents above each other, the root among them."""
+    """Maximum depth of agents, including the root."""
     max_width: Calls | None = None
-    """Delegations that one session makes."""
+    """Maximum number of delegations by one session."""
     max_agents: Calls | None = None
-    """Agents of a whole tree, the root among them; each delegation is one."""
+    """Maximum number of agents in a whole tree, including the root. Each delegation makes one."""
     exempt: Annotated[tuple[Glob, ...], Field(max_length=1024)] = ()
-    """Tools, as globs, that are neither counted nor denied, and do not break a row."""
+    """Globs of tools that are neither counted nor denied, and that do not break a row."""
 
     @field_validator("exempt", mode="before")
     @classmethod
@@ -82,17 +84,18 @@ class LoopGuardConfig(StrictModel):
 
     @property
     def window(self) -> int:
-        """How many of a turn's last calls must be remembered."""
+        """Number of a turn's last calls that must be remembered."""
         return (self.same_call.within or 0) if self.same_call is not None else 0
 
     def scope(self, name: str) -> str:
-        """What a scheduler of this name counts in; a change of limits alone keeps the counts."""
+        """Return the scope of the counts for this scheduler's name; changing only the limits keeps the
+        counts."""
         counted = json.dumps([name, self.exempt, self.window])
         return hashlib.sha256(counted.encode("utf-8", "replace")).hexdigest()[:16]
 
 
 def fingerprint_call(call: ToolSelecting) -> CountedCall:
-    """Return the call as it is counted. What is hidden is told apart by its placeholder."""
+    """Return the call as it is counted; hidden values are told apart by their placeholders."""
     called = [call.tool_name, whole(call.tool_input)]
     written = json.dumps(called, sort_keys=True, default=repr, ensure_ascii=False)
     return CountedCall(
@@ -105,7 +108,7 @@ def fingerprint_call(call: ToolSelecting) -> CountedCall:
 
 
 def rule_on(config: LoopGuardConfig, call: ToolSelecting, counts: CallCounts) -> Verdict:
-    """What loop-guard says of a call, of which there are so many with this one."""
+    """Return the verdict on a call; `counts` includes this call."""
     over = _over_time(config, counts) or _over_count(config, counts)
     if over is not None:
         return Deny(reason=f"{over} Stop calling tools, and answer now with what you have.")
@@ -119,7 +122,7 @@ def rule_on(config: LoopGuardConfig, call: ToolSelecting, counts: CallCounts) ->
 
 
 def too_deep(config: LoopGuardConfig, call: ToolSelecting) -> Deny | None:
-    """The denial of a delegation whose agent would be too far below the root; None for all other calls."""
+    """Return the denial of a delegation whose agent would be too far below the root; None for other calls."""
     is_below = bool(call.parent) or call.root_session not in ("", call.session)
     depth = max(1 + is_below, len(call.lineage))
     if call.agent_target is None or config.max_depth is None or depth < config.max_depth:
@@ -132,7 +135,7 @@ def too_deep(config: LoopGuardConfig, call: ToolSelecting) -> Deny | None:
 
 
 def too_many(config: LoopGuardConfig, found: DelegationResult) -> Deny | None:
-    """The denial of a delegation for which there was no room."""
+    """Return the denial of a delegation that exceeds `max_width` or `max_agents`; None if it was counted."""
     if found.counted:
         return None
     if config.max_width is not None and found.session >= config.max_width:
@@ -160,7 +163,7 @@ def _over_time(config: LoopGuardConfig, counts: CallCounts) -> str | None:
 
 def _over_count(config: LoopGuardConfig, counts: CallCounts) -> str | None:
     tree = counts.tree, "this session and those of its agents"
-    both = max(counts.tree, counts.session), tree[1]  # it may have worked for another root before
+    both = max(counts.tree, counts.session), tree[1]  # its root may have changed
     session = both if config.calls_per_tree is None else (counts.session, "this session")
     for option, (count, what), limit in (
         ("calls_per_tree", tree, config.calls_per_tree),
@@ -191,7 +194,7 @@ def _explain_repeat(same: SameCall | None, tool: str, counts: CallCounts) -> str
 
 
 class LoopGuard:
-    """The scheduler of a `LoopGuardConfig`."""
+    """Scheduler that a `LoopGuardConfig` configures."""
 
     name = "loop-guard"
     priority = 0

@@ -1,16 +1,16 @@
-"""The shipped scheduler `policy`: allow, deny or ask by ordered rules on tools, arguments and agents.
+"""The shipped scheduler `policy`: allows, denies or asks by ordered rules on tools, arguments and agents.
 
-The first rule that fits a call rules on it; where none does, `default`. Every denial names its rule.
-A rule in `mode: observe` never rules: a call that goes on says what that rule would have done to it.
+The first rule that fits a call rules on it; if none does, `default` counts. Every denial names its rule.
+A rule in `mode: observe` never rules: the verdict on a call that goes on says what the rule would have done.
 A replacement (phase `verify`) is judged by the same rules as the LLM's own call.
-Where an argument that a rule looks at could not be seen (a placeholder, two readings), the rule fits if it
-denies or asks, and does not if it allows; `unknown: allow` turns that round. The rules below a rule that
-fits unseen are looked at, too, and the strictest of what may fit counts: what cannot be seen earns nothing.
-A sub-agent's call is ruled on as its own and as each agent's above it, and the strictest counts: what
-is denied to an agent, it cannot have done by another.
-A rule may look at what came before a call (`after`, `unless_after`, `at_most`): where that is not as it
-says, the call is denied, or waits; where it is, the rule's action counts. Only a policy with such rules
-reads facts.
+If a rule looks at an argument that could not be seen (a placeholder, two readings), the rule fits if it
+denies or asks, and does not fit if it allows; `unknown: allow` is the reverse. Toolgate then also looks at
+the rules below, and the strictest verdict counts: a hidden value brings no advantage.
+A sub-agent's call is ruled on for the sub-agent and for each agent above it, and the strictest verdict
+counts: an agent cannot have another do what is denied to it.
+A rule may look at earlier calls (`after`, `unless_after`, `at_most`). If they are not as the rule wants,
+the call is denied, or waits; if they are, the rule's action counts. Only a policy with such rules reads
+facts.
 """
 
 from collections.abc import Mapping, Sequence
@@ -40,7 +40,7 @@ from toolgate_schedulers.shipped.policy_verdicts import UNKNOWN, Past, check_ord
 Action = Literal["allow", "deny", "ask"]
 Text = Annotated[str, Field(min_length=1, max_length=2000)]
 Reason = Annotated[str, Field(min_length=1, max_length=800)]
-"""The worker cuts at 1024: there must be room for the rule's name behind it."""
+"""Reason of a rule. The worker cuts reasons at 1024 characters, so this leaves room for the rule's name."""
 _ONLY_ASK = ("prompt", "options", "timeout_s")
 _ALLOWED = Continue()
 _DEFAULT = "default"
@@ -48,30 +48,30 @@ _WOULD = {"deny": "denied", "ask": "asked a person"}
 _STRICTNESS: Final[Mapping[str, float]] = MappingProxyType({**ORDER, "hold": 0.5})
 MAX_TOLD: Final = 8
 MAX_NAMES: Final = 4096
-"""Names of tools for which it is remembered which rules may be about them."""
+"""Maximum number of tool names whose rules are cached."""
 
 
 class PolicyRule(OrderMatcher):
-    """What happens to the calls that fit. Denials call it by its name, or `rule 1` and so on."""
+    """Action for the calls that fit. Denials give the rule's name, or `rule 1` and so on."""
 
     action: Action | None = None
-    """`allow`, `deny` or `ask` (a person). A rule with `after`, `unless_after` or `at_most` needs none: what
-    they let pass goes on to the rules below."""
+    """`allow`, `deny` or `ask` (a person). Not needed with `after`, `unless_after` or `at_most`: calls that
+    they let pass go on to the rules below."""
     mode: Literal["enforce", "observe"] = "enforce"
-    """`observe`: the rule lets its calls go on to the rules below; if the call runs, the reason of the
+    """`observe`: the rule lets its calls go on to the rules below. If the call runs, the reason of the
     policy's verdict in `toolgate decisions` says what the rule would have done. For `deny` and `ask`. To
     rehearse all rules at once, run a second policy with `--shadow`."""
     unknown: Unknown = "deny"
-    """What the rule cannot see counts against the call: it fits if it denies or asks, not if it allows;
-    `allow`: the reverse."""
+    """`deny`: a value that the rule cannot see counts against the call, so the rule fits if it denies or
+    asks, not if it allows. `allow`: the reverse."""
     reason: Reason | None = None
-    """Told to the LLM with a denial, at most 800 characters."""
+    """Reason that the LLM is told with a denial, at most 800 characters."""
     prompt: Text | None = None
-    """The question to the person; for `ask`, as the next two."""
+    """Question to the person. For `ask` only."""
     options: Annotated[tuple[Text, ...], Field(min_length=1, max_length=16)] | None = None
-    """What the person may choose from."""
+    """Choices for the person. For `ask` only."""
     timeout_s: Annotated[float, Field(gt=0, le=86_400, strict=True)] | None = None
-    """Seconds the person has (300 where nothing is said); then the call is denied."""
+    """Seconds the person has (300 by default); then the call is denied. For `ask` only."""
 
     @model_validator(mode="after")
     def _says_when(self) -> "PolicyRule":
@@ -96,23 +96,23 @@ class PolicyRule(OrderMatcher):
         return self
 
     def fits(self, truth: Truth) -> bool:
-        """Tell whether it rules on a call that it is about, is not about, or cannot tell."""
+        """Return whether the rule applies, given whether it is about the call (None: not certain)."""
         allows = self.action == "allow" and not self.is_ordered
         return allows is (self.unknown == "allow") if truth is None else truth
 
     @cached_property
     def elements(self) -> Quantifier:
-        """Number of elements of a list that must fit: any, where it restricts; all, where it allows."""
+        """Elements of a list that must fit: any if the rule restricts, all if it allows."""
         return "all" if self.action == "allow" and not self.is_ordered else "any"
 
 
 class PolicyConfig(StrictModel):
-    """The file of a policy: `rules`, of which the first that fits counts, and the `default`."""
+    """Configuration file of a policy: the first of the `rules` that fits counts, else the `default`."""
 
     rules: Annotated[tuple[PolicyRule, ...], Field(max_length=10_000), AfterValidator(check_unique)] = ()
-    """In order: the first that fits rules."""
+    """Rules in order; the first one that fits a call counts."""
     default: Action = "allow"
-    """For calls that no rule fits: `allow`, `deny` or `ask`."""
+    """Action for calls that no rule fits: `allow`, `deny` or `ask`."""
 
     @model_validator(mode="after")
     def _says_something(self) -> "PolicyConfig":
@@ -128,7 +128,7 @@ class PolicyConfig(StrictModel):
 
     @cached_property
     def order_rules(self) -> "tuple[PolicyRule, ...]":
-        """The rules that look at what came before a call."""
+        """Rules that look at earlier calls."""
         return tuple(rule for rule in self.rules if rule.is_ordered)
 
     @cached_property
@@ -136,7 +136,7 @@ class PolicyConfig(StrictModel):
         return {}
 
     def rules_for(self, tool: str) -> tuple[tuple[int, PolicyRule], ...]:
-        """The rules that may be about a tool, by number (from 0)."""
+        """Return the rules that may be about a tool, with their numbers (from 0)."""
         found = self._by_tool.get(tool)
         if found is None:
             found = tuple(
@@ -152,16 +152,16 @@ class PolicyConfig(StrictModel):
 
 
 def rule_on(config: PolicyConfig, call: ToolSelecting, past: Past = UNKNOWN) -> Verdict:
-    """What the policy says of a call: the strictest of what it says to the agents of its lineage."""
+    """Return the verdict on a call: the strictest for any agent of its lineage."""
     return explain_ruling(config, call, past)[0]
 
 
 def explain_ruling(
     config: PolicyConfig, call: ToolSelecting, past: Past = UNKNOWN
 ) -> tuple[Verdict, tuple[int, ...]]:
-    """The verdict on a call, and the numbers (from 0) of the rules that it comes from, observers included.
+    """Return the verdict on a call, and the numbers (from 0) of the rules behind it, observers included.
 
-    The rule that decides stands last; where it is the default, there is none but observers.
+    The rule that decides is last. If the default decides, only observers are listed.
     """
     verdict, fired = _rule_for_one(config, call, past)
     for one in islice(as_each_agent(call), 1, None):
@@ -178,7 +178,7 @@ def _rule_for_one(config: PolicyConfig, call: ToolSelecting, past: Past) -> tupl
     observed: list[str] = []
     fired: list[int] = []
     strictest: tuple[Verdict, tuple[int, ...]] | None = None
-    """Of rules that fit unseen, or one element of a list alone."""
+    """Strictest verdict so far, from rules that fit for certain, unseen, or by one element of a list."""
     is_certain = False
     for number, rule in config.rules_for(call.tool_name):
         truth = rule.about(rule.tools, call, rule.elements)
@@ -210,7 +210,8 @@ def _rule_for_one(config: PolicyConfig, call: ToolSelecting, past: Past) -> tupl
 
 
 def _apply_rule(rule: PolicyRule, name: str, call: ToolSelecting, truth: Truth, past: Past) -> Verdict | None:
-    """What a rule says of a call that it is about, or may be; None: nothing, those below rule."""
+    """Return the verdict of a rule that is, or may be, about the call; None passes the call to the rules
+    below."""
     if rule.is_ordered:
         barrier = check_order(rule, name, call, past, rule.reason)
         if barrier is not None:
@@ -223,12 +224,12 @@ def _apply_rule(rule: PolicyRule, name: str, call: ToolSelecting, truth: Truth, 
 
 
 def name_of(rule: PolicyRule, number: int) -> str:
-    """What a rule is called, where it stands at this number (from 0)."""
+    """Return the name of the rule at this number (from 0)."""
     return rule.name or f"rule {number + 1}"
 
 
 def _add_observations(verdict: Verdict, observed: Sequence[str]) -> Verdict:
-    """The verdict; a call that may run says what observing rules would have done."""
+    """Add the actions of observing rules to the reason, if the call may run."""
     if not observed or not isinstance(verdict, Continue):
         return verdict
     given = [verdict.reason] if verdict.reason else []
@@ -262,12 +263,12 @@ def _default(action: Action, call: ToolSelecting) -> Verdict:
 
 
 class Policy:
-    """The scheduler of a `PolicyConfig`."""
+    """Scheduler that a `PolicyConfig` configures."""
 
     name = "policy"
     priority = 0
     tools: tuple[str, ...] = ("*",)
-    """And requests to an LLM, where a rule names them (`llm:request`)."""
+    """Globs of its tools; requests to an LLM as well, if a rule names them (`llm:request`)."""
     config_model: ClassVar[type[BaseModel]] = PolicyConfig
 
     def __init__(self, config: PolicyConfig) -> None:
@@ -277,7 +278,7 @@ class Policy:
         self._keeper: OrderKeeper | None = None
 
     async def start(self, context: SchedulerContext) -> None:
-        """Learn from the facts what came before, where a rule wants to know."""
+        """Follow the facts, if a rule looks at earlier calls."""
         ordered = self.config.order_rules
         if not ordered:
             return
@@ -300,7 +301,7 @@ class Policy:
             return rule_on(self.config, call)
         ordered = [rule for _, rule in self.config.rules_for(call.tool_name) if rule.is_ordered]
         if ordered:
-            # By these a call may run until something is heard: all is to be heard first.
+            # Under these rules a call may run as long as nothing is known: read all facts first.
             is_final = all(rule.unless_after is None and rule.at_most is None for rule in ordered)
             return await keeper.decide(call, is_final)
         keeper.note(call)
@@ -310,7 +311,7 @@ class Policy:
         return verdict
 
     async def withdraw(self, decision: str, phase: Phase) -> None:
-        """Nobody waits for an answer any longer."""
+        """Forget a call whose answer nobody waits for."""
         if self._keeper is not None:
             self._keeper.withdraw(decision, phase)
 

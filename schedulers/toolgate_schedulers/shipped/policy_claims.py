@@ -1,8 +1,8 @@
-"""How replicas of a policy count together by `at_most`: who is being decided stands in a row on the server.
+"""Let the replicas of a policy count together under `at_most`: undecided calls queue in rows on the server.
 
-Facts tell of a call once it is decided. Of those that are being decided each counts all that stand before it
-in the row of its rule and scope, whichever replica was asked; so of any number at once no more run than
-may. A replica renews the places of its calls; what one that is gone has left runs out.
+Facts tell of a call only once it is decided. An undecided call counts all calls before it in the row of its
+rule and scope, whichever replica was asked about them. So of many simultaneous calls no more run than may.
+A replica renews the places of its calls; the places of a replica that is gone expire.
 """
 
 import hashlib
@@ -23,7 +23,7 @@ from toolgate_schedulers.shipped.policy_order import CallHistory, scopes_for
 
 RENEW_S: Final = KEPT_MS / 3000
 _SAID: Final = ("session", "root_session", "labels", "tool_input")
-"""What a call's words say of it, behind its tool and its orchestrator, unless they would be too long."""
+"""Fields of a call that its entry holds after tool and orchestrator, unless the entry would be too long."""
 _UNSEEN: Final = {placeholders.WHOLE: placeholders.MARK}
 _log = get_logger("toolgate.policy")
 
@@ -36,7 +36,7 @@ class _RowPlace:
 
 
 class PlaceKeeper:
-    """Those of one replica; `rules` are all rules on order, of which those with `at_most` count."""
+    """Places of one replica's calls. `rules` are all rules on order, of which those with `at_most` count."""
 
     def __init__(
         self, claims: ClaimBoard, name: str, rules: Iterable[OrderMatcher], history: CallHistory
@@ -48,17 +48,17 @@ class PlaceKeeper:
             if rule.at_most is not None
         )
         self._places: dict[str, _RowPlace] = {}
-        """By decision."""
+        """Places by decision."""
 
     @property
     def has_rules(self) -> bool:
-        """Whether anything is counted."""
+        """True if any rule counts calls."""
         return bool(self._rules)
 
     async def claim(self, call: ToolSelecting, orchestrator: str, now: float) -> bool:
-        """Stand in the rows of the rules that count a call, and know who stands there before it.
+        """Put a call into the rows of the rules that count it, and note the calls before it.
 
-        False where that cannot be told: then it may not run.
+        False if the calls before it are not known: then it may not run.
         """
         keys = self._list_keys(call)
         if not keys:
@@ -76,16 +76,16 @@ class PlaceKeeper:
         return True
 
     async def give_back(self, ids: Iterable[str]) -> None:
-        """These are decided, or denied."""
+        """Give back the places of calls that are decided or denied."""
         for id_ in ids:
             if (place := self._places.pop(id_, None)) is not None:
                 try:
                     await self._claims.give_back(place.keys, id_)
-                except ToolgateError as error:  # it runs out
+                except ToolgateError as error:  # the place expires
                     _log.info("a place in a row could not be given back", decision=id_, error=str(error))
 
     async def renew(self, now: float) -> None:
-        """Keep the places of who is still being decided, and give back those of who is not."""
+        """Renew the places of calls that are still being decided, and give back the others."""
         await self.give_back([id_ for id_ in self._places if not self._history.is_asked(id_)])
         for id_, place in list(self._places.items()):
             if now - place.renewed >= RENEW_S:
@@ -105,7 +105,7 @@ class PlaceKeeper:
 
 
 def _describe(call: ToolSelecting, orchestrator: str, history: CallHistory) -> bytes:
-    """What another replica must know of a call to count it."""
+    """Return the data by which another replica counts the call."""
     labels, needed = history.describe(call)
     told: list[Any] = [call.tool_name, orchestrator, call.session, call.root_session, labels, needed]
     words = packing.pack(told)
@@ -113,7 +113,8 @@ def _describe(call: ToolSelecting, orchestrator: str, history: CallHistory) -> b
 
 
 def _read(call: ToolSelecting, who: str, words: bytes) -> tuple[ToolSelecting, str]:
-    """Another's call, and whose it is; one that says little, or nonsense, is taken to be as this one."""
+    """Return the call of an entry and its orchestrator; an entry that is short or malformed counts as like
+    this call."""
     try:
         told = packing.unpack(words, MAX_WORDS)
     except CodecError:

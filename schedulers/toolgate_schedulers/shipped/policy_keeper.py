@@ -1,8 +1,8 @@
-"""Knows for a policy what came before each call: reads the facts, has calls wait, answers those that waited.
+"""Rule on calls by the calls before them: read the facts, make calls wait, and answer those that waited.
 
-Each replica reads all facts, and what it begins with is the last hour's; so all know the same. What a call
-waits for has mostly ended a moment later: so long nothing is said, and nothing stored. Then the call is held;
-it is answered by the replica that was asked, and where that one is gone, by any other.
+Each replica reads all facts, from those of the last hour on, so all know the same. The call that another
+waits for has mostly ended a moment later. Until then the question is left open and nothing is stored. After
+that the call is held. The replica that was asked answers it, or any other if that one is gone.
 """
 
 import asyncio
@@ -27,36 +27,38 @@ from toolgate_schedulers.shipped.policy_progress import ReadProgress
 from toolgate_schedulers.shipped.policy_verdicts import GRACE_S, SLACK_S, Past
 
 SOON_S: Final = 0.05
-"""So long a call waits without being held."""
+"""Seconds a call waits before it is put on hold."""
 SOON_SHARE: Final = 0.1
-"""Of its patience at the most."""
+"""Largest share of the call's patience that it waits before it is put on hold."""
 MAX_SOON: Final = 32
-"""So many calls at a time, half of what a process decides at once; others are held from the beginning."""
+"""Maximum number of calls that wait without a hold, half of what a process decides at once; others are held
+at once."""
 TELL_S: Final = 0.02
-"""Peers are told of a question that is not decided after that: of others the facts tell them."""
+"""Seconds after which peers are told of an undecided question; facts tell of decided ones."""
 SETTLE_S: Final = 0.025
-"""So long after a question all that happened before it is written: facts are within 15 ms."""
+"""Seconds after a question until all earlier events are written: facts take up to 15 ms."""
 MEET_S: Final = 0.4
-"""So long the facts of an orchestrator that is new here may take to be read."""
+"""Longest wait, in seconds, for the facts of an orchestrator that is new here."""
 BUSY_S: Final = 5.0
 BUSY_WAIT_MS: Final = 10
-"""A read lasts so long where questions came lately: it does not hear of an orchestrator that is new."""
+"""Longest read, in milliseconds, if a question came in the last `BUSY_S`: no read covers an orchestrator that
+became known after its start."""
 GLANCE_S: Final = 0.002
-"""So often such an orchestrator's facts are looked at by themselves, until a read has begun with them."""
+"""Seconds between two separate looks at the facts of a new orchestrator, until a read covers it."""
 REST_S: Final = 0.001
-"""A read in vain takes no less."""
+"""Shortest time, in seconds, for a read that brings nothing."""
 TICK_S: Final = 1.0
 LINGER_S: Final = 15.0
-"""Who was not alive for so long is dead: what it ran is not waited for."""
+"""Seconds without a heartbeat after which an orchestrator is dead, and nobody waits for its calls."""
 PAUSES_S: Final = (0.003, 0.01, 0.05, 0.2, 1.0)
-"""Between tries to answer a hold that is not stored yet."""
+"""Seconds between tries to answer a hold that is not stored yet."""
 MAX_WAITING: Final = 10_000
 _NOBODY_WAITS: Final = Deny(reason="Nobody waits for this call any longer.")
 _log = get_logger("toolgate.policy")
 
 Rule = Callable[[ToolSelecting, Past], Verdict]
 Key = tuple[str, Phase, bool]
-"""Decision, phase, and whether it is asked about again."""
+"""Decision, phase, and whether the call is asked about again."""
 
 
 @dataclass(slots=True)
@@ -65,15 +67,15 @@ class _WaitingCall:
     since: float
     scopes: tuple[Scope, ...]
     has_asked: bool = False
-    """Whether its peers were looked at for what it may wait for."""
+    """True if peers were asked about calls that it may wait for."""
     timer: asyncio.TimerHandle | None = None
     soon: asyncio.Future[Verdict] | None = None
-    """Its verdict, for as long as nothing is said yet."""
+    """Future of its verdict, until a first answer is given."""
     is_held: bool = False
 
 
 class OrderKeeper:
-    """One replica's."""
+    """Keeper of one replica."""
 
     def __init__(
         self,
@@ -88,24 +90,24 @@ class OrderKeeper:
         self._history, self._rule, self._longest, self._notes = history, rule, longest_wait_s, notes
         self._places = places
         self._ahead = 0.0
-        """Of our own clock, the server's, in seconds."""
+        """Seconds that the server's clock is ahead of this process's."""
         self._new: dict[str, asyncio.Event] = {}
         """Orchestrators whose facts are not read yet."""
         self._joined: set[str] = set()
-        """Those of them that the present read reads."""
+        """New orchestrators that the present read covers."""
         self._asked = float("-inf")
-        """When a question came last."""
+        """Time of the last question."""
         self._missed: dict[str, float] = {}
         self._waiting: dict[Key, _WaitingCall] = {}
         self._soon = 0
-        """Of how many of them nothing is said yet."""
+        """Number of waiting calls that have no answer yet, not even a hold."""
         self._by_scope: dict[Scope, set[Key]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._ready = asyncio.Event()
         self._progress = ReadProgress(self._facts, self._take)
 
     async def start(self) -> None:
-        """Begin to read; returns when all is known that was told before."""
+        """Begin to read; return once all earlier facts are known."""
         self._begin(keep(self._read))
         self._begin(keep(self._forget_often))
         if self._longest:
@@ -115,7 +117,7 @@ class OrderKeeper:
         await self._ready.wait()
 
     async def stop(self) -> None:
-        """End; those who wait are answered by others, or when this one is back."""
+        """Stop; other replicas answer the waiting calls, or this one after its next start."""
         for waiting in list(self._waiting):
             self._drop(waiting)
         self._progress.stop()
@@ -125,7 +127,7 @@ class OrderKeeper:
             await asyncio.wait(tasks)
 
     async def decide(self, call: ToolSelecting, is_first_look_enough: bool) -> Verdict:
-        """Rule on a call by what came before it, all of which is to be known by then."""
+        """Rule on a call by the calls before it, once all of them are known."""
         self.note(call)
         verdict = self._judge(call, 0.0) if is_first_look_enough else None
         if verdict is None or isinstance(verdict, Deny):
@@ -145,7 +147,7 @@ class OrderKeeper:
         return verdict
 
     def note(self, call: ToolSelecting) -> None:
-        """A call is being decided: others may depend on it."""
+        """Note that a call is being decided, as others may depend on it."""
         orchestrator, self._asked = asking.get(), time.monotonic()
         if self._facts.expect(orchestrator):
             self._new[orchestrator] = asyncio.Event()
@@ -154,18 +156,18 @@ class OrderKeeper:
             self._begin(self._tell_peers(call, orchestrator))
 
     def note_denied(self, call: ToolSelecting) -> None:
-        """The call will not run: this policy denies it."""
+        """Note that this policy denies the call."""
         self._look_again(self._history.deny(call.id))
         if self._places.has_rules:
             self._begin(self._places.give_back((call.id,)))
 
     def withdraw(self, decision: str, phase: Phase) -> None:
-        """Nobody waits any longer."""
+        """Drop a call that nobody waits for."""
         for again in (False, True):
             self._drop((decision, phase, again))
 
     async def _settle(self, orchestrator: str) -> bool:
-        """Wait until all is read that was told before it asked; False where that takes too long."""
+        """Wait until all facts from before the question are read; False if that takes too long."""
         if (known := self._new.get(orchestrator)) is not None:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(known.wait(), MEET_S)
@@ -185,7 +187,7 @@ class OrderKeeper:
             self.note_denied(call)
 
     async def _wait_and_see(self, call: ToolSelecting, hold: Hold) -> Verdict:
-        """The verdict, where it comes soon; else the hold."""
+        """Return the verdict if it comes soon, else the hold."""
         waiting = self._waiting[call.id, call.phase, call.again]
         if waiting.is_held or (waiting.soon is None and self._soon >= MAX_SOON):
             waiting.is_held = True
@@ -199,7 +201,7 @@ class OrderKeeper:
         return await asyncio.shield(waiting.soon)
 
     def _say(self, waiting: _WaitingCall, verdict: Verdict) -> bool:
-        """The first that is said of it; False where it is held already."""
+        """Give the first answer on a call; False if the call is held already."""
         soon, waiting.soon = waiting.soon, None
         if soon is None:
             return False
@@ -228,7 +230,7 @@ class OrderKeeper:
         waiting.timer = asyncio.get_running_loop().call_later(late, self._look_at, key)
 
     def _look_again(self, scopes: Iterable[Scope]) -> None:
-        """Rule anew on those who wait for something in these scopes."""
+        """Rule anew on the calls that wait for something in these scopes."""
         if self._waiting:
             for key in {key for scope in scopes for key in self._by_scope.get(scope, ())}:
                 self._look_at(key)
@@ -264,7 +266,7 @@ class OrderKeeper:
                 self._by_scope.pop(scope, None)
 
     async def _answer(self, key: Key, verdict: Verdict) -> None:
-        """Tell one who waits; one that cannot be told now is told when somebody mends."""
+        """Answer a waiting call; if that fails, the repeated look at held calls answers it later."""
         for pause in (*PAUSES_S, None):
             try:
                 if await self._context.holds.answer(key[0], verdict, key[1], again=key[2]):
@@ -275,14 +277,14 @@ class OrderKeeper:
                 await asyncio.sleep(pause)
 
     async def _tell_peers(self, call: ToolSelecting, orchestrator: str) -> None:
-        """Have peers know of a question that is decided late, on which others may depend."""
+        """Tell peers of a question that is decided late, as their calls may depend on it."""
         await asyncio.sleep(TELL_S)
         if self._history.is_asked(call.id):
-            with contextlib.suppress(TransportError):  # then a peer may deny what could have waited
+            with contextlib.suppress(TransportError):  # then a peer may deny a call that could have waited
                 await self._notes.tell(call, orchestrator)
 
     async def _ask_peers(self, key: Key, call: ToolSelecting) -> None:
-        """Before a call is denied for want of another: whether a peer was asked about that one."""
+        """Ask, before a call is denied for lack of another, whether a peer is deciding that other call."""
         try:
             for other, orchestrator in await self._notes.find(call):
                 self._history.note_question(other, orchestrator, self._now())
@@ -294,7 +296,7 @@ class OrderKeeper:
     # ------------------------------------------------------------------ knowing
 
     async def _meet(self, orchestrator: str) -> None:
-        """Read the facts of one that is new here, until the read that waits for others is over."""
+        """Read the facts of a new orchestrator, until a read that covers it is over."""
         with contextlib.suppress(TransportError):
             while (met := self._new.get(orchestrator)) is not None and orchestrator not in self._joined:
                 self._take(await self._facts.glance(orchestrator))
@@ -302,7 +304,7 @@ class OrderKeeper:
                 await asyncio.sleep(GLANCE_S)
 
     async def _read(self) -> None:
-        """Read what is kept, then what comes; a server that is away is waited for."""
+        """Read the stored facts, then the new ones; wait for a server that is away."""
         while True:
             try:
                 if not self._ready.is_set():
@@ -319,7 +321,7 @@ class OrderKeeper:
                 self._progress.is_long = False
                 waited = time.monotonic() - began
                 self._take(facts)
-                # Who waited in vain knows that there was nothing meanwhile.
+                # A read that brought nothing in its whole time shows that nothing was written meanwhile.
                 self._progress.note(
                     len(facts), began if facts or not is_busy else began + BUSY_WAIT_MS / 1000
                 )
@@ -341,7 +343,7 @@ class OrderKeeper:
         self._ahead = await self._facts.now_ms() / 1000 - time.monotonic()
 
     async def _forget_often(self) -> None:
-        """Know the time, and forget what is over: beside the read, which nothing is to hold up."""
+        """Set the clock and forget old calls, in a task of its own so that it delays no read."""
         await self._ready.wait()
         while True:
             try:
@@ -351,7 +353,7 @@ class OrderKeeper:
             await asyncio.sleep(TICK_S)
 
     async def _forget_once(self) -> None:
-        """Forget what is over, or whose orchestrator is gone."""
+        """Forget calls that are over, or whose orchestrator is gone."""
         await self._set_clock()
         alive, now = await self._facts.alive(), time.monotonic()
         self._missed = {
@@ -361,9 +363,9 @@ class OrderKeeper:
         self._look_again(self._history.forget_old(dead, self._now()))
 
     async def _mend_often(self) -> None:
-        """Answer those whom a replica that is gone had wait.
+        """Answer the held calls of replicas that are gone.
 
-        What it knew of calls that were still being decided is lost: a denial waits until the time is over.
+        Their knowledge of undecided calls is lost, so a denial is given only when the wait is over.
         """
         rest = TICK_S
         while True:

@@ -1,6 +1,6 @@
-"""What a rule on order asks of the calls before, as it is written: `after`, `unless_after`, `at_most`. Pure.
+"""Define the conditions of rules on order: `after`, `unless_after`, `at_most`. Pure.
 
-What is judged by it is in `policy_order`, and in which words in `policy_verdicts`.
+`policy_order` judges calls by them, and `policy_verdicts` writes the verdicts.
 """
 
 import re
@@ -38,53 +38,54 @@ Pairs = Annotated[dict[str, str], Field(max_length=16), BeforeValidator(_read_pa
 
 
 class Precondition(StrictModel):
-    """A call that must have come before, or must not have."""
+    """Earlier call that must have ended, or must not have."""
 
     tool: Globs
-    """The call that came before: one glob or several."""
+    """Tools of the earlier call: one glob or several."""
     when: When = Field(default_factory=dict)
-    """Its arguments to conditions, as a rule's own `when`."""
+    """Conditions on its arguments, as in a rule's own `when`."""
     success: Annotated[bool | None, Field(strict=True)] = True
-    """How it ended: true is well, false is not, null either way."""
+    """Result of the earlier call: true for success, false for failure, null for either."""
     within_s: Window = MAX_WINDOW_S
-    """It ended so many seconds ago at most; an hour is the most that is remembered."""
+    """Longest time in seconds since its end. Calls are remembered for an hour at most."""
     same: Pairs = Field(default_factory=dict)
-    """`{$.path: $.path}`: what stands there in this call is what stood there in that one."""
+    """Values that must be equal: `{$.path: $.path}`, a path in this call to a path in the earlier call."""
     scope: Scope = "session"
-    """Whose calls count: those of the same `session`, `tree` of sessions, or value of `label:NAME`. What
-    counts against a call in a `session` counts in those of its agents as well; `own-session` is it alone. A
-    call without that label may be of any value: it counts against all of them."""
+    """Calls that count: those of the same `session`, `tree` of sessions, or value of `label:NAME`. A call
+    that counts against others in a `session` also counts against those of its agents; `own-session` is the
+    session alone. A call without that label may have any value, so it counts against all of them."""
 
     def list_paths(self) -> Iterator[str]:
-        """The places in that call's arguments that it looks at."""
+        """List the paths in the earlier call's arguments that it looks at."""
         yield from self.when
         yield from self.same.values()
 
 
 class CallCount(StrictModel):
-    """How often the calls of a rule may run."""
+    """Limit on the number of calls of a rule."""
 
     n: Annotated[int, Field(ge=1, le=128, strict=True)]
-    """So many calls, those that run at present among them …"""
+    """Maximum number of calls within `within_s`, including those that run at present."""
     within_s: Window = MAX_WINDOW_S
-    """… in so many seconds."""
+    """Seconds in which calls are counted."""
     scope: Scope = "session"
-    """Whose calls are counted together: as above."""
+    """Calls that are counted together, as above."""
 
 
 class OrderMatcher(CallMatcher):
-    """What must have come before the calls that a rule is about."""
+    """Conditions on the calls before those that a rule is about."""
 
     tools: Globs
-    """One glob or several."""
+    """Tools the rule is about: one glob or several."""
     after: Precondition | None = None
-    """The call may run after such a call only, and is denied before; see below."""
+    """Earlier call that must have ended; the call is denied before that. See below."""
     unless_after: Precondition | None = None
-    """The call may not run after such a call, nor beside one."""
+    """Earlier call after which, and during which, the call may not run."""
     at_most: CallCount | None = None
-    """So many of the calls that fit `tools` and `when` may run; one that was denied counts for nothing."""
+    """Maximum number of calls that fit `tools` and `when`. Denied calls do not count."""
     wait_s: Annotated[float, Field(gt=0, le=3600, allow_inf_nan=False, strict=True)] | None = None
-    """Seconds that the call waits where what it depends on is under way; without it, it is denied then."""
+    """Longest wait in seconds for an earlier call that is still under way. Without it the call is denied at
+    once."""
 
     @model_validator(mode="after")
     def _waits_for_something(self) -> "OrderMatcher":
@@ -96,41 +97,41 @@ class OrderMatcher(CallMatcher):
 
     @property
     def is_ordered(self) -> bool:
-        """Whether anything but the call itself is looked at."""
+        """True if the rule looks at other calls, too."""
         return not (self.after is None and self.unless_after is None and self.at_most is None)
 
     def list_globs(self) -> Iterator[str]:
-        """The globs of tools of whose calls it must know."""
+        """List the globs of the tools whose calls the rule must know."""
         for need in (self.after, self.unless_after):
             yield from need.tool if need is not None else ()
         yield from self.tools if self.at_most is not None else ()
 
     def list_paths(self) -> Iterator[str]:
-        """The places in their arguments that it looks at."""
+        """List the paths in those calls' arguments that the rule looks at."""
         for need in (self.after, self.unless_after):
             yield from need.list_paths() if need is not None else ()
         yield from self.when if self.at_most is not None else ()
 
     @property
     def is_for_all(self) -> bool:
-        """Whether it is about every call of its tools, whoever makes it and with what arguments."""
+        """True if the rule is about every call of its tools, whoever makes it and with any arguments."""
         told = (self.when, self.schema_, self.agents, self.labels, self.sessions, self.agent_targets)
         return not any(told)
 
     def list_labels(self) -> Iterator[str]:
-        """The labels by which it tells calls apart."""
+        """List the labels by which the rule tells calls apart."""
         for need in (self.after, self.unless_after, self.at_most):
             if need is not None and need.scope.startswith(LABEL):
                 yield need.scope.removeprefix(LABEL)
 
 
 def find_circle(rules: Sequence[OrderMatcher]) -> set[str]:
-    """Tools of which no call can ever run, as each may run only after one of them; only what is certain."""
+    """Return the tools that certainly can never run, as each may run only after another of them."""
     needs: dict[str, Globs] = {}
     for rule in rules:
         for tool in rule.tools:
             if not _WILD.isdisjoint(tool):
-                return _close(needs)  # of the rules below it is not certain what they are about
+                return _close(needs)  # the glob may take any tool from the rules below
             if tool not in needs:
                 firm = rule.is_for_all and rule.after is not None
                 needs[tool] = rule.after.tool if firm and rule.after is not None else ()
@@ -138,7 +139,7 @@ def find_circle(rules: Sequence[OrderMatcher]) -> set[str]:
 
 
 def _close(needs: Mapping[str, Globs]) -> set[str]:
-    """The largest set of tools whose every need is in the set."""
+    """Return the largest set of tools whose every need is in the set."""
     closed = {tool for tool, after in needs.items() if after and all(_WILD.isdisjoint(one) for one in after)}
     users: dict[str, list[str]] = {}
     for tool in closed:

@@ -1,11 +1,11 @@
-"""What happened before a call, as rules on order need it: a bounded history, read from facts. Pure.
+"""Keep a bounded history of calls for rules on order, read from facts. Pure.
 
-Reads no stream, keeps no time and gives no verdict: facts, questions and the time come in, `met`, `under
-way` or `unmet` goes out. An LLM that makes many calls cannot have one forgotten by which a rule goes: what
-a rule looks for is kept beside the last calls, and where even that is too much, it counts against the call.
-Only tools that a rule names are kept, and of their arguments what a rule looks at. A call that was denied is
-not in it. Times are those of the facts' entries: seconds by the server's
-clock, which all replicas read alike.
+It reads no stream, has no clock and gives no verdict: facts, questions and the time come in, `met`, `under
+way` or `unmet` goes out. An LLM cannot push a call out of the history by making many calls: calls that a
+rule looks for are kept beside the last ones. If even those are too many, the loss counts against the call.
+The history holds only tools that a rule names, and only those of their arguments that a rule looks at. It
+holds no denied calls. Times are those of the facts' entries: seconds by the server's clock, which all
+replicas read alike.
 """
 
 import math
@@ -33,50 +33,51 @@ from toolgate_schedulers.shipped.policy_needs import (
 
 State = Literal["met", "under way", "unmet"]
 Scope = tuple[str, str]
-"""Of what kind it is, and which: `session` and its id, and so on."""
+"""Kind and name of a scope: `session` and its id, and so on."""
 MAX_CALLS: Final = 256
-"""Calls kept of one tool in one scope; of older ones those that a rule looks for, again so many for each."""
+"""Maximum number of recent calls kept of one tool in one scope, and of older calls that one search looks
+for."""
 MAX_SCOPES: Final = 10_000
 MAX_RUNNING: Final = 100_000
 MAX_TOOLS: Final = 64
-"""Names of tools kept in one scope: a glob may fit any number."""
+"""Maximum number of tool names kept in one scope: a glob may fit any number."""
 MAX_NAMES: Final = 4096
 MAX_OVER: Final = 10_000
 ASKED_S: Final = 3600.0
-"""A question of which no decision is heard for so long is forgotten."""
+"""Seconds after which a question without a known decision is forgotten."""
 MAX_ARGUMENTS: Final = 4096
-"""Bytes kept of one call's arguments; longer ones count as not seen."""
+"""Maximum size of a call's kept arguments, in bytes; longer ones count as not seen."""
 _TOO_LONG: Final[Mapping[str, Any]] = {placeholders.WHOLE: placeholders.MARK}
 _ENDS: Final = frozenset(("tool:post", "tool:error", "tool:unused"))
 
 
 class PastCall(NamedTuple):
-    """One call that ran, or runs (`success` None), or is being decided (`number` above 0)."""
+    """Call that ran, or runs (`success` None), or is being decided (`number` above 0)."""
 
     id: str
     at: float
     arguments: Mapping[str, Any]
     success: bool | None = None
     number: int = 0
-    """Which question it was, where its decision is not known."""
+    """Number of the question, if the decision is not known; otherwise 0."""
 
 
 @dataclass(slots=True)
 class _ScopeHistory:
-    """Of one scope, by tool."""
+    """History of one scope, by tool."""
 
     at: float = 0.0
-    """When something came to it last."""
+    """Time of the last change."""
     ended: OrderedDict[str, deque[PastCall]] = field(default_factory=OrderedDict)
     running: dict[str, dict[str, PastCall]] = field(default_factory=dict)
     evidence: dict[int, deque[PastCall]] = field(default_factory=dict)
-    """Older calls, by the number of what looks for them."""
+    """Older calls that a search looks for, by the `id()` of its condition."""
     lost_at: dict[int, float] = field(default_factory=dict)
-    """When the last of these ended that was forgotten."""
+    """End of the last older call that was forgotten, by the same id."""
 
 
 class Search(NamedTuple):
-    """What a rule looks for among the calls before."""
+    """Calls that a rule looks for."""
 
     of: Precondition | CallCount
     tools: Globs
@@ -84,7 +85,7 @@ class Search(NamedTuple):
 
 
 class _CallPlace(NamedTuple):
-    """Where a call is that runs, or is being decided."""
+    """Place of a call that runs or is being decided."""
 
     tool: str
     scopes: tuple[Scope, ...]
@@ -94,7 +95,10 @@ class _CallPlace(NamedTuple):
 
 
 class CallHistory:
-    """Calls of the tools that match `watched`, by scope; of their arguments only what `paths` may lead to."""
+    """History of calls of the tools that match `watched`, by scope.
+
+    Arguments are kept only as far as `paths` may lead to them.
+    """
 
     def __init__(
         self,
@@ -109,17 +113,17 @@ class CallHistory:
         self._is_watched: dict[str, bool] = {}
         self._scopes: OrderedDict[Scope, _ScopeHistory] = OrderedDict()
         self._places: OrderedDict[str, _CallPlace] = OrderedDict()
-        """By decision: where the calls are that run."""
+        """Places of calls that run or are being decided, by decision."""
         self._over: dict[str, None] = {}
-        """The last calls that were denied, or have ended: who hears late of their questions knows."""
+        """Last calls that were denied or have ended, so that a late question about them is recognized."""
         self._before: dict[str, Set[str]] = {}
-        """By decision: those being decided that count before it, by what all replicas share."""
+        """Undecided calls that count before a call, as all replicas agree on them; by decision."""
         self._asked = 0
 
     # ------------------------------------------------------------------ what comes in
 
     def read(self, fact: Mapping[str, Any]) -> tuple[Scope, ...]:
-        """Take in one fact, as `read_facts` gives it; the scopes in which something changed by it."""
+        """Read one fact; return the scopes that it changed."""
         if fact.get("event") == "decision":
             return self._begin(fact)
         id_ = fact.get("decision_id")
@@ -128,9 +132,9 @@ class CallHistory:
         return self._end(id_, fact)
 
     def note_question(self, call: ToolSelecting, orchestrator: str, now: float) -> bool:
-        """A call is being decided: it may be what another waits for; whether that is news.
+        """Note that a call is being decided, as others may wait for it; return whether that is new.
 
-        Asked again, it keeps its number.
+        A call that is asked about again keeps its number.
         """
         before = self._places.get(call.id)
         if call.id in self._over or (
@@ -147,33 +151,33 @@ class CallHistory:
         return is_watched
 
     def note_before(self, id_: str, others: Set[str]) -> None:
-        """Of what is being decided exactly these count before a call, whichever was asked here first."""
+        """Set the undecided calls that count before a call, instead of those first asked about here."""
         if id_ in self._places:
             self._before[id_] = others
 
     def describe(self, call: ToolSelecting) -> tuple[dict[str, str], Mapping[str, Any]]:
-        """What is kept of a call beside its sessions: labels, and arguments."""
+        """Return the labels and arguments of a call that are kept."""
         labels = {name: call.labels[name] for name in self._labels if name in call.labels}
         return labels, self._needed(call.tool_input)
 
     def is_asked(self, id_: str) -> bool:
-        """Whether a call is being decided, as far as is known here."""
+        """Return whether a call is being decided, as far as is known here."""
         return id_ in self._places and self._places[id_].number > 0
 
     def forget(self, id_: str) -> tuple[Scope, ...]:
-        """A call that does not run, and did not; the scopes that it was in."""
+        """Forget a call that does not run and did not; return its scopes."""
         return self._stop(id_)[0].scopes if id_ in self._places else ()
 
     def deny(self, id_: str) -> tuple[Scope, ...]:
-        """A call that does not run, and about which nobody else need be heard; the scopes that it was in."""
+        """Forget a denied call for good, ignoring later news about it; return its scopes."""
         touched = self.forget(id_)
         self._note_over(id_)
         return touched
 
     def forget_old(self, dead: Set[str], now: float) -> set[Scope]:
-        """Forget calls of dead orchestrators, those that none decided in an hour, and what is over since.
+        """Forget calls of dead orchestrators, questions without a decision for an hour, and old scopes.
 
-        Gives the scopes in which calls run no longer.
+        Return the scopes in which calls no longer run.
         """
         gone = [
             id_
@@ -190,7 +194,7 @@ class CallHistory:
 
     @property
     def orchestrators(self) -> set[str]:
-        """Those whose calls run, or are being decided."""
+        """Orchestrators whose calls run or are being decided."""
         return {place.orchestrator for place in self._places.values()}
 
     def _begin(self, fact: Mapping[str, Any]) -> tuple[Scope, ...]:
@@ -239,7 +243,7 @@ class CallHistory:
         return needed if len(packing.pack(needed)) <= MAX_ARGUMENTS else _TOO_LONG
 
     def _end(self, id_: str, fact: Mapping[str, Any]) -> tuple[Scope, ...]:
-        """A tool that raised is told of twice: the first counts."""
+        """Note the end of a call; two facts tell of a tool that raised, and the first counts."""
         if id_ not in self._places:
             return ()
         place, run = self._stop(id_)
@@ -316,11 +320,11 @@ class CallHistory:
     # ------------------------------------------------------------------ what is asked of it
 
     def judge(self, need: Precondition, call: ToolSelecting, now: float, unseen: bool) -> State:
-        """Whether what is needed has happened before a call, or may yet: its producer runs.
+        """Return whether the needed call has ended before this call (`met`) or runs (`under way`).
 
-        `unseen` is what counts where `when` or `same` look at a value that did not travel: False for
-        `after`; True for `unless_after`, so that it counts against the call, and of what is still being
-        decided only what was asked before the call counts.
+        `unseen` is the result of `when` and `same` for a value that could not be seen. It is False for
+        `after`. It is True for `unless_after`, so that it counts against the call; then an undecided call
+        counts only if it was asked about before this one.
         """
         kept = self._open_scopes(need.scope, call, against=unseen)
         if not kept:
@@ -342,9 +346,9 @@ class CallHistory:
         return "under way" if any(_fits(need, wanted, run, True) for run in runs) else "unmet"
 
     def count(self, most: CallCount, tools: Globs, when: When, call: ToolSelecting, now: float) -> State:
-        """Whether calls of these tools leave room for one more: those that run, or ended in time.
+        """Return whether the counted calls leave room for one more: those that run, or ended in time.
 
-        `under way`: there is, if what was asked before it does not run.
+        `under way`: there is room if calls that were asked about earlier do not run.
         """
         kept = self._open_scopes(most.scope, call, against=True)
         if not kept:
@@ -369,7 +373,7 @@ class CallHistory:
 
 
 def new_history(rules: Sequence[OrderMatcher]) -> CallHistory:
-    """An empty history of what these rules on order look at."""
+    """Return an empty history for these rules on order."""
     return CallHistory(
         tuple(chain.from_iterable(rule.list_globs() for rule in rules)),
         chain.from_iterable(rule.list_paths() for rule in rules),
@@ -387,20 +391,20 @@ def _list_searches(rule: OrderMatcher) -> Iterator[Search]:
 
 
 def time_of(fact: Mapping[str, Any]) -> float:
-    """When the server took the entry that a fact stands in, in seconds."""
+    """Return the time at which the server took the fact's entry, in seconds."""
     milliseconds = str(fact.get("entry", "")).partition("-")[0]
     return int(milliseconds) / 1000 if milliseconds.isdecimal() and len(milliseconds) < 16 else 0.0
 
 
 def scopes_for(scope: str, call: ToolSelecting, *, against: bool) -> tuple[Scope, ...]:
-    """List the scopes of that kind in which the calls stand that count for a call, or against it.
+    """List the scopes of this kind whose calls count for a call, or against it.
 
-    Against a call counts what its whole tree did, and what was done without the label by which a scope is
-    told: that may be of any value, as the call itself may be where it has none.
+    Against a call counts its whole tree, and calls without the label that names the scope: they may have any
+    value, as the call itself may if it lacks the label.
     """
     root = call.root_session or call.session
     if scope == "session" and against and call.session not in ("", root):
-        return (("tree", root), ("tree", call.session))  # it may have worked for another root before
+        return (("tree", root), ("tree", call.session))  # its root may have changed
     if scope == "tree" or (scope == "session" and against):
         return (("tree", root),)
     if not scope.startswith(LABEL):
@@ -422,7 +426,8 @@ def _first_name(path: str) -> str:
 def _ended(
     kept: Iterable[_ScopeHistory], tools: Globs, looked_for: Precondition | CallCount, unseen: bool
 ) -> Iterator[PastCall]:
-    """Calls of these tools; one whose name has two readings counts where that is against a call."""
+    """List the ended calls of these tools; a tool's name with two readings counts if that is against the
+    call."""
     for one in kept:
         for tool, runs in one.ended.items():
             if globs.either(tools, tool) if unseen else globs.fits(tools, tool):
@@ -438,7 +443,8 @@ _Wanted = tuple[tuple[Sequence[Any], str], ...]
 
 
 def _look_up(need: Precondition, call: ToolSelecting) -> _Wanted:
-    """What stands in the call at the places of `same`, in every reading, and where it is to stand."""
+    """Return the call's values at the paths of `same`, in every reading, each with the path in the other
+    call."""
     return tuple(
         (readings(here.removeprefix("$."), call.tool_input), there.removeprefix("$."))
         for here, there in need.same.items()
@@ -453,7 +459,8 @@ def _fits(need: Precondition, wanted: _Wanted, run: PastCall, unseen: bool) -> b
 
 
 def _agree(values: Sequence[Any], there: str, run: PastCall) -> Truth:
-    """Alike in every reading of both paths, in none, or not to be told; what is not there is like nothing."""
+    """Return whether both are equal in every reading; None if readings differ. A missing value equals
+    nothing."""
     others = readings(there, run.arguments)
     if len(values) == len(others) == 1:
         return _equal(values[0], others[0])
@@ -475,7 +482,7 @@ def _equal(one: Any, other: Any) -> Truth:
         return None
     truth = may_equal(one, other)
     if truth is False and (isinstance(one, list | tuple) or isinstance(other, list | tuple)):
-        # One of several: it counts against a call, and not for it.
+        # An equal element of a list is uncertain: it counts against a call, not for it.
         ones, others = _elements(one), _elements(other)
         if len(ones) * len(others) > _MAX_PAIRS:
             return None
@@ -491,4 +498,4 @@ def _elements(value: Any) -> Sequence[Any]:
 
 _MAX_PAIRS: Final = 4096
 _PLAIN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*|[A-Za-z0-9_]+-[A-Za-z0-9_]+-[A-Za-z0-9_-]+")
-"""A text that has one reading: a word, a UUID."""
+"""Text that has one reading: a word, a UUID."""

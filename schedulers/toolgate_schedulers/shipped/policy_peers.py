@@ -1,8 +1,9 @@
-"""How replicas of a policy tell each other of what they are asked about, where others may wait for it.
+"""Tell the other replicas of a policy about undecided calls that their calls may wait for.
 
-Facts tell of a call once it is decided, which a person may take minutes for. So the replica that is asked
-about one on which others of its response may depend leaves a note in the store, and one that would deny a
-dependent looks for it first. One note for each response and rule; it goes when nobody can wait any longer.
+Facts tell of a call only once it is decided, and a person may take minutes for that. So a replica leaves a
+note in the store if other calls of the same response may depend on its call. A replica that would deny a
+dependent call looks for the note first. There is one note for each response and rule; it expires when no
+call can still wait for it.
 """
 
 import hashlib
@@ -22,24 +23,25 @@ _UNSEEN: Final = {placeholders.WHOLE: placeholders.MARK}
 
 
 class PeerNotes:
-    """Those of one scheduler; `rules` are those by which calls wait."""
+    """Notes of one scheduler; of `rules`, those with `wait_s` and `after` count."""
 
     def __init__(self, store: Store, name: str, rules: Iterable[OrderMatcher]) -> None:
         self._store, self._prefix = store, f"order:{name}:"
         self._needs = [(rule, rule.after) for rule in rules if rule.wait_s and rule.after is not None]
 
     def concerns(self, call: ToolSelecting) -> bool:
-        """Whether others of its response may wait for this call."""
+        """Return whether other calls of the same response may wait for this call."""
         return bool(call.parallel_group_id) and any(True for _ in self._list_needs(call))
 
     async def tell(self, call: ToolSelecting, orchestrator: str) -> None:
-        """Leave a note that this call is being decided; raises TransportError."""
+        """Leave a note that this call is being decided; raise TransportError if the store does not answer."""
         note = packing.pack([call.id, call.tool_name, orchestrator])
         for need, wait_s in self._list_needs(call):
             await self._store.put(self._key(need, call), note, wait_s)
 
     async def find(self, call: ToolSelecting) -> Sequence[tuple[ToolSelecting, str]]:
-        """What peers are asked about for which this call may wait, and by whom; raises TransportError."""
+        """Return the undecided calls of peers that this call may wait for, with their orchestrators; raise
+        TransportError."""
         found = []
         for rule, need in self._needs:
             if globs.either(rule.tools, call.tool_name):

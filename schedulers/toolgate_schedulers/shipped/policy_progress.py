@@ -1,7 +1,7 @@
-"""How far a policy has read the facts: who is ruled on waits until all is read that was written before.
+"""Track how far a policy has read the facts: a call is ruled on once all earlier facts are read.
 
-A read for which nobody waits lasts long. Who comes meanwhile does not wait for its end: what is written by
-then is looked at beside it, at once. So a server whose agents are idle has no more to do for that.
+A read that nobody waits for lasts long, so that idle agents cost the server nothing. A call that comes
+meanwhile does not wait for the end of that read: a second read gets the facts written so far at once.
 """
 
 import asyncio
@@ -14,32 +14,32 @@ from toolgate_bus.errors import TransportError
 from toolgate_bus.transport.ports import FactStream
 
 MAX_LAG_S: Final = 2.0
-"""So long it may take to read it; then a call that may not follow something is denied."""
+"""Longest wait, in seconds, for all facts to be read; then a call that depends on earlier calls is denied."""
 FULL_PAGE: Final = 500
-"""Facts of one read; where there are as many, there may be more."""
+"""Maximum number of facts in one read; after a full read there may be more."""
 
 
 class ReadProgress:
-    """One replica's; `take` is given what is read beside the read that goes on all the time."""
+    """Progress of one replica; `take` gets the facts of the second reads."""
 
     def __init__(self, facts: FactStream, take: Callable[[Iterable[Mapping[str, Any]]], None]) -> None:
         self._facts, self._take = facts, take
         self.is_long = False
-        """Whether the read that goes on at present is one for which nobody waited when it began."""
+        """True if nobody waited for the present read when it began."""
         self._caught_up = float("-inf")
-        """All that stood on the server at that time (`time.monotonic`) is known."""
+        """Time (`time.monotonic`) up to which all facts on the server are known."""
         self._has_read = asyncio.Event()
         self._look: asyncio.Task[None] | None = None
 
     def note(self, many: int, caught_up: float) -> None:
-        """A read gave so many facts, all that stood there at that time, unless they were too many for one."""
+        """Note that a read brought `many` facts: all up to that time, unless the read was full."""
         if many < FULL_PAGE and self._facts.is_whole:
             self._caught_up = max(self._caught_up, caught_up)
             waiters, self._has_read = self._has_read, asyncio.Event()
             waiters.set()
 
     async def catch_up(self) -> bool:
-        """Wait until all is read that is written by now; False where that takes too long."""
+        """Wait until all facts written by now are read; False if that takes too long."""
         written = time.monotonic()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(MAX_LAG_S):
@@ -50,7 +50,7 @@ class ReadProgress:
         return self._caught_up >= written
 
     def stop(self) -> None:
-        """Look no longer."""
+        """Stop a second read."""
         if self._look is not None:
             self._look.cancel()
 
@@ -58,7 +58,7 @@ class ReadProgress:
         began = time.monotonic()
         try:
             facts = await self._facts.glance()
-        except TransportError:  # the read that goes on says what is wrong
+        except TransportError:  # the main read reports the error
             return
         finally:
             self._look = None

@@ -1,7 +1,7 @@
-"""What rules on order would have said of recorded calls, by what had come before each of them.
+"""Rehearse rules on order on recorded calls, by the calls before each of them.
 
-The history is the policy's own (`policy_order`), told of what would have run instead of being read from
-facts: a call that these rules deny is not in it. `toolgate policy test` gives a case its history by the same.
+The history is the policy's own (`policy_order`). It is filled with the calls that would have run instead of
+facts: a call that these rules deny is not in it. `toolgate policy test` gives a case its history likewise.
 """
 
 import math
@@ -20,7 +20,7 @@ FORGET_S: Final = 60.0
 
 
 class OrderRehearsal(Rehearsal):
-    """One policy over a record, or before one case."""
+    """Rehearsal of one policy on a record, or before one case."""
 
     phases: ClassVar[Sequence[Phase]] = ("select", "verify")
     left_out = ""
@@ -29,16 +29,18 @@ class OrderRehearsal(Rehearsal):
         self._config, self.priority = config, priority
         self._history = new_history(config.order_rules)
         self._waiting: dict[str, tuple[ToolSelecting, float, float]] = {}
-        """By decision: the call, since when it waits, and after how long it is looked at for the time."""
+        """Waiting calls by decision: the call, the time since which it waits, and the seconds until the next
+        look."""
         self._has_news = False
         self._tidied = -math.inf
 
     def past(self, now: float, waited: float = 0.0) -> Past:
-        """What is known of the calls before."""
+        """Return the knowledge of earlier calls."""
         return Past(self._history, now, waited)
 
     def ask(self, call: ToolSelecting, now: float) -> Verdict:
-        """Rule on a call; one that waits is told when what it waits for has ended, or its time is over."""
+        """Rule on a call; `tell` reports a waiting call when the awaited call has ended, or its time is
+        over."""
         if now - self._tidied > FORGET_S:
             self._tidied = now
             self._history.forget_old(frozenset(), now)
@@ -46,7 +48,7 @@ class OrderRehearsal(Rehearsal):
         return self._rule(call, now, 0.0, now)
 
     def begin(self, call: ToolSelecting, now: float) -> None:
-        """It runs: from now on it may be what others wait for, or must not follow."""
+        """Note that a call runs: others may wait for it, or must not follow it."""
         told = {
             "event": "decision",
             "id": call.id,
@@ -58,7 +60,7 @@ class OrderRehearsal(Rehearsal):
         self._has_news = True
 
     def end(self, id_: str, now: float, success: bool | None) -> None:
-        """It has ended, and how; or never ran."""
+        """Note the end of a call, and its success; None: it never ran."""
         self._waiting.pop(id_, None)
         if success is None:
             self._history.forget(id_)
@@ -68,7 +70,7 @@ class OrderRehearsal(Rehearsal):
         self._has_news = True
 
     def tell(self, now: float) -> list[tuple[str, Verdict]]:
-        """Of those who wait, who may go on and who waits in vain."""
+        """Return the verdicts on waiting calls that may go on or wait in vain."""
         found: list[tuple[str, Verdict]] = []
         while self._waiting and (self._has_news or self.find_due() <= now):
             self._has_news = False
@@ -82,11 +84,11 @@ class OrderRehearsal(Rehearsal):
         return found
 
     def find_due(self) -> float:
-        """When the first of those who wait is to be looked at for the time."""
+        """Return the time of the next look at a waiting call."""
         return min((since + late_s for _, since, late_s in self._waiting.values()), default=math.inf)
 
     def report(self) -> list[dict[str, Any]]:
-        """Nothing: what became of each call says it all."""
+        """Return nothing: the outcomes of the calls say it all."""
         return []
 
     def _rule(self, call: ToolSelecting, since: float, waited: float, now: float) -> Verdict:
@@ -101,5 +103,5 @@ class OrderRehearsal(Rehearsal):
 
 
 def _entry(now: float) -> str:
-    """An entry's id of that time, as facts have it."""
+    """Return the id of a fact's entry at that time."""
     return f"{int(now * 1000)}-0"

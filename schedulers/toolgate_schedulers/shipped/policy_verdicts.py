@@ -1,4 +1,4 @@
-"""What a rule on order says of a call, and in which words: nothing, a denial, or that it waits. Pure."""
+"""Write the verdict of a rule on order: nothing, a denial, or a hold. Pure."""
 
 from dataclasses import dataclass, field
 from typing import Final
@@ -11,31 +11,32 @@ from toolgate_schedulers.shipped.policy_needs import LABEL, MAX_WINDOW_S, OrderM
 from toolgate_schedulers.shipped.policy_order import CallHistory, State
 
 GRACE_S: Final = 0.25
-"""So long a call of several in one response waits to hear of the others: none knows which is asked first."""
+"""Seconds a call of a response with several calls waits for the others: their questions come in no known
+order."""
 SLACK_S: Final = 10.0
-"""A hold lasts so much longer than the wait: its end is told in words."""
+"""Seconds that a hold lasts beyond the wait, so that the call is denied with a reason."""
 _SHOWN: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """What is known of the calls before."""
+    """Knowledge of earlier calls."""
 
     history: CallHistory = field(default_factory=lambda: CallHistory(()))
     now: float = 0.0
-    """Seconds, by the server's clock."""
+    """Present time in seconds, by the server's clock."""
     waited: float = 0.0
     """Seconds for which the call was held."""
 
 
 UNKNOWN: Final = Past()
-"""Nothing came before."""
+"""Knowledge of no earlier calls."""
 
 
 def check_order(
     rule: OrderMatcher, name: str, call: ToolSelecting, past: Past, reason: str | None
 ) -> Deny | Hold | None:
-    """What the rule says against a call by what came before it; None: nothing."""
+    """Return the rule's denial or hold by the earlier calls; None if they are as the rule wants."""
     for state, why in _barriers(rule, call, past):
         wait_s = rule.wait_s or 0.0
         hears_more = state == "unmet" and bool(call.parallel_group_id) and past.waited < GRACE_S
@@ -48,7 +49,7 @@ def check_order(
 
 
 def _barriers(rule: OrderMatcher, call: ToolSelecting, past: Past) -> list[tuple[State, str]]:
-    """What stands against a call, that which waiting does not help first."""
+    """List the obstacles to a call; those that waiting cannot remove come first."""
     found: list[tuple[State, str]] = []
     history, now, tool = past.history, past.now, call.tool_name
     if (most := rule.at_most) is not None:

@@ -1,12 +1,12 @@
-"""The shipped scheduler `provenance`: what leaves the house goes only where the user's request says.
+"""The shipped scheduler `provenance`: lets data go only to addressees that the user's request names.
 
-A sink says of a tool which of its arguments are addressees. Each of them must be named by the request of the
-user, or be trusted by the configuration; else the call is asked about, or denied. A sink may also want the
-request to ask for such an act at all (`words`), and look for addresses in what is sent (`links`).
+A sink says which arguments of a tool are addressees. The user's request must name each of them, or the
+configuration must trust it; otherwise a person is asked, or the call is denied. A sink may also require that
+the request asks for such an act at all (`words`), and may check addresses in the other arguments (`links`).
 
-The request is what the orchestrator was told by its app (`Guard.turn(request=…)`): what tools gave back, and
-what an LLM wrote to a sub-agent, is no request. Where none is known nothing is named. A replacement (phase
-`verify`) is judged as the LLM's own call is.
+The request is the text that the app gave to the orchestrator (`Guard.turn(request=…)`). Results of tools,
+and an LLM's texts to a sub-agent, are no request. If no request is known, it names nobody. A replacement
+(phase `verify`) is judged like the LLM's own call.
 """
 
 from collections.abc import Iterator
@@ -27,13 +27,13 @@ from toolgate_bus.ruling.conditions.conditions import Globs
 from toolgate_schedulers.shipped import provenance_names as names
 
 MAX_SHOWN: Final = 120
-"""Characters of an addressee that people and LLMs are told."""
+"""Maximum number of characters of an addressee that people and LLMs are told."""
 _ALLOWED: Final = Continue()
 Action = Literal["ask", "deny"]
 
 
 def _escape(name: str) -> str:
-    """The glob that means this name alone."""
+    """Return the glob that matches this name alone."""
     return "".join(f"[{letter}]" if letter in "*?[" else letter for letter in name)
 
 
@@ -46,26 +46,26 @@ Texts = Annotated[tuple[Text, ...], Field(max_length=1024), BeforeValidator(_one
 
 
 class Sink(StrictModel):
-    """A way out: which calls lead there, and what must be true of them."""
+    """Way out: the tools whose calls lead there, and the conditions for them."""
 
     name: Annotated[str, Field(min_length=1, max_length=MAX_RULE)] | None = None
-    """Told in reasons and metrics; else the tool's name."""
+    """Name in reasons and metrics. Default: the tool's name."""
     tools: Globs
-    """Which tools it is about: one glob or several."""
+    """Tools the sink is about: one glob or several."""
     to: Texts = ()
-    """Arguments that say to whom or where it goes, as paths (`recipients`, `message.to`): every value in them
-    must be named by the request, or trusted."""
+    """Arguments that hold addressees, as paths (`recipients`, `message.to`). The request must name every
+    value in them, unless it is trusted."""
     match: Literal["exact", "name"] = "exact"
     """`exact`: the address itself stands in the request. `name`: the words before the `@` of a mail address
-    are enough; whoever has such an address elsewhere passes too."""
+    are enough, so the same name at another host passes too."""
     words: Texts = ()
-    """One of these must stand in the request, which so asks for the act; `*` is any letters (`delet*`)."""
+    """Words of which the request must contain one, and so ask for the act; `*` is any letters (`delet*`)."""
     links: bool = Field(default=False, strict=True)
-    """Web and mail addresses in the other arguments must be named or trusted, too."""
+    """True to check web and mail addresses in the other arguments as well: they must be named or trusted."""
     trusted: Texts = ()
     """Addressees trusted here, beside those of the whole configuration."""
     action: Action | None = None
-    """What becomes of other calls, if not what the whole configuration says."""
+    """Action for calls that do not meet the conditions. Default: that of the whole configuration."""
 
     @model_validator(mode="after")
     def _says_something(self) -> "Sink":
@@ -75,24 +75,25 @@ class Sink(StrictModel):
 
 
 class ProvenanceConfig(StrictModel):
-    """The file of a provenance."""
+    """Configuration file of `provenance`."""
 
     sinks: Annotated[tuple[Sink, ...], Field(min_length=1, max_length=1024)]
-    """The ways out. A call must be fit for each that is about its tool; tools of no sink may run."""
+    """Sinks, the ways out. A call must meet the conditions of each sink for its tool. Tools without a sink
+    may run."""
     trusted: Texts = ()
     """Addressees that need not be named: addresses, accounts, channels, or patterns (`*@example.com`,
-    `docs.example.com/**`). `*` does not pass `/`, `@`, `:`, `?` or `#`; `**` passes all but `@`."""
+    `docs.example.com/**`). `*` does not match `/`, `@`, `:`, `?` or `#`; `**` matches all but `@`."""
     action: Action = "ask"
-    """What becomes of a call that is not fit for a sink: a person is asked, or it is denied."""
+    """Action for a call that does not meet a sink's conditions: `ask` a person, or `deny`."""
     timeout_s: Annotated[float, Field(gt=0, le=86_400, strict=True)] = 300.0
     """Seconds the person has; then the call is denied."""
     annotations: Annotated[dict[Text, dict[str, Any]], Field(max_length=1024)] = Field(default_factory=dict)
-    """What servers of MCP say of their tools, by tool, as `tools/list` gives it. One that may reach an open
-    world (`openWorldHint` is not false) and is of no sink is a sink with `links`."""
+    """Annotations of MCP tools, by tool, as `tools/list` gives them. A tool that may reach an open world
+    (`openWorldHint` is not false) and is in no sink becomes a sink with `links`."""
 
     @cached_property
     def all_sinks(self) -> tuple[Sink, ...]:
-        """Those that are declared, and those that annotations make."""
+        """Sinks that are declared, and those that annotations make."""
         return (*self.sinks, *(Sink(tools=(tool,), links=True) for tool in self._find_reaching()))
 
     def _find_reaching(self) -> Iterator[str]:
@@ -103,7 +104,7 @@ class ProvenanceConfig(StrictModel):
 
 
 def rule_on(config: ProvenanceConfig, call: ToolSelecting) -> Verdict:
-    """What provenance says of a call: the strictest of what its sinks say."""
+    """Return the verdict on a call: the strictest of its sinks."""
     verdict: Verdict = _ALLOWED
     request = None
     for sink in config.all_sinks:
@@ -122,7 +123,7 @@ def rule_on(config: ProvenanceConfig, call: ToolSelecting) -> Verdict:
 
 
 def find_fault(config: ProvenanceConfig, sink: Sink, call: ToolSelecting, request: str) -> str | None:
-    """Why a call is not fit for a sink, in words; None if it is."""
+    """Return the reason that a call does not meet a sink's conditions; None if it does."""
     if sink.words and not names.asks_for(request, sink.words):
         return f"the user's request does not ask for {call.tool_name}"
     trusted = (*sink.trusted, *config.trusted)
@@ -151,7 +152,7 @@ def _addressees(sink: Sink, call: ToolSelecting) -> Iterator[str]:
 
 
 def show_addressee(addressee: str) -> str:
-    """An addressee as it is told."""
+    """Return an addressee in a form for people and LLMs."""
     text = "".join(letter if letter.isprintable() else "?" for letter in addressee)
     return text if len(text) <= MAX_SHOWN else f"{text[: MAX_SHOWN - 1]}…"
 
@@ -175,7 +176,7 @@ def _name_of(sink: Sink, call: ToolSelecting) -> str:
 
 
 class Provenance:
-    """The scheduler of a `ProvenanceConfig`."""
+    """Scheduler that a `ProvenanceConfig` configures."""
 
     name = "provenance"
     priority = 0
@@ -194,4 +195,4 @@ class Provenance:
 
 
 _MAX_GLOBS: Final = 64
-"""So many globs are announced; with more it is asked about every tool."""
+"""Maximum number of announced globs; with more the scheduler is asked about every tool."""

@@ -1,9 +1,9 @@
-"""Whether a request names an addressee, and whether a configuration trusts it. Pure.
+"""Find whether a request names an addressee, and whether a configuration trusts it. Pure.
 
-Hosts, mail addresses and links are compared as what they resolve to (`ruling/conditions/links.py` and its
-neighbours). All else is a name: it is compared in the form NFKC and without regard to case. What an LLM wrote
-is hostile: a value that holds several addresses is each of them, and one that readers take for different
-places is trusted by no pattern.
+Hosts, mail addresses and links are compared in their resolved form (`ruling/conditions/links.py` and its
+neighbours). All other values are names, compared in the form NFKC and without regard to case. Values from an
+LLM are hostile: a value with several addresses counts as each of them, and no pattern trusts a value that
+readers understand differently.
 """
 
 import json
@@ -28,42 +28,44 @@ from toolgate_bus.ruling.conditions.links import (
 )
 
 MAX_VALUE: Final = 2048
-"""Characters of an addressee; a longer one is none."""
+"""Maximum number of characters of an addressee; a longer value is none."""
 MAX_FOUND: Final = 256
-"""Addressees of one call that are looked at."""
+"""Maximum number of addressees of one call that are checked."""
 MAX_TEXT: Final = 64 * 1024
-"""Characters of an argument in which addresses are looked for."""
+"""Maximum number of characters of an argument that are searched for addresses."""
 UNSEEN: Final = "something that could not be seen"
-"""What stands for a value that did not travel, is too long, or is too deep."""
+"""Stand-in for a value that could not be seen, is too long, or is too deep."""
 _DEPTH: Final = 8
 _JOINED: Final = "@._-/+:%~"
-"""Characters that go on with an address, where a letter or a digit follows."""
+"""Characters that continue an address if a letter or a digit follows."""
 _AMBIGUOUS: Final = re.compile(r"""[\s<>"'`\\\x00-\x1f]""")
 _SEVERAL: Final = re.compile("[,;|%]")
-"""What parts, or hides, several addressees in a text that is no link."""
+"""Characters that separate, or hide, several addressees in a text that is no link."""
 _SIGNS: Final = re.compile(r"[@:/\\?#<>\"]")
 _SPLITS: Final = re.compile(r"""[\s<>()\[\]"'`\\,;\x00-\x1f]""")
-"""Characters at which some reader ends an address."""
+"""Characters at which some readers end an address."""
 _SCHEME: Final = re.compile(r"(?<![A-Za-z0-9+.-])(?:(?:https?|ftp)://|mailto:)", re.IGNORECASE)
 _WORD: Final = re.compile(r"[^\s<>\"`|.:@/。．｡：＠／]*[.:@/。．｡：＠／][^\s<>\"`|]*")
-"""A word that may be a link or an address."""
+"""Word that may be a link or an address."""
 _OPENING: Final = "([{*_,;:'‘“„«¿¡—–"
 _CLOSING: Final = ".,;:!?)]}*_'’”“»…—–"
 _PLAIN_WORD: Final = re.compile(r"[\w ]+")
 _BEFORE_HANDLE: Final = "([{<“‘,:;"
 _NUMBER: Final = re.compile(r"\+?[a-z0-9]+(?:[ -][a-z0-9]+)*")
 _DIGITS: Final = range(10, 41)
-"""So many letters and digits may be written in groups: fewer are a date, more no account."""
+"""Numbers of letters and digits that an account number may have if it is written in groups: fewer are a
+date."""
 
 
 def plain(text: str) -> str:
-    """A name as it is compared."""
+    """Return a name in the form in which it is compared."""
     return unicodedata.normalize("NFKC", text).lower()
 
 
 @lru_cache(maxsize=32)
 def plain_request(text: str) -> str:
-    """A request as it is compared: links and addresses in it as what they resolve to, the rest as names."""
+    """Return a request in the form in which it is compared: links and addresses resolved, the rest as
+    names."""
     made: list[str] = []
     at = 0
     for found in _WORD.finditer(text):
@@ -88,9 +90,9 @@ def _resolve(word: str) -> str:
 
 
 def find_addressees(value: Any, depth: int = 0) -> Iterator[str]:
-    """The addressees in the value of an argument, as they are compared; UNSEEN for what cannot be told.
+    """List the addressees in the value of an argument, in the form to compare; UNSEEN for unreadable ones.
 
-    A key is one where it is an address itself: some libraries take `{address: name}`.
+    A key counts if it is an address itself: some libraries take `{address: name}`.
     """
     if value is None or value == "":
         return
@@ -133,15 +135,15 @@ def _of_text(value: str, depth: int) -> Iterator[str]:
 
 
 class _Fields(list[tuple[str, Any]]):
-    """The fields of a JSON object, each key as often as it stands there."""
+    """Fields of a JSON object; a repeated key is kept each time."""
 
 
 def _read_json(text: str) -> Any:
-    """What a tool may read a text as that looks like JSON; None if it is none."""
+    """Return the JSON value that a tool may read from a text; None if there is none."""
     try:
         return json.loads(text, object_pairs_hook=_Fields)
     except RecursionError:
-        return b""  # no JSON value: it cannot be told
+        return b""  # stands for an unreadable value, as JSON has no bytes
     except ValueError:
         return None
 
@@ -155,7 +157,8 @@ def _is_url(text: str) -> bool:
 
 
 def _of_mail(text: str) -> Iterator[str]:
-    """The addressees in a text with an `@`; what is no mail address may be another name of one word."""
+    """List the addressees in a text with an `@`; a word that is no mail address may be another kind of
+    name."""
     found = find_mailboxes(text)
     if found is not None:
         yield from found
@@ -166,7 +169,7 @@ def _of_mail(text: str) -> Iterator[str]:
 
 
 def find_links(value: Any, depth: int = 0) -> Iterator[str]:
-    """The places of the links, and the mail addresses, that stand in the texts of a value."""
+    """List the places of links, and the mail addresses, in the texts of a value."""
     if isinstance(value, str):
         if placeholders.hides(value) or len(value) > MAX_TEXT:
             yield UNSEEN
@@ -183,9 +186,9 @@ def find_links(value: Any, depth: int = 0) -> Iterator[str]:
 
 
 def is_named(request: str, addressee: str, *, by_name: bool = False) -> bool:
-    """Whether a request, as it is compared, names an addressee.
+    """Return whether a request, in the form to compare, names an addressee.
 
-    `by_name`: a mail address is also named by all the words before its `@` (`ann.smith@…` by "Ann Smith").
+    `by_name`: all the words before the `@` of a mail address name it, too (`ann.smith@…` by "Ann Smith").
     """
     if addressee == UNSEEN or not addressee or isinstance(addressee, Unreadable):
         return False
@@ -200,7 +203,7 @@ def is_named(request: str, addressee: str, *, by_name: bool = False) -> bool:
 
 
 def _has_other_spelling(request: str, addressee: str) -> bool:
-    """Whether it stands there with or without `www.`, or is a number that is written in other groups."""
+    """Return whether the request has it with or without `www.`, or as a number in other groups."""
     host = addressee.removeprefix("www.")
     if "." in host and "@" not in host:
         return any(stands_in(request, one) for one in (host, f"www.{host}"))
@@ -216,7 +219,7 @@ def _has_other_spelling(request: str, addressee: str) -> bool:
 
 
 def stands_in(request: str, words: str) -> bool:
-    """Whether words stand in a request as a whole: not as a part of a longer word or address."""
+    """Return whether words stand in a request as a whole, not as a part of a longer word or address."""
     apart = "@._-+%~" if _PLAIN_WORD.fullmatch(words) else "@._-+%~/"
     at = request.find(words)
     while at >= 0:
@@ -235,21 +238,21 @@ def stands_in(request: str, words: str) -> bool:
 
 
 def _is_sign(request: str, at: int) -> bool:
-    """Whether an `@` is that of a handle: nothing that could be the name of a mail address is before it."""
+    """Return whether an `@` begins a handle: the text before it cannot be the name of a mail address."""
     return request[at] == "@" and (at == 0 or request[at - 1].isspace() or request[at - 1] in _BEFORE_HANDLE)
 
 
 def asks_for(request: str, words: Iterable[str]) -> bool:
-    """Whether one of these words stands in a request; `*` is any letters: `delet*`, `*mail*`."""
+    """Return whether one of these words stands in a request; `*` is any letters: `delet*`, `*mail*`."""
     folded = request.casefold()
     return any(_word(word).search(folded) is not None for word in words)
 
 
 def trusts(patterns: Iterable[str], addressee: str) -> bool:
-    """Whether one of these patterns is of an addressee.
+    """Return whether one of these patterns matches an addressee.
 
-    `*` stands for anything within a part: it does not pass `/`, `@`, `:`, `?` or `#`; `**` passes all
-    but `@`. Behind a host the case of letters counts.
+    `*` matches anything within a part, but no `/`, `@`, `:`, `?` or `#`; `**` matches all but `@`. After the
+    host, letters must match in case.
     """
     if addressee == UNSEEN or isinstance(addressee, Unreadable):
         return False
@@ -278,7 +281,7 @@ def _pattern(pattern: str, exact: bool) -> re.Pattern[str]:
 
 
 def _spell_pattern(pattern: str) -> str:
-    """A pattern of addresses or links, spelled as what it is compared with."""
+    """Return a pattern of addresses or links in the form of the values that it is compared with."""
     scheme = _SCHEME.match(pattern)
     bare = pattern if scheme is None else pattern[scheme.end() :]
     if "*" not in pattern and (link := read_link(pattern)) is not None:

@@ -1,16 +1,16 @@
-"""The shipped scheduler `rate-limit`: so many calls in so much time, exact across its replicas.
+"""The shipped scheduler `rate-limit`: limits the number of calls in a time, exact across its replicas.
 
-Every limit that fits a call applies: the call takes a token from the bucket of each, or from none of
-them and is denied. A call that was let through has taken its tokens, whether it then runs or not. In
-phase `verify` the replacement takes from the buckets of its own limits that the decision has not
-taken from before: a call that is replaced by one to a limited tool does not slip by, and one that
-stays within a limit counts there once. A sub-agent's calls count for each agent above it, too, and a
-session's with those of its whole tree: nobody gets more calls by delegating.
+Every limit that fits a call applies: the call takes a token from the bucket of each, or it takes none
+and is denied. A call that was let through has taken its tokens, whether it then runs or not. In
+phase `verify` the replacement takes a token from each of its buckets that the decision has not taken
+from before. So a replacement by a limited tool is limited as well, and a decision counts once in each
+limit. A sub-agent's calls also count for each agent above it, and a session's calls for its whole
+tree: nobody gets more calls by delegating.
 
-With `admission` it is asked last instead, about the call that is about to run: one that others deny has
-taken nothing.
+With `admission` it is asked last instead, about the call that is about to run: a call that others deny
+takes no token.
 
-The buckets themselves: `toolgate_bus.state.token_buckets`.
+`toolgate_bus.state.token_buckets` holds the buckets.
 """
 
 import hashlib
@@ -42,14 +42,14 @@ Calls = Annotated[int, Field(ge=1, le=1_000_000, strict=True)]
 
 
 class Rate(StrictModel):
-    """So many calls in so many seconds."""
+    """Rate: a number of calls in a number of seconds."""
 
     calls: Calls
     seconds: Annotated[float, Field(ge=0.001, le=604_800, strict=True)]
 
     @property
     def words(self) -> str:
-        """As it is said to the LLM."""
+        """Rate in words for the LLM."""
         times = "once" if self.calls == 1 else f"{self.calls} times"
         for unit, seconds in _UNITS.items():
             if self.seconds == seconds:
@@ -58,16 +58,16 @@ class Rate(StrictModel):
 
 
 class Limit(CallMatcher):
-    """Which calls are limited, whose are counted together, and to what."""
+    """Limit on calls: the tools, the calls that are counted together, and the rate."""
 
     tools: Globs
-    """One glob or several."""
+    """Tools that are limited: one glob or several."""
     per: Annotated[str, Field(max_length=300)]
-    """Whose calls are counted together, see below."""
+    """Calls that are counted together, see below."""
     rate: Rate
     """Calls per `second`, `minute`, `hour` or `day`, such as `10/minute`; or `{calls: 500, seconds: 900}`."""
     burst: Calls | None = None
-    """Calls that may come at once after a pause; without it, the rate's."""
+    """Maximum number of calls at once after a pause. Default: the number of calls of the rate."""
 
     @field_validator("per")
     @classmethod
@@ -89,16 +89,18 @@ class Limit(CallMatcher):
         return {"calls": int(found[1]), "seconds": _UNITS[found[2]]}
 
     def mark(self, scheduler: str) -> str:
-        """What marks its buckets under this name; a limit that is changed begins with full ones."""
+        """Return the prefix of its buckets under a scheduler's name; a changed limit begins with full
+        buckets."""
         told_apart = f"{scheduler} {self.wording}"
         return hashlib.sha256(told_apart.encode("utf-8", "replace")).hexdigest()[:16]
 
     def fits(self, call: ToolSelecting) -> bool:
-        """Tell whether this limit is, or may be, about the call."""
+        """Return whether the limit is, or may be, about the call."""
         return self.concerns(self.tools, call) is not False
 
     def owners(self, call: ToolSelecting) -> Iterator[str]:
-        """Give whose calls it is counted with; those who have no session, agent or label share a bucket."""
+        """Give the owners of the buckets that the call counts in; all calls without a session, agent or label
+        share one."""
         if self.per.startswith(_LABEL):
             yield call.labels.get(self.per.removeprefix(_LABEL), "")
         elif self.per == "agent":
@@ -106,7 +108,7 @@ class Limit(CallMatcher):
             yield from (one for one in named if self.agents is None or any_glob(self.agents, one))
         elif self.per == "own-session":
             yield call.session
-        elif self.per == "session":  # its own as well: it may work for another root by turns
+        elif self.per == "session":  # its own as well: its root may change
             yield from dict.fromkeys((call.root_session or call.session, call.session or call.root_session))
         elif self.per == "tool":
             yield globs.plain(call.tool_name)
@@ -115,11 +117,11 @@ class Limit(CallMatcher):
 
 
 class RateLimitConfig(StrictModel):
-    """The file of `rate-limit`: `limits`, each of which holds."""
+    """Configuration file of `rate-limit`: all its `limits` apply."""
 
     limits: Annotated[tuple[Limit, ...], Field(min_length=1, max_length=1000)]
     admission: Annotated[bool, Field(strict=True)] = False
-    """Whether it rules in phase `admit`, last: a call that others deny uses up nothing."""
+    """True to rule in phase `admit`, last, so that a call that others deny takes no token."""
 
     @model_validator(mode="after")
     def _check_unique_names(self) -> "RateLimitConfig":
@@ -131,7 +133,7 @@ class RateLimitConfig(StrictModel):
 
 
 class AppliedLimit(NamedTuple):
-    """One limit as it applies to one call."""
+    """Limit as it applies to one call."""
 
     bucket: Bucket
     limit: Limit
@@ -140,7 +142,8 @@ class AppliedLimit(NamedTuple):
 
 
 def find_limits(config: RateLimitConfig, scheduler: str, call: ToolSelecting) -> dict[str, AppliedLimit]:
-    """The limits that apply to a call, by the key of their bucket: each scheduler's name has its own."""
+    """Return the limits that apply to a call, by the key of their bucket; each scheduler's name has its own
+    buckets."""
     found = {}
     for number, limit in enumerate(config.limits, start=1):
         if not limit.fits(call):
@@ -157,7 +160,7 @@ def find_limits(config: RateLimitConfig, scheduler: str, call: ToolSelecting) ->
 
 
 def verdict_from(limits: dict[str, AppliedLimit], taken: TakeResult, call: ToolSelecting) -> Verdict:
-    """What became of taking a token from the bucket of each of these limits."""
+    """Return the verdict after an attempt to take a token from the bucket of each of these limits."""
     if taken.allowed:
         return Continue()
     short = limits[taken.short]
@@ -195,7 +198,7 @@ def _by_whom(short: AppliedLimit, call: ToolSelecting) -> str:
 
 
 class RateLimit:
-    """The scheduler of a `RateLimitConfig`; it is only asked about the tools that it limits."""
+    """Scheduler that a `RateLimitConfig` configures; it is asked only about the tools that it limits."""
 
     name = "rate-limit"
     priority = 0

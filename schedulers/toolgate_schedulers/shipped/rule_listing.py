@@ -1,6 +1,6 @@
-"""What the configurations of the shipped schedulers are about: their tools, arguments and conditions.
+"""List the tools, arguments and conditions that the configurations of shipped schedulers name.
 
-One form for all (`RuleSubject`), so that they are compared with the tools of living agents in one place.
+All have one form (`RuleSubject`), so that one place compares them with the tools of living agents.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -36,12 +36,12 @@ CONFIGS: Final[Mapping[str, type[BaseModel]]] = {
     "router": RouterConfig,
     "slots": SlotsConfig,
 }
-"""The model of each shipped scheduler's configuration, by its name."""
+"""Model of each shipped scheduler's configuration, by name."""
 
 
 @singledispatch
 def list_subjects(config: Any) -> Iterable[RuleSubject]:
-    """What a configuration is about; nothing where it is of no shipped scheduler."""
+    """List the subjects of a configuration; none if it is of no shipped scheduler."""
     return ()
 
 
@@ -158,7 +158,7 @@ def _of_groups(groups: Sequence[AlternativeGroup], name: str) -> Iterator[RuleSu
 
 
 def _of_sources(arguments: Mapping[str, Any] | None, at: Place) -> Iterator[tuple[Place, str]]:
-    """The paths that a replacement's arguments come from."""
+    """List the paths that a replacement's arguments come from."""
     for name, written in (arguments or {}).items():
         for source in written if isinstance(written, tuple) else (written,):
             if not isinstance(source, Literally) and source != "$":
@@ -171,10 +171,10 @@ def _of_names(names: Iterable[str], at: Place) -> Iterator[RuleSubject]:
 
 
 def _escape(name: str) -> str:
-    """The glob that means this name alone."""
+    """Return the glob that matches this name alone."""
     return "".join(f"[{letter}]" if letter in "*?[" else letter for letter in name)
 
 
 def _quote(name: str) -> str:
-    r"""The path that means the argument of this name: dots in it are its own."""
+    r"""Return the path of the argument of this name, with its dots escaped."""
     return name.replace(".", r"\.")

@@ -1,1 +1,1 @@
-"""Which tools of an agent object are not gated: a module a framework, beside its adapter."""
+"""Checks that find tools of an agent object that no gate rules on: one module for each framework."""

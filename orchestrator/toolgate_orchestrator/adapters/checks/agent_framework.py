@@ -1,4 +1,4 @@
-"""Which tools of an agent of the Microsoft Agent Framework are not gated."""
+"""Finds tools of a Microsoft Agent Framework agent that no gate rules on."""
 
 from collections.abc import Iterator
 from typing import Any, Final
@@ -14,7 +14,7 @@ HOSTED: Final = "the provider of the model runs it: take it out, or put a tool o
 
 
 def find_gaps(found: BaseAgent) -> Iterator[Gap]:
-    """The gaps in an agent and in those that are its tools."""
+    """Yield the gaps in an agent and in the agents that are its tools."""
     yield from _below(found, set())
 
 
@@ -39,7 +39,7 @@ def _below(agent: Any, seen: set[int]) -> Iterator[Gap]:
 
 
 def _agent_of(tool: FunctionTool) -> Any:
-    """The agent that a tool made by as_tool runs; None of others."""
+    """Return the agent behind a tool that `as_tool` made; None for other tools."""
     cells = getattr(tool.func, "__closure__", None) or ()
     held = [cell.cell_contents for cell in cells if cell.cell_contents is not None]
     return next((one for one in held if isinstance(one, BaseAgent)), None)

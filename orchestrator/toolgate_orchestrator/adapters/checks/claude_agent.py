@@ -1,4 +1,4 @@
-"""Which tools of a Claude Agent SDK session are not gated."""
+"""Finds tools of a Claude Agent SDK session that no gate rules on."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -16,7 +16,7 @@ OTHERS: Final = (
 
 
 def find_gaps(found: ClaudeAgentOptions) -> Iterator[Gap]:
-    """The gaps in a session with these options."""
+    """Yield the gaps in a session with these options."""
     if desk_of(found) is None:
         yield Gap(AGENT, "*", NO_HOOKS)
     elif found.setting_sources != [] or found.plugins:

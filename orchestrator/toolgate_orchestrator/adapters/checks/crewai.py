@@ -1,4 +1,4 @@
-"""Which tools of a crew, or of an agent, of CrewAI are not gated."""
+"""Finds tools of a CrewAI crew or agent that no gate rules on."""
 
 from collections.abc import Iterator
 from typing import Any, Final
@@ -18,7 +18,7 @@ HOSTED: Final = "the provider of the model runs it: take it out, or put a tool o
 
 
 def find_gaps(found: Any) -> Iterator[Gap]:
-    """The gaps in an agent, or in all agents and tasks of a crew."""
+    """Yield the gaps in an agent, or in all agents and tasks of a crew."""
     if not isinstance(found, Crew):
         yield from _of_agent(found)
         return

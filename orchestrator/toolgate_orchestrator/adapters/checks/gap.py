@@ -1,17 +1,17 @@
-"""What a check of an agent object finds. Pure."""
+"""One finding of a check: a tool without a gate. Pure."""
 
 from typing import NamedTuple
 
 
 class Gap(NamedTuple):
-    """A tool, or all of an agent's, that runs without being ruled on."""
+    """A tool, or all tools of an agent, that run without a ruling."""
 
     agent: str
-    """Whose it is."""
+    """Name of the agent."""
     tool: str
-    """Its name; `*` for all that the agent has."""
+    """Name of the tool; `*` for all tools of the agent."""
     reason: str
-    """Why, and what to do about it."""
+    """Reason for the gap, and how to close it."""
 
     def __str__(self) -> str:
         return f"{self.agent}: {self.tool}: {self.reason}"

@@ -1,4 +1,4 @@
-"""Which tools of an app, a runner or an agent of Google ADK are not gated."""
+"""Finds tools of a Google ADK app, runner or agent that no gate rules on."""
 
 from collections.abc import Iterator
 from typing import Any, Final
@@ -25,7 +25,8 @@ CODE: Final = (
 
 
 def find_gaps(found: App | Runner | BaseAgent) -> Iterator[Gap]:
-    """The gaps in an app or runner; in an agent alone all is one."""
+    """Yield the gaps in an app or runner. A lone agent is one gap, because only apps and runners have
+    plugins."""
     app = found.app if isinstance(found, Runner) else found
     if isinstance(app, BaseAgent):
         yield Gap(app.name, "*", ALONE)

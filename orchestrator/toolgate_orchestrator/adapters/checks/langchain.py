@@ -1,8 +1,8 @@
-"""Which tools of a LangChain agent, a LangGraph graph or a ToolNode are not gated.
+"""Finds tools of a LangChain agent, a LangGraph graph or a ToolNode that no gate rules on.
 
-It looks at what was compiled: the order of what wraps calls, agents that are nodes, and those that functions
-of tools and nodes can reach by name. What middleware adds while the agent runs is not seen here; ours
-rules on that, too.
+The check reads the compiled object: the order of the call wrappers, agents that are nodes, and agents that
+functions of tools and nodes can reach by name. It does not see tools that middleware adds while the agent
+runs; ToolgateMiddleware rules on those, too.
 """
 
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ HOSTED: Final = "the provider of the model runs it: take it out, or put a tool o
 
 
 def find_gaps(found: Any) -> Iterator[Gap]:
-    """The gaps in an agent, graph or node, and in agents below it."""
+    """Yield the gaps in an agent, graph or node, and in the agents below it."""
     yield from _below(found, getattr(found, "name", None) or "tools", set())
 
 
@@ -81,7 +81,7 @@ def _is_gate(wrapper: Any) -> bool:
 
 
 def _chain(wrapper: Any) -> list[Any]:
-    """What wraps a call, from the outermost, as LangChain composes it."""
+    """Return the wrappers of a call, the outermost first, as LangChain composes them."""
     if wrapper is None:
         return []
     inside = _closure(wrapper)
@@ -100,7 +100,7 @@ def _closure(function: Any) -> dict[str, Any]:
 
 def _is_set(cell: Any) -> bool:
     try:
-        cell.cell_contents  # noqa: B018 - looked at
+        cell.cell_contents  # noqa: B018 - raises if the cell is empty
     except ValueError:
         return False
     return True

@@ -1,4 +1,4 @@
-"""Which tools of an agent of the OpenAI Agents SDK are not gated."""
+"""Finds tools of an OpenAI Agents SDK agent that no gate rules on."""
 
 from collections.abc import Iterator
 from typing import Any, Final
@@ -15,8 +15,8 @@ NOT_OURS: Final = "it is no function tool: nothing in this program can be asked 
 
 
 def find_gaps(found: Any) -> Iterator[Gap]:
-    """The gaps in an agent, in those that it leads to, and in those that functions of its tools can reach by
-    name."""
+    """Yield the gaps in an agent, in agents that it leads to, and in agents that its tools' functions can
+    reach by name."""
     yield from _below(found, set())
 
 

@@ -1,4 +1,4 @@
-"""Which tools of an agent of pydantic-ai are not gated."""
+"""Finds tools of a pydantic-ai agent that no gate rules on."""
 
 from collections.abc import Iterator
 from typing import Any, Final
@@ -17,7 +17,7 @@ EXTERNAL: Final = "whoever runs it, elsewhere, is not asked for a ruling: ask th
 
 
 def find_gaps(found: Any) -> Iterator[Gap]:
-    """The gaps in an agent, and in those that functions of its tools can reach by name."""
+    """Yield the gaps in an agent, and in agents that its tools' functions can reach by name."""
     yield from _below(found, set())
 
 
@@ -35,7 +35,7 @@ def _below(agent: Any, seen: set[int]) -> Iterator[Gap]:
     if not any(isinstance(one, ToolgateCapability) for one in capabilities):
         yield from (Gap(name, tool, NO_CAPABILITY) for tool in [one for one, _ in functions] or ["*"])
     kinds = [getattr(tool, "kind", "*") for tool in agent._cap_native_tools]
-    yield from (Gap(name, kind, NATIVE) for kind in kinds if kind != "tool_search")  # it runs none
+    yield from (Gap(name, kind, NATIVE) for kind in kinds if kind != "tool_search")  # runs no tool
     yield from (Gap(name, one.id or "*", EXTERNAL) for one in toolsets if isinstance(one, ExternalToolset))
     for _, function in functions:
         for other in references_of(function, Agent):

@@ -1,4 +1,5 @@
-"""What a tool's function can reach by name: an agent that it runs is one of these."""
+"""Finds the objects that a tool's function can reach by name. An agent that the function runs is one of
+them."""
 
 import functools
 import inspect
@@ -9,7 +10,7 @@ T = TypeVar("T")
 
 
 def references_of(function: Any, kind: type[T]) -> Iterator[T]:
-    """Values of a kind in a function's closure and globals, in what it is bound to, in partial arguments."""
+    """Yield values of a type from a function's closure, globals, bound object and partial arguments."""
     while isinstance(function, functools.partial):
         yield from (one for one in (*function.args, *function.keywords.values()) if isinstance(one, kind))
         function = function.func

@@ -1,4 +1,4 @@
-"""Which tools of an agent, a swarm or a graph of Strands are not gated."""
+"""Finds tools of a Strands agent, swarm or graph that no gate rules on."""
 
 from collections.abc import Iterator
 from typing import Any, Final
@@ -15,7 +15,7 @@ ELSEWHERE: Final = "this agent runs elsewhere, and so do its tools: gate it ther
 
 
 def find_gaps(found: Any) -> Iterator[Gap]:
-    """The gaps in an agent and those below it, or in all agents of a swarm or graph."""
+    """Yield the gaps in an agent and the agents below it, or in all agents of a swarm or graph."""
     yield from _below(found, set())
 
 

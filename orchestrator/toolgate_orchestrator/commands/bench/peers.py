@@ -2,7 +2,7 @@
 
 Both do the same work with a call: encode it, have all schedulers rule, validate, merge, verify a replacement.
 `python -m toolgate_orchestrator.commands.bench.peers nats NAME URL` and `… webhook NAME` are the answering
-processes. Core NATS: nothing stored, nothing acknowledged. Webhook: aiohttp, with connections that are kept.
+processes. NATS is core NATS: nothing is stored or acknowledged. The webhook is aiohttp with kept connections.
 """
 
 import asyncio
@@ -218,7 +218,7 @@ def _read_url(file: Path) -> str | None:
     try:
         return str(json.loads(file.read_text())["nats"][0])
     except (OSError, ValueError, KeyError, IndexError):
-        return None  # not there yet, or not whole
+        return None  # not written yet, or only in part
 
 
 async def _answer_nats(name: str, url: str) -> None:
@@ -285,7 +285,7 @@ async def _answer_webhook(name: str) -> None:
     await asyncio.Event().wait()
 
 
-# ------------------------------------------------------------------ which of them
+# ------------------------------------------------------------------ choice of peers
 
 
 Open = Callable[[Server, Sequence[str]], AbstractAsyncContextManager[Contender]]

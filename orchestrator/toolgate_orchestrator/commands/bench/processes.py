@@ -43,7 +43,7 @@ async def start_processes(
                 env=env,
                 cwd=cwd,
                 limit=LINE_BYTES,
-                start_new_session=True,  # Ctrl-C reaches the benchmark alone, which ends them itself
+                start_new_session=True,  # Ctrl-C reaches the benchmark alone, which ends its processes itself
                 preexec_fn=die_with_parent(),
             )
             running.append(process)

@@ -18,7 +18,7 @@ from toolgate_orchestrator.decision.gate import Gate
 from toolgate_orchestrator.decision.question.call import Call, Caller
 
 PATIENCE_MS: Final = 120_000
-"""Long enough that no scheduler counts as silent because the machine is busy."""
+"""Patience in milliseconds: long enough that no scheduler counts as silent because the machine is busy."""
 STREAMS: Final = ("floor:*", *(f"tg:{{bench-*}}:{kind}:*" for kind in ("in", "out", "facts")))
 """Keys of a benchmark whose entries pile up."""
 
@@ -71,10 +71,7 @@ def lay_out(directory: Path, names: Sequence[str]) -> list[SchedulerSpec]:
 
 @asynccontextmanager
 async def open_cleaner(url: str) -> AsyncIterator[Callable[[], Awaitable[None]]]:
-    """Open what empties the streams between two blocks; it raises TransportError.
-
-    The server keeps facts for an hour, and a benchmark makes too many for that.
-    """
+    """Open a function that empties the streams between two blocks; it raises TransportError."""
     commands = RedisCommands(url, "bench-cleaner", connections=1)
 
     async def clean() -> None:

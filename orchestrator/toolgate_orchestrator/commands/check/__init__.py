@@ -1,1 +1,1 @@
-"""`toolgate check`: which tools of an agent object are not gated, and why."""
+"""`toolgate check`: finds the tools of an agent object that no gate rules on, and says why."""

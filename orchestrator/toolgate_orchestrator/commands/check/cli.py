@@ -1,4 +1,4 @@
-"""`toolgate check`: the edge where names become objects, and gaps lines and an exit code."""
+"""`toolgate check`: names become objects here, and gaps become lines and an exit code."""
 
 from typing import Annotated
 
@@ -20,20 +20,21 @@ def check(
     ],
     as_json: JsonOption = False,
 ) -> None:
-    """Say which tools of an agent are not gated, and why: toolgate check agent.py:agent
+    """List the tools of an agent that are not gated, with the reason: toolgate check agent.py:agent
 
-    The agent is loaded, and not run: its file is, as Python would. A function
-    without parameters is called, and what it gives is looked at.
+    Toolgate imports the agent's file as Python would, but does not run the agent. It calls a function that
+    has no parameters, and checks the object that the function returns.
 
     \b
       toolgate check agent.py:agent            an agent, app, crew or options
       toolgate check my_app.agents:make_desk   a function that makes one
       toolgate check agent.py:app --json       a line for each gap, for scripts
 
-    Named are tools that the model's provider runs, agents below this one without
-    a gate, and what stands so that it could change a call behind the gate. It
-    needs the framework installed, and cannot see what is added while it runs.
-    Exit codes: 0 all is gated, 1 something is not, 2 there is nothing to check.
+    A gap is a tool that the model's provider runs, an agent further down that has no gate, or code that could
+    change a call behind the gate. The framework must be installed. Tools that are added while the agent runs
+    are not seen.
+
+    Exit codes: 0 everything is gated, 1 something is not, 2 there is nothing to check.
     """
     total = 0
     for target in targets:

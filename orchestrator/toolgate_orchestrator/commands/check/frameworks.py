@@ -1,4 +1,4 @@
-"""Whose agent an object is, and who knows how to look for its gaps."""
+"""Finds the framework of an agent object, and the check for it."""
 
 from collections.abc import Mapping
 from importlib import import_module
@@ -20,7 +20,7 @@ CHECKS: Final[Mapping[str, str]] = {
     "pydantic_ai": "pydantic_ai",
     "strands": "strands",
 }
-"""By the package that an object's class, or one above it, is from: the module in `adapters/checks`."""
+"""Module in `adapters/checks`, by the package of an object's class or of a base class."""
 TITLES: Final = {
     "agent_framework": "Microsoft Agent Framework",
     "claude_agent": "Claude Agent SDK",
@@ -34,7 +34,7 @@ TITLES: Final = {
 
 
 def find_gaps(found: Any) -> tuple[str, list[Gap]]:
-    """The framework's title, and what is not gated; raises ConfigError for what nobody can check."""
+    """Return the framework's title and the gaps. Raise ConfigError for an object that no check knows."""
     names = [_check_of(kind.__module__) for kind in type(found).__mro__]
     name = next(filter(None, names), None)
     if name is None:

@@ -1,4 +1,4 @@
-"""The object that somebody names as `agent.py:agent`, or `package.module:make_agent`."""
+"""Loads the object that a target such as `agent.py:agent` or `package.module:make_agent` names."""
 
 import asyncio
 import inspect
@@ -17,9 +17,9 @@ MAX_WORDS = 300
 
 
 def load_target(target: str) -> Any:
-    """The object; a function without parameters is called, and awaited where it is async.
+    """Return the object that a target names. A function without parameters is called, and awaited if async.
 
-    What its module prints goes to stderr. Raises ConfigError where there is no such thing, or its code fails.
+    Output of its module goes to stderr. Raise ConfigError if there is no such object, or its code fails.
     """
     place, colon, name = target.rpartition(":")
     if not colon or not place or not name:
@@ -69,7 +69,7 @@ async def _wait(made: Any) -> Any:
 
 
 def _require(function: Any) -> list[str]:
-    """Parameters that have no default."""
+    """Return the names of the parameters without a default."""
     given = inspect.signature(function).parameters.values()
     variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     return [one.name for one in given if one.default is one.empty and one.kind not in variable]

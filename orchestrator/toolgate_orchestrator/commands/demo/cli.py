@@ -22,7 +22,7 @@ from toolgate_orchestrator.commands.demo.view import WIDTH, DemoView
 from toolgate_orchestrator.commands.host.scheduler_processes import scheduler_processes
 
 PACE_S: Final = 1.0
-"""Seconds that a reader at a terminal needs for a short line. Nobody waits where no terminal is."""
+"""Seconds that a reader at a terminal needs for a short line. Without a terminal there is no wait."""
 
 
 def demo(

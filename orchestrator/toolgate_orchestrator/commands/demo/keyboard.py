@@ -1,4 +1,4 @@
-"""The keyboard of the person at the demo's terminal. Where there is none, the demo answers for them."""
+"""Keyboard of the person at the demo's terminal. Without a terminal the demo answers for the person."""
 
 import asyncio
 import os
@@ -9,9 +9,9 @@ from typing import Self
 
 
 class Keyboard:
-    """Reads keys from a terminal (a file descriptor; None where there is none).
+    """Reader of keys from a terminal: a file descriptor, or None without a terminal.
 
-    Used as a context: inside it keys are not echoed, so that they do not move the screen.
+    Use it as a context: inside, keys are not echoed, so that they do not move the screen.
     """
 
     def __init__(self, terminal: int | None) -> None:
@@ -42,7 +42,7 @@ class Keyboard:
     async def press(self, keys: str, seconds: float | None) -> str:
         """Return the first of these keys that is pressed; empty text after `seconds` without one.
 
-        A terminal that was closed, or is none, gives the empty text at once.
+        Return the empty text at once if the terminal was closed or does not exist.
         """
         terminal = self._terminal
         if terminal is None:

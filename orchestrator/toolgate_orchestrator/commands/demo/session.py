@@ -26,13 +26,13 @@ PATIENCE_MS: Final = 5_000
 
 @dataclass(frozen=True, slots=True)
 class DemoResult:
-    """What the demo's agent did."""
+    """Result of the demo: the agent's answer, its calls, and its spending."""
 
     answer: str
     calls: tuple[tuple[Decision, str], ...]
-    """Each call's decision, and what the LLM was told of it."""
+    """Decision on each call, with the text that the LLM got."""
     spent: int
-    """Millionths of the currency, reserved ones included."""
+    """Amount spent and reserved, in millionths of the currency."""
 
     def promises(self) -> dict[str, bool]:
         """Return each promise of the demo, and whether it was kept."""
@@ -48,7 +48,7 @@ class DemoResult:
 
 
 async def run_demo(layout: Layout, bus: BusSettings, names: Sequence[str], view: DemoView) -> DemoResult:
-    """Run the job, shown while it happens; raises ToolgateError where the session cannot be made."""
+    """Run the job and show it as it happens. Raise ToolgateError if the session cannot be made."""
     plan, session_id = _plan(layout, bus, names), f"demo-{secrets.token_hex(4)}"
     session = AmplifierSession(plan, session_id=session_id, approval_system=view)
     async with aclosing(RedisCommands(str(bus.redis), "toolgate-demo", connections=1)) as commands:
@@ -110,7 +110,7 @@ async def _spent(ledger: RedisLedger) -> int:
 
 
 def _plan(layout: Layout, bus: BusSettings, names: Sequence[str]) -> dict[str, Any]:
-    """Return the mount plan of the agent, on whose calls every scheduler has to answer."""
+    """Return the mount plan of the agent; it requires an answer of every scheduler for each call."""
     toolgate = {
         "redis": bus.redis,
         "namespace": bus.namespace,

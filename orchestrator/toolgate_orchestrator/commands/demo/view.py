@@ -34,7 +34,7 @@ _MARGIN: Final = "   "
 
 
 class DemoView:
-    """Shows the demo while it runs, at the pace of a reader, or of Enter with `step`."""
+    """Screen of the demo. It moves at the pace of a reader, or waits for Enter with `step`."""
 
     def __init__(
         self, console: Terminal, keyboard: Keyboard, *, pace_s: float = 0.0, step: bool = False
@@ -49,7 +49,7 @@ class DemoView:
         self._line("Toolgate demo: three schedulers decide on an agent's tool calls before they run", "bold")
 
     async def show_opening(self, processes: Sequence[tuple[str, int]]) -> None:
-        """Show who takes part: name, process id, role."""
+        """Show each process that takes part: name, process id, role."""
         for name, pid in processes:
             self._line(
                 Text.assemble((f"  {visible(name):<10} ", "cyan"), f"pid {pid:<7} {ROLES.get(name, '')}")
@@ -70,10 +70,7 @@ class DemoView:
         timeout: float,  # noqa: ASYNC109 - the kernel's protocol
         default: str,
     ) -> str:
-        """Ask the person about the call on the screen; the demo says yes where nobody answers.
-
-        This is the kernel's approval protocol: `options` are yes first, no last.
-        """
+        """Ask the person about the call on the screen; the demo says yes if nobody answers."""
         self._line("ASKS A PERSON", "bold magenta")
         self._put(f"{_MARGIN}policy: {visible(prompt.partition(chr(10))[0])} ")
         if not self._keyboard.is_there:
@@ -89,7 +86,7 @@ class DemoView:
         return options[-1] if key == "n" else options[0]
 
     async def show_decision(self, decision: Decision, spent: int, limit: int) -> None:
-        """Show the outcome of a call, who decided it and why; `spent` and `limit` in millionths."""
+        """Show the outcome of a call, its scheduler and the reason; `spent` and `limit` are in millionths."""
         outcome, why = _outcome(decision)
         answer, self._answer = self._answer, ""
         rows = [Text.assemble(f"{_MARGIN}{answer:<{_CALL}} ", outcome) if answer else outcome]
@@ -121,7 +118,7 @@ class DemoView:
             self._line(Text.assemble(f"  {purpose:<21} ", (command, "bold")))
 
     def end_line(self) -> None:
-        """End the line that was begun, if the demo breaks off in it."""
+        """End an unfinished line, for a demo that breaks off."""
         if self._is_line_open:
             self._line()
 
@@ -138,7 +135,7 @@ class DemoView:
 
 
 def _outcome(decision: Decision) -> tuple[Text, str]:
-    """Return what became of the call, and who decided so for which reason."""
+    """Return the outcome of the call, and the scheduler behind it with its reason."""
     first, _, _ = (decision.reason or decision.why).partition(". ")
     why = f"{decision.scheduler}: {first.rstrip('.')}."
     if not decision.allowed:

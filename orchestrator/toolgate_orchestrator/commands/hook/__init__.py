@@ -1,1 +1,1 @@
-"""`toolgate hook`: the gate for coding agents, written into their settings, taken out again, looked at."""
+"""`toolgate hook`: installs the gate in coding agents' settings, removes it, and shows its state."""

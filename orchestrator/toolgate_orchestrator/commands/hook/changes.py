@@ -1,7 +1,8 @@
-"""Our entries into a client's settings and out of them, whoever changed what in between.
+"""Adds Toolgate's entries to a client's settings and removes them, whatever others change in between.
 
-Installed again, an entry is replaced. Taken out with nothing changed, the file is what it was, byte for byte
-(or gone, where there was none); where its owner changed it, our entries go, and what was made for them alone.
+A second install replaces the entries. If the file did not change since the install, uninstall restores it
+byte for byte, or deletes it if there was none before. If its owner changed it, uninstall removes the entries
+and whatever was created for them alone.
 """
 
 from collections.abc import Mapping
@@ -24,7 +25,7 @@ from toolgate_orchestrator.commands.hook.toml_block import BEGIN, add_block, rea
 
 
 class HookPlace(NamedTuple):
-    """Where a user's or project's clients keep their settings."""
+    """Folders in which a user's or project's clients keep their settings."""
 
     scope: Scope
     home: Path
@@ -34,7 +35,7 @@ class HookPlace(NamedTuple):
 
 
 class HookChange(NamedTuple):
-    """What was done."""
+    """Result of an install or uninstall."""
 
     path: Path
     backup: Path | None
@@ -42,10 +43,10 @@ class HookChange(NamedTuple):
 
 
 class ClientSettings:
-    """The settings of one client, with our entries or without."""
+    """Settings of one client, with or without Toolgate's entries."""
 
     def __init__(self, client: str, place: HookPlace) -> None:
-        """Read them; raises ConfigError where they cannot be."""
+        """Read the settings. Raise ConfigError if they cannot be read."""
         self.client, self.files = client, CLIENTS[client]
         path = find_path(client, place.scope, place.home, place.project, place.environ)
         self.is_toml = False
@@ -56,7 +57,7 @@ class ClientSettings:
         self.file = SettingsFile(path, place.state)
 
     def read(self) -> Any:
-        """What they say; None where there are none."""
+        """Return the parsed settings; None if there are none."""
         if self.file.content is None or not self.file.text.strip():
             return None
         return self._explain(
@@ -74,7 +75,7 @@ class ClientSettings:
 
     @property
     def is_installed(self) -> bool:
-        """Whether our entries are in it; raises ConfigError where it cannot be read."""
+        """True if Toolgate's entries are in the settings. Raises ConfigError if they cannot be read."""
         if self.is_toml:
             return BEGIN in self.file.text
         return next(find_handlers(self.read(), self.client), None) is not None
@@ -82,7 +83,8 @@ class ClientSettings:
     # ------------------------------------------------------------------ changes
 
     def install(self, settings: HookSettings) -> HookChange:
-        """Have our entries in it; raises ConfigError, and then nothing was changed."""
+        """Add the entries to the settings. Raise ConfigError, with nothing changed, if that is not
+        possible."""
         file, was = self.file, self.is_installed
         before, record = self._explain(self._without)
         text = (before or b"").decode("utf-8")
@@ -102,7 +104,8 @@ class ClientSettings:
         return HookChange(file.path, backup, "updated" if was else "installed")
 
     def uninstall(self) -> HookChange:
-        """Take our entries out of it; raises ConfigError, and then nothing was changed."""
+        """Remove the entries from the settings. Raise ConfigError, with nothing changed, if that is not
+        possible."""
         file = self.file
         record = file.read_record()
         if file.content is None or not self.is_installed:
@@ -118,7 +121,10 @@ class ClientSettings:
         return HookChange(file.path, None, "restored" if as_written else "removed")
 
     def _without(self) -> tuple[bytes | None, SettingsRecord | None]:
-        """What it holds without our entries (None: there would be no file), and what was kept."""
+        """Return the content without the entries, and the record of the install.
+
+        The content is None if no file would remain.
+        """
         file, record = self.file, self.file.read_record()
         if file.content is None:
             return None, None
@@ -136,7 +142,8 @@ class ClientSettings:
     def _with(
         self, text: str, entries: Mapping[str, dict[str, Any]]
     ) -> tuple[str, tuple[str, ...], dict[str, str]]:
-        """The text with our entries, the names that were not there, and what stood in what was empty."""
+        """Return the text with the entries, the names that were created, and the former text of empty
+        containers."""
         if self.is_toml:
             return add_block(text, entries), (), {}
         created: list[str] = []
@@ -175,7 +182,10 @@ class ClientSettings:
         return parsed.insert(node, value, key)
 
     def _remove(self, text: str, record: SettingsRecord | None) -> str:
-        """The text without our entries, nor what was made for them; all of that where nothing was kept."""
+        """Return the text without the entries and the names created for them.
+
+        Without a record, every name that becomes empty is removed.
+        """
         inner = record.inner if record is not None else {}
         events: list[str] = []
         while True:
@@ -207,7 +217,8 @@ class ClientSettings:
 
 
 def _has_hooks(path: Path) -> bool:
-    """Whether a configuration of Codex has hooks of its own in it; what it says of trust is none."""
+    """Return whether a Codex configuration has hooks of its own; its entries about trust (`state`) do not
+    count."""
     try:
         hooks = read_toml(path.read_text("utf-8")).get("hooks")
     except (OSError, ConfigError, UnicodeDecodeError):

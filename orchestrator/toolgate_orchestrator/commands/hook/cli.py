@@ -1,4 +1,4 @@
-"""`toolgate hook`: coding agents ask before each call; the edge where options meet settings files."""
+"""`toolgate hook`: has coding agents ask before each call; options meet settings files here."""
 
 import os
 import re
@@ -68,7 +68,7 @@ _MARKS: Final = {"allowed": "green", "denied": "green", "asked": "green"}
 
 @dataclass(frozen=True)
 class HookRow:
-    """How one client stands."""
+    """State of the hook in one client."""
 
     client: str
     scope: str
@@ -76,7 +76,7 @@ class HookRow:
     installed: bool
     required: list[str]
     verdict: str
-    """`allowed`, `denied`, `asked`, `fault`, `broken`; empty where it was not probed."""
+    """`allowed`, `denied`, `asked`, `fault` or `broken`; empty if no test call was made."""
     reason: str
     milliseconds: int | None
     notes: list[str]
@@ -109,10 +109,9 @@ def install(
 ) -> None:
     """Have a coding agent ask before each call: toolgate hook install claude --required policy
 
-    Its settings get entries of ours beside those that are there; all else in
-    them stays byte for byte, and what they were is kept. Installed again, the
-    entries are replaced. Where somebody is required a hook that cannot run
-    denies, as far as the client can be told so.
+    Toolgate adds its entries to the agent's settings. It keeps every other byte, and a backup of the file. A
+    second install replaces the entries. If a scheduler is required, a hook that cannot run denies the call,
+    as far as the agent supports that.
     """
     settings = make_settings(client, required, config, timeout, agent, http, token_env, portable=portable)
     change = ClientSettings(client, find_place(project=project)).install(settings)
@@ -142,10 +141,9 @@ def install(
 
 @app.command()
 def uninstall(client: ClientArgument, project: ProjectOption = False, as_json: JsonOption = False) -> None:
-    """Take our entries out of a coding agent's settings: toolgate hook uninstall claude
+    """Remove Toolgate's entries from a coding agent's settings: toolgate hook uninstall claude
 
-    Where nothing was changed since, the file is as it was before, byte for
-    byte. Else our entries go, and the rest stays as it is.
+    If nothing else changed, the file is restored byte for byte. Otherwise only the entries are removed.
     """
     check_client(client)
     change = ClientSettings(client, find_place(project=project)).uninstall()
@@ -167,10 +165,10 @@ def status(
     no_probe: Annotated[bool, typer.Option("--no-probe", help="Only look; put no call to them.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Say which coding agents ask, and put a call to each as the agent would: toolgate hook status
+    """Show which coding agents ask, and test each with a call: toolgate hook status
 
-    The call is of a tool `toolgate_probe`, which nobody has; schedulers rule on
-    it. `fault` means that nobody could be asked.
+    The call is put to the hook as the agent would do it. Its tool is `toolgate_probe`, which does not exist;
+    schedulers rule on it. `fault` means that no scheduler could be asked.
     """
     if client:
         check_client(client)
@@ -201,8 +199,8 @@ def run(
 ) -> None:
     """Answer one event, as the installed hook does: toolgate hook run claude < event.json
 
-    The event is read from stdin, the answer is written to stdout, and nothing
-    else. `toolgate-hook` is the same, and starts in a twentieth of the time.
+    The event is read from stdin, and only the answer is written to stdout. `toolgate-hook` does the same and
+    starts twenty times faster.
     """
     import toolgate_hook
 
@@ -214,17 +212,17 @@ def run(
     raise typer.Exit(toolgate_hook.main(words))
 
 
-# ---------------------------------------------------------------- what they share
+# ---------------------------------------------------------------- shared by the commands
 
 
 def check_client(client: str) -> None:
-    """Raise ConfigError for a client that there is not."""
+    """Raise ConfigError for an unknown client."""
     if client not in CLIENTS:
         raise ConfigError(f"CLIENT: {client[:64]!r} is none of {', '.join(CLIENTS)}")
 
 
 def find_place(*, project: bool) -> HookPlace:
-    """Where settings are, for this user and folder."""
+    """Return the folders of the settings for this user and the current folder."""
     state = os.environ.get("XDG_STATE_HOME", "")
     try:
         home = Path.home()
@@ -245,7 +243,10 @@ def make_settings(
     *,
     portable: bool,
 ) -> HookSettings:
-    """What the entry is to say; raises ConfigError. It names whoever the configuration requires."""
+    """Return the settings of an entry. Raise ConfigError for a wrong option.
+
+    Schedulers that `config` requires are added to `required`.
+    """
     check_client(client)
     if token_env and not http:
         raise ConfigError("--token-env: it is for --http")
@@ -279,7 +280,7 @@ def _read_section(config: Path) -> Any:
 
 
 def find_command(*, portable: bool) -> tuple[str, ...]:
-    """The program that the client starts: one interpreter, one file, nothing else to load."""
+    """Return the program that the client starts: one interpreter and one file, with nothing else to load."""
     if portable:
         if shutil.which("toolgate-hook") is None:
             raise ConfigError("--portable: toolgate-hook is not on PATH here")

@@ -1,8 +1,8 @@
-"""What is written into the settings of each coding agent, where, and how it is known again. Pure.
+"""Entries in the settings of each coding agent: their text, their place, and how to find them again. Pure.
 
-`install` puts these entries beside those of others, and `uninstall` takes out these alone. Each client has a
-way of its own to say for how long it waits, and that a hook which breaks denies; where it has none, the
-command says it.
+`install` puts these entries beside those of others, and `uninstall` removes only these. Each client has its
+own way to set a timeout, and to have a broken hook deny the call. Where a client has no such way, the command
+itself denies.
 """
 
 import re
@@ -16,34 +16,35 @@ from toolgate_bus.errors import ConfigError
 Scope = Literal["user", "project"]
 TIMEOUT_S: Final = 120
 AFTER_S: Final = 30
-"""So long a client waits for a hook after a call, which has nothing to decide."""
+"""Timeout of a hook after a call, in seconds. Such a hook has nothing to decide."""
 FALLBACK: Final = "|| sh -c 'echo The hook of Toolgate failed, so the call was not run. >&2; exit 2'"
-"""Whatever ended the process: code 2 is a denial for every client. Words that each shell takes."""
+"""Words after the command that deny the call if the process fails: every client takes exit code 2 for a
+denial, and every shell takes these words."""
 BY: Final = "?by=toolgate"
 _OURS: Final = re.compile(r"toolgate_hook\.py['\"]? |toolgate-hook |\?by=toolgate")
 
 
 class ClientFiles(NamedTuple):
-    """How one client keeps its hooks."""
+    """Place and form of one client's hooks."""
 
     title: str
     user: str
-    """Path of its settings below the home folder."""
+    """Path of the user's settings below the home folder."""
     project: str
-    """The same, below a project."""
+    """Path of a project's settings below the project's folder."""
     before: str
     after: tuple[str, ...]
-    """Events to be asked at, and told at."""
+    """Events after a call. `before` is the event before one."""
     home: str = ""
-    """Variable of the environment that names the folder of `user`, where there is one."""
+    """Environment variable that replaces the first folder of `user`; empty if there is none."""
     grouped: bool = True
-    """Whether hooks stand in groups, each with a matcher of its own."""
+    """True if hooks stand in groups, each with a matcher of its own."""
     comments: bool = False
-    """Whether it takes comments in JSON."""
+    """True if the client allows comments in its JSON."""
     root: Mapping[str, Any] = {}
-    """What a new file begins with."""
+    """Content of a new settings file."""
     notes: tuple[str, ...] = ()
-    """What somebody should know who relies on it."""
+    """Limits of the client that its users should know."""
 
 
 CLIENTS: Final[Mapping[str, ClientFiles]] = {
@@ -115,7 +116,7 @@ CLIENTS: Final[Mapping[str, ClientFiles]] = {
 
 
 class HookSettings(NamedTuple):
-    """What an installed hook is told by its entry."""
+    """Settings that an entry passes to the installed hook."""
 
     client: str
     required: tuple[str, ...] = ()
@@ -123,15 +124,15 @@ class HookSettings(NamedTuple):
     config: str = ""
     agent: str = ""
     command: tuple[str, ...] = ()
-    """The program and its first arguments."""
+    """Program that the client runs, with its first arguments."""
     url: str = ""
-    """Of a sidecar over HTTP, which the client asks by itself."""
+    """Address of a sidecar that the client asks by itself over HTTP; empty for a command."""
     token_env: str = ""
-    """Variable of the client's environment that holds its token."""
+    """Variable of the client's environment that holds the sidecar's token."""
 
 
 def find_path(client: str, scope: Scope, home: Path, project: Path, environ: Mapping[str, str]) -> Path:
-    """The settings file of a client."""
+    """Return the path of a client's settings file."""
     files = CLIENTS[client]
     if scope == "project":
         return project / files.project
@@ -140,7 +141,7 @@ def find_path(client: str, scope: Scope, home: Path, project: Path, environ: Map
 
 
 def make_entries(settings: HookSettings) -> dict[str, dict[str, Any]]:
-    """By event, what is added to its list."""
+    """Return the entry to add to the list of each event."""
     files = CLIENTS[settings.client]
     return {
         event: {"hooks": [handler]} if files.grouped else handler
@@ -177,7 +178,7 @@ def _make_http(settings: HookSettings, seconds: int, *, denies: bool) -> dict[st
 
 
 def make_command(settings: HookSettings, seconds: int, *, denies: bool) -> str:
-    """The line that the client has its shell run."""
+    """Return the line that the client runs in its shell."""
     words = [*settings.command, settings.client, "--timeout", str(seconds)]
     for name in settings.required:
         words += ["--required", name]
@@ -190,7 +191,10 @@ def make_command(settings: HookSettings, seconds: int, *, denies: bool) -> str:
 
 
 def find_handlers(value: Any, client: str) -> Iterator[tuple[str, int, int | None]]:
-    """Where our entries stand in a client's settings: event, place in its list, and place in its group."""
+    """Yield the place of each entry of Toolgate: event, index in its list, index in its group.
+
+    The last one is None if the entry has no group, or is alone in it.
+    """
     hooks = value.get("hooks") if isinstance(value, dict) else None
     for event, entries in hooks.items() if isinstance(hooks, dict) else ():
         for at, entry in enumerate(entries if isinstance(entries, list) else ()):
@@ -205,7 +209,7 @@ def find_handlers(value: Any, client: str) -> Iterator[tuple[str, int, int | Non
 
 
 def is_ours(handler: Any) -> bool:
-    """Whether a hook is one that `install` wrote."""
+    """Return whether `install` wrote this hook."""
     if not isinstance(handler, dict):
         return False
     told = (handler.get(name) for name in ("command", "bash", "url"))

@@ -1,8 +1,7 @@
-"""JSON as people keep it, changed by inserting and taking out text; all else stays as it was. Pure.
+"""JSON text that is changed in place: values are inserted and removed, and every other byte stays. Pure.
 
-A settings file is its owner's: order, indentation, line ends and (where its program allows them) comments
-stay byte for byte. Taking out what was inserted gives the text that was there before, whatever was changed
-elsewhere.
+A settings file belongs to its user. Order, indentation, line ends and comments (if its program allows them)
+stay byte for byte. Removing what was inserted restores the earlier text, whatever changed elsewhere.
 """
 
 import json
@@ -20,32 +19,32 @@ _INDENT: Final = re.compile(r"^([ \t]+)\S", re.MULTILINE)
 
 
 class JsonNode(NamedTuple):
-    """A value and where it stands: from `start` up to `end`."""
+    """A value and its place in the text, from `start` up to `end`."""
 
     start: int
     end: int
     value: Any
     keys: tuple[tuple[str, int], ...] = ()
-    """Of an object: its names, and where each begins."""
+    """Names of an object, each with the place where it begins."""
     children: tuple["JsonNode", ...] = ()
-    """Of an object or list: its values."""
+    """Values of an object or list."""
 
     def get(self, key: str) -> "JsonNode | None":
-        """The value of a name in an object."""
+        """Return the value of a name in an object; None if there is none."""
         for (name, _), child in zip(self.keys, self.children, strict=False):
             if name == key:
                 return child
         return None
 
     def find(self, *path: str) -> "JsonNode | None":
-        """The value at a path of names."""
+        """Return the value at a path of names; None if there is none."""
         node: JsonNode | None = self
         for key in path:
             node = node.get(key) if node is not None else None
         return node
 
     def begin_of(self, index: int) -> int:
-        """Where a child begins, with its name."""
+        """Return the place where a child begins, with its name if it has one."""
         return self.keys[index][1] if self.keys else self.children[index].start
 
 
@@ -53,7 +52,7 @@ class JsonText:
     """A text that holds one JSON value."""
 
     def __init__(self, text: str, *, comments: bool = False) -> None:
-        """Read it; raises ConfigError, with line and column."""
+        """Parse the text. Raise ConfigError, with line and column, if it is not JSON."""
         self.text, self._comments = text, comments
         start = self._skip(1 if text.startswith("\ufeff") else 0)
         self.root = self._value(start, 0)
@@ -69,7 +68,7 @@ class JsonText:
 
     def _skip(self, at: int) -> int:
         while True:
-            at = _SPACE.match(self.text, at).end()  # type: ignore[union-attr]  # it matches nothing, too
+            at = _SPACE.match(self.text, at).end()  # type: ignore[union-attr]  # it matches "", too
             remark = _REMARK.match(self.text, at) if self._comments else None
             if remark is None:
                 return at
@@ -89,7 +88,7 @@ class JsonText:
             raise self._fault(at, "a value is missing, or is none of JSON")
         try:
             value = json.loads(literal.group())
-        except ValueError:  # more digits than Python reads
+        except ValueError:  # more digits than Python accepts
             raise self._fault(at, "a number has too many digits") from None
         return JsonNode(at, literal.end(), value)
 
@@ -133,7 +132,7 @@ class JsonText:
     # ------------------------------------------------------------------ change
 
     def insert(self, container: JsonNode, value: Any, key: str | None = None) -> str:
-        """The text with a value at the end of a list, or under a name at the end of an object."""
+        """Return the text with a value at the end of a list, or under a name at the end of an object."""
         text, newline = self.text, "\r\n" if "\r\n" in self.text else "\n"
         found = _INDENT.search(text)
         unit = found[1] if found and found[1].strip("\t ") == "" else "  "
@@ -156,7 +155,8 @@ class JsonText:
         return f"{text[:at]}{newline}{inner}{told}{tail}{text[at:]}"
 
     def remove(self, container: JsonNode, index: int, inner: str | None = None) -> str:
-        """The text without a child; `inner` is what stood in a container that is empty again."""
+        """Return the text without a child; `inner` is the former content of a container that is empty
+        again."""
         text, start, end = self.text, container.begin_of(index), container.children[index].end
         if len(container.children) == 1:
             if inner is not None and not self._has_remarks(container, start, end):
@@ -186,7 +186,7 @@ def _begins_line(text: str, at: int) -> bool:
 
 
 def _indent_at(text: str, at: int) -> str:
-    """The white space at the beginning of the line of a place."""
+    """Return the white space at the beginning of the line that contains this place."""
     begin = text.rfind("\n", 0, at) + 1
     found = re.compile(r"[ \t]*").match(text, begin)
     return found.group() if found else ""

@@ -1,7 +1,7 @@
-"""A call that nobody makes, put to an installed hook as its client would: does it answer, what, and how fast?
+"""Puts a test call to an installed hook as its client would, and reports its answer and time.
 
-The command of the entry is run by a shell, the address is asked over HTTP; schedulers rule on a tool
-`toolgate_probe`, of which the sidecar takes for granted that it did not run.
+A shell runs the command of the entry, or the address is asked over HTTP. Schedulers rule on the tool
+`toolgate_probe`; the sidecar knows that it does not run.
 """
 
 import json
@@ -22,16 +22,17 @@ _FAULT: Final = FAULT.partition("{")[0]
 
 
 class ProbeAnswer(NamedTuple):
-    """What a hook said."""
+    """Answer of a hook to the test call."""
 
     verdict: str
-    """`allowed`, `denied`, `asked`; `fault`: nobody could be asked; `broken`: no client would take it."""
+    """`allowed`, `denied` or `asked`; `fault` if no scheduler could be asked; `broken` if no client would
+    accept the answer."""
     reason: str
     milliseconds: int
 
 
 def make_event(client: str) -> bytes:
-    """The event before the call, as the client writes it."""
+    """Return the event before the test call, as the client writes it."""
     shared: dict[str, Any] = {
         "session_id": SESSION,
         "cwd": str(Path.cwd()),
@@ -49,7 +50,7 @@ def make_event(client: str) -> bytes:
 
 
 def probe(client: str, handler: Mapping[str, Any]) -> ProbeAnswer:
-    """Put the call to the hook."""
+    """Put the test call to the hook, and return its answer."""
     started = time.monotonic()
     try:
         said = _ask(handler, make_event(client))
@@ -68,7 +69,7 @@ def _ask(handler: Mapping[str, Any], event: bytes) -> bytes:
             headers[name] = os.path.expandvars(str(value))
         if not url.startswith(("http://", "https://")):
             raise ValueError(f"{url} is no address of HTTP")
-        request = urllib.request.Request(url, event, headers)  # noqa: S310 - its scheme was looked at
+        request = urllib.request.Request(url, event, headers)  # noqa: S310 - its scheme was checked
         with urllib.request.urlopen(request, timeout=MAX_WAIT_S) as response:  # noqa: S310 - as above
             body: bytes = response.read(1 << 20)
         return body
@@ -82,7 +83,7 @@ def _ask(handler: Mapping[str, Any], event: bytes) -> bytes:
 
 
 def judge(said: bytes) -> tuple[str, str]:
-    """What an answer comes to, and why."""
+    """Return the verdict and reason in an answer."""
     if not said.strip():
         return "allowed", ""
     try:

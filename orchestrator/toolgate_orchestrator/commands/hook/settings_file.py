@@ -1,8 +1,8 @@
-"""A settings file of somebody else's, changed all or not at all, and what is kept to have it as it was.
+"""A settings file of another program, replaced as a whole or not at all, with a backup.
 
-The change is written beside it, and takes its place at once, with its mode; a link stays one. Before, what
-was there is kept in the state folder of the user, with what is needed to take our part out again. A file that
-changed while we looked is left alone.
+The new text is written beside the file and renamed over it. It keeps the file's mode, and a link stays a
+link. Before that, the old text and the data to remove Toolgate's part go to the user's state folder. A file
+that another program changes meanwhile is left alone.
 """
 
 import contextlib
@@ -22,25 +22,25 @@ MAX_BYTES: Final = 16 << 20
 
 
 class SettingsRecord(NamedTuple):
-    """What was before `install`, and what was made of it."""
+    """Record of an install: the file before it, and the changes."""
 
     before: bytes | None
-    """None: there was no file."""
+    """Content before the install; None if there was no file."""
     after: str
-    """Digest of what was written."""
+    """Digest of the content that the install wrote."""
     created: tuple[str, ...] = ()
-    """Names, as paths in the file, that were not there."""
+    """Names that the install created, as paths in the file."""
     inner: Mapping[str, str] = MappingProxyType({})
-    """What stood in objects and lists that were empty."""
+    """Former text of objects and lists that were empty."""
     folders: tuple[str, ...] = ()
-    """Folders that were made."""
+    """Folders that the install created."""
 
 
 class SettingsFile:
-    """One client's settings."""
+    """The settings file of one client."""
 
     def __init__(self, path: Path, state: Path) -> None:
-        """`state` is the user's folder for what is kept."""
+        """Read the file at `path`. `state` is the user's folder for backups."""
         self.path = path
         try:
             self.target = path.resolve()
@@ -66,21 +66,21 @@ class SettingsFile:
 
     @property
     def text(self) -> str:
-        """What stands in it; raises ConfigError for what is no text."""
+        """Content as text. Raises ConfigError if it is not UTF-8."""
         try:
             return (self.content or b"").decode("utf-8")
         except UnicodeDecodeError as error:
             raise ConfigError(f"{self.path} is not UTF-8 (byte {error.start}): nothing was changed") from None
 
-    # ------------------------------------------------------------------ what is kept
+    # ------------------------------------------------------------------ backup and record
 
     @property
     def backup(self) -> Path:
-        """Where what was before is kept."""
+        """Path of the backup."""
         return self.kept / "before"
 
     def read_record(self) -> SettingsRecord | None:
-        """What was kept; None where nothing is, or it cannot be read."""
+        """Return the record of the install; None if there is none, or it cannot be read."""
         try:
             told = json.loads((self.kept / "record.json").read_text("utf-8"))
             before = self.backup.read_bytes() if told["existed"] else None
@@ -91,11 +91,11 @@ class SettingsFile:
             return None
 
     def is_as_written(self, record: SettingsRecord) -> bool:
-        """Whether nobody changed it since."""
+        """Return whether the file is unchanged since the install."""
         return self.content is not None and _digest(self.content) == record.after
 
     def keep(self, record: SettingsRecord) -> None:
-        """Keep what was before; raises ConfigError where that is not possible."""
+        """Write the backup and the record. Raise ConfigError if that is not possible."""
         told = {
             "path": str(self.path),
             "existed": record.before is not None,
@@ -113,7 +113,7 @@ class SettingsFile:
             raise ConfigError(f"{self.kept}: the backup cannot be written: {error.strerror}") from None
 
     def forget(self) -> None:
-        """Drop what was kept."""
+        """Delete the backup and the record."""
         for name in ("record.json", "before"):
             (self.kept / name).unlink(missing_ok=True)
         with contextlib.suppress(OSError):
@@ -122,7 +122,7 @@ class SettingsFile:
     # ------------------------------------------------------------------ changes
 
     def write(self, content: bytes) -> tuple[str, ...]:
-        """Put this in its place; gives the folders that were made. Raises ConfigError."""
+        """Replace the file's content; return the folders that were created. Raise ConfigError."""
         folders = []
         parent = self.target.parent
         try:
@@ -141,7 +141,7 @@ class SettingsFile:
         return tuple(folders)
 
     def remove(self, folders: tuple[str, ...]) -> None:
-        """Delete it, as there was none before, and the folders that were made for it."""
+        """Delete the file, since there was none before, and the folders created for it. Raise ConfigError."""
         try:
             self._check_unchanged()
             self.target.unlink(missing_ok=True)
@@ -158,9 +158,9 @@ class SettingsFile:
 
 
 def _replace(path: Path, content: bytes, mode: int | None) -> None:
-    """Write a file at once; `mode` None is what a new file has.
+    """Replace a file in one step; `mode` None means the mode of a new file.
 
-    It is closed to others before a byte is in it: settings hold tokens.
+    With a mode, the file is closed to other users from its first byte, because settings hold tokens.
     """
     beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -182,5 +182,5 @@ def _digest(content: bytes) -> str:
 
 
 def make_record(before: bytes | None, after: bytes, **more: Any) -> SettingsRecord:
-    """What to keep of a change."""
+    """Return the record of a change."""
     return SettingsRecord(before, _digest(after), **more)

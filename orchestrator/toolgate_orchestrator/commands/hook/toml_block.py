@@ -1,4 +1,5 @@
-"""Our part of a TOML file: text between two lines, at its end; all else stays byte for byte. Pure."""
+"""Toolgate's part of a TOML file: the text between two marked lines at its end. The rest stays byte for byte.
+Pure."""
 
 import json
 import tomllib
@@ -14,7 +15,7 @@ END: Final = "# <<< toolgate hook"
 
 
 def read_toml(text: str) -> dict[str, Any]:
-    """What a file says; raises ConfigError, with line and column."""
+    """Return the parsed file. Raise ConfigError, with line and column, if it is not TOML."""
     try:
         return tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
@@ -22,7 +23,7 @@ def read_toml(text: str) -> dict[str, Any]:
 
 
 def add_block(text: str, entries: Mapping[str, Mapping[str, Any]]) -> str:
-    """The text with hooks in it; raises ConfigError where they cannot stand at its end."""
+    """Return the text with hooks at its end. Raise ConfigError if they cannot stand there."""
     before = read_toml(text)
     newline = "\r\n" if "\r\n" in text else "\n"
     lines = [BEGIN]
@@ -54,7 +55,7 @@ def add_block(text: str, entries: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def remove_block(text: str) -> str:
-    """The text without our part; as it is where it has none. Raises ConfigError for half of one."""
+    """Return the text without Toolgate's part. Raise ConfigError if the end of that part is missing."""
     while BEGIN in text:
         start = text.index(BEGIN)
         end = text.find(END, start)
@@ -67,5 +68,5 @@ def remove_block(text: str) -> str:
 
 
 def _write(value: Any) -> str:
-    """A value as TOML writes it: texts and numbers are as in JSON, but for one character."""
+    """Return a value as TOML. Texts and numbers are as in JSON, but for one character."""
     return json.dumps(value, ensure_ascii=True).replace("\x7f", "\\u007F")

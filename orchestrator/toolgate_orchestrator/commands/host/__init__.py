@@ -1,1 +1,1 @@
-"""What a program needs that hosts a session: the plan, the terminal, processes, rulings."""
+"""Parts for a program that hosts a session: plan, terminal, processes, rulings."""

@@ -1,7 +1,7 @@
-"""Which loop a bundle would mount, and which of the bundles that it is composed of says so. Pure.
+"""Finds the loop that a bundle would mount, and the included bundle that names it. Pure.
 
-A bundle's includes come first, in their order, each with its own; then the bundle itself. A later one's
-`session.orchestrator` is laid over an earlier one's: what it leaves out, `source:` above all, stays.
+A bundle's includes come first, in their order, each with its own includes; then comes the bundle itself. A
+later `session.orchestrator` is merged over an earlier one. Keys that it leaves out stay, above all `source:`.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,18 +11,18 @@ from typing import Any, Final
 from toolgate_orchestrator.modules.loop_origin import merge_spec
 
 LOST: Final = ("orchestrators", "orchestrator", "contexts")
-"""Sections of a plan that bundles do not know: what stands in them is lost without a word."""
+"""Sections of a plan that bundles do not know. Amplifier ignores them in a bundle without a message."""
 
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """One of the bundles that a bundle is composed of."""
+    """One of the bundles that make up a bundle."""
 
     name: str
     where: str
     content: Mapping[str, Any] = field(default_factory=dict)
     unseen: str | None = None
-    """Why it could not be read."""
+    """Reason that the bundle could not be read; None if it was read."""
 
     def __str__(self) -> str:
         return f"{self.name} ({self.where})" if self.name != self.where else self.where
@@ -30,19 +30,19 @@ class Layer:
 
 @dataclass(frozen=True, slots=True)
 class Composition:
-    """What comes of all layers."""
+    """Result of merging all layers."""
 
     layers: Sequence[Layer]
     spec: Mapping[str, Any]
-    """The `orchestrator:` entry; empty where nobody has one."""
+    """The merged `orchestrator:` entry; empty if no layer has one."""
     named_by: Mapping[str, Layer]
-    """Who says `module`, and who says `source`; a key is absent where nobody does."""
+    """Layer that sets `module`, and layer that sets `source`. A key is absent if no layer sets it."""
     hooks: Mapping[str, Mapping[str, Any]]
     """Config of each hook module, by its id."""
     agents: Mapping[str, Any]
     """The `orchestrator:` entry of each agent that has one."""
     decided_at: int = -1
-    """The layer up to which module or source may be another's: what comes before it does not matter."""
+    """Index of the layer from which module and source are settled; layers before it do not matter."""
 
     @property
     def unseen(self) -> list[Layer]:
@@ -51,13 +51,13 @@ class Composition:
 
     @property
     def is_certain(self) -> bool:
-        """Whether no layer that was not read could name another module or source."""
+        """True if no unread layer could set another module or source."""
         last = max((index for index, layer in enumerate(self.layers) if layer.unseen is not None), default=-1)
         return last <= self.decided_at
 
 
 def compose(layers: Iterable[Layer]) -> Composition:
-    """Lay bundles over each other, the first lowest."""
+    """Merge bundles, the first lowest."""
     layers = list(layers)
     spec: dict[str, Any] = {}
     named_by: dict[str, Layer] = {}
@@ -66,7 +66,7 @@ def compose(layers: Iterable[Layer]) -> Composition:
     decided = {"module": -1, "source": -1}
     for index, layer in enumerate(layers):
         named = _as_mapping(layer.content.get("session")).get("orchestrator")
-        if isinstance(named, str):  # a name alone is the whole entry
+        if isinstance(named, str):  # a bare name replaces the whole entry
             named_by.pop("source", None)
         if named:
             spec = merge_spec(spec, named)
@@ -84,7 +84,7 @@ def compose(layers: Iterable[Layer]) -> Composition:
 
 
 def lost_sections(layer: Layer) -> list[str]:
-    """The sections of a layer that only a plan knows."""
+    """Return the sections of a layer that have a meaning only in a plan."""
     return [name for name in LOST if name in layer.content]
 
 

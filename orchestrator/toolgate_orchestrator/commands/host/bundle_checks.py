@@ -1,6 +1,6 @@
-"""What `toolgate doctor --bundle` checks: which loop a bundle would mount, why, and who would rule on it.
+"""Checks of `toolgate doctor --bundle`: the loop that a bundle would mount, the reason, and its schedulers.
 
-Contributed by the entry-point group `toolgate.checks`. Nothing is mounted.
+The entry-point group `toolgate.checks` contributes them. Nothing is mounted.
 """
 
 import asyncio
@@ -56,17 +56,17 @@ async def _bundle(context: Context) -> Sequence[Diagnostic]:
 
 
 def _bus_of(context: Context) -> Bus:
-    """Where the bundle's own `toolgate:` section says that its bus is."""
+    """Return the bus that the bundle's own `toolgate:` section names."""
     try:
         section = _section(compose(asyncio.run(read_bundle(context.bundle or "")))) or {}
-    except ConfigError:  # the check itself tells it
+    except ConfigError:  # the check itself reports it
         return Bus()
     redis, namespace = section.get("redis"), section.get("namespace")
     return Bus(redis if isinstance(redis, str) else None, namespace if isinstance(namespace, str) else None)
 
 
 def _told_reasons(whole: Composition) -> str:
-    """Which bundle says what, of module and source."""
+    """Return the layers that set module and source, in words."""
     said: dict[str, list[str]] = {}
     for key, layer in whole.named_by.items():
         said.setdefault(str(layer), []).append(f"`{key}: {whole.spec.get(key) or chr(34) * 2}`")
@@ -125,7 +125,7 @@ def _change_unseen(whole: Composition) -> str:
 
 
 def _config(whole: Composition, context: Context) -> list[Diagnostic]:
-    """What is wrong in the loop's config, and who of those that it requires is alive."""
+    """Check the loop's config, and whether the schedulers that it requires are alive."""
     source = whole.spec.get("source")
     module = package_of(str(source)) if source else str(whole.spec["module"])
     model = config_model(module, offers_of())

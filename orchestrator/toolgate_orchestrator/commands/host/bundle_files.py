@@ -1,9 +1,9 @@
-"""Reads a bundle and all that it includes, as Amplifier's foundation does: the edge of `bundle`.
+"""Reads a bundle and all its includes, as Amplifier's foundation does: the file access of `bundle`.
 
-Files and folders are read here. What a URI names is fetched by `amplifier_foundation`, into Amplifier's own
-cache, where that package is installed; elsewhere it is told as a layer that was not seen. Names, and paths
-within a named bundle (`foundation:behaviors/…`), are looked up among the bundles that were read and in
-Amplifier's registry. A relative path is meant from the working directory, as there.
+Files and folders are read here. `amplifier_foundation`, if installed, fetches URIs into Amplifier's own
+cache. Without it, a URI becomes a layer that could not be read. Names, and paths within a named bundle
+(`foundation:behaviors/…`), are looked up among the bundles read so far and in Amplifier's registry. As in
+foundation, a relative path starts at the working directory.
 """
 
 import json
@@ -26,7 +26,7 @@ NO_FOUNDATION: Final = "only amplifier_foundation can fetch it: run this where t
 
 
 async def read_bundle(target: str) -> list[Layer]:
-    """The layers of a bundle, lowest first; raises ConfigError where the bundle itself cannot be read."""
+    """Return the layers of a bundle, lowest first. Raise ConfigError if the bundle itself cannot be read."""
     reader = _BundleReader()
     layers = await reader.read(target, ())
     if layers[-1].unseen is not None:
@@ -37,16 +37,16 @@ async def read_bundle(target: str) -> list[Layer]:
 class _BundleReader:
     def __init__(self) -> None:
         self._folders: dict[str, Path] = {}
-        """Where the bundles of a name are."""
+        """Folder of each bundle, by its name."""
         self._read: dict[Path, list[Layer]] = {}
         self._count = 0
 
     async def read(self, target: str, chain: tuple[Path, ...]) -> list[Layer]:
-        """A bundle's includes, each with its own, then the bundle itself."""
+        """Return the layers of a bundle's includes, then of the bundle itself."""
         try:
             file = await self._find(target)
             if file in chain:
-                return []  # foundation skips it, too
+                return []  # a circle: foundation skips it, too
             if file not in self._read:
                 self._read[file] = await self._read_file(file, chain)
         except ConfigError as error:
@@ -72,7 +72,7 @@ class _BundleReader:
         return [*layers, Layer(name, str(file), content)]
 
     def _agents_of(self, section: Any, folder: Path) -> dict[str, Any]:
-        """The agents of a bundle, with what the files of those that it includes by name say."""
+        """Return the agents of a bundle, including those whose files it includes by name."""
         agents = dict(section) if isinstance(section, Mapping) else {}
         included = agents.pop("include", None)
         for name in included if isinstance(included, list) else []:
@@ -83,7 +83,8 @@ class _BundleReader:
         return agents
 
     def _remember(self, name: str, file: Path) -> None:
-        """Where this bundle is, and the one at the root of its folders: paths within them may follow."""
+        """Note the folder of this bundle and of the bundle at the root of its folders, for later paths within
+        them."""
         self._folders.setdefault(name, file.parent)
         for folder in list(file.parents)[1:MAX_DEPTH]:
             root = next((folder / one for one in _FILES if (folder / one).is_file()), None)
@@ -93,7 +94,7 @@ class _BundleReader:
                 return
 
     async def _find(self, target: str) -> Path:
-        """The file that is meant; raises ConfigError where there is none to be read."""
+        """Return the file that a target means. Raise ConfigError if there is none that can be read."""
         if target.startswith("file://"):
             root, _, fragment = target.removeprefix("file://").partition("#subdirectory=")
             return _file_at(Path(root) / fragment)
@@ -109,13 +110,13 @@ class _BundleReader:
 
 
 def _local_path(target: str) -> Path | None:
-    """The path that is meant, where it is there and no name."""
+    """Return the path that a target means; None if it does not exist or is a name."""
     path = Path(target).expanduser()
     return path if path.exists() and (path.is_absolute() or target.startswith(".") or path.suffix) else None
 
 
 def _file_at(path: Path) -> Path:
-    """A bundle's file at a path, with or without its ending; raises ConfigError."""
+    """Return the bundle's file at a path, with or without its ending. Raise ConfigError if there is none."""
     for ending in _ENDINGS:
         file = path.with_name(path.name + ending) if ending else path
         if file.is_file():
@@ -159,7 +160,7 @@ def _home() -> Path:
 
 
 def _registered(name: str) -> Path | None:
-    """Where Amplifier's registry has a bundle of this name."""
+    """Return the folder of a bundle in Amplifier's registry; None if the name is unknown there."""
     try:
         known = json.loads((_home() / "registry.json").read_bytes()[: MAX_BYTES + 1]).get("bundles")
         path = Path(known[name]["local_path"])

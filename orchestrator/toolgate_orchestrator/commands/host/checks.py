@@ -1,7 +1,7 @@
-"""What `toolgate doctor --plan` checks: the plan, its schedulers on the bus, its keys, its providers.
+"""Checks of `toolgate doctor --plan`: the plan, its schedulers on the bus, its keys, its providers.
 
-Read as `toolgate run` reads it, by the same readers; nothing is mounted, and no LLM is asked anything but
-its list of models. Contributed by the entry-point group `toolgate.checks`.
+They read the plan with the readers of `toolgate run`. They mount nothing, and ask an LLM's server only for
+its list of models. The entry-point group `toolgate.checks` contributes them.
 """
 
 import difflib
@@ -38,10 +38,10 @@ def _read(context: Context) -> Plan:
 
 
 def _bus(context: Context) -> Bus:
-    """Where the plan's own `toolgate:` section says that its bus is."""
+    """Return the bus that the plan's own `toolgate:` section names."""
     try:
         section = _read(context).orchestrator["config"].get("toolgate")
-    except ConfigError:  # the check itself tells it
+    except ConfigError:  # the check itself reports it
         return Bus()
     own = section if isinstance(section, Mapping) else {}
     redis, namespace = own.get("redis"), own.get("namespace")
@@ -67,7 +67,7 @@ async def _plan(context: Context) -> Sequence[Diagnostic]:
 
 
 def _validate_loop(plan: Plan) -> ToolgateConfig | None:
-    """The section by which calls are ruled on; None where nothing does."""
+    """Return the `toolgate:` section of the loop; None if no scheduler rules on its calls."""
     spec = plan.orchestrator
     model = config_model(spec["module"], offers_of()) if plan.ours else None
     if model is None or not issubclass(model, LoopConfig):
@@ -93,7 +93,7 @@ def _warn_unruled(plan: Plan) -> Diagnostic:
 
 
 def check_required(toolgate: ToolgateConfig, context: Context) -> list[Diagnostic]:
-    """Whether those that a `toolgate:` section names are alive, and what that means."""
+    """Check that the schedulers that a `toolgate:` section names are alive, and explain each problem."""
     alive = {member.name: member for member in sorted(context.view.members, key=lambda one: one.started)}
     found: list[Diagnostic] = []
     if both := sorted({*toolgate.required} & {*toolgate.shadow}):
@@ -180,7 +180,7 @@ def _keys(toolgate: ToolgateConfig, context: Context) -> list[Diagnostic]:
 
 
 def _scripts(plan: Plan) -> list[Diagnostic]:
-    """What is wrong in the files that scripted providers name."""
+    """Check the script files that scripted providers name."""
     from toolgate_orchestrator.modules.provider_scripted import ProviderScripted
 
     found = []
@@ -200,13 +200,13 @@ async def _reachable(context: Context) -> Sequence[Diagnostic]:
     try:
         specs = [spec for spec in _read(context).mount["providers"] if spec["module"] == MODULE]
         configs = [check(OpenAIConfig, spec["config"], MODULE) for spec in specs]
-    except ConfigError:  # told by the other check
+    except ConfigError:  # the other check reports it
         return ()
     return [await _probe_models(config) for config in configs]
 
 
 async def _probe_models(config: Any) -> Diagnostic:
-    """Whether the server lists its models, and the configured one."""
+    """Check that a provider's server lists its models, and the configured model among them."""
     from amplifier_core.llm_errors import AccessDeniedError, AuthenticationError, LLMError, NotFoundError
 
     from toolgate_orchestrator.modules.provider_openai.client import Endpoint
@@ -246,16 +246,16 @@ CHECKS = (
 
 
 def check_hidden_fields(redact: RedactConfig, configs: Sequence[tuple[str, Path]]) -> list[Diagnostic]:
-    """A warning for each rule with a condition on a field that does not leave the agent's process.
+    """Return a warning for each rule with a condition on a field that is hidden from schedulers.
 
-    What a rule cannot see counts against the call: one that denies or asks by a hidden field always fits.
+    A hidden field counts against the call: a rule that denies or asks by it always applies.
     """
     hidden = {name.casefold() for name in redact.fields}
     found = []
     for scheduler, file in configs if hidden else ():
         try:
             config = read_document(file).value
-        except ConfigError:  # told by the check of the file itself
+        except ConfigError:  # the check of the file itself reports it
             continue
         for rule, path in _conditions(config):
             if hidden.intersection(path.casefold().replace("\\.", ".").split(".")):
@@ -269,7 +269,7 @@ def check_hidden_fields(redact: RedactConfig, configs: Sequence[tuple[str, Path]
 
 
 def _conditions(config: Any) -> Iterator[tuple[str, str]]:
-    """What each rule with conditions is called, and the path of each condition."""
+    """Yield the name of each rule with conditions, and the path of each condition."""
     for kind in ("rules", "routes"):
         rules = config.get(kind) if isinstance(config, Mapping) else None
         for number, rule in enumerate(rules if isinstance(rules, list) else [], start=1):

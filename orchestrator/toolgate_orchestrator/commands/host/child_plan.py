@@ -1,10 +1,10 @@
-"""The mount plan of a sub-agent: its parent's, with the agent's partial plan laid over it. Pure.
+"""Makes the mount plan of a sub-agent: its parent's plan with the agent's partial plan merged over it. Pure.
 
-An agent of the plan's `agents:` section is a partial mount plan (mount-plan specification): modules
-are merged by their id, mappings key by key, anything else is replaced. `system.instruction` is the
-child's first message. Of what rules on the parent nothing is lost: its hooks stay as they are
-configured, and its loop can only be exchanged for another of ours. What `toolgate:` says is tightened
-when the loop is mounted (`gate.inheritance`), whoever made the plan.
+An agent of the plan's `agents:` section is a partial mount plan (mount-plan specification). Modules are
+merged by id and mappings key by key; other values are replaced. `system.instruction` is the child's first
+message. A child keeps whatever rules on its parent: the parent's hooks keep their config, and only another
+loop of Toolgate can replace its loop. Whoever made the plan, mounting the loop tightens the `toolgate:`
+section (`decision.inheritance`).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +16,7 @@ from toolgate_orchestrator.commands.host.plan_file import KINDS, LISTS, SELF
 from toolgate_orchestrator.modules.loop_origin import GUARD, RULING_HOOKS
 
 _RULING: Final = (*RULING_HOOKS, GUARD)
-"""Hook modules that rule on calls, by how their ids begin: no inheritance takes them away."""
+"""Prefixes of the ids of hook modules that rule on calls. A child always inherits these."""
 
 Spec = dict[str, Any]
 
@@ -31,9 +31,9 @@ def child_plan(
     orchestrator_config: Mapping[str, Any] | None = None,
     ours: Callable[[str], bool] = lambda _module: True,
 ) -> dict[str, Any]:
-    """The plan of a child named `agent`; the parent's is in the kernel's form.
+    """Return the plan of a child named `agent`; the parent's plan must be in the kernel's form.
 
-    Raises ConfigError for a loop that nobody rules on, where the parent is ruled on.
+    Raise ConfigError if the child's loop is not one of Toolgate's, but the parent's loop is.
     """
     session = {
         **(parent.get("session") or {}),
@@ -55,22 +55,22 @@ def child_plan(
         "session": session,
         "providers": _merge(_inherit(parent, "providers", None), providers),
         "tools": _merge(_inherit(parent, "tools", tool_inheritance), tools),
-        # Of a hook that both configure the parent's word counts.
+        # If both configure a hook, the parent's values win.
         "hooks": _merge(hooks, _inherit(parent, "hooks", hook_inheritance)),
         "agents": {**(parent.get("agents") or {}), **_as_mapping(overlay.get("agents"))},
     }
 
 
 def instruction_of(overlay: Mapping[str, Any]) -> str:
-    """What the agent is told before anything else; empty where nothing is."""
+    """Return the agent's first message; empty if it has none."""
     text = _as_mapping(overlay.get("system")).get("instruction") or overlay.get("instruction")
     return text if isinstance(text, str) else ""
 
 
 def _name_agent(config: Spec, agent: str, overlay: Mapping[str, Any]) -> Spec:
-    """A loop's config with the name that schedulers see: the agent's, unless its own plan gives another.
+    """Return a loop's config with the agent's name for schedulers, unless the agent's own plan sets another.
 
-    `toolgate: false` (and whatever is no mapping) stays: the loop itself says what is wrong with it.
+    A `toolgate:` that is no mapping (such as `false`) stays, and the loop itself reports the error.
     """
     toolgate = config.get("toolgate")
     if agent == SELF or not (toolgate is None or isinstance(toolgate, Mapping)):
@@ -80,7 +80,8 @@ def _name_agent(config: Spec, agent: str, overlay: Mapping[str, Any]) -> Spec:
 
 
 def _inherit(parent: Mapping[str, Any], kind: str, policy: Mapping[str, Sequence[str]] | None) -> list[Spec]:
-    """The parent's modules that go down: all, or as `exclude_…` or `inherit_…` names them."""
+    """Return the parent's modules that the child inherits: all, or those that `exclude_…` or `inherit_…`
+    leaves."""
     specs = _specs(parent.get(kind), kind)
     policy = policy or {}
     if isinstance(only := policy.get(f"inherit_{kind}"), Sequence):
@@ -92,7 +93,7 @@ def _inherit(parent: Mapping[str, Any], kind: str, policy: Mapping[str, Sequence
 
 
 def _merge(lower: list[Spec], upper: list[Spec]) -> list[Spec]:
-    """Both lists of modules; one that is in both is configured by both, the upper's word counts."""
+    """Merge two lists of modules. A module in both has both configs merged, and `upper` wins."""
     merged = {_key(spec): spec for spec in lower}
     for spec in upper:
         key = _key(spec)
@@ -113,14 +114,15 @@ def _deep(lower: Mapping[str, Any], upper: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _choose(overlay: Mapping[str, Any], kind: str) -> Spec:
-    """The loop or the context that an overlay names, and the config that it gives for it."""
+    """Return the loop or context that an overlay names, with the config that it gives."""
     named = _spec(_as_mapping(overlay.get("session")).get(kind))
     shared = overlay.get(kind)
     return _deep(_spec(shared), named) if shared else named
 
 
 def _overlay(lower: Spec, upper: Spec) -> Spec:
-    """Another module brings its own config; of the lower's only `toolgate` goes along."""
+    """Merge an entry over a lower one. Another module brings its own config; only `toolgate` is kept of the
+    lower."""
     if "module" not in upper or upper["module"] == lower.get("module"):
         return _deep(lower, upper)
     toolgate = _as_mapping(lower.get("config")).get("toolgate")

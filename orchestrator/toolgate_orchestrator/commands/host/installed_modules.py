@@ -1,7 +1,8 @@
-"""Which Amplifier modules are installed, by entry point (group `amplifier.modules`).
+"""Finds the installed Amplifier modules, by entry point (group `amplifier.modules`).
 
-A module id that two distributions offer is refused by both names: the kernel would take whichever
-it finds first. Modules in packages named `amplifier_module_<id>` count too, as they do for the kernel.
+If two distributions offer the same module id, it is refused and both are named: the kernel would take
+whichever it finds first. Modules in packages named `amplifier_module_<id>` count too, as they do for the
+kernel.
 """
 
 import difflib
@@ -17,11 +18,11 @@ _OURS = "toolgate_orchestrator."
 _LOOKED_INTO = (_OURS, "toolgate_schedulers.")
 
 Offers = Mapping[str, Mapping[str, EntryPoint]]
-"""Module id to the distributions that offer it, each with its entry point."""
+"""Distributions that offer a module, each with its entry point, by module id."""
 
 
 def offers_of(points: Iterable[EntryPoint] | None = None) -> Offers:
-    """Every offered module, by id and distribution."""
+    """Return all offered modules, by id and distribution."""
     offers: dict[str, dict[str, EntryPoint]] = {}
     for point in entry_points(group=GROUP) if points is None else points:
         dist = point.dist.name if point.dist is not None else point.value
@@ -30,7 +31,7 @@ def offers_of(points: Iterable[EntryPoint] | None = None) -> Offers:
 
 
 def is_installed(module: str, offers: Offers) -> bool:
-    """Whether the kernel would find a module by its id alone."""
+    """Return whether the kernel would find a module by its id alone."""
     if module in offers:
         return True
     package = f"amplifier_module_{module.replace('-', '_')}"
@@ -38,12 +39,12 @@ def is_installed(module: str, offers: Offers) -> bool:
 
 
 def is_ours(module: str, offers: Offers) -> bool:
-    """Whether a module is one of Toolgate's own, which take a `toolgate:` config."""
+    """Return whether a module is Toolgate's own. Such a module takes a `toolgate:` config."""
     return any(point.value.startswith(_OURS) for point in offers.get(module, {}).values())
 
 
 def own_id(module: str, offers: Offers) -> str | None:
-    """The id of our own under which a module of ours is offered, too."""
+    """Return Toolgate's second id for one of its modules, which nobody else offers; None if there is none."""
     ours = {point.value for point in offers.get(module, {}).values() if point.value.startswith(_LOOKED_INTO)}
     same = (
         name
@@ -54,7 +55,7 @@ def own_id(module: str, offers: Offers) -> str | None:
 
 
 def why_unusable(module: str, offers: Offers) -> str | None:
-    """Why a module cannot be mounted by its id; None where it can."""
+    """Return the reason that a module cannot be mounted by its id; None if it can."""
     if len(offers.get(module, ())) > 1:
         own = own_id(module, offers)
         change = f"uninstall one, or name {own}, which nobody else offers" if own else "uninstall one"
@@ -70,10 +71,11 @@ def why_unusable(module: str, offers: Offers) -> str | None:
 
 
 def config_model(module: str, offers: Offers) -> type[BaseModel] | None:
-    """The model of a module's config, where it is one of Toolgate's; the others check theirs when mounted."""
+    """Return the model of a module's config if the module is Toolgate's; other modules check theirs when
+    mounted."""
     points = [point for point in offers.get(module, {}).values() if point.value.startswith(_LOOKED_INTO)]
     try:
         model = getattr(importlib.import_module(points[0].module), "config_model", None) if points else None
-    except ImportError:  # an extra is not installed: the mount says which
+    except ImportError:  # an extra is not installed: the mount names it
         return None
     return model if isinstance(model, type) and issubclass(model, BaseModel) else None

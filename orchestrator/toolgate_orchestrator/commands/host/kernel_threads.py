@@ -1,8 +1,9 @@
-"""Lets the kernel's threads go before the interpreter ends.
+"""Waits for the kernel's threads before the interpreter ends.
 
-A thread of amplifier-core 2.0.2 that still holds on to the interpreter while it ends aborts the
-process ("PyGILState_Release: thread state … must be current when releasing", signal 6), about once
-in a hundred short programs. A moment without our holding the interpreter lets them finish.
+In amplifier-core 2.0.2, a thread that still uses the interpreter at its end aborts the process
+("PyGILState_Release: thread state … must be current when releasing", signal 6). This happens about once in a
+hundred short programs. A short sleep, in which this thread does not hold the interpreter, lets those threads
+finish.
 """
 
 import time
@@ -11,5 +12,5 @@ _MOMENT_S = 0.05
 
 
 def let_kernel_threads_go() -> None:
-    """Wait a moment; call it once, after the last session of a command, outside any event loop."""
+    """Sleep for a moment. Call it once, after the last session of a command, outside any event loop."""
     time.sleep(_MOMENT_S)

@@ -1,7 +1,7 @@
-"""Loads the modules of a session: Toolgate's own at once, the others as the kernel does.
+"""Loads the modules of a session: Toolgate's own directly, the others as the kernel does.
 
-For each module of each session the kernel looks through everything that is installed. That takes some 5 ms in
-which nothing else in the process goes on: too long where agents make sub-agents while others wait.
+The kernel searches all installed packages for each module of each session. The search blocks the process for
+about 5 ms. That is too long if agents make sub-agents while other agents wait.
 """
 
 from collections.abc import Awaitable, Callable
@@ -16,10 +16,10 @@ Mount = Callable[[Any], Awaitable[Any]]
 
 
 class InstalledModuleLoader(ModuleLoader):
-    """A loader of one session that knows what is installed."""
+    """Module loader of one session that has a list of the installed modules."""
 
     def __init__(self, coordinator: Any, offers: Offers) -> None:
-        """`offers` is what was installed when somebody looked."""
+        """Make a loader with the modules in `offers`, which were read earlier."""
         super().__init__(coordinator=coordinator)
         self._of_session, self._offers = coordinator, offers
 
@@ -30,11 +30,11 @@ class InstalledModuleLoader(ModuleLoader):
         source_hint: str | dict[str, Any] | None = None,
         coordinator: Any = None,
     ) -> Mount:
-        """The mount of a module, its config bound; raises as the kernel's loader does."""
+        """Return a module's mount function with its config bound. Raise the errors of the kernel's loader."""
         points = self._offers.get(module_id, {})
         if len(points) == 1 and is_ours(module_id, self._offers) and not self._has_resolver():
             (point,) = points.values()
-            with suppress(ImportError):  # an extra is not installed: the kernel says what is amiss
+            with suppress(ImportError):  # an extra is not installed: the kernel reports it
                 mount = point.load()
 
                 async def mount_with_config(coordinator: Any) -> Any:
@@ -45,7 +45,7 @@ class InstalledModuleLoader(ModuleLoader):
         return loaded
 
     def _has_resolver(self) -> bool:
-        """Whether the session finds its modules in another way."""
+        """Return whether the session has a resolver of its own for modules."""
         with suppress(ValueError):
             return self._of_session.get("module-source-resolver") is not None
         return False

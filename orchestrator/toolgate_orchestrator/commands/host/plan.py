@@ -1,4 +1,4 @@
-"""Reads an Amplifier mount plan from YAML, in the kernel's form or in that of the modules' pages.
+"""Reads an Amplifier mount plan from YAML, in the kernel's form or in the form of the modules' pages.
 
 The pages' form names the orchestrator under `session:` and configures it in a list:
 
@@ -6,11 +6,11 @@ The pages' form names the orchestrator under `session:` and configures it in a l
       orchestrator: loop-events
     orchestrators:
       - module: loop-events
-        source: git+https://…            # yields, with a notice, to an installed module
+        source: git+https://…            # ignored, with a notice, if the module is installed
         config: {max_iterations: 20}
 
-`${NAME}` (capital letters) becomes the environment's value. What is wrong in the file, down to the configs of
-modules that say what theirs may hold, is named by line before anything is mounted (`plan_file`).
+`${NAME}` (capital letters) becomes the environment's value. Errors in the file are reported with their lines
+before anything is mounted (`plan_file`). That includes errors in the configs of modules that declare a model.
 """
 
 import os
@@ -51,12 +51,12 @@ Spec = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A mount plan that the kernel can take, and what the user should know about it."""
+    """A mount plan in the kernel's form, with notices for the user."""
 
     mount: dict[str, Any]
     notices: tuple[str, ...] = ()
     ours: bool = True
-    """Whether the orchestrator is one of Toolgate's, which take a `toolgate:` config."""
+    """True if the orchestrator is one of Toolgate's loops, which take a `toolgate:` config."""
 
     @property
     def orchestrator(self) -> Spec:
@@ -66,7 +66,7 @@ class Plan:
 
 
 def read_plan(path: Path, environ: Mapping[str, str] | None = None, offers: Offers | None = None) -> Plan:
-    """Read, expand and check a plan; raises ConfigError that names everything that is wrong."""
+    """Read, expand and check a plan. Raise ConfigError that names every error."""
     document = read_document(path)
     content = _expand(document.mapping(), os.environ if environ is None else environ, str(path))
     offers = offers_of() if offers is None else offers
@@ -81,7 +81,7 @@ def read_plan(path: Path, environ: Mapping[str, str] | None = None, offers: Offe
     if file.agents:
         mount["agents"] = content["agents"]
     for spec in [*chosen.values(), *(spec for name in LISTS for spec in mount[name])]:
-        # An installed module is used, wherever the plan would have it from.
+        # An installed module is used, whatever source the plan names.
         source = spec.pop("source", None)
         if source and is_installed(spec["module"], offers):
             notices.append(f"{spec['module']}: the installed module is used, not {source}")
@@ -95,9 +95,10 @@ def read_plan(path: Path, environ: Mapping[str, str] | None = None, offers: Offe
 
 
 def with_bus(plan: Plan, **fields: Any) -> Plan:
-    """The plan with these fields of the orchestrator's `toolgate:` config; a foreign loop has none.
+    """Return the plan with these fields in the orchestrator's `toolgate:` config.
 
-    Raises ConfigError for a foreign loop whose config names schedulers that must rule on its calls.
+    A foreign loop has no such config: its plan gets a notice instead. Raise ConfigError for a foreign loop
+    whose config requires schedulers.
     """
     spec = plan.orchestrator
     given = {name: value for name, value in fields.items() if value is not None}
@@ -118,7 +119,7 @@ def with_bus(plan: Plan, **fields: Any) -> Plan:
 
 
 def with_provider(plan: Plan, name: str) -> Plan:
-    """The plan with this provider as the orchestrator's default."""
+    """Return the plan with this provider as the orchestrator's default."""
     return _with_config(plan, {"default_provider": name})
 
 
@@ -132,7 +133,7 @@ def _with_config(plan: Plan, fields: Mapping[str, Any]) -> Plan:
 
 
 def _expand(content: Any, environ: Mapping[str, str], where: str) -> Any:
-    """A copy with the variables replaced; raises ConfigError naming all that are missing."""
+    """Return a copy with all variables replaced. Raise ConfigError that names all missing ones."""
     missing: dict[str, None] = {}
 
     def copy(value: Any) -> Any:
@@ -151,11 +152,11 @@ def _expand(content: Any, environ: Mapping[str, str], where: str) -> Any:
     return expanded
 
 
-# ---------------------------------------------------------------- one form out of both
+# ---------------------------------------------------------------- both forms become one
 
 
 def _choose(kind: str, file: PlanFile, document: Document, notices: list[str]) -> Spec:
-    """The orchestrator, or the context: the one named under `session:` with all config given for it."""
+    """Return the orchestrator, or the context, that `session:` names, with all config given for it."""
     listed = file.module_specs(kind)
     named: PartialSpec | None = getattr(file.session, kind)
     spec = {"module": _infer_module(kind, file, document)} if named is None else named.as_mapping()
@@ -184,7 +185,7 @@ def _infer_module(kind: str, file: PlanFile, document: Document) -> str:
 
 
 def _check_modules(file: PlanFile, chosen: Mapping[str, Spec], document: Document, offers: Offers) -> None:
-    """Raise ConfigError that names each module that cannot be mounted, and what is wrong in their configs."""
+    """Raise ConfigError that names each module that cannot be mounted, and all errors in configs."""
     faults: dict[str, None] = {}
 
     def look(module: str, places: Sequence[Place], config: Any, how: Callable[..., object]) -> None:

@@ -1,7 +1,6 @@
-"""What may stand in a mount plan, and in the partial plans of its agents.
+"""Models of a mount plan and of its agents' partial plans.
 
-Whether a module's own config is right is checked by the module's model (`config_model` beside its `mount`),
-before anything is mounted.
+The module's own model (`config_model` beside its `mount`) checks its config before anything is mounted.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,7 +12,7 @@ from toolgate_bus.config.check import StrictModel
 KINDS: Final = ("orchestrator", "context")
 LISTS: Final = ("providers", "tools", "hooks")
 SELF: Final = "self"
-"""A child with the parent's own plan."""
+"""Name of a child that has the parent's own plan."""
 
 Place = tuple[Any, ...]
 Name = Annotated[str, Field(min_length=1, description="its name, as in `module: tool-workspace`")]
@@ -25,7 +24,7 @@ Config = Annotated[dict[str, Any], _MAYBE_EMPTY]
 
 
 class PartialSpec(StrictModel):
-    """What is said of an orchestrator or a context; another place may name its module."""
+    """Entry of an orchestrator or a context; another place may name its module."""
 
     module: Name | None = None
     source: Any = None
@@ -33,12 +32,12 @@ class PartialSpec(StrictModel):
     instance_id: Any = None
 
     def as_mapping(self) -> dict[str, Any]:
-        """The entry as the kernel takes it."""
+        """Return the entry in the kernel's form."""
         return {**self.model_dump(exclude_unset=True), "config": self.config}
 
 
 class ModuleSpec(PartialSpec):
-    """One module to mount."""
+    """Entry of one module to mount."""
 
     module: Name
 
@@ -49,7 +48,7 @@ Modules = Annotated[tuple[Module, ...], BeforeValidator(lambda value: () if valu
 
 
 class SessionSection(StrictModel):
-    """The `session:` section: all that the kernel reads there."""
+    """The `session:` section, with every key that the kernel reads."""
 
     orchestrator: Part | None = None
     context: Part | None = None
@@ -61,7 +60,7 @@ class SessionSection(StrictModel):
     injection_size_limit: Any = None
 
     def rest(self) -> dict[str, Any]:
-        """What it says besides its orchestrator and its context."""
+        """Return the section without its orchestrator and its context."""
         return self.model_dump(exclude_unset=True, exclude=set(KINDS))
 
 
@@ -85,7 +84,7 @@ class _Mounts(StrictModel):
 
 
 class AgentPlan(_Mounts):
-    """The partial plan of an agent, laid over its parent's."""
+    """Partial plan of an agent, merged over its parent's."""
 
     system: dict[str, Any] | str | None = None
     instruction: Any = None
@@ -99,12 +98,13 @@ class PlanFile(_Mounts):
     contexts: Modules = ()
 
     def module_specs(self, kind: str) -> Sequence[ModuleSpec]:
-        """The orchestrators, or the contexts, that it lists."""
+        """Return the plan's list of orchestrators, or of contexts."""
         return self.orchestrators if kind == "orchestrator" else self.contexts
 
 
 def modules_in(part: _Mounts, at: Place = ()) -> Iterator[tuple[Place, PartialSpec]]:
-    """Every module that a plan mounts and that its agents name, with its place; not what is listed."""
+    """Yield each module that a plan mounts or its agents name, with its place. Lists of orchestrators and
+    contexts are left out."""
     for name in LISTS:
         for index, spec in enumerate(getattr(part, name)):
             yield (*at, name, index), spec

@@ -1,7 +1,7 @@
-"""What a session's gate decided, call by call: listens to the gate and to the loop's own hooks.
+"""Collects a session's decisions, call by call, from the gate and from the loop's own hooks.
 
-The gate tells decisions and late verdicts; the loop's `tool:selected` and `policy:violation` tell
-which tool call a decision was about. A loop without a gate is listened to in vain, and that is fine.
+The gate reports decisions and late verdicts. The loop's events `tool:selected` and `policy:violation` tell
+the tool call that a decision was about. For a loop without a gate, nothing is collected.
 """
 
 import asyncio
@@ -25,19 +25,19 @@ MAX_VALUE: Final = 60
 
 @dataclass
 class Rulings:
-    """Decisions by tool call id, and the verdicts that came too late."""
+    """Decisions by tool call id, and verdicts that came too late."""
 
     decisions: dict[str, Decision] = field(default_factory=dict)
-    """By decision id, in order."""
+    """Decisions by their id, in order."""
     late: dict[str, list[ReceivedVerdict]] = field(default_factory=dict)
-    """By decision id: what came after it."""
+    """Verdicts that came after the decision, by its id."""
     _gate: Gate | None = None
     _of_call: dict[str, list[str]] = field(default_factory=dict)
     _came: asyncio.Event = field(default_factory=asyncio.Event)
 
     @classmethod
     def of(cls, session: Any) -> "Rulings":
-        """Listen to this session, from now on."""
+        """Listen to a session from now on, and return the collection."""
         rulings = cls()
         loop = session.coordinator.get("orchestrator")
         gate = getattr(loop, "gate", None) or getattr(loop, "_gate", None)
@@ -50,27 +50,28 @@ class Rulings:
         return rulings
 
     def of_call(self, call_id: str) -> Decision | None:
-        """The last decision on a tool call (a hook that changes a call has it decided again)."""
+        """Return the last decision on a tool call; None if there is none. A hook that changes a call causes
+        another decision."""
         ids = [one for one in self._of_call.get(call_id, ()) if one in self.decisions]
         return self.decisions[ids[-1]] if ids else None
 
     def list_verdicts(self, decision_id: str) -> tuple[ReceivedVerdict, ...]:
-        """Every verdict on a decision, those that came after it last."""
+        """Return all verdicts on a decision, the late ones last."""
         decision = self.decisions.get(decision_id)
         return (*(decision.verdicts if decision else ()), *self.late.get(decision_id, ()))
 
     async def settle(self, seconds: float) -> bool:
-        """Wait up to this long for verdicts that were missed and may still come; whether all came.
+        """Wait for verdicts that are missing and may still come; return whether all came in time.
 
-        Those of shadows, too. A denial ends the wait for the others, who may be speaking right then:
-        they get a moment.
+        Verdicts of shadows count, too. A denial ends the wait for other schedulers, whose verdicts may be on
+        their way: the method waits a moment for them.
         """
         if any(decision.why == "denied" for decision in self.decisions.values()):
             await asyncio.sleep(_MOMENT_S)
         return await self._wait_until(lambda: not self._missing(), seconds)
 
     async def _wait_until(self, done: Callable[[], bool], seconds: float) -> bool:
-        """Wait up to this long, and look whenever a verdict came; whether it is done."""
+        """Wait until `done` returns True, and check at each new verdict; return False after `seconds`."""
         try:
             async with asyncio.timeout(seconds):
                 while not done():
@@ -82,7 +83,7 @@ class Rulings:
 
     def _missing(self) -> bool:
         for decision in self.decisions.values():
-            # A scheduler that said it failed counts as silent, but nothing more will come of it.
+            # A scheduler that reported a failure counts as silent, but will send no other verdict.
             shadows = self._gate.shadows(decision.original_tool) if self._gate else ()
             if {*decision.silent, *shadows} - {one.scheduler for one in self.list_verdicts(decision.id)}:
                 return True
@@ -103,7 +104,7 @@ class Rulings:
 
 
 def verdict_record(heard: ReceivedVerdict) -> dict[str, Any]:
-    """One verdict for scripts; `ms` from the question to it."""
+    """Return one verdict as JSON fields; `ms` is the time since the question."""
     return {
         "scheduler": heard.scheduler,
         "action": heard.verdict.action,
@@ -118,7 +119,7 @@ def verdict_record(heard: ReceivedVerdict) -> dict[str, Any]:
 
 
 def call_text(tool: str, arguments: dict[str, Any]) -> Text:
-    """A call as one would write it; long values shortened."""
+    """Return a call as one would write it in code, with long values shortened."""
     text = Text(visible(tool), style="bold")
     inner = ", ".join(
         f"{name}={_short(json.dumps(value, ensure_ascii=False), MAX_VALUE)}"

@@ -1,8 +1,8 @@
-"""Scheduler processes for the length of one command: started, ready, and ended however it ends.
+"""Scheduler processes for the length of one command: started, awaited until ready, and always ended.
 
-Each is `toolgate scheduler run …` with a process id of its own. They end with this process, also
-when it is killed (Linux): the environment tells them to. Only the command line is used; nothing of
-the schedulers' package is imported here.
+Each is `toolgate scheduler run …` in its own process. They also end if this process is killed (Linux): a
+variable in their environment tells them to. Only the command line is used; this module imports nothing of the
+schedulers' package.
 """
 
 import asyncio
@@ -27,10 +27,10 @@ from toolgate_bus.transport.redis.reads import delete_keys, find_keys
 
 READY_S = 30.0
 GRACE_S = 7.0
-"""Seconds to finish in after SIGTERM; a scheduler needs at most its drain time, five."""
+"""Seconds between SIGTERM and SIGKILL. A scheduler needs at most its drain time of five seconds."""
 MAX_WORDS = 8_000
 NOT_INHERITED = frozenset({"TOOLGATE_KEYS", "TOOLGATE_METRICS_PORT"})
-"""What is meant for this process alone."""
+"""Environment variables that are meant for this process alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +41,11 @@ class SchedulerSpec:
     """Name of an installed scheduler, or `module:attribute`."""
     config: Path | None = None
     name: str | None = None
-    """Another name than its author's."""
+    """Name instead of the author's; None keeps the author's."""
     directory: Path | None = None
-    """Where it runs; a module there can be named in `spec`."""
+    """Working directory; `spec` can name a module in it."""
     tools: tuple[str, ...] = ()
-    """Other tools to look at than its author said."""
+    """Tools instead of the author's; empty keeps the author's."""
 
 
 @dataclass(slots=True)
@@ -55,14 +55,14 @@ class RunningScheduler:
     name: str
     process: Process
     stderr: IO[bytes]
-    """A temporary file, so that a talkative scheduler never waits for a full pipe."""
+    """Temporary file for stderr, so that a scheduler with much output never blocks on a full pipe."""
     pid: int = 0
     tools: tuple[str, ...] = ()
-    """Which tools it said that it looks at: on its own stdout, so nobody on the bus had a hand in it."""
+    """Tools that the scheduler wrote on its own stdout, which nobody on the bus can forge."""
     drain: asyncio.Task[None] | None = field(default=None, repr=False)
 
     def words(self) -> str:
-        """The end of what it wrote on stderr."""
+        """Return the end of its stderr."""
         size = self.stderr.seek(0, os.SEEK_END)
         self.stderr.seek(max(0, size - MAX_WORDS))
         return self.stderr.read().decode(errors="replace").strip()
@@ -72,10 +72,10 @@ class RunningScheduler:
 async def scheduler_processes(
     specs: Sequence[SchedulerSpec], bus: BusSettings, ready_s: float = READY_S
 ) -> AsyncIterator[list[RunningScheduler]]:
-    """Start these schedulers, wait until all are ready, each for `ready_s`, and end them at the end.
+    """Start these schedulers, wait up to `ready_s` seconds for each to be ready, and end them with the block.
 
-    Raises ConfigError with a scheduler's own words when its call or config is wrong, ToolgateError
-    when it ends or does not become ready.
+    Raise ConfigError with a scheduler's own message if its options or config are wrong. Raise ToolgateError
+    if it ends or does not become ready.
     """
     running: list[RunningScheduler] = []
     try:
@@ -94,7 +94,7 @@ async def _start(spec: SchedulerSpec, bus: BusSettings, running: list[RunningSch
     options += [f"--config={spec.config.resolve()}"] if spec.config else []
     options += [f"--name={spec.name}"] if spec.name else []
     options += [f"--tools={glob}" for glob in spec.tools]
-    # Where the bus is goes by the environment: a URL may hold a password, and `ps` shows commands.
+    # The environment carries the bus's URL: it may hold a password, and `ps` shows command lines.
     environment = {
         **{name: value for name, value in os.environ.items() if name not in NOT_INHERITED},
         "TOOLGATE_DIE_WITH_PARENT": str(os.getpid()),
@@ -105,7 +105,7 @@ async def _start(spec: SchedulerSpec, bus: BusSettings, running: list[RunningSch
     }
     stderr = tempfile.TemporaryFile()  # noqa: SIM115 - it is closed with the process
     try:
-        # A session of its own: Ctrl-C reaches the command alone, which ends its schedulers itself.
+        # A session of its own: Ctrl-C reaches only the command, which ends its schedulers itself.
         process = await anyio.open_process(
             [sys.executable, "-m", "toolgate_bus", "scheduler", "run", *options, "--", spec.spec],
             stdin=DEVNULL,
@@ -121,7 +121,7 @@ async def _start(spec: SchedulerSpec, bus: BusSettings, running: list[RunningSch
 
 
 async def _ready(one: RunningScheduler, ready_s: float) -> None:
-    """Wait for the line that says so; from then on what it prints is read and dropped."""
+    """Wait for the line that says "ready". Afterwards, read and drop all further output."""
     lines = _lines(one.process)
     with anyio.move_on_after(ready_s):
         async for line in lines:
@@ -138,7 +138,7 @@ async def _ready(one: RunningScheduler, ready_s: float) -> None:
 
 
 async def _lines(process: Process) -> AsyncIterator[str]:
-    """What it prints, line by line; of a line that never ends, the end."""
+    """Yield the process's output by lines. A line without an end is cut to its last 64 KiB."""
     rest = b""
     if process.stdout is not None:
         async for part in process.stdout:
@@ -154,7 +154,7 @@ async def _drain(lines: AsyncIterator[str]) -> None:
 
 
 async def _end(running: Sequence[RunningScheduler]) -> None:
-    """SIGTERM to all, then SIGKILL to those that have not gone in time."""
+    """Send SIGTERM to all, and SIGKILL to those that do not end in time."""
     living = [one.process for one in running if one.process.returncode is None]
     for process in living:
         process.terminate()
@@ -174,15 +174,16 @@ async def _end(running: Sequence[RunningScheduler]) -> None:
 
 
 def new_namespace() -> str:
-    """A name that no other command uses."""
+    """Return a namespace that no other command uses."""
     return f"replay-{secrets.token_hex(6)}"
 
 
 @asynccontextmanager
 async def remove_namespace_on_exit(bus: BusSettings) -> AsyncIterator[None]:
-    """At the end delete all keys of this namespace: only for one that `new_namespace` made.
+    """Delete all keys of the namespace at the end of the block. Use it only with one that `new_namespace`
+    made.
 
-    A server that is away, or that does not let us, is let be.
+    Errors of the server are ignored.
     """
     try:
         yield
@@ -194,7 +195,7 @@ async def remove_namespace_on_exit(bus: BusSettings) -> AsyncIterator[None]:
 
 async def _remove(url: str, namespace: str) -> None:
     commands = RedisCommands(url, "toolgate-replay", connections=1)
-    # The braces are the keys' own; a namespace holds no character that a pattern would mean otherwise.
+    # The braces are part of the keys. A namespace holds no character with a meaning in patterns.
     patterns = (f"tg:{{{namespace}}}*", f"tg:{{{namespace}:*")
     try:
         for pattern in patterns:

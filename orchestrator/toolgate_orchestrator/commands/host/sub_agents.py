@@ -1,9 +1,9 @@
 """Makes the sessions of sub-agents: the kernel's capabilities `session.spawn` and `session.resume`.
 
-A child is a whole `AmplifierSession` with its parent's id, its plan by `child_plan`, its own context,
-and the same capabilities, so that it can delegate in turn. Cancelling the parent cancels the child.
-When its work is done it is closed; its conversation is kept for a while, so that it can be resumed.
-Not here: which agents there may be (the plan), whether a call may delegate (the schedulers).
+A child is a whole `AmplifierSession` with its parent's id, a plan from `child_plan`, its own context, and the
+same capabilities, so that it can delegate in turn. Cancelling the parent cancels the child. A child is closed
+after its turn, and its conversation is kept for a while so that it can be resumed. The plan says which agents
+there are, and schedulers rule on each delegation; this module does neither.
 """
 
 import asyncio
@@ -27,24 +27,24 @@ from toolgate_orchestrator.commands.host.plan_file import SELF
 SPAWN: Final = "session.spawn"
 RESUME: Final = "session.resume"
 KEPT: Final = 256
-"""Conversations of children that a tree keeps; the oldest are forgotten."""
+"""Maximum number of children's conversations that a tree keeps. Beyond it the oldest is forgotten."""
 _END_S: Final = 10.0
-"""How long a child that is cancelled may take to give its calls their results."""
+"""Seconds that a cancelled child has to give its calls their results."""
 
 Plan = Mapping[str, Any]
 
 
 class SubAgentResult(TypedDict):
-    """What became of a child's turn."""
+    """Result of a child's turn."""
 
     output: str
     session_id: str
     status: str
-    """As its loop reports it: success, incomplete, cancelled, budget_exhausted."""
+    """Status that the child's loop reports: success, incomplete, cancelled, budget_exhausted."""
     turn_count: int
     metadata: dict[str, Any]
-    """The agent's name, and what its loop reports: `llm_calls`, `llm_call_budget`, `budget_exhausted`,
-    `resumable`."""
+    """Name of the agent, and values that its loop reports: `llm_calls`, `llm_call_budget`,
+    `budget_exhausted`, `resumable`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class _ResumableChild:
 
 @dataclass(slots=True)
 class _Tree:
-    """What the sessions of one tree share."""
+    """State that the sessions of one tree share."""
 
     on_child: Callable[[Any], None]
     kept: "OrderedDict[str, _ResumableChild]" = field(default_factory=OrderedDict)
@@ -67,11 +67,12 @@ class _Tree:
 
 
 _offers = cache(offers_of)
-"""What is installed: it does not change while a process runs, and finding it takes milliseconds."""
+"""Cached list of installed modules. It does not change while a process runs, and reading it takes
+milliseconds."""
 
 
 def let_delegate(session: Any, on_child: Callable[[Any], None] = lambda _session: None) -> None:
-    """Register the capabilities on a root session; `on_child` is told each child before it is set up."""
+    """Register the capabilities on a root session; `on_child` gets each child before it is set up."""
     SubAgents(session, _Tree(on_child)).register()
 
 
@@ -83,7 +84,7 @@ class SubAgents:
     _tree: _Tree
 
     def register(self) -> None:
-        """Offer the capabilities to the session's tools."""
+        """Register the capabilities for the session's tools."""
         self._session.coordinator.register_capability(SPAWN, self.spawn)
         self._session.coordinator.register_capability(RESUME, self.resume)
 
@@ -102,11 +103,12 @@ class SubAgents:
         slice_id: str | None = None,
         **_others: Any,
     ) -> SubAgentResult:
-        """Have an agent do something; raises ConfigError for one that is not known, or cannot be set up.
+        """Have an agent carry out an instruction.
 
-        What a child raises while it works is raised here. `agent_name` is one of the parent's agents,
-        of `agent_configs`, or `self`. Only this session can be the parent. `budget` is what the child and
-        all below it may spend at most, where a scheduler counts it; `slice_id` is what it is counted under.
+        `agent_name` is one of the parent's agents, one of `agent_configs`, or `self`. Only this session can
+        be the parent. `budget` is the most that the child and all agents below it may spend, if a scheduler
+        counts it; `slice_id` is the name under which it is counted. Raise ConfigError for an agent that is
+        unknown or cannot be set up, and any error of the child's work.
         """
         if parent_session is not None and parent_session.session_id != self._session.session_id:
             raise ConfigError(f"{SPAWN}: the parent is {self._session.session_id}: ask its own coordinator")
@@ -135,9 +137,10 @@ class SubAgents:
     async def resume(
         self, sub_session_id: str, instruction: str, agent_name: str | None = None, **_others: Any
     ) -> SubAgentResult:
-        """Go on with a child whose work was done; raises ConfigError for one that is not kept.
+        """Resume a child whose turn has ended. Raise ConfigError if its conversation is not kept.
 
-        With `agent_name` it must be that agent: it is to the name that schedulers agreed.
+        If `agent_name` is given, the child must be that agent, because schedulers allowed the call for that
+        name.
         """
         kept = self._tree.kept.get(sub_session_id)
         if kept is None or kept.parent != self._session.session_id:
@@ -206,7 +209,8 @@ class SubAgents:
 
 
 def _with_slice(plan: dict[str, Any], budget: float | str, slice_id: str) -> dict[str, Any]:
-    """The plan of a child that lives of a slice of its parent's budgets: a label, which all below inherit."""
+    """Return the child's plan with a label for its slice of the parent's budgets. All agents below inherit
+    it."""
     amount = micro(budget)
     if not amount:
         raise ConfigError(f"budget: must be an amount of money above 0, such as 1.50, not {budget!r:.50}")
@@ -218,7 +222,7 @@ def _with_slice(plan: dict[str, Any], budget: float | str, slice_id: str) -> dic
 
 
 class _ChildOutcome:
-    """How a child's turn came out, and which of its modules did not load."""
+    """Outcome of a child's turn, and the modules that did not load."""
 
     def __init__(self, hooks: Any) -> None:
         self.status, self.turns = "success", 0
@@ -239,7 +243,7 @@ class _ChildOutcome:
 
 
 async def _to_the_end(child: Any, instruction: str) -> Any:
-    """Run a child's turn; whoever cancels this ends the turn first, so that no call is left open."""
+    """Run a child's turn. If this is cancelled, the turn is ended first, so that no call is left open."""
     turn = asyncio.ensure_future(child.execute(instruction))
     try:
         return await asyncio.shield(turn)

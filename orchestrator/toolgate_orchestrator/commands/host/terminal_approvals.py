@@ -1,8 +1,8 @@
 """Asks the person at the terminal: the app's side of the kernel's approval protocol.
 
-The question is shown on the terminal itself, so that it works with stdin and stdout redirected. What
-was typed before the question does not answer it. What an LLM wrote is shown without its control
-characters. Where there is no terminal, `NoTerminal` says so and nothing is allowed.
+The question appears on the terminal itself, so it works with redirected stdin and stdout. Keys typed before
+the question do not answer it. Text from an LLM is shown without its control characters. Without a terminal,
+`NoTerminal` reports and refuses each question.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ _TTY = Path("/dev/tty")
 
 @dataclass(frozen=True, slots=True)
 class NoTerminal:
-    """Nobody can be asked: each question is refused, and said so."""
+    """Approval system without a terminal: it reports and refuses each question."""
 
     _say: Callable[[str], None]
 
@@ -39,16 +39,17 @@ class NoTerminal:
         timeout: float,  # noqa: ASYNC109 - the kernel's protocol
         default: Literal["allow", "deny"],
     ) -> str:
-        """Refuse; raises NoApprover."""
+        """Report the question, and raise NoApprover."""
         self._say(f"denied, as there is no terminal to ask on: {printable(prompt)}")
         raise NoApprover("there is no terminal to ask on")
 
     def refuse(self) -> None:
-        """Nothing is ever open here."""
+        """Do nothing: no question is ever open here."""
 
 
 class TerminalApprovals:
-    """One question at a time on an open terminal; `before` is called before each is shown."""
+    """Approval system that asks one question at a time on an open terminal; `before` is called before
+    each."""
 
     def __init__(self, terminal: int, screen: TextIO, before: Callable[[], None] = lambda: None) -> None:
         self._terminal = terminal
@@ -64,7 +65,7 @@ class TerminalApprovals:
         timeout: float,  # noqa: ASYNC109 - the kernel's protocol
         default: Literal["allow", "deny"],
     ) -> str:
-        """The option that was chosen; raises ApprovalTimeoutError after `timeout` seconds."""
+        """Return the chosen option. Raise ApprovalTimeoutError after `timeout` seconds."""
         refused: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._open.add(refused)
         try:
@@ -76,7 +77,7 @@ class TerminalApprovals:
             self._open.discard(refused)
 
     def refuse(self) -> None:
-        """Answer every open question, and those that wait for their turn, with no."""
+        """Answer all open and waiting questions with no."""
         for question in self._open:
             if not question.done():
                 question.set_result(None)
@@ -122,11 +123,11 @@ class TerminalApprovals:
 def terminal_approvals(
     say: Callable[[str], None], before: Callable[[], None] = lambda: None
 ) -> Iterator[TerminalApprovals | NoTerminal]:
-    """How approvals are asked for here; `say` is told of those that nobody can be asked for.
+    """Open the approval system for this process. `say` gets each question that cannot be asked.
 
     `before` is called before each question that is shown.
     """
-    # The controlling terminal, else the one that stdin is.
+    # Use the controlling terminal; without one, stdin if it is a terminal.
     terminal: int | None
     try:
         terminal = os.open(_TTY, os.O_RDWR | os.O_NOCTTY)
@@ -141,9 +142,9 @@ def terminal_approvals(
 
 
 def choose(line: str, options: Sequence[str], default: str) -> str | None:
-    """The option that a typed line means: its number or its words; None for neither.
+    """Return the option that a typed line means, by its number or its words; None for neither.
 
-    An empty line, and the end of input, is the default's option.
+    An empty line and the end of input mean the default's option.
     """
     typed = line.strip().lower()
     if not typed:
@@ -155,7 +156,7 @@ def choose(line: str, options: Sequence[str], default: str) -> str | None:
 
 
 async def _line(terminal: int, refused: asyncio.Future[None]) -> str | None:
-    """One line as typed, empty at the end of input; None once the question is refused."""
+    """Return one typed line, empty at the end of input; None once the question is refused."""
     loop = asyncio.get_running_loop()
     typed: asyncio.Future[None] = loop.create_future()
 

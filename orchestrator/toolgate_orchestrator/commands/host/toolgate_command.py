@@ -1,4 +1,4 @@
-"""A `toolgate` command as a process of its own, on the bus of this one: what an operator would type."""
+"""Runs a `toolgate` command in its own process on this process's bus, as an operator would type it."""
 
 import asyncio
 import os
@@ -14,17 +14,17 @@ SECONDS: Final = 20.0
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A `toolgate` command that was run as a process."""
+    """Result of a `toolgate` command."""
 
     code: int
     output: str
-    """What it printed, on either stream."""
+    """Output on both streams."""
 
 
 async def run_toolgate(bus: BusSettings, *words: str) -> Command:
-    """Run a command on this bus; whoever cancels this ends it. Raises TimeoutError.
+    """Run a command on this bus, and kill it if the caller is cancelled. Raise TimeoutError.
 
-    Where the bus is goes by the environment: a URL may hold a password, and `ps` shows commands.
+    The environment carries the bus's URL: it may hold a password, and `ps` shows command lines.
     """
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "toolgate_bus", *words),

@@ -1,7 +1,7 @@
-"""What the user of a plan should know about its bus before the first turn.
+"""Warnings about a plan's bus for its user, before the first turn.
 
-A scheduler that may deny and is not required lets calls pass whenever it is silent: that is told, never
-refused, as the plan may mean it. That nobody is alive is told by the session's own gate (`gate.vacancy`).
+If a scheduler may deny but is not required, calls run whenever it is silent. That is a warning and no error,
+as the plan may intend it. The session's own gate reports that no scheduler is alive (`decision.vacancy`).
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -18,28 +18,28 @@ SILENT: Final[Mapping[str, str]] = {
     "cost-aware": "while it is silent, calls run unpaid and budgets do not hold",
     "approval": "while it is silent, calls run without the person",
 }
-"""By name of the scheduler: what its silence means where it is not required."""
+"""Effect of a scheduler's silence if it is not required, by its name."""
 SCARCE: Final = "while it is silent, calls run without a slot: its limits are not exact"
-"""The same of whoever gives what is scarce."""
+"""Effect of the silence of any other scheduler that gives something scarce."""
 OTHERS: Final = "while it is silent, calls run that it would deny"
 NEVER_DENIES: Final = ("router",)
 
 
 async def warnings_for(plan: Plan) -> list[str]:
-    """The warnings for a plan with a bus (`with_bus`); none where nobody can be asked."""
+    """Return the warnings for a plan with a bus (`with_bus`); none if the server cannot be asked."""
     toolgate = _section(plan)
     if not toolgate.get("redis"):
         return []
     required = toolgate.get("required") or ()
     try:
         alive = await _members(toolgate)
-    except ToolgateError:  # the gate will say what is wrong with the server
+    except ToolgateError:  # the gate reports problems with the server
         return []
     return warn_unrequired(alive, {*required, *(toolgate.get("shadow") or ())})
 
 
 async def refuse_unruled(plan: Plan) -> None:
-    """Raise ToolgateError where the server cannot be asked, and the plan denies every call without it."""
+    """Raise ToolgateError if the server cannot be asked, and the plan denies every call without it."""
     toolgate = _section(plan)
     required = toolgate.get("required") or ()
     denies = (toolgate.get("on_bus_down") or ("deny" if required else "continue")) == "deny"
@@ -53,9 +53,9 @@ async def refuse_unruled(plan: Plan) -> None:
 
 
 def warn_unrequired(alive: Iterable[Member], meant: Collection[str]) -> list[str]:
-    """A warning for each living scheduler that should be required, unless it is among those `meant`.
+    """Return a warning for each living scheduler that should be required and is not among those `meant`.
 
-    These are the ones that the plan names, as required or as a shadow.
+    `meant` holds the schedulers that the plan names, as required or as shadows.
     """
     ruling = {member.name: member for member in alive if not member.shadow}
     return [
@@ -70,13 +70,13 @@ def _silence_of(member: Member) -> str:
 
 
 def _section(plan: Plan) -> Mapping[str, Any]:
-    """The plan's `toolgate:`; empty where it has none that is one of ours."""
+    """Return the plan's `toolgate:` section; empty if it has none or the loop is not Toolgate's."""
     toolgate = plan.orchestrator["config"].get("toolgate")
     return toolgate if plan.ours and isinstance(toolgate, Mapping) else {}
 
 
 async def _members(toolgate: Mapping[str, Any]) -> tuple[Member, ...]:
-    """Who is alive; raises ToolgateError where the server cannot be asked."""
+    """Return the living schedulers. Raise ToolgateError if the server cannot be asked."""
     commands = RedisCommands(str(toolgate["redis"]), "toolgate-run", connections=1)
     try:
         return (await Roster(commands, str(toolgate.get("namespace") or "default")).read()).members

@@ -1,6 +1,6 @@
-"""`toolgate init`: a mount plan, rules and cases for them, in a folder of one's own; they work as they are.
+"""`toolgate init`: writes a mount plan, rules and cases into a folder of yours. They work as they are.
 
-Nothing is overwritten. What it prints last are the commands to go on with.
+It overwrites nothing. At the end it prints the next commands to run.
 """
 
 import shlex
@@ -22,15 +22,15 @@ def init(
     ] = Path(),
     quiet: QuietOption = False,
 ) -> None:
-    """Write a mount plan and the rules for it: an agent with a script for an LLM, which runs at once.
+    """Write a mount plan and rules for it: an agent with a scripted LLM that runs at once.
 
     \b
-      plan.yaml     an agent with tools; a real LLM stands in it as a comment
-      rules.yaml    what it may do: the configuration of a policy
-      cases.yaml    what is expected of these rules
-      workspace/    the folder that its tools work in
+      plan.yaml     an agent with tools; comments show how to use a real LLM
+      rules.yaml    what the agent may do: the configuration of a policy
+      cases.yaml    calls and the expected outcome of each
+      workspace/    the folder that the tools work in
 
-    Nothing is overwritten. Exit codes: 0 written, 2 a file is there already.
+    Toolgate overwrites nothing. Exit codes: 0 written, 2 a file exists already.
     """
     write_new_files(directory, read_templates())
     if quiet:
@@ -48,6 +48,6 @@ def init(
 
 
 def read_templates() -> dict[str, str]:
-    """What is written, by path."""
+    """Return the files to write, by path."""
     folder = files("toolgate_orchestrator.commands.init") / "files"
     return {name: (folder / Path(name).name).read_text(encoding="utf-8") for name in NAMES}

@@ -1,1 +1,1 @@
-"""`toolgate mcp`: a proxy in front of MCP servers, which has each call of a tool ruled on."""
+"""`toolgate mcp`: a proxy in front of MCP servers that has a guard rule on each tool call."""

@@ -1,5 +1,5 @@
-"""What becomes of a ruling in MCP: a refused call's result, a notice, a question to the user and its
-answer. Pure."""
+"""Turns rulings into MCP: the result of a refused call, a notice, a question to the user and its answer.
+Pure."""
 
 from collections.abc import Mapping
 from decimal import Decimal
@@ -14,12 +14,12 @@ Answer = Literal["allow", "refuse", "expired", "no_approver"]
 
 ELICIT: Final = "elicitation/create"
 QUESTION: Final = "toolgate"
-"""Under this key the user's answer comes back."""
+"""Key under which the user's answer comes back."""
 _MAX_WORDS: Final = 4_000
 
 
 def refusal_result(words: str, decision: str = "", *, modern: bool = False) -> Message:
-    """The result of a call that was not run: an error that the LLM reads."""
+    """Return the result of a call that did not run: an error that the LLM reads."""
     result: Message = {"content": [_text(shorten(words, _MAX_WORDS))], "isError": True}
     return _finish(with_meta(result, **{DECISION: decision}) if decision else result, modern=modern)
 
@@ -29,7 +29,7 @@ def _finish(result: Message, *, modern: bool) -> Message:
 
 
 def with_notice(result: Message, notice: str) -> Message:
-    """A result with a word on top: another call was made than the LLM had asked for."""
+    """Return the result with a notice on top: another call ran than the LLM had asked for."""
     content = result.get("content")
     return {**result, "content": [_text(notice), *(content if isinstance(content, list) else [])]}
 
@@ -38,21 +38,21 @@ def _text(words: str) -> dict[str, str]:
     return {"type": "text", "text": words}
 
 
-# ---------------------------------------------------------------- the user is asked
+# ---------------------------------------------------------------- questions to the user
 
 
 def elicitation(words: str) -> Message:
-    """Parameters of the question to a client's user: to accept the form is to allow the call."""
+    """Return the parameters of a question to the client's user. Accepting the form allows the call."""
     return {"mode": "form", "message": words, "requestedSchema": {"type": "object", "properties": {}}}
 
 
 def older_elicitation(words: str) -> Message:
-    """The same for revisions that know no modes."""
+    """Return the same parameters for revisions of MCP without modes."""
     return {key: value for key, value in elicitation(words).items() if key != "mode"}
 
 
 def input_required(state: str, words: str) -> Message:
-    """The result that has a client of the newer era ask its user, and call again."""
+    """Return the result that makes a client of the newer era ask its user and call again."""
     return {
         "resultType": "input_required",
         "inputRequests": {QUESTION: {"method": ELICIT, "params": elicitation(words)}},
@@ -61,24 +61,24 @@ def input_required(state: str, words: str) -> Message:
 
 
 def answer_of(result: Any) -> Literal["allow", "refuse"]:
-    """What a user said to the form; anything but to accept it is a refusal."""
+    """Read a user's answer to the form. Anything but accepting it is a refusal."""
     return "allow" if isinstance(result, Mapping) and result.get("action") == "accept" else "refuse"
 
 
 def answer_in(params: Mapping[str, Any]) -> Literal["allow", "refuse"]:
-    """The answer to our question that a call brings along."""
+    """Return the user's answer that a call brings along."""
     responses = params.get("inputResponses")
     return answer_of(responses.get(QUESTION)) if isinstance(responses, Mapping) else "refuse"
 
 
 def needs_input(result: Mapping[str, Any]) -> bool:
-    """Whether a server has not done the call, but asks for something first."""
+    """Return whether a server asks for something before it makes the call."""
     return result.get("resultType") == "input_required"
 
 
-# ---------------------------------------------------------------- what it cost
+# ---------------------------------------------------------------- cost
 
 
 def cost_of(result: Mapping[str, Any], key: str) -> Decimal | None:
-    """What a result says that it cost, under a key of its `_meta`; None where it says nothing of use."""
+    """Return the cost that a result reports under a key of its `_meta`; None if it reports none."""
     return dollars(meta_of(result).get(key)) if key else None

@@ -1,8 +1,8 @@
-"""The servers behind one client's session: one of them passed through as it is, or several put together.
+"""The servers behind one client's session: a single one passed through as it is, or several combined.
 
-Several are told apart by the prefixes of their tools and prompts; resources are asked of whoever listed
-them, else of each in turn. Lists come whole. What cannot be put together (subscriptions of the newer era,
-tasks) is refused.
+Prefixes of tools and prompts tell several servers apart. A request for a resource goes to the server that
+listed it, else to each in turn. Lists come without pages. Subscriptions of the newer era and tasks cannot be
+combined, and are refused.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -25,37 +25,37 @@ from toolgate_orchestrator.commands.mcp.messages import (
 from toolgate_orchestrator.commands.mcp.upstream import Upstream
 
 MAX_PAGES: Final = 1_000
-"""Pages of one list."""
+"""Maximum number of pages of one list."""
 MAX_LISTED: Final = 20_000
-"""Entries of one list of one server."""
+"""Maximum number of entries of one server's list."""
 LISTS: Final[Mapping[str, tuple[str, str]]] = {
     LIST: ("tools", "tools"),
     "prompts/list": ("prompts", "prompts"),
     "resources/list": ("resources", "resources"),
     "resources/templates/list": ("resourceTemplates", "resources"),
 }
-"""By method: the key of the entries, and the capability of who has such a list."""
+"""Key of the entries, and capability of a server with such a list, by method."""
 Read = Callable[[Upstream, list[Any]], Awaitable[list[Any]]]
-"""Is given what a server lists, and gives what of it can be offered."""
+"""Reads a server's list, and returns the entries that can be offered."""
 _BY_URI: Final = ("resources/read", "resources/subscribe", "resources/unsubscribe")
 _log = get_logger("toolgate.mcp")
 
 
 class Backends:
-    """All servers of a session."""
+    """The servers of a session."""
 
     def __init__(self, servers: Sequence[Upstream]) -> None:
         self.servers = servers
         self.is_plain = len(servers) == 1 and not servers[0].prefix
-        """Whether everything passes as it is."""
+        """True if there is one server without a prefix, so that everything passes as it is."""
         self._resources: dict[str, Upstream] = {}
 
     def server(self, name: str) -> Upstream | None:
-        """The server of this name, if it is there."""
+        """Return the living server of this name; None if there is none."""
         return next((one for one in self.servers if one.name == name and not one.closed.is_set()), None)
 
     async def request(self, exchange: sdk.Exchange | None, method: str, params: Params) -> Message:
-        """Any request but a call of a tool; raises MCPError."""
+        """Answer any request but a tool call. Raise MCPError."""
         if self.is_plain:
             return await self.servers[0].request(exchange, method, params)
         if method in (INITIALIZE, DISCOVER):
@@ -65,23 +65,23 @@ class Backends:
         return await self._ask(exchange, method, params)
 
     async def list_tools(self, params: Params, read: Read) -> Message:
-        """The tools of several servers as one list, of which `read` gives what can be offered."""
+        """Return the tools of all servers as one list. `read` selects the entries that can be offered."""
         return await self._list(LIST, params, read)
 
     async def notify(self, method: str, params: Params) -> None:
-        """A notification of the client, for all."""
+        """Pass a notification of the client to all servers."""
         for server in self._alive():
             await server.notify(method, params)
 
     def server_of(self, name: Any) -> Upstream | None:
-        """The server of a tool of this name; None where there is none."""
+        """Return the server of a tool with this name; None if there is none."""
         if self.is_plain:
             return self.servers[0]
         found = self.split_name(name) if isinstance(name, str) else None
         return None if found is None else found[0]
 
     def split_name(self, name: str) -> tuple[Upstream, str] | None:
-        """The server of a tool or prompt, and its name there."""
+        """Return the server of a tool or prompt, and its name there; None if no prefix fits."""
         for server in self._alive():
             if name.startswith(server.prefix):
                 return server, name.removeprefix(server.prefix)
@@ -90,10 +90,11 @@ class Backends:
     def _alive(self) -> list[Upstream]:
         return [one for one in self.servers if not one.closed.is_set()]
 
-    # ------------------------------------------------------------ put together
+    # ------------------------------------------------------------ several servers combined
 
     async def _open(self, exchange: sdk.Exchange | None, method: str, params: Params) -> Message:
-        """The first answer of all servers; who does not answer is left out, in the older era."""
+        """Return the merged first answer of all servers. In the older era, a server that fails is left
+        out."""
         found: list[Message] = []
         failed: sdk.MCPError | None = None
         for server in self._alive():
@@ -113,7 +114,7 @@ class Backends:
         return _merge(found, method)
 
     async def _list(self, method: str, params: Params, read: Read) -> Message:
-        """The lists of all servers; one that cannot give its own is left out, and told of on stderr."""
+        """Return the merged lists of all servers. A server that fails is left out, and reported on stderr."""
         key, _ = LISTS[method]
         entries: list[Any] = []
         answers: list[Message] = []
@@ -142,7 +143,7 @@ class Backends:
         return result
 
     def _offer(self, server: Upstream, key: str, entry: Any) -> Any:
-        """An entry as the client sees it."""
+        """Return an entry in the form that the client sees, and note the server of a resource."""
         if not isinstance(entry, Mapping):
             return entry
         if key in ("tools", "prompts") and isinstance(entry.get("name"), str):
@@ -154,7 +155,8 @@ class Backends:
     async def list_all(
         self, server: Upstream, method: str, params: Params
     ) -> tuple[list[Any], Message | None]:
-        """All pages of a server's list, and its first answer; raises MCPError for one that does not end."""
+        """Return all pages of a server's list, and its first answer. Raise MCPError if the list is too
+        long."""
         key, capability = LISTS[method]
         if server.capabilities is not None and capability not in server.capabilities:
             return [], None
@@ -181,7 +183,7 @@ class Backends:
         )
 
     async def _ask(self, exchange: sdk.Exchange | None, method: str, params: Params) -> Message:
-        """A request for one server of several, or for all."""
+        """Answer a request that is for one of several servers, or for all."""
         given = params or {}
         if method == "ping":
             return {}
@@ -218,7 +220,7 @@ class Backends:
     async def _ask_each(
         self, exchange: sdk.Exchange | None, method: str, given: Mapping[str, Any], whose: Upstream | None
     ) -> Message:
-        """Of who listed it, else of each until one knows it."""
+        """Ask the server that listed the resource, else each server until one knows it."""
         last = sdk.MCPError(sdk.INVALID_PARAMS, "no server knows it")
         for server in [whose] if whose is not None else self._alive():
             try:
@@ -237,7 +239,7 @@ def _whole(value: Any) -> int:
 
 
 def _merge(found: Sequence[Message], method: str) -> Message:
-    """The first answers of several servers as one."""
+    """Merge the first answers of several servers into one."""
     told = [one.get("instructions") for one in found]
     merged: Message = {**found[0], "capabilities": _merge_capabilities(found, modern=method == DISCOVER)}
     merged.pop("instructions", None)
@@ -258,7 +260,7 @@ def _merge(found: Sequence[Message], method: str) -> Message:
 
 
 def _merge_capabilities(found: Sequence[Message], *, modern: bool) -> Message:
-    """What any of the servers can do, of that which can be put together."""
+    """Return the capabilities that at least one server has and that can be combined."""
     merged: Message = {}
     for one in found:
         told = one.get("capabilities")

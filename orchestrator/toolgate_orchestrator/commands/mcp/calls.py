@@ -1,10 +1,11 @@
-"""One call of a tool through the proxy: ruled on, perhaps asked about, made as it was ruled, and reported.
+"""One tool call through the proxy: ruled on, put to a person if need be, made, and reported.
 
 tools/call ─▶ Guard.rule ─┬─ deny ─▶ an error that the LLM reads
                           ├─ ask ──▶ elicitation, or input_required and the client calls again
                           └─ the call, or another one ─▶ its server ─▶ the result, as it is
 
-What is made is what was ruled on: a tool that says something else of itself by then is not called.
+The call that runs is the one that was ruled on. If the tool's description has changed by then, the call does
+not run.
 """
 
 import asyncio
@@ -55,30 +56,30 @@ from toolgate_orchestrator.guard.guard import Guard
 from toolgate_orchestrator.guard.ruling import Ruling
 
 PROGRESS_S: Final = 5.0
-"""So often a client that asked for progress hears that its call still waits."""
+"""Seconds between two progress messages to a client whose call waits and that asked for progress."""
 _STEP: Final = 1e-6
-"""Of progress, so small that what the server tells later is more."""
+"""Step of the progress value: so small that the server's own later values are always greater."""
 CHANGED: Final = "mcp_tool_changed"
 SERVER: Final = "mcp_server"
 Find = Callable[[Mapping[str, Any]], Awaitable[Catalog]]
-"""The catalog for a call with these parameters."""
+"""Returns the catalog for a call with these parameters."""
 _log = get_logger("toolgate.mcp")
 
 
 class Calls:
-    """The calls of one client's session."""
+    """The tool calls of one client's session."""
 
     def __init__(self, guard: Guard, questions: Questions, session: str, find: Find, cost_meta: str) -> None:
-        """`session` is that of the agent, where a call names none."""
+        """Use `session` for calls that name no session of the agent."""
         self._guard, self._questions, self._session = guard, questions, session
         self._find, self._cost_meta = find, cost_meta
         self.elicits = False
-        """Whether the client can ask its user, in the older era."""
+        """True if the client can ask its user, in the older era."""
         self.old_form = False
-        """Whether it speaks a revision without modes of such questions."""
+        """True if the client's revision of MCP has no modes of such questions."""
 
     async def call(self, exchange: sdk.Exchange, params: Mapping[str, Any], backends: Backends) -> Message:
-        """The result of a call; raises MCPError."""
+        """Return the result of a call. Raise MCPError."""
         name, arguments = params.get("name"), params.get("arguments", {})
         arguments = {} if arguments is None else arguments
         if not isinstance(name, str) or not isinstance(arguments, dict):
@@ -101,7 +102,7 @@ class Calls:
         if not ruling.allowed:
             return one.refuse(ruling.refusal, ruling.id)
         try:
-            catalog = await self._find(params)  # while it waited a server may have told of other tools
+            catalog = await self._find(params)  # a server may have listed other tools meanwhile
             problem = one.find_problem(ruling, catalog, tool)
         except ToolgateError as error:
             problem = f"{error}"
@@ -135,13 +136,13 @@ class _OneCall:
         return digest_of_call(self._session, self._name, self._arguments)
 
     def refuse(self, words: str, decision: str = "") -> Message:
-        """The result of a call that is not made."""
+        """Return the result of a call that does not run."""
         return answers.refusal_result(words, decision, modern=self._modern)
 
     # ------------------------------------------------------------ the ruling
 
     async def rule(self, catalog: Catalog, tool: KnownTool | None) -> Ruling | Message:
-        """The ruling, or what the client is to ask first."""
+        """Return the ruling, or a result that makes the client ask its user first."""
         state, again = read_state(self._params), self._params.get("requestState")
         questions = self._calls._questions
         async with self._tell_of_waiting():
@@ -174,10 +175,11 @@ class _OneCall:
             trace=trace_of(self._params),
         )
 
-    # ------------------------------------------------------------ a person is asked
+    # ------------------------------------------------------------ questions to a person
 
     def _put(self, ruling: Ruling, tool: KnownTool | None) -> Ruling | Message:
-        """What has the client ask its user, where the ruling waits for that; else the ruling."""
+        """Return a result that makes the client ask its user if the ruling waits for that; else the
+        ruling."""
         asked = ruling.prompt
         if not ruling.pending or asked is None:
             return ruling
@@ -191,7 +193,8 @@ class _OneCall:
     async def _go_on(
         self, state: QuestionState, catalog: Catalog, tool: KnownTool | None
     ) -> Ruling | Message:
-        """The client has asked its user, and calls again: perhaps another proxy than the one that asked."""
+        """Resume a decision with the answer of the client's user. Another proxy may have asked the
+        question."""
         self._calls._questions.close(state.token)
         is_same = digest_tool(state.token, "" if tool is None else tool.digest) == state.seen
         call = self._question(catalog, tool, text_of(self._params, SESSION) or state.session)
@@ -205,7 +208,7 @@ class _OneCall:
         return self._put(ruling, tool)
 
     async def _elicit(self, ask: AskUser, call: ToolQuestion) -> Answer:
-        """Ask the client's user at once, in the older era."""
+        """Ask the client's user during the call, in the older era."""
         form = answers.older_elicitation if self._calls.old_form else answers.elicitation
         try:
             told = await self._exchange.send_raw_request(
@@ -217,15 +220,15 @@ class _OneCall:
             return "no_approver"
         return answers.answer_of(told)
 
-    # ------------------------------------------------------------ while it waits
+    # ------------------------------------------------------------ during a wait
 
     def _note_hold(self, held: Any) -> None:
         self._waits_for = "an operator" if held.paused else held.scheduler
 
     @contextlib.asynccontextmanager
     async def _tell_of_waiting(self) -> AsyncIterator[None]:
-        """Meanwhile a client that asked for progress hears that its call waits, so that it does not give
-        up."""
+        """Send progress during the block to a client that asked for it, so that it does not give up
+        waiting."""
         token = token_of(self._params)
         if token is None:
             yield
@@ -252,7 +255,7 @@ class _OneCall:
     # ------------------------------------------------------------ the call
 
     def find_problem(self, ruling: Ruling, catalog: Catalog, asked: KnownTool | None) -> str:
-        """Why what was ruled on is not what would run now; empty where it is."""
+        """Return the reason that the ruling does not fit the tools as they are now; empty if it fits."""
         if ruling.tool != self._name and ruling.tool not in catalog.offers(self._name):
             return f"{shorten(visible(ruling.tool), 100)}, which was to run in its place, is not what it was"
         now = catalog.find(self._name)
@@ -263,7 +266,7 @@ class _OneCall:
         return ""
 
     async def run(self, ruling: Ruling, catalog: Catalog, backends: Backends) -> Message:
-        """Make the call that was ruled on; raises MCPError."""
+        """Run the call that was ruled on. Raise MCPError."""
         tool = catalog.find(ruling.tool)
         server = backends.servers[0] if tool is None else backends.server(tool.server)
         if server is None:
@@ -280,8 +283,8 @@ class _OneCall:
         return self._report(ruling, result)
 
     def _is_own(self, ruling: Ruling) -> bool:
-        """Whether what the client sent goes on as it is: nothing was changed, and no answer to us is in
-        it."""
+        """Return whether the client's parameters can be sent on: unchanged, and without an answer to
+        Toolgate."""
         return not ruling.replaced and read_state(self._params) is None
 
     def _change_params(self, ruling: Ruling) -> Message:
@@ -299,7 +302,7 @@ class _OneCall:
                 ruling.fail("ToolError", cost=cost)
             else:
                 ruling.succeed(result, cost=cost)
-        except Exception as error:  # noqa: BLE001 - the call was made: its result is the client's, whatever we count
+        except Exception as error:  # noqa: BLE001 - the call has run: its result must reach the client
             _log.error("a result could not be reported", error=where(error))
         if not ruling.notice:
             return result

@@ -1,6 +1,6 @@
-"""The tools of the servers behind a proxy: under which names they are offered, and what has changed. Pure.
+"""Catalog of the tools behind a proxy: the names under which they are offered, and the changed ones. Pure.
 
-With several servers each one's tools bear its prefix, so that none can pass for another's.
+With several servers, each server's tools bear its prefix, so that no tool can pass for one of another server.
 """
 
 import hashlib
@@ -9,36 +9,37 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 MAX_TOOLS: Final = 10_000
-"""Tools of one server; one that lists more is refused."""
+"""Maximum number of tools of one server. A longer list is refused."""
 MAX_TOOL_NAME: Final = 256
 _MAX_OFFERS: Final = 64
 _SAID: Final = ("title", "description", "inputSchema", "outputSchema", "annotations")
-"""What a tool says of itself, and people and LLMs trust."""
+"""Fields by which a tool describes itself, and which people and LLMs trust."""
 
 
 class KnownTool(NamedTuple):
     """A tool of a server."""
 
     name: str
-    """Under which it is offered."""
+    """Name under which the tool is offered."""
     own: str
-    """Its name at its server."""
+    """Name of the tool at its server."""
     server: str
     schema: Mapping[str, Any] | None
-    """Of its arguments."""
+    """Schema of the arguments; None if the server gives none."""
     output: Mapping[str, Any] | None
-    """Of its structured result."""
+    """Schema of the structured result; None if the server gives none."""
     digest: str
-    """Of what it says of itself."""
+    """Digest of the tool's description of itself (`digest_of`)."""
 
 
 def is_tool_name(name: Any) -> bool:
-    """Whether a tool may be called so: it can be shown, and fits a question."""
+    """Return whether a name is allowed for a tool: printable, and short enough for a question."""
     return isinstance(name, str) and 0 < len(name) <= MAX_TOOL_NAME and name.isprintable()
 
 
 def read_tool(server: str, prefix: str, listed: Any) -> KnownTool | None:
-    """A tool as a server lists it; None for one that cannot be offered: its name steers, or is none."""
+    """Read a tool from a server's list; None for one that cannot be offered, such as one with an unprintable
+    name."""
     own = listed.get("name") if isinstance(listed, Mapping) else None
     if not isinstance(own, str) or not is_tool_name(own) or not is_tool_name(prefix + own):
         return None
@@ -57,7 +58,7 @@ def read_tool(server: str, prefix: str, listed: Any) -> KnownTool | None:
 
 
 def digest_of(listed: Mapping[str, Any]) -> str:
-    """SHA-256, in hexadecimal, of what a tool says of itself: description, schemas, annotations."""
+    """Return the SHA-256, in hexadecimal, of a tool's description of itself: texts, schemas, annotations."""
     said = {key: listed[key] for key in _SAID if listed.get(key) is not None}
     text = json.dumps(said, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
@@ -68,53 +69,56 @@ def _mapping(value: Any) -> Mapping[str, Any] | None:
 
 
 class Catalog:
-    """The tools that are known, by the name under which they are offered."""
+    """The known tools, by the name under which they are offered."""
 
     def __init__(self) -> None:
         self._tools: dict[str, KnownTool] = {}
         self._changed: dict[str, frozenset[str]] = {}
         self._offers: dict[str, dict[str, Mapping[str, Any]]] = {}
-        """By call, what was found last; forgotten with each change."""
+        """Cached results of `offers`, by called tool. Each change empties the cache."""
 
     def find(self, name: str) -> KnownTool | None:
-        """The tool of this name."""
+        """Return the tool with this name; None if it is unknown."""
         return self._tools.get(name)
 
     def learn(self, tools: Iterable[KnownTool]) -> None:
-        """Know these as well, or better."""
+        """Add these tools, or update them."""
         self._tools.update((tool.name, tool) for tool in tools)
         self._offers.clear()
 
     def replace(self, server: str, tools: Iterable[KnownTool]) -> None:
-        """Know these of a server, and no others."""
+        """Replace all tools of a server by these."""
         self._tools = {name: tool for name, tool in self._tools.items() if tool.server != server}
         self.learn(tools)
 
     def count(self, server: str) -> int:
-        """How many tools of a server are known."""
+        """Return the number of known tools of a server."""
         return sum(tool.server == server for tool in self._tools.values())
 
     def digests(self, server: str) -> dict[str, str]:
-        """What the tools of a server say of themselves, by their own names."""
+        """Return the digests of a server's tools, by their names at the server."""
         return {tool.own: tool.digest for tool in self._tools.values() if tool.server == server}
 
     def mark(self, server: str, changed: Iterable[str]) -> frozenset[str]:
-        """From now on these of a server, by their own names, count as changed, whatever they say later, as
-        the client has seen it; gives those that are new."""
+        """Mark tools of a server as changed, by their names there; return those that were not marked before.
+
+        A mark stays whatever the tool says later, because the client has seen the change.
+        """
         before, marked = self._changed.get(server, frozenset()), frozenset(changed)
         self._changed[server] = before | marked
         self._offers.clear()
         return marked - before
 
     def has_changed(self, tool: KnownTool) -> bool:
-        """Whether a tool says something else of itself than when it was first seen."""
+        """Return whether a tool's description has changed since it was first seen."""
         return tool.own in self._changed.get(tool.server, ())
 
     def offers(self, call: str) -> Mapping[str, Mapping[str, Any]]:
-        """The tools that may run in the place of one, with the schemas of their arguments, and it itself.
+        """Return the called tool and the tools that may run in its place, with the schemas of their
+        arguments.
 
-        Left out are those that have changed, about which no rule would be told, and those whose structured
-        results are of another form than the client was promised.
+        Changed tools are left out, since no rule would learn of the change. So are tools whose structured
+        results have another schema than the client expects.
         """
         found = self._offers.get(call)
         if found is None:

@@ -1,8 +1,7 @@
-"""A server that is a program: started, spoken to by its stdin and stdout, and ended with all that it started.
+"""A server that is a program: started, spoken to by stdin and stdout, and ended with all that it started.
 
-It is given our environment but for what begins with TOOLGATE_: how to reach the bus is none of its
-business. What it writes to stderr goes to ours. It ends as MCP says: its stdin is closed, then SIGTERM,
-then SIGKILL.
+It gets the proxy's environment without variables that begin with TOOLGATE_, so it cannot reach the bus. Its
+stderr is the proxy's. It ends as MCP prescribes: its stdin is closed, then SIGTERM, then SIGKILL.
 """
 
 import asyncio
@@ -18,7 +17,7 @@ from toolgate_bus.errors import ConfigError
 from toolgate_orchestrator.commands.mcp.lines import Peer
 
 GRACE_S: Final = 2.0
-"""How long it may take to end by itself, and after SIGTERM."""
+"""Seconds that the program has to end by itself, and again after SIGTERM."""
 _READ_AHEAD: Final = 1 << 18
 _PRIVATE: Final = "TOOLGATE_"
 
@@ -30,7 +29,7 @@ class Child(NamedTuple):
     peer: Peer
 
     async def how_it_ended(self) -> str:
-        """In words."""
+        """Return the way in which the program ended, in words."""
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self.process.wait(), GRACE_S)
         code = self.process.returncode
@@ -40,7 +39,7 @@ class Child(NamedTuple):
 
 
 def environment(env: Mapping[str, str]) -> dict[str, str]:
-    """What a server is given."""
+    """Return the environment of a server: the proxy's without private variables, and `env`."""
     return {name: value for name, value in os.environ.items() if not name.startswith(_PRIVATE)} | dict(env)
 
 
@@ -48,7 +47,7 @@ def environment(env: Mapping[str, str]) -> dict[str, str]:
 async def start_child(
     name: str, command: tuple[str, ...], env: Mapping[str, str], cwd: Path | None
 ) -> AsyncIterator[Child]:
-    """A server, for as long as the block runs; raises ConfigError where it cannot be started."""
+    """Start a server, and end it with the block. Raise ConfigError if it cannot be started."""
     try:
         process = await asyncio.create_subprocess_exec(
             *command,
@@ -80,12 +79,12 @@ async def _end(process: asyncio.subprocess.Process) -> None:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(process.wait(), GRACE_S)
             break
-    _kill(process.pid, signal.SIGKILL)  # what it left behind in its group
+    _kill(process.pid, signal.SIGKILL)  # the rest of its process group
     drain.cancel()
 
 
 async def _drain(process: asyncio.subprocess.Process) -> None:
-    """Who cannot write does not end."""
+    """Read and drop the output: a program that cannot write does not end."""
     while process.stdout is not None and await process.stdout.read(1 << 16):
         pass
 

@@ -1,6 +1,6 @@
-"""`toolgate mcp`: the edge where options become a configuration, and the proxy runs.
+"""`toolgate mcp`: options become a configuration here, and the proxy runs.
 
-stdout belongs to the protocol: everything that the command says goes to stderr.
+stdout belongs to the protocol, so all messages of the command go to stderr.
 """
 
 import os
@@ -80,7 +80,7 @@ def mcp(
     metrics_port: MetricsPortOption = None,
     metrics_address: MetricsAddressOption = "127.0.0.1",
 ) -> None:
-    """Put a gate in front of MCP servers: schedulers rule on every call of a tool.
+    """Put a gate in front of MCP servers: schedulers rule on every tool call.
 
     \b
       toolgate mcp --agent claude -- npx -y @modelcontextprotocol/server-filesystem /work
@@ -88,12 +88,11 @@ def mcp(
       toolgate mcp --config servers.yaml
       toolgate mcp --http 8900 https://mcp.example/mcp
 
-    Write the first line into the configuration of an MCP client in the place of
-    the server's own command: the client starts the proxy, the proxy the server.
-    A call that is denied is an error that the LLM reads; one that needs a
-    person is asked about in the client, where it can do that.
+    In the configuration of an MCP client, replace the server's own command by the first line. The client then
+    starts the proxy, and the proxy starts the server. A denied call becomes an error that the LLM reads. If a
+    call needs a person, the client asks its user, if it can.
 
-    A FILE for several servers, whose tools are then named by server:
+    A FILE for several servers, which gives their tools the server's name as a prefix:
 
     \b
       servers:
@@ -101,13 +100,13 @@ def mcp(
         far: {url: "https://mcp.example/mcp", headers_env: {Authorization: FAR_TOKEN}}
       toolgate: {agent: claude, required: [policy]}
 
-    A tool whose description or schema is another than when it was first seen
-    bears the label mcp_tool_changed, until --accept.
+    If a tool's description or schema changes after it was first seen, its calls bear the label
+    mcp_tool_changed. Use --accept to accept the change.
 
-    Over HTTP, with TOOLGATE_MCP_TOKEN set, clients need it as their bearer token.
+    Over HTTP, clients need TOOLGATE_MCP_TOKEN as their bearer token if that variable is set.
 
-    Exit codes: 0 the client has ended, 1 the server has, 2 an option or the configuration is wrong,
-    130 Ctrl-C.
+    Exit codes: 0 the client has ended, 1 the server has ended, 2 an option or the configuration is wrong, 130
+    Ctrl-C.
     """
     laid = _read(config, tuple(command or ()), name)
     token = _token(http, address)
@@ -132,7 +131,7 @@ def mcp(
 
 
 def _read(config: Path | None, command: tuple[str, ...], name: str) -> McpConfig:
-    """The configuration; raises ConfigError."""
+    """Return the configuration from a file or from the command line. Raise ConfigError."""
     if (config is None) == (not command):
         raise ConfigError(
             "name the server: toolgate mcp -- CMD…, or toolgate mcp URL, or --config FILE for several"
@@ -159,7 +158,8 @@ def _name_of(text: str) -> str:
 
 
 def _token(http: int | None, address: str) -> str | None:
-    """The token of clients over HTTP; raises ConfigError where one is needed."""
+    """Return the token that HTTP clients need; None if they need none. Raise ConfigError if one is
+    missing."""
     token = os.environ.get("TOOLGATE_MCP_TOKEN", "")
     if http is None:
         return None
@@ -173,7 +173,7 @@ def _token(http: int | None, address: str) -> str | None:
 
 
 def _on_bus(laid: McpConfig, bus: BusSettings, agent: str, required: tuple[str, ...]) -> McpConfig:
-    """The configuration with what options say of the gate."""
+    """Return the configuration with the gate's options laid over it."""
     told: dict[str, Any] = {"redis": bus.redis, "namespace": bus.namespace}
     if bus.keys is not None:
         told["keys"] = bus.keys

@@ -1,5 +1,4 @@
-"""What `toolgate mcp --config FILE` reads: the servers behind the proxy, and how their calls are ruled on.
-Pure."""
+"""Configuration of `toolgate mcp --config FILE`: the servers behind the proxy, and its gate. Pure."""
 
 from pathlib import Path
 from typing import Annotated, Final, Self
@@ -21,22 +20,22 @@ class McpServer(StrictModel):
     """One server behind the proxy."""
 
     command: Annotated[tuple[Word, ...], Field(min_length=1, max_length=1024)] | None = None
-    """The program and its arguments; it speaks MCP on its stdin and stdout. It is given the environment of
-    the proxy, but for what begins with `TOOLGATE_`."""
+    """Program and arguments of a server that speaks MCP on stdin and stdout. It gets the proxy's environment,
+    without variables that begin with `TOOLGATE_`."""
     env: Annotated[dict[Variable, str], Field(max_length=256)] = Field(default_factory=dict)
-    """Variables that are set for it beside those."""
+    """Further environment variables for the program."""
     cwd: Path | None = None
-    """The directory that it is started in."""
+    """Working directory of the program."""
     url: Annotated[str, Field(max_length=2048)] | None = None
-    """In place of `command`: the address of a server that speaks MCP over HTTP."""
+    """Address of a server that speaks MCP over HTTP. Use it instead of `command`."""
     headers_env: Annotated[
         dict[Annotated[str, Field(pattern=r"^[A-Za-z0-9-]{1,64}$")], Variable], Field(max_length=32)
     ] = Field(default_factory=dict)
-    """Headers that go along to that address: by name, the variable of the proxy's environment that holds
-    the value (`{Authorization: GITHUB_AUTHORIZATION}`)."""
+    """HTTP headers for `url`: the header's name, and the environment variable of the proxy that holds its
+    value (`{Authorization: GITHUB_AUTHORIZATION}`)."""
     prefix: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{0,64}$")] | None = None
-    """Put before the names of its tools and prompts. Without it, none where it is the only server, else
-    its name and two underscores."""
+    """Prefix of the names of the server's tools and prompts. Default: the server's name and two underscores,
+    or no prefix for a single server."""
 
     @model_validator(mode="after")
     def _one_way(self) -> Self:
@@ -53,31 +52,31 @@ class McpConfig(StrictModel):
     """The whole file."""
 
     servers: Annotated[dict[ServerName, McpServer], Field(min_length=1, max_length=MAX_SERVERS)]
-    """The servers by name; schedulers see it as the label `mcp_server`."""
+    """Servers by name. Schedulers see the name as the label `mcp_server`."""
     toolgate: ToolgateConfig = ToolgateConfig()
-    """How calls are ruled on: the keys of [a plan's section](reference/plan.md#the-section-toolgate)."""
+    """Settings of the gate: the keys of [a plan's section](reference/plan.md#the-section-toolgate)."""
     cost_meta: Annotated[str, Field(max_length=256)] = ""
-    """The key of a result's `_meta` under which servers say what a call cost, in units of the currency;
-    without it, costs are what schedulers know of."""
+    """Key of a result's `_meta` that holds the cost of a call, in units of the currency. Default: none, and
+    only costs that schedulers know count."""
     pin: Path | None = None
-    """The file that keeps what tools said of themselves when they were first seen; without it, one in the
-    user's state directory."""
+    """File that keeps the tools' descriptions as first seen. Default: a file in the user's state
+    directory."""
     notice: bool = True
-    """Whether the result of a call that was replaced says so to the LLM."""
+    """Tell the LLM, in the result, that another call ran in place of its own."""
     call_timeout_s: Annotated[float, Field(gt=0, le=86_400)] = 3600.0
-    """How long a server may take for one request, in seconds."""
+    """Longest wait for a server's answer to one request, in seconds."""
     start_timeout_s: Annotated[float, Field(gt=0, le=3600)] = 120.0
-    """How long it may take for its first answer, and to say which tools it has."""
+    """Longest wait for a server's first answer and for its list of tools, in seconds."""
     max_message_mb: Annotated[int, Field(ge=1, le=512)] = 16
-    """The longest message of either side, in MiB; a longer one becomes an error."""
+    """Maximum size of a message from either side, in MiB. A longer message becomes an error."""
 
     @property
     def max_message(self) -> int:
-        """The same in bytes."""
+        """`max_message_mb` in bytes."""
         return self.max_message_mb << 20
 
     def prefix_of(self, name: str) -> str:
-        """What is put before the names of a server's tools."""
+        """Return the prefix of a server's tools."""
         told = self.servers[name].prefix
         if told is not None:
             return told
@@ -95,7 +94,7 @@ class McpConfig(StrictModel):
 
 
 def check_url(url: str) -> None:
-    """Raise ValueError for what is no address of a server."""
+    """Raise ValueError for a text that is not the address of a server."""
     try:
         parts = urlsplit(url)
         _ = parts.port

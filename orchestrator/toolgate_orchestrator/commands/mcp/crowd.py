@@ -1,6 +1,6 @@
-"""How much of what a peer says of its own accord may be on its way to the other one at a time.
+"""Limits the unrequested messages of one peer that wait to be passed on to the other.
 
-The SDK takes each message up at once: who tells more than the other reads would fill the memory.
+The SDK reads each message at once. A peer that sends more than the other one reads would fill the memory.
 """
 
 import contextlib
@@ -10,19 +10,20 @@ from typing import Final
 from toolgate_bus.telemetry.loggers import get_logger
 
 MAX_UNHEARD: Final = 1_000
-"""Notifications, or requests, of one peer."""
+"""Maximum number of notifications, or of requests, of one peer."""
 _log = get_logger("toolgate.mcp")
 
 
 class Crowd:
-    """What one peer has said, and was not passed on yet."""
+    """Messages of one peer that are not passed on yet."""
 
     def __init__(self) -> None:
         self._count, self._dropped = 0, 0
 
     @contextlib.contextmanager
     def enter(self, who: str) -> Iterator[bool]:
-        """Whether there is room for one more, for as long as the block runs; what has none is dropped."""
+        """Take a place for one message during the block; yield False if there is none, and the message is
+        dropped."""
         has_room = self._count < MAX_UNHEARD
         if not has_room:
             self._dropped += 1

@@ -1,4 +1,4 @@
-"""Who may speak to the proxy over HTTP, and which bodies it takes: this machine, or who has the token."""
+"""Access to the proxy over HTTP: checks token, path and body before the SDK reads a request."""
 
 import hmac
 import json
@@ -8,11 +8,11 @@ from toolgate_bus.protocol.json_values import NotJson, UnreadableJson, read_json
 
 PATH: Final = "/mcp"
 _PARSE_ERROR: Final = -32700
-"""As JSON-RPC has it."""
+"""Error code of JSON-RPC for a message that cannot be parsed."""
 
 
 def guard_access(speak: Any, token: str | None, most: int) -> Any:
-    """Return the application with its token and its one path; a body has at most `most` bytes."""
+    """Return the application behind its token and its one path; a body has at most `most` bytes."""
 
     async def app(scope: dict[str, Any], receive: Any, send: Any) -> None:
         if scope["type"] != "http":
@@ -32,14 +32,14 @@ def guard_access(speak: Any, token: str | None, most: int) -> Any:
 
 
 class _Exchange:
-    """One request to the SDK, which reads a body its own way: one that others read otherwise is refused."""
+    """One request to the SDK. A body that programs could read in several ways is refused."""
 
     def __init__(self, receive: Any, send: Any, most: int) -> None:
         self._receive, self._send, self._most = receive, send, most
         self._is_read, self._fault = False, ""
 
     async def receive(self) -> Any:
-        """The body in one piece, then what comes."""
+        """Return the body in one piece, then all later messages."""
         message = await self._receive()
         if self._is_read or message["type"] != "http.request":
             return message
@@ -54,13 +54,13 @@ class _Exchange:
             if len(body) <= self._most:
                 read_json(bytes(body), halves=False)
         except NotJson:
-            pass  # the SDK says so
+            pass  # the SDK reports it
         except UnreadableJson as error:
             self._fault, body = str(error), bytearray()
         return {**message, "body": bytes(body)}
 
     async def send(self, message: Any) -> None:
-        """What the SDK answers, or our own words in its place."""
+        """Send the SDK's answer, or an error in its place."""
         if not self._fault:
             await self._send(message)
         elif message["type"] == "http.response.start":

@@ -1,8 +1,8 @@
-"""The HTTP client for servers elsewhere: bounded answers, and whatever a server does is an error of one
-request.
+"""HTTP client for remote servers: answers have a limit, and each failure is an error of one request only.
 
-What the SDK does not expect ends its connection, and with it all that wait; so it is turned into what it does
-expect. Answers are not asked for compressed, nor taken so: a small one may be of any size.
+An answer that the SDK does not expect ends its connection, and with it all waiting requests. So the client
+turns such an answer into an error that the SDK expects. It neither asks for compressed answers nor accepts
+them: a small one could expand to any size.
 """
 
 import os
@@ -16,13 +16,13 @@ from toolgate_bus.errors import ConfigError
 CONNECT_S: Final = 30.0
 MAX_CONNECTIONS: Final = 1_000
 NOTICE_S: Final = 15.0
-"""How long a server may take to take note of a notification: what is sent after it waits."""
+"""Longest wait for a server to accept a notification, in seconds. Later messages wait behind it."""
 _NOTICE: Final = re.compile(rb'\{\s*"jsonrpc"\s*:\s*"2\.0"\s*,\s*"method"')
 _AWAY: Final = '{"jsonrpc":"2.0","id":null,"error":{"code":-32000,"message":"%s"}}'
 
 
 class _BoundedBody(httpx2.AsyncByteStream):
-    """A body of which no more than so many bytes are read."""
+    """Body that fails after a maximum number of bytes."""
 
     def __init__(self, stream: Any, most: int) -> None:
         self._stream, self._most = stream, most
@@ -39,12 +39,12 @@ class _BoundedBody(httpx2.AsyncByteStream):
             raise httpx2.StreamError(f"the answer broke off: {type(error).__name__}") from None
 
     async def aclose(self) -> None:
-        """Leave the rest."""
+        """Close the stream without reading the rest."""
         await self._stream.aclose()
 
 
 class _Transport(httpx2.AsyncHTTPTransport):
-    """Connects; what cannot be reached answers as a gateway would."""
+    """Transport that answers like a gateway if the server cannot be reached."""
 
     def __init__(self, most: int) -> None:
         limits = httpx2.Limits(max_connections=MAX_CONNECTIONS, max_keepalive_connections=20)
@@ -52,7 +52,7 @@ class _Transport(httpx2.AsyncHTTPTransport):
         self._most = most
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        """One request."""
+        """Send one request, and return its response or an error."""
         if request.method == "POST" and _NOTICE.match(request.content):
             request.extensions["timeout"]["read"] = NOTICE_S
         try:
@@ -72,7 +72,8 @@ def _make_error(words: str) -> httpx2.Response:
 
 
 def read_headers(name: str, variables: Mapping[str, str]) -> dict[str, str]:
-    """Headers whose values are in the environment; raises ConfigError that names what is missing."""
+    """Return headers with their values from the environment. Raise ConfigError that names a missing
+    variable."""
     found = {}
     for header, variable in variables.items():
         value = os.environ.get(variable, "").strip()
@@ -85,7 +86,7 @@ def read_headers(name: str, variables: Mapping[str, str]) -> dict[str, str]:
 
 
 def make_client(headers: Mapping[str, str], most: int, read_s: float) -> Any:
-    """A client for one server; `read_s` is how long it may be silent."""
+    """Return a client for one server; `read_s` is the longest silence in seconds."""
     return httpx2.AsyncClient(
         headers={**headers, "Accept-Encoding": "identity"},
         timeout=httpx2.Timeout(CONNECT_S, read=read_s),

@@ -1,8 +1,8 @@
-"""Clients over streamable HTTP: on this machine alone, or with a token.
+"""Clients over streamable HTTP: from this machine only, or with a token.
 
-A client of the older era has a session, and servers of its own behind it; those of the newer era have
-none, and share one. A request without the token, for another host, or from a page of somebody else's is
-refused before it is read.
+A client of the older era has a session and its own servers behind it. Clients of the newer era have no
+session, and share one set of servers. A request without the token, for another host, or from a foreign web
+page is refused before it is read.
 """
 
 import asyncio
@@ -27,13 +27,13 @@ class Sessions:
     """The sessions of all clients of a proxy."""
 
     def __init__(self, make: Callable[[str, bool], ProxySession]) -> None:
-        """`make` makes one of a name; shared or not."""
+        """Make an empty set; `make` creates a session from its name and whether it is shared."""
         self._make = make
         self._shared: ProxySession | None = None
         self._living: set[asyncio.Task[None]] = set()
 
     async def handle(self, ctx: Any) -> dict[str, Any]:
-        """One message of a client."""
+        """Handle one message of a client."""
         exchange, connection = sdk.channels_of(ctx)
         session = self._find(connection)
         if ctx.request_id is not None:
@@ -62,7 +62,7 @@ class Sessions:
         return session
 
     async def aclose(self) -> None:
-        """End all, with their servers."""
+        """End all sessions and their servers."""
         living = list(self._living)
         for task in living:
             task.cancel()
@@ -78,7 +78,7 @@ async def serve_http(
     most: int,
     up: Callable[[], None],
 ) -> None:
-    """Serve until cancelled; then end what runs, and return."""
+    """Serve until cancelled, then end what runs and return."""
     async with sdk.http_front(sessions.handle, hosts=hosts, most=most, max_sessions=MAX_SESSIONS) as speak:
         config = make_config(
             guard_access(speak, token, most),

@@ -1,9 +1,9 @@
-"""Messages of MCP as lines of JSON, in and out, for the SDK's dispatchers; none is longer than agreed.
+"""MCP messages as lines of JSON for the SDK's dispatchers, in and out, with a maximum length.
 
     stdin ─▶ reader ─▶ messages          messages ─▶ writer ─▶ stdout
 
-What is too long is not kept: who is waiting for it is told so, under the id that stands at its beginning
-or its end. A line that is no message is counted, told of on stderr a few times, and passed over.
+A line that is too long is dropped. The peer that waits for it gets an error, under the id at the line's
+beginning or end. A line that is no message is skipped, and the first few are reported on stderr.
 """
 
 import asyncio
@@ -19,9 +19,9 @@ from toolgate_orchestrator.commands.mcp import sdk
 
 CHUNK: Final = 1 << 16
 FLUSH_S: Final = 1.0
-"""How long what was said last may take to go out."""
+"""Longest wait for the last messages to be written, in seconds."""
 _EDGE: Final = 512
-"""Bytes of a message's beginning and end that are kept of one that is too long."""
+"""Bytes kept of the beginning and of the end of a message that is too long."""
 _MAX_TOLD: Final = 5
 _ID: Final = rb'"id"\s*:\s*(?P<id>"[^"\\]{0,256}"|-?\d{1,18})'
 _HEAD: Final = re.compile(rb'\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?' + _ID + rb'\s*,\s*"(?P<kind>\w+)"')
@@ -31,14 +31,15 @@ _log = get_logger("toolgate.mcp")
 
 
 class LongLine(NamedTuple):
-    """A line that was too long to be kept."""
+    """A line that was too long to keep."""
 
     head: bytes
     tail: bytes
     size: int
 
     def sender(self) -> tuple[str | int, str] | None:
-        """The id that it bears, and the key that says what it is (`method`, `result`, `error`)."""
+        """Return the message's id and the key that tells its kind (`method`, `result`, `error`); None without
+        an id."""
         if found := _HEAD.match(self.head):
             return _id(found["id"]), found["kind"].decode()
         first, last = _CALLED.match(self.head), _TAIL.search(self.tail)
@@ -50,7 +51,7 @@ def _id(raw: bytes) -> str | int:
 
 
 async def split_lines(reader: asyncio.StreamReader, most: int) -> AsyncIterator[bytes | LongLine]:
-    """The lines of a stream to its end, none of which is longer than so many bytes."""
+    """Yield the lines of a stream; a line above `most` bytes becomes a LongLine."""
     parts: list[bytes] = []
     size, long = 0, False
     while chunk := await reader.read(CHUNK):
@@ -70,11 +71,11 @@ async def split_lines(reader: asyncio.StreamReader, most: int) -> AsyncIterator[
             long, whole = True, b"".join(parts)
             parts = [whole[:_EDGE], whole[-_EDGE:]] if len(whole) > 2 * _EDGE else [whole]
     if size and not long:
-        yield b"".join(parts)  # a peer that ends without a line's end
+        yield b"".join(parts)  # the peer ended without a line end
 
 
 class Peer(NamedTuple):
-    """Who is at the other end."""
+    """The other end: its name and its two streams."""
 
     name: str
     reader: asyncio.StreamReader
@@ -83,7 +84,7 @@ class Peer(NamedTuple):
 
 @contextlib.asynccontextmanager
 async def open_lines(peer: Peer, most: int) -> AsyncIterator[sdk.Streams]:
-    """The streams of messages of a peer, for as long as the block runs."""
+    """Open the message streams of a peer for the length of the block."""
     incoming, read_stream = sdk.message_stream()
     write_stream, outgoing = sdk.message_stream()
     reading = asyncio.create_task(_read(peer, most, incoming, write_stream.clone()), name="mcp-reader")
@@ -109,7 +110,7 @@ async def _read(peer: Peer, most: int, incoming: sdk.SendStream, back: sdk.SendS
                 _log.warning("a message is too long", peer=peer.name, bytes=line.size, most=most)
                 if not await _tell(line, words, incoming, back):
                     await back.send(sdk.error_message(None, sdk.INVALID_REQUEST, words))
-                    return  # nobody knows who waits for it
+                    return  # the waiting request is unknown
                 continue
             message = sdk.read_message(line)
             if message is not None:
@@ -129,11 +130,11 @@ _UNREADABLE: Final = (
     "(a key is given twice)"
 )
 CLIENT: Final = "client"
-"""Name of the peer that asks."""
+"""Name of the peer that sends the requests."""
 
 
 async def _tell(line: LongLine, words: str, incoming: sdk.SendStream, back: sdk.SendStream) -> bool:
-    """Tell whoever asked, or waits, that a message is lost; False where nobody can be found."""
+    """Send an error for a lost message to the peer that asked or waits; return False without an id."""
     found = line.sender()
     if found is None:
         return False

@@ -1,9 +1,10 @@
-"""What the tools of servers said of themselves when they were first seen, kept in a small file.
+"""Pins: digests of the tools' descriptions as first seen, kept in a small file.
 
     {"version": 1, "servers": {"files 5f2a…": {"read": "c0ff…"}}}
 
-A tool that says something else later counts as changed until somebody accepts it. The file is the user's
-alone (0600); servers that were seen last are kept where there are too many. Several proxies share it.
+A tool whose description differs later counts as changed until a person accepts it. Only the user can read the
+file (0600). Beyond MAX_PINNED_SERVERS, the servers that were not seen for the longest time are dropped.
+Several proxies can share the file.
 """
 
 import contextlib
@@ -23,17 +24,17 @@ from toolgate_orchestrator.commands.mcp.config import McpServer
 
 MAX_PINNED_SERVERS: Final = 64
 MAX_PINNED_TOOLS: Final = 2_000
-"""Of one server; of those beyond it nothing is remembered."""
+"""Maximum number of pinned tools of one server; further tools are not pinned."""
 MAX_FILE: Final = 32 << 20
 _VERSION: Final = 1
 _FLAGS: Final = os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 Seen = dict[str, dict[str, str]]
-"""By server, the digests of its tools."""
+"""Digests of the tools, by server."""
 
 
 def default_pins() -> Path:
-    """The user's own file; raises ConfigError where the user has no home."""
+    """Return the user's own file. Raise ConfigError if the user has no home directory."""
     try:
         return find_state().with_name("mcp-tools.json")
     except RuntimeError:
@@ -41,26 +42,25 @@ def default_pins() -> Path:
 
 
 def identity_of(name: str, server: McpServer) -> str:
-    """By what a server is known again: its name, and what is started or where it is."""
+    """Return the key of a server: its name, with a digest of its command or address."""
     told = json.dumps([server.command, server.url])
     return f"{name} {hashlib.sha256(told.encode()).hexdigest()[:16]}"
 
 
 class Pins:
-    """The file."""
+    """The file of pins."""
 
     def __init__(self, path: Path, *, accept: bool = False) -> None:
-        """`accept`: what tools say of themselves now is what they are to say from now on."""
+        """Use the file at `path`; `accept` pins the tools' current descriptions instead of the old ones."""
         self._path, self._accept = path, accept
 
     def check(self) -> None:
-        """Raise ConfigError where it can be neither read nor written."""
+        """Raise ConfigError if the file cannot be read or written."""
         with self._open() as file:
             self._read(file)
 
     def observe(self, server: str, digests: Mapping[str, str]) -> frozenset[str]:
-        """Remember tools that are new; gives the names of those that have changed. Blocks; raises
-        ConfigError."""
+        """Pin new tools, and return the names of changed ones. Blocks. Raise ConfigError."""
         with self._open() as file:
             seen = self._read(file)
             before = seen.pop(server, {})
@@ -80,7 +80,7 @@ class Pins:
 
     @contextlib.contextmanager
     def _open(self) -> Iterator[int]:
-        """The file, for this process alone."""
+        """Open the file and lock it for this process."""
         try:
             if self._path == default_pins():
                 make_private(self._path.parent)
@@ -121,7 +121,7 @@ class Pins:
 
 
 def _check_seen(servers: Any) -> Seen:
-    """What was read, if it is what was written; raises ValueError."""
+    """Return the servers of the file if they have the right form. Raise ValueError."""
     for tools in servers.values():
         if not all(isinstance(one, str) for pair in tools.items() for one in pair):
             raise ValueError

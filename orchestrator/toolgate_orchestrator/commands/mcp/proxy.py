@@ -1,5 +1,5 @@
-"""The proxy at work: one client on stdin and stdout, or clients over HTTP, until they or the servers have
-ended."""
+"""Runs the proxy for one client on stdin and stdout, or for clients over HTTP, until they or the servers
+end."""
 
 import asyncio
 import contextlib
@@ -28,7 +28,7 @@ _TALKATIVE: Final = ("mcp", "httpx2", "httpcore2")
 
 @contextlib.asynccontextmanager
 async def _open(config: McpConfig) -> AsyncIterator[tuple[Guard, Questions]]:
-    """The gate, and the calls that wait, for as long as the proxy runs."""
+    """Open the gate and the waiting calls for the life of the proxy."""
     for name in _TALKATIVE:  # they log whole messages
         logging.getLogger(name).setLevel(logging.CRITICAL)
     questions = Questions()
@@ -41,7 +41,7 @@ async def _open(config: McpConfig) -> AsyncIterator[tuple[Guard, Questions]]:
 
 
 async def serve_stdio(config: McpConfig, pins: Pins) -> None:
-    """Serve the client that started us; ends the command with 1 where the servers have ended first."""
+    """Serve the client that started the proxy. Exit with code 1 if the servers end first."""
     from toolgate_orchestrator.commands.mcp.stdio_front import open_stdio
 
     async with _open(config) as (guard, questions):
@@ -66,7 +66,7 @@ async def serve_stdio(config: McpConfig, pins: Pins) -> None:
 
 
 def _tell_end(problem: BaseException) -> None:
-    """Say on stderr why it ended, and end with the exit code for it."""
+    """Report on stderr why the session ended, and exit with the code for it."""
     if isinstance(problem, ConfigError):
         raise problem
     said = (
@@ -115,8 +115,7 @@ async def serve_http(
 
 
 def _hosts(address: str, bound: str, port: int, names: tuple[str, ...]) -> list[str]:
-    """The values of the Host header that clients may come with: addresses that others cannot point
-    elsewhere."""
+    """Return the allowed values of the Host header: addresses that nobody else can point elsewhere."""
     own = {address, bound, "127.0.0.1", "localhost", "[::1]", *names}
     shown = {f"[{one}]" if _is_v6(one) else one for one in own}
     return sorted({*shown, *(f"{one}:{port}" for one in shown)})

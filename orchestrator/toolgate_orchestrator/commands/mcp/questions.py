@@ -1,8 +1,9 @@
-"""Calls of the newer era that wait for their client: for its user's answer, or for what a server asked for.
+"""Calls of the newer era that wait for their client: for its user's answer, or for data that a server asks
+for.
 
 A question to the user ends the request (`input_required`), and the client calls again with the answer. The
-decision is put off as every question of a gate can be, so that it outlives this process; what the client
-keeps of it is the token, and by what the tool is known again. Here is only how many are open.
+decision is deferred, so it outlives this process. The client keeps its token and a digest of the tool. This
+module only limits how many questions are open.
 """
 
 import hashlib
@@ -16,28 +17,28 @@ from toolgate_orchestrator.commands.mcp.messages import MAX_ID
 from toolgate_orchestrator.guard.ruling import Ruling
 
 MAX_OPEN: Final = 1_000
-"""Questions that wait at a time, and calls that wait for what a server asked for; beyond it nobody can be
+"""Maximum number of open questions, and of calls that wait for data for a server. Beyond it no user is
 asked."""
 STATE: Final = "toolgate:"
-"""With this begins the state of a question of ours."""
+"""Prefix of the state of Toolgate's own questions."""
 
 
 class QuestionState(NamedTuple):
-    """What the client keeps while its user is asked, and gives back with the answer."""
+    """State that the client keeps while its user is asked, and returns with the answer."""
 
     token: str
-    """Of the decision: it seals session, agent, tool and arguments."""
+    """Token of the decision, which seals session, agent, tool and arguments."""
     seen: str
-    """By what the tool is known again, and what it said of itself."""
+    """Digest of the tool's description, made with the token."""
     session: str
-    """The proxy's, where the call named none: another one goes on with it after this one has ended."""
+    """Session of the proxy if the call named none, so that another proxy can resume the call."""
 
     def __str__(self) -> str:
         return f"{STATE}{self.token}:{self.seen}:{self.session}"
 
 
 def read_state(params: Mapping[str, Any]) -> QuestionState | None:
-    """The state of our own question that a call answers; None where it answers none of ours."""
+    """Return the state of the question that a call answers; None if the question is not Toolgate's."""
     state = params.get("requestState")
     if not isinstance(state, str) or not state.startswith(STATE):
         return None
@@ -47,27 +48,27 @@ def read_state(params: Mapping[str, Any]) -> QuestionState | None:
 
 
 def digest_tool(token: str, digest: str) -> str:
-    """By what a tool with this digest is known again, in the state of this question."""
+    """Return the digest of a tool for the state of this question."""
     return hashlib.sha256(f"{token} {digest}".encode()).hexdigest()[:32]
 
 
 def digest_of_call(session: str, tool: str, arguments: Mapping[str, Any]) -> str:
-    """By which a call is known again."""
+    """Return the digest that identifies a call."""
     text = json.dumps([session, tool, arguments], sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 class Questions:
-    """All calls of a proxy that wait."""
+    """The waiting calls of a proxy."""
 
     def __init__(self) -> None:
         self._open: dict[str, float] = {}
-        """By token, until when a question is open, by the monotonic clock."""
+        """End of each open question by the monotonic clock, by token."""
         self._rounds: OrderedDict[str, Ruling] = OrderedDict()
 
     @property
     def is_full(self) -> bool:
-        """Whether no more can wait."""
+        """True if no further question can be opened."""
         if len(self._open) < MAX_OPEN:
             return False
         now = time.monotonic()
@@ -75,17 +76,18 @@ class Questions:
         return len(self._open) >= MAX_OPEN
 
     def open(self, token: str, seconds: float) -> None:
-        """A question is put to a user, who has so long."""
+        """Note that a user has this many seconds to answer a question."""
         self._open[token] = time.monotonic() + seconds
 
     def close(self, token: str) -> None:
-        """It is answered."""
+        """Note that a question was answered."""
         self._open.pop(token, None)
 
-    # ------------------------------------------------------------ a server asks for something
+    # ------------------------------------------------------------ requests of servers
 
     def keep_round(self, state: Any, digest: str, ruling: Ruling) -> None:
-        """A server has asked for something: the next call with its state goes on under this ruling."""
+        """Keep the ruling of a call whose server asks for data. The next call with this state runs under
+        it."""
         before = self._rounds.pop(key := f"{state} {digest}", None)
         if before is not None:
             before.fail("nobody answered what the server asked for")
@@ -94,11 +96,11 @@ class Questions:
             self._rounds.popitem(last=False)[1].fail("nobody answered what the server asked for")
 
     def take_round(self, state: Any, digest: str) -> Ruling | None:
-        """The ruling under which a call goes on; None for one that is to be ruled on."""
+        """Return the ruling under which a call goes on; None if the call needs a ruling of its own."""
         return self._rounds.pop(f"{state} {digest}", None)
 
     def end(self) -> None:
-        """The proxy ends."""
+        """Report all waiting calls as failed, since the proxy ends."""
         for ruling in self._rounds.values():
             ruling.fail("the proxy ended")
         self._rounds.clear()

@@ -1,9 +1,8 @@
-"""The one door to the official SDK of MCP: its messages, dispatchers and transports, as far as the proxy uses
-them.
+"""The only access to the official MCP SDK: the messages, dispatchers and transports that the proxy uses.
 
-A dispatcher matches answers to requests over a pair of streams, and tells each side of cancellations; what
-stands in the messages it leaves alone. `http_front` is the SDK's own server for streamable HTTP, for both
-eras of the protocol, with one function in the place of all its handlers.
+A dispatcher matches answers to requests over a pair of streams, and reports cancellations to each side. It
+does not read the contents of messages. `http_front` is the SDK's own server for streamable HTTP, for both
+eras of the protocol, with one function in place of all its handlers.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -67,22 +66,22 @@ __all__ = [
 SendStream = MemoryObjectSendStream[SessionMessage | Exception]
 ReceiveStream = MemoryObjectReceiveStream[SessionMessage | Exception]
 Streams = tuple[Any, Any]
-"""What a transport gives: to read messages from, and to write them to."""
+"""Streams of a transport: one to read messages from, and one to write them to."""
 Closed: Final = (anyio.ClosedResourceError, anyio.BrokenResourceError)
-"""What a stream raises whose other end is gone."""
+"""Errors of a stream whose other end is gone."""
 _BUFFER: Final = 16
 
 
 class Exchange(Outbound, Protocol):
-    """One request or notification of a peer, and the way back to it while it is handled."""
+    """One request or notification of a peer, with the way back to it during its handling."""
 
     @property
     def request_id(self) -> str | int | None:
-        """Its id; None for a notification."""
+        """Id of the request; None for a notification."""
 
     @property
     def can_send_request(self) -> bool:
-        """Whether the peer can be asked something meanwhile."""
+        """True if requests can be sent to the peer meanwhile."""
 
 
 OnRequest = Callable[[Any, str, Mapping[str, Any] | None], Awaitable[dict[str, Any]]]
@@ -95,12 +94,12 @@ OnNotify = Callable[[Any, str, Mapping[str, Any] | None], Awaitable[None]]
 
 
 def message_stream() -> tuple[Any, Any]:
-    """Both ends of a short line of messages."""
+    """Return both ends of a short queue of messages."""
     return anyio.create_memory_object_stream[SessionMessage | Exception](_BUFFER)
 
 
 def read_message(line: bytes) -> SessionMessage | None:
-    """Return the message that a line holds; None for what is none, or what programs read in several ways."""
+    """Return the message in a line; None if it holds none, or programs could read it in several ways."""
     try:
         return SessionMessage(
             jsonrpc_message_adapter.validate_python(read_json(line, halves=False), by_name=False)
@@ -110,19 +109,19 @@ def read_message(line: bytes) -> SessionMessage | None:
 
 
 def write_message(message: SessionMessage | Exception) -> bytes:
-    """A message as a line."""
+    """Return a message as a line."""
     if isinstance(message, Exception):
         raise message
     return message.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
 
 
 def error_message(id_: str | int | None, code: int, words: str) -> SessionMessage:
-    """The answer that a request has failed; None where nobody knows which."""
+    """Return the error answer to a request; `id_` is None if the request is unknown."""
     return SessionMessage(JSONRPCError(jsonrpc="2.0", id=id_, error=ErrorData(code=code, message=words)))
 
 
 def make_dispatcher(streams: Streams) -> JSONRPCDispatcher[Any]:
-    """A dispatcher over a transport; `initialize` is answered before what follows is looked at."""
+    """Return a dispatcher over a transport. It answers `initialize` before it reads later messages."""
     return JSONRPCDispatcher(*streams, inline_methods=frozenset({"initialize"}))
 
 
@@ -137,7 +136,7 @@ def headers_for(
     *,
     modern: bool,
 ) -> dict[str, str]:
-    """The headers that a message bears over HTTP; in the newer era they repeat what stands in it."""
+    """Return the HTTP headers of a message. In the newer era they repeat parts of the message."""
     headers = {MCP_PROTOCOL_VERSION_HEADER: version} if version else {}
     if not modern:
         return headers
@@ -153,14 +152,14 @@ def headers_for(
 
 
 def http_streams(url: str, client: Any, most: int) -> AbstractAsyncContextManager[Streams]:
-    """The transport to a server over HTTP; no event in its streams is longer than so many bytes."""
+    """Open the transport to a server over HTTP; an event in its streams has at most `most` bytes."""
     return streamable_http_client(url, http_client=client, max_sse_event_size=most)
 
 
 def channels_of(ctx: ServerRequestContext[Any, Any]) -> tuple[Exchange, Any]:
-    """The exchange that a message of a client over HTTP belongs to, and its connection.
+    """Return the exchange and the connection of a client's message over HTTP.
 
-    The SDK hands its handlers typed helpers; what passes through here has no types, and needs what is
+    The SDK gives its handlers typed helpers. The proxy passes on untyped messages, and so needs the layer
     below them.
     """
     session: Any = ctx.session
@@ -175,8 +174,7 @@ async def http_front(
     most: int,
     max_sessions: int,
 ) -> AsyncIterator[Any]:
-    """An ASGI application that speaks MCP, in which `handle` answers every message; runs as long as the
-    block."""
+    """Run an ASGI application that speaks MCP for the length of the block; `handle` answers every message."""
 
     async def relay(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
         if ctx.method == "notifications/initialized":

@@ -1,9 +1,7 @@
-"""One client's session: its messages go to the servers behind it and theirs to it; calls of tools are ruled
-on.
+"""One client's session: passes messages between the client and its servers, and has tool calls ruled on.
 
-What is neither a call nor a list of tools passes as it came, both ways. A list is read on its way: it says
-which tools there are, with which schemas, and whether one says something else of itself than when it was
-first seen.
+Everything but tool calls and lists of tools passes unchanged, both ways. A list is read on its way: it tells
+the tools with their schemas, and which descriptions have changed since they were first seen.
 """
 
 import asyncio
@@ -43,11 +41,11 @@ from toolgate_orchestrator.commands.mcp.upstream import Upstream, connect
 from toolgate_orchestrator.guard.guard import Guard
 
 MAX_IN_FLIGHT: Final = 10_000
-"""Requests of one client at a time."""
+"""Maximum number of concurrent requests of one client."""
 LAST_WORDS_S: Final = 3.0
-"""How long the answers to what is still asked may take once the servers are gone."""
+"""Longest wait for answers to open requests once the servers are gone, in seconds."""
 LIST_AGE_S: Final = 60.0
-"""After so long a list is read anew, where nobody would tell that it has changed."""
+"""Age in seconds at which a list is read again, if no server would report a change."""
 _WITHOUT_MODES: Final = ("2024-11-05", "2025-03-26", "2025-06-18")
 _log = get_logger("toolgate.mcp")
 
@@ -65,27 +63,28 @@ class ProxySession:
         *,
         shared: bool = False,
     ) -> None:
-        """`shared`: it stands for all clients that have no session."""
+        """Make a session that is not connected yet; `shared` means that it serves all clients without a
+        session."""
         self.front: sdk.Outbound | None = None
-        """The way to the client outside of its requests, once it is known."""
+        """Way to the client outside of its requests; None until it is known."""
         self.name, self.ready, self.closed = session, asyncio.Event(), asyncio.Event()
         self.problem: BaseException | None = None
-        """Why it could not be opened, or ended."""
+        """Reason that the session could not be opened, or that it ended."""
         self._config, self._guard, self._pins, self._shared = config, guard, pins, shared
         self._backends: Backends | None = None
         self._catalog = Catalog()
         self._calls = Calls(guard, questions, session, self._find, config.cost_meta)
         self._in_flight: dict[int, sdk.Exchange] = {}
         self._idle = asyncio.Event()
-        """Set while nothing is asked."""
+        """Set while no request is open."""
         self._idle.set()
         self._count = 0
         self._listed: dict[str, float] = {}
-        """When the whole list of a server was read, by the loop's clock."""
+        """Time at which a server's whole list was read, by the loop's clock."""
         self._unlisted: set[str] = set()
-        """Servers that could not list their tools when they were last asked."""
+        """Servers that could not list their tools at the last attempt."""
         self._listing: dict[str, asyncio.Lock] = {}
-        """By server: held while its list is read."""
+        """Lock for each server, held while its list is read."""
         self._end = asyncio.Event()
         self._running: set[asyncio.Task[Any]] = set()
         self._crowd = Crowd()
@@ -93,7 +92,7 @@ class ProxySession:
     # ------------------------------------------------------------ life
 
     async def live(self) -> None:
-        """Connect the servers, and keep them until it is closed, or all of them are gone."""
+        """Connect the servers, and keep them until the session is closed or all of them are gone."""
         try:
             async with contextlib.AsyncExitStack() as stack:
                 connected = [
@@ -113,29 +112,29 @@ class ProxySession:
                 finally:
                     gone.cancel()
                     closing.cancel()
-        except Exception as error:  # noqa: BLE001 - of one session; told to whoever asks
+        except Exception as error:  # noqa: BLE001 - ends this session only; its requests get the error
             self.problem = self.problem or error
         finally:
             self.ready.set()
             self.closed.set()
 
     def close(self) -> None:
-        """End it."""
+        """End the session."""
         self._end.set()
 
     async def drain(self, seconds: float) -> None:
-        """Wait until what is still asked is answered, so long at the most."""
+        """Wait until all open requests are answered, for at most this many seconds."""
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._idle.wait(), seconds)
 
     def _stop(self, now: bool) -> None:
-        """An operator ends it: calls that run are cancelled, later ones are denied."""
+        """Apply an operator's stop: with `now`, running calls are cancelled; the guard denies later ones."""
         if now:
             for task in list(self._running):
                 task.get_loop().call_soon_threadsafe(task.cancel)
 
     async def backends(self) -> Backends:
-        """The servers; raises MCPError where they are not there."""
+        """Return the servers once they are connected. Raise MCPError if they are not available."""
         await self.ready.wait()
         if self._backends is None or self.closed.is_set():
             problem = self.problem
@@ -148,7 +147,7 @@ class ProxySession:
     # ------------------------------------------------------------ from the client
 
     async def on_request(self, exchange: Any, method: str, params: Params) -> Message:
-        """A request of the client; raises MCPError."""
+        """Answer a request of the client. Raise MCPError."""
         if len(self._in_flight) >= MAX_IN_FLIGHT:
             raise sdk.MCPError(sdk.INTERNAL_ERROR, f"more than {MAX_IN_FLIGHT} requests at a time")
         self._count += 1
@@ -196,19 +195,22 @@ class ProxySession:
             self._running.discard(task)
 
     async def on_notify(self, exchange: Any, method: str, params: Params) -> None:
-        """A notification of the client. What is none by its name (a call without an id, say) goes nowhere:
-        there are servers that would take it for a request."""
+        """Pass on a notification of the client.
+
+        A message that is none by its name, such as a call without an id, is dropped: some servers would take
+        it for a request.
+        """
         if not method.startswith(NOTIFICATIONS):
             _log.warning("a request without an id is passed over", method=shorten(visible(method), 100))
-        elif method != CANCELLED:  # whose request it was has seen to it
+        elif method != CANCELLED:  # the dispatcher has cancelled the request already
             with self._crowd.enter("the client") as has_room:
                 if has_room:
                     await (await self.backends()).notify(method, params)
 
-    # ------------------------------------------------------------ which tools there are
+    # ------------------------------------------------------------ lists of tools
 
     async def _list(self, exchange: sdk.Exchange, params: Params, backends: Backends) -> Message:
-        """The list for the client, read on its way: the very entries that it is given."""
+        """Return the list of tools for the client, and read exactly the entries that the client gets."""
         if not backends.is_plain:
             return await backends.list_tools(params, self._learn_all)
         server = backends.servers[0]
@@ -222,15 +224,15 @@ class ProxySession:
         return result if len(kept) == len(listed) else {**result, "tools": kept}
 
     async def _find(self, params: Mapping[str, Any]) -> Catalog:
-        """The catalog, read if need be for a call with these parameters; raises ConfigError, MCPError.
+        """Return the catalog, after reading lists that this call needs. Raise ConfigError or MCPError.
 
-        A server that cannot list its tools is an error of the calls for it alone.
+        If a server cannot list its tools, only calls for that server fail.
         """
         backends = await self.backends()
         whose = backends.server_of(params.get("name"))
         for server in backends.servers:
             listing = self._listing.setdefault(server.name, asyncio.Lock())
-            # Whose list is on its way is waited for: else nobody knew which tool is called.
+            # Wait for a list of this server that is being read: else the called tool would be unknown.
             is_read = server is whose and listing.locked()
             if server.closed.is_set() or not (is_read or self._is_due(server, whose, params)):
                 continue
@@ -240,7 +242,7 @@ class ProxySession:
         return self._catalog
 
     def _is_due(self, server: Upstream, whose: Upstream | None, params: Params) -> bool:
-        """Whether a server's tools are to be read for a call."""
+        """Return whether a server's tools must be read for a call."""
         read = self._listed.get(server.name)
         if read is None or (server.name in self._unlisted and server is whose):
             return True
@@ -265,7 +267,7 @@ class ProxySession:
             raise
 
     async def _learn_all(self, server: Upstream, listed: list[Any]) -> list[Any]:
-        """Know all that a server lists, and nothing else of it; gives the entries that can be offered."""
+        """Replace the known tools of a server by its whole list; return the entries that can be offered."""
         if len(listed) > MAX_TOOLS:
             raise _too_many(server)
         self._listed[server.name] = asyncio.get_running_loop().time()
@@ -273,7 +275,7 @@ class ProxySession:
         return await self._learn(server, listed, whole=True)
 
     async def _learn(self, server: Upstream, listed: list[Any], *, whole: bool) -> list[Any]:
-        """Know what a server lists; gives the entries that can be offered, each name once."""
+        """Add the tools that a server lists; return the entries that can be offered, each name once."""
         known: dict[str, KnownTool] = {}
         kept = []
         for entry in listed:
@@ -302,14 +304,14 @@ class ProxySession:
     # ------------------------------------------------------------ from the servers
 
     async def answer(self, server: Upstream, method: str, params: Params) -> Message:
-        """A server asks the client something; raises MCPError."""
+        """Pass a server's request to the client. Raise MCPError."""
         way = self._way_back(method, asks=True)
         if way is None:
             raise sdk.MCPError(sdk.METHOD_NOT_FOUND, "there is no client to ask")
         return dict(await way.send_raw_request(method, params))
 
     async def hear(self, server: Upstream, method: str, params: Params) -> None:
-        """A server tells something of no request in particular."""
+        """Pass on a server's notification that belongs to no particular request."""
         if method == TOOLS_CHANGED:
             self._listed.pop(server.name, None)
         way = self._way_back(method, asks=False)
@@ -318,7 +320,7 @@ class ProxySession:
                 await way.notify(method, params)
 
     def _way_back(self, method: str, *, asks: bool) -> sdk.Outbound | None:
-        """To the client: within the request that runs, as far as that can be known, else beside all
+        """Return the way to the client: within the open request if that can be known, else outside all
         requests."""
         if self._shared:
             return next(iter(self._in_flight.values())) if len(self._in_flight) == 1 and not asks else None

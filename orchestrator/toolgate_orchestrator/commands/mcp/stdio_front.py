@@ -1,5 +1,4 @@
-"""The client at our stdin and stdout. From here on stdout is the protocol's alone: whatever else is
-written goes to stderr."""
+"""The client at stdin and stdout. stdout then belongs to the protocol: all other output goes to stderr."""
 
 import asyncio
 import contextlib
@@ -19,7 +18,8 @@ _READ_AHEAD = 1 << 18
 
 @contextlib.asynccontextmanager
 async def open_stdio(most: int) -> AsyncIterator[sdk.Streams]:
-    """The streams of messages of the client; raises ConfigError where one of ours is a file or nothing."""
+    """Open the client's message streams. Raise ConfigError if stdin or stdout is a file or the null
+    device."""
     sys.stdout.flush()
     incoming, outgoing = _take_over(0, os.O_RDONLY), _take_over(1, os.O_WRONLY)
     loop = asyncio.get_running_loop()
@@ -40,8 +40,10 @@ async def open_stdio(most: int) -> AsyncIterator[sdk.Streams]:
 
 
 def _take_over(number: int, flags: int) -> int:
-    """A descriptor of our own for stdin or stdout; in its place stands what cannot harm: nothing, or
-    stderr."""
+    """Return a private descriptor for stdin or stdout, and replace it by the null device or stderr.
+
+    After that, no other code can disturb the protocol. Raise ConfigError for a file or the null device.
+    """
     found = os.fstat(number)
     kind = found.st_mode
     is_nothing = stat.S_ISCHR(kind) and found.st_rdev == Path(os.devnull).stat().st_rdev

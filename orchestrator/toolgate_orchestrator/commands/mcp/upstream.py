@@ -1,7 +1,7 @@
-"""One server behind the proxy, connected: asked on behalf of a client's requests, and heard for them.
+"""One connected server behind the proxy: passes requests to it, and its messages back.
 
-What a server tells about a request (its progress, what a subscription is about) goes to the exchange of
-that request.
+A message about a request, such as its progress or a subscription's event, goes to the exchange of that
+request.
 """
 
 import asyncio
@@ -31,17 +31,17 @@ from toolgate_orchestrator.commands.mcp.messages import (
 
 SUBSCRIPTION: Final = "io.modelcontextprotocol/subscriptionId"
 _CLOSED: Final = "Connection closed"
-"""What the SDK says then."""
+"""Message of the SDK's error for a closed connection."""
 
 
 class Hearer(Protocol):
-    """Takes what a server says of its own accord."""
+    """Receiver of messages that a server sends unasked."""
 
     async def answer(self, server: "Upstream", method: str, params: Params) -> Message:
-        """A request of a server to the client; raises MCPError."""
+        """Answer a server's request to the client. Raise MCPError."""
 
     async def hear(self, server: "Upstream", method: str, params: Params) -> None:
-        """A notification that belongs to no request."""
+        """Take a notification that belongs to no request."""
 
 
 class Upstream:
@@ -57,19 +57,21 @@ class Upstream:
         *,
         shared: bool,
     ) -> None:
-        """`how` says how it ended; `shared`: its requests are of several clients, with the same ids
-        perhaps."""
+        """Make a server; `how` returns the way in which it ended.
+
+        `shared` means that its requests come from several clients, perhaps with the same ids.
+        """
         self.name, self.prefix = name, config.prefix_of(name)
         self.capabilities: Mapping[str, Any] | None = None
-        """What it can do, once it said so."""
+        """Capabilities of the server; None until it reports them."""
         self.version = ""
-        """The revision that was agreed on, in the older era."""
+        """Agreed revision of MCP, in the older era."""
         self.ready, self.closed = asyncio.Event(), asyncio.Event()
         self._config, self._dispatcher, self._hearer, self._shared = config, dispatcher, hearer, shared
         self._how = how
         self._told: dict[str | int, tuple[sdk.Exchange, str | int]] = {}
-        """By progress token or subscription, as the server knows it: for whom, and what it is called
-        there."""
+        """Exchange of each request and its own token there, by the server's progress token or
+        subscription."""
         self._asks, self._tells = Crowd(), Crowd()
         self._count = 0
 
@@ -80,7 +82,7 @@ class Upstream:
         params: Params,
         schema: Mapping[str, Any] | None = None,
     ) -> Message:
-        """The server's answer; `exchange` is the request of the client that this is for. Raises MCPError."""
+        """Return the server's answer. `exchange` is the client's request that needs it. Raise MCPError."""
         opts = self._options(method, params, schema)
         if exchange is None:
             opts["timeout"] = min(self._config.start_timeout_s, self._config.call_timeout_s)
@@ -111,17 +113,17 @@ class Upstream:
         return result
 
     async def end_error(self) -> sdk.MCPError:
-        """The error of who asks a server that is not there."""
+        """Return the error for requests to a server that has ended."""
         return sdk.MCPError(
             sdk.CONNECTION_CLOSED, f"the MCP server {self.name} has ended: {await self._how()}"
         )
 
     def started(self, value: object = None) -> None:
-        """It can be asked from now on."""
+        """Note that the server can take requests; the dispatcher calls this."""
         self.ready.set()
 
     async def notify(self, method: str, params: Params) -> None:
-        """Tell the server something."""
+        """Send a notification to the server."""
         headers = sdk.headers_for(
             method, params, self._version(params), None, modern=bool(version_of(params))
         )
@@ -145,7 +147,7 @@ class Upstream:
     def _listen_for(
         self, exchange: sdk.Exchange | None, method: str, params: Params, own: str, id_: str | int
     ) -> tuple[Params, list[str | int]]:
-        """The parameters as the server gets them, and under what it will tell of this request."""
+        """Return the parameters for the server, and the keys under which it will report on this request."""
         if exchange is None:
             return params, []
         known: list[str | int] = []
@@ -169,19 +171,19 @@ class Upstream:
         version = result.get("protocolVersion")
         self.version = version if isinstance(version, str) and method == INITIALIZE else ""
 
-    # ------------------------------------------------------------ what it says of its own accord
+    # ------------------------------------------------------------ unasked messages of the server
 
     async def on_request(self, exchange: Any, method: str, params: Params) -> Message:
-        """It asks the client something."""
+        """Handle a request of the server to the client."""
         with self._asks.enter(self.name) as has_room:
             if not has_room:
                 raise sdk.MCPError(sdk.INTERNAL_ERROR, f"{MAX_UNHEARD} requests are not answered yet")
             return await self._hearer.answer(self, method, params)
 
     async def on_notify(self, exchange: Any, method: str, params: Params) -> None:
-        """It tells something, of one request or of none."""
+        """Handle a notification of the server, about one request or none."""
         if method == CANCELLED:
-            return  # the dispatcher has seen to it
+            return  # the dispatcher has handled it
         with self._tells.enter(self.name) as has_room:
             if has_room:
                 await self._pass_on(method, params)
@@ -206,7 +208,7 @@ class Upstream:
 async def connect(
     name: str, config: McpConfig, hearer: Hearer, *, shared: bool = False
 ) -> AsyncIterator[Upstream]:
-    """A server, connected for as long as the block runs; raises ConfigError where it cannot be started."""
+    """Connect a server for the length of the block. Raise ConfigError if it cannot be started."""
     server = config.servers[name]
     async with contextlib.AsyncExitStack() as stack:
         how: Callable[[], Awaitable[str]] = _say_closed

@@ -1,1 +1,1 @@
-"""`toolgate replay`: recorded agent runs through the real loop."""
+"""`toolgate replay`: puts recorded agent runs through the real loop."""

@@ -1,8 +1,8 @@
-"""`toolgate replay`: recorded calls before real schedulers, or before two sets of them to compare.
+"""`toolgate replay`: puts recorded calls before real schedulers, or compares two sets of them.
 
-A file of recorded runs goes through the real loop: what schedulers would have done to calls that
-agents really made, and whether each call gets exactly one tool result, in order. `--against` compares
-two sets on the same calls, of a file or of the record.
+A file of recorded runs goes through the real loop. The result tells what schedulers would have done to calls
+that agents really made, and whether each call gets exactly one tool result, in order. `--against` compares
+two sets on the same calls, from a file or from the record.
 """
 
 import re
@@ -31,9 +31,10 @@ from toolgate_orchestrator.commands.replay.recording_file import load
 from toolgate_orchestrator.commands.replay.with_schedulers import specs_of
 
 SERVICE = "toolgate-replay"
-"""What its traces are told under."""
+"""Service name of the command's traces."""
 PATIENCE_MS = 2000
-"""Longer than an agent's 500: a rehearsal should not take a busy machine for a silent scheduler."""
+"""Default patience in milliseconds. It is longer than an agent's 500, so that a busy machine does not make a
+scheduler look silent."""
 
 _AGAINST = "Compare with --against"
 
@@ -127,39 +128,36 @@ def replay(
         bool, typer.Option("--json", help="Print one JSON object: all figures, and every call.")
     ] = False,
 ) -> None:
-    """Put recorded calls before schedulers, and see what would have come of them.
+    """Put recorded calls before schedulers, and see the outcome of each.
 
     [bold]toolgate replay runs.jsonl --with policy=rules.yaml[/]
 
-    The recorded assistant messages are the LLM, the recorded results the tools.
-    A rerouted call returns what was recorded for that tool and those arguments,
-    in its run or else in the file; where nothing was, the original's result,
-    marked `unrecorded`.
+    The recorded assistant messages stand for the LLM, and the recorded results for the tools. If a call is
+    rerouted, it returns the result recorded for that tool and those arguments, from its own run or else from
+    the file. If there is none, it returns the original's result, marked `unrecorded`.
 
     [bold]toolgate replay runs.jsonl --with policy=old.yaml --against policy=new.yaml[/]
 
-    Two sets of schedulers rule on the same calls, each in its own namespace:
-    which calls would be vetoed, rerouted, asked about, held or allowed under the
-    second set, and what that saves, where configs tell what tools cost.
+    Two sets of schedulers rule on the same calls, each in its own namespace. The result tells which calls the
+    second set would veto, reroute, ask about, hold or allow. If the configs tell what tools cost, it also
+    tells the savings.
 
     [bold]toolgate replay --against policy=new.yaml --since 30m[/]
 
-    The questions of the record go before the --against schedulers, never the
-    living ones, and what comes of them is compared with what was decided.
-    Tools' schemas and the agents' limits on schedulers are not in the record, so
-    replacements are not checked by them; what goes by the clock (rate limits,
-    windows) sees the calls as fast as they are replayed, and what is drawn for
-    each decision (canaries without `sticky`, strategy `random`) is drawn anew.
+    Questions from the record go to the --against schedulers, never to the living ones, and their outcome is
+    compared with the recorded one. The record has neither the tools' schemas nor the agents' limits on
+    schedulers, so replacements are not checked by them. Rules that go by the clock (rate limits, windows) see
+    the calls at the speed of the replay. Random choices (canaries without `sticky`, strategy `random`) are
+    drawn again.
 
-    --json of a plain replay has `totals`, `by_tool`, `by_scheduler`, `violations`,
-    `contexts` (a digest of each run's final conversation, to compare loops by)
-    and `calls`: what became of each, and every verdict. With --against it has
-    `before`, `after`, `totals`, `by_tool`, `by_scheduler`, `cost`, `limits` and
-    `calls`: each with its `change` and what became of it before and after.
+    --json of a plain replay has `totals`, `by_tool`, `by_scheduler`, `violations`, `contexts` (a digest of
+    each run's final conversation, to compare loops by) and `calls`: the outcome of each call, and every
+    verdict. With --against it has `before`, `after`, `totals`, `by_tool`, `by_scheduler`, `cost`, `limits`
+    and `calls`: the `change` of each call, and its outcome before and after.
 
-    Exit codes: 0 all is well, differences or not; 1 a change that --fail-on names,
-    or a call that did not get exactly one result in order or ran otherwise than
-    decided; 2 the file, a config or an option is wrong.
+    Exit codes: 0 all is well, with or without differences; 1 there is a change that --fail-on names, or a
+    call did not get exactly one result in order or did not run as decided; 2 the file, a config or an option
+    is wrong.
     """
     failing = fail_on(fail_on_ or ())
     check_together(
@@ -182,8 +180,8 @@ def replay(
         tools=tool or (),
         patience_ms=patience_ms,
         limit=limit,
-        # Where the schedulers of --with rule, the living ones must not, and these must not rule the living,
-        # unless the command line says so: the environment's word is not meant for this.
+        # The schedulers of --with and the living ones must not rule on each other's calls, so they get a
+        # namespace of their own unless the command line names one; the environment's does not count here.
         in_own_namespace=bool(with_) and not (stated and stated.name == "COMMANDLINE"),
         alone=alone,
         since_s=seconds_of(since) if since else 0,
@@ -206,7 +204,7 @@ def replay(
 
 
 def _end(report: Any, violations: Sequence[str], as_json: bool, *, failed: bool) -> None:
-    """Print what came of it; ends with 1 where something is wrong."""
+    """Print the result, and exit with 1 if something is wrong."""
     if as_json:
         print_json(report.as_json())
     else:
@@ -214,14 +212,14 @@ def _end(report: Any, violations: Sequence[str], as_json: bool, *, failed: bool)
         from toolgate_orchestrator.commands.replay.view import comparison_view, view
 
         seen = comparison_view(report) if isinstance(report, ReplayComparison) else view(report)
-        # In a file nothing has to fit a screen.
+        # Output to a file does not have to fit a screen.
         console.print(seen, soft_wrap=not console.is_terminal, crop=False)
     if violations or failed:
         raise typer.Exit(1)
 
 
 def seconds_of(written: str) -> int:
-    """A length of time such as `30m`, `24h` or `2d` in seconds; raises ConfigError."""
+    """Return a length of time such as `30m`, `24h` or `2d` in seconds. Raise ConfigError."""
     found = re.fullmatch(r"(\d{1,9})([smhd])", written.strip())
     seconds = int(found[1]) * _UNITS[found[2]] if found else 0
     if not 0 < seconds <= _MAX_SECONDS:
@@ -230,7 +228,7 @@ def seconds_of(written: str) -> int:
 
 
 def fail_on(written: Sequence[str]) -> frozenset[str]:
-    """The changes that end the command with 1; raises ConfigError for a word that is none."""
+    """Return the changes that make the command exit with 1. Raise ConfigError for an unknown word."""
     kinds = {word.strip() for one in written for word in one.split(",") if word.strip()}
     for kind in sorted(kinds - {*CHANGES, "any"}):
         raise ConfigError(f"--fail-on {kind}: must be {', '.join(CHANGES)} or any")
@@ -247,9 +245,9 @@ def check_together(
     only_since: Sequence[str],
     only_file: Sequence[str],
 ) -> None:
-    """Raise ConfigError, with what to do, for options that do not go together.
+    """Raise ConfigError, with advice, for options that do not go together.
 
-    The last three are the options given that need --against, --since, or a file.
+    The last three parameters are the given options that need --against, --since, or a file.
     """
     if only_against and not against:
         raise ConfigError(f"{only_against[0]} compares: say what with, --against NAME=config.yaml")

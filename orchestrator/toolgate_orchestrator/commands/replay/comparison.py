@@ -1,8 +1,8 @@
-"""Two sets of schedulers on the same calls: what becomes of each call, and what that comes to. Pure.
+"""Compares two sets of schedulers on the same calls: the outcome of each call, and the totals. Pure.
 
-`before` is what ruled (or really was decided), `after` what is tried against it. A call is *broken*
-where it ran before and does not after, *freed* the other way round. Costs are whole micro-units, and
-only of tools whose cost somebody told.
+`before` is the set that ruled (or the recorded outcome), `after` the set that is tried. A call is *broken* if
+it ran before and does not after, and *freed* if it is the other way round. Costs are whole micro-units, and
+only of tools whose cost is known.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,39 +17,39 @@ _NOBODY: Final = "(nobody)"
 
 @dataclass(frozen=True, slots=True)
 class ToolPrices:
-    """What tools cost, in micro-units; None where nobody said."""
+    """Prices of tools, in micro-units; None if unknown."""
 
     tools: Mapping[str, int] = field(default_factory=dict)
     default: int | None = None
 
     def of(self, tool: str) -> int | None:
-        """The price of one call of this tool."""
+        """Return the price of one call of this tool; None if unknown."""
         return self.tools.get(tool, self.default)
 
 
 @dataclass(frozen=True, slots=True)
 class ComparedCall:
-    """One call, and what becomes of it before and after."""
+    """One call, with its outcome before and after."""
 
     where: Mapping[str, Any]
-    """Where it is found: `run` and `position` in a file, `decision`, `session` and `at` in the record."""
+    """Place of the call: `run` and `position` in a file; `decision`, `session` and `at` in the record."""
     call: ProposedCall
     before: Effect
     after: Effect
     cost_before: int | None = None
     cost_after: int | None = None
     waited_before: float = 0.0
-    """Seconds for which it waited to be admitted."""
+    """Seconds that the call waited for admission."""
     waited_after: float | None = None
-    """Seconds that it would wait; None where nobody was rehearsed on the times of the record."""
+    """Seconds that the call would wait; None without a rehearsal on the times of the record."""
 
     @property
     def change(self) -> Change | None:
-        """What is different."""
+        """Difference between the two outcomes; None if they are the same."""
         return change(self.before, self.after)
 
     def as_json(self) -> dict[str, Any]:
-        """For scripts."""
+        """Return the call as JSON fields."""
         return {
             **self.where,
             "tool": self.call.tool,
@@ -62,12 +62,12 @@ class ComparedCall:
 
 @dataclass(slots=True)
 class Figures(ChangeCounts):
-    """How many calls of a tool, or by the word of a scheduler, come to what."""
+    """Counts of calls by change, for one tool or for the scheduler behind the change."""
 
     name: str = ""
     calls: int = 0
     saved: int | None = None
-    """Micro-units less than before; negative where it costs more."""
+    """Micro-units saved compared with before; negative if it costs more."""
 
     def add(self, one: ComparedCall) -> None:
         """Count one call."""
@@ -79,7 +79,7 @@ class Figures(ChangeCounts):
 
 @dataclass(frozen=True, slots=True)
 class CostFigures:
-    """What the calls cost, of those whose cost is known on both sides; micro-units."""
+    """Total cost in micro-units of the calls whose cost is known on both sides."""
 
     before: int
     after: int
@@ -90,7 +90,7 @@ class CostFigures:
 
 @dataclass(frozen=True, slots=True)
 class WaitingFigures:
-    """How many calls waited to be admitted, or for others, and how long in all."""
+    """Number of calls that waited for admission or for others, and their total wait."""
 
     calls_before: int
     calls_after: int
@@ -100,7 +100,7 @@ class WaitingFigures:
 
 @dataclass(frozen=True, slots=True)
 class Set:
-    """One set of schedulers: who they are, and what becomes of the calls under them."""
+    """One set of schedulers, and the outcome of the calls under it."""
 
     name: str
     schedulers: tuple[str, ...]
@@ -109,7 +109,7 @@ class Set:
 
 @dataclass(frozen=True, slots=True)
 class ReplayComparison:
-    """Everything that `replay --against` says at the end."""
+    """Full result of `replay --against`."""
 
     subject: str
     seconds: float
@@ -121,23 +121,23 @@ class ReplayComparison:
     by_scheduler: list[Figures]
     cost: CostFigures | None
     limits: dict[str, int]
-    """What limits the comparison: how many calls could not be compared, or only in part."""
+    """Limits of the comparison: numbers of calls that could not be compared, or only in part."""
     notes: tuple[str, ...] = ()
     violations: tuple[str, ...] = ()
     words: dict[str, str] = field(default_factory=dict)
-    """The end of what each scheduler wrote on stderr."""
+    """End of each scheduler's stderr."""
     waiting: WaitingFigures | None = None
-    """Where schedulers were rehearsed on the times of the record."""
+    """Waiting times, if schedulers were rehearsed on the times of the record."""
     pools: list[dict[str, Any]] = field(default_factory=list)
-    """What became of each pool of slots then."""
+    """Figures of each pool of slots in that rehearsal."""
 
     def count_changed(self, kinds: Iterable[str]) -> int:
-        """How many calls are different in one of these ways (`any`: in whichever)."""
+        """Return the number of calls with one of these changes (`any`: with any change)."""
         wanted = set(CHANGES) if "any" in kinds else set(kinds)
         return sum(self.totals[kind] for kind in wanted)
 
     def as_json(self) -> dict[str, Any]:
-        """One JSON object."""
+        """Return the comparison as one JSON object."""
         return {
             "subject": self.subject,
             "seconds": self.seconds,
@@ -170,7 +170,7 @@ def build_comparison(
     words: Mapping[str, str] | None = None,
     pools: Sequence[dict[str, Any]] | None = None,
 ) -> ReplayComparison:
-    """Count everything."""
+    """Return the comparison with all totals."""
     changes = ChangeCounts()
     for one in calls:
         changes.count(one.change)
@@ -190,7 +190,7 @@ def build_comparison(
         tuple(calls),
         totals,
         _figures((one.call.tool, one) for one in calls),
-        # By whose word makes the difference: who decides after, or who does not any more.
+        # By the scheduler behind the change: the one that decides after, else the one that decided before.
         _figures(
             (one.after.scheduler or one.before.scheduler or _NOBODY, one) for one in calls if one.change
         ),
@@ -205,7 +205,7 @@ def build_comparison(
 
 
 def _count_outcomes(effects: Iterable[tuple[Effect, ProposedCall]]) -> dict[str, int]:
-    """How many calls ran as they were, as others, and not at all; of the last, who waits for whom."""
+    """Return the numbers of calls that ran unchanged, ran as another call, or did not run, and why not."""
     totals = dict.fromkeys(("run", "rerouted", "vetoed", "asked", "held"), 0)
     for effect, call in effects:
         if effect.kind == "run":

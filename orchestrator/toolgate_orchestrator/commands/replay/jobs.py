@@ -1,4 +1,4 @@
-"""What `toolgate replay` does, once its options are known to be right."""
+"""Carries out `toolgate replay` once its options are checked."""
 
 import asyncio
 import secrets
@@ -34,33 +34,33 @@ from toolgate_orchestrator.commands.replay.side import RunningSide, Side, open_s
 from toolgate_orchestrator.commands.replay.with_schedulers import prices_of, targets_of
 
 _WAITED_FOR: dict[str, Literal["ask", "hold"]] = {"no_approver": "ask", "expired": "hold"}
-"""Denials that are none yet: in a replay there is nobody to ask, and no hold is answered by hand."""
+"""Denials that only stand for waiting: in a replay no person is asked, and no hold is answered by hand."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayRequest:
-    """What the options say."""
+    """Values of the command's options."""
 
     loop: str
     before: Sequence[SchedulerSpec]
-    """Those of --with."""
+    """Schedulers of --with."""
     after: Sequence[SchedulerSpec]
-    """Those of --against."""
+    """Schedulers of --against."""
     tools: Sequence[str]
     patience_ms: int
     limit: int | None
     in_own_namespace: bool
-    """Whether --with has a namespace to itself, so that the living rule nothing and are not ruled."""
+    """True if --with has a namespace of its own, apart from the living schedulers."""
     alone: bool = False
     since_s: int = 0
     quiet: bool = False
 
 
 async def play_runs(recording: RunArchive, asked: ReplayRequest, bus: BusSettings) -> Report:
-    """Play all runs to one set; raises ConfigError where a scheduler or the loop cannot be started."""
+    """Play all runs to one set. Raise ConfigError if a scheduler or the loop cannot be started."""
     check_loop(asked.loop)
     tag = await _tag(asked, recording, bus)
-    # In a namespace of their own nobody is there to answer what schedulers hold.
+    # In a namespace of their own, nobody answers the calls that schedulers hold.
     hold_s = asked.patience_ms / 1000 if asked.in_own_namespace else None
     async with open_side(_side(asked, bus, tag, hold_s), recording) as playing:
         began = time.monotonic()
@@ -73,9 +73,9 @@ async def play_runs(recording: RunArchive, asked: ReplayRequest, bus: BusSetting
 
 
 async def against_runs(recording: RunArchive, asked: ReplayRequest, bus: BusSettings) -> ReplayComparison:
-    """Play all runs to two sets; raises ConfigError as above."""
+    """Play all runs to two sets. Raise ConfigError if a scheduler or the loop cannot be started."""
     check_loop(asked.loop)
-    hold_s = asked.patience_ms / 1000  # nobody is there to answer
+    hold_s = asked.patience_ms / 1000  # nobody answers held calls
     tag = await _tag(asked, recording, bus)
     before = _side(asked, bus, tag, hold_s)
     after = replace(before, bus=_apart(bus), specs=asked.after, own_namespace=True)
@@ -84,7 +84,7 @@ async def against_runs(recording: RunArchive, asked: ReplayRequest, bus: BusSett
 
 
 async def against_record(asked: ReplayRequest, bus: BusSettings) -> ReplayComparison:
-    """Put the decisions of the record before a set; raises ConfigError, TransportError."""
+    """Put the decisions of the record before a set. Raise ConfigError or TransportError."""
     async with aclosing(RedisCommands(str(bus.redis), "toolgate-replay", connections=1)) as commands:
         facts, reach_s = await FactsReader(commands, bus.namespace).since(asked.since_s)
     record = read_record(facts, asked.limit)
@@ -103,7 +103,7 @@ async def against_record(asked: ReplayRequest, bus: BusSettings) -> ReplayCompar
 
 
 def _apart(bus: BusSettings) -> BusSettings:
-    """The same server, in a namespace where nobody else is."""
+    """Return the same server with a new namespace of its own."""
     return replace(bus, namespace=new_namespace())
 
 
@@ -122,9 +122,10 @@ def _side(asked: ReplayRequest, bus: BusSettings, tag: str, hold_s: float | None
 
 
 async def _tag(asked: ReplayRequest, recording: RunArchive, bus: BusSettings) -> str:
-    """The end of the session ids: what goes by the session goes the same way on each side, each time.
+    """Return the suffix of the session ids.
 
-    Before living schedulers, who remember sessions, each replay has its own.
+    It is the same on each side and each time, so that rules by session see the same. If living schedulers,
+    which remember sessions, rule, each replay has another one.
     """
     if not asked.in_own_namespace:
         async with aclosing(RedisCommands(str(bus.redis), "toolgate-replay", connections=1)) as commands:
@@ -135,7 +136,7 @@ async def _tag(asked: ReplayRequest, recording: RunArchive, bus: BusSettings) ->
 
 
 def _length(seconds: float) -> str:
-    """A length of time for people."""
+    """Return a length of time in words."""
     for unit, name in ((86_400, "days"), (3600, "hours"), (60, "min")):
         if seconds >= 2 * unit or (seconds >= unit and unit == 3600 and seconds % unit):
             return f"{seconds / unit:.0f} {name}"
@@ -145,10 +146,10 @@ def _length(seconds: float) -> str:
 async def compare_runs(
     recording: RunArchive, before: Side, after: Side, prices: ToolPrices, *, quiet: bool = False
 ) -> ReplayComparison:
-    """Play every run to both sides at once; raises ConfigError where one cannot be started.
+    """Play every run to both sides at the same time. Raise ConfigError if one cannot be started.
 
-    The LLM is a record and says the same whatever is ruled. Each side has a namespace, a gate and sessions of
-    its own: what schedulers count, reserve and learn stays theirs.
+    The recorded LLM says the same whatever the rulings. Each side has its own namespace, gate and sessions,
+    so that what schedulers count, reserve and learn stays apart.
     """
     began, calls = time.monotonic(), list[ComparedCall]()
     async with AsyncExitStack() as stack:
@@ -171,7 +172,7 @@ async def compare_runs(
         Set("--with" if one.side.specs else living, _schedulers(one)),
         Set("--against", _schedulers(other)),
         calls,
-        # Calls on which somebody who was asked gave no verdict in time.
+        # Calls on which a scheduler that was asked gave no verdict in time.
         limits={
             f"unanswered_{which}": sum(
                 bool(call.decision and call.decision.silent) for run in side.played for call in run.calls
@@ -189,7 +190,7 @@ async def compare_runs(
 
 
 def effect_of(one: ReplayedCall) -> Effect:
-    """What became of a replayed call."""
+    """Return the outcome of a replayed call."""
     decision = one.decision
     scheduler, reason = (decision.scheduler, decision.reason) if decision else (None, None)
     if one.ran_tool is not None:
@@ -214,7 +215,7 @@ def _compare_call(run: int, before: ReplayedCall, after: ReplayedCall, prices: T
 
 
 def _schedulers(playing: RunningSide) -> tuple[str, ...]:
-    """Who was started, or who was heard; shadows did not rule."""
+    """Return the schedulers that were started, or else those that gave verdicts, without shadows."""
     if playing.running:
         return tuple(sorted(one.name for one in playing.running))
     calls = (call for run in playing.played for call in run.calls)

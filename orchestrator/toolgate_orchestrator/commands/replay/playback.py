@@ -1,11 +1,11 @@
-"""One recorded run being played: which message the LLM says next, what a tool returns.
+"""Plays one recorded run: chooses the LLM's next message and each tool's result.
 
-The provider asks `say`, the tools ask `serve`, the loop's `tool:selected` tells `begin_call`; the
-session says which turn begins. What happened to each call is kept as a `Trace`. A tool knows which
-call it runs for by its id; under a loop that does not say, a call is recognised by what `begin_call`
-told about it, else by tool and arguments, else by order. `toolgate replay` puts a `Playback` into the
-session before it is initialised; in a mount plan of one's own the modules take `{file: runs.jsonl, run: 3}`
-(counted from 1) and share what the first of them made.
+The provider calls `say`, the tools call `serve`, the loop's `tool:selected` calls `begin_call`, and the
+session says which turn begins. A `Trace` keeps what happened to each call. A tool learns by id which call it
+runs for. A loop may not pass the id: then the call is recognised by the last `begin_call`, else by tool and
+arguments, else by order. `toolgate replay` puts a `Playback` into the session before it is initialised. In a
+mount plan of your own, the modules take `{file: runs.jsonl, run: 3}` (counted from 1), and share the Playback
+that the first of them makes.
 """
 
 from collections.abc import Iterable
@@ -27,15 +27,19 @@ from toolgate_orchestrator.commands.replay.recording import (
 )
 
 Source = Literal["recorded", "run", "file", "unrecorded", "missing"]
-"""Where a result came from: the call's own; for a rerouted call another call of the run, or of the
-file, else the original's (`unrecorded`); `missing` where the record has none for this call."""
+"""Source of a result.
+
+`recorded` is the call's own result. For a rerouted call it is another call of the run (`run`) or of the file
+(`file`), else the original's result (`unrecorded`). `missing` means that the record has no result for the
+call.
+"""
 
 CAPABILITY = "toolgate.playback"
 
 
 @dataclass(frozen=True, slots=True)
 class PlaybackResult:
-    """What one execution of a tool returned, and for what."""
+    """Result of one execution of a tool, with the call that ran."""
 
     tool: str
     arguments: dict[str, Any]
@@ -45,12 +49,12 @@ class PlaybackResult:
 
 @dataclass(slots=True)
 class Trace:
-    """What became of one recorded call."""
+    """Record of what happened to one recorded call."""
 
     call: RecordedCall
     executions: list[PlaybackResult] = field(default_factory=list)
     answers: list[str] = field(default_factory=list)
-    """The results the LLM's next request held for it: one, or the loop is wrong."""
+    """Results for the call in the LLM's next request. A correct loop gives exactly one."""
 
 
 @dataclass(slots=True)
@@ -61,26 +65,26 @@ class _PendingExecution:
 
 
 class Playback:
-    """The state of one run's replay."""
+    """State of one run's replay."""
 
     def __init__(self, recording: RunArchive, run: Run) -> None:
         self.recording = recording
         self.run = run
         self.traces: list[Trace] = []
-        """Of the calls the LLM has made so far, in order."""
+        """Traces of the calls that the LLM has made so far, in order."""
         self.disordered: list[tuple[str, ...]] = []
-        """Blocks of calls (by id) whose results did not reach the LLM in their order."""
+        """Blocks of calls, by id, whose results reached the LLM out of order."""
         self._turn = 0
         self._next = 0
         self._starting: list[_PendingExecution] = []
         self._unheard: tuple[RecordedCall, ...] = ()
 
     def begin_turn(self, index: int) -> None:
-        """The loop starts on this turn; whatever was left of another one is not said any more."""
+        """Start a turn; messages that were left of another turn are dropped."""
         self._turn, self._next = index, 0
 
     def say(self) -> AssistantMessage:
-        """The LLM's next message: as recorded, and an empty final text past the turn's last one."""
+        """Return the LLM's next message as recorded, or an empty final text after the turn's last one."""
         said = self.run.turns[self._turn].said if self._turn < len(self.run.turns) else ()
         message = said[self._next] if self._next < len(said) else AssistantMessage("")
         self._next += 1
@@ -91,11 +95,12 @@ class Playback:
         return message
 
     def unsaid(self, index: int) -> int:
-        """How many recorded messages of this turn the loop has not asked for, if it is the current one."""
+        """Return how many messages of this turn the loop has not asked for; 0 if it is not the current
+        turn."""
         return len(self.run.turns[index].said) - self._next if index == self._turn else 0
 
     def hear(self, results: Iterable[tuple[str, str]]) -> None:
-        """The tool results (call id, text) a request holds; checks those of the last calls once."""
+        """Take the tool results (call id, text) in a request, and check those of the last calls once."""
         calls, self._unheard = {call.id: call for call in self._unheard}, ()
         told = [(call_id, text) for call_id, text in results if call_id in calls]
         for trace in self.traces[-len(calls) :] if calls else ():
@@ -105,14 +110,14 @@ class Playback:
             self.disordered.append(tuple(calls))
 
     def begin_call(self, call_id: str, tool: str, arguments: dict[str, Any]) -> None:
-        """The loop is about to run this call (perhaps as another tool, with other arguments)."""
+        """Note that the loop is about to run this call, perhaps as another tool or with other arguments."""
         for trace in reversed(self.traces):
             if trace.call.id == call_id:
                 self._starting.append(_PendingExecution(trace, tool, arguments_key(arguments)))
                 return
 
     def serve(self, tool: str, arguments: dict[str, Any], call_id: str | None = None) -> PlaybackResult:
-        """What the tool returns: the call's own result, or for a rerouted one the best recorded."""
+        """Return the tool's result: the call's own, or for a rerouted call the best recorded one."""
         trace = self._trace_of(tool, arguments, call_id)
         text, source = self._result(trace, tool, arguments)
         served = PlaybackResult(tool, arguments, text, source)
@@ -145,20 +150,20 @@ class Playback:
 
 
 class ReplayConfig(StrictModel):
-    """Config of `provider-replay` and `tool-replay`; needed only where no host provides the run."""
+    """Config of `provider-replay` and `tool-replay`. It is needed only if the host provides no run."""
 
     file: Path | None = None
     run: Annotated[int, Field(ge=1)] = 1
     also: tuple[str, ...] = ()
-    """Further tools to mount (tool-replay): targets of a router that do not occur in the file."""
+    """Further tools that `tool-replay` mounts: targets of a router that do not occur in the file."""
 
 
 def playback_of(
     coordinator: Any, module: str, options: dict[str, Any] | None
 ) -> tuple[Playback, ReplayConfig]:
-    """The run this session plays, and the module's config as read.
+    """Return the run that this session plays, and the module's config.
 
-    Raises ConfigError that names each wrong field, and where neither host nor config names a run.
+    Raise ConfigError that names each wrong field, or if neither host nor config names a run.
     """
     config = check(ReplayConfig, options or {}, module)
     playback = coordinator.get_capability(CAPABILITY)

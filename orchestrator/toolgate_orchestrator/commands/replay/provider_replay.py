@@ -1,7 +1,7 @@
-"""Amplifier provider `provider-replay`: the LLM is a recorded run. Says what was said then.
+"""Amplifier provider `provider-replay`: a recorded run plays the LLM.
 
-It answers each request with the next recorded assistant message, whatever the request holds (a
-refused call does not change what the LLM went on to say), and past the last one with an empty text.
+It answers each request with the next recorded assistant message, whatever the request holds: a refused call
+does not change what the LLM said next. After the last message it answers with an empty text.
 """
 
 from collections.abc import Iterable
@@ -18,27 +18,27 @@ __amplifier_module_type__ = "provider"
 config_model = ReplayConfig
 
 NAME = "replay"
-# A context that compacts would change what the loop is seen to do, so the window has no end in sight.
+# A context that compacts would change the loop's behaviour, so the window is practically endless.
 WINDOW = {"context_window": 1_000_000_000, "max_output_tokens": 100_000}
 
 
 @dataclass
 class ReplayProvider:
-    """Serves one run's assistant messages, in order."""
+    """Provider that returns one run's assistant messages in order."""
 
     _playback: Playback
     name: ClassVar[str] = NAME
 
     def get_info(self) -> ProviderInfo:
-        """Who this is, with a context window that no recorded run fills."""
+        """Return the provider's description, with a context window that no recorded run fills."""
         return ProviderInfo(id=NAME, display_name="Recorded run", defaults={"model": NAME, **WINDOW})
 
     async def list_models(self) -> list[ModelInfo]:
-        """The one model there is."""
+        """Return the only model."""
         return [ModelInfo(id=NAME, display_name="Recorded run", **WINDOW)]
 
     async def complete(self, request: ChatRequest, **kwargs: Any) -> ChatResponse:
-        """The next recorded assistant message."""
+        """Return the next recorded assistant message."""
         self._playback.hear(tool_results(request.messages))
         said = self._playback.say()
         calls = [ToolCall(id=call.id, name=call.tool, arguments=call.arguments) for call in said.calls]
@@ -53,12 +53,13 @@ class ReplayProvider:
         )
 
     def parse_tool_calls(self, response: ChatResponse) -> list[ToolCall]:
-        """The response's tool calls."""
+        """Return the response's tool calls."""
         return response.tool_calls or []
 
 
 def tool_results(messages: Iterable[Any]) -> list[tuple[str, str]]:
-    """Every tool result (call id, text) in these messages, in order; dicts as stored, or typed."""
+    """Return all tool results (call id, text) in these messages, in order. Messages are stored dicts or
+    typed."""
     found: list[tuple[str, str]] = []
     for message in messages:
         data = message if isinstance(message, dict) else message.model_dump()

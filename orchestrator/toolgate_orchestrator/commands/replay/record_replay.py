@@ -1,8 +1,7 @@
-"""Decisions of the record, asked again of other schedulers, one after the other.
+"""Asks other schedulers about the decisions of the record, one after the other.
 
-What comes of a call is what `toolgate_bus.ruling.counterfactual` makes of the new verdicts together with
-those that stand. What became of the call is told to the new schedulers, so that what they reserved is
-settled.
+`toolgate_bus.ruling.counterfactual` computes the outcome of a call from the new verdicts and the recorded
+ones that stand. The new schedulers are told the outcome, so that they settle what they reserved.
 """
 
 import time
@@ -44,15 +43,15 @@ from toolgate_orchestrator.decision.question.redact import RedactedArguments, Re
 
 
 class PassthroughRedactor(Redactor):
-    """Hides nothing that was not hidden before: what was secret or too long is not in the record.
+    """Redactor that hides nothing more: secrets and long values are not in the record anyway.
 
-    A modify may keep a placeholder by the same rules as ever: it stands for itself.
+    A modify may keep a placeholder by the usual rules; it stands for itself.
     """
 
     def __init__(self) -> None:
         super().__init__(RedactConfig())
         self.truncated = False
-        """Whether the question being asked was marked so."""
+        """True if the current question was marked as truncated in the record."""
 
     @override
     def is_harmless(self, tool: str, arguments: Mapping[str, Any], body: bytes) -> bool:
@@ -62,7 +61,7 @@ class PassthroughRedactor(Redactor):
     def redact_arguments(
         self, tool_input: Mapping[str, Any], before: RedactedArguments | None = None, tool: str = ""
     ) -> RedactedArguments:
-        """These arguments as they stand."""
+        """Return the arguments unchanged."""
         placeholders = {text: text for text in _placeholders(tool_input)}
         return RedactedArguments(dict(tool_input), placeholders, self.truncated)
 
@@ -82,23 +81,23 @@ def _placeholders(root: Any) -> set[str]:
 
 @dataclass(slots=True)
 class RecordReplay:
-    """Asks the schedulers behind one gate."""
+    """Asks the schedulers behind one gate, and compares."""
 
     gate: Gate
     redactor: PassthroughRedactor
-    """The gate's."""
+    """Redactor of the gate."""
     names: frozenset[str]
-    """Who is asked; verdicts of the same names in the record fall away."""
+    """Schedulers that are asked; recorded verdicts of the same names do not count."""
     alone: bool
-    """Whether those of all others fall away, too."""
+    """True if the recorded verdicts of all other schedulers do not count either."""
     prices: ToolPrices
     calls: list[ComparedCall] = field(default_factory=list)
     reckonings: list[tuple[RecordedDecision, CallEstimate]] = field(default_factory=list)
-    """Of each call what it comes to, and by whose words."""
+    """Estimated outcome of each call, with the verdicts behind it."""
     unanswered: int = 0
-    """Questions on which somebody gave no verdict in time."""
+    """Number of questions on which a scheduler gave no verdict in time."""
     invalid: int = 0
-    """Questions on which somebody's replacement could not be used; it is set aside."""
+    """Number of questions on which a replacement could not be used and was set aside."""
 
     async def ask(self, one: RecordedDecision) -> None:
         """Put one decision before the schedulers, and compare."""
@@ -110,7 +109,7 @@ class RecordReplay:
         self.calls.append(self._compare(one, effect))
 
     def rehearse(self, rehearsals: Mapping[str, Rehearsal]) -> None:
-        """Put all calls before these as well, on the times of the record."""
+        """Put all calls before these schedulers as well, on the times of the record."""
         timed = play(self.reckonings, rehearsals)
         self.calls = [
             replace(self._compare(one, call.effect or actual(one.ruled)), waited_after=call.waited_s)
@@ -131,7 +130,7 @@ class RecordReplay:
         )
 
     async def _reckon(self, one: RecordedDecision, decision: Decision) -> tuple[CallEstimate, Decision]:
-        """What comes of the call, and the decision that stands for it."""
+        """Return the outcome of the call, and the decision behind it."""
         if decision.why == "bus_down" or _find_silent(decision):
             denied = Effect("deny", one.ruled.original, decision.scheduler, decision.reason)
             return CallEstimate(one.ruled, settled=denied), decision
@@ -145,12 +144,12 @@ class RecordReplay:
         effect = reckoning.judge()
         if effect.kind != "run" or effect.verified or effect.call.same(own):
             return reckoning, decision
-        # Somebody else's replacement: these have only been asked about the LLM's own choice.
+        # Another scheduler's replacement: the new schedulers were only asked about the LLM's own choice.
         self._report_unused(decision)
         call = effect.call
         fields = {"tool_name": call.tool, "tool_input": call.arguments, "agent_target": call.agent}
         second = await self._decide(one.question.model_copy(update=fields))
-        # What was said of a replacement: it counts as in the verify phase.
+        # Verdicts on a replacement count as verdicts of the verify phase.
         of_it = [heard._replace(phase="verify") for heard in second.verdicts if heard.phase == "select"]
         of_it += [heard for heard in second.verdicts if heard.phase == "admit"]
         added = [heard for heard in added if heard.phase != "admit"]
@@ -185,7 +184,7 @@ class RecordReplay:
         return decision
 
     def _tell(self, one: RecordedDecision, decision: Decision, effect: Effect, *, ran_so: bool) -> None:
-        """Tell the schedulers what became of the call, as far as anybody can know."""
+        """Tell the schedulers the outcome of the call, as far as it can be known."""
         if not decision.allowed:
             return
         if effect.kind != "run" or (ran_so and one.ran is None):
@@ -204,16 +203,16 @@ class RecordReplay:
 
 
 def _find_silent(decision: Decision) -> set[str]:
-    """Who said nothing; a replacement that cannot be used is an answer all the same."""
+    """Return the schedulers that gave no answer; an unusable replacement is an answer."""
     return set(decision.silent) - {heard.scheduler for heard in decision.verdicts if heard.problem}
 
 
 @dataclass(frozen=True, slots=True)
 class TrialOptions:
-    """Which schedulers are tried on the record, and how."""
+    """Schedulers to try on the record, with options."""
 
     bus: BusSettings
-    """With a namespace that was made for this."""
+    """Bus with a namespace that was made for the trial."""
     specs: Sequence[SchedulerSpec]
     alone: bool
     patience_ms: int
@@ -223,10 +222,10 @@ class TrialOptions:
 async def compare_record(
     record: Record, trial: TrialOptions, prices: ToolPrices, subject: str, notes: Sequence[str]
 ) -> ReplayComparison:
-    """Put every decision before the schedulers; raises ConfigError where one cannot be started.
+    """Put every decision before the schedulers. Raise ConfigError if one cannot be started.
 
-    They are asked in a namespace of their own. What everybody else said stands (`--alone`: nobody else
-    ruled): the new verdicts take the place of those by the same names. Who goes by the clock is rehearsed
+    They are asked in a namespace of their own. Recorded verdicts of other schedulers stand (with `--alone`,
+    none do); the new verdicts replace those of the same names. Schedulers that go by the clock are rehearsed
     afterwards, on the times of the record.
     """
     began = time.monotonic()
@@ -276,7 +275,7 @@ def _config(
         "namespace": trial.bus.namespace,
         "required": list(limits),
         "patience_ms": trial.patience_ms,
-        # Nobody is there to answer a hold.
+        # Nobody answers a held call.
         "max_hold_s": trial.patience_ms / 1000,
         "schedulers": {
             name: {**limit, **(trusted if name in record.modifiers else {})} for name, limit in limits.items()

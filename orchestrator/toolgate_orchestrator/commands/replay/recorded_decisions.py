@@ -1,4 +1,4 @@
-"""The record as what can be compared: decisions in order, and what became of the calls."""
+"""The record in a form that can be compared: decisions in order, each with its call's outcome."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -20,7 +20,7 @@ Fact = Mapping[str, Any]
 
 _RAN = (TOOL_POST, TOOL_ERROR)
 _ENVELOPE = ("event", "seq", "at", "orchestrator")
-"""What the bus puts around a fact."""
+"""Fields that the bus adds to a fact."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,31 +32,31 @@ class RecordedDecision:
     at: float
     """Seconds since the epoch by the orchestrator's clock; for people only."""
     ran: Fact | None = None
-    """The `tool:post` or `tool:error` of the call, if it ran."""
+    """The `tool:post` or `tool:error` of the call; None if it did not run."""
     seconds: float = 0.0
-    """So long deciding took, with all waiting."""
+    """Seconds that deciding took, all waiting included."""
     waited: float = 0.0
-    """Of these, those for which it waited to be admitted."""
+    """Part of `seconds` that the call waited for admission."""
     ended: float | None = None
-    """When its end was told, by the orchestrator's clock."""
+    """Time at which the call's end was reported, by the orchestrator's clock; None if it was not."""
 
     @property
     def succeeded(self) -> bool:
-        """Whether the call ended well."""
+        """True if the call succeeded."""
         return (
             self.ran is not None and self.ran["event"] == "tool:post" and self.ran.get("success") is not False
         )
 
     @property
     def cost(self) -> int | None:
-        """What the call really cost, in micro-units, where the tool told it."""
+        """Actual cost of the call in micro-units; None if the tool did not report it."""
         cost = self.ran.get("cost") if self.ran else None
         return cost if is_amount(cost) else None
 
 
 @dataclass(frozen=True, slots=True)
 class Aftermath:
-    """A fact that is told to the schedulers that are tried, at its place among the decisions."""
+    """A fact for the tried schedulers, at its place among the decisions."""
 
     event: str
     fields: dict[str, Any]
@@ -64,22 +64,23 @@ class Aftermath:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A stretch of the record."""
+    """A section of the record."""
 
     entries: tuple[RecordedDecision | Aftermath, ...]
     limits: dict[str, int]
-    """`cancelled` and `unreadable` decisions are left out; `redacted` ones hold placeholders."""
+    """Numbers of `cancelled` and `unreadable` decisions, which are left out, and of `redacted` ones, which
+    hold placeholders."""
     costs: dict[str, int] = field(default_factory=dict)
-    """What a call of a tool cost, by the median of what was told."""
+    """Median of the reported costs of a call, in micro-units, by tool."""
 
     @property
     def tools(self) -> tuple[str, ...]:
-        """Every tool that was available."""
+        """All tools that were available."""
         return tuple(sorted({name for one in self.decisions for name in one.question.available_tools}))
 
     @property
     def modifiers(self) -> frozenset[str]:
-        """Schedulers that took redacted values to another tool: `can_modify` must have allowed it."""
+        """Schedulers that sent redacted values to another tool: `can_modify` must have allowed it."""
         return frozenset(
             heard.scheduler
             for one in self.decisions
@@ -96,12 +97,12 @@ class Record:
         return (one for one in self.entries if isinstance(one, RecordedDecision))
 
     def prices(self, told: ToolPrices) -> ToolPrices:
-        """What tools cost: by the record, else as configs say."""
+        """Return the prices of tools: from the record, else from the configs."""
         return ToolPrices({**told.tools, **self.costs}, told.default)
 
 
 def read_record(facts: Iterable[Fact], newest: int | None = None) -> Record:
-    """The decisions among the facts with all that belongs to them; the newest so many, if given."""
+    """Return the decisions in these facts with all that belongs to them; with `newest`, only that many."""
     kept = list(facts)
     ran = {str(one.get("decision_id")): one for one in kept if one.get("event") in _RAN}
     ends: dict[str, float] = {}

@@ -1,8 +1,9 @@
-"""One recorded chat message in OpenAI form, checked and brought to one shape. Pure.
+"""One recorded chat message in OpenAI form, checked and normalised. Pure.
 
-Lenient where real records differ (content null or in parts, arguments empty or broken, ids missing
-or numbers, the older `function_call`), strict where a replay could not be right (unknown roles, calls
-without a tool name). Wrong fields are named; what a message means in a run is `recording`'s affair.
+It is lenient where real records differ: content is null or in parts, arguments are empty or broken, ids are
+missing or numbers, or the older `function_call` is used. It is strict where a replay could not be right:
+unknown roles, and calls without a tool name. Errors name the field. `recording` interprets the messages of a
+run.
 """
 
 import json
@@ -12,14 +13,14 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 from toolgate_bus.protocol.json_values import UnreadableJson, read_json
 
 RAW = "_raw"
-"""The one argument of a call whose recorded arguments are no JSON object: their text."""
+"""Name of the only argument of a call whose recorded arguments are no JSON object; it holds their text."""
 
 MAX_MESSAGES = 100_000
 MAX_CALLS = 1_000
 
 
 def as_text(content: Any) -> str:
-    """Text of a message's content: a string, null, a list of parts, or any other JSON value."""
+    """Return the text of a message's content: a string, null, a list of parts, or any other JSON value."""
     if content is None:
         return ""
     if isinstance(content, str):
@@ -41,9 +42,9 @@ def _part_text(part: str | dict[str, Any]) -> str:
 
 
 def whole(value: Any) -> Any:
-    """The value with lone surrogates replaced, keys included.
+    """Return the value with lone surrogates replaced, also in keys.
 
-    A recorder that cuts text in the middle of an emoji leaves half a pair, which no wire carries.
+    A recorder that cuts text in the middle of an emoji leaves half a pair, which cannot be sent.
     """
     if isinstance(value, str):
         return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
@@ -55,7 +56,7 @@ def whole(value: Any) -> Any:
 
 
 def as_arguments(recorded: Any) -> dict[str, Any]:
-    """Arguments as a mapping; what is no JSON object travels whole, as the one argument `_raw`."""
+    """Return the arguments as a mapping. A text that is no JSON object becomes the argument `_raw`."""
     if isinstance(recorded, dict):
         return recorded
     if recorded is None or (isinstance(recorded, str) and not recorded.strip()):
@@ -94,7 +95,7 @@ class _ToolCall(_RecordModel):
 
 
 class RecordedToolCall(_RecordModel):
-    """One call as recorded, arguments parsed."""
+    """One recorded call with its arguments parsed."""
 
     id: str | None
     tool: str
@@ -113,17 +114,17 @@ class RecordedMessage(_RecordModel):
 
     @property
     def text(self) -> str:
-        """The content as text."""
+        """Content as text."""
         return as_text(self.content)
 
     @property
     def is_result(self) -> bool:
-        """Whether a tool speaks."""
+        """True if the message is a tool's result."""
         return self.role in ("tool", "function")
 
     @property
     def calls(self) -> list[RecordedToolCall]:
-        """The tool calls of an assistant message; other roles have none."""
+        """Tool calls of an assistant message; empty for other roles."""
         if self.role != "assistant":
             return []
         recorded = [(call.id, call.function) for call in self.tool_calls or ()]
@@ -136,7 +137,7 @@ class RecordedMessage(_RecordModel):
 
 
 class RecordedRun(_RecordModel):
-    """One line of a file: a run. The messages are under `traj` (or `messages`)."""
+    """One line of a file: a run with its messages under `traj` (or `messages`)."""
 
     traj: Annotated[list[RecordedMessage], Field(max_length=MAX_MESSAGES)]
     task_id: Any = None
@@ -151,6 +152,6 @@ class RecordedRun(_RecordModel):
 
     @property
     def name(self) -> str:
-        """What the file calls this run: its task and trial, as far as it says."""
+        """Name of the run: its task and trial, as far as the file has them."""
         parts = [("task", self.task_id), ("trial", self.trial)]
         return " ".join(f"{label} {value}" for label, value in parts if isinstance(value, (int, str)))[:80]

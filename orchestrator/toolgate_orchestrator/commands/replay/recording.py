@@ -1,12 +1,12 @@
-"""Recorded agent runs as values: what the LLM said and what the tools returned, turn by turn. Pure.
+"""Recorded agent runs as values: the LLM's messages and the tools' results, turn by turn. Pure.
 
-A `Run` is a list of `RecordedTurn`s; each is one `session.execute()`. `RunArchive` is a file's runs, and
-knows which result was recorded for which tool and arguments. Files and their errors are `recording_file`'s
-affair, playing them back `playback`'s.
+A `Run` is a list of `RecordedTurn`s; each stands for one `session.execute()`. A `RunArchive` holds a file's
+runs, and finds the result that was recorded for a tool and its arguments. `recording_file` reads files, and
+`playback` plays them.
 
-`read_run` makes a `Run` of recorded messages. Results belong to calls by their place, not by id, for recorded
-ids repeat: within the block of one assistant message the id (then the name, then the order) tells parallel
-results apart; only a result that the block has no use for may still answer an older call, by its id.
+`read_run` makes a `Run` of recorded messages. It matches results to calls by place, because recorded ids
+repeat. Within the block of one assistant message, the id (then the name, then the order) tells parallel
+results apart. Only a result that fits no call of its block may answer an older call, by id.
 """
 
 import itertools
@@ -24,13 +24,13 @@ class RecordedCall:
     """One tool call of a run, at its place."""
 
     position: int
-    """Counted from 0 through the whole run."""
+    """Number of the call in the run, from 0."""
     id: str
-    """Unique in the run: a repeated recorded id gets a suffix."""
+    """Id of the call. It is unique in the run: a repeated recorded id gets a suffix."""
     tool: str
     arguments: dict[str, Any]
     result: str | None
-    """What the tool really returned; None where nothing was recorded for this call."""
+    """Actual result of the tool; None if none was recorded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class AssistantMessage:
 
 @dataclass(frozen=True, slots=True)
 class ContextMessage:
-    """A message that only goes into the context: system messages, and all but a turn's last prompt."""
+    """A message that only goes into the context: a system message, or any prompt but a turn's last."""
 
     role: str
     text: str
@@ -51,11 +51,12 @@ class ContextMessage:
 
 @dataclass(frozen=True, slots=True)
 class RecordedTurn:
-    """What one `session.execute()` replays."""
+    """One turn, which one `session.execute()` replays."""
 
     before: tuple[ContextMessage, ...]
     prompt: str | None
-    """None where the LLM spoke without a user message; the turn then starts with an empty prompt."""
+    """Prompt of the turn. None if the LLM spoke without a user message; the turn then starts with an empty
+    prompt."""
     said: tuple[AssistantMessage, ...]
 
 
@@ -64,30 +65,30 @@ class Run:
     """One recorded run, ready to be played."""
 
     number: int
-    """Counted from 1 through the file."""
+    """Number of the run in the file, from 1."""
     name: str
     turns: tuple[RecordedTurn, ...]
     tools: tuple[str, ...]
-    """Every tool name in the run, in order of appearance."""
+    """All tool names of the run, in order of appearance."""
     trailing_users: int = 0
-    """User messages at the end that nothing answers; they are skipped and reported."""
+    """Number of user messages at the end without an answer; they are skipped and reported."""
     stray_results: int = 0
-    """Tool messages that belong to no call."""
+    """Number of tool messages that belong to no call."""
 
     @property
     def calls(self) -> Iterator[RecordedCall]:
-        """Every tool call, in order."""
+        """All tool calls, in order."""
         return (call for turn in self.turns for said in turn.said for call in said.calls)
 
 
 def arguments_key(arguments: dict[str, Any]) -> str:
-    """The same text for equal arguments, whatever the order of their names."""
+    """Return a text that is the same for equal arguments, whatever the order of their names."""
     return json.dumps(arguments, sort_keys=True, ensure_ascii=False)
 
 
 @dataclass(frozen=True)
 class RunArchive:
-    """All runs of a file, and what its tools returned for which arguments."""
+    """All runs of a file, with a search for recorded results."""
 
     source: str
     runs: tuple[Run, ...]
@@ -105,11 +106,12 @@ class RunArchive:
 
     @property
     def tools(self) -> tuple[str, ...]:
-        """Every tool name in the file, in order of appearance."""
+        """All tool names of the file, in order of appearance."""
         return tuple(dict.fromkeys(name for run in self.runs for name in run.tools))
 
     def find_result(self, run: Run, tool: str, arguments: dict[str, Any]) -> tuple[str, str] | None:
-        """The first result recorded for this tool and these arguments, and where: `run`, else `file`."""
+        """Return the first result recorded for this tool and these arguments, and its place: `run`, else
+        `file`."""
         key = tool, arguments_key(arguments)
         if (here := self._by_run[run.number].get(key)) is not None:
             return here, "run"
@@ -119,7 +121,7 @@ class RunArchive:
 
 
 def read_run(number: int, name: str, messages: Sequence[RecordedMessage]) -> Run:
-    """Cut checked messages into turns and give every call its id and result."""
+    """Split checked messages into turns, and give each call its id and result."""
     blocks = _number_calls(messages)
     results, strays = _match_results(messages, blocks)
     turns, trailing = _cut(messages, blocks, results)
@@ -141,18 +143,18 @@ class _PlacedCall:
 
 
 _Blocks = dict[int, list[_PlacedCall]]
-"""The calls of each assistant message, by the message's index."""
+"""Calls of each assistant message, by the message's index."""
 
 
 def _number_calls(messages: Sequence[RecordedMessage]) -> _Blocks:
-    """Give each call its position and an id that no other call of the run has."""
+    """Give each call its position, and an id that no other call of the run has."""
     pairs = [(at, call) for at, message in enumerate(messages) for call in message.calls]
     recorded = {call.id for _, call in pairs if call.id}
     used: set[str] = set()
     blocks: _Blocks = defaultdict(list)
     for position, (at, call) in enumerate(pairs):
         call_id = wanted = call.id or f"call-{position + 1}"
-        if call.id is None or call.id in used:  # the first suffix that nobody has
+        if call.id is None or call.id in used:  # take the first free suffix
             suffixes = (f"{wanted}-{count}" for count in itertools.count(2))
             call_id = next(one for one in itertools.chain([wanted], suffixes) if one not in used | recorded)
         used.add(call_id)
@@ -161,7 +163,7 @@ def _number_calls(messages: Sequence[RecordedMessage]) -> _Blocks:
 
 
 def _match_results(messages: Sequence[RecordedMessage], blocks: _Blocks) -> tuple[dict[int, str], int]:
-    """Result text by position of its call, and how many tool messages belong to none."""
+    """Return the result texts by position of the call, and the number of tool messages without a call."""
     results: dict[int, str] = {}
     older: dict[str, list[_PlacedCall]] = defaultdict(list)
     block: list[_PlacedCall] = []
@@ -187,7 +189,7 @@ def _match_block(
     older: dict[str, list[_PlacedCall]],
     results: dict[int, str],
 ) -> int:
-    """Match the results that stand between two assistant messages; how many are left over."""
+    """Match the results between two assistant messages to calls; return the number of results left over."""
 
     def match(calls: Callable[[RecordedMessage], Iterable[_PlacedCall]], agrees: _MatchPredicate) -> None:
         for said in list(pending):
@@ -217,7 +219,7 @@ class _OpenTurn:
     next_before: list[ContextMessage] = field(default_factory=list)
 
     def add(self, message: RecordedMessage, calls: tuple[RecordedCall, ...]) -> None:
-        """Put one message where it belongs; what comes after the LLM spoke waits for the next turn."""
+        """Add one message to the turn. A message after the LLM's first one goes before the next turn."""
         if message.role == "assistant":
             self.said.append(AssistantMessage(message.text, calls))
         elif message.role == "user":
@@ -230,14 +232,14 @@ class _OpenTurn:
             )
 
     def close(self) -> RecordedTurn:
-        """The turn as a value."""
+        """Return the turn as a value."""
         return RecordedTurn(tuple(self.before), self.prompt, tuple(self.said))
 
 
 def _cut(
     messages: Sequence[RecordedMessage], blocks: _Blocks, results: dict[int, str]
 ) -> tuple[tuple[RecordedTurn, ...], int]:
-    """The turns, and how many user messages at the end nothing answers."""
+    """Return the turns, and the number of user messages at the end without an answer."""
     turns: list[RecordedTurn] = []
     turn = _OpenTurn()
     for at, message in enumerate(messages):

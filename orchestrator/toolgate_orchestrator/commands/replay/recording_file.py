@@ -1,7 +1,7 @@
-"""Reading recorded runs from a JSON Lines file: bounded, and every fault named by file, line and field.
+"""Reads recorded runs from a JSON Lines file. Sizes are limited, and each error names file, line and field.
 
-Nothing is played before the whole file was read: one broken line is an error, for a report over
-some of the runs would look like one over all of them.
+Nothing is played before the whole file was read. One broken line is an error, because a report over some of
+the runs would look like a report over all of them.
 """
 
 import json
@@ -21,7 +21,7 @@ MAX_FAULTS = 10
 
 
 def load(path: Path, limit: int | None = None) -> RunArchive:
-    """Read all runs, or the first `limit`; raises ConfigError naming each broken line and field."""
+    """Read all runs, or the first `limit`. Raise ConfigError that names each broken line and field."""
     try:
         with path.open("rb") as stream:
             runs, faults = _read(stream, str(path), limit)
@@ -57,7 +57,7 @@ def _read(stream: BinaryIO, source: str, limit: int | None) -> tuple[list[Run], 
 
 
 def _lines(stream: BinaryIO) -> Iterator[tuple[int, bytes]]:
-    """Lines that say something, with their numbers from 1; no line is held beyond its bound."""
+    """Yield all lines that are not blank, with their numbers from 1; a line beyond MAX_LINE is cut."""
     number = 0
     while line := stream.readline(MAX_LINE + 1):
         number += 1

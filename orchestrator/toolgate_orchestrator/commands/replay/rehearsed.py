@@ -1,7 +1,7 @@
-"""Which schedulers of a replay of the record go by the clock, and what becomes of its calls at their times.
+"""Splits off schedulers that go by the clock, and plays the record's calls to them at their own times.
 
-They are asked in this process, by what they offer under the entry-point group `toolgate.rehearsals`; all
-others are started, and asked as ever.
+These schedulers run in this process, through the entry-point group `toolgate.rehearsals`. All others are
+started as processes and asked as usual.
 """
 
 from collections import ChainMap
@@ -21,22 +21,22 @@ from toolgate_orchestrator.commands.replay.recorded_decisions import RecordedDec
 from toolgate_orchestrator.commands.replay.timeline import TimedCall, Timeline
 
 MIN_CALL_S: Final = 1e-6
-"""A call takes at least so long: what follows another comes after it."""
+"""Shortest duration of a call in seconds, so that a following call comes after it."""
 
 
 @dataclass(frozen=True, slots=True)
 class CallEstimate:
-    """What a call comes to by the verdicts that stand and those that are new."""
+    """Estimated outcome of a call by its recorded and its new verdicts."""
 
     ruled: DecisionRecord
     added: tuple[ReceivedVerdict, ...] = ()
     without: frozenset[str] = frozenset()
     verified: ProposedCall | None = None
     settled: Effect | None = None
-    """What it comes to whatever else is said."""
+    """Outcome that no further verdict can change; None if there is none."""
 
     def judge(self, more: Sequence[ReceivedVerdict] = ()) -> Effect:
-        """With these verdicts besides."""
+        """Return the outcome with these further verdicts."""
         if self.settled is not None:
             return self.settled
         added = [*self.added, *more]
@@ -49,7 +49,7 @@ def _factories() -> Mapping[str, Any]:
 
 
 def split(specs: Iterable[SchedulerSpec]) -> tuple[dict[str, Rehearsal], list[SchedulerSpec]]:
-    """The rehearsals by name, and who has none; raises ConfigError for a wrong configuration."""
+    """Return the rehearsals by name, and the schedulers without one. Raise ConfigError for a wrong config."""
     rehearsals: dict[str, Rehearsal] = {}
     others = []
     for spec in specs:
@@ -65,7 +65,7 @@ def split(specs: Iterable[SchedulerSpec]) -> tuple[dict[str, Rehearsal], list[Sc
 def play(
     calls: Sequence[tuple[RecordedDecision, CallEstimate]], rehearsals: Mapping[str, Rehearsal]
 ) -> list[TimedCall]:
-    """All calls on their own times; one for each, in their order."""
+    """Play all calls at their own times; return one TimedCall for each, in order."""
     times = _durations(one for one, _ in calls)
     timed = [_time(one, reckoning, times, rehearsals.keys()) for one, reckoning in calls]
     Timeline(timed, rehearsals).run()
@@ -73,12 +73,12 @@ def play(
 
 
 def list_figures(rehearsals: Mapping[str, Rehearsal]) -> list[dict[str, Any]]:
-    """What they report, each row with the scheduler that it is of."""
+    """Return all rows that the rehearsals report, each with its scheduler's name."""
     return [{"scheduler": name, **row} for name, one in rehearsals.items() for row in one.report()]
 
 
 def _durations(calls: Iterable[RecordedDecision]) -> Mapping[str, float]:
-    """By tool, how long its calls ran: the median."""
+    """Return the median duration of the calls of each tool, in seconds."""
     found: dict[str, list[float]] = {}
     for one in calls:
         if one.ruled.runs and one.ended is not None:
@@ -101,7 +101,7 @@ def _time(
 
 
 def _seconds_of_hold(verdicts: Iterable[ReceivedVerdict], names: frozenset[str]) -> float:
-    """How much longer those who are rehearsed took to say something in `select` than all others."""
+    """Return the seconds that the rehearsed schedulers answered later in `select` than all others."""
     own = others = 0.0
     for heard in verdicts:
         if heard.phase == "select" and not (heard.late or heard.shadow):

@@ -1,8 +1,8 @@
-"""The figures of a replay: totals, by tool, by scheduler, and every call.
+"""Figures of a replay: totals, by tool, by scheduler, and every call.
 
-Latencies are milliseconds on the orchestrator's clock: a tool's from question to decision, a
-scheduler's from question to its verdict, late ones included. `late` counts verdicts that were waited
-for and came after the decision; `silent` those that never came.
+Latencies are milliseconds on the orchestrator's clock: for a tool from question to decision, for a scheduler
+from question to verdict, late ones included. `late` counts verdicts that came after the decision although the
+gate waited for them; `silent` counts those that never came.
 """
 
 import math
@@ -17,7 +17,7 @@ from toolgate_orchestrator.commands.replay.session import ReplayedCall, Replayed
 
 @dataclass(slots=True)
 class ToolFigures:
-    """One recorded tool."""
+    """Figures of one recorded tool."""
 
     tool: str
     calls: int = 0
@@ -25,7 +25,7 @@ class ToolFigures:
     vetoed: int = 0
     rerouted: int = 0
     unrecorded: int = 0
-    """Rerouted calls whose result nobody had recorded; they returned the original's."""
+    """Number of rerouted calls without a recorded result; they returned the original's."""
     late: int = 0
     median_ms: float | None = None
     p99_ms: float | None = None
@@ -33,30 +33,30 @@ class ToolFigures:
 
 @dataclass(slots=True)
 class SchedulerFigures:
-    """One scheduler, over all its verdicts (both phases)."""
+    """Figures of one scheduler, over all its verdicts in both phases."""
 
     scheduler: str
     answered: int = 0
     run: int = 0
-    """Calls it was heard on that ran as recorded."""
+    """Number of calls with its verdict that ran as recorded."""
     vetoed: int = 0
-    """Calls denied by its verdict or by its silence."""
+    """Number of calls denied by its verdict or by its silence."""
     rerouted: int = 0
-    """Calls that ran as it said."""
+    """Number of calls that ran as it decided."""
     late: int = 0
     silent: int = 0
     invalid: int = 0
-    """Modifies that could not be used."""
+    """Number of modifies that could not be used."""
     shadow: int = 0
     verdicts: dict[str, int] = field(default_factory=dict)
-    """How often it said what: continue, deny, modify, ask_user, hold; `failed` where it raised."""
+    """Number of verdicts by kind: continue, deny, modify, ask_user, hold; `failed` if it raised."""
     median_ms: float | None = None
     p99_ms: float | None = None
 
 
 @dataclass(slots=True)
 class Report:
-    """Everything `toolgate replay` says at the end."""
+    """Full result of `toolgate replay`."""
 
     file: str
     loop: str
@@ -68,20 +68,20 @@ class Report:
     by_scheduler: list[SchedulerFigures]
     violations: list[str]
     words: dict[str, str]
-    """The end of what each scheduler of --with wrote on stderr, where it wrote anything."""
+    """End of the stderr of each --with scheduler that wrote something."""
     contexts: list[str]
     """SHA-256 of each run's conversation at its end."""
     calls: list[dict[str, Any]]
 
     def as_json(self) -> dict[str, Any]:
-        """One JSON object."""
+        """Return the report as one JSON object."""
         return asdict(self)
 
 
 def report_on(
     file: str, loop: str, seconds: float, runs: Sequence[ReplayedRun], words: Mapping[str, str]
 ) -> Report:
-    """Count everything."""
+    """Return the report with all figures."""
     calls = [call for run in runs for call in run.calls]
     schedulers = _by_scheduler(calls)
     decided = [one.decision.latency for one in calls if one.decision is not None]
@@ -161,7 +161,7 @@ def _by_scheduler(calls: Sequence[ReplayedCall]) -> list[SchedulerFigures]:
             account.shadow += heard.shadow
             account.invalid += heard.problem is not None
             account.verdicts[action] = account.verdicts.get(action, 0) + 1
-            if heard.phase != "admit":  # who gives what is scarce may well have it wait
+            if heard.phase != "admit":  # admission may have the call wait
                 seconds.setdefault(heard.scheduler, []).append(heard.seconds)
         _attribute(one, of)
     for name, one_scheduler in figures.items():
@@ -171,7 +171,7 @@ def _by_scheduler(calls: Sequence[ReplayedCall]) -> list[SchedulerFigures]:
 
 
 def _attribute(one: ReplayedCall, of: Any) -> None:
-    """To whose account this call goes: who decided it, who was late or silent, who let it pass."""
+    """Count this call for the schedulers that decided it, were late or silent, or let it run."""
     decision = one.decision
     if decision is None:
         return
@@ -188,7 +188,7 @@ def _attribute(one: ReplayedCall, of: Any) -> None:
 
 
 def call_record(run: int, one: ReplayedCall) -> dict[str, Any]:
-    """One call, for scripts."""
+    """Return one call as JSON fields."""
     decision = one.decision
     return {
         "run": run,
@@ -213,7 +213,7 @@ def call_record(run: int, one: ReplayedCall) -> dict[str, Any]:
 
 
 def milliseconds(seconds: Iterable[float], quantile: float) -> float | None:
-    """The quantile (nearest rank) in milliseconds; None of nothing."""
+    """Return the quantile (nearest rank) in milliseconds; None if there are no values."""
     ordered = sorted(seconds)
     if not ordered:
         return None

@@ -1,8 +1,8 @@
-"""One recorded run through a real loop, in an Amplifier session of its own.
+"""Plays one recorded run through a real loop, in an Amplifier session of its own.
 
 The session is made of entry points, as any other: the loop under test with its `toolgate` config,
-`context-simple`, `provider-replay` and `tool-replay`. What comes back is what happened to each call,
-and whatever should not have happened.
+`context-simple`, `provider-replay` and `tool-replay`. The result tells what happened to each call, and
+whatever should not have happened.
 """
 
 import hashlib
@@ -31,9 +31,9 @@ CallOutcome = Literal["run", "rerouted", "vetoed", "not_run"]
 class ReplayedCall:
     """One recorded call after the replay.
 
-    It is `run` as recorded, `rerouted` (another tool or other arguments), `vetoed`, or `not_run`, which
-    should never be. Checked for any file and loop: one result for each call, in order; what ran is what
-    was decided; nothing runs twice; the LLM is told why a call was denied.
+    Its outcome is `run` (as recorded), `rerouted` (another tool or other arguments), `vetoed`, or `not_run`,
+    which should never occur. For any file and loop these are checked: each call has one result, in order; the
+    call that ran is the decided one; nothing runs twice; the LLM is told why a call was denied.
     """
 
     call: RecordedCall
@@ -41,27 +41,27 @@ class ReplayedCall:
     ran_tool: str | None = None
     ran_arguments: dict[str, Any] | None = None
     source: Source | None = None
-    """Where the result came from; None where nothing ran."""
+    """Source of the result; None if nothing ran."""
     result: str | None = None
-    """What the LLM's next request held for this call."""
+    """Result for this call in the LLM's next request."""
     decision: Decision | None = None
     afterwards: tuple[ReceivedVerdict, ...] = ()
-    """Verdicts that came after the decision: too late, or not needed any more since somebody denied."""
+    """Verdicts after the decision: too late, or no longer needed because of a denial."""
 
     @property
     def late(self) -> frozenset[str]:
-        """Schedulers that were waited for in vain and answered after the decision."""
+        """Schedulers that missed the decision and answered after it."""
         silent = self.decision.silent if self.decision else ()
         return frozenset(heard.scheduler for heard in self.afterwards if heard.scheduler in silent)
 
     @property
     def all_verdicts(self) -> tuple[ReceivedVerdict, ...]:
-        """Every verdict on the call, those after the decision last."""
+        """All verdicts on the call, the late ones last."""
         return (*(self.decision.verdicts if self.decision else ()), *self.afterwards)
 
     @property
     def has_ruling(self) -> bool:
-        """Whether at least one scheduler, shadows apart, was heard or was owed an answer."""
+        """True if at least one scheduler, shadows apart, answered or should have answered."""
         decision = self.decision
         return decision is not None and (
             bool(decision.silent) or any(not heard.shadow for heard in decision.verdicts)
@@ -69,7 +69,7 @@ class ReplayedCall:
 
 
 def collect_calls(playback: Playback, rulings: Rulings) -> tuple[ReplayedCall, ...]:
-    """One entry for every recorded call, in order, also for those the loop never made."""
+    """Return an entry for each recorded call, in order, also for calls that the loop never made."""
     made = {trace.call.position: trace for trace in playback.traces}
     calls = []
     for call in playback.run.calls:
@@ -93,7 +93,7 @@ def collect_calls(playback: Playback, rulings: Rulings) -> tuple[ReplayedCall, .
 
 
 def call_faults(playback: Playback, calls: Sequence[ReplayedCall]) -> list[str]:
-    """Everything that should not have happened, one line each."""
+    """Return everything that should not have happened, one line each."""
     made = {trace.call.position: trace for trace in playback.traces}
     faults = [
         f"the results of {', '.join(block)} reached the LLM out of order" for block in playback.disordered
@@ -125,7 +125,7 @@ def _faults_of(one: ReplayedCall, trace: Trace) -> list[str]:
     faults = []
     if ran.tool != wanted_tool or arguments_key(ran.arguments) != arguments_key(wanted):
         faults.append(f"ran as {ran.tool} with other arguments than decided")
-    # The kernel's own rendering: control characters that providers refuse are taken out.
+    # The kernel's own rendering removes control characters that providers refuse.
     if trace.answers and result != ToolResult(output=ran.text).get_serialized_output():
         faults.append("returned one text, and the LLM was told another")
     return faults
@@ -133,32 +133,32 @@ def _faults_of(one: ReplayedCall, trace: Trace) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class ReplayOptions:
-    """What all runs of a replay share."""
+    """Options that all runs of a replay share."""
 
     loop: str = "loop-events"
     toolgate: dict[str, Any] = field(default_factory=dict)
     """The loop's `toolgate:` config."""
     also: tuple[str, ...] = ()
-    """Tools to mount beside those of the file."""
+    """Tools to mount besides those of the file."""
     tag: str | None = None
-    """End of the session ids, so that two replays can have the same; None makes one up."""
+    """Suffix of the session ids, so that two replays can have the same; None makes a random one."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayedRun:
-    """What came of one run."""
+    """Result of one run."""
 
     run: Run
     calls: tuple[ReplayedCall, ...]
     faults: tuple[str, ...]
     settled: bool
-    """Whether every verdict that was missed came in the end."""
+    """True if every missing verdict came in the end."""
     context: str
-    """SHA-256 of the conversation at the end, as canonical JSON: equal for loops that do the same."""
+    """SHA-256 of the conversation at the end, as canonical JSON; it is equal for loops that do the same."""
 
 
 def check_loop(name: str) -> None:
-    """Raise ConfigError, with what there is instead, unless this loop is installed."""
+    """Raise ConfigError, with the installed loops, if this loop is not installed."""
     installed = {point.name for point in entry_points(group="amplifier.modules")}
     if name not in installed and "AMPLIFIER_MODULES" not in os.environ:
         loops = sorted(one for one in installed if "loop" in one or "orchestrat" in one)
@@ -168,9 +168,9 @@ def check_loop(name: str) -> None:
 async def replay_run(
     recording: RunArchive, run: Run, options: ReplayOptions, late_s: float = 0.5
 ) -> ReplayedRun:
-    """Play one run; raises ConfigError where its session cannot be made.
+    """Play one run. Raise ConfigError if its session cannot be made.
 
-    Verdicts that were missed are waited for, at the end, for up to `late_s` seconds.
+    At the end, it waits up to `late_s` seconds for missing verdicts.
     """
     playback = Playback(recording, run)
     tag = options.tag or secrets.token_hex(4)
@@ -205,14 +205,14 @@ async def _initialize(session: Any, loop: str) -> None:
         await session.initialize()
     except RuntimeError as error:
         raise ConfigError(f"{loop}: the session cannot be made: {error}") from error
-    # The kernel goes on without a provider or tools that fail to mount; a replay cannot.
+    # The kernel continues without a provider or tools that fail to mount; a replay cannot.
     mounted = session.coordinator.get("providers") or {}
     if NAME not in mounted or session.coordinator.get("tools") is None:
         raise ConfigError("provider-replay and tool-replay did not mount: is toolgate installed properly?")
 
 
 async def _play(session: Any, playback: Playback) -> list[str]:
-    """Every turn in order; gives back what the loop did that the record cannot explain."""
+    """Play all turns in order; return what the loop did that the record cannot explain."""
     context = session.coordinator.get("context")
     faults: list[str] = []
     for index, turn in enumerate(playback.run.turns):
@@ -223,7 +223,7 @@ async def _play(session: Any, playback: Playback) -> list[str]:
             await session.execute(turn.prompt or "")
         except Exception as error:  # noqa: BLE001 - the loop under test may raise anything; it is a finding
             faults.append(f"turn {index + 1} raised {type(error).__name__}: {error}")
-        # The last results of a turn whose LLM was not asked again are only in the context.
+        # The last results of a turn are only in the context if the LLM was not asked again.
         playback.hear(tool_results(await context.get_messages()))
         if unsaid := playback.unsaid(index):
             faults.append(f"turn {index + 1} ended with {unsaid} recorded messages unsaid")

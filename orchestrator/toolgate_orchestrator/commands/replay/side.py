@@ -1,4 +1,4 @@
-"""One set of schedulers and a gate before them: what a recording's runs are played to, one by one."""
+"""One set of schedulers with a gate before it, to which the runs of a recording are played one by one."""
 
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
@@ -21,23 +21,23 @@ from toolgate_orchestrator.commands.replay.session import ReplayedRun, ReplayOpt
 from toolgate_orchestrator.decision.gate import Gate
 
 LATE_S = 1.0
-"""How long, at the end of a run, verdicts that were missed are waited for, to tell late from silent."""
+"""Longest wait for missing verdicts at the end of a run, in seconds; it tells late from silent."""
 
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """Who rules on a replay, and where."""
+    """Schedulers of a replay, and their bus."""
 
     bus: BusSettings
     specs: Sequence[SchedulerSpec] = ()
-    """Schedulers to start; with none, those that live in the namespace rule."""
+    """Schedulers to start; if empty, the living ones of the namespace rule."""
     own_namespace: bool = False
-    """Whether the namespace was made for this, and goes with it."""
+    """True if the namespace was made for this side and is deleted with it."""
     loop: str = "loop-events"
     also: tuple[str, ...] = ()
     patience_ms: int = 2000
     hold_s: float | None = None
-    """How long a scheduler may hold a call; None is the gate's own default."""
+    """Longest hold of a call in seconds; None is the gate's own default."""
     tag: str | None = None
 
 
@@ -54,19 +54,19 @@ class RunningSide:
     async def play(self, run: Run) -> ReplayedRun:
         """Play one run to its end."""
         late_s = max(LATE_S, self.side.patience_ms / 1000)
-        # Who did not answer after all in the last run is not waited for again.
+        # After a run in which verdicts never came, do not wait for them again.
         settled = not self.played or self.played[-1].settled
         self.played.append(await replay_run(self.recording, run, self.options, late_s if settled else 0.0))
         return self.played[-1]
 
     def words(self) -> dict[str, str]:
-        """The end of what each of its schedulers wrote on stderr."""
+        """Return the end of the stderr of each of its schedulers."""
         return {one.name: one.words() for one in self.running}
 
 
 @asynccontextmanager
 async def open_side(side: Side, recording: RunArchive) -> AsyncIterator[RunningSide]:
-    """Start the schedulers and hold the gate's connection open; raises ConfigError, ToolgateError."""
+    """Start the schedulers and keep the gate's connection open. Raise ConfigError or ToolgateError."""
     async with AsyncExitStack() as stack:
         if side.own_namespace:
             await stack.enter_async_context(remove_namespace_on_exit(side.bus))
@@ -89,9 +89,10 @@ async def open_side(side: Side, recording: RunArchive) -> AsyncIterator[RunningS
 
 
 def limits_of(running: Sequence[RunningScheduler]) -> dict[str, dict[str, Any]]:
-    """`schedulers:` of a plan that requires these, so that they are asked about their tools alone.
+    """Return the `schedulers:` section of a plan that asks each of these schedulers only about its tools.
 
-    What is said on the bus alone excuses no required scheduler from a tool; what our own processes said does.
+    A gate does not trust what the bus says about a required scheduler's tools. It can trust what its own
+    processes said.
     """
     limits: dict[str, dict[str, Any]] = {}
     for one in running:
@@ -101,7 +102,8 @@ def limits_of(running: Sequence[RunningScheduler]) -> dict[str, dict[str, Any]]:
 
 @contextmanager
 def progress(total: int, what: str = "runs", *, quiet: bool = False) -> Iterator[Callable[[], None]]:
-    """A bar on a terminal, a line at each quarter elsewhere; call what it gives for each one done."""
+    """Show progress: a bar on a terminal, else a line at each quarter. Yield a function to call for each one
+    done."""
     if quiet:
         yield lambda: None
         return

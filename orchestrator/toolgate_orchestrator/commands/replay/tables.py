@@ -9,7 +9,7 @@ MAX_NAME: Final = 48
 
 
 def table_of(title: str, columns: Iterable[str]) -> Table:
-    """The names give way on a narrow terminal; the figures never do."""
+    """Return an empty table. On a narrow terminal its names are shortened, its figures never."""
     table = Table(
         title=title,
         title_justify="left",
@@ -28,5 +28,5 @@ def table_of(title: str, columns: Iterable[str]) -> Table:
 
 
 def count(number: int) -> str:
-    """A figure in a table; nothing is a dot."""
+    """Return a number as a cell; 0 is a dot."""
     return str(number) if number else "[dim]·[/]"

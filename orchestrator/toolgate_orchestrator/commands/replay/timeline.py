@@ -1,14 +1,13 @@
-"""Recorded calls on their own times, before schedulers that go by the clock. Pure.
+"""Plays recorded calls at their own times to schedulers that go by the clock. Pure.
 
-Each call comes when the record says, or later: who waited longer than in the record, or less, goes on that
-much later, or earlier, with all that its session did after it. It is thought about for as long as it was,
-runs for as long as it ran, and holds meanwhile what it was given. A call that did not run in the record runs
-as long as others of its tool do.
+Each call comes at its recorded time, or later or earlier if its session's previous calls waited longer or
+shorter than in the record. Deciding takes as long as recorded, and the call runs as long as recorded and
+holds its grants meanwhile. A call that did not run in the record runs as long as others of its tool do.
 
     asked ─▶ select ─▶ as long as deciding took ─▶ effect ─▶ verify ─▶ admit ─▶ runs ─▶ ended
              may wait                               may be denied     may wait
 
-What waiting of a sub-agent would have cost the call that it works for is not known here.
+If a sub-agent waits, the delay of the call that it works for is unknown here.
 """
 
 import heapq
@@ -23,57 +22,57 @@ from toolgate_bus.ruling.counterfactual import Effect, ProposedCall
 from toolgate_bus.ruling.rehearsal import Rehearsal
 
 Judge = Callable[[Sequence[ReceivedVerdict]], Effect]
-"""What becomes of a call, with these verdicts beside those that stand."""
+"""Returns the outcome of a call with these verdicts besides those that stand."""
 Step = Literal["ended", "decided", "asked"]
 _STEPS: Final[Mapping[Step, int]] = {"ended": 0, "decided": 1, "asked": 2}
-"""Of what happens at the same time, what comes first."""
+"""Order of steps at the same time."""
 _STAGES: Final[Mapping[Phase, Phase | None]] = {"select": "verify", "verify": "admit", "admit": None}
 
 
 @dataclass(slots=True)
 class TimedCall:
-    """A call as the record has it, and what becomes of it."""
+    """A recorded call, and its outcome in the rehearsal."""
 
     question: ToolSelecting
     asked: float
-    """Seconds since the epoch."""
+    """Time of the question, in seconds since the epoch."""
     thinks_s: float
-    """So long deciding took, without waiting that is rehearsed."""
+    """Seconds that deciding took, without waits that are rehearsed."""
     ended: float
-    """When it had ended; when it was decided where it did not run."""
+    """End of the call; time of the decision if it did not run."""
     runs_s: Mapping[str, float]
-    """So long it runs, by tool; of one that is not there nobody knows: no time."""
+    """Seconds that the call runs, by tool. An unknown tool takes no time."""
     success: bool
     judge: Judge
     effect: Effect | None = None
     waited: dict[str, float] = field(default_factory=dict)
-    """Seconds, by who had it wait."""
+    """Seconds of waiting, by scheduler."""
     began: float | None = None
 
     @property
     def waited_s(self) -> float:
-        """Seconds that it waited in all."""
+        """Total seconds of waiting."""
         return sum(self.waited.values())
 
 
 @dataclass(slots=True)
 class _CallProgress:
-    """How far one call is."""
+    """Progress of one call."""
 
     call: TimedCall
     current: ToolSelecting
-    """The call as it would run."""
+    """Question about the call as it would run."""
     asked: float = 0.0
     stage: Phase = "select"
     open: dict[str, float] = field(default_factory=dict)
-    """By scheduler that has it wait: since when."""
+    """Start of the wait, by scheduler that has the call wait."""
     heard: list[ReceivedVerdict] = field(default_factory=list)
     todo: list[str] = field(default_factory=list)
-    """Who is asked yet in `admit`, one after the other."""
+    """Schedulers still to ask in `admit`, one after the other."""
 
 
 class _SessionCalls:
-    """The calls of a session, and which of them have ended: later ones follow from them."""
+    """The calls of a session and their ends, from which later calls follow."""
 
     def __init__(self, calls: Sequence[TimedCall]) -> None:
         ends = sorted((one.ended, number) for number, one in enumerate(calls))
@@ -81,14 +80,14 @@ class _SessionCalls:
         self._place = {calls[number].question.id: place for place, (_, number) in enumerate(ends)}
         self._simulated: list[float | None] = [None] * len(ends)
         self.latest: list[float] = []
-        """When the first so many had ended, of which none is open."""
+        """Item n is the time at which the first n + 1 calls had all ended."""
 
     def count_before(self, asked: float) -> int:
-        """How many had ended when something was asked."""
+        """Return how many calls had ended, in the record, when a call was asked about."""
         return bisect_right(self.ends, asked)
 
     def end(self, id_: str, now: float) -> None:
-        """A call has ended."""
+        """Note that a call has ended."""
         self._simulated[self._place[id_]] = now
         while len(self.latest) < len(self._simulated):
             end = self._simulated[len(self.latest)]
@@ -98,7 +97,7 @@ class _SessionCalls:
 
 
 class Timeline:
-    """All calls of a record before these rehearsals, by the names of their schedulers."""
+    """All calls of a record before these rehearsals, by scheduler name."""
 
     def __init__(self, calls: Sequence[TimedCall], rehearsals: Mapping[str, Rehearsal]) -> None:
         self._rehearsals = rehearsals
@@ -108,12 +107,12 @@ class Timeline:
             by_session.setdefault(one.question.session, []).append(one)
         self._sessions = {name: _SessionCalls(own) for name, own in by_session.items()}
         self._followers: dict[str, list[tuple[int, str]]] = {}
-        """By session: which calls come once so many of its calls have ended; the fewest last."""
+        """Calls by session that come once a number of its calls have ended, the smallest number last."""
         self._events: list[tuple[float, int, int, str]] = []
         self._count = 0
 
     def run(self) -> None:
-        """From the first call to the last end."""
+        """Run everything from the first call to the last end."""
         for id_, one in self._progress.items():
             self._line_up(id_, one.call)
         for waiting in self._followers.values():
@@ -130,7 +129,7 @@ class Timeline:
                 self._take(step, self._progress[id_], now)
             self._hear(now)
 
-    # ------------------------------------------------------------------ what happens
+    # ------------------------------------------------------------------ steps of a call
 
     def _take(self, step: int, one: _CallProgress, now: float) -> None:
         if step == _STEPS["asked"]:
@@ -142,7 +141,7 @@ class Timeline:
             self._end(one, now, one.call.success)
 
     def _ask_all(self, one: _CallProgress, now: float) -> None:
-        """Ask who rules in this phase, all at once; in `admit` one after the other."""
+        """Ask all schedulers of this phase at once; in `admit`, one after the other."""
         names = [name for name, each in self._rehearsals.items() if one.stage in each.phases]
         if one.stage == "admit":
             one.todo = names
@@ -162,7 +161,7 @@ class Timeline:
             self._go_on(one, now)
 
     def _ask(self, name: str, one: _CallProgress, now: float) -> bool:
-        """Whether it answers at once."""
+        """Ask one scheduler; return whether it answers at once."""
         verdict = self._rehearsals[name].ask(one.current.model_copy(update={"phase": one.stage}), now)
         if verdict.action == "hold":
             one.open[name] = now
@@ -174,7 +173,7 @@ class Timeline:
         one.heard.append(ReceivedVerdict(name, verdict, self._rehearsals[name].priority, one.stage))
 
     def _hear(self, now: float) -> None:
-        """Take up whoever waits no longer, until nobody has anything to tell."""
+        """Take the verdicts that end waits, until no scheduler has another."""
         told = True
         while told:
             told = False
@@ -191,14 +190,14 @@ class Timeline:
                         self._go_on(one, now)
 
     def _go_on(self, one: _CallProgress, now: float) -> None:
-        """All of this phase have spoken."""
+        """Leave this phase: all its schedulers have answered."""
         if one.stage == "select":
             self._add(max(now, one.asked + one.call.thinks_s), "decided", one.call)
         else:
             self._judge(one, now)
 
     def _judge(self, one: _CallProgress, now: float) -> None:
-        """What has been heard so far: a denial ends it, else the next phase follows."""
+        """Apply the verdicts so far: a denial ends the call, else the next phase follows."""
         effect = one.call.effect = one.call.judge(one.heard)
         follows = _STAGES[one.stage]
         if effect.kind != "run":
@@ -227,10 +226,11 @@ class Timeline:
         while waiting and waiting[-1][0] <= len(own.latest):
             self._follow(own, *waiting.pop())
 
-    # ------------------------------------------------------------------ when calls come
+    # ------------------------------------------------------------------ times of calls
 
     def _line_up(self, id_: str, call: TimedCall) -> None:
-        """It follows what its session had done by then, else what the one above had, else nothing."""
+        """Schedule a call: after its session's earlier calls, else those of the session above, else at its
+        own time."""
         for name in (call.question.session, call.question.parent or ""):
             session = self._sessions.get(name)
             if session is not None and (count := session.count_before(call.asked)):
@@ -248,7 +248,7 @@ class Timeline:
 
 
 def _as_it_would_run(question: ToolSelecting, effect: Effect) -> ToolSelecting:
-    """The question about the call that would run; the same where that is the LLM's own choice."""
+    """Return the question about the call that would run; the same question for the LLM's own choice."""
     call = effect.call
     if call.same(ProposedCall(question.tool_name, question.tool_input, question.agent_target)):
         return question

@@ -1,9 +1,9 @@
-"""Amplifier tool module `tool-replay`: every tool of a recorded run, returning what was recorded.
+"""Amplifier tool module `tool-replay`: every tool of a recorded run, with the recorded results.
 
-One tool per name in the file, schemas open. A call that a scheduler rerouted returns the result
-recorded for that tool and those arguments, anywhere in the run, else in the file; where there is
-none, the original's, marked `unrecorded` (`playback` keeps account). A result that tells its cost
-(`cost_usd` in a JSON object) tells it again: budgets and estimates count it.
+Each name in the file becomes one tool with an open schema. A call that a scheduler rerouted returns the
+result recorded for that tool and those arguments, anywhere in the run, else in the file. If there is none, it
+returns the original's result, marked `unrecorded` (`playback` counts these). A result with a cost (`cost_usd`
+in a JSON object) reports it again, so budgets and estimates count it.
 """
 
 import json
@@ -19,17 +19,17 @@ config_model = ReplayConfig
 
 
 class ReplayTool:
-    """Stands for one recorded tool."""
+    """Tool that stands for one recorded tool."""
 
     def __init__(self, name: str, playback: Playback) -> None:
         self.name = name
         self.description = f"Returns what {name} returned when the run was recorded."
         self.input_schema = {"type": "object"}
-        """Open: the record does not say what the tool accepted."""
+        """Open schema: the record does not tell what the tool accepted."""
         self._playback = playback
 
     async def execute(self, input: dict[str, Any]) -> ToolResult:  # noqa: A002 - the Tool protocol's name
-        """The recorded result, as the text the LLM got then."""
+        """Return the recorded result, as the text that the LLM got then."""
         call = current_call()
         served = self._playback.serve(self.name, input, call.id if call is not None else None)
         priced = _parse_priced(served.text)
@@ -39,17 +39,17 @@ class ReplayTool:
 
 
 class PricedResult(ToolResult):
-    """An object that tells what the call cost; for the LLM the text that was recorded."""
+    """Result object with a cost; the LLM gets the recorded text."""
 
     text: str
 
     def get_serialized_output(self) -> str:
-        """The text, letter by letter."""
+        """Return the recorded text unchanged."""
         return self.text
 
 
 def _parse_priced(text: str) -> dict[str, Any] | None:
-    """The recorded object, if it is one and tells a cost."""
+    """Return the recorded object if it has a cost; else None."""
     if "cost_usd" not in text:
         return None
     try:
@@ -60,7 +60,7 @@ def _parse_priced(text: str) -> dict[str, Any] | None:
 
 
 async def mount(coordinator: Any, config: dict[str, Any] | None = None) -> None:
-    """Mount one tool per recorded name, and listen which call is about to run."""
+    """Mount one tool for each recorded name, and note the call that is about to run."""
     playback, parsed = playback_of(coordinator, "tool-replay", config)
 
     async def note_start(event: str, data: dict[str, Any]) -> HookResult:
@@ -69,7 +69,7 @@ async def mount(coordinator: Any, config: dict[str, Any] | None = None) -> None:
             playback.begin_call(str(data.get("tool_call_id")), tool, arguments)
         return HookResult(action="continue")
 
-    # Not tool:pre: a loop may take a hook's copy of the arguments there for a change of them.
+    # Not tool:pre: there a loop may take a hook's copy of the arguments for changed ones.
     coordinator.hooks.register("tool:selected", note_start, name="tool-replay")
     for name in dict.fromkeys((*playback.recording.tools, *parsed.also)):
         await coordinator.mount("tools", ReplayTool(name, playback), name=name)

@@ -1,4 +1,4 @@
-"""How `toolgate replay` shows what came of it: two tables, the calls that did not run, a summary."""
+"""Output of `toolgate replay` for people: two tables, the calls that did not run, a summary."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,7 +18,7 @@ from toolgate_orchestrator.commands.replay.waiting_view import waiting_parts
 
 MAX_VIOLATIONS = 20
 MAX_WORDS = 1_000
-"""The end of what a scheduler said."""
+"""Maximum number of characters shown of the end of a scheduler's stderr."""
 MAX_CALLS = 20
 MAX_ARGUMENTS = 80
 
@@ -35,7 +35,7 @@ _LIMITS = {
 
 
 def view(report: Report) -> RenderableType:
-    """Everything for a person, in the order in which they will ask."""
+    """Return the whole output, in the order in which a reader will ask."""
     parts: list[RenderableType] = [_tools(report.by_tool)]
     if report.by_scheduler:
         parts += ["", _schedulers(report.by_scheduler)]
@@ -63,7 +63,7 @@ def _schedulers(figures: Iterable[SchedulerFigures]) -> Table:
 
 
 def _different(calls: Iterable[Mapping[str, Any]]) -> list[str]:
-    """The calls that did not run as recorded, each with who decided it and why."""
+    """Return the calls that did not run as recorded, each with the scheduler and the reason."""
     different = [one for one in calls if one["outcome"] in ("vetoed", "rerouted")]
     if not different:
         return []
@@ -116,7 +116,7 @@ def _summary(report: Report) -> list[str]:
 
 
 def wrong_lines(violations: Sequence[str]) -> list[str]:
-    """What went wrong, of much the beginning."""
+    """Return lines about what went wrong, at most MAX_VIOLATIONS of them."""
     shown = [f"  {escape(violation)}" for violation in violations[:MAX_VIOLATIONS]]
     more = [f"  … and {len(violations) - MAX_VIOLATIONS} more"] if len(violations) > MAX_VIOLATIONS else []
     return [f"[bold red]{len(violations)} things went wrong:[/]", *shown, *more]
@@ -127,7 +127,7 @@ def _ms(value: float | None) -> str:
 
 
 def comparison_view(comparison: ReplayComparison) -> RenderableType:
-    """Everything for a person, in the order in which they will ask."""
+    """Return the whole output, in the order in which a reader will ask."""
     parts: list[RenderableType] = []
     for label, side in (("before: ", comparison.before), ("after:  ", comparison.after)):
         who = ", ".join(side.schedulers)

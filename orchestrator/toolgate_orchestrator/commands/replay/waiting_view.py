@@ -1,4 +1,4 @@
-"""How a replay shows who would wait for what: pools, who had them, and the calls that would wait longest."""
+"""Output of a replay about waiting: pools, their tenants, and the calls that would wait longest."""
 
 from typing import Any, Final
 
@@ -27,7 +27,7 @@ _TENANTS: Final = ("pool, tenant", "calls", "slot time", "share", "weight")
 
 
 def waiting_parts(comparison: ReplayComparison) -> list[RenderableType]:
-    """What goes below the comparison of rulings."""
+    """Return the parts below the comparison of rulings."""
     parts: list[RenderableType] = []
     if comparison.pools:
         table = table_of("Slots, on the times of the record", _POOLS)

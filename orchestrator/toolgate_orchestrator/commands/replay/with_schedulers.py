@@ -1,8 +1,8 @@
-"""`NAME=config.yaml`: which schedulers a replay starts, which tools they may send calls to, what these cost.
+"""Reads `NAME=config.yaml`: schedulers that a replay starts, their target tools, and prices of tools.
 
-A target is what a config names under `to` (as the shipped router does), `target` or `targets`; a price
-what it says as cost-aware does, under `tools`, by name, as `cost`, or under `default`.
-Whether the config is right is the scheduler's own affair: its process says so before anything runs.
+A target is what a config names under `to` (as the shipped router does), `target` or `targets`. A price stands
+as in cost-aware: under `tools`, by name, as `cost`, or under `default`. The scheduler's own process checks
+its config before anything runs.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,9 +20,9 @@ TARGET_KEYS = ("to", "target", "targets")
 
 
 def specs_of(options: Sequence[str], option_name: str = "--with") -> list[SchedulerSpec]:
-    """One scheduler per option; a name used twice gets a number, for it is another configuration.
+    """Return one scheduler for each option. A name used twice gets a number, as it has another config.
 
-    Raises ConfigError naming the option that is not `NAME` or `NAME=FILE`.
+    Raise ConfigError that names the option that is not `NAME` or `NAME=FILE`.
     """
     specs: list[SchedulerSpec] = []
     seen: dict[str, int] = {}
@@ -39,7 +39,7 @@ def specs_of(options: Sequence[str], option_name: str = "--with") -> list[Schedu
 
 
 def targets_of(specs: Iterable[SchedulerSpec]) -> tuple[str, ...]:
-    """Every tool that their configs name as a target; raises ConfigError for a file that is no YAML."""
+    """Return all tools that the configs name as targets. Raise ConfigError for a file that is no YAML."""
     return tuple(
         dict.fromkeys(
             name for spec in specs if spec.config for name in _targets(read_document(spec.config).value)
@@ -48,7 +48,7 @@ def targets_of(specs: Iterable[SchedulerSpec]) -> tuple[str, ...]:
 
 
 def prices_of(specs: Iterable[SchedulerSpec]) -> ToolPrices:
-    """What their configs say that tools cost; of several that name a tool the last counts."""
+    """Return the prices of tools in the configs; if several name a tool, the last counts."""
     tools: dict[str, int] = {}
     default: int | None = None
     for spec in specs:
@@ -69,7 +69,7 @@ def _cost(price: Any) -> int | None:
 
 
 def _targets(root: Any) -> Iterator[str]:
-    """Strings under a target key, anywhere; a part that an alias repeats is looked at once."""
+    """Yield the strings under target keys, anywhere; a part that an alias repeats is read once."""
     waiting, seen = [root], set[int]()
     while waiting:
         value = waiting.pop()

@@ -51,11 +51,11 @@ _COMMAND = re.compile(r"/[a-z]+")
 _CHUNK = 65_536
 _MAX_LINE = 1 << 20
 _CANCEL_S = 0.5
-"""Hooks on a cancellation that take longer keep no open question waiting."""
+"""Longest wait for hooks on a cancellation, in seconds, before open questions are answered with no."""
 
 
 class PipedLines:
-    """The lines of a file or pipe; one longer than 1 MiB comes in parts. A negative one has none."""
+    """Lines of a file or pipe. A line above 1 MiB comes in parts. A negative descriptor has no lines."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -63,7 +63,7 @@ class PipedLines:
         self._ended = descriptor < 0
 
     async def next(self) -> str | None:
-        """The next line; None at the end of the file."""
+        """Return the next line; None at the end of the file."""
         while not self._ended and b"\n" not in self._read and len(self._read) < _MAX_LINE:
             chunk = await self._chunk()
             self._ended = not chunk
@@ -76,14 +76,14 @@ class PipedLines:
         return line.decode("utf-8", "replace").rstrip("\r\n")
 
     def interrupt(self) -> None:
-        """A script is ended by a signal as any command is; nobody is at the prompt."""
+        """Do nothing: a signal ends a script as any command, and nobody is at the prompt."""
 
     async def _chunk(self) -> bytes:
         loop = asyncio.get_running_loop()
         readable = asyncio.Event()
         try:
             loop.add_reader(self._descriptor, readable.set)
-        except (OSError, ValueError):  # a plain file, or /dev/null: always readable, never waited for
+        except (OSError, ValueError):  # a plain file or /dev/null is always readable
             return os.read(self._descriptor, _CHUNK)
         try:
             await readable.wait()
@@ -93,12 +93,12 @@ class PipedLines:
 
 
 class TurnControl:
-    """What Ctrl-C means in a chat: it ends the turn, never the program.
+    """Meaning of Ctrl-C in a chat: it ends the turn, never the program.
 
     no turn runs ─▶ the prompt's affair
     1st          ─▶ graceful: running tools finish, open questions are answered with no
     2nd          ─▶ at once
-    later ones   ─▶ a word about how to leave, for a loop that does not react
+    later ones   ─▶ a hint how to leave, for a loop that does not react
     """
 
     def __init__(self, opened: OpenSession, at_prompt: Callable[[], None]) -> None:
@@ -109,7 +109,7 @@ class TurnControl:
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
-        """The block in which Ctrl-C means the turn; what it left in the kernel is cleared after it."""
+        """Make Ctrl-C end the turn during this block; then clear the cancellation in the kernel."""
         self._presses = 0
         try:
             yield
@@ -120,7 +120,7 @@ class TurnControl:
             self._coordinator.cancellation.reset()
 
     def press(self) -> None:
-        """Ctrl-C was pressed, or SIGINT came."""
+        """Handle Ctrl-C or SIGINT."""
         if self._presses is None:
             self._at_prompt()
             return
@@ -138,7 +138,7 @@ class TurnControl:
         task.add_done_callback(self._requests.discard)
 
     async def _cancel(self, immediate: bool) -> None:
-        """Cancel, and only then end an open question: the turn must not go on with the answer to it."""
+        """Cancel first, then answer open questions, so that the turn does not continue with that answer."""
         request = asyncio.ensure_future(self._coordinator.request_cancel(immediate=immediate))
         await asyncio.wait([request], timeout=_CANCEL_S)
         self._opened.approvals.refuse()
@@ -158,17 +158,16 @@ def chat(
 ) -> None:
     """Talk with an agent; schedulers on the bus rule on its tool calls.
 
-    Calls that need your approval, or that a scheduler holds for a person, are
-    asked about in place.
-    Ctrl-C cancels what the agent is doing: once, the running tool finishes;
-    twice, at once. Ctrl-D leaves. /help tells more.
+    If a call needs your approval, or a scheduler holds it for a person, the chat asks you in place. Ctrl-C
+    cancels what the agent is doing: once, the running tool finishes; twice, at once. Ctrl-D leaves. /help
+    tells more.
 
-    Where stdin is not a terminal, each of its lines is a prompt:
+    If stdin is not a terminal, each of its lines is a prompt:
 
         printf 'Hello\\nAnd in French?\\n' | toolgate chat --plan plan.yaml
 
-    Exit codes: 0 you left, or all was answered; 1 a turn of a script failed;
-    2 the plan or an option is wrong; 130 and 143 by a signal.
+    Exit codes: 0 you left, or all prompts were answered; 1 a turn of a script failed; 2 the plan or an option
+    is wrong; 130 and 143 by a signal.
     """
     view = LiveView(Screen(ScreenOutput(sys.stdout), err_console))
     asked = load_plan(plan, provider)
@@ -183,11 +182,11 @@ def chat(
 
 
 async def _converse(opened: OpenSession) -> bool:
-    """Have the conversation; False where a script's turn failed."""
+    """Run the conversation; return False if a script's turn failed."""
     person = sys.stdin is not None and sys.stdin.isatty()
     prompts: PromptLine | PipedLines = PipedLines(sys.stdin.fileno() if sys.stdin else -1)
     if person:
-        from toolgate_orchestrator.commands.run import prompt_line  # scripts do without it
+        from toolgate_orchestrator.commands.run import prompt_line  # scripts do not need it
 
         prompts = prompt_line.PromptLine(opened.view.notice)
     control = TurnControl(opened, prompts.interrupt)
@@ -207,12 +206,13 @@ async def _converse(opened: OpenSession) -> bool:
 
 
 class ChatConversation:
-    """Takes prompts, runs their turns, answers commands: a line that is one word after a slash is one."""
+    """A conversation: takes prompts, runs their turns, answers commands. One word after a slash is a
+    command."""
 
     def __init__(self, opened: OpenSession, prompts: "PromptLine | PipedLines", control: TurnControl) -> None:
         self._opened, self._prompts, self._control = opened, prompts, control
         self.failed = False
-        """Whether any turn ended in an error."""
+        """True if any turn ended in an error."""
         self._over = False
         self._say = opened.view.notice
         self._commands: dict[str, Callable[[], None]] = {
@@ -223,7 +223,7 @@ class ChatConversation:
         }
 
     async def run(self) -> None:
-        """Go on until the prompts end, or one says so."""
+        """Run until the prompts end or the person leaves."""
         while not self._over:
             prompt = await self._prompts.next()
             if prompt is None:

@@ -61,14 +61,13 @@ def run(
 ) -> None:
     """Run an agent from a mount plan; schedulers rule on its tool calls.
 
-    The answer goes to stdout, what was denied or replaced to stderr.
-    Calls that need a person's approval are asked about on the terminal;
-    where there is none, they are denied. Calls that a scheduler holds for
-    a person are asked about there, too, where this user may answer.
+    The answer goes to stdout; denied and replaced calls are reported on stderr. If a call needs a person's
+    approval, Toolgate asks on the terminal; without a terminal it denies the call. It also asks about calls
+    that a scheduler holds for a person, if this user may answer them.
 
-    Exit codes: 0 answered (also where calls were denied), 1 the turn failed or was stopped, a request to
-    the LLM was denied, or the bus cannot be reached and the plan requires a scheduler, 2 the plan or an
-    option is wrong, 130 Ctrl-C.
+    Exit codes: 0 answered (also if calls were denied), 1 the turn failed or was stopped, a request to the LLM
+    was denied, or the bus cannot be reached and the plan requires a scheduler, 2 the plan or an option is
+    wrong, 130 Ctrl-C.
     """
     if not prompt.strip():
         raise ConfigError('the prompt is empty: say what to do, as in toolgate run "Tidy up" --plan FILE')

@@ -1,10 +1,10 @@
-"""Asks the person at the terminal about calls that a scheduler holds for somebody's answer.
+"""Asks the person at the terminal about calls that a scheduler holds for a person's answer.
 
     held ─▶ `toolgate approvals show`: do people answer it, may this user? ─ no ─▶ nothing: its line says how
               │ yes
             the question, until the call is ruled on ─▶ `approvals approve` or `deny` of exactly that call
 
-Both are commands on the bus with the rights of whoever started this: an agent's user may have none.
+Both are commands on the bus with the rights of the user who started this: an agent's user may have none.
 """
 
 import asyncio
@@ -34,10 +34,10 @@ class HeldQuestions:
     _approvals: TerminalApprovals
     _bus: BusSettings
     _say: Callable[[str], None]
-    """Told of an answer that could not be given."""
+    """Reports an answer that could not be given."""
     _open: dict[str, asyncio.Task[None]] = field(default_factory=dict)
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
-    """Also those of whom an answer is on its way."""
+    """All tasks, including those whose answer is on its way."""
 
     def ask(self, held: dict[str, Any]) -> None:
         """Ask about the call of a `tool:held` event, in the background."""
@@ -49,13 +49,13 @@ class HeldQuestions:
         task.add_done_callback(self._tasks.discard)
 
     def withdraw(self, decision: str) -> None:
-        """The call was ruled on: nobody is asked about it any longer. An answer on its way arrives."""
+        """Withdraw the question about a call that was ruled on. An answer on its way still arrives."""
         asked = self._open.pop(decision, None)
         if asked is not None:
             asked.cancel()
 
     async def close(self) -> None:
-        """Withdraw every question, and wait for the answers that were given."""
+        """Withdraw all questions, and wait for the answers that were given."""
         for decision in list(self._open):
             self.withdraw(decision)
         if self._tasks:
@@ -75,13 +75,13 @@ class HeldQuestions:
             if given.code:
                 self._say(given.output.removeprefix("Error: "))
         except (TimeoutError, ApprovalTimeoutError):
-            pass  # the ruling of the call tells that nobody answered
+            pass  # the call's ruling tells that nobody answered
         except (ValueError, KeyError, IndexError, TypeError) as error:
             self._say(f"the call that waits cannot be shown: {error!r}")
 
 
 def question_about(call: dict[str, Any]) -> str:
-    """What the person is asked about a call, as `approvals show --json` tells it."""
+    """Return the question about a call, from the output of `approvals show --json`."""
     lines = (
         f"{visible(call['scheduler'])} holds this call for a person:",
         _shown_call(call["tool_name"], call["tool_input"]),
@@ -91,7 +91,7 @@ def question_about(call: dict[str, Any]) -> str:
 
 
 def _shown_call(tool: str, arguments: dict[str, Any]) -> str:
-    """The call as one would write it, if that is all of it and cannot be taken for another; else as JSON."""
+    """Return the call as one would write it in code if that is complete and unambiguous; else as JSON."""
     written = call_text(tool, arguments).plain
     whole = all(len(json.dumps(value, ensure_ascii=False)) <= MAX_VALUE for value in arguments.values())
     plain = whole and len(written) <= _MAX_WRITTEN and all(map(str.isidentifier, arguments))

@@ -19,7 +19,7 @@ _MAX_PROBLEM = 200
 
 
 class LiveView(View):
-    """Shows everything at once; what an LLM or a tool wrote cannot steer the terminal."""
+    """View that shows everything at once. Text from an LLM or a tool cannot control the terminal."""
 
     live = True
 
@@ -29,30 +29,30 @@ class LiveView(View):
         self._said: list[str] = []
 
     def on_ruling(self, line: Text) -> None:
-        """A call was denied or replaced."""
+        """Show a ruling that denied or replaced a call."""
         self._screen.note(line)
 
     def notice(self, text: str, style: str = "dim") -> None:
-        """A line beside the answer."""
+        """Show a line besides the answer."""
         self._screen.note(Text(clean(text), style=style))
 
     def response(self) -> None:
-        """What the LLM says from here on begins a line."""
+        """Begin a new text of the LLM on a new line."""
         self._said.clear()
 
     def text(self, piece: str) -> None:
-        """Some more of the answer."""
+        """Show a further piece of the answer."""
         if not self._said:
             self._end_text()
         self._said.append(piece)
         self._screen.text(self._cleaner.feed(piece))
 
     def on_call(self, run: ToolRun) -> None:
-        """The line of a call, without its end."""
+        """Show the line of a call, without its end."""
         self._screen.open_note(run.id, _head(run))
 
     def on_result(self, run: ToolRun) -> None:
-        """How the call came out, and after how long."""
+        """Complete the line of a call with its result and duration."""
         rest = Text("  ")
         if run.problem is None:
             rest.append("ok", style="green")
@@ -65,12 +65,12 @@ class LiveView(View):
         self._screen.finish_note(run.id, _head(run), rest)
 
     def pause(self) -> None:
-        """Somebody else writes next."""
+        """Free the line for other output."""
         self._screen.free()
 
     def on_end(self, ended: TurnResult) -> None:
-        """What was not said yet: an answer that did not come in pieces, or why there is none."""
-        # White space between two blocks of an answer is not streamed.
+        """Show what is still missing: an answer that did not come in pieces, or the error."""
+        # White space between two blocks of an answer is not streamed, so it is not compared.
         said, answer = ("".join(text.split()) for text in ("".join(self._said), ended.answer))
         if ended.problem is not None:
             self.notice(f"Error: {ended.problem}", "red")

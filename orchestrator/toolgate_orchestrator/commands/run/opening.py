@@ -1,9 +1,9 @@
-"""From a mount plan and the command's options to a session that is ready: what `run` and `chat` share.
+"""Opens a session from a mount plan and a command's options, for both `run` and `chat`.
 
     plan file + options ─▶ on_bus: a Plan with a server behind it ─▶ opened: a session, closed at the end
                                                                       ─▶ one_turn: how it came out
 
-Everything that can be wrong with the plan is found before a server is started.
+All errors in the plan are found before a server is started.
 """
 
 import asyncio
@@ -58,7 +58,7 @@ class OpenSession:
     listener: TurnListener
 
     async def one_turn(self, prompt: str) -> TurnResult:
-        """Run a turn and show how it ended; nothing but the cancellation of this task is raised."""
+        """Run a turn and show its end. Nothing is raised but the cancellation of this task."""
         self.report.begin()
         answer, error = "", None
         try:
@@ -68,7 +68,7 @@ class OpenSession:
                 self.view.pause()
                 raise
             self.report.status = "cancelled"
-        except Exception as raised:  # noqa: BLE001 - whatever ended the turn is told, in one line
+        except Exception as raised:  # noqa: BLE001 - any error ends the turn and is shown, in one line
             error, self.report.status = str(raised) or type(raised).__name__, "error"
         self.listener.on_turn_end()
         ended = TurnResult(
@@ -85,7 +85,7 @@ class OpenSession:
 
 @contextmanager
 def serve_own_metrics(port: int | None, address: str) -> Iterator[None]:
-    """Serve this process's metrics meanwhile, if a port is given, and say where."""
+    """Serve this process's metrics during the block, if a port is given, and print the address."""
     with serve_metrics(port, address, "orchestrator") as url:
         if url is not None:
             err_console.print(f"metrics at {escape(url)}", style="dim", soft_wrap=True)
@@ -93,20 +93,20 @@ def serve_own_metrics(port: int | None, address: str) -> Iterator[None]:
 
 
 def load_plan(path: Path, provider: str | None) -> Plan:
-    """The plan of a file, with the provider that the command names; raises ConfigError."""
+    """Return the plan of a file, with the provider from the command line. Raise ConfigError."""
     plan = read_plan(path)
     return plan if provider is None else with_provider(plan, provider)
 
 
 def read_namespace(ctx: typer.Context, namespace: str) -> str | None:
-    """The namespace if somebody named it; the option's default yields to the plan's."""
+    """Return the namespace if the user named one; None leaves it to the plan."""
     source = ctx.get_parameter_source("namespace")
     return namespace if source is not None and source.name != "DEFAULT" else None
 
 
 @contextmanager
 def on_bus(plan: Plan, redis: str | None, namespace: str | None, keys: Path | None) -> Iterator[Plan]:
-    """The plan with the options laid over its own `toolgate:` section; starts or joins a server."""
+    """Yield the plan with the options laid over its own `toolgate:` section; start or join a server."""
     if not plan.ours:
         yield with_bus(plan)
         return
@@ -125,10 +125,10 @@ def in_session(
     quiet: bool = False,
     needs_bus: bool = False,
 ) -> Result:
-    """Open a session, do the work in it, and close it, however that ended.
+    """Open a session, run `work` in it, and always close it.
 
-    `quiet` leaves warnings out. With `needs_bus` ToolgateError is raised before the session is opened, where
-    the server cannot be reached and the plan has every call denied then.
+    `quiet` leaves warnings out. With `needs_bus`, raise ToolgateError before the session is opened if the
+    server cannot be reached and the plan then denies every call.
     """
     for notice in plan.notices:
         view.notice(f"notice: {notice}")
@@ -160,7 +160,7 @@ async def _work(
 
 
 async def _tell_vacancy(coordinator: Any) -> None:
-    """Say before the first turn that nobody rules, unless hooks of the session do."""
+    """Report before the first turn that no scheduler rules, unless hooks of the session do."""
     loop = coordinator.get("orchestrator")
     gate = loop.gate if isinstance(loop, LoopBase) else None
     if gate is not None and Emitter(coordinator.hooks).handlers(TOOL_SELECTING, besides=OBSERVERS) == 0:
@@ -194,7 +194,7 @@ async def _open_session(
 def _make_held_questions(
     plan: Plan, view: View, approvals: TerminalApprovals | NoTerminal
 ) -> HeldQuestions | None:
-    """Who asks about calls that are held; None without a terminal, or a bus."""
+    """Return the questions about held calls; None without a terminal or a bus."""
     toolgate = plan.orchestrator["config"].get("toolgate")
     if isinstance(approvals, NoTerminal) or not plan.ours or not isinstance(toolgate, Mapping):
         return None
@@ -203,10 +203,10 @@ def _make_held_questions(
 
 
 async def _initialize(session: Any, report: RunReport) -> None:
-    """Mount everything; raises ConfigError naming each module that did not load."""
+    """Mount everything. Raise ConfigError that names each module that did not load."""
     kernel = logging.getLogger("amplifier_core")
     level = kernel.level
-    kernel.setLevel(logging.CRITICAL)  # what fails is named here, in one line
+    kernel.setLevel(logging.CRITICAL)  # failures are named here, in one line
     try:
         await session.initialize()
     except Exception as error:

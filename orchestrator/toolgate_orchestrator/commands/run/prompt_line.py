@@ -1,7 +1,7 @@
 """The prompt of a chat on a terminal: line editing, history of this chat, pasting of several lines.
 
-Enter sends, Alt-Enter begins a new line; Ctrl-C clears, Ctrl-D on an empty line leaves. The history
-is kept in memory only: prompts may hold secrets. The one door to prompt_toolkit.
+Enter sends, and Alt-Enter begins a new line. Ctrl-C clears the line, and Ctrl-D on an empty line leaves. The
+history is kept in memory only, as prompts may hold secrets. Only this module uses prompt_toolkit.
 """
 
 from collections.abc import Callable
@@ -31,19 +31,19 @@ class PromptLine:
         )
 
     async def next(self) -> str | None:
-        """What was typed or pasted; None when the person leaves."""
+        """Return what was typed or pasted; None when the person leaves."""
         try:
             return await self._session.prompt_async(handle_sigint=False, set_exception_handler=False)
         except EOFError:
             return None
 
     def interrupt(self) -> None:
-        """SIGINT while the prompt waits: the same as the key."""
+        """Handle SIGINT at the prompt like Ctrl-C."""
         if self._session.app.is_running:
             self._clear(self._session.app)
 
     def _clear(self, application: Application[Any]) -> None:
-        """Clear the line; where it is empty, say how to leave."""
+        """Clear the line; if it is empty, say how to leave."""
         if application.current_buffer.text:
             application.current_buffer.reset()
             application.invalidate()
@@ -65,12 +65,12 @@ class PromptLine:
 
 
 def _output() -> Output | None:
-    """The terminal, also where stdout goes elsewhere; None where it is too plain to place anything."""
+    """Return the terminal, even if stdout is redirected; None if it cannot place the cursor."""
     if is_dumb_terminal():
         return None
     output = create_output(always_prefer_tty=True)
     if isinstance(output, Vt100_Output):
-        # Nothing here needs the cursor's position, and the answer to that question can get lost among
+        # Nothing here needs the cursor's position, and the terminal's answer with it could get mixed up with
         # keys that were typed during a turn.
         output.enable_cpr = False
     return output

@@ -1,6 +1,6 @@
-"""Keeps what a turn's report needs, and shows each ruling that changed something.
+"""Collects the data of a turn's report, and shows each ruling that changed something.
 
-Listens on the session's hooks, after the decisions: it rules on nothing and slows nothing.
+It listens on the session's hooks, after the decisions. It rules on nothing and delays nothing.
 """
 
 from typing import Any
@@ -25,19 +25,19 @@ class RunReport:
         self.decisions: list[dict[str, Any]] = []
         self.failures: list[str] = []
         self.status = "success"
-        """As the loop reports it: success, incomplete, cancelled; or error."""
+        """Status that the loop reports: success, incomplete, cancelled; or error."""
         self.is_refused = False
-        """Whether a request to the LLM was denied."""
+        """True if a request to the LLM was denied."""
         self._waited: set[tuple[str, str, str]] = set()
 
     def begin(self) -> None:
-        """A new turn: what the last one left is forgotten."""
+        """Begin a new turn, and forget the last one."""
         self.decisions, self.status, self.is_refused = [], "success", False
 
     def listen(self, hooks: Any, *, child: bool = False) -> None:
         """Register on a session's hooks, before its modules are loaded.
 
-        Of a sub-agent only what is decided about its calls: how its turn ends is its parent's affair.
+        For a sub-agent, only decisions about its calls are taken: its parent reports the end of its turn.
         """
         ruled = {
             TOOL_SELECTED: self._on_selected,
@@ -73,7 +73,7 @@ class RunReport:
     async def _on_held(self, event: str, data: dict[str, Any]) -> HookResult:
         self._view.on_held(data)
         which = (str(data.get("decision_id")), str(data.get("scheduler")), str(data.get("phase")))
-        if which not in self._waited:  # one that is held for longer was told of
+        if which not in self._waited:  # a longer hold of the same call was shown already
             self._waited.add(which)
             seconds, paused = data.get("seconds"), data.get("paused") is True
             left = f" for up to {format_duration(seconds)}" if isinstance(seconds, int | float) else ""
@@ -85,7 +85,7 @@ class RunReport:
         return HookResult()
 
     async def _on_end(self, event: str, data: dict[str, Any]) -> HookResult:
-        """The loop tells how the turn ended; the execution's end, only that it failed."""
+        """Take the turn's status: from the loop, or from the execution's end if it failed."""
         status = str(data.get("status"))
         if event == ORCHESTRATOR_COMPLETE or status == "error":
             self.status = status

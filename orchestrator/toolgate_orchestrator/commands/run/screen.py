@@ -1,7 +1,7 @@
 """Two streams that may be one terminal: the answer on stdout, notes about it on stderr.
 
-Where both are the terminal, a note that comes in the middle of the answer begins a line of its own.
-Where stdout goes elsewhere, it gets the answer and nothing else.
+If both are the terminal, a note in the middle of the answer begins a line of its own. If stdout is
+redirected, it gets only the answer.
 """
 
 from typing import TextIO
@@ -11,16 +11,16 @@ from toolgate_bus.commands.terminal import Terminal, discard_output
 
 
 class ScreenOutput:
-    """A stream whose reader may go away (`| head`): then what is written goes nowhere."""
+    """Output stream whose reader may go away (`| head`); later output is then dropped."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self.terminal = stream.isatty()
         self.lost = False
-        """Whether the reader has gone."""
+        """True if the reader has gone."""
 
     def write(self, text: str) -> None:
-        """Write and flush; characters that the stream's encoding lacks are spelled out."""
+        """Write and flush. Characters that the stream's encoding lacks are escaped."""
         encoding = self._stream.encoding or "utf-8"
         try:
             self._stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
@@ -31,7 +31,7 @@ class ScreenOutput:
 
 
 class Screen:
-    """Keeps lines whole: knows what is half written on either stream."""
+    """Screen that keeps lines whole: it knows the unfinished line on either stream."""
 
     def __init__(self, out: ScreenOutput, notes: Terminal) -> None:
         self._out, self._notes = out, notes
@@ -40,7 +40,7 @@ class Screen:
         self._open: str | None = None
 
     def text(self, text: str) -> None:
-        """Go on with the answer."""
+        """Write a further piece of the answer."""
         if not text:
             return
         if self._one_terminal:
@@ -55,19 +55,20 @@ class Screen:
             self._in_line = False
 
     def note(self, line: Text) -> None:
-        """A whole line beside the answer."""
+        """Write a whole line besides the answer."""
         self.free()
         self._notes.print(line, soft_wrap=True)
 
     def open_note(self, name: str, line: Text) -> None:
-        """Begin a line that `finish_note` is to end; elsewhere than on a terminal it waits for that."""
+        """Begin a line that `finish_note` ends; without a terminal, nothing is written until then."""
         if self._notes.is_terminal:
             self.free()
             self._notes.print(line, end="", soft_wrap=True)
             self._open = name
 
     def finish_note(self, name: str, line: Text, rest: Text) -> None:
-        """End the line that was begun under this name; if something came between, say it all again."""
+        """End the line that was begun under this name. If other output came between, write the whole line
+        again."""
         if self._open == name:
             self._open = None
             self._notes.print(rest, soft_wrap=True)
@@ -75,7 +76,7 @@ class Screen:
             self.note(line + rest)
 
     def free(self) -> None:
-        """Make way for a line of somebody else's."""
+        """End open lines, so that other output begins a new one."""
         self._close_note()
         if self._one_terminal:
             self.end_line()

@@ -1,7 +1,7 @@
-"""Listens on a session's hooks and tells a view what its turns say and do. Rules on nothing.
+"""Listens on a session's hooks, and passes the text and tools of its turns to a view. Rules on nothing.
 
-Works for any loop that emits the kernel's events; of one that does not, the view hears nothing
-before the end.
+It works for any loop that emits the kernel's events. For a loop that does not, the view gets nothing before
+the end.
 """
 
 import time
@@ -15,21 +15,21 @@ from amplifier_core.events import CONTENT_BLOCK_DELTA, PROVIDER_REQUEST, TOOL_ER
 from toolgate_orchestrator.commands.run.view import ToolRun, View
 
 _LAST = 1_000_000
-"""After every hook that may still deny or change the call (the kernel calls low numbers first)."""
+"""Priority after all hooks that may still deny or change the call (the kernel calls low numbers first)."""
 _FIRST = -1_000_000
-"""Before any that may keep the result to itself."""
+"""Priority before all hooks that may keep the result to themselves."""
 
 
 @dataclass(slots=True)
 class TurnListener:
-    """Turns events into what a view is told."""
+    """Listener that turns events into calls of a view."""
 
     _view: View
     _clock: Callable[[], float] = time.monotonic
     _running: dict[str, tuple[ToolRun, float]] = field(default_factory=dict)
 
     def listen(self, hooks: Any) -> None:
-        """Register, before the session's modules are loaded."""
+        """Register on the hooks, before the session's modules are loaded."""
         handlers = {
             PROVIDER_REQUEST: (self._request, _LAST),
             CONTENT_BLOCK_DELTA: (self._delta, _FIRST),
@@ -42,11 +42,11 @@ class TurnListener:
 
     @property
     def active_tools(self) -> list[str]:
-        """The names of the tools that have begun and are not done."""
+        """Names of the tools that are running."""
         return sorted({run.tool for run, _ in self._running.values()})
 
     def on_turn_end(self) -> None:
-        """Tools that are still running were stopped with the turn."""
+        """End the lines of tools that were stopped with the turn."""
         for key in list(self._running):
             self._end_run(key, None, "stopped with the turn")
 
@@ -70,7 +70,7 @@ class TurnListener:
         return HookResult()
 
     async def _finish(self, event: str, data: dict[str, Any]) -> HookResult:
-        """A tool is done; a result in another form than the kernel's counts as good."""
+        """Show the end of a tool; a result in an unknown form counts as success."""
         result, problem = data.get("result", data.get("tool_result")), None
         if event == TOOL_ERROR:
             problem = _words(data.get("error")) or "it failed"

@@ -1,7 +1,7 @@
-"""What a turn looks like from outside: the little that a person or a script is told of it.
+"""Views: what a person or a script sees of a turn.
 
-`View` is what `run` and `chat` show things through. This one shows rulings only, and the answer when
-the turn is over; `live_view` and `JsonLines` show the rest as it happens.
+`run` and `chat` show everything through a `View`. This one shows rulings, and the answer at the end of the
+turn; `live_view` and `JsonLines` show the rest as it happens.
 """
 
 from dataclasses import dataclass, field
@@ -22,35 +22,36 @@ class ToolRun(NamedTuple):
     tool: str
     arguments: dict[str, Any]
     seconds: float | None = None
-    """None while it runs, and where nobody saw it start."""
+    """Seconds that the call took; None while it runs, or if its start was not seen."""
     problem: str | None = None
-    """Why it failed, or did not come to its end."""
+    """Reason that the call failed or did not finish; None if it succeeded."""
 
 
 @dataclass(frozen=True, slots=True)
 class TurnResult:
-    """How a turn came out."""
+    """Result of a turn."""
 
     answer: str
     session: str
     status: str
-    """success, incomplete, cancelled or error."""
+    """Status: success, incomplete, cancelled or error."""
     decisions: tuple[dict[str, Any], ...] = field(default=())
     error: str | None = None
-    """What the turn raised."""
+    """Error that the turn raised."""
     is_refused: bool = False
-    """Whether it came to no answer as a request to the LLM was denied."""
+    """True if there is no answer because a request to the LLM was denied."""
 
     @property
     def problem(self) -> str | None:
-        """What went wrong, for the person: what was raised, or the answer that tells of an error."""
+        """Problem to show to the person: the error, or the answer that tells of one; None if all went
+        well."""
         if self.error is not None:
             return self.error
         return (self.answer or "the turn failed") if self.status == "error" else None
 
     @property
     def record(self) -> dict[str, Any]:
-        """The end of the turn as JSON."""
+        """The end of the turn as JSON fields."""
         return {
             "answer": self.answer,
             "status": self.status,
@@ -60,42 +61,42 @@ class TurnResult:
 
 
 class View:
-    """Shows rulings as they are made, and the answer at the end."""
+    """View that shows rulings as they are made, and the answer at the end."""
 
     live: bool = False
-    """Whether it wants to be told of text and tools."""
+    """True if the view takes text and tools as they come."""
 
     def on_ruling(self, line: Text) -> None:
-        """A call was denied or replaced."""
+        """Show a ruling that denied or replaced a call."""
         err_console.print(line, soft_wrap=True)
 
     def notice(self, text: str, style: str = "dim") -> None:
-        """Something that the person should know, and that is no part of the answer."""
+        """Show a line that the person should know and that is no part of the answer."""
         err_console.print(Text(clean(text), style=style), soft_wrap=True)
 
     def on_held(self, record: dict[str, Any]) -> None:
-        """A call waits for somebody's answer; the ruling of it is told in words, too."""
+        """Take a call that waits for a person's answer. Its ruling is also shown in words."""
 
     def decision(self, record: dict[str, Any]) -> None:
-        """A call was decided on; the decision with every verdict."""
+        """Take a decision with every verdict."""
 
     def response(self) -> None:
-        """The LLM is asked: what it says from here on is a new text."""
+        """Begin a new text of the LLM: a request is sent."""
 
     def text(self, piece: str) -> None:
-        """Some more of what the LLM says."""
+        """Take a further piece of the LLM's text."""
 
     def on_call(self, run: ToolRun) -> None:
-        """A tool begins."""
+        """Take the start of a tool."""
 
     def on_result(self, run: ToolRun) -> None:
-        """A tool is done."""
+        """Take the end of a tool."""
 
     def pause(self) -> None:
-        """Something else is about to write to the terminal."""
+        """Free the terminal for other output."""
 
     def on_end(self, ended: TurnResult) -> None:
-        """The turn is over."""
+        """Show the end of the turn."""
         if ended.error is not None:
             self.notice(f"Error: {ended.error}", "red")
         else:
@@ -103,15 +104,15 @@ class View:
 
 
 class JsonView(View):
-    """The whole turn as one JSON object, when it is over."""
+    """View that prints the whole turn as one JSON object at its end."""
 
     def on_end(self, ended: TurnResult) -> None:
-        """Print it."""
+        """Print the JSON object."""
         typer.echo(json_text(ended.record | {"decisions": list(ended.decisions)}, str))
 
 
 class JsonLines(View):
-    """A turn as JSON Lines, one event a line, as it happens; rulings are also shown on stderr, as ever.
+    """View that writes a turn as JSON Lines, one event a line. Rulings are also shown on stderr.
 
     {"event": "text", "text": …}
     {"event": "tool", "tool": …, "tool_call_id": …, "arguments": {…}}
@@ -127,15 +128,15 @@ class JsonLines(View):
         self._out = out
 
     def text(self, piece: str) -> None:
-        """Some more of what the LLM says."""
+        """Take a further piece of the LLM's text."""
         self._write("text", text=piece)
 
     def on_call(self, run: ToolRun) -> None:
-        """A tool begins."""
+        """Take the start of a tool."""
         self._write("tool", tool=run.tool, tool_call_id=run.id, arguments=run.arguments)
 
     def on_result(self, run: ToolRun) -> None:
-        """A tool is done."""
+        """Take the end of a tool."""
         error = {} if run.problem is None else {"error": run.problem}
         success = run.problem is None
         self._write(
@@ -143,16 +144,16 @@ class JsonLines(View):
         )
 
     def on_held(self, record: dict[str, Any]) -> None:
-        """A call waits for somebody's answer."""
+        """Write a call that waits for a person's answer."""
         names = ("tool_name", "tool_call_id", "decision_id", "scheduler", "reason", "seconds", "phase")
         self._write("held", **{name: record.get(name) for name in (*names, "paused")})
 
     def decision(self, record: dict[str, Any]) -> None:
-        """A call was decided on."""
+        """Write a decision."""
         self._write("decision", **record)
 
     def on_end(self, ended: TurnResult) -> None:
-        """The last line."""
+        """Write the last line."""
         self._write("answer", **ended.record)
 
     def _write(self, event: str, **content: Any) -> None:

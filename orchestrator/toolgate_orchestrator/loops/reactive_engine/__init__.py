@@ -1,1 +1,1 @@
-"""The parts of `loop-reactive`: references, state, readiness, the tick of one request."""
+"""The parts of `loop-reactive`: references, state, readiness, and the tick of one request."""

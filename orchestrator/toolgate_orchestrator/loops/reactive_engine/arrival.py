@@ -1,9 +1,8 @@
-"""A call as it comes out of the stream: what it reads and writes, and what is already wrong with it.
+"""Check a call as it comes out of the stream, and find the data that it reads and writes.
 
-Checked here: that the arguments are a JSON object of bearable size, that the tool exists, the
-`_outputPath`, the references, and whatever the tool's schema can say before the references are
-replaced. A call that fails here never runs, but still counts as the one that should have written
-its output path.
+The checks are: the arguments are a JSON object of allowed size, the tool exists, the `_outputPath` and
+the references are valid, and the tool's schema fits as far as it can be applied before the references
+are replaced. A call that fails here never runs, but still counts as the writer of its output path.
 """
 
 from collections.abc import Mapping
@@ -28,9 +27,9 @@ from toolgate_orchestrator.turn.values.messages import ToolCall, calls_in
 from toolgate_orchestrator.turn.values.raw_call import excess, plain_call
 
 MAX_CALLS = 256
-"""Calls of one request; further ones are refused."""
+"""Maximum number of calls of one request; further ones are refused."""
 MAX_REFERENCES = 256
-"""References in one call."""
+"""Maximum number of references in one call."""
 MAX_DEPTH = 48
 MAX_NODES = 20_000
 MAX_CHARS = 4_000_000
@@ -39,23 +38,24 @@ Error = dict[str, Any]
 
 
 class Arrival(NamedTuple):
-    """One call, looked over."""
+    """Call with the results of its checks."""
 
     call: ToolCall
-    """As the LLM made it; arguments that were not to be read are left out."""
+    """Call as the LLM made it, without unreadable arguments."""
     arguments: dict[str, Any]
-    """For the tool, references not yet replaced."""
+    """Arguments for the tool, with references not yet replaced."""
     needs: Needs
     error: Error | None = None
-    """Why it cannot run."""
+    """Reason that it cannot run."""
     raw: str | None = None
-    """The text of arguments that were not to be read."""
+    """Text of unreadable arguments."""
 
 
 def accept_call(
     raw: Any, taken: Mapping[str, Any], group: str, iteration: int
 ) -> tuple[ToolCall, str | None]:
-    """A raw call made safe, with an id that is not taken; and its arguments as text if they are none."""
+    """Return a raw call in safe form, with an id that is not taken; and its arguments as text if they are
+    unreadable."""
     plain = plain_call(raw)
     (call,) = calls_in([plain], group, iteration)
     if call.problem is None and (problem := excess(call.arguments, MAX_DEPTH, MAX_NODES, MAX_CHARS)):
@@ -69,7 +69,7 @@ def accept_call(
 def arrive(
     call: ToolCall, raw: str | None, count: int, offered: Mapping[str, OfferedTool], data: Data
 ) -> Arrival:
-    """Look a call over; `count` calls of the same request came before it."""
+    """Check a call; `count` calls of the same request came before it."""
     tool = offered.get(call.name)
     arguments = dict(call.arguments)
     path: Path | None = None
@@ -116,9 +116,9 @@ def _with_references(
 
 
 def misfit(checker: Checker | None, arguments: Any) -> Error | None:
-    """Why arguments do not fit a tool's schema; None also where the schema cannot be applied.
+    """Return the reason that arguments do not fit a tool's schema; None also if the schema cannot be applied.
 
-    Such a schema is the tool's own fault, and the tool will say so when it runs.
+    Such a schema is the tool's own fault, and the tool will report it when it runs.
     """
     try:
         problems = checker.problems(arguments) if checker is not None else []

@@ -1,12 +1,12 @@
-"""Data Messages and Error Messages: what the LLM reads of each call.
+"""Write Data Messages and Error Messages, which tell the LLM the result of each call.
 
     {"type": "data", "data": output, "_outputPath"?, "corrected"?}
     {"type": "data", "kind": "error", "data": {"call": {id, _tool, arguments …},
                                                "error": {phase, type, message, …}}}
 
-Each is the one result of its call, as JSON text; an output that is kept nowhere, of a call that nobody
-corrected, is told as other loops tell it. Phases: structural (caught before the tool ran),
-runtime (the tool raised, or said that it failed), denied, cancelled.
+Each is the one result of its call, as JSON text. An output without a path, of a call that was not
+corrected, has the same form as in other loops. Phases: structural (found before the tool ran),
+runtime (the tool raised, or reported a failure), denied, cancelled.
 """
 
 import json
@@ -27,14 +27,15 @@ _MAX_RAW = 2_000
 
 
 def reason(phase: Phase, kind: str, message: str, **more: Any) -> dict[str, Any]:
-    """Why a call failed."""
+    """Return the reason that a call failed."""
     return {"phase": phase, "type": kind, "message": message, **more}
 
 
 def explain_unresolved(missing: Sequence[Reference], blocked_by: Sequence[str]) -> dict[str, Any]:
-    """Why a call never started: what it waited for, and the calls that should have written it.
+    """Return the reason that a call never started: the missing references, and the calls that should have
+    written them.
 
-    Without a reference, it is of a sequence that broke off.
+    Without references, the call belongs to a sequence that broke off.
     """
     if not missing:
         what = explain_skip(", ".join(blocked_by))
@@ -45,9 +46,9 @@ def explain_unresolved(missing: Sequence[Reference], blocked_by: Sequence[str]) 
 
 
 def error_message(call: ToolCall, error: Mapping[str, Any], raw: str | None = None) -> dict[str, Any]:
-    """The Error Message of one failed call, which is told whole, as the LLM made it.
+    """Return the Error Message of a failed call, with the whole call as the LLM made it.
 
-    `raw` is the text of arguments that were not to be read.
+    `raw` is the text of unreadable arguments.
     """
     shown: dict[str, Any] = {"id": call.id, "_tool": call.name, **call.arguments}
     shown["_tool"] = call.name
@@ -59,7 +60,7 @@ def error_message(call: ToolCall, error: Mapping[str, Any], raw: str | None = No
 def data_message(
     output: Any, call: ToolCall | None = None, corrected: ToolCall | None = None
 ) -> dict[str, Any]:
-    """The Data Message of one result; `corrected` is the call that ran instead of the LLM's."""
+    """Return the Data Message of one result; `corrected` is the call that ran instead of the LLM's."""
     message: dict[str, Any] = {"type": "data", "data": output}
     path = call.arguments.get(OUTPUT_PATH) if call is not None else None
     where = {} if path is None else {OUTPUT_PATH: path}
@@ -70,5 +71,6 @@ def data_message(
 
 
 def text_for_llm(message: Mapping[str, Any]) -> str:
-    """A message as JSON text; one that no LLM could read ends in how much was left out."""
+    """Return a message as JSON text; a text too long for an LLM ends with the number of characters left
+    out."""
     return readable(json.dumps(jsonable(message), ensure_ascii=False), MAX_FOR_LLM)

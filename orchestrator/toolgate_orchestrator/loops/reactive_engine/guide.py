@@ -1,8 +1,8 @@
-"""What the LLM is told with each request, and nowhere else: how calls refer to each other.
+"""Tell the LLM with each request how calls refer to each other, without storing these messages.
 
-The rules are a system message; the input and the state follow as a user message, because they hold
-what tools and users said, which must not speak with the system's voice. Long values are clipped:
-the LLM refers to them, it need not read them.
+The rules are a system message. The input and the state follow as a user message: they hold texts of tools
+and users, which must not have the authority of the system. Long values are clipped, as the LLM refers to
+them and need not read them.
 """
 
 import json
@@ -29,14 +29,14 @@ _NOTHING_GIVEN = "You have neither called a tool nor given an output. Call `{too
 
 _MAX_NOTE = 6_000
 _CLIPS = ((200, 20, 6), (80, 8, 4), (40, 4, 2))
-"""Characters of a text, items of a list or dict, and depth: from generous to terse."""
+"""Limits for characters of a text, items of a list or dict, and depth: from generous to terse."""
 
 
 def notes(calls: bool, output_tool: str, data: Data, *, nothing_given: bool = False) -> list[dict[str, str]]:
-    """The messages for one request; none where there is nothing to say.
+    """Return the messages for one request; none if there is nothing to say.
 
-    The rules: of calls, if there are tools; of the final output, if a schema wants one. With any rules, the
-    input and the state as JSON.
+    They are the rules of calls, if there are tools; the rules of the final output, if a schema wants one; and
+    with any rules, the input and the state as JSON.
     """
     rules = [_CALLS] if calls else []
     rules += [_OUTPUT.format(tool=output_tool)] if output_tool else []

@@ -1,7 +1,7 @@
-"""The final output: what the LLM gives as the result of the whole task, and whether it fits.
+"""Read the final output, the LLM's result of the whole task, and check it against the schema.
 
 It is read after all calls of its request are done, whenever it was streamed. The last one of a
-request counts; null means "not yet". References in it are replaced by what the calls brought.
+request counts; null means "not yet". References in it are replaced by the results of the calls.
 """
 
 import json
@@ -19,23 +19,23 @@ from toolgate_orchestrator.turn.values.raw_call import excess
 
 
 class FinalOutput(NamedTuple):
-    """What the LLM gave as final output."""
+    """Final output that the LLM gave."""
 
     value: Any = None
-    """None: not yet."""
+    """Value of the output; None means not yet."""
     error: dict[str, Any] | None = None
-    """Why it is none."""
+    """Reason that it is not accepted."""
 
 
 class Goal:
-    """An output that fits a schema, given by a call of the output tool."""
+    """Goal of a turn: an output that fits a schema, given by a call of the output tool."""
 
     def __init__(self, tool: str, schema: Mapping[str, Any]) -> None:
         self.spec = final_output_spec(tool, schema)
         self._checker = Checker(schema)
 
     def output(self, call: ToolCall, data: Data, readiness: Readiness) -> FinalOutput:
-        """The output that a call gives, once all other calls of its request are done."""
+        """Return the output that a call gives, once all other calls of its request are done."""
         if call.problem:
             return FinalOutput(error=reason("structural", "invalid_arguments", call.problem))
         if "output" not in call.arguments:
@@ -57,7 +57,7 @@ class Goal:
         return FinalOutput(value)
 
     def output_in(self, text: str) -> FinalOutput:
-        """The output that a text is, if it is JSON that fits the schema; else none yet."""
+        """Return the output in a text, if it is JSON that fits the schema; else none yet."""
         try:
             value = json.loads(text)
         except (ValueError, RecursionError):
@@ -74,7 +74,8 @@ class Goal:
 
 
 def _unavailable(needs: Needs, readiness: Readiness) -> dict[str, Any] | None:
-    """An output waits for what it refers to like any call; but by now all calls are done."""
+    """Return the error if references of an output are missing: it waits like any call, but all calls are done
+    by now."""
     readiness.add_call(needs)
     if needs.id in readiness.ready():
         readiness.finish_call(needs.id, ok=True)

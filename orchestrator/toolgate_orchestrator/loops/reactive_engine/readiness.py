@@ -1,20 +1,20 @@
-"""Which pending calls of one request may start: a state machine without a clock, a task or the data.
+"""Find the pending calls of one request that may start: a state machine without a clock, a task or the data.
 
     arrived ─▶ pending ── ready() ──▶ running ── finished(ok) ──▶ done | failed
-                  └── leftover(): will never start, and what it waited for
+                  └── leftover(): will never start, with the references that are missing
 
 A call is ready when, for every reference r of its arguments,
 
   1. no call that was streamed before it and writes to r (overlapping paths) is pending or running;
-     nor is one that was streamed after it running, where r was not there when the call arrived;
-  2. where calls before it write to r, at least one call that writes to r has succeeded;
-  3. r is there.
+     nor is one that was streamed after it running, if r did not exist when the call arrived;
+  2. if calls before it write to r, at least one call that writes to r has succeeded;
+  3. r exists.
 
-A call of a sequence is ready when, besides, every call that was streamed before it has succeeded.
+A call of a sequence is ready only if every call that was streamed before it has succeeded, too.
 
-Rule 1 keeps a value that is being made anew from being read stale. Calls streamed later are not
-waited for unless they run already (they may wait for this one), so rule 3 alone serves a call that
-was streamed before its producers. Whoever has nothing to wait for is ready at once.
+Rule 1 prevents reading a stale value while a new one is being made. A call does not wait for calls
+streamed later unless they run already (they may wait for this one), so only rule 3 applies to a call
+that was streamed before its producers. A call without anything to wait for is ready at once.
 """
 
 from collections.abc import Callable, Sequence
@@ -26,23 +26,23 @@ from toolgate_orchestrator.loops.reactive_engine.references import Path, Referen
 
 
 class Needs(NamedTuple):
-    """What one call reads and writes."""
+    """References that one call reads, and the path that it writes."""
 
     id: str
     reads: tuple[Reference, ...] = ()
     writes: Path | None = None
     in_order: bool = False
-    """Whether every call that was streamed before it has to succeed first."""
+    """True if every call that was streamed before it must succeed first."""
 
 
 class BlockedCall(NamedTuple):
-    """A call that will never start."""
+    """Call that will never start."""
 
     id: str
     missing: tuple[Reference, ...]
-    """The references that kept it; none where a call before it in a sequence did."""
+    """References that are missing; none if a call before it in a sequence blocks it."""
     blocked_by: tuple[str, ...]
-    """The calls that should have written them, in stream order."""
+    """Calls that should have written them, in stream order."""
 
 
 class _Is(Enum):
@@ -57,21 +57,21 @@ class _CallState:
     order: int
     needs: Needs
     new: frozenset[Reference]
-    """What it reads that was not there when it arrived."""
+    """References that did not exist when the call arrived."""
     status: _Is = _Is.PENDING
 
 
 @dataclass(slots=True)
 class Readiness:
-    """The calls of one request."""
+    """Calls of one request."""
 
     _has: Callable[[Reference], bool]
-    """Whether a reference can be read now."""
+    """Function that tells whether a reference can be read now."""
     _calls: dict[str, _CallState] = field(default_factory=dict)
     _writers: list[_CallState] = field(default_factory=list)
 
     def add_call(self, call: Needs, *, failed: bool = False) -> None:
-        """A call came out of the stream; `failed` for one that is known not to run. Ids are unique."""
+        """Add a call of the stream; `failed` if it is known not to run. Ids are unique."""
         if call.id in self._calls:
             raise ValueError(f"there are two calls {call.id!r} in one request")
         new = frozenset(each for each in call.reads if not self._has(each))
@@ -81,7 +81,7 @@ class Readiness:
             self._writers.append(entry)
 
     def ready(self) -> list[str]:
-        """All pending calls that may start now; they count as running from here on."""
+        """Return all pending calls that may start now; they count as running from here on."""
         found = []
         for entry in self._calls.values():
             if entry.status is _Is.PENDING and not self._missing(entry) and not self._before(entry):
@@ -90,7 +90,7 @@ class Readiness:
         return found
 
     def finish_call(self, call_id: str, ok: bool) -> None:
-        """A running call ended; `ok` if its result was written where it should be."""
+        """Note the end of a running call; `ok` if its result was written to its place."""
         entry = self._calls[call_id]
         if entry.status is not _Is.RUNNING:
             raise ValueError(f"call {call_id!r} is not running")
@@ -98,11 +98,12 @@ class Readiness:
 
     @property
     def has_running(self) -> bool:
-        """Whether any call runs."""
+        """True if any call runs."""
         return any(entry.status is _Is.RUNNING for entry in self._calls.values())
 
     def leftover(self) -> list[BlockedCall]:
-        """The pending calls in stream order; once the stream is closed and nothing runs, they never start."""
+        """Return the pending calls in stream order; after the end of the stream, and if no call runs, they
+        never start."""
         blocked = []
         for entry in self._calls.values():
             if entry.status is _Is.PENDING:
@@ -112,7 +113,7 @@ class Readiness:
         return blocked
 
     def blockers(self, references: Sequence[Reference]) -> tuple[str, ...]:
-        """The calls that should have written these references and did not, in stream order."""
+        """Return the calls that should have written these references and did not, in stream order."""
         kept = [
             entry.needs.id
             for entry in self._writers
@@ -121,7 +122,7 @@ class Readiness:
         return tuple(kept)
 
     def _before(self, entry: _CallState) -> tuple[str, ...]:
-        """The calls before one of a sequence that have not succeeded, in stream order."""
+        """Return the calls before a call of a sequence that have not succeeded, in stream order."""
         if not entry.needs.in_order:
             return ()
         earlier = (each for each in self._calls.values() if each.order < entry.order)

@@ -1,12 +1,12 @@
-"""References to data inside arguments: `†state.a.b`, `†input.x`; and output paths. Pure.
+"""Read references to data inside arguments (`†state.a.b`, `†input.x`), and output paths. Pure.
 
     "†state.user.id"   a reference: the whole string, never a part of one
     "††anything"       the text `†anything`
     "† what ever"      a string that begins with † and is neither: an error, never a guess
 
-`resolve` replaces each reference by its value once. Values are not looked at again: what a tool
-put out may hold a `†` too, and must not be able to read the state. Where the data lie is `state`'s
-affair, when a reference can be resolved is `readiness`'s.
+`resolve` replaces each reference by its value once. Values are not resolved again: the output of a
+tool may hold a `†`, and must not be able to read the state. `state` holds the data, and `readiness`
+decides when a reference can be resolved.
 """
 
 import re
@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple, cast
 from toolgate_bus.telemetry.printable import shorten
 
 OUTPUT_PATH = "_outputPath"
-"""The reserved argument that says where the result of a call is kept."""
+"""Reserved argument that names the place for the result of a call."""
 
 OUTPUT_PATH_PATTERN = r"^†state(\.[A-Za-z0-9_-]+)+$"
 
@@ -31,7 +31,7 @@ Kind = Literal["state", "input"]
 Path = tuple[str, ...]
 
 
-class BadReference(ValueError):  # noqa: N818 - it says what was found
+class BadReference(ValueError):  # noqa: N818 - it names the faulty string
     """A string begins with † and is no reference; the message says how one is written."""
 
 
@@ -40,7 +40,7 @@ class BadOutputPath(ValueError):  # noqa: N818 - as above
 
 
 class Reference(NamedTuple):
-    """A place in the data that an argument asks for."""
+    """Place in the data that an argument refers to."""
 
     kind: Kind
     path: Path
@@ -50,7 +50,7 @@ class Reference(NamedTuple):
 
 
 def parse(text: str) -> Reference | None:
-    """The reference that a string is; None for any other string; raises BadReference."""
+    """Return the reference in a string; None for any other string; raise BadReference for a malformed one."""
     if not text.startswith(_MARK) or text.startswith(_MARK * 2):
         return None
     shown = _clip(text)
@@ -69,7 +69,7 @@ def parse(text: str) -> Reference | None:
 
 
 def output_path(value: Any) -> Path:
-    """The place in the state that an `_outputPath` names; raises BadOutputPath."""
+    """Return the place in the state that an `_outputPath` names; raise BadOutputPath."""
     if not isinstance(value, str) or len(value) > MAX_LENGTH or not _OUTPUT_PATH.fullmatch(value):
         raise BadOutputPath(
             f"{OUTPUT_PATH}: {_clip(value)} is no output path: write †state. and a name of letters, "
@@ -82,24 +82,25 @@ def output_path(value: Any) -> Path:
 
 
 def overlap(one: Path, other: Path) -> bool:
-    """Whether writing one changes what the other reads: one path begins with the other."""
+    """Return whether writing one changes the value of the other: one path begins with the other."""
     shorter = min(len(one), len(other))
     return one[:shorter] == other[:shorter]
 
 
 def references_in(value: Any) -> tuple[Reference, ...]:
-    """Every reference in a value, each once, in the order they stand in; raises BadReference."""
+    """Return every reference in a value, each once, in order; raise BadReference."""
     found = (parse(text) for text in _strings(value))
     return tuple(dict.fromkeys(reference for reference in found if reference is not None))
 
 
 def has_marks(value: Any) -> bool:
-    """Whether a value holds any string that begins with †."""
+    """Return whether a value holds any string that begins with †."""
     return any(text.startswith(_MARK) for text in _strings(value))
 
 
 def resolve(value: Any, read: Callable[[Reference], Any]) -> Any:
-    """A copy with each reference replaced by what `read` gives, and each †† by †; raises BadReference."""
+    """Return a copy with each reference replaced by the result of `read`, and each †† by †; raise
+    BadReference."""
     if isinstance(value, str):
         reference = parse(value)
         if reference is not None:
@@ -113,7 +114,7 @@ def resolve(value: Any, read: Callable[[Reference], Any]) -> Any:
 
 
 def _strings(value: Any) -> Iterator[str]:
-    """The strings of a value in the order they stand in, keys left out; not recursive, so never too deep."""
+    """Yield the strings of a value in order, without keys; not recursive, so never too deep."""
     todo = [value]
     while todo:
         item = todo.pop()

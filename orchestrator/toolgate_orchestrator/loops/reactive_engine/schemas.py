@@ -1,8 +1,8 @@
-"""What the LLM is offered: the tools' schemas, widened so that any value may be a reference.
+"""Offer the tools to the LLM with widened schemas, so that any value may be a reference.
 
 Each property and item may also be a string that begins with †, and a call may carry `_outputPath`.
-The tools' own schemas are never touched: they are what the values must fit when a call starts. A
-tool that has a parameter `_outputPath` of its own keeps it, and its result cannot be written.
+The tools' own schemas are not changed: the values must fit them when a call starts. A tool with its
+own parameter `_outputPath` keeps it, and its result cannot be written to the state.
 """
 
 import json
@@ -21,7 +21,7 @@ _UNSETTLED = frozenset(
     {"not", "if", "then", "else", "contains", "minContains", "maxContains", "uniqueItems"}
     | {"dependentSchemas", "unevaluatedProperties", "unevaluatedItems", "propertyNames"}
 )
-"""Keywords that may say no to a reference and yes to its value."""
+"""Keywords that may refuse a reference and accept its value."""
 
 _OUTPUT_PATH_PROPERTY = {
     "type": "string",
@@ -33,19 +33,19 @@ _OUTPUT_PATH_PROPERTY = {
 
 @dataclass(frozen=True, slots=True)
 class OfferedTool:
-    """One tool as the LLM sees it, and what its arguments must fit."""
+    """Tool as the LLM sees it, with the checks for its arguments."""
 
     spec: ToolSpec
     original: Checker
-    """For the values, when the call starts."""
+    """Check of the values when the call starts."""
     on_arrival: Checker | None
-    """For arguments that still hold references; None where that cannot be told."""
+    """Check of arguments that still hold references; None if the schema cannot be widened."""
     writes: bool = True
-    """Whether `_outputPath` is ours; else it is the tool's own parameter."""
+    """True if `_outputPath` is the loop's; False if it is the tool's own parameter."""
 
 
 def offer(tools: Mapping[str, Any]) -> dict[str, OfferedTool]:
-    """The mounted tools by name."""
+    """Return the mounted tools by name."""
     return {spec.name: _build_offer(spec) for spec in tool_specs(tools)}
 
 
@@ -54,7 +54,7 @@ def _build_offer(spec: ToolSpec) -> OfferedTool:
     properties = schema.get("properties")
     writes = not (isinstance(properties, Mapping) and OUTPUT_PATH in properties)
     if (spec.model_extra or {}).get("type", "function") != "function":
-        # One of the provider's own: its schema is fixed there.
+        # A tool of the provider's own: the provider fixes its schema.
         return OfferedTool(spec, Checker(schema), None, writes)
     movable = _movable(schema)
     shown = widen(schema) if movable else dict(schema)
@@ -73,7 +73,7 @@ def _build_offer(spec: ToolSpec) -> OfferedTool:
 
 
 def final_output_spec(name: str, schema: Mapping[str, Any]) -> ToolSpec:
-    """The reserved tool by which the LLM gives the final output; null is "not yet"."""
+    """Return the reserved tool by which the LLM gives the final output; null is "not yet"."""
     shared = {key: schema[key] for key in ("$defs", "definitions") if key in schema}
     own = {key: value for key, value in schema.items() if key not in shared and key != "$schema"}
     description = "Give the final output. Its calls are finished first; then the task ends. null: not yet."
@@ -92,18 +92,18 @@ def final_output_spec(name: str, schema: Mapping[str, Any]) -> ToolSpec:
 
 
 def widen(schema: Mapping[str, Any], *, lenient: bool = False, depth: int = 0) -> dict[str, Any]:
-    """A copy in which every property and item may also be a reference.
+    """Return a copy of a schema in which every property and item may also be a reference.
 
-    A lenient one refuses nothing that could fit once the references are replaced.
+    A lenient copy refuses nothing that could fit once the references are replaced.
     """
     wide: dict[str, Any] = {}
     for key, value in schema.items():
         choices = value if key == "enum" and isinstance(value, list) else [value] if key == "const" else []
-        # In an object or a list that is compared with a reference may stand for a part.
+        # Where whole objects or lists are compared, a reference may stand for a part of one.
         if lenient and (key in _UNSETTLED or any(isinstance(choice, dict | list) for choice in choices)):
             continue
         wide[key] = _keyword(key, value, lenient, depth + 1)
-    if lenient and "oneOf" in wide:  # several may fit as long as references stand in for values
+    if lenient and "oneOf" in wide:  # with references in place of values several may fit
         wide["allOf"] = [*wide.get("allOf", ()), {"anyOf": wide.pop("oneOf")}]
     return wide
 
@@ -128,7 +128,7 @@ def _or_reference(schema: Any, lenient: bool, depth: int) -> Any:
     if isinstance(schema, list):  # items of older drafts: one schema for each position
         return [_or_reference(inner, lenient, depth) for inner in schema]
     if not isinstance(schema, Mapping) or not schema:
-        return schema  # true, false and {} say all there is to say
+        return schema  # true, false and {} need no reference
     wide: dict[str, Any] = {"anyOf": [widen(schema, lenient=lenient, depth=depth), REFERENCE]}
     if isinstance(schema.get("description"), str):
         wide["description"] = schema["description"]
@@ -140,7 +140,7 @@ def _inside(schema: Any, lenient: bool, depth: int) -> Any:
 
 
 def _movable(schema: Any, depth: int = 0) -> bool:
-    """Whether references inside the schema still lead to the same place once it is widened."""
+    """Return whether `$ref` pointers inside the schema still lead to the same place once it is widened."""
     if depth > _MAX_DEPTH:
         return False
     if isinstance(schema, list):
@@ -158,7 +158,7 @@ def _movable(schema: Any, depth: int = 0) -> bool:
 
 
 def _points_to_root(schema: Any) -> bool:
-    """Whether a movable schema refers to itself as a whole."""
+    """Return whether a movable schema refers to itself as a whole."""
     if isinstance(schema, list):
         return any(_points_to_root(inner) for inner in schema)
     if not isinstance(schema, Mapping):

@@ -1,8 +1,8 @@
-"""The data that calls share: `input`, which is given, and `state`, which results are written to.
+"""Hold the data that calls share: the given `input`, and the `state` that results are written to.
 
-Reading takes dict keys, and digits as list positions. Writing makes the dicts on its way and
-replaces whatever else stands there; the last write wins. What is kept is exact JSON and a copy, and
-what is read is a copy: no tool can change the state but by its result.
+Paths for reading have dict keys, and digits as list positions. Writing makes the dicts on the path and
+replaces any other value there; the last write wins. Values are exact JSON, and are copied when they are
+written and read: a tool can change the state only by its result.
 """
 
 from collections import deque
@@ -21,17 +21,17 @@ _ABSENT = object()
 
 
 class Write(NamedTuple):
-    """One write to the state, for the record."""
+    """Write to the state, for the record."""
 
     path: str
     call: str
-    """Id of the call whose result it was."""
+    """Id of the call whose result was written."""
     date: str
-    """ISO 8601, UTC."""
+    """Time of the write in ISO 8601, UTC."""
 
 
 class Data:
-    """The input and the state of one session."""
+    """Input and state of one session."""
 
     def __init__(
         self, state: Mapping[str, Any] | None = None, given: Mapping[str, Any] | None = None
@@ -39,21 +39,21 @@ class Data:
         self.state: dict[str, Any] = jsonable(dict(state or {}))
         self.input: dict[str, Any] = jsonable(dict(given or {}))
         self.writes: deque[Write] = deque(maxlen=_KEPT_WRITES)
-        """The latest thousand writes, oldest first."""
+        """Latest writes, at most a thousand, oldest first."""
 
     def has(self, reference: Reference) -> bool:
-        """Whether there is a value at this place; null is one."""
+        """Return whether there is a value at this place; null is one."""
         return self.find(reference) is not _ABSENT
 
     def read(self, reference: Reference) -> Any:
-        """A copy of the value; raises KeyError where there is none."""
+        """Return a copy of the value; raise KeyError if there is none."""
         value = self.find(reference)
         if value is _ABSENT:
             raise KeyError(str(reference))
         return deepcopy(value)
 
     def write(self, path: Path, value: Any, call: str = "") -> None:
-        """Keep a value at this place of the state."""
+        """Write a value to this place of the state."""
         place = self.state
         for name in path[:-1]:
             inner = place.get(name)
@@ -64,27 +64,28 @@ class Data:
         self.writes.append(Write(str(Reference("state", path)), call, datetime.now(UTC).isoformat()))
 
     def find(self, reference: Reference) -> Any:
-        """The value itself, which is not to be changed; `_ABSENT` where there is none."""
+        """Return the value itself, which must not be changed; `_ABSENT` if there is none."""
         value: Any = self.state if reference.kind == "state" else self.input
         for name in reference.path:
             value = _inner(value, name)
         return value
 
 
-class TooMuch(ValueError):  # noqa: N818 - it says what was found
-    """What references bring together is more than a call can take."""
+class TooMuch(ValueError):  # noqa: N818 - it names the fault
+    """Referenced values are larger together than a call can take."""
 
 
 @dataclass(slots=True)
 class Reader:
-    """Reads for one call, and adds up: what holds a value many times and is kept again grows for ever."""
+    """Reader for one call that adds up sizes: a value that holds another many times and is stored again grows
+    without end."""
 
     _data: Data
     _values: int = MAX_VALUES
     _chars: int = MAX_CHARS
 
     def __call__(self, reference: Reference) -> Any:
-        """A copy of the value; raises KeyError, TooMuch."""
+        """Return a copy of the value; raise KeyError, TooMuch."""
         values, chars = size_of(self._data.find(reference))
         self._values, self._chars = self._values - values, self._chars - chars
         if self._values < 0 or self._chars < 0:

@@ -1,16 +1,16 @@
-"""One request and its calls: the inner loop. Calls start while the LLM still speaks.
+"""Run one request and its calls, the inner loop. Calls start while the LLM still writes.
 
-Two things happen, and each wakes the loop: a call came out of the stream, or a running one ended.
-Whenever it wakes, every call that has nothing left to wait for is started in a task of its own. It
-ends when the stream is closed, nothing runs, and nothing more can start.
+Two events wake the loop: a call came out of the stream, or a running call ended. Then every call with
+nothing left to wait for starts in a task of its own. The loop ends when the stream is closed, no call
+runs, and no further one can start.
 
-A call that starts has its references replaced at that moment, fits its tool's own schema, and then
-goes the way of every call: schedulers and hooks, a person where one is asked, the tool. What it put
-out is in the state before the next one is looked at.
+When a call starts, its references are replaced and its arguments are checked by the tool's own schema.
+Then it goes the way of every call: schedulers and hooks, a person if one is asked, the tool. Its output
+is in the state before the loop looks at the next call.
 
-`store` writes a request into the conversation once all its calls are done: nothing before, all together. The
-response with its calls; then one result each, successes first, Error Messages after them, both in stream
-order. Hooks are told of the calls that were refused before any hook saw them.
+`store` writes a request into the conversation once all its calls are done, all together: the response with
+its calls, then one result each, successes first and Error Messages after them, both in stream order. Hooks
+are told of the calls that were refused before any hook saw them.
 """
 
 import asyncio
@@ -47,33 +47,33 @@ from toolgate_orchestrator.turn.values.messages import ToolCall, assistant_messa
 logger = logging.getLogger(__name__)
 
 Ask = Callable[[Callable[[Any], None]], Awaitable[Reply]]
-"""Sends the request; tells the function that it is given of each raw call."""
+"""Function that sends the request, and calls its argument with each raw call."""
 
 
 class CallFeedback(NamedTuple):
-    """What came of one call."""
+    """Result of one call."""
 
     content: Any
-    """For the LLM."""
+    """Content for the LLM."""
     error: dict[str, Any] | None = None
-    """Why it failed; None for a success."""
+    """Reason that it failed; None for a success."""
 
 
 class Tick:
-    """One request of a turn; run it once, then read what came of its calls."""
+    """Request of a turn: run it once, then read the results of its calls."""
 
     def __init__(
         self, turn: Turn, offered: Mapping[str, OfferedTool], data: Data, output_tool: str = ""
     ) -> None:
         self.calls: list[ToolCall] = []
-        """In stream order, final outputs included."""
+        """Calls in stream order, final outputs included."""
         self.finals: list[ToolCall] = []
-        """The calls of the output tool; they are no calls to run."""
+        """Calls of the output tool, which are not run."""
         self.came: dict[str, CallFeedback] = {}
-        """By id of the call; each call but the final outputs has one at the end."""
+        """Results by id of the call; at the end each call except the final outputs has one."""
         self.readiness = Readiness(data.has)
         self.reply: Reply | None = None
-        """The response, once it is whole."""
+        """Response, once it is whole."""
         self.offered = offered
         self._turn, self._data, self._output_tool = turn, data, output_tool
         self._group = str(uuid.uuid4())
@@ -82,10 +82,10 @@ class Tick:
         self._wake = asyncio.Event()
 
     async def run(self, ask: Ask) -> Reply:
-        """Send the request and run its calls until all are drained; raises what `ask` raises.
+        """Send the request and run its calls until all are done; raise the errors of `ask`.
 
-        Where that is an error, or the session is cancelled, nothing more is started; what runs may
-        finish, unless this very task is cancelled.
+        After an error or a cancellation of the session no further call starts. Running calls may finish,
+        unless this very task is cancelled.
         """
         reader = asyncio.ensure_future(self._read(ask))
         reader.add_done_callback(lambda _: self._wake.set())
@@ -112,7 +112,7 @@ class Tick:
 
     @property
     def is_interrupted(self) -> bool:
-        """Whether a cancellation of the session kept calls from running."""
+        """True if a cancellation of the session kept calls from running."""
         return self._turn.cancelled and any(
             came.error is not None and came.error["phase"] == "cancelled" for came in self.came.values()
         )
@@ -121,7 +121,7 @@ class Tick:
 
     async def _read(self, ask: Ask) -> Reply:
         self.reply = reply = await ask(self._on_call)
-        for raw in reply.calls[len(self.calls) :]:  # those that only the finished response shows
+        for raw in reply.calls[len(self.calls) :]:  # calls that only the finished response shows
             self._on_call(raw)
         return reply
 
@@ -158,7 +158,7 @@ class Tick:
             await self._wake.wait()
 
     def _must_stop(self, reader: "asyncio.Task[Reply]") -> bool:
-        """Whether nothing may be started any more."""
+        """Return whether no further call may start."""
         if self._turn.cancelled or self._turn.llm.broken:
             return True
         return reader.done() and (reader.cancelled() or reader.exception() is not None)
@@ -181,7 +181,7 @@ class Tick:
     # ------------------------------------------------------------------ one call
 
     async def _run(self, arrival: Arrival, arguments: dict[str, Any]) -> bool:
-        """Whether it succeeded; its result is in the state by then."""
+        """Run a call; return whether it succeeded. Its result is in the state by then."""
         tool = self.offered[arrival.call.name]
         if error := misfit(tool.original, arguments):
             return self._record_failure(arrival, error)
@@ -192,7 +192,7 @@ class Tick:
         try:
             selected = await self._turn.select(sent)
             ran = await self._turn.run(self._strip_output_path(selected))
-        except Exception as fault:  # noqa: BLE001 - of the engine's: it ends one call, not the turn
+        except Exception as fault:  # noqa: BLE001 - a fault of the engine ends one call, not the turn
             logger.error("call %s broke: %s", arrival.call.name, where(fault))
             return self._record_failure(arrival, reason("runtime", type(fault).__name__, str(fault)))
         return self._record(arrival, sent, ran)
@@ -209,7 +209,7 @@ class Tick:
         output, path = jsonable(ran.output), arrival.needs.writes
         if path is not None:
             self._data.write(path, output, arrival.call.id)
-        if path is None and corrected is None:  # nothing to tell but the result
+        if path is None and corrected is None:  # the LLM needs only the result
             self.came[arrival.call.id] = CallFeedback(ran.content)
             return True
         content: Any = text_for_llm(data_message(output, arrival.call if path else None, corrected))
@@ -219,7 +219,7 @@ class Tick:
         return True
 
     def _strip_output_path(self, selected: ToolCall | CallRefusal) -> ToolCall | CallRefusal:
-        """A correction does not move the result: those who wait for it wait for the first path."""
+        """Drop `_outputPath` from a correction: other calls wait for the first path."""
         if isinstance(selected, CallRefusal) or OUTPUT_PATH not in selected.arguments:
             return selected
         tool = self.offered.get(selected.name)
@@ -246,7 +246,7 @@ class Tick:
 
 
 def settle(tick: Tick, output: FinalOutput, broken: str = "") -> None:
-    """Give the calls of the output tool their results; `broken` says why they were not looked at."""
+    """Give the calls of the output tool their results; `broken` is the reason that they were not read."""
     for call in tick.finals:
         error = (
             reason("cancelled", "cancelled", f"it was not looked at: {broken}") if broken else output.error
@@ -261,7 +261,7 @@ def settle(tick: Tick, output: FinalOutput, broken: str = "") -> None:
 
 
 async def store(turn: Turn, tick: Tick, reply: Reply | None) -> None:
-    """Write the response, and what came of each of its calls; None for a response that broke off."""
+    """Write the response and the results of its calls to the conversation; None if the response broke off."""
     calls = tick.calls
     if reply is None and not calls:
         return
@@ -277,7 +277,7 @@ async def store(turn: Turn, tick: Tick, reply: Reply | None) -> None:
             for call in failed:
                 error = tick.came[call.id].error or {}
                 if error.get("phase") != "structural":
-                    continue  # what ran, or was denied, has been told already
+                    continue  # hooks know already of calls that ran or were denied
                 told = payload_of(call) | {"error": {"type": error["type"], "msg": error["message"]}}
                 await turn.hooks.consult(TOOL_ERROR, told, call.name)
     elif reply is not None and (text_of(reply.response) or not reply.stopped):

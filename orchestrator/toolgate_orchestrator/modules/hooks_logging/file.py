@@ -1,12 +1,12 @@
-"""The file of one session's events: lines go in from any thread, and a thread of its own writes them.
+"""Write one session's events to a file: any thread gives lines, and one thread writes them.
 
     write(entry) ─▶ waiting (bounded) ─▶ thread: whole lines, one write a batch ─▶ SESSION.jsonl
                                                      full ─▶ SESSION.1.jsonl, replacing the last one
 
-Who writes never waits for the disk and never sees its errors. Lines that could not be kept are counted,
-and a line in their place says how many as soon as the disk takes lines again; the first time, a warning
-is logged. What the process handed to the system survives its `kill -9`; what waits is written at `close`
-and at the end of the program. Not here: what a line says.
+Callers never wait for the disk and never see its errors. Lines that could not be written are counted. As
+soon as the disk takes lines again, one line in their place says how many are lost; the first time, a warning
+is logged. Lines handed to the operating system survive a `kill -9` of the process; waiting lines are written
+at `close` and at the end of the program. `line` makes the lines.
 """
 
 import atexit
@@ -26,7 +26,7 @@ from typing import Final, NamedTuple
 logger = logging.getLogger(__name__)
 
 MAX_LINE: Final = 1 << 20
-"""No line is longer, in bytes."""
+"""Largest size of a line in bytes."""
 _MAX_WAITING: Final = 16 * MAX_LINE
 _BATCH: Final = MAX_LINE
 _CLOSING_S: Final = 5.0
@@ -35,20 +35,20 @@ _OLDER: Final = ".1.jsonl"
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9_-]+")
 _SEQ: Final = re.compile(rb'^\{"schema":\d+,"seq":(\d{1,18}),.*\}$', re.MULTILINE)
 _SAFELY: Final = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-"""No link is followed, and a pipe in the file's place keeps nobody waiting."""
+"""Flags to open files: follow no link, and do not block if there is a pipe in the file's place."""
 
 
 class NumberedLine(NamedTuple):
-    """A line with its number; the bytes end in a line end."""
+    """Line with its number; its bytes end in a line end."""
 
     seq: int
     line: bytes
     stands_for: int = 1
-    """How many lines are lost if this one is."""
+    """Number of lines that are lost if this one is."""
 
 
 class LostLines(NamedTuple):
-    """Lines that were not kept: the number of the first, how many, and why."""
+    """Lines that were not written: number of the first, how many, and the reason."""
 
     seq: int
     lines: int
@@ -56,7 +56,8 @@ class LostLines(NamedTuple):
 
 
 def file_name(session: str) -> str:
-    """A name that no two sessions share, on any file system, and that leads nowhere else."""
+    """Return a file name that no two sessions share, on any file system, and that leads to no other
+    folder."""
     if _PLAIN.fullmatch(session):
         return f"{session}.jsonl"
     digest = hashlib.sha256(session.encode("utf-8", "surrogatepass")).hexdigest()[:32]
@@ -64,7 +65,8 @@ def file_name(session: str) -> str:
 
 
 def last_seq(path: Path) -> int:
-    """The number of the last line of a session's file, so that a resumed one counts on; 0 for a new one."""
+    """Return the number of the last line of a session's file, so that a resumed session counts on; 0 for a
+    new one."""
     for file in (path, path.with_suffix(_OLDER)):
         with suppress(OSError):
             fd = os.open(file, os.O_RDONLY | _SAFELY)
@@ -78,9 +80,9 @@ def last_seq(path: Path) -> int:
 
 
 class EventFile:
-    """Appends lines to one file; the directory (0700) and the file (0600) are made when the first comes.
+    """File that lines are appended to; directory (0700) and file (0600) are made at the first line.
 
-    At `max_bytes` the file becomes the older one, of which there is one (None: never). `lost_line` makes
+    At `max_bytes` the file becomes the older one, of which there is only one (None: never). `lost_line` makes
     the line that stands for lost ones.
     """
 
@@ -93,13 +95,13 @@ class EventFile:
         self._overflown: LostLines | None = None
         self._thread: threading.Thread | None = None
         self._closed = False
-        self._disk = threading.Lock()  # guards what follows
+        self._disk = threading.Lock()  # guards the fields below
         self._fd: int | None = None
         self._unwritten: LostLines | None = None
         self._warned = False
 
     def write(self, entry: NumberedLine) -> None:
-        """Take one line; returns at once. After `close` it is written here and now."""
+        """Take one line and return at once; after `close`, write it before returning."""
         with self._changed:
             if not self._closed:
                 self._enqueue(entry)
@@ -107,7 +109,7 @@ class EventFile:
         self._put([entry])
 
     def close(self, timeout_s: float = _CLOSING_S) -> None:
-        """Write what waits and close the file; waits no longer than this for a disk that hangs."""
+        """Write the waiting lines and close the file; wait no longer than this for a disk that hangs."""
         atexit.unregister(self.close)
         with self._changed:
             self._closed = True
@@ -152,7 +154,7 @@ class EventFile:
             self._leave()
 
     def _next(self) -> list[NumberedLine]:
-        """The lines to write next; none once the file is closed."""
+        """Return the lines to write next; none once the file is closed."""
         with self._changed:
             while not self._waiting and not self._closed:
                 self._changed.wait()
@@ -168,7 +170,7 @@ class EventFile:
             return batch
 
     def _put(self, entries: list[NumberedLine]) -> None:
-        """Write lines; those that the disk does not take are lost, and counted."""
+        """Write lines; count those that the disk does not take as lost."""
         with self._disk:
             if self._unwritten is not None:
                 entries = [self._mark(self._unwritten), *entries]
@@ -191,7 +193,7 @@ class EventFile:
                 self._leave()
 
     def _select_fitting(self, entries: list[NumberedLine]) -> list[NumberedLine]:
-        """Those of the lines that the file takes, after making room for at least one."""
+        """Return the first lines that fit into the file, after making room for at least one."""
         size = self._enter()
         if self._max_bytes is None:
             return entries
@@ -208,7 +210,7 @@ class EventFile:
         return fitting
 
     def _append(self, data: bytes) -> None:
-        """All of it or, where the disk refuses a part, nothing of it."""
+        """Append all data or, if the disk refuses a part, nothing."""
         if self._fd is None:
             return
         before = os.fstat(self._fd).st_size
@@ -222,7 +224,7 @@ class EventFile:
             raise
 
     def _enter(self) -> int:
-        """Have the file of this name open, also after somebody moved it away; gives its size."""
+        """Open the file of this name, again if it was moved away; return its size."""
         if self._fd is not None:
             with suppress(FileNotFoundError):
                 if os.path.samestat(os.fstat(self._fd), os.lstat(self.path)):
@@ -245,6 +247,6 @@ class EventFile:
 
 
 def _more(lost: LostLines | None, entries: Sequence[NumberedLine], why: str) -> LostLines:
-    """What is lost when these are lost too."""
+    """Return the lost lines, with these added."""
     count = sum(entry.stands_for for entry in entries)
     return LostLines(entries[0].seq, count, why) if lost is None else lost._replace(lines=lost.lines + count)

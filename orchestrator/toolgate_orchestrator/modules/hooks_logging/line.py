@@ -1,13 +1,13 @@
-"""One event as one line of JSON: redacted, bounded, safe to show.
+"""Write one event as one line of JSON: redacted, bounded, safe to show.
 
     {"schema":1,"seq":7,"ts":"2026-01-02T03:04:05.678Z","session":"s-1","parent":null,
      "event":"tool:pre","data":{…}}
 
-What an LLM or a tool wrote may be huge, endless or hostile, so a line has a size that nothing
-exceeds, and says where something was cut: `[cut: 120 more characters]`, `[cut: 3 more items]`, a field
-`[cut]`. It is ASCII throughout: no text in it can move a terminal's cursor, and no reader that splits
-at Unicode's line ends sees two lines. Values of fields with a secret's name read `[REDACTED]`; a secret
-inside a text is not found. Not here: what is logged and when, and the file.
+Values from an LLM or a tool may be huge, endless or hostile. So a line has a maximum size, and marks where
+something was cut: `[cut: 120 more characters]`, `[cut: 3 more items]`, a field `[cut]`. It is pure ASCII: no
+text in it can move a terminal's cursor, and readers that split at Unicode's line ends see one line. Values
+of fields with a secret's name read `[REDACTED]`; a secret inside a text is not found. `module` decides which
+events are logged, and `file` writes the lines.
 """
 
 import json
@@ -23,10 +23,10 @@ from pydantic import BaseModel
 from toolgate_orchestrator.turn.values.jsonable import jsonable
 
 SCHEMA: Final = 1
-"""Rises when a field of the line is renamed, removed or means something else."""
+"""Version of the line's format; it rises when a field is renamed, removed or changes its meaning."""
 REDACTED: Final = "[REDACTED]"
 HEAD_BYTES: Final = 5_120
-"""No more does a line have besides its data; `session`, `parent` and `event` are cut to fit."""
+"""Largest size of a line without its data, in bytes; `session`, `parent` and `event` are cut to fit."""
 SECRET_NAMES: Final = (
     "access_key",
     "api_key",
@@ -45,23 +45,24 @@ SECRET_NAMES: Final = (
     "secret_key",
     "token",
 )
-"""A field is redacted whose name is, or ends in, one of these words: `github_token`, `X-Api-Key`."""
+"""Names of secrets: a field is redacted if its name is, or ends in, one of them (`github_token`,
+`X-Api-Key`)."""
 
 _MAX_DEPTH: Final = 40
 _MARK: Final = 64
-"""Room for a mark where something was cut."""
+"""Bytes reserved for a mark where something was cut."""
 _LEAST: Final = 2 * _MARK
-"""Every value can be said in this, if only by a mark."""
+"""Bytes in which every value can be written, if only as a mark."""
 _MAX_NAME: Final = 128
 _MAX_WIDTH: Final = 12
-"""Bytes of one character at most, as two escapes."""
+"""Largest size of one character in bytes, as two escapes."""
 _WORD: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 
 IsSecret = Callable[[str], bool]
 
 
 def redactor(more: Iterable[str] = ()) -> IsSecret:
-    """Tells whether a field's name is a secret's: SECRET_NAMES or `more`, whatever its case or style."""
+    """Return a function that recognizes names of secrets: SECRET_NAMES or `more`, in any case or style."""
     secret = frozenset("".join(_words(name)) for name in (*SECRET_NAMES, *more)) - {""}
 
     @lru_cache(maxsize=4096)
@@ -73,17 +74,18 @@ def redactor(more: Iterable[str] = ()) -> IsSecret:
 
 
 def _words(name: str) -> list[str]:
-    """`openaiApiKey`, `OPENAI_API_KEY` and `openai-api-key` alike: openai, api, key."""
+    """Return the words of a name: `openaiApiKey`, `OPENAI_API_KEY` and `openai-api-key` all give openai, api,
+    key."""
     return [word.lower() for word in _WORD.findall(name)]
 
 
 def encode_name(value: str | None) -> str:
-    """A name of the line's head as JSON, at most HEAD_BYTES / 3 long."""
+    """Return a name of the line's head in JSON, at most HEAD_BYTES / 3 long."""
     return json.dumps(None if value is None else jsonable(value[:_MAX_NAME]))
 
 
 class Shape:
-    """How data are written: which fields are hidden, and how much of them there may be."""
+    """Writer of data: it hides fields, and bounds the size."""
 
     def __init__(self, field_chars: int, line_bytes: int, is_secret: IsSecret) -> None:
         self._field_chars = field_chars
@@ -91,28 +93,28 @@ class Shape:
         self._is_secret = is_secret
 
     def data(self, data: Any) -> str:
-        """The data as JSON, without a line end; never raises, whatever the value."""
+        """Return the data in JSON, without a line end; never raise, for any value."""
         try:
             if _PlainScan(self._room, self._field_chars, self._is_secret).finds_nothing(data):
                 text = json.dumps(data, separators=(",", ":"))
-                if len(text) <= self._room and "\\ud" not in text:  # half a character may be in it
+                if len(text) <= self._room and "\\ud" not in text:  # it may hold half a character
                     return text
             shown = _Cut(self._room, self._field_chars, self._is_secret).value(data, 0)
             return json.dumps(shown, separators=(",", ":"), allow_nan=False)
-        except Exception as error:  # noqa: BLE001 - somebody's object would not be read; the event still is
+        except Exception as error:  # noqa: BLE001 - log the event though an object cannot be read
             return json.dumps({"[unreadable]": type(error).__name__})
 
 
 @dataclass(slots=True)
 class _PlainScan:
-    """A quick look over data: most are short, plain JSON without secrets, and need no more than this."""
+    """Quick scan of data: most are short, plain JSON without secrets, and need no more."""
 
     _room: int
     _field_chars: int
     _is_secret: IsSecret
 
     def finds_nothing(self, value: Any, depth: int = 0) -> bool:
-        """Whether nothing in it is to be hidden, cut or made JSON; stops where it is too much anyway."""
+        """Return whether nothing must be hidden, cut or made JSON; stop early at too much data."""
         kind = type(value)
         self._room -= len(value) if kind is str else 1
         if self._room < 0:
@@ -136,10 +138,10 @@ class _PlainScan:
 
 @dataclass(slots=True)
 class _Cut:
-    """One walk over one event's data."""
+    """Walk over one event's data that hides and cuts."""
 
     _room: int
-    """How many bytes may still be written."""
+    """Number of bytes that may still be written."""
     _field_chars: int
     _is_secret: IsSecret
 

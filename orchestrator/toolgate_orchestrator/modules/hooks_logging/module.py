@@ -1,18 +1,17 @@
-"""`hooks-logging`: every event of a session as JSON Lines, one file a session (seed loop-basic).
+"""`hooks-logging`: log every event of a session as JSON Lines, one file for each session (seed loop-basic).
 
     an event ─▶ first handler of all:  one line, as it was emitted
                 … other hooks change it, refuse it, raise …
-             ─▶ last handler of all:   a line `hooks-logging:changed`, only where they changed it
+             ─▶ last handler of all:   a line `hooks-logging:changed`, only if they changed it
 
-A refusal ends the kernel's chain of handlers, so only who comes first sees every event; only who comes
-last sees what the others made of it. Neither changes anything, and nothing that goes wrong here reaches
-the turn. The handlers are plain functions, which the kernel runs beside the event loop, at a fraction of
-what coroutines cost.
-What is logged: the kernel's ALL_EVENTS from `mount` on; what modules contribute to `observability.events`
-from `on_session_ready` on. The coordinator does not tell of later ones, so it is asked anew whenever a
-turn starts: an event contributed within a turn is logged from the next turn on.
-Logs hold prompts and the output of tools. So they go to the user's state directory by default, not to the
-working directory, where a repository would take them up and an agent's tools could read and change them.
+A refusal ends the kernel's chain of handlers, so only the first handler sees every event; only the last one
+sees the changes of the others. Neither changes anything, and no error here reaches the turn. The handlers
+are plain functions, which the kernel runs beside the event loop, at a fraction of the cost of coroutines.
+These events are logged: the kernel's ALL_EVENTS from `mount` on, and those that modules contribute to
+`observability.events` from `on_session_ready` on. The coordinator does not report later contributions, so it
+is asked again at each start of a turn: an event contributed in a turn is logged from the next turn on.
+Logs hold prompts and the output of tools. So by default they go to the user's state directory, not to the
+working directory, where a repository would include them and an agent's tools could read and change them.
 """
 
 import logging
@@ -45,7 +44,7 @@ __amplifier_module_type__ = "hook"
 logger = logging.getLogger(__name__)
 
 NAME: Final = "hooks-logging"
-"""The module's id, the name of its handlers, and the capability under which its Listener is found."""
+"""Id of the module, name of its handlers, and capability under which its Listener is found."""
 
 _CHANNEL: Final = "observability.events"
 _FIRST: Final = -(2**31)
@@ -55,33 +54,33 @@ _MAX_NAME: Final = 200
 
 
 class LoggingConfig(StrictModel):
-    """The config of `hooks-logging`."""
+    """Configuration of `hooks-logging`."""
 
     log_events: bool = True
-    """False registers nothing and writes nothing."""
+    """False to register nothing and write nothing."""
     directory: Path | None = None
-    """Where the files go; `~` is expanded. Without it, where Amplifier's CLI looks if that is the host, else
+    """Folder for the files; `~` is expanded. Default: the folder of Amplifier's CLI if that is the host, else
     `$XDG_STATE_HOME/toolgate/sessions`, else below `~/.local/state`."""
     mode: Literal["session-only"] | None = None
-    """`session-only`: a file a session, where Amplifier's CLI looks for it."""
+    """`session-only`: a file for each session, where Amplifier's CLI looks for it."""
     session_log_template: str | None = None
-    """The file of a session, in place of `directory`, with `{project}` and `{session_id}`."""
+    """Path of a session's file, in place of `directory`, with `{project}` and `{session_id}`."""
     strip_raw: bool = False
-    """Whether a provider's raw request or response (`raw` in an event's data) is left out."""
+    """True to leave out a provider's raw request or response (`raw` in an event's data)."""
     auto_discover: bool = True
-    """Whether the events that modules contribute are logged."""
+    """True to log the events that modules contribute."""
     max_field_chars: Annotated[int, Field(ge=16)] = 16_384
-    """Longest text of one field; the rest is marked as cut."""
+    """Maximum number of characters of one field; the rest is marked as cut."""
     max_line_bytes: Annotated[int, Field(ge=8_192, le=MAX_LINE)] = 262_144
-    """Longest line; what was left out is marked."""
+    """Maximum size of a line in bytes; parts left out are marked."""
     max_file_bytes: Annotated[int, Field(ge=8_192)] | None = 64 * MAX_LINE
-    """At this size the file becomes `SESSION.1.jsonl`, replacing the last one; `null`: never."""
+    """Size in bytes at which the file becomes `SESSION.1.jsonl`, replacing the last one; `null`: never."""
     redact: tuple[str, ...] = ()
-    """More names of fields to hide, besides those of secrets (`token`, `api_key`, `password` …)."""
+    """Names of further fields to hide, besides those of secrets (`token`, `api_key`, `password` …)."""
     exclude_events: tuple[str, ...] = ()
-    """Patterns of events that are not logged, such as `content_block:*`; they then cost nothing."""
+    """Patterns of events that are not logged, such as `content_block:*`; these events then cost nothing."""
     additional_events: tuple[str, ...] = ()
-    """Names of events that no module contributes."""
+    """Names of further events to log, which no module contributes."""
 
     @field_validator("session_log_template")
     @classmethod
@@ -101,7 +100,7 @@ config_model = LoggingConfig
 
 
 class Listener:
-    """The handlers of one session."""
+    """Handlers of one session."""
 
     def __init__(self, coordinator: Any, settings: LoggingConfig, recorder: Recorder) -> None:
         self.recorder = recorder
@@ -112,7 +111,7 @@ class Listener:
         self._failed = False
 
     def listen(self, events: Iterable[Any]) -> None:
-        """Log these events too; those already logged, excluded ones and what is no name are passed over."""
+        """Log these events, too; skip those already logged, excluded ones and invalid names."""
         register = self._coordinator.hooks.register
         first = partial(self._log_safely, self.recorder.write_event)
         last = partial(self._log_safely, self.recorder.write_change)
@@ -123,11 +122,11 @@ class Listener:
             if fits and not any(fnmatchcase(event, pattern) for pattern in self._excluded):
                 self._events.add(event)
                 register(event, first, priority=_FIRST, name=NAME)
-                if not event.endswith("delta"):  # one a token: nobody changes them, and each handler costs
+                if not event.endswith("delta"):  # one for each token: never changed, and each handler costs
                     register(event, last, priority=_LAST, name=NAME)
 
     async def discover(self) -> None:
-        """Log the events that modules contribute by now."""
+        """Log the events that modules have contributed by now."""
         if not self._discovers:
             return
         for contributed in await self._coordinator.collect_contributions(_CHANNEL):
@@ -135,7 +134,8 @@ class Listener:
         self.listen(_names(self._coordinator.get_capability(_CHANNEL)))  # as older modules declare them
 
     async def turn_starts(self, _event: str, _data: dict[str, Any]) -> HookResult:
-        """A handler that looks for new events; whatever a contributor does, the turn goes on."""
+        """Handle the start of a turn: look for new events, and let the turn go on whatever a contributor
+        does."""
         try:
             await self.discover()
         except Exception as error:  # noqa: BLE001 - contributors are other people's code
@@ -165,7 +165,8 @@ def _names(contributed: Any) -> Iterable[Any]:
 async def mount(
     coordinator: Any, config: Mapping[str, Any] | None = None
 ) -> Callable[[], Awaitable[None]] | None:
-    """Mount `hooks-logging` into a session (entry point `amplifier.modules`); gives what closes its file."""
+    """Mount `hooks-logging` into a session (entry point `amplifier.modules`); return a function that closes
+    its file."""
     settings = check(LoggingConfig, config or {}, NAME)
     if not settings.log_events:
         return None
@@ -189,7 +190,7 @@ async def mount(
     logger.info("%s: events go to %s", NAME, path)
 
     async def cleanup() -> None:
-        # Not unregistered: modules that are closed after this one may still have something to say.
+        # Keep the handlers: modules that are closed after this one may still emit events.
         await to_thread.run_sync(recorder.file.close, abandon_on_cancel=True)
 
     return cleanup
@@ -205,7 +206,7 @@ def _place(coordinator: Any, settings: LoggingConfig, session: str) -> Path:
 
 
 async def on_session_ready(coordinator: Any) -> None:
-    """All modules are mounted (the kernel calls this): log what they contribute."""
+    """Log the events that modules contribute, once all are mounted (the kernel calls this)."""
     listener = coordinator.get_capability(NAME)
     if isinstance(listener, Listener):
         await listener.discover()

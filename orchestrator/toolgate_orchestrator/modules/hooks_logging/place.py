@@ -1,7 +1,7 @@
-"""Where the file of a session lies.
+"""Find the file of a session.
 
     session_log_template, else directory, else AMPLIFIER if the host names its working directory or the plan
-    says a `mode`, else the user's state directory
+    gives a `mode`, else the user's state directory
 
 A template knows `{project}` (the working directory as one name) and `{session_id}`, and nothing else.
 """
@@ -16,16 +16,16 @@ from toolgate_bus.errors import ConfigError
 from toolgate_orchestrator.modules.hooks_logging.file import file_name
 
 AMPLIFIER: Final = "~/.amplifier/projects/{project}/sessions/{session_id}/events.jsonl"
-"""Where Amplifier's CLI keeps its sessions, and looks for their events."""
+"""Template of Amplifier's CLI, which keeps its sessions there and looks there for their events."""
 WORKING_DIRECTORY: Final = "session.working_dir"
-"""The capability by which a host of Amplifier's names its user's directory."""
+"""Capability by which a host of Amplifier's names its user's directory."""
 _FIELD: Final = re.compile(r"\{([^{}]*)\}")
 _KNOWN: Final = frozenset(("project", "session_id"))
 _NAME: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}")
 
 
 def default_directory() -> Path:
-    """The user's state directory for sessions; raises ConfigError where the user has no home."""
+    """Return the user's state directory for sessions; raise ConfigError if the user has no home."""
     state = Path(os.environ.get("XDG_STATE_HOME", ""))
     try:
         base = state if state.is_absolute() else Path.home() / ".local" / "state"
@@ -35,7 +35,7 @@ def default_directory() -> Path:
 
 
 def check_template(template: str) -> str:
-    """A template that can be filled; raises ValueError that says why one cannot."""
+    """Return a template that can be filled; raise ValueError with the reason if it cannot."""
     fields = _FIELD.findall(template)
     if unknown := sorted(set(fields) - _KNOWN):
         raise ValueError(f"knows no {{{unknown[0][:80]}}}; it knows {{project}} and {{session_id}}")
@@ -47,9 +47,9 @@ def check_template(template: str) -> str:
 
 
 def fill_template(template: str, session: str, working_directory: Any) -> Path:
-    """The file of a session; raises ConfigError where it cannot be found.
+    """Return the file of a session; raise ConfigError if it cannot be found.
 
-    A session's id that could lead elsewhere is replaced by a name made of it.
+    A session's id that could lead to another folder is replaced by a name made from it.
     """
     given = isinstance(working_directory, str | Path) and working_directory
     name = session if _NAME.fullmatch(session) else file_name(session).removesuffix(".jsonl")
@@ -62,6 +62,6 @@ def fill_template(template: str, session: str, working_directory: Any) -> Path:
 
 
 def _name_project(directory: Path) -> str:
-    """A directory as one name, as Amplifier's CLI makes it."""
+    """Return a directory as one name, in the form of Amplifier's CLI."""
     name = str(directory).replace("/", "-").replace("\\", "-").replace(":", "")
     return name if name.startswith("-") else f"-{name}"

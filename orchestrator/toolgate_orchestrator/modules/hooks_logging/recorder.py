@@ -1,12 +1,12 @@
-"""Makes lines of one session's events, in the order in which they happened.
+"""Make lines from one session's events, in the order in which they happened.
 
-    emitted(event, data)  one line for each event, as it was emitted
-    passed(event, data)   what all other hooks made of it: a line `hooks-logging:changed` if it differs
+    write_event(event, data)   one line for each event, as it was emitted
+    write_change(event, data)  the event after all other hooks: a line `hooks-logging:changed` if it differs
 
-The kernel's handlers have no way to say which emission they are called for, so what was emitted is
-remembered until it comes by again; a refused event never does, and is forgotten when the turn ends.
-A question on tool:selecting may be put to the hooks twice, for each hook's own answer; it is one event.
-May be called from any thread. Not here: whom it listens to, how a line is shaped, how it gets to disk.
+The kernel's handlers do not know for which emission they are called. So an emitted event is remembered
+until the last handler sees it; a refused event never gets there, and is forgotten when the turn ends.
+A question on tool:selecting may go to the hooks twice, for each hook's own answer; it is one event.
+The methods may be called from any thread. `module` listens, `line` shapes a line, and `file` writes it.
 """
 
 import json
@@ -23,16 +23,17 @@ from toolgate_orchestrator.modules.hooks_logging.line import SCHEMA, Shape, enco
 from toolgate_orchestrator.turn.hooks.scheduler import TOOL_SELECTING
 
 CHANGED: Final = "hooks-logging:changed"
-"""Hooks changed an event's data into `data`; `of` is the number of its line, null where unclear which."""
+"""Event of a changed event: hooks changed its data into `data`; `of` is the number of its line, null if not
+certain."""
 LOST: Final = "hooks-logging:lost"
-"""Stands for `lines` that could not be written, from its own number on."""
+"""Event that stands for `lines` that could not be written, from its own number on."""
 
 _MAX_OPEN: Final = 64
 _MAX_QUESTIONS: Final = 256
 
 
 class _Open(NamedTuple):
-    """An event that the last handler has not seen yet."""
+    """Event that the last handler has not seen yet."""
 
     seq: int
     event: str
@@ -40,7 +41,7 @@ class _Open(NamedTuple):
 
 
 class Recorder:
-    """The lines of one session; `seq` is the number of the last line that its file has already."""
+    """Recorder of one session's lines; `seq` is the number of the last line that is already in its file."""
 
     def __init__(
         self, session: str, parent: str | None, shape: Shape, path: Path, max_bytes: int | None, seq: int = 0
@@ -56,7 +57,7 @@ class Recorder:
         self._lock = threading.Lock()
         self._open: deque[_Open] = deque(maxlen=_MAX_OPEN)
         self._questions: dict[tuple[str, str], int] = {}
-        """Those of decisions, by decision and phase, where the engine says so: the numbers of their lines."""
+        """Numbers of the lines of questions, by decision and phase, if the engine tells these."""
 
     def write_event(self, event: str, data: dict[str, Any]) -> None:
         """Write an event's line."""
@@ -80,13 +81,13 @@ class Recorder:
                     del self._questions[next(iter(self._questions))]
 
     def write_change(self, event: str, data: dict[str, Any]) -> None:
-        """Write what the hooks made of an event, if that is not what was emitted."""
+        """Write an event as the hooks left it, if they changed it."""
         seen, call = _drop_timestamp(data), data.get("tool_call_id")
         with self._lock:
             candidates = [each for each in self._open if each.event == event]
             # A hook's own copy may lack the time that the kernel adds.
             same = next((each for each in candidates if _drop_timestamp(each.data) == seen), None)
-            # What was changed into this, where it can be told.
+            # The event that was changed into this one, if it is certain.
             alike = [
                 each for each in candidates if call is not None and each.data.get("tool_call_id") == call
             ] or candidates

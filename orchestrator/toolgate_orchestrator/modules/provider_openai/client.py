@@ -1,13 +1,13 @@
-"""The server, through the official SDK: the only file that imports it, and only when it is needed.
+"""Talk to the server through the official SDK; only this file imports the SDK, and only when it is needed.
 
-Gives plain JSON values; raises only the kernel's LLM errors. What the values mean is not its affair.
+Results are plain JSON values, and errors are the kernel's LLM errors.
 
     400, 422 InvalidRequest · context too long ContextLength · content filter ContentFilter
     401 Authentication · 403 AccessDenied · 404 NotFound · 408 and time-outs LLMTimeout
     413 ContextLength · 429 RateLimit, or QuotaExceeded · 5xx ProviderUnavailable
     no connection Network · broken off or garbled in mid-stream Stream
 
-Messages say what the server said, bounded, and without any secret.
+Messages repeat the server's message, bounded, and without any secret.
 """
 
 import asyncio
@@ -56,7 +56,7 @@ _QUOTA = re.compile(
 
 
 class EndpointReply(NamedTuple):
-    """A whole answer."""
+    """Whole answer."""
 
     body: dict[str, Any]
     headers: Mapping[str, str]
@@ -64,7 +64,7 @@ class EndpointReply(NamedTuple):
 
 
 class Endpoint:
-    """One server with one key; close it."""
+    """Server with one key; it must be closed."""
 
     def __init__(self, config: OpenAIConfig) -> None:
         openai = _sdk()
@@ -81,12 +81,12 @@ class Endpoint:
         address = f"{parts.scheme}://{parts.hostname}{port}{parts.path}"
         self.whose = Whose(config.name, address, config.secrets(os.environ))
         self.length_field = config.length_field(os.environ)
-        """The server's name for the longest answer."""
+        """Name of the server's field for the longest answer."""
         self._tells_usage = True
         """False once the server has refused `stream_options`."""
 
     async def whole(self, ask: Ask) -> EndpointReply:
-        """The answer in one piece; raises LLMError."""
+        """Return the answer in one piece; raise LLMError."""
         try:
             async with asyncio.timeout(ask.timeout):
                 raw = await self._client.chat.completions.with_raw_response.create(**ask.params)
@@ -97,7 +97,7 @@ class Endpoint:
             raise self.error(error, ask) from error
 
     async def chunks(self, ask: Ask) -> "Chunks":
-        """The answer chunk by chunk, once the server has begun; raises LLMError."""
+        """Return the answer's chunks, once the server has begun; raise LLMError."""
         deadline = None if ask.timeout is None else asyncio.get_running_loop().time() + ask.timeout
         try:
             return await self._open_stream(ask, deadline)
@@ -109,7 +109,7 @@ class Endpoint:
             return await self._open_stream(ask, deadline)
 
     async def models(self) -> list[dict[str, Any]]:
-        """What the server lists; raises LLMError."""
+        """Return the models that the server lists; raise LLMError."""
         listed: list[dict[str, Any]] = []
         try:
             async for model in self._client.models.list():
@@ -125,7 +125,7 @@ class Endpoint:
         await self._client.close()
 
     def error(self, error: Exception, ask: Ask, *, streaming: bool = False) -> LLMError:
-        """The kernel's error for one of the SDK's."""
+        """Return the kernel's error for one of the SDK's."""
         return translate_error(error, self.whose, ask.model, streaming=streaming)
 
     async def _open_stream(self, ask: Ask, deadline: float | None) -> "Chunks":
@@ -151,7 +151,7 @@ class Endpoint:
 
 
 class Chunks:
-    """The chunks of one answer: take one after another, and close them."""
+    """Chunks of one answer; read them one by one, and close them."""
 
     def __init__(self, endpoint: Endpoint, ask: Ask, raw: Any, deadline: float | None) -> None:
         self.headers: Mapping[str, str] = raw.headers
@@ -161,11 +161,11 @@ class Chunks:
 
     async def aclose(self) -> None:
         """Close the connection."""
-        with contextlib.suppress(Exception):  # the answer is there, or its own error is on its way
+        with contextlib.suppress(Exception):  # the answer is complete, or has an error of its own
             await self._source.close()
 
     async def __anext__(self) -> dict[str, Any]:
-        """The next chunk; raises LLMError where the stream breaks."""
+        """Return the next chunk; raise LLMError if the stream breaks."""
         try:
             async with asyncio.timeout_at(self._deadline):
                 return _plain(await anext(self._source))
@@ -176,7 +176,7 @@ class Chunks:
 
 
 def _plain(value: Any) -> dict[str, Any]:
-    """An SDK value as the JSON that it was; an empty object where it was none."""
+    """Return an SDK value as the JSON that it was; an empty object for other values."""
     dump = getattr(value, "model_dump", None)
     if not callable(dump):
         return dict(value) if isinstance(value, Mapping) else {}
@@ -196,7 +196,7 @@ def _sdk() -> Any:
 
 
 class Whose(NamedTuple):
-    """Whose error it is: provider and server as they are shown, and the secrets that must not be."""
+    """Source of an error: provider and server as they are shown, and the secrets that must not be."""
 
     provider: str
     server: str
@@ -206,7 +206,7 @@ class Whose(NamedTuple):
 def translate_error(
     error: Exception, whose: Whose, model: str | None, *, streaming: bool = False
 ) -> LLMError:
-    """The kernel's error for whatever came out of the SDK; the SDK's is freed of secrets in passing."""
+    """Return the kernel's error for any error of the SDK, which loses its secrets, too."""
     import openai
 
     if isinstance(error, LLMError):
@@ -226,7 +226,7 @@ def translate_error(
         return llm_errors.LLMTimeoutError(message, **origin)
     if isinstance(error, BadReply):
         return llm_errors.StreamError(message, retryable=error.retryable, **origin)
-    if streaming:  # told by the server after the answer had begun, or a connection that broke
+    if streaming:  # an error of the server during the answer, or a broken connection
         return (_by_words(said) or llm_errors.StreamError)(message, **origin)
     if isinstance(error, openai.APIConnectionError | OSError):
         return llm_errors.NetworkError(message, **origin)
@@ -240,7 +240,7 @@ def _without_secrets(text: str, secrets: Sequence[str]) -> str:
 
 
 def _kind(status: int, said: str) -> type[LLMError]:
-    """The class for a status; some things are told only by a code or by words."""
+    """Return the error class for a status; some errors show only by a code or by words."""
     if status == 429 and _QUOTA.search(said):
         return llm_errors.QuotaExceededError
     if status in (400, 422):
@@ -257,7 +257,7 @@ def _by_words(said: str) -> type[LLMError] | None:
 
 
 def _status(error: Exception) -> int | None:
-    """The HTTP status; also one that a server tells inside a stream, as an error's `code`."""
+    """Return the HTTP status; also one that a server puts into a stream, as an error's `code`."""
     for value in (getattr(error, "status_code", None), getattr(error, "code", None)):
         text = str(value) if value is not None else ""
         if len(text) == 3 and text.isdecimal() and int(text) >= 400:
@@ -266,7 +266,7 @@ def _status(error: Exception) -> int | None:
 
 
 def _message(error: Exception, whose: Whose) -> str:
-    """What the server said, else what happened."""
+    """Return the server's message, else a description of the failure."""
     import openai
 
     if isinstance(error, openai.APITimeoutError | TimeoutError):
@@ -282,7 +282,7 @@ def _message(error: Exception, whose: Whose) -> str:
 
 
 def _extract_message(body: Any) -> str:
-    """The message in an error's body, in the forms that servers have."""
+    """Return the message in an error's body, in the forms that servers use."""
     if isinstance(body, Mapping):
         for key in ("message", "error", "detail"):
             if body.get(key):
@@ -292,7 +292,7 @@ def _extract_message(body: Any) -> str:
 
 
 def _scrub(error: BaseException, secrets: Sequence[str]) -> None:
-    """Take secrets out of the SDK's error too, which stays in the chain and in tracebacks."""
+    """Remove secrets from the SDK's error, too, which stays in the chain and in tracebacks."""
     seen: BaseException | None = error
     while seen is not None:
         if any(secret in repr((seen, getattr(seen, "body", None))) for secret in secrets):
@@ -305,7 +305,7 @@ def _scrub(error: BaseException, secrets: Sequence[str]) -> None:
 
 
 def _retry_after(error: Exception) -> float | None:
-    """Seconds that the server asks to wait: milliseconds, seconds or a date."""
+    """Return the seconds that the server asks to wait, given as milliseconds, seconds or a date."""
     headers = getattr(getattr(error, "response", None), "headers", None)
     if not isinstance(headers, Mapping):
         return None

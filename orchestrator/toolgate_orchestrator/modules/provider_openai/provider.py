@@ -1,6 +1,6 @@
-"""`provider-openai-compatible`: any server that speaks OpenAI's chat completions, by the official SDK.
+"""`provider-openai-compatible`: use any server with OpenAI's chat completions, through the official SDK.
 
-OpenAI, vLLM, Ollama, LiteLLM proxies. This file puts the pure parts around the server together:
+Such servers are OpenAI, vLLM, Ollama, LiteLLM proxies. This file joins the pure parts around the server:
 
     ChatRequest ─▶ request ─▶ client (SDK, HTTP)
     ChatResponse ◀─ reply ◀─ stream ◀──────┘
@@ -28,25 +28,25 @@ config_model = OpenAIConfig
 logger = logging.getLogger(__name__)
 
 _ANSWER_TOKENS = 8_192
-"""Kept free for an answer where no longest one is configured."""
+"""Number of tokens reserved for an answer, if no longest answer is configured."""
 _CAPABILITIES = ["streaming", "tools", "vision", "json_mode"]
 
 
 class ProviderOpenAI:
-    """The kernel's Provider protocol, and `stream`, over one server and one model; close it."""
+    """The kernel's Provider protocol, with `stream`, for one server and one model; it must be closed."""
 
     def __init__(self, config: Mapping[str, Any] | None = None) -> None:
-        """Raises ConfigError for a wrong config, a missing key or a missing SDK."""
+        """Raise ConfigError for a wrong config, a missing key or a missing SDK."""
         self._config = settings = check(OpenAIConfig, config or {}, MODULE)
         self._endpoint = Endpoint(settings)
         self.name = settings.name
         self.model = settings.model
         self.priority = settings.priority
         self.cost_usd: Decimal | None = None
-        """What all answers so far cost; None as long as nobody told."""
+        """Cost of all answers so far; None if no cost was reported."""
 
     def get_info(self) -> ProviderInfo:
-        """What the provider is, and the defaults by which contexts measure requests."""
+        """Return the provider's description, and the defaults by which contexts measure requests."""
         settings = self._config
         defaults = {
             "model": settings.model,
@@ -65,7 +65,7 @@ class ProviderOpenAI:
         )
 
     async def list_models(self) -> list[ModelInfo]:
-        """What the server lists, with the limits it tells; raises LLMError."""
+        """Return the models that the server lists, with their limits; raise LLMError."""
         found = []
         windows = ("max_model_len", "context_length", "context_window", "max_context_length")
         for listed in await self._endpoint.models():
@@ -83,10 +83,10 @@ class ProviderOpenAI:
         return found
 
     async def complete(self, request: ChatRequest, **options: Any) -> ChatResponse:
-        """The answer in one piece. Raises LLMError.
+        """Return the answer in one piece; raise LLMError.
 
-        `options` count before the request's own fields (`model=…`, `timeout=…`); unknown ones are
-        passed over. `extended_thinking=True` asks for the configured reasoning effort.
+        `options` win over the request's own fields (`model=…`, `timeout=…`); unknown ones are ignored.
+        `extended_thinking=True` asks for the configured reasoning effort.
         """
         ask = self._ask(request, options)
         answer = await self._endpoint.whole(ask)
@@ -98,7 +98,7 @@ class ProviderOpenAI:
     async def stream(
         self, request: ChatRequest, **options: Any
     ) -> AsyncIterator[dict[str, Any] | ChatResponse]:
-        """The answer as it comes: stream events, last the whole ChatResponse. Raises LLMError.
+        """Yield the answer as it comes: stream events, and last the whole ChatResponse; raise LLMError.
 
         Closing the iterator, or cancelling its reader, closes the connection.
         """
@@ -116,7 +116,8 @@ class ProviderOpenAI:
         yield response
 
     def parse_tool_calls(self, response: ChatResponse) -> list[Any]:
-        """The calls of a response; one whose arguments are no JSON object as a dict that has them as text."""
+        """Return the calls of a response; a call whose arguments are no JSON object is a dict with their
+        text."""
         calls: list[Any] = []
         for call in response.tool_calls or ():
             raw = (call.model_extra or {}).get("raw_arguments")
@@ -125,7 +126,7 @@ class ProviderOpenAI:
         return calls
 
     def report_cost(self) -> dict[str, Decimal] | None:
-        """For the kernel's channel `session.cost`; None as long as nobody told a cost."""
+        """Return the cost for the kernel's channel `session.cost`; None if no cost was reported."""
         return None if self.cost_usd is None else {"cost_usd": self.cost_usd}
 
     async def close(self) -> None:
@@ -140,7 +141,7 @@ class ProviderOpenAI:
     def _interpret(
         self, ask: Ask, read: Callable[..., list[dict[str, Any]]], *chunk: Any
     ) -> list[dict[str, Any]]:
-        """What was read; an answer that makes no sense is an error of the kernel's."""
+        """Read an answer; raise the kernel's error if it makes no sense."""
         try:
             return read(*chunk)
         except BadReply as error:
@@ -149,7 +150,7 @@ class ProviderOpenAI:
     def _response(
         self, joined: ChunkAssembler, ask: Ask, headers: Mapping[str, str], retries: int, *, streamed: bool
     ) -> ChatResponse:
-        """The whole answer, its cost added to the total."""
+        """Return the whole answer, and add its cost to the total."""
         prices = self._config.prices if ask.model == self._config.model else None
         cost = cost_of(joined.usage, headers, prices, streamed=streamed)
         if cost is not None:
@@ -169,7 +170,7 @@ class ProviderOpenAI:
 
 
 async def _next(chunks: Chunks, joined: ChunkAssembler) -> dict[str, Any] | None:
-    """The next chunk; None at the end. What breaks behind a whole answer does not matter any more."""
+    """Return the next chunk; None at the end. Errors after a whole answer are only logged."""
     try:
         return await anext(chunks)
     except StopAsyncIteration:

@@ -1,11 +1,12 @@
-"""The answer as the kernel's ChatResponse, its tool calls as the engine reads them, and its cost. Pure.
+"""Make the kernel's ChatResponse from an answer, with tool calls for the engine, and its cost. Pure.
 
-The kernel's `ToolCall` takes only an object as arguments. A call whose arguments are no JSON object
-bears none, and the text as it came in `raw_arguments`; the provider's `parse_tool_calls` gives that text
-back, so that whoever runs the call can say what is wrong with it.
+The kernel's `ToolCall` takes only an object as arguments. A call whose arguments are no JSON object gets
+empty ones, and the original text in `raw_arguments`. The provider's `parse_tool_calls` returns that text,
+so that the loop can say what is wrong with it.
 
-The cost is what a proxy says (header `x-litellm-response-cost`, or `usage.cost`), else what the
-configured prices make of the tokens, else unknown: None is not zero. Money is Decimal, never float.
+The cost is the one that a proxy reports (header `x-litellm-response-cost`, or `usage.cost`), else it is
+computed from the tokens by the configured prices, else unknown: None is not zero. Money is Decimal, never
+float.
 """
 
 from collections.abc import Mapping
@@ -22,11 +23,11 @@ from toolgate_orchestrator.modules.provider_openai.stream import ChunkAssembler
 COST_HEADER = "x-litellm-response-cost"
 _MILLION = Decimal(1_000_000)
 _MAX_TOKENS = 10**12
-"""Of one answer; whoever tells more tells nonsense."""
+"""Largest number of tokens of one answer that is believed."""
 
 
 def chat_response(joined: ChunkAssembler, usage: Usage | None, metadata: dict[str, Any]) -> ChatResponse:
-    """The whole answer: thinking, text, calls in the order in which they were complete."""
+    """Return the whole answer: thinking, text, calls in the order in which they were complete."""
     calls = []
     for call in joined.calls:
         fields: dict[str, Any] = {"id": call.id, "name": call.name, "arguments": call.arguments}
@@ -46,7 +47,7 @@ def chat_response(joined: ChunkAssembler, usage: Usage | None, metadata: dict[st
 
 
 def usage_of(told: Mapping[str, Any] | None, cost: Decimal | None) -> Usage | None:
-    """The kernel's usage; None where the server told neither tokens nor cost."""
+    """Return the kernel's usage; None if the server reported neither tokens nor cost."""
     if told is None and cost is None:
         return None
     told = told or {}
@@ -66,9 +67,9 @@ def usage_of(told: Mapping[str, Any] | None, cost: Decimal | None) -> Usage | No
 def cost_of(
     told: Mapping[str, Any] | None, headers: Mapping[str, str], prices: TokenPrices | None, *, streamed: bool
 ) -> Decimal | None:
-    """US dollars of one answer; None where nobody knows.
+    """Return the cost of one answer in US dollars; None if it is not known.
 
-    A streamed answer's headers were sent before its cost was known: zero means nothing there.
+    The headers of a streamed answer were sent before its cost was known, so zero means nothing there.
     """
     header = dollars(headers.get(COST_HEADER))
     if header is not None and (header or not streamed):

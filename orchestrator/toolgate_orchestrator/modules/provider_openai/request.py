@@ -1,11 +1,11 @@
-"""A ChatRequest as the parameters of one chat completion. Pure.
+"""Turn a ChatRequest into the parameters of one chat completion. Pure.
 
-Options given to `complete` and `stream` count before the request's fields, those before the config.
+Options given to `complete` and `stream` win over the request's fields, and these over the config.
 
 Tool calls are read from the field `tool_calls` (this engine's contexts) or from call blocks (other
-engines'). Images of tool results follow as a user's message: the wire allows only text in results.
-Each result is put behind its call, as servers insist: a sound conversation passes unchanged, one with
-a gap (a result that was compacted away, a call that never got one) is mended rather than refused.
+engines'). Images of tool results follow as a user's message, as the wire allows only text in results.
+Each result is put right behind its call, as servers require. A complete conversation passes unchanged; one
+with a gap (a result that was compacted away, a call without a result) is mended rather than refused.
 """
 
 import hashlib
@@ -29,7 +29,7 @@ from amplifier_core.message_models import ResponseFormatJson, ResponseFormatJson
 from toolgate_orchestrator.modules.provider_openai.config import OpenAIConfig
 
 _MAX_ID = 40
-"""Longer call ids are refused by OpenAI; another provider may have made them."""
+"""Maximum length of a call id: OpenAI refuses longer ones, and another provider may have made it."""
 _NO_RESULT = "No result of this call was recorded."
 _MAX = 64
 _UNSAFE = re.compile(r"[^a-zA-Z0-9_-]")
@@ -53,9 +53,9 @@ WireMessage = dict[str, Any]
 
 
 class ToolNames:
-    """Names of one request as the wire allows them (letters, digits, _ and -, at most 64), and back.
+    """Mapping of tool names to those that the wire allows (letters, digits, _ and -, at most 64), and back.
 
-    A name that is fine stays as it is; any other gets a safe one, unique among those of the request.
+    An allowed name stays unchanged; any other gets a safe one, unique in the request.
     """
 
     def __init__(self, names: Iterable[str]) -> None:
@@ -67,13 +67,13 @@ class ToolNames:
                 self._add(name)
 
     def safe(self, name: str) -> str:
-        """How a tool is called on the wire."""
+        """Return a tool's name on the wire."""
         if name not in self._safe:
             self._add(name)
         return self._safe[name]
 
     def original(self, name: str) -> str:
-        """The tool that the LLM means; a name that nobody gave it comes back as it is."""
+        """Return the tool that the LLM means; an unknown name is returned unchanged."""
         return self._original.get(name, name)
 
     def _add(self, name: str) -> None:
@@ -88,7 +88,7 @@ class ToolNames:
 
 
 class Dialect(NamedTuple):
-    """What servers differ in."""
+    """Differences between servers."""
 
     developer_role: str = "system"
     reasoning_field: str | None = None
@@ -101,14 +101,14 @@ class _Call(NamedTuple):
 
 
 def wire_messages(messages: Sequence[Message], names: ToolNames, dialect: Dialect) -> list[WireMessage]:
-    """The conversation as the server takes it: one result right behind each call, and none without a call."""
+    """Return the conversation for the server: one result right behind each call, and none without a call."""
     wired = [wire for message in messages for wire in _wire(message, names, dialect)]
     taken: set[int] = set()
     out: list[WireMessage] = []
     for index, message in enumerate(wired):
         if index in taken:
             continue
-        if message["role"] == "tool":  # its call is gone: something the user says
+        if message["role"] == "tool":  # its call is gone: send it as a user's message
             told = f"[Result of an earlier tool call]\n{message['content']}"
             message = {"role": "user", "content": told}
         out.append(message)
@@ -121,12 +121,13 @@ def wire_messages(messages: Sequence[Message], names: ToolNames, dialect: Dialec
 
 
 def names_in(messages: Sequence[Message]) -> list[str]:
-    """The tools that earlier calls named."""
+    """Return the tools that earlier calls named."""
     return [call.name for message in messages for call in _calls(message)]
 
 
 def _results(messages: Sequence[WireMessage], start: int, call_id: str, taken: set[int]) -> Iterator[int]:
-    """Where results of a call lie: behind it, and before another call of the same id (ids may repeat)."""
+    """Yield the places of a call's results: behind it, and before another call of the same id (ids may
+    repeat)."""
     for index in range(start + 1, len(messages)):
         message = messages[index]
         if any(call["id"] == call_id for call in message.get("tool_calls", ())):
@@ -151,7 +152,7 @@ def _wire(message: Message, names: ToolNames, dialect: Dialect) -> Iterable[Wire
 
 
 def _assistant(message: Message, names: ToolNames, dialect: Dialect) -> Iterable[WireMessage]:
-    """One message, or none where nothing of it can be sent."""
+    """Yield one message, or none if nothing of it can be sent."""
     wire: WireMessage = {"role": "assistant", "content": _text(message.content) or None}
     calls = []
     for call in _calls(message):
@@ -167,7 +168,7 @@ def _assistant(message: Message, names: ToolNames, dialect: Dialect) -> Iterable
 
 
 def _arguments(arguments: Any) -> str:
-    """JSON of an object, always: chat templates of many servers read it again."""
+    """Return arguments as the JSON of an object, always: chat templates of many servers read it again."""
     if isinstance(arguments, str):
         try:
             arguments = json.loads(arguments)
@@ -190,7 +191,7 @@ def _result(call_id: str, content: Any) -> Iterable[WireMessage]:
 
 
 def _content(content: Any, *, images: bool) -> str | list[dict[str, Any]]:
-    """Text alone as a string, which every server takes; parts only where there are images."""
+    """Return text alone as a string, which every server takes; return parts only if there are images."""
     if (
         not images
         or not isinstance(content, list)
@@ -217,14 +218,14 @@ def _blocks(message: Message) -> Sequence[Any]:
 
 
 def _text(content: Any) -> str:
-    """The text of a message, its text blocks joined by line breaks."""
+    """Return the text of a message, its text blocks joined by line breaks."""
     if isinstance(content, str):
         return _clean(content)
     return "\n".join(_clean(block.text) for block in content if isinstance(block, TextBlock) and block.text)
 
 
 def _calls(message: Message) -> list[_Call]:
-    """The calls that a message of the LLM makes."""
+    """Return the calls that a message of the LLM makes."""
     if message.role != "assistant":
         return []
     listed = (message.model_extra or {}).get("tool_calls")
@@ -260,25 +261,25 @@ def _plain(value: Any) -> Any:
 
 
 def _clean(text: str) -> str:
-    """Text without lone surrogates, which cannot be sent as UTF-8."""
+    """Return text without lone surrogates, which cannot be sent as UTF-8."""
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """One request, ready to be sent."""
+    """Request that is ready to be sent."""
 
     params: dict[str, Any]
     names: ToolNames
     model: str
     timeout: float | None
-    """Seconds for the whole of it, retries included; None: no limit but the server's silence."""
+    """Seconds for the whole request, retries included; None: only the server's silence is limited."""
 
 
 def build_request(
     request: ChatRequest, options: Mapping[str, Any], config: OpenAIConfig, length_field: str
 ) -> Ask:
-    """The parameters for a request; `length_field` is the server's name for the longest answer."""
+    """Return the parameters for a request; `length_field` is the server's name for the longest answer."""
     wanted = _resolve_fields(request, options, config)
     names = ToolNames([*(tool.name for tool in request.tools or ()), *names_in(request.messages)])
     dialect = Dialect(config.developer_role, config.reasoning_field)
@@ -298,7 +299,7 @@ def build_request(
 
 
 def _resolve_fields(request: ChatRequest, options: Mapping[str, Any], config: OpenAIConfig) -> dict[str, Any]:
-    """Each field's value, from the first place that has one."""
+    """Return each field's value, from the first place that has one."""
     configured = {
         "model": config.model,
         "temperature": config.temperature,
@@ -315,7 +316,7 @@ def _resolve_fields(request: ChatRequest, options: Mapping[str, Any], config: Op
 
 
 def _tools(tools: list[ToolSpec] | None, choice: Any, names: ToolNames) -> dict[str, Any]:
-    """Tools and which of them must be called; a choice without tools would be refused."""
+    """Return the tools and the choice among them; a choice without tools would be refused."""
     if not tools:
         return {}
     wire: dict[str, Any] = {"tools": []}
@@ -330,7 +331,7 @@ def _tools(tools: list[ToolSpec] | None, choice: Any, names: ToolNames) -> dict[
 
 
 def _choice(choice: Any, names: ToolNames) -> Any:
-    """`auto`, `none`, `required`, or one tool by its name, however that is written."""
+    """Return `auto`, `none`, `required`, or one tool by its name, in any spelling of the choice."""
     if isinstance(choice, Mapping):
         function = choice.get("function")
         named = (function if isinstance(function, Mapping) else choice).get("name")

@@ -1,14 +1,14 @@
-"""Chunks of a chat completion to stream events, and to the whole that they make. Pure.
+"""Turn the chunks of a chat completion into stream events, and join them to the whole answer. Pure.
 
-    chunk ─▶ Joined.feed ─▶ [text.delta, thinking.delta, tool_call.start/delta/end …]
-                       end ─▶ Joined.close: open calls end; an answer that broke off is an error
+    chunk ─▶ ChunkAssembler.feed ─▶ [text.delta, thinking.delta, tool_call.start/delta/end …]
+      end ─▶ ChunkAssembler.close: open calls end; an answer that broke off is an error
 
-When is a call reported complete (`tool_call.end`)? The moment its arguments are a whole, non-empty
-JSON object, over with the brace that closes it, so that a loop can start it while the LLM still writes
-the next one. An empty object waits for the next call (some proxies begin with `{}` and go on);
-everything else, bad JSON included, waits for the end, as fragments of several calls may come
-interleaved. Bad JSON is reported as the text that it is. Calls are told apart by index, and by id where
-a server gives all of them one index. (The SDK's ChatCompletionStreamState does none of this.)
+A call is reported complete (`tool_call.end`) as soon as its arguments are a whole, non-empty JSON object,
+with its closing brace, so that a loop can start it while the LLM still writes the next one. An empty object
+waits for the next call (some proxies begin with `{}` and go on). All other arguments, bad JSON included,
+wait for the end, as fragments of several calls may come interleaved. Bad JSON is reported as text. Calls are
+told apart by index, and by id if a server gives all of them one index. (The SDK's ChatCompletionStreamState
+does none of this.)
 """
 
 import json
@@ -23,26 +23,27 @@ from toolgate_bus.protocol.json_values import UnreadableJson, read_json
 logger = logging.getLogger(__name__)
 
 MAX_CHARS = 16 * 1024 * 1024
-"""Of text, thinking and arguments together: an endless answer must not fill the memory."""
+"""Maximum number of characters of text, thinking and arguments together: an endless answer must not fill the
+memory."""
 MAX_CALLS = 512
 _EARLY_TRIES = 4
-"""How often a call's arguments are parsed before its end."""
+"""Maximum number of times that a call's arguments are parsed before its end."""
 
 Event = dict[str, Any]
 
 
 @dataclass(slots=True)
 class ObjectEnd:
-    """Watches fragments of JSON for the brace that closes the outermost object; linear in their length."""
+    """Scanner of JSON fragments for the brace that closes the outermost object; linear in their length."""
 
     closed: bool = False
-    """Whether every bracket that was opened is closed again."""
+    """True if every bracket that was opened is closed again."""
     _depth: int = 0
     _in_string: bool = False
     _escaped: bool = False
 
     def feed(self, fragment: str) -> bool:
-        """Take a fragment; True where something was closed by it and nothing is open now."""
+        """Take a fragment; return True if it closed a bracket and none is open now."""
         closing = False
         for char in fragment:
             if self._in_string:
@@ -67,9 +68,9 @@ class ObjectEnd:
 
 
 def arguments_of(raw: str) -> dict[str, Any] | None:
-    """Return the arguments that a text is; None where it is no JSON object that all programs read alike.
+    """Return the arguments in a text; None if it is no JSON object that all programs read alike.
 
-    Nothing, and `null`, are no arguments. An empty object in front of the real one is dropped: some
+    An empty text, and `null`, mean no arguments. An empty object in front of the real one is dropped: some
     proxies begin every call with one.
     """
     text = raw.strip()
@@ -81,14 +82,14 @@ def arguments_of(raw: str) -> dict[str, Any] | None:
         except UnreadableJson:
             continue
         if isinstance(value, dict):
-            if "\\ud" in raw.lower():  # lone surrogates, which JSON can spell and nobody can send on
+            if "\\ud" in raw.lower():  # lone surrogates: JSON allows them, UTF-8 does not
                 value = json.loads(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))
             return cast("dict[str, Any]", value)
     return None
 
 
 class BadReply(Exception):  # noqa: N818 - becomes an LLMError at the edge
-    """The server's answer makes no sense; `retryable` where another try may do better."""
+    """The server's answer makes no sense; `retryable` if another try may succeed."""
 
     def __init__(self, message: str, *, retryable: bool = False) -> None:
         super().__init__(message)
@@ -97,7 +98,7 @@ class BadReply(Exception):  # noqa: N818 - becomes an LLMError at the edge
 
 @dataclass(slots=True)
 class JoinedCall:
-    """One tool call on its way in."""
+    """Tool call that is coming in."""
 
     id: str
     wire_id: str | None
@@ -105,24 +106,24 @@ class JoinedCall:
     parts: list[str] = field(default_factory=list)
     done: bool = False
     begun: bool = False
-    """Whether its beginning was told."""
+    """True if its beginning was reported."""
     end: ObjectEnd = field(default_factory=ObjectEnd)
     tries: int = 0
 
     @property
     def raw(self) -> str:
-        """The arguments as text."""
+        """Arguments as text."""
         return "".join(self.parts)
 
     @property
     def arguments(self) -> dict[str, Any] | str:
-        """The arguments; as text where they are no JSON object."""
+        """Arguments; as text if they are no JSON object."""
         parsed = arguments_of(self.raw)
         return self.raw if parsed is None else parsed
 
 
 class ChunkAssembler:
-    """One answer; also one that came in one piece, as a single chunk."""
+    """Assembler of one answer; an answer in one piece counts as a single chunk."""
 
     def __init__(self, original: Callable[[str], str] = lambda name: name) -> None:
         self.id: str | None = None
@@ -130,7 +131,7 @@ class ChunkAssembler:
         self.finish_reason: str | None = None
         self.usage: Mapping[str, Any] | None = None
         self.calls: list[JoinedCall] = []
-        """The complete ones, in the order in which they were."""
+        """Complete calls, in the order in which they were complete."""
         self._original = original
         self._text: list[str] = []
         self._thinking: list[str] = []
@@ -141,16 +142,16 @@ class ChunkAssembler:
 
     @property
     def text(self) -> str:
-        """The answer's text so far."""
+        """Text of the answer so far."""
         return "".join(self._text)
 
     @property
     def thinking(self) -> str:
-        """What the LLM thought so far, where the server tells."""
+        """Thinking of the LLM so far, if the server tells it."""
         return "".join(self._thinking)
 
     def feed(self, chunk: Any) -> list[Event]:
-        """Take one chunk; gives the events that it makes. Raises BadReply for nonsense and far too much."""
+        """Take one chunk; return its events. Raise BadReply for nonsense and for too much."""
         if not isinstance(chunk, Mapping):
             raise BadReply(f"a chunk of the answer is no JSON object, but {type(chunk).__name__}")
         self.id, self.model = self.id or _str(chunk.get("id")), self.model or _str(chunk.get("model"))
@@ -173,7 +174,7 @@ class ChunkAssembler:
         return events
 
     def close(self) -> list[Event]:
-        """There is no more; raises BadReply where the answer is not whole."""
+        """End the answer; raise BadReply if it is not whole."""
         if self.finish_reason is None:
             raise BadReply("the answer ended before it was complete", retryable=True)
         return self._end(self._every)
@@ -200,7 +201,7 @@ class ChunkAssembler:
         return [{"type": f"{kind}.delta", "text": text}]
 
     def _part(self, part: Mapping[str, Any], position: int) -> list[Event]:
-        """One fragment of one call."""
+        """Take one fragment of one call."""
         function = part.get("function")
         told = function if isinstance(function, Mapping) else {}
         name, arguments = _str(told.get("name")), told.get("arguments")
@@ -213,17 +214,17 @@ class ChunkAssembler:
         return events + self._more(call, fragment)
 
     def _call(self, key: int, wire_id: str | None, name: str | None) -> tuple[JoinedCall, list[Event]]:
-        """The call that a fragment belongs to; where it begins one, empty ones before it are over."""
+        """Return the call that a fragment belongs to; if it begins one, empty calls before it end."""
         call = self._at.get(key)
         if call is not None:
-            # One at the same index begins another call where it brings a name, and another id or none.
+            # A fragment at the same index begins another call if it has a name, and another id or none.
             other = wire_id != call.wire_id if wire_id else call.end.closed
             if not name or not other:
                 return call, []
         if len(self._every) >= MAX_CALLS:
             raise BadReply(f"the answer makes more than {MAX_CALLS} tool calls")
         events = self._end([each for each in self._every if each.end.closed])
-        # Ids are unique within an answer, whatever the server says.
+        # Make ids unique within an answer, as some servers repeat them.
         taken = {each.id for each in self._every}
         fresh = wire_id or f"call_{secrets.token_hex(12)}"
         while fresh in taken:
@@ -248,7 +249,7 @@ class ChunkAssembler:
         if call.begun and told:
             events.append({"type": "tool_call.delta", "id": call.id, "arguments_fragment": told})
         if call.end.feed(fragment):
-            # Whether nothing can follow but blanks; tried a few times, not for every brace of a long text.
+            # Parse only a few times, not at every brace of a long text: the call may be complete now.
             call.tries += 1
             if call.name and call.tries <= _EARLY_TRIES and arguments_of(call.raw):
                 events += self._end([call])
@@ -271,7 +272,7 @@ class ChunkAssembler:
 
 
 def _texts(content: Any) -> Iterable[tuple[str, str]]:
-    """Pieces of content, each with its kind; some servers send parts instead of a text."""
+    """Yield the pieces of content, each with its kind; some servers send parts instead of a text."""
     if isinstance(content, str):
         yield "text", _str(content) or ""
     elif isinstance(content, list):
@@ -283,5 +284,5 @@ def _texts(content: Any) -> Iterable[tuple[str, str]]:
 
 
 def _str(value: Any) -> str | None:
-    """A text that is there, without lone surrogates: the kernel takes none."""
+    """Return a non-empty text without lone surrogates, which the kernel refuses; else None."""
     return value.encode("utf-8", "replace").decode() if isinstance(value, str) and value else None

@@ -1,1 +1,1 @@
-"""Goal pursuit: turn after turn until a judge is satisfied."""
+"""Goal pursuit: runs turn after turn until a judge is satisfied."""

@@ -1,4 +1,4 @@
-"""What the judge of a goal is asked, and how its answers are read: reached? stuck, and why? Pure."""
+"""Questions to the judge of a goal, and the parsing of its answers: reached? stuck, and why? Pure."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -39,7 +39,7 @@ LOCKS: Final = {
     "structure-locked": "it demands of every one of a set what one of them cannot do",
     "history-locked": "it demands something of what has already happened",
 }
-"""What each verdict means that a run is stuck."""
+"""Meaning of each verdict that a run is stuck."""
 
 _SUMMARIES: Final = {
     "stalled": "The run made no progress any more. Name the one thing that blocked it; if the goal cannot be "
@@ -55,13 +55,13 @@ tell the story of the run."""
 
 
 def evaluation(condition: str, transcript: str, *, cut: bool) -> str:
-    """The question whether a goal is reached."""
+    """Return the question whether a goal is reached."""
     older = " (older messages left out)" if cut else ""
     return f"GOAL:\n{condition}\n\nRECORD{older}:\n{transcript}\n\nHas the goal been reached?"
 
 
 def read_evaluation(answer: str) -> tuple[bool, str]:
-    """Whether it is, and why; raises ValueError for an answer of another form."""
+    """Return whether the goal is reached, and why. Raise ValueError for an answer of another form."""
     word, reason = _two_lines(answer)
     if word not in ("YES", "NO"):
         raise ValueError(f"the judge answered neither YES nor NO: {word[:80]!r}")
@@ -69,14 +69,15 @@ def read_evaluation(answer: str) -> tuple[bool, str]:
 
 
 def stall_question(condition: str, why: str, reasons: Sequence[str]) -> tuple[str, str]:
-    """System and user text of the question whether a run is stuck."""
+    """Return the system and user text of the question whether a run is stuck."""
     listed = "\n".join(f"{number}. {reason}" for number, reason in enumerate(reasons, 1))
     user = f"GOAL:\n{condition}\n\nWHY IT WAS NOT REACHED, turn by turn:\n{listed}\n\nIs the work stuck?"
     return _STALL.format(activity=_STALLS[why]) + _VERDICTS, user
 
 
 def read_stall(answer: str) -> tuple[str, str]:
-    """The verdict, `resolvable` or one of `LOCKS`, and why; raises ValueError for another answer."""
+    """Return the verdict, `resolvable` or one of `LOCKS`, and the reason. Raise ValueError for another
+    answer."""
     word, reason = _two_lines(answer)
     verdict = word.lower()
     if verdict not in (*LOCKS, "resolvable"):
@@ -85,7 +86,7 @@ def read_stall(answer: str) -> tuple[str, str]:
 
 
 def last_chance(goal: Mapping[str, Any], why: str, verdict: str, reason: str, config: GoalConfig) -> str:
-    """What the agent is told once before a stuck run is ended."""
+    """Return the message that the agent gets once before a stuck run is ended."""
     turns = goal["no_tool_turns"] if why == "idle" else config.goal_busy_stall_window
     what = "you have used no tool" if why == "idle" else "the same has been missing, whatever you did"
     return (
@@ -100,7 +101,7 @@ def last_chance(goal: Mapping[str, Any], why: str, verdict: str, reason: str, co
 def summary_question(
     goal: Mapping[str, Any], state: str, error: str | None, config: GoalConfig
 ) -> tuple[str, str]:
-    """System and user text for the last line of a run."""
+    """Return the system and user text for the last line of a run."""
     reasons, limit = goal["reasons"], config.goal_summary_max_reasons
     latest = reasons[-limit:] if limit > 0 else reasons
     lines = [f"{number}. {reason}" for number, reason in enumerate(latest, 1)]
@@ -114,7 +115,7 @@ def summary_question(
 
 
 def plain_summary(goal: Mapping[str, Any], state: str) -> str:
-    """The last line where nobody could write a better one."""
+    """Return the last line of a run for which no LLM wrote a better one."""
     return {
         "stalled": f"no progress: the same was missing after {len(goal['reasons'])} turns",
         "cap_hit": "not seen to be reached within its turns",

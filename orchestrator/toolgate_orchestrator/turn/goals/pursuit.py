@@ -1,4 +1,4 @@
-"""Goal pursuit: turn after turn until a judge says that the goal is reached, or that it will not be.
+"""Goal pursuit: runs turn after turn until a judge says that the goal is reached, or will not be.
 
     turn ─▶ judge: reached? ─ yes ─▶ achieved
      ▲         │ no
@@ -6,8 +6,9 @@
      │         ├─ no turn left ─▶ cap_hit
      └─ why ◀──┘                                     the judge fails: error; the user stops it: cancelled
 
-The goal is `session_state["goal"]` of the session, set by its host before a turn; its end clears it. Each
-step is told as orchestrator:goal_progress. A run is bounded: by the goal's cap, else by `MAX_TURNS`.
+The goal is the session's `session_state["goal"]`. Its host sets it before a turn, and the end of the run
+clears it. Each step is reported as orchestrator:goal_progress. The goal's cap limits the number of turns,
+else `MAX_TURNS`.
 """
 
 import logging
@@ -47,11 +48,11 @@ logger = logging.getLogger(__name__)
 
 GOAL_PROGRESS: Final = "orchestrator:goal_progress"
 NO_GOAL: Final[Mapping[str, Any]] = {"goal_turn": None, "goal_final": True, "continuations": None}
-"""What orchestrator:complete says of goals where none is set."""
+"""Fields of orchestrator:complete about goals if none is set."""
 
 
 class PursuedTurn(Protocol):
-    """The turn that has just come to its answer, as its goal looks at it."""
+    """The turn that has just ended, as its goal sees it."""
 
     hooks: Hooks
     context: Any
@@ -59,15 +60,15 @@ class PursuedTurn(Protocol):
 
     @property
     def cancelled(self) -> bool:
-        """Whether its session was cancelled."""
+        """True if its session was cancelled."""
 
     @property
     def note(self) -> Note:
-        """Takes its facts."""
+        """Function that records its facts."""
 
     @property
     def llm_gate(self) -> LlmGate | None:
-        """Rules on its requests to an LLM, if anything does."""
+        """Gate for its requests to an LLM; None without one."""
 
 
 class GoalPursuit:
@@ -94,7 +95,8 @@ class GoalPursuit:
         return read_goal(getattr(self._coordinator, "session_state", None))
 
     def describe_turn(self) -> dict[str, Any]:
-        """For orchestrator:complete: which turn of the pursuit it was, and whether it was the last."""
+        """Return the fields of orchestrator:complete: the turn's number in the pursuit, and whether it is the
+        last."""
         told = self._told or {}
         return {
             "goal_turn": told.get("turn"),
@@ -103,7 +105,7 @@ class GoalPursuit:
         }
 
     async def review(self, turn: PursuedTurn, failure: str | None) -> None:
-        """Judge a turn that has ended; `failure` says why it did not come to an answer."""
+        """Judge a turn that has ended; `failure` is the reason that it has no answer."""
         self._following = self._told = None
         goal = self._goal
         if goal is None:
@@ -122,7 +124,7 @@ class GoalPursuit:
         self._is_continuation = True
 
     async def conclude(self, hooks: Hooks, *, is_cancelled: bool) -> str | None:
-        """Tell what came of the turn; what the next one is told, or None where there is none."""
+        """Report the result of the turn; return the next turn's prompt, or None if there is no next turn."""
         goal = self._goal
         if self._told is None and goal is not None and is_cancelled:
             self._end(goal, "cancelled", reason=f"the goal was: {goal['condition']}")
@@ -131,10 +133,10 @@ class GoalPursuit:
         return self._following
 
     async def _judge(self, goal: State, turn: PursuedTurn) -> str | None:
-        """What the next turn is told; None where this was the last."""
+        """Return the next turn's prompt; None if this was the last turn."""
         try:
             is_reached, reason = await self._evaluate(goal, turn)
-        except Exception as error:  # noqa: BLE001 - whatever failed, the run neither goes on nor succeeds
+        except Exception as error:  # noqa: BLE001 - any failure ends the run without success
             summary = await self._summarize(goal, turn, "error", str(error))
             return self._end(goal, "error", reason=str(error), summary=summary)
         goal["last_reason"] = reason
@@ -162,7 +164,8 @@ class GoalPursuit:
         return read_evaluation(await self._ask(EVALUATOR, asked, turn))
 
     async def _look_for_stall(self, goal: State, turn: PursuedTurn) -> tuple[str, str, str | None]:
-        """Why it looks stuck, the verdict, and the judge's reason; empty where nobody was asked."""
+        """Return why the run looks stuck, the verdict, and the judge's reason; empty if no judge was
+        asked."""
         if not self._is_continuation:
             return "", "", None
         goal["no_tool_turns"] = 0 if turn.tool_runs else goal["no_tool_turns"] + 1
@@ -180,17 +183,17 @@ class GoalPursuit:
         try:
             system, user = summary_question(goal, state, error, self._config)
             return (await self._ask(system, user, turn)).strip() or plain_summary(goal, state)
-        except Exception as failed:  # noqa: BLE001 - the run is over, and is told all the same
+        except Exception as failed:  # noqa: BLE001 - the run is over, and is reported in any case
             logger.warning("the run could not be summed up: %s", where(failed))
             return plain_summary(goal, state)
 
     async def _ask(self, system: str, user: str, turn: PursuedTurn) -> str:
-        # What hooks inject here is not for the conversation.
+        # Injections of hooks on these requests stay out of the conversation.
         hooks = Hooks(turn.hooks.hooks, self._coordinator, Injections())
         return await self._side.ask(system, user, hooks, turn.note, turn.llm_gate)
 
     def _end(self, goal: State, state: str, **told: Any) -> str | None:
-        """The run is over: there is no next turn."""
+        """End the run, and return None: there is no next turn."""
         self._coordinator.session_state["goal"] = None
         self._told = progress(goal, self._loop, state, **told)
         return None
@@ -199,7 +202,7 @@ class GoalPursuit:
 def find_pursuit(
     coordinator: Any, providers: Mapping[str, Any], config: GoalConfig, loop: str, default: str | None
 ) -> GoalPursuit | None:
-    """The pursuit of the goal that is set; None where none is."""
+    """Return the pursuit of the goal that is set; None if there is no goal."""
     if read_goal(getattr(coordinator, "session_state", None)) is None:
         return None
     return GoalPursuit(coordinator, providers, config, loop, default)

@@ -1,4 +1,4 @@
-"""The rules of goal pursuit: what the judge is shown, when a run looks stuck, what is told of it. Pure."""
+"""Rules of goal pursuit: the judge's transcript, the signs of a stuck run, and the progress report. Pure."""
 
 import json
 import re
@@ -8,11 +8,11 @@ from typing import Any, Final
 from toolgate_orchestrator.turn.goals.config import GoalConfig
 
 SCHEMA_VERSION: Final = 1
-"""Of the payload of orchestrator:goal_progress."""
+"""Version of the payload of orchestrator:goal_progress."""
 MAX_TURNS: Final = 100
-"""Of a goal without a cap of its own."""
+"""Maximum number of turns of a goal without a cap of its own."""
 MAX_REASON: Final = 2_000
-"""Characters kept of what a judge says."""
+"""Maximum number of characters kept of a judge's reason."""
 
 _WORDS: Final = re.compile(r"[a-z0-9]+")
 _MIN_CLIP: Final = 60
@@ -22,7 +22,7 @@ State = dict[str, Any]
 
 
 def read_goal(session_state: Any) -> State | None:
-    """The goal that is set, complete with what the host left out; None where there is none."""
+    """Return the goal that is set, with defaults for what the host left out; None if there is none."""
     goal = session_state.get("goal") if isinstance(session_state, Mapping) else None
     if not isinstance(goal, dict) or not isinstance(goal.get("condition"), str) or not goal["condition"]:
         return None
@@ -33,13 +33,16 @@ def read_goal(session_state: Any) -> State | None:
 
 
 def cap_of(goal: Mapping[str, Any]) -> int:
-    """How many turns a goal may take."""
+    """Return the maximum number of turns of a goal."""
     cap = goal.get("cap")
     return cap if isinstance(cap, int) and not isinstance(cap, bool) and cap > 0 else MAX_TURNS
 
 
 def find_stall(goal: Mapping[str, Any], config: GoalConfig) -> str | None:
-    """Why a run looks stuck: `idle`, nothing is done any more; `busy`, the same is missing each time."""
+    """Return why a run looks stuck; None if it does not.
+
+    `idle` means that no tool is used any more, `busy` that each turn lacks the same.
+    """
     if goal["no_tool_turns"] >= config.goal_stall_threshold:
         return "idle"
     window, reasons = config.goal_busy_stall_window, goal["reasons"]
@@ -51,13 +54,13 @@ def find_stall(goal: Mapping[str, Any], config: GoalConfig) -> str | None:
 
 
 def stalled_reasons(goal: Mapping[str, Any], why: str, config: GoalConfig) -> list[str]:
-    """The reasons of the turns in which a run looks stuck."""
+    """Return the reasons of the turns in which a run looks stuck."""
     count = goal["no_tool_turns"] if why == "idle" else config.goal_busy_stall_window
     return list(goal["reasons"][-count:])
 
 
 def progress(goal: Mapping[str, Any], orchestrator: str, state: str, **told: Any) -> dict[str, Any]:
-    """The payload of orchestrator:goal_progress."""
+    """Return the payload of orchestrator:goal_progress."""
     reasons = list(goal["reasons"])
     return {
         "orchestrator": orchestrator,
@@ -77,7 +80,7 @@ def progress(goal: Mapping[str, Any], orchestrator: str, state: str, **told: Any
 
 
 def join_repeats(reasons: Sequence[str]) -> list[str]:
-    """Neighbours that are the same but for case and spaces as one, with how often it was said."""
+    """Join neighbours that differ only in case and spaces, and add the number of repeats."""
     runs: list[tuple[str, int]] = []
     for reason in reasons:
         if runs and _plain(runs[-1][0]) == _plain(reason):
@@ -88,7 +91,7 @@ def join_repeats(reasons: Sequence[str]) -> list[str]:
 
 
 def transcript_of(messages: Sequence[Mapping[str, Any]], config: GoalConfig) -> tuple[str, bool]:
-    """What the judge reads of a conversation, and whether older messages were left out."""
+    """Return the judge's transcript of a conversation, and whether older messages were left out."""
     latest = messages[-config.goal_max_transcript_messages :]
     cut = len(latest) < len(messages)
     texts = [text for message in latest if (text := _read(message, config.goal_tool_content_clip_chars))]
@@ -103,7 +106,7 @@ def transcript_of(messages: Sequence[Mapping[str, Any]], config: GoalConfig) -> 
 
 
 def clip_middle(text: str, limit: int) -> str:
-    """A text of at most `limit` characters, its beginning and its end kept; 0 and less: as it is."""
+    """Return a text of at most `limit` characters with its beginning and end; 0 or less means no limit."""
     if limit <= 0 or len(text) <= limit:
         return text
     keep = limit - len(f"\n...[{len(text)} chars truncated]...\n")
@@ -115,7 +118,7 @@ def clip_middle(text: str, limit: int) -> str:
 
 
 def _read(message: Mapping[str, Any], clip: int) -> str:
-    """One message as the judge reads it; thinking is nobody's business."""
+    """Return one message as text for the judge, without thinking."""
     role, content = str(message.get("role", "unknown")), message.get("content")
     is_one = not isinstance(content, list) and content is not None
     parts = [clip_middle(_say(content), clip) if role == "tool" else _say(content)] if is_one else []
@@ -147,7 +150,7 @@ def _say(value: Any) -> str:
 
 
 def _overlap(one: frozenset[str], other: frozenset[str]) -> float:
-    """Share of the words that two texts have in common."""
+    """Return the share of words that two texts have in common."""
     both = one | other
     return len(one & other) / len(both) if both else 1.0
 

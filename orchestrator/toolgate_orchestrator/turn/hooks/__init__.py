@@ -1,1 +1,1 @@
-"""The hooks of a session, as a turn meets them."""
+"""The hooks of a session in a turn."""

@@ -1,8 +1,8 @@
-"""Asks the person at the app about a call that would run: `ask_user` verdicts inside a session.
+"""Asks a person about a call that would run: `ask_user` verdicts inside a session.
 
-The kernel's `process_hook_result` asks the app's approval system; this module puts the call itself
-into the question, and tells a refusal, a question that ran out and the lack of anybody to ask
-apart. How a terminal asks is `terminal_approvals`' affair.
+The kernel's `process_hook_result` asks the app's approval system. This module puts the call itself into the
+question. It tells apart a refusal, an expired question, and the lack of a person to ask. `terminal_approvals`
+asks on a terminal.
 """
 
 import logging
@@ -20,8 +20,8 @@ from toolgate_orchestrator.turn.hooks.dispatch import Hooks
 logger = logging.getLogger(__name__)
 
 
-class NoApprover(Exception):  # noqa: N818 - it is a state of the world, not a fault
-    """Raised by an approval system that finds nobody to ask."""
+class NoApprover(Exception):  # noqa: N818 - it is a state, not a fault
+    """Raised by an approval system that has nobody to ask."""
 
 
 @dataclass(slots=True)
@@ -30,10 +30,10 @@ class Approvals:
 
     _hooks: Hooks
     open: int = 0
-    """How many questions are asked right now."""
+    """Number of open questions."""
 
     async def __call__(self, ask: AskUser, call: ToolQuestion) -> Answer:
-        """The person's answer; any failure of the approval system is a refusal."""
+        """Return the person's answer; any failure of the approval system is a refusal."""
         self.open += 1
         try:
             prompt = question_text(ask, call)
@@ -71,7 +71,7 @@ class Approvals:
         except Exception as error:  # noqa: BLE001 - the app's approval system may raise anything
             logger.warning("the approval system failed: %s", where(error))
             return "refuse"
-        # The kernel gives allow or deny; its reason tells a timeout from a no.
+        # The kernel returns allow or deny; its reason tells a timeout from a no.
         if result.action == "continue":
             return "allow"
         reason = result.reason or ""

@@ -1,9 +1,9 @@
-"""Tells hooks once that a turn is complete, also where the host tells it again.
+"""Reports once to hooks that a turn is complete, even if the host reports it again.
 
-The contract has an orchestrator emit `prompt:complete`; some hosts emit it themselves once `execute` has
-returned. What runs at the end of a turn (a `Stop` hook that runs tests, say) would run twice: so of one turn
-the first `prompt:complete` is heard, and another one is answered with a denial before any other hook sees it.
-A host that acts on what hooks answer says `prompt_complete: host`, and is the only one to tell.
+By its contract an orchestrator emits `prompt:complete`; some hosts emit it, too, once `execute` has returned.
+Work at the end of a turn (such as a `Stop` hook that runs tests) would then run twice. So only the first
+`prompt:complete` of a turn is passed on. A second one gets a denial before any other hook sees it. A host
+that acts on the hooks' answers sets `prompt_complete: host`, and is then the only one to emit it.
 """
 
 from collections.abc import Callable, Mapping
@@ -15,15 +15,15 @@ from amplifier_core.events import PROMPT_COMPLETE
 from toolgate_orchestrator.turn.hooks.dispatch import Emitter
 
 _PREVIEW: Final = 200
-"""Characters."""
+"""Maximum number of characters of the preview."""
 _NAME: Final = "toolgate-completion"
 _EARLY: Final = -(2**31) + 1
-"""Behind a log, which may well show that it was told twice."""
+"""Priority behind log hooks, which may record both events."""
 _REASON: Final = "the hooks have heard of this turn's prompt:complete: its loop told them"
 
 
 def describe_answer(prompt: str, answer: str) -> dict[str, Any]:
-    """A turn's answer as hooks hear of it."""
+    """Return the payload about a turn's answer."""
     return {
         "prompt": prompt,
         "response": answer,
@@ -40,11 +40,11 @@ class Completion:
         self._told = self._telling = False
 
     def begin_turn(self) -> None:
-        """From here on it may be told once more."""
+        """Allow one more `prompt:complete`."""
         self._told = False
 
     async def tell(self, hooks: Emitter, payload: Callable[[], Mapping[str, Any]]) -> None:
-        """Emit it, unless the host does or nobody but this listens."""
+        """Emit `prompt:complete`, unless the host does, or only this module listens."""
         if self._by_host or hooks.handlers(PROMPT_COMPLETE, besides=_NAME) == 0:
             return
         self._telling = self._told = True
@@ -54,7 +54,7 @@ class Completion:
             self._telling = False
 
     def listen(self, hooks: Any) -> None:
-        """Hear it before the other hooks of a session do."""
+        """Register before the session's other hooks."""
         hooks.register(PROMPT_COMPLETE, self._hear, priority=_EARLY, name=_NAME)
 
     async def _hear(self, _event: str, _data: dict[str, Any]) -> HookResult:

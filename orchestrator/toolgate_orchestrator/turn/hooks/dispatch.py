@@ -1,8 +1,8 @@
-"""Asks the hooks about a step before it is taken, and reads their answers the same way each time.
+"""Asks the hooks about a step before it is taken, and reads their answers in one way.
 
-A deny, or a person's refusal, comes back as `denied` with its reason; injections go to the turn's
-`Injections`; changed data comes back as `data` (the kernel reports a modify as a `continue` whose
-data differ). What the step is, and what a changed field means, is the caller's affair.
+A deny, or a person's refusal, comes back as `denied` with its reason. Injections go to the turn's
+`Injections`. Changed data comes back as `data` (the kernel reports a modify as a `continue` whose data
+differ). The caller interprets the step and its changed fields.
 """
 
 import asyncio
@@ -25,19 +25,19 @@ Payload = Mapping[str, Any] | Callable[[], Mapping[str, Any]]
 
 
 class Emitter:
-    """A thin coat over a hook registry (the kernel's, or anything with `emit`).
+    """Thin wrapper of a hook registry (the kernel's, or anything with `emit`).
 
-    An `emit` without a handler takes the kernel over 100 µs; asking who listens takes a fraction of one. So
-    the handlers are looked up each time, and hooks may register whenever they like.
+    An `emit` without a handler takes the kernel over 100 µs; to list handlers takes a fraction of one. So the
+    handlers are listed each time, and hooks may register at any time.
     """
 
     def __init__(self, hooks: Any) -> None:
         self.hooks = hooks
 
     def handlers(self, event: str, besides: str = "") -> int | None:
-        """How many handlers an event has; None where the registry cannot say.
+        """Return the number of handlers of an event; None if the registry cannot tell.
 
-        Those whose name begins with `besides` are not counted.
+        Handlers whose name begins with `besides` are not counted.
         """
         lookup = getattr(self.hooks, "list_handlers", None)
         found = lookup(event) if callable(lookup) else None
@@ -47,11 +47,12 @@ class Emitter:
         return sum(not str(name).startswith(besides) for name in names) if besides else len(names)
 
     def has_listeners(self, event: str) -> bool:
-        """Whether emitting could reach anyone; true where the registry cannot say."""
+        """Return whether an event has a handler; True if the registry cannot tell."""
         return self.handlers(event) != 0
 
     async def emit(self, event: str, payload: Payload) -> HookResult | None:
-        """Emit as exact JSON; None when nobody listens. A callable payload is built only if heard."""
+        """Emit an event as exact JSON; None without a handler. A callable payload is only built for a
+        handler."""
         if not self.has_listeners(event):
             return None
         data = payload() if callable(payload) else payload
@@ -59,7 +60,8 @@ class Emitter:
         return result
 
     async def collect(self, event: str, payload: Payload, timeout_s: float) -> list[dict[str, Any]]:
-        """Each handler's own data, all given the original; empty where the registry cannot do it."""
+        """Return each handler's own data, all from the original payload; empty if the registry cannot do
+        this."""
         collect = getattr(self.hooks, "emit_and_collect", None)
         if collect is None:
             return []
@@ -70,29 +72,29 @@ class Emitter:
 
 @dataclass(frozen=True, slots=True)
 class HookResponse:
-    """What the hooks said about one step."""
+    """Answer of the hooks about one step."""
 
     denied: str | None = None
     data: dict[str, Any] = field(default_factory=dict)
 
 
 class Hooks(Emitter):
-    """An emitter that also acts on what the hooks answer."""
+    """Emitter that also acts on the hooks' answers."""
 
     def __init__(self, hooks: Any, coordinator: Any | None, injections: Injections) -> None:
         super().__init__(hooks)
         self.coordinator = coordinator
         self.injections = injections
         self.asking = asyncio.Lock()
-        """A person is asked one thing at a time, however many calls run."""
+        """Lock that makes a person get one question at a time, however many calls run."""
 
     async def consult(self, event: str, payload: Payload, subject: str = "orchestrator") -> HookResponse:
-        """Emit and read the answer; `subject` is the hook or tool name told to the app."""
+        """Emit and read the answer; `subject` is the name of the hook or tool for the app."""
         result = await self.emit(event, payload)
         return HookResponse() if result is None else await self.read(result, event, subject)
 
     async def read(self, result: HookResult, event: str, subject: str) -> HookResponse:
-        """What one answer means; injections are kept, a person is asked, messages are shown."""
+        """Apply one answer: keep injections, ask a person, show messages."""
         if result.action == "ask_user":
             result = await self._ask(result, event, subject)
         else:
@@ -104,7 +106,7 @@ class Hooks(Emitter):
         return HookResponse(data=result.data if isinstance(result.data, dict) else {})
 
     async def _ask(self, result: HookResult, event: str, subject: str) -> HookResult:
-        """The kernel asks the app's approval system; without one, and on any failure, it is a no."""
+        """Ask the app's approval system through the kernel; without one, and on any failure, deny."""
         if self.coordinator is None:
             return HookResult(action="deny", reason=_NOBODY)
         try:
@@ -118,8 +120,8 @@ class Hooks(Emitter):
         return answer
 
     async def show(self, result: HookResult, event: str, subject: str) -> None:
-        """Let the app display a hook's message to the user, if there is one."""
-        # Registries other than the kernel's give answers that may have an action and nothing else.
+        """Let the app show a hook's message to the user, if there is one."""
+        # Answers of registries other than the kernel's may have only an action.
         if self.coordinator is None or not getattr(result, "user_message", None):
             return
         shown = HookResult(

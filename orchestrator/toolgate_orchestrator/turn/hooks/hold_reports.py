@@ -1,4 +1,4 @@
-"""Tells hooks of a hold, beside the wait for its answer: `tool:held`."""
+"""Reports a hold to hooks while the call waits: `tool:held`."""
 
 import asyncio
 from typing import Any
@@ -7,7 +7,7 @@ from toolgate_orchestrator.decision.round.decision_state import HeldCall, OnHold
 from toolgate_orchestrator.turn.hooks.dispatch import Hooks
 
 TOOL_HELD = "tool:held"
-"""A call waits for somebody's answer: who holds it, why, and for how many seconds at the most."""
+"""Event of a held call: the scheduler that holds it, the reason, and the longest wait in seconds."""
 
 
 class HoldReporter:
@@ -18,7 +18,7 @@ class HoldReporter:
         self._telling: set[asyncio.Task[Any]] = set()
 
     def report_for(self, call_id: str) -> OnHold | None:
-        """What a gate calls with each hold of a call; None where no hook wants to know."""
+        """Return the function that a gate calls with each hold of a call; None if no hook listens."""
         if not self._hooks.has_listeners(TOOL_HELD):
             return None
 

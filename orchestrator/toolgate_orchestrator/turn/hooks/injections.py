@@ -1,9 +1,9 @@
-"""What hooks inject into the conversation: for the next request only, or to be stored.
+"""Injections of hooks into the conversation: for the next request only, or to be stored.
 
-An ephemeral injection appears in the next LLM request and nowhere else: behind everything that will be
-sent again, and marked `metadata.ephemeral`, so that a provider's prompt cache ends before it. A stored
-one is held until every tool call of the current assistant message has its result: providers refuse a
-message between a call and its result. Storing goes through the kernel, which limits, audits and marks it.
+An ephemeral injection appears only in the next LLM request. It stands behind everything that will be sent
+again and is marked `metadata.ephemeral`, so that a provider's prompt cache ends before it. A stored injection
+waits until every tool call of the current assistant message has its result: providers refuse a message
+between a call and its result. It is stored through the kernel, which limits, audits and marks it.
 """
 
 import logging
@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Injection:
-    """One text that one hook wants the LLM to read."""
+    """One text of one hook for the LLM."""
 
     content: str
     role: str = "system"
@@ -31,19 +31,19 @@ class Injection:
 
 
 def ephemeral_message(role: str, content: Any) -> dict[str, Any]:
-    """A message of one request only, marked as such for the provider."""
+    """Return a message for one request only, marked as such for the provider."""
     return {"role": role, "content": content, "metadata": {"ephemeral": True}}
 
 
 @dataclass(slots=True)
 class Injections:
-    """What one turn has been given and has not used yet."""
+    """Injections of one turn that are not used yet."""
 
     _next_request: list[Injection] = field(default_factory=list)
     _to_store: list[Injection] = field(default_factory=list)
 
     def take(self, result: HookResult, event: str) -> None:
-        """Keep what a hook's answer injects: the lossless list if there is one, else the single fields."""
+        """Keep the injections of a hook's answer: the full list if there is one, else the single fields."""
         listed = getattr(result, "context_injections", None)
         found = []
         if isinstance(listed, list) and listed:
@@ -64,28 +64,29 @@ class Injections:
 
     @property
     def has_pending(self) -> bool:
-        """Whether something waits to be stored."""
+        """True if an injection waits to be stored."""
         return bool(self._to_store)
 
     def into(self, messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-        """A copy of a request's messages with the ephemeral injections, which are used up."""
+        """Return a copy of a request's messages with the ephemeral injections, and use these up."""
         return self.overlay()(messages)
 
     def overlay(
         self, *, before_prompt: bool = False
     ) -> Callable[[Sequence[dict[str, Any]]], list[dict[str, Any]]]:
-        """Lays the ephemeral injections, which are used up, over whichever view of the messages is sent."""
+        """Return a function that adds the ephemeral injections to any view of the messages, and use these
+        up."""
         used, self._next_request = self._next_request, []
         return partial(_lay_over, used, before_prompt)
 
     def take_reminders(self) -> list[str]:
-        """The texts that hooks meant as messages of the next request, which are used up."""
+        """Return the texts that hooks meant as messages of the next request, and use them up."""
         taken = [one for one in self._next_request if one.event and not one.append_to_last_tool_result]
         self._next_request = [one for one in self._next_request if one not in taken]
         return [one.content for one in taken]
 
     async def store(self, context: Any, coordinator: Any | None) -> None:
-        """Write the held ones into the context, in the order in which they came."""
+        """Write the waiting injections into the context, in their order."""
         held, self._to_store = self._to_store, []
         for injection in held:
             try:
@@ -97,7 +98,7 @@ class Injections:
                     action="inject_context", context_injection=text, context_injection_role=role
                 )
                 await coordinator.process_hook_result(given, injection.event, injection.hook_name)
-            except Exception as error:  # noqa: BLE001 - too large for the session's limit, say; the turn goes on
+            except Exception as error:  # noqa: BLE001 - such as one that is too large; the turn goes on
                 logger.warning("injection of hook %s was not stored: %s", injection.hook_name, where(error))
 
 

@@ -1,43 +1,43 @@
-"""Where the ephemeral injections of hooks go: into one request only, or into the conversation.
+"""Places the ephemeral injections of hooks: in one request only, or in the conversation.
 
-`tail`: behind the messages of one request; in the next one they stand elsewhere, or nowhere, so that a
-prompt cache ends before them. `persist`: stored as one message, once for each new wording, so that every
-request begins with all of the last one. `pre_user`: the first request of a turn has them before the user's
-prompt, so that the prompt is the last word.
+`tail`: behind the messages of one request. The next request has them elsewhere or not at all, so a prompt
+cache ends before them. `persist`: stored as one message, once for each new wording, so that each request
+begins with all of the last one. `pre_user`: the first request of a turn has them before the user's prompt, so
+that the prompt comes last.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-if TYPE_CHECKING:  # whoever only reads a loop's config does without the kernel
+if TYPE_CHECKING:  # a program that only reads a loop's config needs no kernel
     from toolgate_orchestrator.turn.hooks.injections import Injections
 
 InjectionMode = Literal["tail", "persist"]
 Placement = Literal["tail", "pre_user"]
 
 _BEGIN: Final = "<system-reminder>"
-"""By this very beginning hosts tell what is stored as the user's message from what the user said."""
+"""Beginning of a reminder. Hosts recognise by it that a stored user message is not the user's own."""
 _HEAD: Final = "The session says this of itself. It is not from the user, and asks for nothing."
 
 
 @dataclass(frozen=True, slots=True)
 class ReminderPolicy:
-    """How one loop treats them."""
+    """Treatment of ephemeral injections by one loop."""
 
     mode: InjectionMode = "tail"
     placement: Placement = "tail"
 
     def precedes_prompt(self, iteration: int) -> bool:
-        """Whether those of this request come before the user's prompt."""
+        """Return whether the injections of this request come before the user's prompt."""
         return self.placement == "pre_user" and iteration == 1
 
     async def persist(
         self, injections: "Injections", context: Any, messages: Sequence[Mapping[str, Any]], iteration: int
     ) -> bool:
-        """Store what hooks inject, where that is the mode; whether the conversation is another now.
+        """Store the injections of hooks in mode `persist`; return whether the conversation has changed.
 
-        What the latest reminder among `messages` says already is not said again.
+        A text that the latest reminder among `messages` has already is not stored again.
         """
         if self.mode != "persist":
             return False
@@ -56,7 +56,7 @@ class ReminderPolicy:
 
 
 def _latest(messages: Sequence[Mapping[str, Any]]) -> Any:
-    """The latest stored reminder that a request would hold."""
+    """Return the latest stored reminder among the messages of a request; None if there is none."""
     for message in reversed(messages):
         if "reminder_placement" in (message.get("metadata") or {}):
             return message.get("content")

@@ -1,14 +1,15 @@
-"""In-process hooks on `tool:selecting`, as one scheduler named `in-process`.
+"""Hooks on `tool:selecting` in this process, as one scheduler named `in-process`.
 
     emit              finds deny, ask_user and injections
-    emit_and_collect  where data changed and several hooks are there: each hook's own modify, of
-                      which the highest data["priority"] wins (none given: the first registered)
+    emit_and_collect  if data changed and there are several hooks: each hook's own modify, of
+                      which the highest data["priority"] wins (without one: the first registered)
 
-In the phase `verify` the replacement is emitted in full once more; what hooks change of another
-scheduler's is laid over it. Both spellings of a modify are read: `tool`/`tool_name`,
+In the phase `verify` the whole replacement is emitted once more. Changes of hooks to another scheduler's
+replacement are laid over it. Both spellings of a modify are read: `tool`/`tool_name`,
 `arguments`/`tool_input`.
-Known limit: behind another hook's modify a hook gets only what that one returned; one that expects
-the original fields raises, and the kernel passes over it. It has its say in `verify`, unless the
+
+Known limit: after another hook's modify, a hook gets only the fields that the other hook returned. A hook
+that expects the original fields raises, and the kernel skips it. It gets its turn in `verify`, unless the
 first hook modifies the replacement as well.
 """
 
@@ -31,7 +32,7 @@ logger = logging.getLogger(__name__)
 TOOL_SELECTING = "tool:selecting"
 _MAX_SECONDS = 86_400.0
 OBSERVERS = "hooks-logging"
-"""Handlers so named answer nothing: a hook beside them is alone, and need not be asked twice."""
+"""Prefix of handlers that only log. A hook besides them is alone, and need not be asked twice."""
 _PRIORITY_LIMIT = 2**31
 _NOT_FOR_HOOKS = ("id", "trace", "ttl_ms", "request", "again")
 
@@ -43,7 +44,7 @@ class HookScheduler:
     _hooks: Hooks
     _timeout_s: float
     _also: Mapping[str, Any] = field(default_factory=dict)
-    """What hooks are told beside the question."""
+    """Fields for hooks besides the question."""
 
     async def __call__(self, question: ToolQuestion) -> Sequence[Verdict]:
         """Return the most restrictive of all handlers' answers: deny, ask_user, modify, continue."""
@@ -54,12 +55,12 @@ class HookScheduler:
         await self._hooks.show(result, TOOL_SELECTING, question.tool_name)
         try:
             return [await self._answer(question, payload, result)]
-        except Exception as error:  # noqa: BLE001 - whatever a hook put into its answer
+        except Exception as error:  # noqa: BLE001 - a hook's answer may hold anything
             logger.warning("the answer of a hook could not be read: %s", where(error))
             return [Deny(reason="a hook objected to this call or changed it, and its answer cannot be read")]
 
     async def _answer(self, question: ToolQuestion, payload: dict[str, Any], result: HookResult) -> Verdict:
-        """What the kernel's one result of all handlers comes to."""
+        """Return the verdict in the kernel's single result of all handlers."""
         if result.action == "deny":
             reason = result.reason or "a hook refused without a reason"
             return Deny(reason=reason, priority=_priority(result.data))
@@ -80,13 +81,13 @@ class HookScheduler:
 
     @property
     def rules(self) -> bool:
-        """Whether a hook listens that may object, and not only those that write a log."""
+        """True if a hook listens that may object; hooks that only write a log do not count."""
         return self._hooks.handlers(TOOL_SELECTING, besides=OBSERVERS) != 0
 
     async def _modify(
         self, question: ToolQuestion, payload: dict[str, Any], result: HookResult
     ) -> Modify | None:
-        """The modify that counts among the handlers', if any."""
+        """Return the modify that counts among the handlers' answers; None if there is none."""
         own = modify_in(result.data, question)
         if isinstance(result.data, dict) and own is None:
             return None
@@ -100,14 +101,14 @@ class HookScheduler:
 
 
 def payload_of(question: ToolQuestion) -> dict[str, Any]:
-    """What hooks on tool:selecting are given: the seed's fields and everything else of the question."""
+    """Return the payload for hooks on tool:selecting: the seed's fields and all others of the question."""
     fields = (name for name in ToolQuestion._fields if name not in _NOT_FOR_HOOKS)
     payload: dict[str, Any] = {name: jsonable(to_plain(getattr(question, name))) for name in fields}
     return {**payload, "decision_id": question.id}
 
 
 def modify_in(data: Mapping[str, Any] | None, question: ToolQuestion) -> Modify | None:
-    """The replacement that returned data ask for; None where they leave the call as it is."""
+    """Return the replacement that returned data ask for; None if they leave the call unchanged."""
     if not isinstance(data, Mapping):
         return None
     tool = find_change(data, ("tool", "tool_name"), str, question.tool_name)

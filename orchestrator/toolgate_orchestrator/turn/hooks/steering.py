@@ -1,9 +1,9 @@
-"""Steering: what the user says while the agent works, for the next request to the LLM.
+"""Steering: texts of the user to the working agent, for the next request to the LLM.
 
     session.steer("use the other file") ─▶ queue ─▶ stored as a message of the user ─▶ the next request
 
-In order, and once. Text given while the last answer is written keeps the turn going. What nobody took
-when a turn ends is not told to the next one: it was about this one.
+Texts are sent in order, and once. A text that comes during the last answer keeps the turn going. Texts that
+are left when a turn ends are dropped, since they were about that turn.
 """
 
 from typing import Any, Final
@@ -11,28 +11,29 @@ from typing import Any, Final
 from toolgate_orchestrator.turn.hooks.dispatch import Emitter
 
 STEER: Final = "session.steer"
-"""The capability: a function of one text."""
+"""Capability of a session: a function with one text."""
 STEERING_INJECTED: Final = "orchestrator:steering_injected"
 MAX_QUEUED: Final = 100
 
 
 class SteeringOverflow(RuntimeError):  # noqa: N818 - named by what happened
-    """So many texts wait for the next request that no further one is taken."""
+    """Raised for a text if MAX_QUEUED texts wait for the next request already."""
 
 
 class SteeringQueue:
-    """The texts of one loop that no request has told the LLM yet."""
+    """The texts of one loop that wait for a request."""
 
     def __init__(self) -> None:
         self._texts: list[str] = []
 
     @property
     def has_pending(self) -> bool:
-        """Whether a text waits."""
+        """True if a text waits."""
         return bool(self._texts)
 
     def steer(self, message: str) -> None:
-        """Take a text, without waiting; raises ValueError for an empty one, SteeringOverflow for too many."""
+        """Add a text without waiting. Raise ValueError for an empty one, SteeringOverflow if too many
+        wait."""
         if not isinstance(message, str) or not message.strip():
             raise ValueError("steering: say something: the text is empty")
         if len(self._texts) >= MAX_QUEUED:
@@ -40,11 +41,11 @@ class SteeringQueue:
         self._texts.append(message)
 
     def clear(self) -> None:
-        """Drop what waits."""
+        """Drop all waiting texts."""
         self._texts.clear()
 
     async def inject(self, context: Any, hooks: Emitter, orchestrator: str, iteration: int) -> None:
-        """Store what waits as messages of the user; `iteration` is that of the request that tells them."""
+        """Store the waiting texts as messages of the user; `iteration` is the number of their request."""
         for left in range(len(self._texts) - 1, -1, -1):
             text = self._texts.pop(0)
             await context.add_message({"role": "user", "content": text})

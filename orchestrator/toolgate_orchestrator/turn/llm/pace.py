@@ -1,7 +1,7 @@
-"""How fast a turn may go: the pause between two requests to the LLM, and that between two words.
+"""Pace of a turn: the pause between two requests to the LLM, and between two words.
 
-A provider's limit of requests is kept by waiting before the next one, and said as
-orchestrator:rate_limit_delay. Words are told slowly to whoever watches the answer being written.
+To keep a provider's rate limit, a turn waits before its next request and reports that as
+orchestrator:rate_limit_delay. Words can be passed on slowly for people who watch the answer being written.
 """
 
 import asyncio
@@ -15,13 +15,14 @@ from toolgate_orchestrator.turn.hooks.dispatch import Emitter
 from toolgate_orchestrator.turn.llm.provider_stream import OnText
 
 RATE_LIMIT_DELAY: Final = "orchestrator:rate_limit_delay"
-"""A request waits: `delay_ms` of `configured_ms`, as `elapsed_ms` have passed since the last answer."""
+"""Event of a waiting request: it waits `delay_ms` of `configured_ms`, as `elapsed_ms` have passed since the
+last answer."""
 
 _WORDS: Final = re.compile(r"\S+|\s+")
 
 
 class RequestPace:
-    """The least time between an answer of the LLM and the next request of the same turn."""
+    """Minimum time between an answer of the LLM and the next request of the same turn."""
 
     def __init__(
         self,
@@ -34,11 +35,11 @@ class RequestPace:
         self._answered: float | None = None
 
     def note_answer(self) -> None:
-        """An answer has come: the time runs from here."""
+        """Note that an answer has come; the time starts here."""
         self._answered = self._clock()
 
     async def wait(self, iteration: int) -> None:
-        """Wait for what is left of the time; a session that is cancelled waits no longer."""
+        """Wait for the rest of the time, or until the session is cancelled."""
         if self._delay_ms <= 0 or self._answered is None:
             return
         elapsed_ms = (self._clock() - self._answered) * 1000
@@ -52,7 +53,8 @@ class RequestPace:
 
 
 def slow_down(tell: OnText | None, delay_s: float) -> OnText | None:
-    """Text told word by word, with a pause after each; `tell` itself where there is to be no pause."""
+    """Return a function that passes text on word by word, with a pause after each; `tell` itself without a
+    pause."""
     if delay_s <= 0:
         return tell
 

@@ -1,7 +1,7 @@
-"""The pin: which mounted provider answers this conversation, until it is taken off.
+"""The pin: chooses the mounted provider that answers this conversation, until it is taken off.
 
-The capability `conversation.provider_pin`. It changes who is chosen, not what is mounted. Another
-vendor's model is refused: a history that one vendor signed is one that another does not take.
+This is the capability `conversation.provider_pin`. It changes the choice, not the mounted providers. A model
+of another vendor is refused: no vendor accepts a history that another one has signed.
 """
 
 from collections.abc import Mapping
@@ -15,22 +15,22 @@ PROVIDER_PIN: Final = "conversation.provider_pin"
 
 
 class ProviderPin:
-    """The provider that the user chose for one session; None as long as nobody did."""
+    """The provider that the user chose for one session, if any."""
 
     def __init__(self, coordinator: Any, default: str | None = None) -> None:
         self._coordinator, self._default = coordinator, default
         self._name: str | None = None
 
     def available(self) -> list[str]:
-        """Names of the mounted providers, sorted."""
+        """Return the names of the mounted providers, sorted."""
         return sorted(self._providers())
 
     def current(self) -> str | None:
-        """The name that is pinned."""
+        """Return the pinned name; None if none is pinned."""
         return self._name
 
     def pin(self, name: str) -> str:
-        """Pin a mounted provider of the same vendor; raises ValueError for any other."""
+        """Pin a mounted provider of the same vendor. Raise ValueError for any other."""
         providers = self._providers()
         if not isinstance(name, str) or not name.strip():
             raise ValueError(f"name a provider to pin; mounted: {_names(providers)}")
@@ -43,12 +43,12 @@ class ProviderPin:
         return name
 
     def unpin(self) -> str | None:
-        """Take the pin off; the name that was pinned."""
+        """Take the pin off, and return the name that was pinned."""
         name, self._name = self._name, None
         return name
 
     def _effective(self, providers: Mapping[str, Any]) -> str:
-        """Who answers now."""
+        """Return the name of the provider that answers now."""
         if self._name is not None:
             if self._name not in providers:
                 raise ValueError(
@@ -78,7 +78,8 @@ class ProviderPin:
 
 
 def vendor_of(name: str, provider: Any) -> str:
-    """Who makes a provider's models, by its `get_info().id`; raises ValueError where it does not say."""
+    """Return the vendor of a provider's models, from its `get_info().id`. Raise ValueError if there is
+    none."""
     try:
         vendor = provider.get_info().id
     except Exception as error:

@@ -1,8 +1,8 @@
-"""Reads one answer from a provider: as it is produced where the provider streams, else whole.
+"""Reads one answer from a provider: in pieces if the provider streams, else as a whole.
 
-Each piece is announced when it comes (`content_block:*`), and each complete call is told to the loop
-at once. A session that is cancelled waits for no more of it. Tells nothing of the request, catches no
-error, stores nothing.
+Each piece is announced when it comes (`content_block:*`), and the loop gets each complete call at once. If
+the session is cancelled, reading stops. This module reports nothing about the request, catches no error and
+stores nothing.
 """
 
 import inspect
@@ -24,7 +24,7 @@ from toolgate_orchestrator.turn.values.messages import text_of
 from toolgate_orchestrator.turn.values.raw_call import plain_call, reader_of
 
 OnCall = Callable[[dict[str, Any]], None]
-"""Told each raw tool call the moment it is complete."""
+"""Gets each raw tool call the moment it is complete."""
 
 OnText = Callable[[str], Awaitable[None]]
 """Takes each piece of the answer's text as it is produced."""
@@ -33,11 +33,11 @@ _EVENTS = (CONTENT_BLOCK_START, CONTENT_BLOCK_DELTA, CONTENT_BLOCK_END)
 
 
 class ContentBlocks:
-    """The blocks of one response on their way to the hooks: content_block:start, :delta, :end.
+    """Announces the blocks of one response to hooks: content_block:start, :delta, :end.
 
-    A block ends when the next one begins; the last one ends with the response and carries its usage and the
-    number of blocks. Text also goes to `on_text`. A response in one piece is announced the same way; as it is
-    known by then, each of its blocks carries usage and number.
+    A block ends when the next one begins. The last one ends with the response, and carries its usage and the
+    number of blocks. Text also goes to `on_text`. A response in one piece is announced in the same way. As
+    everything is known by then, each of its blocks carries usage and number.
     """
 
     def __init__(self, hooks: Emitter, provider: str, iteration: int, on_text: OnText | None = None) -> None:
@@ -51,7 +51,7 @@ class ContentBlocks:
         self._usage: dict[str, Any] | None = None
 
     def foresee(self, pieces: Sequence[Piece], usage: dict[str, Any] | None) -> None:
-        """All pieces of the response are there."""
+        """Note that all pieces of the response are known."""
         kinds = [None if isinstance(piece, CompletedCall) else piece.kind for piece in pieces]
         self._total = sum(kind is None or kind != before for before, kind in pairwise(["", *kinds]))
         self._usage = usage
@@ -78,7 +78,7 @@ class ContentBlocks:
         )
 
     async def close(self, usage: Any = None) -> None:
-        """The response is over: the last block ends."""
+        """End the last block, as the response is over."""
         await self._end(total=self._index + 1, usage=usage)
 
     async def _begin(self, block: dict[str, Any]) -> None:
@@ -107,18 +107,18 @@ class ContentBlocks:
 
 
 class Reply(NamedTuple):
-    """What the LLM answered."""
+    """Answer of the LLM."""
 
     response: Any
     calls: list[dict[str, Any]]
-    """Made plain: dicts with id, name, arguments, and what is wrong with them (`raw_call`)."""
+    """Normalised calls: dicts with id, name, arguments, and the problem if there is one (`raw_call`)."""
     stopped: bool = False
-    """Whether reading ended early, as the session was cancelled; the calls are not to be run."""
+    """True if reading ended early because the session was cancelled; the calls must not run."""
 
 
 @dataclass(frozen=True, slots=True)
 class ResponseReader:
-    """One answer on its way in."""
+    """Reader of one answer."""
 
     _provider: Any
     _blocks: ContentBlocks
@@ -128,18 +128,18 @@ class ResponseReader:
 
     @property
     def text(self) -> str:
-        """The text that came so far in a stream."""
+        """Text that has come so far in a stream."""
         return self._streamed.text
 
     @property
     def has_begun(self) -> bool:
-        """Whether anything came in a stream."""
+        """True if anything has come in a stream."""
         return not self._streamed.empty
 
     async def read(self, request: Any, options: Mapping[str, Any], *, stream: bool) -> Reply:
-        """The whole answer, or what came of it until the session was cancelled.
+        """Return the whole answer, or the part that came before the session was cancelled.
 
-        Raises what the provider raises.
+        Raise the errors of the provider.
         """
         with Watch(self._stopping):
             if stream and callable(getattr(self._provider, "stream", None)):
@@ -158,7 +158,8 @@ class ResponseReader:
         return Reply(self._streamed.response, self._collect_calls(), stopped=True)
 
     async def _stream(self, request: Any, options: Mapping[str, Any]) -> Reply | None:
-        """Read the provider's stream; None where nothing came, so that it must be asked in one piece."""
+        """Read the provider's stream; None if it was empty, so that the answer must be requested as a
+        whole."""
         streamed, stopped = self._streamed, False
         stream = self._provider.stream(request.model_copy(update={"stream": True}), **options)
         async with aclosing(_closable(await stream if inspect.isawaitable(stream) else stream)) as events:
@@ -181,7 +182,7 @@ class ResponseReader:
             await self._blocks.take(piece)
 
     def _collect_calls(self) -> list[Any]:
-        """The calls as they were streamed, and those that only the provider finds in its response."""
+        """Return the streamed calls, and those that only the provider finds in its response."""
         calls = self._streamed.calls
         if self._streamed.final is None:
             return calls
@@ -189,7 +190,8 @@ class ResponseReader:
         return calls + [call for call in self._calls_of(self._streamed.final) if call["id"] not in seen]
 
     def _calls_of(self, response: Any) -> list[dict[str, Any]]:
-        """The tool calls of a response, made plain: as the provider parses them, else as they lie in it."""
+        """Return the normalised tool calls of a response: as the provider parses them, else as they are in
+        it."""
         parse = getattr(self._provider, "parse_tool_calls", None)
         parsed = parse(response) if callable(parse) else None
         if isinstance(parsed, list | tuple) and parsed:
@@ -199,7 +201,7 @@ class ResponseReader:
 
 
 def usage_of(response: Any) -> dict[str, Any] | None:
-    """The usage of a response as exact JSON; None where the provider tells none."""
+    """Return the usage of a response as exact JSON; None if the provider reports none."""
     usage = getattr(response, "usage", None)
     if isinstance(usage, BaseModel | Mapping):
         told: dict[str, Any] = jsonable(usage)
@@ -208,7 +210,7 @@ def usage_of(response: Any) -> dict[str, Any] | None:
 
 
 def _texts_in(response: Any) -> list[Piece]:
-    """Thinking and text of a response that came in one piece."""
+    """Return the thinking and text of a response that came in one piece."""
     content = getattr(response, "content", None)
     if not isinstance(content, list | tuple):
         return [Text(text)] if (text := text_of(response)) else []
@@ -224,7 +226,7 @@ def _texts_in(response: Any) -> list[Piece]:
 
 
 async def _closable(stream: Any) -> AsyncGenerator[Any, None]:
-    """Any asynchronous iterator as one that can be closed, which closes it in turn."""
+    """Turn any asynchronous iterator into a generator whose close also closes the iterator."""
     try:
         async for event in stream:
             yield event

@@ -2,10 +2,9 @@
 
     provider:request ─▶ llm_gate ─▶ LLM ─▶ content_block:start, :delta, :end … ─▶ provider:response
 
-`Llm` is the provider of one turn; a scheduler may send one of its requests to another. It reads the
-provider's stream where the loop wants that and the provider has one, else it asks for the whole. A
-provider's exception becomes provider:error and `LlmFailure`; what becomes of that is the loop's affair.
-It stores nothing in the context.
+`Llm` is the provider of one turn; a scheduler may send one of its requests to another. If the loop wants a
+stream and the provider has one, `Llm` reads it, else it asks for the whole answer. An exception of the
+provider becomes provider:error and `LlmFailure`, which the loop handles. `Llm` stores nothing in the context.
 """
 
 import asyncio
@@ -54,11 +53,11 @@ class LlmFailure(Exception):  # noqa: N818 - control flow inside the turn engine
 
 
 class RequestDenial(Exception):  # noqa: N818 - as above
-    """A hook on provider:request said no."""
+    """A hook on provider:request refused the request."""
 
 
 class Llm:
-    """The provider that answers one turn, and what it has used so far."""
+    """The provider that answers one turn, and its use so far."""
 
     def __init__(
         self,
@@ -76,23 +75,23 @@ class Llm:
     ) -> None:
         self._own = LlmTarget(name, provider)
         self._target = self._own
-        """Who answers the present request."""
+        """Target of the present request."""
         self._gate = gate
         self._decision = ""
-        """The decision by which the present request is sent; empty where nobody was asked."""
+        """Id of the decision on the present request; empty if no scheduler was asked."""
         self._sent: int | None = None
-        """Tokens of the request that was let through and is answered now, at a guess."""
+        """Estimated tokens of the admitted request that is being answered; None without one."""
         self.iterations = 0
-        """Requests sent in this turn."""
+        """Number of requests sent in this turn."""
         self.tokens = 0
         self.said = ""
-        """The latest text of a whole response."""
+        """Latest text of a whole response."""
         self.broken = False
-        """Whether the provider has failed: what it began to say is not gone on with."""
+        """True if the provider has failed; a text that it had begun is not continued."""
         self.stopped = False
-        """Whether the session was cancelled while it answered."""
+        """True if the session was cancelled during an answer."""
         self._reading: ResponseReader | None = None
-        """The response on its way in."""
+        """Reader of the response that is coming in, or that broke off; None otherwise."""
         self._context = context
         self._hooks = hooks
         self._options: dict[str, Any] = {"extended_thinking": True} if settings.extended_thinking else {}
@@ -105,7 +104,7 @@ class Llm:
 
     @property
     def name(self) -> str:
-        """The mount name of the provider that answers."""
+        """Mount name of the provider that answers."""
         return self._target.name
 
     @property
@@ -115,12 +114,12 @@ class Llm:
 
     @property
     def model(self) -> str | None:
-        """The model that answers, where it is known."""
+        """The model that answers; None if it is unknown."""
         return self._target.model or model_of(self._target.provider)
 
     @property
     def partial(self) -> str:
-        """Text of a response that broke off: it was shown, and is not in the conversation."""
+        """Text of a response that broke off. It was shown, and is not in the conversation."""
         return self._reading.text if self._reading is not None else ""
 
     async def ask(
@@ -132,10 +131,10 @@ class Llm:
         tool_choice: str | None = None,
         purpose: str = ANSWER,
     ) -> Reply:
-        """The response to the conversation; raises LlmFailure, RequestDenial, LlmDenial.
+        """Return the response to the conversation. Raise LlmFailure, RequestDenial or LlmDenial.
 
-        `notes` are messages for this request only. `on_call` hears of each call as soon as it is
-        complete, which in a stream is before the response is.
+        `notes` are messages for this request only. `on_call` gets each call as soon as it is complete; in a
+        stream that is before the response ends.
         """
         self.iterations += 1
         self._target, self._decision, self._sent = self._own, "", None
@@ -180,7 +179,7 @@ class Llm:
         return reply
 
     async def _announce(self, specs: Sequence[ToolSpec]) -> list[dict[str, Any]]:
-        """The conversation of the next request, with what hooks add to it; raises RequestDenied."""
+        """Return the messages of the next request, with the additions of hooks. Raise RequestDenial."""
         messages = await self._messages()
         consulted = await self._hooks.consult(
             PROVIDER_REQUEST, lambda: self._describe_request(messages, specs)
@@ -202,7 +201,8 @@ class Llm:
         notes: Sequence[Mapping[str, Any]],
         tool_choice: str | None,
     ) -> Build:
-        """Makes requests of the conversation; it keeps no copy of it while the LLM answers, which is long."""
+        """Return a function that makes requests. It keeps no copy of the conversation during the LLM's long
+        answer."""
         last = [ephemeral_message(note["role"], note["content"]) for note in notes]
         overlay = self._hooks.injections.overlay(
             before_prompt=self._reminders.precedes_prompt(self.iterations)
@@ -219,7 +219,7 @@ class Llm:
         return build
 
     async def _admit(self, request: ChatRequest, build: Build, purpose: str) -> ChatRequest | None:
-        """The request to send, to whom a scheduler wants it sent; None where the session was cancelled."""
+        """Ask schedulers about the request; return the one to send, or None if the session was cancelled."""
         gate = self._gate
         if gate is None or not gate.is_wanted:
             return request
@@ -234,13 +234,13 @@ class Llm:
         return request.model_copy(update=self._target.fields)
 
     def _guess_usage(self, said: str) -> dict[str, int]:
-        """What an answer that broke off after these words will have used, at a guess."""
+        """Return the estimated usage of an answer that broke off after this text."""
         if self._sent is None:
             return {}
         return {"input_tokens": self._sent, "output_tokens": len(said) // CHARACTERS_PER_TOKEN}
 
     async def _answer(self, request: ChatRequest, build: Build, on_call: OnCall | None) -> Reply:
-        """The answer to a request, or to a shorter one where it was refused as too long."""
+        """Return the answer to a request, or to a shorter one if the first was refused as too long."""
         try:
             return await self._reply(request, on_call)
         except ContextLengthError as error:
@@ -270,7 +270,7 @@ class Llm:
         return reply
 
     async def _tell(self, text: str) -> None:
-        """Pass text on; what two responses say stands on lines of their own."""
+        """Pass text on; a second response begins a new line."""
         if self._on_text is not None:
             await self._on_text(f"\n{text}" if self._apart else text)
         self._apart, self._spoken = False, True
@@ -327,10 +327,10 @@ def choose_provider(
     wanted: str | None = None,
     pinned: str | None = None,
 ) -> tuple[str, Any]:
-    """Mount name and provider: as named, else pinned, else the default, else the lowest priority number, else
-    the first.
+    """Return the mount name and provider.
 
-    Raises ConfigError that lists the mounted ones.
+    The order is: the named one, the pinned one, the default, the lowest priority number, the first. Raise
+    ConfigError that lists the mounted ones.
     """
     if not providers:
         raise ConfigError("no provider is mounted: add one under `providers:` in the mount plan")
@@ -349,7 +349,7 @@ def choose_provider(
 
 
 def model_of(provider: Any) -> str | None:
-    """The model a provider would use, where it says so."""
+    """Return the model that a provider would use; None if it does not tell."""
     for attribute in ("model", "default_model"):
         model = getattr(provider, attribute, None)
         if isinstance(model, str) and model:
@@ -358,7 +358,8 @@ def model_of(provider: Any) -> str | None:
 
 
 def _priority(provider: Any) -> float:
-    """The attribute counts before the config; anything that is no number counts as none."""
+    """Return a provider's priority, from its attribute, else from its config; infinity if neither is a
+    number."""
     config = getattr(provider, "config", None)
     configured = config.get("priority") if isinstance(config, Mapping) else None
     for value in (getattr(provider, "priority", None), configured):

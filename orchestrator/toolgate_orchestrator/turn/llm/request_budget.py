@@ -1,13 +1,13 @@
-"""Requests that fit: a provider that can measure one is asked before it is sent, and after it was too long.
+"""Makes requests fit: asks a provider for a request's size before it is sent, and after it was too long.
 
     build ─▶ provider.request_budget ─ fits ─▶ send ─ ContextLengthError ─▶ provider.recover_context_overflow
       ▲             │ too long                                                      │ once
       └─ a smaller view of the conversation ◀───────────────────────────────────────┘
 
-Both methods are optional and answer with `estimated_input_tokens`, `input_limit_tokens`,
-`context_token_budget` (what the conversation may take) and perhaps `max_output_tokens`; None: not known.
-What a hook injected stays in each view. A request that cannot be made to fit is not sent; one that was
-refused is sent once more only where nothing came of it.
+Both methods are optional. They return `estimated_input_tokens`, `input_limit_tokens`, `context_token_budget`
+(room for the conversation) and perhaps `max_output_tokens`; None means unknown. Injections of hooks stay in
+each view. A request that cannot be made to fit is not sent. A refused request is sent once more, and only if
+no part of an answer came.
 """
 
 import inspect
@@ -23,37 +23,37 @@ from toolgate_orchestrator.turn.hooks.dispatch import Emitter
 from toolgate_orchestrator.turn.values.jsonable import jsonable
 
 PROVIDER_BUDGET: Final = "orchestrator:provider_budget"
-"""A provider measured a request, or could not."""
+"""Event: a provider measured a request, or could not."""
 OVERFLOW_RECOVERY: Final = "orchestrator:provider_overflow_recovery"
-"""A provider refused a request as too long, and was asked how short it has to be."""
+"""Event: a provider refused a request as too long, and was asked for a shorter size."""
 MAX_REBUILDS: Final = 2
 
 CHARACTERS_PER_TOKEN: Final = 4
 _FIELDS: Final = ("estimated_input_tokens", "input_limit_tokens", "context_token_budget")
 
 Build = Callable[[int | None], Awaitable[ChatRequest]]
-"""Makes the request of so many tokens of conversation; None: as the context sees fit."""
+"""Makes a request with at most this many tokens of conversation; None leaves the size to the context."""
 
 
 @dataclass(frozen=True, slots=True)
 class RequestSize:
-    """What a provider says about one request, in tokens."""
+    """Size of one request by its provider, in tokens."""
 
     estimated: int
     limit: int
     context: int
-    """What the conversation may take."""
+    """Room for the conversation."""
     output: int | None = None
-    """Longest answer."""
+    """Longest answer; None if unknown."""
 
     @property
     def fits(self) -> bool:
-        """Whether it can be sent."""
+        """True if the request can be sent."""
         return self.estimated <= self.limit
 
 
 def read_size(said: Any) -> RequestSize:
-    """What a provider said; raises ValueError for what makes no sense."""
+    """Read a provider's answer about size. Raise ValueError if it makes no sense."""
     if not isinstance(said, Mapping):
         raise ValueError(f"is no mapping but {type(said).__name__}")
     output = said.get("max_output_tokens")
@@ -70,10 +70,10 @@ class RequestFitter:
     def __init__(self, provider: Any, hooks: Emitter, options: Mapping[str, Any]) -> None:
         self._provider, self._hooks, self._options = provider, hooks, options
         self.estimated: int | None = None
-        """Tokens of the latest request, where the provider says so."""
+        """Tokens of the latest request; None if the provider does not tell."""
 
     async def fit(self, build: Build) -> ChatRequest:
-        """A request that the provider takes, as far as it can say; raises ContextLengthError."""
+        """Return a request that the provider accepts, as far as it can tell. Raise ContextLengthError."""
         self.estimated, request = None, await build(None)
         measure = getattr(self._provider, "request_budget", None)
         if not callable(measure):
@@ -108,7 +108,7 @@ class RequestFitter:
         raise ContextLengthError("the request is too long even after two context rebuilds")
 
     async def recover(self, error: Exception, request: ChatRequest, build: Build) -> ChatRequest | None:
-        """A shorter request after one that was refused; None where the provider does not help."""
+        """Return a shorter request after a refused one; None if the provider does not help."""
         ask = getattr(self._provider, "recover_context_overflow", None)
         if not callable(ask):
             return None
@@ -145,13 +145,13 @@ class RequestFitter:
 
 
 def estimate_tokens(request: ChatRequest) -> int:
-    """Roughly how many tokens the messages of a request take."""
+    """Return the approximate number of tokens in a request's messages."""
     told = (message.model_dump(exclude_none=True) for message in request.messages)
     return sum(len(json.dumps(jsonable(message))) for message in told) // CHARACTERS_PER_TOKEN
 
 
 def _read_recovery(said: Any, request: ChatRequest) -> RequestSize | None:
-    """What a provider said of a request that was too long; None where following it would not help."""
+    """Read a provider's advice on a request that was too long; None if it would not help."""
     try:
         size = read_size(said)
     except ValueError:
@@ -162,7 +162,7 @@ def _read_recovery(said: Any, request: ChatRequest) -> RequestSize | None:
 
 
 def _takes_options(method: Callable[..., Any]) -> bool:
-    """Whether a provider's method names `request_options` among its parameters."""
+    """Return whether a provider's method has a parameter `request_options`."""
     try:
         found = inspect.signature(method).parameters.get("request_options")
     except (TypeError, ValueError):

@@ -1,10 +1,9 @@
-"""Puts a response together from what a provider streams.
+"""Assembles a response from the pieces that a provider streams.
 
-Taken as they come: events in the form of the kernel's streaming_event_v1 (text.delta,
-thinking.delta, tool_call.start/delta/end, message.end, error), the plain chunks of older providers
-(`{"content": …, "block_type": …}`), `ToolCall` objects, and a final `ChatResponse`. Whatever else
-comes is passed over. What was streamed may be announced at once: text, and each call when it is
-complete; `response` is the whole.
+It takes events in the form of the kernel's streaming_event_v1 (text.delta, thinking.delta,
+tool_call.start/delta/end, message.end, error), the plain chunks of older providers (`{"content": …,
+"block_type": …}`), `ToolCall` objects, and a final `ChatResponse`. It ignores anything else. Text, and each
+complete call, can be announced at once; `response` is the whole.
 """
 
 from collections.abc import Mapping
@@ -20,31 +19,31 @@ from toolgate_orchestrator.turn.values.raw_call import EXECUTION_MODE, plain_cal
 
 
 class Text(NamedTuple):
-    """Some more text of the answer."""
+    """A further piece of the answer's text."""
 
     text: str
     kind: str = "text"
-    """Or `thinking`."""
+    """Kind of the text: `text` or `thinking`."""
     signature: str = ""
-    """Of thinking that came whole, where its provider signed it."""
+    """Signature of the provider on whole thinking; empty without one."""
 
 
 class CompletedCall(NamedTuple):
     """A tool call that is complete."""
 
     raw: dict[str, Any]
-    """Made plain: id, name, arguments, and what is wrong with it (`raw_call`)."""
+    """Normalised call: id, name, arguments, and the problem if there is one (`raw_call`)."""
 
 
 Piece = Text | CompletedCall
 
 
 class ResponseAssembler:
-    """One response on its way in."""
+    """Assembler of one response."""
 
     def __init__(self) -> None:
         self.final: Any | None = None
-        """The provider's own final response, if it gave one."""
+        """The provider's own final response; None without one."""
         self._blocks: list[Text | CompletedCall] = []
         self._open: dict[str, dict[str, Any]] = {}
         self._seen: set[str] = set()
@@ -54,16 +53,17 @@ class ResponseAssembler:
 
     @property
     def empty(self) -> bool:
-        """Whether nothing came at all."""
+        """True if nothing has come."""
         return self.final is None and not self._blocks and not self._open and self._finish is None
 
     @property
     def text(self) -> str:
-        """The text so far, without thinking."""
+        """Text so far, without thinking."""
         return "".join(one.text for one in self._blocks if isinstance(one, Text) and one.kind == "text")
 
     def feed(self, event: Any) -> list[Piece]:
-        """Take one event; gives what is new. Raises LLMError for an error event and for far too much."""
+        """Take one event, and return the new pieces. Raise LLMError for an error event and for too long a
+        response."""
         if isinstance(event, ChatResponse):
             return self._take_final_response(event)
         if not isinstance(event, Mapping):
@@ -82,17 +82,17 @@ class ResponseAssembler:
         return []
 
     def close(self) -> list[Piece]:
-        """The stream is over: calls that were begun and never ended count as complete."""
+        """End the stream, and return the calls that were begun and never ended: they count as complete."""
         return [piece for call_id in list(self._open) for piece in self._end_call(call_id, {})]
 
     @property
     def calls(self) -> list[Any]:
-        """The raw calls, in the order in which they were complete."""
+        """The raw calls, in the order of their completion."""
         return [one.raw for one in self._blocks if isinstance(one, CompletedCall)]
 
     @property
     def response(self) -> Any:
-        """The whole response: the provider's own, else one made of what came."""
+        """The whole response: the provider's own, else one made of the pieces."""
         if self.final is not None:
             return self.final
         content: list[Any] = []
@@ -148,7 +148,7 @@ class ResponseAssembler:
         return [done]
 
     def _take_final_response(self, response: ChatResponse) -> list[Piece]:
-        """The provider's final response; what it holds beyond the stream is new."""
+        """Take the provider's final response, and return what it holds beyond the stream."""
         new: list[Piece] = []
         if not self.text and (text := text_of(response)):
             new += self._text(text, "text")
@@ -165,7 +165,7 @@ class ResponseAssembler:
 
 
 def _parse_error(error: Any) -> LLMError:
-    """The error that an error event tells of."""
+    """Return the error in an error event."""
     if not isinstance(error, Mapping):
         return LLMError(str(error))
     message = str(error.get("message") or error.get("msg") or error.get("type") or "the stream failed")
@@ -178,7 +178,7 @@ def _parse_error(error: Any) -> LLMError:
 
 
 def _merge_texts(blocks: list[Piece]) -> list[Piece]:
-    """Neighbouring texts of one kind as one."""
+    """Join neighbouring texts of one kind."""
     parts: list[tuple[str, list[str]]] = []
     joined: list[Piece] = []
     for one in [*blocks, None]:
@@ -200,4 +200,4 @@ def _usage(told: Any) -> Usage | None:
     try:
         return Usage.model_validate({"input_tokens": 0, "output_tokens": 0, "total_tokens": 0, **told})
     except ValidationError:
-        return None  # a count that is none; the answer stands all the same
+        return None  # an invalid count; the answer is still valid

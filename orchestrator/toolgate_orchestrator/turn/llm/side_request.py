@@ -1,9 +1,9 @@
-"""Requests to an LLM beside the conversation: no tools, nothing stored, nothing streamed to the user.
+"""Requests to an LLM besides the conversation: no tools, nothing stored, nothing streamed to the user.
 
     host's model_role_resolver ─▶ configured preferences ─▶ the session's own provider
 
-Hooks on provider:request hear of each (iteration 0) and may refuse it; what it cost is a fact like any
-other. The first choice of a model that can be had is kept for the whole run.
+Hooks on provider:request get each request (iteration 0) and may refuse it; its cost becomes a fact like any
+other. The first available choice of a model is kept for the whole run.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ from toolgate_orchestrator.turn.values.tool_signals import signals_of
 logger = logging.getLogger(__name__)
 
 MODEL_ROLE_RESOLVER: Final = "model_role_resolver"
-"""The capability of a host that knows which model has which role."""
+"""Capability of a host that knows the model for each role."""
 MAX_ANSWER_TOKENS: Final = 512
 
 _DATE: Final = re.compile(r"-(?:\d{4}-\d{2}-\d{2}|\d{8})$")
@@ -40,17 +40,17 @@ _DIGITS: Final = re.compile(r"(\d+)")
 
 
 class SideModel(NamedTuple):
-    """Who answers."""
+    """Provider and model that answer."""
 
     name: str
     provider: Any
     model: str | None = None
-    """None: the provider's own."""
+    """Name of the model; None means the provider's own."""
     options: Mapping[str, Any] = {}
 
 
 class SideRequests:
-    """The requests of one run; the model is chosen with the first."""
+    """The requests of one run; the first one chooses the model."""
 
     def __init__(
         self,
@@ -64,10 +64,11 @@ class SideRequests:
         self._role, self._preferences, self._default = role, preferences, default_provider
         self._chosen: SideModel | None = None
         self._cause = ""
-        """Why no model has the role."""
+        """Reason that no model has the role."""
 
     async def ask(self, system: str, user: str, hooks: Hooks, note: Note, gate: LlmGate | None = None) -> str:
-        """The answer's text; raises what the provider raises, LlmDenial, or RuntimeError (a hook's no)."""
+        """Return the answer's text. Raise the provider's errors, LlmDenial, or RuntimeError for a hook's
+        refusal."""
         chosen = self._chosen = self._chosen or await self._choose()
         told = {"provider": chosen.name, "model": chosen.model or model_of(chosen.provider), "iteration": 0}
         consulted = await hooks.consult(PROVIDER_REQUEST, told)
@@ -98,7 +99,8 @@ class SideRequests:
     async def _admit(
         self, chosen: SideModel, request: ChatRequest, gate: LlmGate | None
     ) -> tuple[SideModel, ChatRequest, dict[str, str]]:
-        """Who answers, the request as it is to be sent, and the decision, where somebody rules on it."""
+        """Return the model that answers, the request to send, and the fields of the decision if there is
+        one."""
         if gate is None or not gate.is_wanted:
             return chosen, request, {}
         own = LlmTarget(chosen.name, chosen.provider, chosen.model)
@@ -165,7 +167,7 @@ class SideRequests:
 
 
 def _describe(error: Exception) -> dict[str, Any]:
-    """A provider's error as hooks hear of it."""
+    """Return a provider's error as payload for hooks."""
     return {
         "error": {"type": type(error).__name__, "msg": str(error)},
         "retryable": getattr(error, "retryable", False) is True,
@@ -174,7 +176,7 @@ def _describe(error: Exception) -> dict[str, Any]:
 
 
 def _find(wanted: str, providers: Mapping[str, Any]) -> tuple[str, Any] | None:
-    """A mounted provider, whether its name is written with `provider-` or without."""
+    """Return a mounted provider by its name with or without `provider-`; None if there is none."""
     bare = str(wanted).removeprefix("provider-")
     return next(
         ((name, one) for name, one in providers.items() if name.removeprefix("provider-") == bare), None
@@ -182,10 +184,10 @@ def _find(wanted: str, providers: Mapping[str, Any]) -> tuple[str, Any] | None:
 
 
 async def _newest(pattern: str, provider: Any) -> str | None:
-    """The newest model of a pattern that a provider lists; None where none is, or it cannot say."""
+    """Return the newest model of a pattern that a provider lists; None if there is none or it cannot list."""
     try:
         listed = await provider.list_models()
-    except Exception as error:  # noqa: BLE001 - of the provider's; the next preference may do
+    except Exception as error:  # noqa: BLE001 - the provider's error; the next preference may work
         logger.info("models for %s could not be listed: %s", pattern, where(error))
         return None
     names = [each if isinstance(each, str) else str(getattr(each, "id", each)) for each in listed]
@@ -195,6 +197,6 @@ async def _newest(pattern: str, provider: Any) -> str | None:
 
 
 def _age(name: str) -> tuple[list[tuple[int, int, str]], int]:
-    """Orders names by version: 4-10 after 4-7, and an alias after its own dated snapshots."""
+    """Return a sort key by version: 4-10 comes after 4-7, and an alias after its own dated snapshots."""
     parts = _DIGITS.split(_DATE.sub("", name))
     return [(1, int(part), "") if part.isdigit() else (0, 0, part) for part in parts], -len(name)

@@ -1,7 +1,7 @@
-"""What the code of others raises (a tool's, a value's own methods), kept from ending a turn.
+"""Tells errors of foreign code (a tool's, a value's own methods) from those that must end a turn.
 
-`sys.exit()` in a tool is no end of the program, and a CancelledError of its own no cancellation. What
-passes is what was meant for us: a cancelled task, a coroutine that is closed, a signal.
+`sys.exit()` in a tool does not end the program, and its own CancelledError is no cancellation. Passed on are
+errors meant for Toolgate or the program: a cancelled task, a closed coroutine, a signal.
 """
 
 import asyncio
@@ -19,36 +19,36 @@ MAX_WORDS: Final = 100_000
 
 
 def theirs(error: BaseException) -> bool:
-    """Whether what was caught around the code of others is their own; false for what must be passed on.
+    """Return whether an error belongs to foreign code; False means that it must be raised again.
 
-    Call it where it was caught, in the frame that called them.
+    Call it in the frame that caught the error and that called the foreign code.
     """
     if isinstance(error, Exception):
         return True
     if isinstance(error, asyncio.CancelledError):
         return not _is_cancel_requested()
-    if isinstance(error, GeneratorExit):  # thrown into us, it comes from no frame below
+    if isinstance(error, GeneratorExit):  # thrown into this frame, it comes from no frame below
         return error.__traceback__ is not None and error.__traceback__.tb_next is not None
     if isinstance(error, KeyboardInterrupt):
-        # Where Ctrl-C raises it wherever this thread just is, it may be a person's.
+        # If Ctrl-C raises it at any place of this thread, a person may have pressed it.
         by_signal = signal.getsignal(signal.SIGINT) is signal.default_int_handler
         in_main = threading.current_thread() is threading.main_thread()
         if _is_cancel_requested() or (by_signal and in_main):
             return False
-    # What the program's own signal handlers raise is meant for the program.
+    # Errors of the program's own signal handlers are meant for the program.
     found = (signal.getsignal(each) for each in signal.valid_signals())
     handlers = {getattr(handler, "__code__", None) for handler in found}
     return not any(code in handlers for code in _codes(error))
 
 
 def name_of(value: Any) -> str:
-    """The name of a value's type, however it was made."""
+    """Return the name of a value's type, however the type was made."""
     name: str = type.__dict__["__name__"].__get__(type(value))
     return name[:MAX_NAME].encode("utf-8", "replace").decode()
 
 
 def words_of(error: BaseException) -> str:
-    """What an error says, for a person or an LLM; its type where it says nothing that can be read."""
+    """Return an error's text for a person or an LLM; the name of its type if it has no readable text."""
     try:
         words = str.__str__(str(error))
     except BaseException as another:

@@ -1,10 +1,10 @@
-"""Exact JSON out of whatever a tool or an LLM produced, for hooks and facts.
+"""Turns anything that a tool or an LLM produced into exact JSON, for hooks and facts.
 
-The kernel's registry hands hooks a JSON copy: objects would arrive as repr strings, and NaN or a
-lone surrogate makes `emit` raise. What goes through here comes back the same, so that a change by a
-hook can be told by comparing (`almost_same_json`). It redacts nothing, and shortens only what no LLM could
-read: beyond `MAX_VALUES`, `MAX_CHARS` and `MAX_RESULT_DEPTH` a text says that something was left out. It
-raises nothing, whatever the methods of a value do, and ends with values that contain themselves.
+The kernel's registry gives hooks a JSON copy: objects would arrive as repr strings, and NaN or a lone
+surrogate makes `emit` raise. A value from here comes back unchanged, so a comparison can tell a change by a
+hook (`almost_same_json`). Nothing is redacted. Values are shortened only beyond a size that no LLM could read
+(`MAX_VALUES`, `MAX_CHARS`, `MAX_RESULT_DEPTH`), and a text marks the place. No error is raised, whatever the
+methods of a value do, and values that contain themselves come to an end.
 """
 
 import math
@@ -19,22 +19,23 @@ from toolgate_orchestrator.turn.values.foreign_code import name_of, theirs
 MAX_VALUES: Final = 250_000
 MAX_CHARS: Final = 16 * 1024 * 1024
 MAX_RESULT_DEPTH: Final = 108
-"""Beyond the deepest call (`raw_call.MAX_DEPTH`) within its payload; the kernel's reader takes 125."""
+"""Maximum depth. It is above the deepest call (`raw_call.MAX_DEPTH`) within its payload; the kernel's reader
+takes 125."""
 _LEFT_OUT: Final = "… (more was left out)"
 _TOO_DEEP: Final = "… (nested too deeply)"
 _ITSELF: Final = "… (this contains itself)"
 _MIN_INTEGER, _MAX_INTEGER = -(2**63), 2**64 - 1
 _DIGITS: Final = 4_000
-"""Of an integer whose text is told; Python writes no more than 4,300."""
+"""Maximum number of digits of an integer that is written out; Python writes no more than 4,300."""
 
 
 def jsonable(value: Any) -> Any:
-    """The value as exact JSON; what JSON cannot say becomes null or its text."""
+    """Return the value as exact JSON. A part that JSON cannot hold becomes null or its text."""
     return _json(value, 0, Room())
 
 
 def readable(text: str, most: int = MAX_CHARS) -> str:
-    """A text that every encoding can say, whatever its class; its end says so where it was too long."""
+    """Return a plain text that every encoding can write; a text above `most` characters is cut and marked."""
     text = str.__str__(text)
     if len(text) > most:
         text = f"{text[:most]}… ({len(text) - most} characters were left out)"
@@ -43,12 +44,12 @@ def readable(text: str, most: int = MAX_CHARS) -> str:
 
 @dataclass(slots=True)
 class Room:
-    """How much one value may still hold."""
+    """Room that is left for one value."""
 
     values: int = MAX_VALUES
     chars: int = MAX_CHARS
     inside: set[int] = field(default_factory=set)
-    """The identities of the values that are being read."""
+    """Identities of the values that are being read."""
 
 
 def _json(value: Any, depth: int, room: Room) -> Any:
@@ -131,7 +132,7 @@ def _list(value: Iterable[Any], depth: int, room: Room) -> list[Any]:
 
 
 def _dump(model: BaseModel) -> Any:
-    """A model as a dict; one that will not serialise itself is read field by field."""
+    """Return a model as a dict; a model that fails to serialise itself is read field by field."""
     try:
         return model.model_dump()
     except BaseException as error:
@@ -147,16 +148,17 @@ def _text(text: str, room: Room) -> str:
 
 
 def find_change(data: Mapping[str, Any], keys: Iterable[str], kind: type, sent: Any) -> Any | None:
-    """What hooks made of a value that they were sent, under any of these spellings; None: nothing else."""
+    """Return the value that hooks put in place of the one they got, under any of these keys; None without a
+    change."""
     given = (data[key] for key in keys if isinstance(data.get(key), kind))
     return next((value for value in given if not almost_same_json(value, sent)), None)
 
 
 def almost_same_json(one: Any, other: Any) -> bool:
-    """Whether two JSON values are the same, the last digit of a number with a point aside.
+    """Return whether two JSON values are the same, apart from the last digit of a float.
 
-    The kernel's copies may be off by one in the last binary digit of such a number (its JSON reader
-    rounds), which must not pass for a change by a hook. Whole numbers are compared exactly.
+    The kernel's copies may differ in the last binary digit of a float (its JSON reader rounds), and that must
+    not pass for a change by a hook. Integers are compared exactly.
     """
     if isinstance(one, bool) or isinstance(other, bool):
         return one is other

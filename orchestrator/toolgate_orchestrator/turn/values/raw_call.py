@@ -1,9 +1,9 @@
-"""A raw tool call of a provider's, made plain before anything else looks at it.
+"""Normalises a raw tool call of a provider before any other code reads it.
 
-Whatever an LLM sent, or a provider made of it, becomes a dict of `id`, `name` and `arguments`: texts
-that every encoding can say, and plain JSON of bearable size, or a `problem` that says why the call
-cannot run. So nothing behind this can be broken by it: not hooks, nor the wire, nor the conversation,
-which goes to the provider again with each request. What the call is to do is not looked at.
+Whatever an LLM sent, or a provider made of it, becomes a dict of `id`, `name` and `arguments`. Its texts can
+be written in every encoding, and its JSON is plain and of limited size. Otherwise a `problem` says why the
+call cannot run. So a call can break neither hooks nor the wire nor the conversation, which goes to the
+provider again with each request. The meaning of the call is not checked here.
 """
 
 import json
@@ -18,24 +18,28 @@ from toolgate_orchestrator.turn.values.foreign_code import name_of, theirs
 from toolgate_orchestrator.turn.values.jsonable import MAX_CHARS, jsonable, readable
 
 EXECUTION_MODE: Final = "_amplifier_execution_mode"
-"""How a provider marks a call that builds on those before it: `sequential`."""
+"""Key by which a provider marks a call that builds on earlier ones: `sequential`."""
 MAX_ID: Final = 16 * 1024
-"""Some providers keep state of their own in ids."""
+"""Maximum number of characters of an id; some providers keep state of their own in ids."""
 MAX_DEPTH: Final = 96
-"""Hooks are told a call within a payload, and see all of it: the kernel's JSON reader takes 125 levels."""
+"""Maximum depth of arguments. Hooks get a call within a payload, and the kernel's JSON reader takes 125
+levels."""
 MAX_NODES: Final = 100_000
 MAX_SHOWN: Final = 4_000
 _BITS: Final = 14_000
-"""Of an integer: Python writes no more than 4,300 digits."""
+"""Maximum number of bits of an integer; Python writes no more than 4,300 digits."""
 
 
 class _Plain(dict[str, Any]):
-    """A call that was made plain: it is not looked at twice."""
+    """A normalised call, which is not normalised twice."""
 
 
 def plain_call(raw: Any) -> dict[str, Any]:
-    """`id` (may be empty), `name`, `arguments`, `problem` (None: it is sound), `raw`: their text then, and
-    `sequential`: whether it runs after those before it."""
+    """Return the normalised call.
+
+    It has `id` (may be empty), `name`, `arguments`, `problem` (None for a sound call), `raw` (the text of
+    unsound arguments), and `sequential`: True if it runs after the calls before it.
+    """
     if type(raw) is _Plain:
         return raw
     try:
@@ -45,7 +49,7 @@ def plain_call(raw: Any) -> dict[str, Any]:
         arguments, problem = _arguments(given)
         named, unnamed = _parse_name(name)
         problem, shown = unnamed or problem, ""
-        if problem:  # the beginning of arguments that cannot be taken, for the LLM that sent them
+        if problem:  # the beginning of unsound arguments, for the LLM that sent them
             shown = given if isinstance(given, str) else json.dumps(jsonable(given), ensure_ascii=False)
             shown = readable(shown[:MAX_SHOWN])
         in_order = read(EXECUTION_MODE) == "sequential"
@@ -60,14 +64,17 @@ def plain_call(raw: Any) -> dict[str, Any]:
 
 
 def reader_of(item: Any) -> Callable[[str], Any]:
-    """Reads a field of a dict or of an object; None where there is none."""
+    """Return a function that reads a field of a dict or an object; it returns None for a missing field."""
     if isinstance(item, Mapping):
         return item.get
     return lambda key: getattr(item, key, None)
 
 
 def excess(value: Any, depth: int = MAX_DEPTH, nodes: int = MAX_NODES, chars: int = MAX_CHARS) -> str | None:
-    """What is too much about a plain value; looked over level by level, so that no depth can hurt."""
+    """Return the limit that a plain value exceeds, in words; None if it exceeds none.
+
+    It goes level by level, so that no depth can exhaust the stack.
+    """
     level, seen, said = [value], 0, 0
     for _ in range(depth):
         deeper: list[Any] = []
@@ -96,7 +103,7 @@ def excess(value: Any, depth: int = MAX_DEPTH, nodes: int = MAX_NODES, chars: in
 
 
 def size_of(value: Any) -> tuple[int, int]:
-    """How many values a plain value holds, and how many characters."""
+    """Return the number of values and of characters in a plain value."""
     values, chars, left = 0, 0, [value]
     while left:
         item = left.pop()
@@ -140,17 +147,18 @@ def _arguments(raw: Any) -> tuple[dict[str, Any], str | None]:
         return {}, f"the arguments must be a JSON object, not {name_of(raw)}"
     if problem := excess(raw if type(raw) is dict else dict(raw)):
         return {}, f"the arguments {problem}"
-    # A copy in which every text can be said, and what is no JSON is its text.
+    # A copy in which every text can be encoded, and values that are no JSON become texts.
     if type(raw) is dict and _is_plain(raw):
         return dict(raw), None
     return jsonable(dict(raw)), None
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether a value that is not too deep is of JSON's own types, and its texts can be said."""
+    """Return whether a value consists of JSON's own types, and its texts can be encoded. It must not be too
+    deep."""
     kind = type(value)
     if kind is str:
-        # Lone surrogates are what no encoding can say.
+        # No encoding can write lone surrogates.
         return bool(value.isascii() or value.encode("utf-8", "ignore").decode() == value)
     if kind is dict:
         return all(type(key) is str and _is_plain(key) and _is_plain(item) for key, item in value.items())

@@ -1,7 +1,7 @@
-"""Images that tools gave, as every provider can send them: in a message of the user's behind the results.
+"""Moves images of tool results into a user message behind the results, so that every provider can send them.
 
-A result is stored with its images. Most APIs take a text alone as a result, and most providers send on a
-list as it is. So in a request each result is its text, and its images follow once no result does.
+A result is stored with its images. Most APIs accept only text as a result, and most providers pass a list on
+as it is. So in a request each result becomes its text, and its images follow after the last result.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,7 +12,7 @@ _NO_TEXT: Final = "(images, see below)"
 
 
 def lift_images(messages: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
-    """The messages of a request, those that hold no results as they are."""
+    """Yield the messages of a request; messages without results stay as they are."""
     images: list[Any] = []
     for message in messages:
         is_result = message.get("role") == "tool"

@@ -1,11 +1,11 @@
-"""What a tool's failure says to those who govern how many calls run: `signal`, `retry_after` of its fact.
+"""Reads from a tool's failure what schedulers that limit concurrent calls need: `signal` and `retry_after`.
 
     raised: `.status_code`, `.status`, `.code` (also of its `.response`), a type that is a timeout,
-            `.retry_after` or a header Retry-After; else the same of what it was raised from
+            `.retry_after` or a header Retry-After; else the same of the exception's cause
     told:   `status_code`, `status`, `code`, `type`, `retry_after` in the `error` of its result
 
-Numbers and short names only; words are never read. Values are another's: whatever they are, or raise, is no
-more than no signal.
+It reads numbers and short names only, never texts. The values come from foreign code: a strange value or an
+error means no signal.
 """
 
 import math
@@ -29,7 +29,7 @@ _MAX_TEXT: Final = 100
 
 
 def signals_of(error: BaseException) -> dict[str, Any]:
-    """Of what a tool raised: `signal` and `retry_after` (seconds), as far as it says them."""
+    """Return the `signal` and `retry_after` (seconds) of an exception of a tool, as far as it has them."""
     one: BaseException | None = error
     for _ in range(MAX_CAUSES):
         if one is None:
@@ -41,7 +41,7 @@ def signals_of(error: BaseException) -> dict[str, Any]:
 
 
 def signals_in(error: Any) -> dict[str, Any]:
-    """Of the `error` in a result that says it failed."""
+    """Return the same of the `error` in a result that reports a failure."""
     if type(error) is not dict:
         return {}
     kind = error.get("type")
@@ -50,7 +50,8 @@ def signals_in(error: Any) -> dict[str, Any]:
 
 
 def read_retry_after(value: Any, now: float) -> float | None:
-    """Seconds, of a number or of what HTTP has in its header: seconds or a date. A day at most."""
+    """Return seconds from a number or from the HTTP header's value: seconds or a date. The maximum is a
+    day."""
     if type(value) in (int, float):
         seconds = _seconds(value)
     elif type(value) is str and len(value) <= _MAX_TEXT:
@@ -74,7 +75,7 @@ def _signals_of_one(error: BaseException) -> dict[str, Any]:
 
 
 def _fields(codes: Sequence[Any], types: Sequence[str], retry: Any) -> dict[str, Any]:
-    """A status of HTTP says most, then that it is a timeout, then a code of the tool's own."""
+    """Return the signal fields: an HTTP status comes first, then a timeout, then a code of the tool's own."""
     own = [str(one) if type(one) is int else one for one in codes]
     named = [one for one in own if type(one) is str and len(one) <= MAX_SIGNAL and SIGNAL.fullmatch(one)]
     statuses = [one for one in named if _STATUSES.fullmatch(one)]

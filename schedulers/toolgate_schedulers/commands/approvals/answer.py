@@ -1,6 +1,6 @@
-"""What people do at the desk: find the call they mean, answer it once, learn what came of it.
+"""Answer calls at the desk: find the call that a person means, answer it once, and report the outcome.
 
-Nothing is printed here and no server is named, so that it works on any desk.
+Nothing is printed here and no server is named, so it works on any desk.
 """
 
 import json
@@ -36,31 +36,34 @@ PROBLEMS: Final = {
 
 Fact = dict[str, Any]
 DecisionLookup = Callable[[str], Awaitable[Fact | None]]
-"""The decision with this id, if it was told since the last call."""
+"""Function that returns the decision with this id, if it was told since the last call."""
 
 
 class Person(NamedTuple):
-    """Who answers, and where."""
+    """Person who answers, and their host."""
 
     name: str
     host: str
 
 
 class AnswerOutcome(NamedTuple):
-    """What came of an answer, as far as is known."""
+    """Outcome of an answer, as far as it is known."""
 
     became: ApprovalStatus | None
     decision: Fact | None = None
     instead: WaitingCall | None = None
-    """The call of the same decision that waits now."""
+    """Call of the same decision that waits now."""
     late: bool = False
-    """Whether the decision was made before the answer."""
+    """True if the decision was made before the answer."""
     gone: bool = False
-    """Whether the agent that asked is gone: nothing will come of the answer."""
+    """True if the agent that asked is gone, so that the answer has no effect."""
 
 
 async def find(desk: Desk, prefix: str) -> WaitingCall:
-    """The waiting call whose id begins so; raises ToolgateError that says what became of it instead."""
+    """Return the waiting call whose id begins with this prefix.
+
+    Raise ToolgateError, which says what became of the call, if there is none or more than one.
+    """
     digits = _digits(prefix)
     held = await desk.list_held()
     waiting = [one for one in held if not one.gone]
@@ -76,12 +79,14 @@ async def find(desk: Desk, prefix: str) -> WaitingCall:
 
 
 def has_id_prefix(one: WaitingCall, digits: str) -> bool:
-    """Whether a call is meant: by its own id, or by that of its decision, which the asker is shown."""
+    """Return whether the digits begin the call's own id, or the id of its decision, which the asker is
+    shown."""
     return one.approval.id.startswith(digits) or one.approval.question.id.startswith(digits)
 
 
 async def past(desk: Desk, prefix: str) -> Approval:
-    """The call, waiting or not, whose id begins so; raises ToolgateError."""
+    """Return the call, waiting or not, whose id begins with this prefix; raise ToolgateError if it is not
+    found."""
     digits = _digits(prefix)
     ids = await desk.find_ids(digits)
     if len(ids) > 1:
@@ -123,7 +128,7 @@ def _instead(approval: Approval, waiting: list[WaitingCall]) -> WaitingCall | No
 
 
 def describe_change(instead: WaitingCall) -> str:
-    """That another call waits in the place of the one that was shown."""
+    """Say that the call has changed, and show the one that waits in its place."""
     new = instead.approval
     return (
         f"the call changed after it was shown; what would run now is\n  {one_line(new.question)}\n"
@@ -132,7 +137,7 @@ def describe_change(instead: WaitingCall) -> str:
 
 
 def describe_answer(given: ApprovalAnswer) -> str:
-    """What somebody answered, as a part of a sentence."""
+    """Describe an answer, as a part of a sentence."""
     why = f" ({visible(given.reason)})" if given.reason else ""
     return f"{_DONE[given.action]} by {visible(person(given))}{why}"
 
@@ -148,7 +153,7 @@ async def answer(
 ) -> ApprovalAnswer:
     """Give an answer about exactly this call, and let later ones pass if `standing` is given.
 
-    Raises ToolgateError where somebody was first.
+    Raise ToolgateError if another person answered first.
     """
     tool, arguments = corrected if corrected is not None else (None, None)
     mine = ApprovalAnswer(
@@ -173,7 +178,8 @@ async def answer(
 def build_standing_rule(
     approval: Approval, who: Person, reason: str | None, *, exactly: bool
 ) -> StandingApproval:
-    """What lets later calls like this one pass in its session; raises ToolgateError where that may not be."""
+    """Make the approval that lets later calls like this one pass in its session; raise ToolgateError if that
+    is not allowed."""
     call = approval.question
     if not approval.always:
         raise ToolgateError(f"--always: {approval.rule or 'its rule'} wants a person for each call")
@@ -201,7 +207,8 @@ def build_standing_rule(
 async def resolve_outcome(
     desk: Desk, one: WaitingCall, came: AnswerOutcome, earlier: DecisionLookup
 ) -> AnswerOutcome:
-    """The same, where nothing is known yet: perhaps it was decided before, or nobody is there any longer.
+    """Complete an outcome that is not known yet: the call may have been decided earlier, or its agent may be
+    gone.
 
     `earlier` finds a decision that was told at any time.
     """
@@ -212,15 +219,15 @@ async def resolve_outcome(
     decision = await earlier(one.approval.question.id)
     if decision is None:
         return came
-    # The scheduler that asks people has a verdict only once a person has answered: where the replica that
-    # gave it died before it could say so, the answer was not too late.
+    # The scheduler that asks people rules only after a person has answered. If it has a verdict, the answer
+    # was not too late, even if the replica that gave it died before it could record that.
     own = [each for each in decision.get("verdicts", ()) if each.get("scheduler") == one.approval.scheduler]
     ruled = any(each.get("action") not in ("hold", None) for each in own)
     return came._replace(decision=decision, late=not ruled)
 
 
 async def outcome(desk: Desk, approval: Approval, decided: DecisionLookup, wait_s: float) -> AnswerOutcome:
-    """What comes of an answer within so many seconds."""
+    """Wait for the outcome of an answer, for `wait_s` seconds at most."""
     seen = AnswerOutcome(None)
     with anyio.move_on_after(wait_s):
         while True:
@@ -239,7 +246,7 @@ async def outcome(desk: Desk, approval: Approval, decided: DecisionLookup, wait_
 
 
 def explain_failure(approval: Approval, given: ApprovalAnswer, came: AnswerOutcome) -> str | None:
-    """Why the answer did not do what it was meant to; None if it did, or if nothing is known yet."""
+    """Explain why the answer had no effect; None if it had, or if nothing is known yet."""
     if came.became == "gone":
         return "too late: nobody waits for this call any longer; it was not run by this answer"
     if came.became == "changed":
@@ -274,7 +281,7 @@ def explain_failure(approval: Approval, given: ApprovalAnswer, came: AnswerOutco
 
 
 def describe_outcome(approval: Approval, given: ApprovalAnswer, came: AnswerOutcome) -> str:
-    """What came of an answer that was not in vain."""
+    """Describe the outcome of an answer that had an effect."""
     done = describe_answer(given)
     if came.became is None and came.decision is None:
         return (

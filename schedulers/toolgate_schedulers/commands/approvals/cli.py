@@ -1,8 +1,7 @@
-"""`toolgate approvals`: the calls that wait for a person; look at them, answer them.
+"""`toolgate approvals`: show the calls that wait for a person, and answer them.
 
-The edge where options meet `answer` (what is done), `correction` (corrections) and
-`view` (how it looks). Exit codes: 0 done, 1 not done (somebody was first, too late, changed,
-set aside), 2 a wrong call.
+This module reads the options; `answer` does the work, `correction` reads corrections, and `view` prints.
+Exit codes: 0 done, 1 not done (another person was first, too late, changed, set aside), 2 a wrong option.
 """
 
 import socket
@@ -100,7 +99,7 @@ def list_(
     namespace: NamespaceOption = "default",
     as_json: JsonOption = False,
 ) -> None:
-    """Show the calls that wait, the soonest to expire first.
+    """Show the calls that wait for a person, the first to expire first.
 
     \b
       toolgate approvals list --follow
@@ -119,7 +118,7 @@ def show(
     namespace: NamespaceOption = "default",
     as_json: JsonOption = False,
 ) -> None:
-    """Show one call in full: what would run, for whom, how long it still waits.
+    """Show one call in full: tool, arguments, caller, and the seconds that it still waits.
 
     \b
       toolgate approvals show 1f2e
@@ -171,7 +170,7 @@ def deny(
     namespace: NamespaceOption = "default",
     as_json: JsonOption = False,
 ) -> None:
-    """Refuse this call; the agent is told the reason.
+    """Deny this call. The agent is told the reason.
 
     \b
       toolgate approvals deny 1f2e --reason 'we do not know the payee'
@@ -201,7 +200,7 @@ def edit(
     namespace: NamespaceOption = "default",
     as_json: JsonOption = False,
 ) -> None:
-    """Correct this call, and let exactly the corrected one run. Without options, in $EDITOR.
+    """Correct this call, and run exactly the corrected call. Without options, $EDITOR opens.
 
     \b
       toolgate approvals edit 1f2e
@@ -231,7 +230,7 @@ def revoke(
     namespace: NamespaceOption = "default",
     as_json: JsonOption = False,
 ) -> None:
-    """End an `approve --always`, by its id in `list --always`: people are asked again.
+    """End an `approve --always`, by its id in `list --always`. People are asked about its calls again.
 
     \b
       toolgate approvals revoke 77ab
@@ -355,7 +354,7 @@ async def _answer(
     corrected: tuple[str, dict[str, Any]] | None = None,
     rule: StandingApproval | None = None,
 ) -> None:
-    """Give the answer, then tell what came of it; ends with 1 if it is not what was wanted."""
+    """Give the answer, then print the outcome; raise ToolgateError if it is not the wanted one."""
     decided = await decisions_from_now(opened)
     given = await answer(opened.desk, one.approval, who, action, reason, corrected, rule)
     came = await outcome(opened.desk, one.approval, decided, wait)

@@ -1,7 +1,7 @@
-"""A person's correction of a call: read, and checked as far as the question tells. Pure but for `read`.
+"""Read a person's correction of a call, and check it as far as the question allows. Pure except `read`.
 
-The schema of the tool does not travel: the gate checks arguments against it, and what it finds is told to
-the person who corrected.
+The tool's schema is not in the question. The gate checks the arguments against it, and the person is told
+the result.
 """
 
 import json
@@ -16,20 +16,20 @@ from toolgate_bus.protocol.json_values import UnreadableJson, read_json, same_js
 from toolgate_schedulers.shipped.approval.records import Approval
 
 MARK: Final = "⟦toolgate:"
-"""How placeholders begin (docs/reference/wire.md)."""
+"""Beginning of every placeholder (docs/reference/wire.md)."""
 MAX_VALUE: Final = packing.MAX_VERDICT - 4096
 
 
 class CorrectionFault(NamedTuple):
-    """Why a call cannot be corrected so."""
+    """Reason that a correction is not accepted."""
 
     field: str
-    """`tool` or `arguments`; empty where the correction as a whole is meant."""
+    """Wrong option, `tool` or `arguments`; empty if the correction as a whole is wrong."""
     words: str
 
 
 def read(written: str) -> dict[str, Any]:
-    """The arguments that `--arguments` gives: JSON, or @FILE with JSON; raises ConfigError."""
+    """Read the value of `--arguments`: JSON, or @FILE with JSON; raise ConfigError if it is wrong."""
     text = written
     if written.startswith("@"):
         try:
@@ -40,13 +40,13 @@ def read(written: str) -> dict[str, Any]:
 
 
 def as_text(approval: Approval) -> str:
-    """The call as it is put into an editor."""
+    """Return the text of a call for an editor."""
     call = {"tool": approval.question.tool_name, "arguments": approval.question.tool_input}
     return json.dumps(call, ensure_ascii=False, indent=2) + "\n"
 
 
 def from_text(text: str) -> tuple[str, dict[str, Any]]:
-    """What came back from the editor; raises ConfigError."""
+    """Read tool and arguments from the editor's text; raise ConfigError if it is wrong."""
     call = parse_object(text, "the call")
     if set(call) != {"tool", "arguments"} or not isinstance(call["tool"], str):
         raise ConfigError('the call: must be {"tool": NAME, "arguments": {…}}')
@@ -56,7 +56,7 @@ def from_text(text: str) -> tuple[str, dict[str, Any]]:
 
 
 def parse_object(text: str, where: str) -> dict[str, Any]:
-    """The JSON object in a text; raises ConfigError that begins with `where`."""
+    """Read a JSON object from a text; raise ConfigError, which begins with `where`, if there is none."""
     try:
         value = read_json(text)
     except UnreadableJson as error:
@@ -67,7 +67,7 @@ def parse_object(text: str, where: str) -> dict[str, Any]:
 
 
 def check(approval: Approval, tool: str, arguments: Mapping[str, Any]) -> None:
-    """Whether the call may be corrected so; raises ToolgateError that says why not."""
+    """Raise ToolgateError, with the reason, unless the call may be corrected in this way."""
     found = problem(approval, tool, arguments)
     if found is not None and found.field:
         raise ConfigError(f"--{found.field}: {found.words}")
@@ -76,7 +76,7 @@ def check(approval: Approval, tool: str, arguments: Mapping[str, Any]) -> None:
 
 
 def problem(approval: Approval, tool: str, arguments: Mapping[str, Any]) -> CorrectionFault | None:
-    """Why the call may not be corrected so; None where it may."""
+    """Return the reason that the call may not be corrected in this way; None if it may."""
     call = approval.question
     if call.phase == "verify":
         return CorrectionFault(

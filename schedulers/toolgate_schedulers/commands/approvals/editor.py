@@ -1,4 +1,4 @@
-"""Where `toolgate approvals` meets the world: the server, the facts, the editor."""
+"""Connect `toolgate approvals` to the server, the facts and the editor."""
 
 import os
 import shlex
@@ -23,7 +23,7 @@ SEARCH_S: Final = 3.0
 
 
 class DeskSession(NamedTuple):
-    """The desk of one namespace, as long as a command runs."""
+    """Desk of one namespace, for the time that a command runs."""
 
     desk: Desk
     commands: RedisCommands
@@ -32,7 +32,7 @@ class DeskSession(NamedTuple):
 
 @asynccontextmanager
 async def open_approvals(settings: BusSettings) -> AsyncIterator[DeskSession]:
-    """The desk on a server."""
+    """Open the desk on a server."""
     url = str(settings.redis)
     commands = RedisCommands(url, "toolgate-approvals")
     shared = connect_shared_state(url, commands, settings.namespace)
@@ -45,7 +45,7 @@ async def open_approvals(settings: BusSettings) -> AsyncIterator[DeskSession]:
 
 
 async def decisions_from_now(opened: DeskSession) -> DecisionLookup:
-    """Reads the decisions that are told from now on."""
+    """Return a function that finds decisions told from now on."""
     reader = FactsReader(opened.commands, opened.namespace)
     now = f"{await reader.now_ms() - 1}-0"
     reader.resume(dict.fromkeys(await reader.writers(), now))
@@ -60,7 +60,7 @@ async def decisions_from_now(opened: DeskSession) -> DecisionLookup:
 
 
 async def find_past_decision(opened: DeskSession, decision: str) -> Fact | None:
-    """The decision with this id, if it is in the record and can be found in a few seconds."""
+    """Return the decision with this id, if a search of `SEARCH_S` seconds finds it in the record."""
     reader = FactsReader(opened.commands, opened.namespace)
     with anyio.move_on_after(SEARCH_S):
         async for fact in reader.read_stored():
@@ -70,7 +70,7 @@ async def find_past_decision(opened: DeskSession, decision: str) -> Fact | None:
 
 
 async def in_editor(text: str) -> str:
-    """What the person made of a text; raises ConfigError where there is no terminal or editor."""
+    """Let the person edit a text; raise ConfigError if there is no terminal or editor."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise ConfigError("edit: give --arguments or --tool: there is no terminal to open $EDITOR on")
     editor = shlex.split(os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi")

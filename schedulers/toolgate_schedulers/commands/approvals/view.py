@@ -1,6 +1,6 @@
-"""What people see of approvals: tables, one call in full, JSON.
+"""Show approvals: tables, one call in full, JSON.
 
-An LLM wrote the arguments: every character that could steer a terminal, or that cannot be seen, is
+An LLM wrote the arguments. Every character that could control a terminal, or that is invisible, is
 spelled out (`\\u202e`), and a call in full is never cut.
 """
 
@@ -22,29 +22,29 @@ WIDTH = 100
 
 
 def short(id_: str) -> str:
-    """As much of an id as people are shown."""
+    """Return the part of an id that people are shown."""
     return id_[:SHORT]
 
 
 def one_line(call: ToolSelecting) -> str:
-    """The call on one line, cut where it is long."""
+    """Return the call on one line, cut if it is long."""
     text = f"{call.tool_name} {json.dumps(call.tool_input, ensure_ascii=False, default=repr)}"
     return visible(shorten(text, WIDTH))
 
 
 def age(one: WaitingCall) -> float | None:
-    """Seconds since it was held; None where that is not known."""
+    """Return the seconds since the call was held; None if that is not known."""
     known = one.approval.expires_s
     return max(0.0, known - one.seconds_left) if known else None
 
 
 def asker(call: ToolSelecting) -> str:
-    """Who makes the call: agent and session."""
+    """Return agent and session of a call."""
     return visible(" · ".join(word for word in (call.agent, call.session) if word) or "?")
 
 
 def table(waiting: Iterable[WaitingCall]) -> Table:
-    """The calls that wait."""
+    """Return the table of waiting calls."""
     columns = ("id", "call", "asked by", "rule", "age", "left")
     made = new_table(columns, whole=("id", "age", "left"), header="dim")
     for one in waiting:
@@ -61,7 +61,7 @@ def table(waiting: Iterable[WaitingCall]) -> Table:
 
 
 def always_table(standing: Iterable[tuple[StandingApproval, float]]) -> Table:
-    """What passes without asking."""
+    """Return the table of standing approvals."""
     made = new_table(("id", "tool", "arguments", "session", "rule", "by", "left"), header="dim")
     for one, left in standing:
         made.add_row(
@@ -77,7 +77,7 @@ def always_table(standing: Iterable[tuple[StandingApproval, float]]) -> Table:
 
 
 def full(approval: Approval, left: float | None, answer: ApprovalAnswer | None) -> list[str]:
-    """One call in full, line by line."""
+    """Return the lines that show one call in full."""
     call = approval.question
     rows = {
         "id": approval.id,
@@ -108,7 +108,7 @@ def full(approval: Approval, left: float | None, answer: ApprovalAnswer | None) 
 def as_fields(
     approval: Approval, left: float | None = None, answer: ApprovalAnswer | None = None
 ) -> dict[str, Any]:
-    """The same for `--json`."""
+    """Return the fields of a call for `--json`."""
     call = approval.question
     fields: dict[str, Any] = {
         "id": approval.id,

@@ -1,4 +1,4 @@
-"""`toolgate console`: a web page on which people watch decisions and answer the calls that wait.
+"""`toolgate console`: serve a web page for watching decisions and answering the calls that wait.
 
     facts ─▶ Watcher ─▶ Ring (newest decisions) ─▶ Hub ─▶ a bounded queue a page ─▶ server-sent events
                    └──▶ Rates (counts over time) ─▶ /api/rates
@@ -7,6 +7,6 @@
     journal, facts ─▶ BudgetReader ─▶ /api/budgets        record, roster ─▶ RevisionReader ─▶ /api/revisions
                                                  queues of slots ─▶ QueueReader ─▶ /api/queue
 
-`access` decides who may see anything at all. The page (`static`) is plain HTML, CSS and JavaScript; it
-fetches nothing from anywhere else.
+`access` decides which requests may see anything at all. The page (`static`) is plain HTML, CSS and
+JavaScript; it fetches nothing from other servers.
 """

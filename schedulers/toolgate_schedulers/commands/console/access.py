@@ -1,7 +1,8 @@
-"""Who may see the page: a token, sessions that end with the process, and where a request may come from. Pure.
+"""Control access to the page: a token, sessions that end with the process, and checks of the origin. Pure.
 
-A page of somebody else must neither read this one (by a name that it lets point here: the Host header is
-checked) nor act through it (SameSite=Strict, the Origin, and a header that no form can send).
+A foreign page must not read this one, by a name that its owner lets point here: the Host header is checked.
+Nor may it act through this one: cookies have SameSite=Strict, the Origin is checked, and a header is
+required that no form can send.
 """
 
 import hashlib
@@ -16,21 +17,21 @@ from urllib.parse import urlsplit
 from toolgate_bus.errors import ConfigError
 
 HEADER: Final = "x-toolgate-console"
-"""Every POST of the page has it."""
+"""Header that every POST of the page has."""
 MAX_SESSIONS: Final = 256
 MAX_NAME: Final = 64
 
 
 class Session(NamedTuple):
-    """Somebody who signed in."""
+    """Session of a person who signed in."""
 
     key: str
     user: str
-    """The name that answers are given under."""
+    """Name under which the person answers."""
 
 
 class Access:
-    """The token and the sessions of one console."""
+    """Token and sessions of one console."""
 
     def __init__(
         self, token: str, user: str, hosts: Iterable[str] = (), *, port: int = 0, tls: bool = False
@@ -40,11 +41,11 @@ class Access:
         self._hosts = frozenset(host.lower().strip("[]") for host in hosts) | {"localhost"}
         self._scheme = "https" if tls else "http"
         self.cookie = f"toolgate-console-{port}"
-        """Cookies are shared by all ports of a host."""
+        """Name of the cookie. It holds the port, as all ports of a host share cookies."""
         self._sessions: OrderedDict[bytes, Session] = OrderedDict()
 
     def sign_in(self, token: str, user: str | None = None) -> Session | None:
-        """A new session for who knows the token; None otherwise. Raises ConfigError for a bad name."""
+        """Return a new session if the token is right, else None; raise ConfigError for a bad name."""
         if not hmac.compare_digest(_digest(token), self._token):
             return None
         session = Session(secrets.token_urlsafe(32), check_name(user or self.user))
@@ -54,12 +55,13 @@ class Access:
         return session
 
     def session(self, cookies: Mapping[str, str]) -> Session | None:
-        """Whose request this is; found by a digest, so that time tells nothing about the key."""
+        """Return the session of a request; it is found by a digest, so that the time reveals nothing about
+        the key."""
         key = cookies.get(self.cookie, "")
         return self._sessions.get(_digest(key)) if key else None
 
     def rename(self, session: Session, user: str) -> Session:
-        """Let a session answer under another name; raises ConfigError."""
+        """Let a session answer under another name; raise ConfigError for a bad one."""
         renamed = session._replace(user=check_name(user))
         self._sessions[_digest(session.key)] = renamed
         return renamed
@@ -69,9 +71,9 @@ class Access:
         self._sessions.pop(_digest(session.key), None)
 
     def serves(self, host: str) -> bool:
-        """Whether a Host header names this console.
+        """Return whether a Host header names this console.
 
-        An address cannot be made to point elsewhere by who owns a name; a name can.
+        Any address is accepted. A name must be an allowed one, as its owner could let any name point here.
         """
         name = host_of(host)
         if name is None:
@@ -83,7 +85,7 @@ class Access:
         return True
 
     def is_own(self, host: str, headers: Mapping[str, str]) -> bool:
-        """Whether a request that changes something was made by a page of this console."""
+        """Return whether a request that changes something comes from a page of this console."""
         site = headers.get("sec-fetch-site")
         if site not in (None, "same-origin", "none"):
             return False
@@ -92,7 +94,7 @@ class Access:
 
 
 def check_name(name: str) -> str:
-    """A person's name; raises ConfigError."""
+    """Return a person's name without outer spaces; raise ConfigError for a bad one."""
     name = name.strip()
     if not 0 < len(name) <= MAX_NAME or not name.isprintable():
         raise ConfigError(f"name: 1 to {MAX_NAME} visible characters")
@@ -100,7 +102,7 @@ def check_name(name: str) -> str:
 
 
 def host_of(header: str) -> str | None:
-    """The name or address in a Host header, without port and brackets; None for what is none."""
+    """Return the name or address in a Host header, without port and brackets; None if it is malformed."""
     try:
         parts = urlsplit(f"//{header}")
         _ = parts.port

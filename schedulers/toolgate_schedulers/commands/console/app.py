@@ -1,4 +1,4 @@
-"""The console's addresses, and what each answers. What is known comes from `Knowledge`."""
+"""Route the console's requests and answer them, with data from `Knowledge`."""
 
 import json
 import time
@@ -29,12 +29,12 @@ from toolgate_schedulers.commands.console.queues import DropRequest, LimitReques
 WINDOWS: Final = {"15m": 900, "1h": 3600}
 POINTS: Final = 60
 _CHANGES: Final = (("move", MoveRequest), ("drop", DropRequest), ("limit", LimitRequest))
-"""What can be changed of a queue; to drain a pool is to limit it to nothing."""
+"""Changes of a queue; to drain a pool, its limit is set to 0."""
 WRONG: Final = "That is not the token. The console prints it when it starts."
 
 
 def make_app(access: Access, known: Knowledge, host: str, *, tls: bool = False) -> ASGIApp:
-    """The application; `host` names this machine in the answers that people give here."""
+    """Make the application; `host` names this machine in the answers that people give here."""
     console = _Console(access, known, host, tls)
     routes = [
         Route("/healthz", lambda _: PlainTextResponse("ok\n")),
@@ -63,20 +63,20 @@ def make_app(access: Access, known: Knowledge, host: str, *, tls: bool = False) 
 
 
 class _Console:
-    """Answers requests."""
+    """Handlers of the console's requests."""
 
     def __init__(self, access: Access, known: Knowledge, host: str, tls: bool) -> None:
         self._access, self._known, self._host, self._tls = access, known, host, tls
         self.static = StaticFiles(packages=[(__package__, "static")])
 
     async def page(self, request: Request) -> Response:
-        """The page; with `?token=`, signs in first."""
+        """Answer with the page; with `?token=`, sign in first."""
         if "token" in request.query_params:
             return self._finish_sign_in(self._access.sign_in(request.query_params["token"]))
         return await self.static.get_response("index.html", request.scope)
 
     async def sign_in(self, request: Request) -> Response:
-        """The sign-in form, sent."""
+        """Sign in with the data of the form."""
         form = parse_qs((await body_of(request)).decode("utf-8", "replace"), max_num_fields=8)
         token, user = ((form.get(name) or [""])[0].strip() for name in ("token", "user"))
         try:
@@ -99,7 +99,7 @@ class _Console:
         return JSONResponse({})
 
     async def me(self, request: Request) -> Response:
-        """Who is signed in, and to what."""
+        """Answer with the person who is signed in, and the namespace."""
         session = session_of(request)
         return JSONResponse({"user": session.user, "namespace": self._known.namespace, "now": time.time()})
 
@@ -111,7 +111,7 @@ class _Console:
         return JSONResponse({"user": self._access.rename(session_of(request), name).user})
 
     async def live(self, request: Request) -> Response:
-        """Decisions as they come, and notes when there is something new elsewhere."""
+        """Stream decisions as they come, and notes about other news."""
         wanted = filter_from(request.query_params)
         if self._known.hub.full:
             return _error("too many pages are open", 503)
@@ -121,7 +121,7 @@ class _Console:
         return StreamingResponse(events, headers={"x-accel-buffering": "no"}, media_type="text/event-stream")
 
     async def decision(self, request: Request) -> Response:
-        """One decision in full."""
+        """Answer with one decision in full."""
         found = self._known.decision(request.path_params["id"])
         if found is None:
             words = "this decision is no longer among the newest; `toolgate decisions` may still have it"
@@ -129,28 +129,28 @@ class _Console:
         return _json(found)
 
     async def rates(self, request: Request) -> Response:
-        """Counts over time."""
+        """Answer with counts over time."""
         window = request.query_params.get("window", "15m")
         if window not in WINDOWS:
             raise ConfigError(f"window: one of {', '.join(WINDOWS)}")
         return _json(self._known.rates.over(WINDOWS[window], POINTS, time.time()))
 
     async def budgets(self, request: Request) -> Response:
-        """What is spent and held."""
+        """Answer with the money spent and reserved."""
         return _json({"books": await self._known.budgets()})
 
     async def roster(self, request: Request) -> Response:
-        """Who is alive."""
+        """Answer with the schedulers and orchestrators that are alive."""
         return _json(await self._known.roster())
 
     async def queue(self, request: Request) -> Response:
-        """Who has slots, and who waits."""
+        """Answer with the calls that have slots, and those that wait."""
         return _json({"queues": await self._known.queues()})
 
     def change_queue(
         self, asks: type[MoveRequest | DropRequest | LimitRequest]
     ) -> Callable[[Request], Awaitable[Response]]:
-        """What changes a queue, on a person's word."""
+        """Return the handler of one kind of change to a queue."""
 
         async def change(request: Request) -> Response:
             try:
@@ -163,20 +163,20 @@ class _Console:
         return change
 
     async def revisions(self, request: Request) -> Response:
-        """By which configurations schedulers rule."""
+        """Answer with the configurations of the schedulers."""
         return _json(await self._known.revisions())
 
     async def diff(self, request: Request) -> Response:
-        """What is different between two configurations."""
+        """Answer with the difference between two configurations."""
         words = (request.query_params.get(name, "") for name in ("from", "to"))
         return _json({"lines": await self._known.diff(request.path_params["name"], *words)})
 
     async def agents(self, request: Request) -> Response:
-        """The trees of agents that are alive."""
+        """Answer with the trees of living agents."""
         return _json(await self._known.agents())
 
     async def stop(self, request: Request) -> Response:
-        """End turns, on a person's word."""
+        """End turns, on a person's order."""
         try:
             asked = StopRequest.model_validate(await _json_of(request))
         except ValidationError as error:
@@ -184,11 +184,11 @@ class _Console:
         return _json(await self._known.stop(asked, session_of(request).user))
 
     async def approvals(self, request: Request) -> Response:
-        """The calls that wait for a person."""
+        """Answer with the calls that wait for a person."""
         return _json({**await self._known.inbox.list_calls(), "now": time.time()})
 
     async def answer(self, request: Request) -> Response:
-        """A person's answer."""
+        """Take a person's answer."""
         try:
             asked = AnswerRequest.model_validate(await _json_of(request))
         except ValidationError as error:
@@ -203,7 +203,7 @@ class _Console:
 
 
 async def _json_of(request: Request) -> Mapping[str, Any]:
-    """The object that a page sent; raises ConfigError."""
+    """Return the JSON object of a request; raise ConfigError if there is none."""
     try:
         found = read_json(await body_of(request))
     except UnreadableJson as error:
@@ -222,7 +222,7 @@ async def _handle_error(_request: Request, error: Exception) -> Response:
 
 
 def _json(value: Any) -> Response:
-    """JSON; what an agent wrote may hold characters that no text can, and is still shown."""
+    """Answer with JSON, in ASCII: an agent's text may hold characters that no encoding allows."""
     text = json.dumps(value, ensure_ascii=True, default=repr)
     return Response(text, media_type="application/json")
 

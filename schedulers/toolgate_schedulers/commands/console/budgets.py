@@ -1,5 +1,6 @@
-"""What is spent and held, for the page, and what of it went to LLMs. Fleet, agents and labels one by one; of
-sessions those nearest to their limit, since there is one for each.
+"""Read the money spent and reserved, for the page, and its part for LLMs.
+
+Each account is one row, those nearest to their limit first, at most `MAX_COUNT` of a book.
 """
 
 import time
@@ -24,19 +25,19 @@ MAX_COUNT: Final = 100
 
 
 class BudgetReader:
-    """The books of one namespace; one task reads at a time."""
+    """Reader of the books of one namespace; one task reads at a time."""
 
     def __init__(self, commands: Commands, namespace: str) -> None:
         self._commands, self._namespace = commands, namespace
         self._journals = {book: SpendReader(commands, namespace, book) for book in BOOKS}
 
     def learn(self, fact: Mapping[str, Any]) -> None:
-        """What a fact says of a request to an LLM."""
+        """Learn from a fact about a request to an LLM."""
         for journal in self._journals.values():
             journal.spend.learn(fact)
 
     async def read(self) -> list[dict[str, Any]]:
-        """Every account of every book that people look at, the fullest first; raises TransportError."""
+        """Read the accounts of every book, the fullest first; raise TransportError."""
         store, found = RedisStore(self._commands, self._namespace), list[dict[str, Any]]()
         for book, words in BOOKS.items():
             journal = self._journals[book]
@@ -58,7 +59,8 @@ def accounts_of(
     now: float,
     spend: LlmSpend | None = None,
 ) -> list[dict[str, Any]]:
-    """The accounts of the windows that are open now, the fullest first; `spend` tells LLMs from tools."""
+    """Return the accounts of the windows that are open now, the fullest first; `spend` separates LLMs from
+    tools."""
     accounts = []
     for one in balances:
         budget = known.get(one.key.partition("/")[0])
@@ -69,7 +71,7 @@ def accounts_of(
 
 
 def _divide(one: Balance, currency: str, spend: LlmSpend | None) -> dict[str, Any]:
-    """What went to LLMs, by model, and to tools; None where the journal could not be read."""
+    """Return the money for LLMs, by model, and for tools; None if the journal could not be read."""
     if spend is None:
         return {"llm": None, "tools": None, "apart": None, "models": []}
     sums = spend.of(one.key, one.window)
@@ -77,7 +79,7 @@ def _divide(one: Balance, currency: str, spend: LlmSpend | None) -> dict[str, An
     return {
         "llm": format_amount(sums.llm, currency),
         "tools": format_amount(sums.total - sums.llm, currency),
-        # what the journal does not tell: it was cut, or the account was set to zero
+        # spending that the journal lacks: it was cut, or the account was set to zero
         "apart": format_amount(one.spent - sums.total, currency) if one.spent != sums.total else None,
         "models": [{"model": name, "spent": format_amount(amount, currency)} for name, amount in models],
     }

@@ -1,4 +1,4 @@
-"""`toolgate console`: serves the page, and prints the address that opens it."""
+"""`toolgate console`: serve the page, and print the address that opens it."""
 
 import ipaddress
 import os
@@ -63,15 +63,15 @@ def console(
     namespace: NamespaceOption = "default",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON line when it is ready.")] = False,
 ) -> None:
-    """Watch decisions, rates, budgets and who is alive; answer the calls that wait.
+    """Watch decisions, rates, budgets and living agents; answer the calls that wait.
 
     \b
       toolgate console
       toolgate console --port 0 --user anna --open
       toolgate console --address 0.0.0.0 --tls-cert cert.pem --tls-key key.pem --allow-host console.example
 
-    The address that is printed signs in who opens it: give it to nobody who may not
-    approve calls. Only this machine is listened to, unless --address says otherwise.
+    Whoever opens the printed address is signed in and may approve calls, so keep it
+    secret. The console serves this machine only, unless you give --address.
     Sessions end with the command.
     """
     if (tls_cert is None) != (tls_key is None):
@@ -96,7 +96,7 @@ def console(
 
 
 class _ServeOptions:
-    """Where and how the page is served."""
+    """Settings for serving the page."""
 
     def __init__(
         self,
@@ -111,7 +111,7 @@ class _ServeOptions:
         *,
         told: bool,
     ) -> None:
-        """`told`: whether the token is shown, since nobody else knows it."""
+        """Prepare to serve; `told` is True if the address shows the token, since nobody else knows it."""
         self.bound, self.tls, self._opens, self._as_json = bound, tls, opens, as_json
         self._told = told
         self.host = socket.gethostname()
@@ -123,10 +123,10 @@ class _ServeOptions:
         name = hosts[0] if hosts else self.host if bound_to_all else address
         self._root = f"{'https' if tls else 'http'}://{f'[{name}]' if ':' in name else name}:{port}/"
         self.url = f"{self._root}?token={token}" if told else self._root
-        """The address that signs in who opens it; with a token that the user gave, the page asks for it."""
+        """Address that signs in whoever opens it; if the user gave the token, the page asks for it."""
 
     def ready(self) -> None:
-        """Say where the page is."""
+        """Print the address of the page."""
         if not is_loopback(self._address) and self.tls is None:
             err_console.print(
                 f"[yellow]Traffic with {escape(self._address)} is not encrypted: who can listen on the way "
@@ -139,7 +139,7 @@ class _ServeOptions:
             options.console.print(f"The console is at {escape(self.url)}", soft_wrap=True)
             who = "Who opens this address" if self._told else "Who signs in there with your token"
             err_console.print(f"[dim]{who} may approve calls. Ctrl-C ends it.[/]")
-        if self._opens:  # some browsers of a terminal stay until they are left
+        if self._opens:  # a text browser runs until the user leaves it
             threading.Thread(target=webbrowser.open, args=(self.url,), daemon=True).start()
 
 

@@ -1,6 +1,6 @@
-"""What every request passes before anything answers it: Host, origin, size, session; else a sign-in page.
+"""Check every request before it is answered: Host, origin, size and session; else send the sign-in page.
 
-It also gives every answer the headers that keep other pages out.
+Every answer also gets the headers that keep other pages out.
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from toolgate_schedulers.commands.console.access import HEADER, Access, Session
 
 MAX_BODY: Final = 256 * 1024
-"""Bytes of a request: a correction has at most 64 KiB, and JSON may spell each as six."""
+"""Maximum size of a request in bytes: a correction has at most 64 KiB, and JSON may spell each byte as
+six."""
 HEADERS: Final = {
     "content-security-policy": (
         "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; object-src 'none'"
@@ -33,7 +34,7 @@ HEADERS: Final = {
 _READS: Final = ("GET", "HEAD")
 
 OPEN: Final = frozenset(("style.css", "icon.svg", "theme.js"))
-"""What the sign-in page needs."""
+"""Files that the sign-in page needs."""
 
 
 @cache
@@ -42,7 +43,7 @@ def _page() -> str:
 
 
 def sign_in_page(status: int, problem: str = "") -> HTMLResponse:
-    """The page for who has not signed in, with what was wrong."""
+    """Return the sign-in page, with the problem if there is one."""
     told = f'<p class="problem" role="alert">{escape(problem)}</p>' if problem else ""
     return HTMLResponse(_page().replace("<!-- problem -->", told), status)
 
@@ -52,13 +53,13 @@ class TooLarge(Exception):  # noqa: N818 - as the status is called
 
 
 class Doorway:
-    """Lets through what may see the page; others get the sign-in page, or 401."""
+    """Middleware that passes on allowed requests; others get the sign-in page, or 401."""
 
     def __init__(self, app: ASGIApp, access: Access) -> None:
         self._app, self._access = app, access
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request."""
+        """Check one request."""
         if scope["type"] != "http":
             return
         headers, path = Headers(scope=scope), scope["path"]
@@ -81,7 +82,7 @@ class Doorway:
             await _respond_error(413, f"at most {MAX_BODY} bytes")(scope, receive, send_with_headers)
 
     def _check_request(self, scope: Scope, headers: Mapping[str, str], path: str) -> Response | None:
-        """The answer to who may not go on; None lets through."""
+        """Return the answer to a request that may not pass; None lets it pass."""
         if path == "/healthz":
             return None
         host = headers.get("host", "")
@@ -106,7 +107,7 @@ class Doorway:
 
 
 def cookies(header: str) -> dict[str, str]:
-    """The cookies of a request; none where they are not well written."""
+    """Return the cookies of a request; none if they are malformed."""
     try:
         return {name: one.value for name, one in SimpleCookie(header[:8192]).items()}
     except CookieError:
@@ -114,7 +115,7 @@ def cookies(header: str) -> dict[str, str]:
 
 
 async def body_of(request: Request) -> bytes:
-    """The body of a request; raises TooLarge."""
+    """Return the body of a request; raise TooLarge."""
     body = bytearray()
     async for part in request.stream():
         body += part
@@ -128,6 +129,6 @@ def _respond_error(status: int, error: str) -> Response:
 
 
 def session_of(request: Request) -> Session:
-    """Whose request this is; the doorway let nobody else through."""
+    """Return the session of a request, which the doorway has checked."""
     session: Session = request.scope["state"]["session"]
     return session

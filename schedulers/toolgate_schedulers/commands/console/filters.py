@@ -1,6 +1,6 @@
-"""Which decisions a page wants to see. Pure.
+"""Filter the decisions that a page wants to see. Pure.
 
-Filters run where the decisions are: a page that looks for one call in a thousand is sent that one.
+Filters run on the console's side: a page that looks for one call in a thousand is sent only that one.
 """
 
 from collections.abc import Mapping
@@ -13,30 +13,31 @@ from toolgate_bus.protocol.events import Outcome
 
 FIELDS: Final = ("tool", "scheduler", "outcome", "agent", "session", "text")
 OUTCOMES: Final = frozenset((*get_args(Outcome), "late", "shadow"))
-"""Beside the outcomes: decisions on which a verdict came late, or that a shadow would have changed."""
+"""Outcomes to filter by; also `late` (a verdict came late) and `shadow` (a shadow would have changed the
+decision)."""
 MAX_LENGTH: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """What must hold of a decision; what is empty holds of all."""
+    """Conditions on a decision; empty fields match all decisions."""
 
     tool: str = ""
-    """A glob, of the LLM's own call or of what replaced it."""
+    """Glob for the tool of the LLM's call or of its replacement."""
     scheduler: str = ""
-    """A glob: it gave a verdict, or kept silent."""
+    """Glob for a scheduler that gave a verdict or kept silent."""
     outcome: str = ""
     agent: str = ""
     session: str = ""
-    """How the session's id begins, or a glob; the root of its tree counts as well."""
+    """Beginning of a session's id, or a glob; the root of its tree matches as well."""
     text: str = ""
-    """Words that all occur somewhere."""
+    """Words that must all occur in the decision's text."""
 
     def __bool__(self) -> bool:
         return any((self.tool, self.scheduler, self.outcome, self.agent, self.session, self.text))
 
     def wants(self, decision: Mapping[str, Any], row: Mapping[str, Any], searched: str) -> bool:
-        """Whether a decision, as it is in the record, as a row and as text, is wanted."""
+        """Return whether a decision matches, given its record, row and text."""
         flag = self.outcome in ("late", "shadow")
         return (
             (not self.outcome or bool(row[self.outcome] if flag else row["outcome"] == self.outcome))
@@ -51,7 +52,7 @@ class Filter:
 
 
 def filter_from(query: Mapping[str, str]) -> Filter:
-    """The filter that a page's address names; raises ConfigError by field."""
+    """Return the filter in a page's address; raise ConfigError, which names the wrong field."""
     given = {name: query.get(name, "").strip() for name in FIELDS}
     for name, value in given.items():
         if len(value) > MAX_LENGTH:

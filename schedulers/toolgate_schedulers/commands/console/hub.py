@@ -1,7 +1,7 @@
-"""Sends what happens to the pages that are open: a bounded queue a page, several decisions at once.
+"""Send news to the open pages: each page has a bounded queue, and gets several decisions at once.
 
-A page that reads too slowly is not waited for and not buffered for: it gets the newest, and is told how
-many it was spared. Nothing here knows what a connection is.
+Nothing waits for a page that reads too slowly: it gets the newest decisions, and the number of those that
+it missed. This module knows no connections.
 """
 
 import asyncio
@@ -16,20 +16,20 @@ from toolgate_schedulers.commands.console.ring import DecisionEntry, Ring
 
 MAX_CLIENTS: Final = 64
 MAX_ROWS: Final = 200
-"""Decisions that wait for one page; of more, the oldest are skipped."""
+"""Maximum number of decisions queued for one page; beyond that the oldest are skipped."""
 PAUSE_S: Final = 0.25
 HEARTBEAT_S: Final = 10.0
 AGAIN: Final = "again"
 
 
 def message(event: str, data: str, id_: str | None = None) -> str:
-    """One server-sent event; `data` is JSON, so it is one line."""
+    """Return one server-sent event; `data` is JSON, so it is one line."""
     named = f"id: {id_}\n" if id_ is not None else ""
     return f"{named}event: {event}\ndata: {data}\n\n"
 
 
 class PageClient:
-    """One page: what it wants, and what waits for it."""
+    """Page with its filter and the news queued for it."""
 
     def __init__(self, wanted: Filter) -> None:
         self.wanted = wanted
@@ -39,7 +39,7 @@ class PageClient:
         self._woken = asyncio.Event()
 
     def give(self, entry: DecisionEntry) -> None:
-        """Let a decision wait for the page, if it wants it."""
+        """Queue a decision for the page, if its filter matches."""
         if not entry.fits(self.wanted):
             return
         id_ = entry.row["id"]
@@ -51,16 +51,16 @@ class PageClient:
         self._woken.set()
 
     def note(self, event: str, data: Any) -> None:
-        """Let a note wait; a newer one of the same kind takes its place."""
+        """Queue a note; it replaces an older one of the same kind."""
         self._notes[event] = data
         self._woken.set()
 
     def wake(self) -> None:
-        """Have it look."""
+        """Wake the page's stream."""
         self._woken.set()
 
     async def wait_for_news(self) -> bool:
-        """Wait until something waits for the page; False after ten seconds of nothing."""
+        """Wait for queued news; False after `HEARTBEAT_S` seconds without any."""
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._woken.wait(), HEARTBEAT_S)
         woken = self._woken.is_set()
@@ -68,14 +68,14 @@ class PageClient:
         return woken
 
     def take(self) -> tuple[list[str], int, dict[str, Any]]:
-        """The rows that wait, how many were skipped, the notes; nothing waits any longer."""
+        """Remove and return the queued rows, the number of skipped ones, and the notes."""
         rows, skipped, notes = list(self._rows.values()), self.skipped, self._notes
         self._rows, self.skipped, self._notes = OrderedDict(), 0, {}
         return rows, skipped, notes
 
 
 class Hub:
-    """All open pages."""
+    """Hub of all open pages."""
 
     def __init__(self, ring: Ring, epoch: str) -> None:
         self._ring, self._epoch = ring, epoch
@@ -88,17 +88,17 @@ class Hub:
 
     @property
     def full(self) -> bool:
-        """Whether no more pages may be open."""
+        """True if no more pages may be opened."""
         return len(self._clients) >= MAX_CLIENTS
 
     def publish(self, entries: Iterable[DecisionEntry]) -> None:
-        """Send decisions that came, or changed."""
+        """Send decisions that are new or have changed."""
         for entry in entries:
             for client in self._clients:
                 client.give(entry)
 
     def tell(self, event: str, data: Any) -> None:
-        """Send a note; pages that open later are told as well."""
+        """Send a note; pages that open later get it as well."""
         if self._state.get(event) == data:
             return
         self._state[event] = data
@@ -106,7 +106,7 @@ class Hub:
             client.note(event, data)
 
     def again(self) -> None:
-        """Send all pages anew what there is."""
+        """Send all pages the present decisions anew."""
         for client in self._clients:
             client.note(AGAIN, None)
 
@@ -123,7 +123,7 @@ class Hub:
         counts: Callable[[], dict[str, Any]],
         goes_on: Callable[[], bool] = lambda: True,
     ) -> AsyncGenerator[str]:
-        """Server-sent events for one page, from after the event `last` on if that is still known."""
+        """Yield server-sent events for one page, starting after the event `last` if it is still known."""
         client = PageClient(wanted)
         self._clients.add(client)
         try:
@@ -141,7 +141,7 @@ class Hub:
             self._clients.discard(client)
 
     def _first(self, client: PageClient, last: str | None, counts: dict[str, Any]) -> list[str]:
-        """What a page is told when it opens: the newest decisions, or those that it missed."""
+        """Return the first events of a page: the newest decisions, or those that it missed."""
         epoch, _, number = (last or "").partition("-")
         resumed = epoch == self._epoch and number.isdecimal() and len(number) < 16
         entries = self._ring.newest(MAX_ROWS, client.wanted, int(number) if resumed else 0)

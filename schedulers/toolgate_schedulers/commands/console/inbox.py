@@ -1,7 +1,6 @@
-"""The calls that wait for a person, and their answers: `toolgate approvals`' own code, for a page.
+"""Show the calls that wait for a person, and take answers, with the code of `toolgate approvals`.
 
-What is answered is bound to the digest that was shown, and the first answer counts, whoever gives it
-and wherever.
+An answer is bound to the digest that the page showed. The first answer counts, wherever it is given.
 """
 
 import asyncio
@@ -35,19 +34,20 @@ from toolgate_schedulers.shipped.approval.queue import Desk, WaitingCall
 from toolgate_schedulers.shipped.approval.records import Approval
 
 LOOK_S: Final = 2.0
-"""So often it looks without being told while calls wait, or came just now: what expires says nothing."""
+"""Seconds between two looks without a notice, while calls wait or came just now: nothing announces an
+expiry."""
 QUIET_S: Final = 30.0
-"""So often otherwise: looking walks through the keys of the server."""
+"""Seconds between two looks at other times, as each look walks through the server's keys."""
 WAIT_S: Final = 0.25
-"""So long one reading waits; it holds up the end of the command."""
+"""Seconds that one read waits; it delays the end of the command."""
 PAUSE_S: Final = 0.1
-"""Looking costs the server a walk through its keys: not at every notice of many."""
+"""Shortest pause between two looks in seconds, as each look walks through the server's keys."""
 AWAY_S: Final = 0.5
 OUTCOME_S: Final = 3.0
 REMEMBERED: Final = 20
 
 ArgumentsLookup = Callable[[str], Mapping[str, Any] | None]
-"""The arguments of the newest call that ran a tool, if one is known."""
+"""Function that returns the arguments of the newest call that ran a tool, if one is known."""
 
 MAX_COUNT: Final = 20
 MAX_DEPTH: Final = 8
@@ -55,25 +55,25 @@ _NAMES: Final = {str: "a text", bool: "true or false", dict: "an object", list: 
 
 
 class AnswerRequest(BaseModel):
-    """What a page says about a call."""
+    """Answer that a page sends about a call."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, hide_input_in_errors=True)
 
     action: Literal["approve", "deny", "edit"]
     digest: str = Field(max_length=64)
-    """Of the call that was shown."""
+    """Digest of the call that was shown."""
     reason: str = Field("", max_length=1000)
     tool: str = Field("", max_length=256)
     arguments: str = Field("", max_length=128 * 1024)
-    """JSON as it was typed; `edit` only."""
+    """Arguments in JSON as they were typed. For `edit` only."""
     always: bool = False
-    """Let later calls like it pass in its session."""
+    """True to let later calls like it pass in its session."""
     anyway: bool = False
-    """Send a correction although it is unlike the calls that are known."""
+    """True to send a correction although it differs from the known calls."""
 
 
-class CorrectionProblem(ToolgateError):  # noqa: N818 - nothing failed: the person is to look again
-    """A correction is not what it should be; `fields` says where, `unlike` where it only looks so."""
+class CorrectionProblem(ToolgateError):  # noqa: N818 - nothing failed: the person must look again
+    """A correction is wrong (`fields`), or differs from the known calls and may be wrong (`doubts`)."""
 
     def __init__(self, fields: Mapping[str, str], doubts: Mapping[str, str] | None = None) -> None:
         super().__init__("; ".join(f"{name}: {words}" for name, words in (doubts or fields).items()))
@@ -81,17 +81,17 @@ class CorrectionProblem(ToolgateError):  # noqa: N818 - nothing failed: the pers
 
 
 class ApprovalInbox:
-    """The calls of one namespace that wait."""
+    """Calls of one namespace that wait for a person."""
 
     def __init__(self, desk: Desk, decided: DecisionLookup, known: ArgumentsLookup) -> None:
         self._desk, self._decided, self._known = desk, decided, known
         self._waiting: dict[str, WaitingCall] = {}
         self._looked = self._told = self._heard = -math.inf
-        """When it last looked, was told to, and found the bus there."""
+        """Times of the last look, the last notice, and the last read that reached the bus."""
         self._over: deque[dict[str, Any]] = deque(maxlen=REMEMBERED)
 
     async def run(self, tell: Callable[[str, Any], Any]) -> None:
-        """Tell whenever calls come or go, until cancelled."""
+        """Call `tell` whenever calls come or go, until cancelled."""
         after = "0-0"
         while True:
             try:
@@ -108,7 +108,7 @@ class ApprovalInbox:
                 await asyncio.sleep(AWAY_S)
 
     async def list_calls(self) -> dict[str, Any]:
-        """The calls that wait, the soonest to expire first, and what became of the last ones."""
+        """Return the calls that wait, the first to expire first, and the ends of the last ones."""
         now = time.monotonic()
         if now - self._heard > 2 * LOOK_S:  # the bus was away: ask it, or say that it still is
             found, old = await self._desk.list_waiting(), 0.0
@@ -121,9 +121,9 @@ class ApprovalInbox:
         }
 
     async def answer(self, id_: str, asked: AnswerRequest, who: Person) -> dict[str, Any]:
-        """Give an answer, and wait for what comes of it.
+        """Give an answer, and wait for its outcome.
 
-        Raises NotSent for a correction to look at again, ToolgateError where the answer cannot count.
+        Raise CorrectionProblem for a correction to look at again, ToolgateError if the answer cannot count.
         """
         one = await find(self._desk, id_)
         approval = one.approval
@@ -171,7 +171,7 @@ class ApprovalInbox:
 
 
 def as_page(approval: Approval, left: float) -> dict[str, Any]:
-    """A call that waits, in full: its arguments exactly as they will run."""
+    """Return a waiting call in full, with its arguments exactly as they will run."""
     fields = as_fields(approval, left)
     arguments = json.dumps(fields.pop("tool_input"), ensure_ascii=False, indent=2, default=repr)
     return {
@@ -184,10 +184,10 @@ def as_page(approval: Approval, left: float) -> dict[str, Any]:
 
 
 def unlike(known: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, str]:
-    """Path of a field to what is unlike the known call there (another type, gone, new), at most twenty.
+    """Return the differences to a known call (another type, gone, new) by path, at most `MAX_COUNT`.
 
-    A tool's schema stays with its agent, whose gate checks a correction when it comes. So that a slip is
-    seen while the call still waits, it is compared with that call, or the newest that ran.
+    The tool's schema is known only to the agent's gate, which checks a correction when it arrives. Comparing
+    it with the waiting call, or the newest call that ran, shows a slip while the call still waits.
     """
     found: dict[str, str] = {}
     for path, words in _differences(known, given, "", 0):

@@ -1,4 +1,4 @@
-"""All that a console knows, and the connections that it knows it by."""
+"""Collect the data that a console shows, and hold its connections."""
 
 import asyncio
 import secrets
@@ -42,15 +42,15 @@ from toolgate_schedulers.commands.scheduler_list import as_json, lines_of
 from toolgate_schedulers.shipped.approval.queue import Desk
 
 FRESH_S: Final = 1.0
-"""So long an answer about roster and budgets serves every page."""
+"""Seconds for which one answer about roster and budgets serves every page."""
 AGENTS_FRESH_S: Final = 0.4
 FEW: Final = 100
-"""Fewer facts in one reading: what was kept has been read."""
+"""Facts in one read below which all stored facts have been read."""
 AT_ONCE: Final = 250
-"""Facts that are taken before others on the event loop have their turn."""
+"""Facts that are handled before others on the event loop have their turn."""
 AWAY_S: Final = 0.5
 MAX_COUNT: Final = 500
-"""Agents that a page is sent; the youngest trees are left out."""
+"""Maximum number of agents that a page is sent; the youngest trees are left out."""
 
 Id = Annotated[str, Field(min_length=1, max_length=256)]
 Read = TypeVar("Read")
@@ -58,16 +58,16 @@ _log = get_logger("toolgate.console")
 
 
 class StopRequest(StrictModel):
-    """What a page sends to have agents stopped."""
+    """Order of a page to stop agents."""
 
     session: Id | None
-    """With all that work for it; None is everyone."""
+    """Session to stop, with all agents that work for it; None stops everyone."""
     now: Annotated[bool, Field(strict=True)]
-    """At once; else after the tools that run."""
+    """True to stop at once, False to stop after the running tools."""
 
 
 async def list_agents(fleet: Fleet) -> dict[str, Any]:
-    """Every agent behind the one it works for, oldest trees first; raises TransportError."""
+    """Return each agent after the one it works for, oldest trees first; raise TransportError."""
     living = forest(await fleet.agents())
     return {
         "agents": [
@@ -79,7 +79,7 @@ async def list_agents(fleet: Fleet) -> dict[str, Any]:
 
 
 class Knowledge:
-    """What the pages ask for."""
+    """Data that the pages ask for."""
 
     def __init__(self, commands: RedisCommands, namespace: str, desk: Desk) -> None:
         self.namespace = namespace
@@ -94,11 +94,11 @@ class Knowledge:
         self._locks: dict[str, asyncio.Lock] = {}
 
     def stream(self, wanted: Filter, last: str | None, signed_in: Callable[[], bool]) -> AsyncGenerator[str]:
-        """Server-sent events for one page."""
+        """Return the server-sent events for one page."""
         return self.hub.stream(wanted, last, self._counts, signed_in)
 
     def decision(self, id_: str) -> dict[str, Any] | None:
-        """One decision in full, and in words; None if it is not among the newest."""
+        """Return one decision in full, and in words; None if it is not among the newest."""
         entry = self.ring.get(id_)
         if entry is None:
             return None
@@ -112,38 +112,38 @@ class Knowledge:
         }
 
     async def budgets(self) -> list[dict[str, Any]]:
-        """What is spent and held; raises TransportError."""
+        """Return the money spent and reserved; raise TransportError."""
         return await self._fresh("budgets", self.books.read)
 
     async def queues(self) -> list[dict[str, Any]]:
-        """Who has slots, and who waits; raises TransportError."""
+        """Return the calls that have slots, and those that wait; raise TransportError."""
         return await self._fresh("queues", self._read_queues)
 
     async def change_queue(self, asked: MoveRequest | DropRequest | LimitRequest) -> None:
-        """What an operator changes of a queue; raises ConfigError where it cannot be, TransportError."""
+        """Change a queue on an operator's order; raise ConfigError if that is impossible, TransportError."""
         await self._queues.change(asked)
         self._kept.pop("queues", None)
 
     async def revisions(self) -> dict[str, Any]:
-        """By which configurations schedulers rule; raises TransportError."""
+        """Return the configurations of the schedulers; raise TransportError."""
         return await self._fresh("revisions", self._revisions.read)
 
     async def diff(self, name: str, one: str, other: str) -> list[str]:
-        """What is different between two configurations; raises ConfigError, TransportError."""
+        """Return the difference between two configurations; raise ConfigError, TransportError."""
         return await self._revisions.diff(name, one, other)
 
     async def roster(self) -> dict[str, Any]:
-        """Who is alive; raises TransportError."""
+        """Return the schedulers and orchestrators that are alive; raise TransportError."""
         return await self._fresh("roster", self._read_roster)
 
     async def agents(self) -> dict[str, Any]:
-        """The trees of agents that are alive; raises TransportError."""
+        """Return the trees of living agents; raise TransportError."""
         return await self._fresh("agents", lambda: list_agents(self._fleet), AGENTS_FRESH_S)
 
     async def stop(self, asked: StopRequest, by: str) -> dict[str, Any]:
-        """Have agents stopped; gives how many turns that means to end, and the stop that stands.
+        """Stop agents; return the number of turns that this will end, and the id of the stop.
 
-        Raises ConfigError for a session that is gone or where too many stops stand, TransportError.
+        Raise ConfigError for a session that is gone or if too many stops are in force, TransportError.
         """
         living = await self._fleet.agents()
         ids = () if asked.session is None else (asked.session,)
@@ -168,7 +168,7 @@ class Knowledge:
         }
 
     async def _fresh(self, name: str, read: Callable[[], Awaitable[Read]], fresh_s: float = FRESH_S) -> Read:
-        """What was read within the last second, read once for all pages."""
+        """Return a value read in the last `fresh_s` seconds, read once for all pages."""
         async with self._locks.setdefault(name, asyncio.Lock()):
             if name not in self._kept or time.monotonic() - self._kept[name][0] >= fresh_s:
                 self._kept[name] = (time.monotonic(), await read())
@@ -183,7 +183,7 @@ class Knowledge:
         return dict(entry.decision) if entry is not None else None
 
     def _find_last_arguments(self, tool: str) -> Mapping[str, Any] | None:
-        """The arguments of the newest call that ran a tool."""
+        """Return the arguments of the newest call that ran a tool."""
         for entry in self.ring.newest(len(self.ring), Filter())[::-1]:
             fact = entry.decision
             if fact.get("final_tool") == tool and isinstance(fact.get("final_input"), dict):
@@ -219,15 +219,15 @@ async def open_state(settings: BusSettings) -> AsyncGenerator[Knowledge]:
 
 
 class FactsWatcher:
-    """Reads facts; stands on the roster as a console meanwhile."""
+    """Reader of the facts, on the roster as a console meanwhile."""
 
     def __init__(self, reader: FactsReader, ring: Ring, rates: Rates, hub: Hub, books: BudgetReader) -> None:
         self._reader, self._ring, self._rates, self._hub, self._books = reader, ring, rates, hub, books
         self._current = False
-        """Whether the kept facts have been read: pages are not sent those one by one."""
+        """True once the stored facts have been read; pages do not get those one by one."""
 
     async def run(self) -> None:
-        """Follow, until cancelled."""
+        """Follow the facts, until cancelled."""
         self._hub.tell("bus", {"up": True, "reading": True})
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._beat())
@@ -256,7 +256,7 @@ class FactsWatcher:
                         self._rates.add(fact, now)
                         self._books.learn(fact)
                         entry = self._ring.take(fact)
-                    except Exception:  # noqa: BLE001 - whatever one fact holds, people see the others
+                    except Exception:  # noqa: BLE001 - one bad fact must not hide the others
                         _log.exception("a fact could not be taken in")
                         continue
                     if entry is not None:

@@ -1,7 +1,7 @@
-"""Who has slots and who waits, for the page, of every scheduler that is asked last; and what it changes.
+"""Show the calls with slots and the waiting ones, for every scheduler that rules in `admit`; change queues.
 
-What is beyond the first pools, and the first calls of a pool, is counted only. Only queues that are shown can
-be changed, by the steps of `toolgate queue`.
+Pools beyond the first ones, and calls beyond a pool's first ones, are only counted. Only queues that are
+shown can be changed, with the code of `toolgate queue`.
 """
 
 from collections.abc import Iterable, Sequence
@@ -28,14 +28,14 @@ Reason = Annotated[str, Field(min_length=1, max_length=MAX_ABOUT, pattern=r"\S")
 
 
 class MoveRequest(StrictModel):
-    """What a page sends to have a call wait elsewhere."""
+    """Order of a page to move a waiting call."""
 
     scheduler: Id
     call: Id
     to: Literal["first", "last"] | Level | None = None
-    """Before or behind all others, or into a class, in its turn there."""
+    """New place: before or behind all others, or a class, in which it waits its turn."""
     before: Id | None = None
-    """Right before this call."""
+    """Call to wait right before."""
 
     @model_validator(mode="after")
     def _says_one(self) -> "MoveRequest":
@@ -45,7 +45,7 @@ class MoveRequest(StrictModel):
 
 
 class DropRequest(StrictModel):
-    """What a page sends to have a call wait no longer."""
+    """Order of a page to take a call out of the queue."""
 
     scheduler: Id
     call: Id
@@ -53,30 +53,30 @@ class DropRequest(StrictModel):
 
 
 class LimitRequest(StrictModel):
-    """What a page sends to have fewer given at a time."""
+    """Order of a page to limit the slots of a pool."""
 
     scheduler: Id
     pool: Pool
     most: Most | None
-    """None is as configured, 0 gives nothing more."""
+    """Most slots at a time; None is as configured, 0 gives no more."""
 
 
 class QueueReader:
-    """The queues of one namespace; one is known as long as the console runs."""
+    """Queues of one namespace; a queue stays known as long as the console runs."""
 
     def __init__(self, commands: Commands, namespace: str) -> None:
         self._commands, self._namespace = commands, namespace
         self._known: set[str] = set()
 
     async def read(self, members: Iterable[Member]) -> list[dict[str, Any]]:
-        """How the queues stand, by scheduler; raises TransportError."""
+        """Return the state of the queues, by scheduler; raise TransportError."""
         self._known.update(one.name for one in members if "admit" in one.phases and not one.shadow)
         names = sorted(self._known)[:MAX_QUEUES]
         found = [(name, await read_queue(self._commands, self._namespace, name)) for name in names]
         return [_describe_queue(name, pools) for name, pools in found if pools]
 
     async def change(self, asked: MoveRequest | DropRequest | LimitRequest) -> None:
-        """Do what an operator asks; raises ConfigError where it cannot be done, TransportError."""
+        """Carry out an operator's order; raise ConfigError if that is impossible, TransportError."""
         if asked.scheduler not in self._known:
             raise ConfigError(f"{asked.scheduler}: no scheduler of this name gives slots here")
         queue = QueueOperator(self._commands, self._namespace, asked.scheduler)

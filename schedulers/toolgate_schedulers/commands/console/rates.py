@@ -1,8 +1,8 @@
-"""Counts over the last hour, in steps of five seconds: all, by tool, by scheduler.
+"""Count decisions over the last hour, in steps of five seconds: all, by tool, by scheduler.
 
-A veto rate is denied decisions over decisions; a scheduler's own is its valid denies over the decisions
-about which it was asked. The counts are exact, however many decisions there are; of names, the first
-200 of a step are kept apart.
+The veto rate is denied decisions over all decisions; a scheduler's own is its valid denies over the
+decisions that it was asked about. The counts are exact for any number of decisions. In each step the first
+200 names are counted separately.
 """
 
 from collections import deque
@@ -20,25 +20,25 @@ OTHER: Final = "(other)"
 
 @dataclass(slots=True)
 class DecisionCounts:
-    """Of one name, or of all, in one stretch of time."""
+    """Counts of one name, or of all, in one stretch of time."""
 
     decisions: int = 0
-    """Of a scheduler: those about which it was asked."""
+    """Decisions; for a scheduler, those that it was asked about."""
     vetoes: int = 0
     overrides: int = 0
-    """Decisions that replaced the call; of a scheduler, those that its replacement decided."""
+    """Decisions that replaced the call; for a scheduler, by its own replacement."""
     late: int = 0
     silent: int = 0
     shadow: int = 0
-    """Of a scheduler: verdicts that it gave as a shadow."""
+    """Verdicts that a scheduler gave as a shadow."""
 
     def add(self, other: "DecisionCounts") -> None:
-        """Count the other's as well."""
+        """Add the other counts to these."""
         for one in fields(self):
             setattr(self, one.name, getattr(self, one.name) + getattr(other, one.name))
 
     def as_json(self) -> dict[str, int]:
-        """For the page."""
+        """Return the counts for the page."""
         return asdict(self)
 
 
@@ -51,15 +51,15 @@ class _Step:
 
 
 class Rates:
-    """What was counted in the last hour; `now` and a fact's `at` are seconds since the epoch."""
+    """Counts of the last hour; `now` and a fact's `at` are seconds since the epoch."""
 
     def __init__(self) -> None:
         self._steps: deque[_Step] = deque()
         self.total = 0
-        """Decisions ever counted here."""
+        """Number of all decisions counted here."""
 
     def add(self, fact: Mapping[str, Any], now: float) -> None:
-        """Count a decision, or a verdict that came after its decision; other facts count nothing."""
+        """Count a decision, or a verdict that came after its decision; ignore other facts."""
         if fact["event"] not in ("decision", "verdict"):
             return
         self.total += fact["event"] == "decision"
@@ -72,13 +72,13 @@ class Rates:
             _count_decision(step, fact)
 
     def per_second(self, now: float) -> float:
-        """Decisions a second over the last ten whole seconds."""
+        """Return the decisions per second over the last ten whole seconds."""
         until = _start(now)
         recent = sum(one.total.decisions for one in self._steps if until - 10 <= one.start < until)
         return recent / 10
 
     def over(self, window_s: int, points: int, now: float) -> dict[str, Any]:
-        """Totals and a series of so many points over the last `window_s` seconds.
+        """Return totals and series of `points` points over the last `window_s` seconds.
 
         Each series is a list of [decisions, vetoes, overrides], oldest first; the last point ends now.
         """
@@ -107,7 +107,7 @@ class Rates:
         }
 
     def _step(self, at: Any, now: float) -> _Step | None:
-        """The step of a moment; None where it is over an hour ago. Other clocks may be ahead of ours."""
+        """Return the step of a time; None if it is over an hour ago. Other clocks may be ahead of ours."""
         start = _start(min(float(at), now) if isinstance(at, int | float) else now)
         oldest = _start(now) - HOUR_S
         while self._steps and self._steps[0].start < oldest:
@@ -178,7 +178,7 @@ def _group_by_name(
 def _sort_busiest(
     named: Mapping[str, list[tuple[_Step, DecisionCounts]]],
 ) -> list[tuple[str, list[tuple[_Step, DecisionCounts]]]]:
-    """The busiest first, at most so many as the page can show."""
+    """Sort by decisions, the busiest first, and keep as many as the page can show."""
 
     def busy(item: tuple[str, list[tuple[_Step, DecisionCounts]]]) -> tuple[int, str]:
         return -sum(counts.decisions for _, counts in item[1]), item[0]

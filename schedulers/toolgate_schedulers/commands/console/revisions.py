@@ -1,8 +1,8 @@
-"""By which configurations schedulers rule, for the page: replicas, history, rollouts, changes. Read only.
+"""Show the configurations of schedulers: replicas, history, rollouts, changes. Read only.
 
-`toolgate scheduler status`, `history` and `diff` as one view of all schedulers. It was written by others:
-numbers are finite, texts cut, rows bounded, and what cannot be read of one scheduler is said beside it.
-Signatures are not checked: a console has no keys.
+This is `toolgate scheduler status`, `history` and `diff` as one view of all schedulers. The data come from
+others: numbers are made finite, texts are cut, rows are bounded, and a scheduler that cannot be read is
+shown with the reason. Signatures are not checked, as a console has no keys.
 """
 
 import asyncio
@@ -33,13 +33,13 @@ from toolgate_schedulers.commands.scheduler_configs import ConfigDesk, Status, d
 
 MAX_SCHEDULERS: Final = 50
 MAX_REPLICAS: Final = 50
-"""Of one scheduler."""
+"""Maximum number of replicas shown of one scheduler."""
 MAX_CHANGES: Final = 100
 MAX_PAGES: Final = 8
-"""Pages of the record of changes that one look reads."""
+"""Maximum number of pages of the record of changes that one look reads."""
 MAX_SESSIONS: Final = 20_000
 MAX_DIFF: Final = 2000
-"""Lines of a configuration that is compared here: comparing longer ones could take minutes."""
+"""Maximum number of lines of a configuration that is compared here: longer ones could take minutes."""
 MAX_LINE: Final = 400
 WORD: Final = 128
 WHY: Final = 300
@@ -49,7 +49,7 @@ ReadAgents = Callable[[], Awaitable[Sequence[LiveAgent]]]
 
 
 class RevisionReader:
-    """The configurations of one namespace; one task reads at a time."""
+    """Reader of the configurations of one namespace; one task reads at a time."""
 
     def __init__(self, commands: RedisCommands, namespace: str, agents: ReadAgents) -> None:
         self._commands, self._namespace, self._agents = commands, namespace, agents
@@ -60,7 +60,7 @@ class RevisionReader:
         self._doubts = DoubtReader(Fleet(commands, namespace))
 
     async def read(self) -> dict[str, Any]:
-        """All that the page shows; raises TransportError."""
+        """Return the data of the page; raise TransportError."""
         members = (await self._roster.read()).members
         names = await self._names(members)
         await self._doubts.look()
@@ -73,7 +73,7 @@ class RevisionReader:
         }
 
     async def diff(self, name: str, one: str, other: str) -> list[str]:
-        """What is different between two configurations, in lines; raises ConfigError, TransportError."""
+        """Return the difference between two configurations, in lines; raise ConfigError, TransportError."""
         if not re.fullmatch(NAME_PATTERN, name):
             raise ConfigError("scheduler: is no scheduler's name")
         if max(len(one), len(other)) > WORD:
@@ -115,7 +115,7 @@ class RevisionReader:
         told = status.as_json()
         if found is not None and rollout is not None:
             told["rollout"] |= await self._describe(rollout, found[1])
-            del told["rollout"]["seconds"]  # that would be another page every second
+            del told["rollout"]["seconds"]  # it changes every second, and so would the page
         replicas = [_replica(one) for one in told["replicas"]]
         return {
             **told,
@@ -126,7 +126,7 @@ class RevisionReader:
         }
 
     async def _describe(self, rollout: Rollout, stage: RolloutStage) -> dict[str, Any]:
-        """Who began it, and how many of the live trees of sessions it means."""
+        """Return the author of a rollout, and the number of live trees of sessions that it covers."""
         living = {one.root or one.session for one in await self._agents()}
         roots = list(islice(living, MAX_SESSIONS))
         seen = sum(in_share(rollout.id, root, stage.share) for root in roots) if stage.share else 0
@@ -148,7 +148,7 @@ def _replica(told: dict[str, Any]) -> dict[str, Any]:
 
 
 def _history(record: ConfigRecord) -> list[dict[str, Any]]:
-    """Newest first, each with the one that it followed."""
+    """Return the history, newest first, each entry with the one before it."""
     rows = history_rows(record)
     before = [*(row["digest"] for row in rows), None][1:]
     return [{**row, "before": one} for row, one in zip(rows, before, strict=True)]

@@ -1,6 +1,6 @@
-"""The newest decisions, each with the verdicts that came after it; bounded in number and in bytes.
+"""Keep the newest decisions, each with its later verdicts; bounded in number and in bytes.
 
-Every change has a number, so that a page that was away for a moment is sent what it missed.
+Every change has a number, so a page that was away for a moment is sent the changes that it missed.
 """
 
 import json
@@ -22,20 +22,20 @@ MAX_BYTES: Final = 64 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class DecisionEntry:
-    """One decision as it stands now."""
+    """Decision in its present state."""
 
     number: int
-    """Of its last change."""
+    """Number of its last change."""
     decision: Mapping[str, Any]
     row: Mapping[str, Any]
     json: str
-    """The row, ready to be sent."""
+    """Row in JSON, ready to be sent."""
     searched: str
     size: int
-    """About how many bytes it takes."""
+    """Approximate size in bytes."""
 
     def fits(self, wanted: Filter) -> bool:
-        """Whether a filter wants it."""
+        """Return whether a filter matches it."""
         return not wanted or wanted.wants(self.decision, self.row, self.searched)
 
 
@@ -49,13 +49,14 @@ class Ring:
         self._after: dict[str, list[Mapping[str, Any]]] = {}
         self._bytes = 0
         self.number = 0
-        """Of the newest change."""
+        """Number of the newest change."""
 
     def __len__(self) -> int:
         return len(self._entries)
 
     def take(self, fact: Mapping[str, Any]) -> DecisionEntry | None:
-        """The decision that a fact is or adds to; None where it is neither, or of one long gone."""
+        """Take in a fact; return the decision that it is or adds to, or None if there is none or it is long
+        gone."""
         decision = self._gathering.take(fact)
         if decision is None:
             about = fact.get("decision_id")
@@ -82,15 +83,15 @@ class Ring:
         return entry
 
     def get(self, id_: str) -> DecisionEntry | None:
-        """A decision by its id."""
+        """Return a decision by its id."""
         return self._entries.get(id_)
 
     def after(self, id_: str) -> list[Mapping[str, Any]]:
-        """What was told of the call of a decision: that it ran, or was not run after all."""
+        """Return the later facts about a decision's call: that it ran, or did not run after all."""
         return self._after.get(id_, [])
 
     def newest(self, most: int, wanted: Filter, after: int = 0) -> list[DecisionEntry]:
-        """The newest that a filter wants and that changed after a number, oldest first."""
+        """Return the newest entries that match a filter and changed after a number, oldest first."""
         newest = reversed(self._entries.values())
         fitting = (one for one in newest if one.number > after and one.fits(wanted))
         return list(islice(fitting, most))[::-1]

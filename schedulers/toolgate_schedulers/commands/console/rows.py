@@ -1,6 +1,6 @@
-"""A decision as one row of the page, and as text that is searched.
+"""Turn a decision into one row of the page, and into the text for searches.
 
-Rows are cut to what a line shows; the whole decision is fetched when its row is opened.
+Rows are cut to one line; the page fetches the whole decision when its row is opened.
 """
 
 import json
@@ -20,7 +20,7 @@ WORD: Final = 128
 
 
 def row_of(decision: Fact) -> dict[str, Any]:
-    """What the page shows of a decision before it is opened."""
+    """Return the row that shows a decision before it is opened."""
     verdicts = list(valid_verdicts(decision))
     heard = [one for one in verdicts if not one.get("shadow") and not one.get("late")]
     final = decision.get("final_tool")
@@ -45,12 +45,12 @@ def row_of(decision: Fact) -> dict[str, Any]:
 
 
 def as_text(value: Any, most: int) -> str:
-    """JSON of a value, cut where it is long."""
+    """Return a value in JSON, cut if it is long."""
     return shorten(json.dumps(value, ensure_ascii=False, default=repr), most)
 
 
 def search_text_of(decision: Fact) -> str:
-    """What free text is looked for in, in lower case."""
+    """Return the text for free-text searches, in lower case."""
     words = (
         "id",
         "tool_name",
@@ -68,12 +68,13 @@ def search_text_of(decision: Fact) -> str:
 
 
 def valid_verdicts(decision: Fact) -> Iterable[Fact]:
-    """The verdicts that are maps: others wrote the record."""
+    """Return the verdicts that are mappings: other programs wrote the record."""
     return (one for one in decision.get("verdicts") or () if isinstance(one, Mapping))
 
 
 def changes_of(decision: Fact, verdicts: Iterable[Fact]) -> list[Disagreement]:
-    """What shadows would have changed; nothing where none was heard, or it cannot be compared."""
+    """Return the changes that shadows would have made; none if no shadow was heard, or if they cannot be
+    compared."""
     if not any(one.get("shadow") for one in verdicts):
         return []
     try:
@@ -83,15 +84,15 @@ def changes_of(decision: Fact, verdicts: Iterable[Fact]) -> list[Disagreement]:
 
 
 def recipients_of(decision: Fact) -> frozenset[str]:
-    """The schedulers that were asked over the bus.
+    """Return the schedulers that were asked over the bus.
 
-    Where the record does not name them, they are those that were heard or missed.
+    If the record does not name them, they are those that answered in time or were silent.
     """
     asked = decision.get("asked")
     if isinstance(asked, list | tuple):
         return frozenset(_word(name) for name in asked)
     heard = {_word(one.get("scheduler")) for one in valid_verdicts(decision) if not one.get("late")}
-    # The hooks of an agent's own process are heard, but nobody asks them over the bus.
+    # The hooks of an agent's own process have verdicts, but are not asked over the bus.
     return frozenset(heard | {_word(name) for name in decision.get("silent") or ()}) - {IN_PROCESS, ""}
 
 

@@ -1,8 +1,8 @@
-"""What of the configurations in force does not go with the tools of living agents, for the page.
+"""Find rules of the active configurations that do not fit the tools of living agents, for the page.
 
-Both were written by others. A configuration is read by the model of a shipped scheduler alone: nothing is
-imported that a record names. Long ones are left to the command. Reading and comparing are done in a thread,
-once for each text and set of tools.
+Other programs wrote both. Only the models of shipped schedulers read a configuration: nothing is imported
+that a record names. Long ones are left to the command. A thread reads and compares them, once for each
+text and set of tools.
 """
 
 import asyncio
@@ -21,23 +21,23 @@ from toolgate_schedulers.commands.rule_check import compare
 from toolgate_schedulers.shipped.rule_listing import CONFIGS
 
 MAX_TEXT: Final = 64 * 1024
-"""Bytes of a configuration that is compared here."""
+"""Maximum size in bytes of a configuration that is compared here."""
 MAX_SHOWN: Final = 20
 MAX_KEPT: Final = 64
 WORDS: Final = 300
 
 
 class DoubtReader:
-    """The doubts about what is in force; one task reads at a time."""
+    """Reader of the doubts about active configurations; one task reads at a time."""
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
         self._living = LivingTools()
         self._found: dict[str, Mapping[str, Any]] = {}
-        """By digest: what came of the comparison with the tools that were alive last."""
+        """Results of the comparison with the last known tools, by digest."""
 
     async def look(self) -> None:
-        """See which tools there are now; where that is not shown, there are none."""
+        """Read the present tools of living agents; none if they cannot be read."""
         try:
             living = await self._fleet.tools()
         except TransportError:
@@ -47,7 +47,7 @@ class DoubtReader:
             self._found.clear()
 
     async def read(self, name: str, record: ConfigRecord, store: ConfigStore) -> Mapping[str, Any]:
-        """The doubts about a scheduler's configuration; raises TransportError."""
+        """Return the doubts about a scheduler's configuration; raise TransportError."""
         config = record.config(record.active)
         spec = (config.spec or name) if config is not None else ""
         if config is None or spec not in CONFIGS or config.size > MAX_TEXT or not self._living.processes:

@@ -1,4 +1,4 @@
-"""Serves the console: bounded connections, and an end that open pages do not delay."""
+"""Serve the console: connections are bounded, and open pages do not delay its end."""
 
 import asyncio
 import socket
@@ -15,11 +15,11 @@ from toolgate_bus.errors import ConfigError
 GRACE_S: Final = 3
 MAX_CONNECTIONS: Final = 256
 Tls = tuple[Path, Path]
-"""Certificate and key."""
+"""Files of certificate and key."""
 
 
 def check_tls(cert: Path, key: Path) -> Tls:
-    """Certificate and key, if they can be used together; raises ConfigError."""
+    """Return certificate and key if they fit together; raise ConfigError if not."""
     try:
         ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(cert, key)
     except (OSError, ssl.SSLError) as error:
@@ -30,7 +30,7 @@ def check_tls(cert: Path, key: Path) -> Tls:
 async def serve(
     app: ASGIApp, bound: socket.socket, tls: Tls | None, up: Callable[[], None], ending: Callable[[], None]
 ) -> None:
-    """Serve until cancelled; then end the streams (`ending`), finish what is being answered, and return."""
+    """Serve until cancelled; then end the streams (`ending`), finish open answers, and return."""
     config = make_config(
         app,
         http=BoundedConnection,

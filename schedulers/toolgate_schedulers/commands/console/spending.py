@@ -1,8 +1,8 @@
-"""What of an account's money went to LLMs, and to which models: the ledger's journal, joined to facts.
+"""Find the part of an account's spending that went to LLMs, by model: join the ledger's journal to facts.
 
-The journal says to the unit what was spent, and of most entries for which tool; which model it was, the facts
-of the decision or of the request say. Facts are kept for an hour: of a request before that the model is not
-known. All of it is bounded. Changes nothing; the accounts themselves are `budgets`' affair.
+The journal has the exact amounts, and mostly the tool; the facts of the decision or the request name the
+model. Facts are kept for an hour, so the models of older requests are not known. All data here are bounded,
+and nothing is changed; `budgets` reads the accounts themselves.
 """
 
 from collections import OrderedDict
@@ -16,13 +16,13 @@ from toolgate_bus.transport.ports import Commands
 
 LLM_REQUEST: Final = "llm:request"
 CHARGE: Final = "usage-"
-"""How the id of an entry begins that pays for a request for which nothing was reserved."""
+"""Beginning of the id of an entry that pays for a request without a reservation."""
 MAX_PLACES: Final = 20_000
-"""Accounts and windows of which it is known; of those touched longest ago nothing is told."""
+"""Maximum number of accounts and windows that are kept; those touched longest ago are dropped."""
 MAX_CALLS: Final = 20_000
 MAX_MODELS: Final = 50
 MAX_PAGES: Final = 20
-"""Pages of the journal that one look reads."""
+"""Maximum number of pages of the journal that one look reads."""
 NAME: Final = 128
 NOT_KNOWN: Final = ""
 OTHER: Final = "(others)"
@@ -32,7 +32,7 @@ Place = tuple[str, int]
 
 
 class PaidPart(NamedTuple):
-    """A part of what an entry paid, of which it is not known yet what it was for."""
+    """Part of an entry's payment whose purpose is not known yet."""
 
     place: Place
     amount: int
@@ -41,21 +41,21 @@ class PaidPart(NamedTuple):
 
 @dataclass(slots=True)
 class PlaceSums:
-    """What the journal says of one account in one window, in micro-units."""
+    """Sums of one account in one window from the journal, in micro-units."""
 
     total: int = 0
     llm: int = 0
     models: dict[str, int] = field(default_factory=dict)
 
     def add_model(self, name: str, amount: int) -> None:
-        """Count to a model; beyond the most that are kept apart, to the others."""
+        """Add an amount to a model; beyond `MAX_MODELS`, to the others."""
         if name not in self.models and len(self.models) >= MAX_MODELS:
             name = OTHER
         self.models[name] = self.models.get(name, 0) + amount
 
 
 class LlmSpend:
-    """One book's spending by model, as far as it is known."""
+    """Spending of one book by model, as far as it is known."""
 
     def __init__(self) -> None:
         self._sums: OrderedDict[Place, PlaceSums] = OrderedDict()
@@ -63,7 +63,7 @@ class LlmSpend:
         self._open: OrderedDict[str, list[PaidPart]] = OrderedDict()
 
     def learn(self, fact: Mapping[str, Any]) -> None:
-        """Which model a request went to, where a fact says so; facts may hold anything."""
+        """Learn the model of a request from a fact; facts may hold anything."""
         model = _model_of(fact)
         for id_ in _ids_of(fact) if model else ():
             self._models.setdefault(id_, model)
@@ -72,7 +72,7 @@ class LlmSpend:
                 self._move(part, self._models.get(id_, model))
 
     def take(self, entry: Entry) -> None:
-        """An entry of the journal."""
+        """Add an entry of the journal."""
         id_, tool, amount = entry["id"], entry.get("tool") or "", entry["amount"]
         model = self._models.get(id_)
         for_llm = tool == LLM_REQUEST or id_.startswith(CHARGE) or (not tool and model is not None)
@@ -89,7 +89,7 @@ class LlmSpend:
         _trim(self._open, MAX_CALLS)
 
     def of(self, key: str, window: int) -> PlaceSums:
-        """What is known of an account."""
+        """Return the sums of an account."""
         return self._sums.get((key, window), PlaceSums())
 
     def _move(self, part: PaidPart, model: str) -> None:
@@ -107,7 +107,7 @@ class LlmSpend:
 
 
 class SpendReader:
-    """Follows one book's journal."""
+    """Reader that follows one book's journal."""
 
     def __init__(self, commands: Commands, namespace: str, book: str) -> None:
         self._commands, self._namespace, self._book = commands, namespace, book
@@ -115,9 +115,9 @@ class SpendReader:
         self.spend = LlmSpend()
 
     async def read(self) -> bool:
-        """Read on; False where there is more than one look reads, or it may not be read.
+        """Read on; False if one look cannot read all, or if reading is refused.
 
-        Raises TransportError.
+        Raise TransportError.
         """
         for _ in range(MAX_PAGES):
             page = await read_journal(self._commands, self._namespace, self._book, self._place)
@@ -130,7 +130,7 @@ class SpendReader:
 
 
 def _model_of(fact: Mapping[str, Any]) -> str:
-    """`provider/model` of a fact about a request to an LLM; empty for others."""
+    """Return `provider/model` of a fact about a request to an LLM; empty for others."""
     told: Mapping[str, Any] = {}
     if fact.get("event") == "usage":
         told = fact

@@ -1,9 +1,9 @@
-"""The file of `approval`: which calls need a person. Pure.
+"""Configure `approval`: find the rule that sends a call to a person. Pure.
 
-The first rule that fits a call counts. A rule may also say that its calls need nobody, so that later
-ones may be wide. A rule that fits only as it could not see the call makes it ask, and gives it nothing:
-no standing approval, and no word of a rule below that its calls need nobody. A sub-agent's call is also
-that of each agent above it: it needs a person where one of them does.
+The first rule that fits a call counts. A rule may also allow its calls without a person, so that later
+rules may be wide. A rule may fit only because a value of the call could not be seen. The call is then asked
+about: no standing approval and no later `allow` rule lets it pass. A sub-agent's call also counts as a call
+of each agent above it, and needs a person if it does for any of them.
 """
 
 import hashlib
@@ -30,24 +30,25 @@ _ASKING = ("via", "prompt", "options", "expires_s", "always")
 
 
 class ApprovalRule(CallMatcher):
-    """Calls that need a person, or expressly need none."""
+    """Rule for calls that need a person, or that expressly need none."""
 
     tools: Globs
-    """One glob or several."""
+    """Tools the rule is about: one glob or several."""
     action: Literal["ask", "allow"] = "ask"
-    """`ask` a person, or `allow`: these calls need nobody."""
+    """`ask` a person, or `allow` the calls without asking anybody."""
     unknown: Unknown = "deny"
-    """What the rule cannot see makes it ask, and not allow; `allow`: the reverse."""
+    """`deny`: a call that the rule cannot fully see is asked about and never allowed. `allow`: the
+    reverse."""
     via: Literal["hold", "ask_user"] = "hold"
-    """`hold`: the call waits for `toolgate approvals`. `ask_user`: the app asks whoever sits at it."""
+    """`hold`: the call waits for `toolgate approvals`. `ask_user`: the app asks the person who uses it."""
     prompt: Text | None = None
-    """The question to the person."""
+    """Question to the person."""
     options: Annotated[tuple[Text, ...], Field(min_length=2, max_length=16)] | None = None
-    """Choices that the app offers; `ask_user` only."""
+    """Choices that the app offers. For `ask_user` only."""
     expires_s: Annotated[float, Field(gt=0, le=86_400, allow_inf_nan=False)] = 900.0
-    """Seconds the person has; then the call is denied. An orchestrator's `max_hold_s` may be less."""
+    """Seconds the person has; then the call is denied. The `max_hold_s` of an orchestrator may be shorter."""
     always: Annotated[bool, Field(strict=True)] = True
-    """Whether a person may let later calls of the session pass (`approve --always`); `hold` only."""
+    """True if a person may let later calls of the session pass (`approve --always`). For `hold` only."""
 
     @model_validator(mode="after")
     def _consistent(self) -> "ApprovalRule":
@@ -61,7 +62,10 @@ class ApprovalRule(CallMatcher):
         return self
 
     def fits(self, call: ToolSelecting) -> Truth:
-        """Tell whether this rule is about the call; None where it counts, and cannot be seen to fit."""
+        """Return whether the rule is about the call.
+
+        None: a value could not be seen, and `unknown` makes that count.
+        """
         truth = self.about(self.tools, call, "all" if self.action == "allow" else "any")
         if truth is not None:
             return truth
@@ -69,34 +73,36 @@ class ApprovalRule(CallMatcher):
 
 
 class ApprovalConfig(StrictModel):
-    """The whole file: `rules`, of which the first that fits counts; other calls need nobody."""
+    """Configuration file of `approval`: the first of the `rules` that fits a call counts. Other calls need
+    nobody."""
 
     rules: Annotated[
         tuple[ApprovalRule, ...], Field(min_length=1, max_length=10_000), AfterValidator(check_unique)
     ]
     durability: DurabilityConfig | None = None
-    """`replicas` that must have a call that waits, or a person's answer, before it counts; `timeout_ms`."""
+    """Number of `replicas` that must have a waiting call, or a person's answer, before it counts, and
+    `timeout_ms`."""
 
 
 class ApprovalNeed(NamedTuple):
-    """A rule by which a call needs a person."""
+    """Rule that sends a call to a person."""
 
     rule: ApprovalRule
     called: str
-    """Its name, or `rule 1` and so on."""
+    """Name of the rule, or `rule 1` and so on."""
     unseen: str = ""
-    """What of the call could not be seen, in words, where that is why it needs a person."""
+    """Values that could not be seen, in words, if they are the reason to ask."""
     is_whole: bool = True
-    """Whether all of the call is what the rule is about, and not one element of a list alone."""
+    """True if the rule fits the whole call, not just one element of a list."""
 
     @property
     def always(self) -> bool:
-        """Whether a standing approval may let the call pass."""
+        """True if a standing approval may let the call pass."""
         return self.rule.always and self.is_whole and not self.unseen
 
     @property
     def prompt(self) -> str | None:
-        """The question to the person, with what could not be seen."""
+        """Question to the person, with the values that could not be seen."""
         if not self.unseen:
             return self.rule.prompt
         said = f"{self.rule.prompt} " if self.rule.prompt else ""
@@ -104,17 +110,17 @@ class ApprovalNeed(NamedTuple):
 
     @property
     def key(self) -> str:
-        """What "always for this session" is bound to: not the rule's place, but what it says."""
+        """Key of "always for this session": a hash of the rule's text, independent of its place."""
         return hashlib.sha256(self.rule.wording.encode("utf-8", "replace")).hexdigest()[:16]
 
 
 def find_rule(config: ApprovalConfig, call: ToolSelecting) -> ApprovalNeed | None:
-    """Return the rule by which a call needs a person; None if it needs nobody."""
+    """Return the first rule that sends the call to a person; None if it needs nobody."""
     return next(iter(find_rules(config, call)), None)
 
 
 def find_rules(config: ApprovalConfig, call: ToolSelecting) -> Sequence[ApprovalNeed]:
-    """List the rules by which a call needs a person: for its agent, and for each agent above."""
+    """List the rules that send the call to a person: for its own agent, and for each agent above."""
     found = (_find_for_one(config, one) for one in as_each_agent(call))
     return tuple({need.called: need for need in found if need is not None}.values())
 
@@ -136,5 +142,5 @@ def _find_for_one(config: ApprovalConfig, call: ToolSelecting) -> ApprovalNeed |
 
 
 def tools_of(config: ApprovalConfig) -> Sequence[str]:
-    """The globs of all calls that can need a person: it is not asked about others."""
+    """Return the globs of all tools whose calls can need a person, so that it is asked about no others."""
     return tuple(dict.fromkeys(glob for rule in config.rules if rule.action == "ask" for glob in rule.tools))

@@ -1,4 +1,4 @@
-"""What a person's answer becomes: the verdict, and the words that the LLM and the record are told. Pure."""
+"""Turn a person's answer into the verdict, with the words for the LLM and the record. Pure."""
 
 import json
 from typing import Any
@@ -14,7 +14,7 @@ _SHOWN = 600
 
 
 def not_replicated(error: TooFewReplicas) -> str:
-    """Why nobody is asked: what they would say might be forgotten."""
+    """Return the reason that nobody is asked: the answer could not be kept safely."""
     return (
         f"This call needs a person's approval, which could not be kept safely: {error}. "
         "Ask again later; whoever runs Toolgate has to look at the server's replicas."
@@ -22,7 +22,7 @@ def not_replicated(error: TooFewReplicas) -> str:
 
 
 def verdict_of(answer: ApprovalAnswer, question: ToolSelecting) -> Verdict:
-    """The final answer to a held question, by what the person said about exactly this call."""
+    """Return the verdict that answers a held question, from the person's answer about exactly this call."""
     why = f": {answer.reason}" if answer.reason else ""
     if answer.action == "approve":
         return Continue(reason=f"approved by {person(answer)}{why}")
@@ -42,7 +42,7 @@ def verdict_of(answer: ApprovalAnswer, question: ToolSelecting) -> Verdict:
 
 
 def make_ask_user(need: ApprovalNeed, call: ToolSelecting) -> AskUser:
-    """The question that the app asks."""
+    """Return the verdict that makes the app ask."""
     more: dict[str, Any] = {} if need.rule.options is None else {"options": need.rule.options}
     return AskUser(
         prompt=need.prompt or f"May {call.tool_name} run? ({need.called})",
@@ -53,5 +53,5 @@ def make_ask_user(need: ApprovalNeed, call: ToolSelecting) -> AskUser:
 
 
 def person(record: ApprovalAnswer | StandingApproval) -> str:
-    """Who it was, and where."""
+    """Return the person's name, and the host if it is known."""
     return f"{record.by}@{record.host}" if record.host else record.by

@@ -1,4 +1,4 @@
-"""The desk at which calls wait and people answer: what both sides keep in the shared store.
+"""Keep the desk in the shared store, where calls wait and people answer.
 
     approval:at:SCHEDULER      there is a scheduler of this name that holds calls for people
     approval:asked:ID          a call that needs a person, with the words of its rule
@@ -7,9 +7,9 @@
     approval:became:ID         given, changed (another call waits in its place) or gone (nobody waits)
     approval:always:ID         later calls of a session that pass without asking
 
-The holds themselves are the worker's (`holds`): a call waits as long as its hold is there. Everything
-is found by its id, so that no replica searches the store; only the commands list. Whoever may write
-these keys may answer: signatures between schedulers and orchestrators say nothing about them.
+The worker keeps the holds themselves (`holds`): a call waits as long as its hold exists. Every entry is
+read by its id, so no replica searches the store; only the commands list entries. A client that may write
+these keys may answer: the signatures between schedulers and orchestrators do not cover them.
 """
 
 import math
@@ -40,13 +40,13 @@ from toolgate_schedulers.worker.holds import ReplyTo, StoredHolds
 TOPIC: Final = "approvals"
 ALWAYS_S: Final = 86_400.0
 LEASE_S: Final = 5.0
-"""So long a replica may take to give an answer; then another one does."""
+"""Seconds that a replica has to give an answer before another one does."""
 
 MISSED_S: Final = 3.0
-"""So long a heartbeat may be missed: an agent whose event loop stands still is not gone."""
+"""Seconds that a heartbeat may be missed: an agent whose event loop is blocked is not gone."""
 LOOK_S: Final = 0.2
 Alive = Callable[[], Awaitable[Collection[str]]]
-"""The orchestrators that are alive."""
+"""Function that returns the orchestrators that are alive."""
 
 ApprovalStatus = Literal["given", "changed", "gone"]
 _log = get_logger("toolgate.approval")
@@ -54,18 +54,18 @@ _BECAME: Final[dict[bytes, ApprovalStatus]] = {b"given": "given", b"changed": "c
 
 
 class WaitingCall(NamedTuple):
-    """A call that waits now."""
+    """Call that waits for a person now."""
 
     approval: Approval
     seconds_left: float
     orchestrator: str = ""
-    """Of the agent that asked."""
+    """Orchestrator of the agent that asked."""
     gone: bool = False
-    """Whether that agent is: its heartbeat has stopped, so that nobody waits."""
+    """True if that orchestrator's heartbeat has stopped, so that nobody waits for the answer."""
 
 
 class News(NamedTuple):
-    """A notice at the desk."""
+    """Notice that something happened at the desk."""
 
     kind: str
     """`asked` or `answered`."""
@@ -74,7 +74,7 @@ class News(NamedTuple):
 
 
 class Desk:
-    """What is known of approvals in one namespace."""
+    """Approvals of one namespace."""
 
     def __init__(
         self,
@@ -83,9 +83,10 @@ class Desk:
         alive: Alive | None = None,
         durability: Durability | None = None,
     ) -> None:
-        """`alive` tells which orchestrators are; without it each is taken to be.
+        """Keep the approvals in `store`.
 
-        With `durability`, `ask` and `kept_answer` raise TooFewReplicas unless so many have what they write.
+        `alive` returns the orchestrators that are alive; without it, all count as alive. With `durability`,
+        `ask` and `kept_answer` raise TooFewReplicas unless enough replicas have the write.
         """
         self._store, self._notices, self._alive = store, notices, alive
         self._durable = (
@@ -96,33 +97,33 @@ class Desk:
     # ------------------------------------------------------------------ asking
 
     async def ask(self, approval: Approval) -> None:
-        """Keep a call that is about to be held; again changes nothing."""
+        """Keep a call that is about to be held; a repetition changes nothing."""
         await self._store.put(f"approval:at:{approval.scheduler}", b"", KEPT_S)
         kept = self._durable or self._store
         await kept.put(f"approval:asked:{approval.id}", pack_record(approval), KEPT_S)
         await self._notices.publish(TOPIC, packing.pack(("asked", approval.scheduler, approval.id)))
 
     async def is_held(self, approval: Approval) -> bool:
-        """Whether a call waits now, as it is there."""
+        """Return whether this very call is held now."""
         holds = StoredHolds(self._store, approval.scheduler, _never)
         question = approval.question
         return await holds.is_kept(question.id, question.phase, again=question.again)
 
     async def approval(self, id_: str) -> Approval | None:
-        """A call that waits or waited."""
+        """Return the call of this id that waits or waited."""
         return unpack_record(Approval, await self._store.get(f"approval:asked:{id_}"))
 
     async def find_forgotten(self, ids: Collection[str]) -> list[str]:
-        """Those of them that are not kept here."""
+        """Return the ids that are not kept here."""
         asked = await self._store.read_many([f"approval:asked:{id_}" for id_ in ids])
         return [id_ for id_, (raw, _) in zip(ids, asked, strict=True) if raw is None]
 
     async def list_waiting(self) -> list[WaitingCall]:
-        """The calls that wait now for somebody's answer, the soonest to expire first; each as it is held."""
+        """List the calls that wait for an answer now, the soonest to expire first."""
         return [one for one in await self.list_held() if not one.gone]
 
     async def list_held(self) -> list[WaitingCall]:
-        """Those too whose agent is gone."""
+        """List all held calls, including those whose agent is gone."""
         found: list[WaitingCall] = []
         for key in await self._store.keys("approval:at:"):
             scheduler = key.removeprefix("approval:at:")
@@ -137,7 +138,8 @@ class Desk:
         return sorted(marked, key=lambda one: (one.seconds_left, one.approval.id))
 
     async def find_gone(self, orchestrators: Collection[str]) -> frozenset[str]:
-        """Those of them that are not alive; who has only just vanished is looked for again for a while."""
+        """Return the orchestrators that are not alive; one that has just vanished is looked for for a
+        while."""
         if self._alive is None or not orchestrators:
             return frozenset()
         missing: frozenset[str] = frozenset()
@@ -151,7 +153,7 @@ class Desk:
         return missing
 
     async def find_ids(self, prefix: str) -> list[str]:
-        """Ids of all calls that wait or waited and that begin so."""
+        """List the ids with this prefix of all calls that wait or waited."""
         keys = await self._store.keys(f"approval:asked:{prefix}")
         return [key.removeprefix("approval:asked:") for key in keys]
 
@@ -160,11 +162,12 @@ class Desk:
     async def answer(
         self, approval: Approval, answer: ApprovalAnswer, standing: StandingApproval | None = None
     ) -> ApprovalAnswer:
-        """Answer, unless somebody did; gives the answer that counts, and tells the schedulers of it.
+        """Answer a call unless it is answered already; return the answer that counts, and notify the
+        schedulers.
 
-        With `standing`, later calls pass too, and before the answer is known: another scheduler may change
-        this call as soon as it goes on, and then it is asked about once more. Where the schedulers cannot be
-        told they find the answer by themselves, a little later.
+        `standing` also lets later calls pass. It is kept before the answer is visible: another scheduler may
+        change this call as soon as it goes on, and then it is asked about once more. Schedulers that cannot
+        be notified find the answer themselves a little later.
         """
         key = f"approval:answer:{approval.id}"
         passed = standing is None or await self.passes(standing.id) is not None
@@ -175,7 +178,7 @@ class Desk:
             counts = await self.answer_to(approval.id)
             if standing is not None and counts != answer and not passed:
                 await self.revoke(standing.id)
-        except TransportError as error:  # perhaps it was written: who answers again is told
+        except TransportError as error:  # it may have been written: answering again tells
             raise type(error)(f"the answer may not have been kept ({error}): give it again") from None
         if counts is None:
             raise TransportError("the answer was not kept: give it again")
@@ -188,18 +191,19 @@ class Desk:
         return counts
 
     async def answer_to(self, id_: str) -> ApprovalAnswer | None:
-        """What was answered."""
+        """Return the answer to this approval, if there is one."""
         return unpack_record(ApprovalAnswer, await self._store.get(f"approval:answer:{id_}"))
 
     async def tell_replicas(self, scheduler: str) -> None:
-        """Tell whether enough replicas follow; raises Refusal where nobody may wait for them."""
+        """Log a warning if too few replicas follow; raise Refusal if the server forbids waiting for them."""
         if self._durable is not None:
             await tell_replicas(scheduler, self._durable)
 
     async def kept_answer(self, id_: str) -> ApprovalAnswer | None:
-        """What was answered, once the replicas have it.
+        """Return the answer once enough replicas have it.
 
-        Whoever answered wrote it to the primary alone; one that has forgotten it since is told it again.
+        The command that answered wrote it to the primary only. If the primary has lost it since, this writes
+        it again.
         """
         answer = await self.answer_to(id_)
         if answer is None or self._durable is None:
@@ -208,9 +212,9 @@ class Desk:
         return answer if added else await self.answer_to(id_)
 
     async def claim(self, id_: str, replica: str) -> Literal["first", "again"] | None:
-        """The right to give an answer, for a few seconds; None: another one has it.
+        """Claim the right to give an answer for `LEASE_S` seconds; None if another replica has it.
 
-        `again`: a replica had it before, and did not say what became of it: perhaps it was given.
+        `again`: a replica had it before and did not record the end, so the answer may have been given.
         """
         if not await self._store.add(f"approval:claim:{id_}", replica.encode(), LEASE_S):
             return None
@@ -218,26 +222,26 @@ class Desk:
         return "first" if first else "again"
 
     async def close(self, id_: str, became: ApprovalStatus) -> None:
-        """Say what became of an answer, unless it is known: who comes late knows less."""
+        """Record what became of an answer. The first record counts, as a late replica knows less."""
         await self._store.add(f"approval:became:{id_}", became.encode(), KEPT_S)
 
     async def get_status(self, id_: str) -> ApprovalStatus | None:
-        """What became of an answer; None: it was not given yet."""
+        """Return what became of an answer; None if it was not given yet."""
         raw = await self._store.get(f"approval:became:{id_}")
         return _BECAME.get(raw) if raw is not None else None
 
     # ------------------------------------------------------------------ always for this session
 
     async def let_pass(self, standing: StandingApproval) -> None:
-        """Let later calls pass, for a day."""
+        """Let later calls pass for a day."""
         await self._store.put(f"approval:always:{standing.id}", pack_record(standing), ALWAYS_S)
 
     async def passes(self, id_: str) -> StandingApproval | None:
-        """Whether such calls pass."""
+        """Return the standing approval of this id, if there is one."""
         return unpack_record(StandingApproval, await self._store.get(f"approval:always:{id_}"))
 
     async def list_standing(self) -> list[tuple[StandingApproval, float]]:
-        """All that pass, and for how many seconds they still do."""
+        """List the standing approvals, each with the seconds that it still holds."""
         found = []
         for key in await self._store.keys("approval:always:"):
             one, left = (
@@ -249,25 +253,25 @@ class Desk:
         return found
 
     async def revoke(self, id_: str) -> bool:
-        """Ask again from now on; False if that was so already."""
+        """Remove a standing approval, so that its calls are asked about again; False if there was none."""
         return await self._store.delete(f"approval:always:{id_}")
 
     # ------------------------------------------------------------------ news
 
     async def news(self, after: str, wait_s: float) -> Sequence[Notice]:
-        """Notices after a place; waits if there are none. `news` reads one."""
+        """Read the notices after an entry; wait if there are none. `news` decodes one."""
         return await self._notices.read(TOPIC, after, wait_s)
 
 
 def approval_of(scheduler: str, held: HeldQuestion) -> Approval:
-    """The approval of a held question, without the words of the rule that asked."""
+    """Return the approval of a held question, without the words of the rule that asked."""
     call_digest = digest_of(held.question)
     id_ = approval_id(scheduler, held.decision_id, held.question.phase, call_digest)
     return Approval(id=id_, scheduler=scheduler, digest=call_digest, question=held.question)
 
 
 def news(notice: Notice) -> News | None:
-    """What a notice says; None for what is none of ours."""
+    """Decode a notice; None if it has another form."""
     try:
         said = packing.unpack(notice.body, 1024)
     except CodecError:

@@ -1,7 +1,7 @@
-"""What is known of a call that waits for a person, and what the person said. Pure values and their bytes.
+"""Define the records of calls that wait for a person and of the answers, and encode them.
 
-An approval's id is taken of the scheduler, the decision, the phase and the digest of the call: it
-names exactly one call. Whatever changes in the call, it is another approval.
+An approval's id is a hash of the scheduler, the decision, the phase and the digest of the call. It names
+exactly one call: if anything in the call changes, it is another approval.
 """
 
 import hashlib
@@ -26,41 +26,42 @@ class _ApprovalRecord(BaseModel):
 
 
 class Approval(_ApprovalRecord):
-    """A call that needs a person."""
+    """Call that needs a person."""
 
     id: Short
     scheduler: Short
     digest: Short
     question: ToolSelecting
-    """The call as it travelled: redacted and over-long values are placeholders."""
+    """Call as the scheduler received it: redacted and over-long values are placeholders."""
     rule: Words = ""
-    """The rule that asked, as it is called; empty where the record of it is gone."""
+    """Name of the rule that asked; empty if the record of the call is gone."""
     rule_key: Short = ""
     prompt: Words | None = None
     expires_s: float = 0.0
     always: bool = False
-    """Whether later calls of the session may be let pass at once."""
+    """True if the person may let later calls of the session pass as well."""
 
 
 class ApprovalAnswer(_ApprovalRecord):
-    """What a person said about one approval."""
+    """Person's answer to one approval."""
 
     action: Literal["approve", "deny", "edit"]
     decision: Short
     digest: Short
-    """Of the call that the person saw."""
+    """Digest of the call that the person saw."""
     tool: Short | None = None
     arguments: dict[str, Any] | None = None
-    """`tool` and `arguments`: what is to run instead; `edit` only."""
+    """Tool and arguments to run instead. For `edit` only."""
     reason: Words | None = None
     by: Short = ""
     host: Short = ""
     at: float = 0.0
-    """Wall-clock time where it was given; for people, never compared."""
+    """Wall-clock time of the answer on its host, in seconds since the epoch; shown to people, never
+    compared."""
 
 
 class StandingApproval(_ApprovalRecord):
-    """Later calls that pass without asking: "always for this session"."""
+    """Approval that lets later calls pass without asking: "always for this session"."""
 
     id: Short
     scheduler: Short
@@ -68,7 +69,7 @@ class StandingApproval(_ApprovalRecord):
     tool: Short
     rule: Words
     digest: Short | None = None
-    """Only the call with this digest; None: any arguments."""
+    """Digest of the only call that passes; None for any arguments."""
     reason: Words | None = None
     by: Short = ""
     host: Short = ""
@@ -79,7 +80,7 @@ Record = TypeVar("Record", bound=_ApprovalRecord)
 
 
 def digest(tool: str, arguments: Mapping[str, Any], agent_target: str | None = None) -> str:
-    """SHA-256, in hexadecimal, of the canonical JSON of a call."""
+    """Return the SHA-256 of a call's canonical JSON, in hexadecimal."""
     canonical = json.dumps(
         [tool, arguments, agent_target], sort_keys=True, separators=(",", ":"), ensure_ascii=False
     )
@@ -87,19 +88,19 @@ def digest(tool: str, arguments: Mapping[str, Any], agent_target: str | None = N
 
 
 def digest_of(question: ToolSelecting) -> str:
-    """The digest of the call that a question is about."""
+    """Return the digest of the call that a question is about."""
     return digest(question.tool_name, question.tool_input, question.agent_target)
 
 
 def approval_id(scheduler: str, decision: str, phase: str, call_digest: str) -> str:
-    """32 hexadecimal digits that name one call in one phase of one decision."""
+    """Return the 32 hexadecimal digits that name one call in one phase of one decision."""
     return _hash_words(scheduler, decision, phase, call_digest)
 
 
 def always_id(approval: Approval, call_digest: str | None) -> str:
-    """What names the calls like this one in its session: looked up, never searched for.
+    """Return the id of the standing approval for calls like this one in its session.
 
-    With a digest only this very call is meant, else any arguments for which the same rule asks.
+    With a digest it covers this very call only; without, any arguments for which the same rule asks.
     """
     call = approval.question
     return _hash_words(
@@ -112,12 +113,12 @@ def _hash_words(*words: str) -> str:
 
 
 def pack_record(record: _ApprovalRecord) -> bytes:
-    """A record's bytes; raises CodecError for what cannot be written."""
+    """Encode a record; raise CodecError if it cannot be written."""
     return packing.pack(record.model_dump(exclude_none=True))
 
 
 def unpack_record(model: type[Record], raw: bytes | None) -> Record | None:
-    """The record in some bytes; None for none, and for what is no such record."""
+    """Decode a record; None for no bytes or for bytes of another form."""
     if raw is None:
         return None
     try:

@@ -1,13 +1,13 @@
-"""The shipped scheduler `approval`: a call that needs a person waits for one.
+"""The shipped scheduler `approval`: holds a call until a person decides.
 
     decide ─▶ rule fits? ─▶ approved already? ─▶ keep it at the desk ─▶ hold ···▶ a person answers by
               `toolgate approvals` ─▶ notice ─▶ one replica gives the final answer: continue | deny | modify
 
-What was approved is exactly one call, by its digest. If another scheduler's modify replaces it, this one
-is asked in phase `verify` about the call that would run, and a person anew. Nothing lies in a replica: holds,
-calls and answers are in the store (`queue`), and notices stay until every replica that starts has
-read them. Who answers may die, or lose the server, before it can tell: so an answer is looked for now and
-then besides. Where the store cannot be written, a call that needs a person is denied.
+A person approves exactly one call, identified by its digest. If another scheduler's modify replaces it, this
+scheduler is asked in phase `verify` about the replacement, and asks a person again. Replicas keep no state:
+holds, calls and answers are in the store (`queue`), and notices stay until every replica that starts has
+read them. The command that answers may die, or lose the server, before it can notify the replicas. So they
+also look for answers now and then. If the store cannot be written, a call that needs a person is denied.
 """
 
 import asyncio
@@ -49,26 +49,31 @@ WAIT_S: Final = 2.0
 AGAIN_S: Final = 0.5
 LOOK_AGAIN_S: Final = 2.0
 LOOK_LONG_S: Final = 30.0
-"""After the bus was away it looks so often, and for so long, whether a call is held that is answered already:
-a failover may have forgotten the verdict, or the call; and who asked asks again some seconds later."""
+"""Seconds after an outage during which it looks, every `LOOK_AGAIN_S`, for held calls that are answered
+already.
+
+A failover may have lost the verdict or the call, and the command that asked repeats some seconds later.
+"""
 UNTOLD_S: Final = 10.0
-"""So often it is looked whether a call that waits has an answer of which nobody was told."""
+"""Seconds between two looks for answers that nobody was notified of."""
 UNTOLD_EACH_S: Final = 0.05
-"""Where very many wait, less often: as many seconds for each of them."""
+"""Seconds for each waiting call, if their sum is more than `UNTOLD_S`: many calls are looked at less
+often."""
 MAX_DUE: Final = 10_000
 SHARE: Final = 0.5
-"""This part of an agent's patience a call may take until it is at the desk; the rest is for holding it."""
+"""Share of an agent's patience that keeping a call at the desk may take; the rest is for holding it."""
 _SHORT: Final = 8
 _CALLED: Final = 200
 _log = get_logger("toolgate.approval")
 
 
 class ApprovalScheduler:
-    """The scheduler of an `ApprovalConfig`."""
+    """Scheduler that an `ApprovalConfig` configures."""
 
     name = "approval"
     priority = 1000
-    """Above all shipped ones: what a person corrected is to be what runs."""
+    """Priority above all other shipped schedulers: a call that a person corrected must be the one that
+    runs."""
     tools: Sequence[str] = ("*",)
     config_model: ClassVar[type[BaseModel]] = ApprovalConfig
 
@@ -77,7 +82,7 @@ class ApprovalScheduler:
         self.tools = tools_of(config)
         self.server_replicas = count_replicas(config.durability)
         self._due: dict[str, float] = {}
-        """Answers that are to be given, and when to look at them (again), by the loop's clock."""
+        """Times to look (again) at the answers that are to be given, by the loop's clock; by approval."""
         self._look_at = self._look_until = float("-inf")
         self._task: asyncio.Task[None] | None = None
 
@@ -90,7 +95,7 @@ class ApprovalScheduler:
         if not held:
             return make_ask_user(needs[0], call)
         try:
-            async with asyncio.timeout(call.ttl_ms / 1000 * SHARE):  # silence would let the call run
+            async with asyncio.timeout(call.ttl_ms / 1000 * SHARE):  # no answer would let the call run
                 in_app = next((need for need in needs if need.rule.via == "ask_user"), None)
                 return await self._by_a_person(held, call, in_app)
         except TooFewReplicas as error:
@@ -103,9 +108,9 @@ class ApprovalScheduler:
         self, needs: Sequence[ApprovalNeed], call: ToolSelecting, in_app: ApprovalNeed | None
     ) -> Verdict:
         if self._context.shadow:
-            return make_ask_user(needs[0], call)  # nobody is kept from anything by a rehearsal
+            return make_ask_user(needs[0], call)  # a shadow holds no call
         standing = None
-        for need in needs:  # of its own agent, and of those above: each must let it pass
+        for need in needs:  # for its own agent and those above: each must let it pass
             approval = self._make_approval(need, call)
             standing = await self._passes(approval)
             if standing is None:
@@ -157,13 +162,13 @@ class ApprovalScheduler:
         self._task = asyncio.create_task(keep(self._listen))
 
     async def stop(self) -> None:
-        """Stop listening: what is answered from now on, a peer gives, or this one when it is back."""
+        """Stop listening; a peer gives later answers, or this replica after its next start."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
 
     def use(self, context: SchedulerContext) -> None:
-        """Keep everything there; `start` does it."""
+        """Keep calls and answers in the context's store; `start` calls this."""
         self._context = context
         durability = self.config.durability.value if self.config.durability is not None else None
         self._desk = Desk(context.shared.store, context.shared.notices, durability=durability)
@@ -188,9 +193,9 @@ class ApprovalScheduler:
                 await asyncio.sleep(AGAIN_S)
 
     async def _look_through_held(self) -> None:
-        """Look for answers to all that is held; a call that the desk has forgotten is kept there again.
+        """Look for answers to all held calls, and keep calls again that the desk has lost.
 
-        It was kept before it was held: the server may have failed over between the two.
+        A call is kept before it is held: the server may have failed over between the two.
         """
         held = await self._read_held()
         self._due = dict.fromkeys(held, 0.0) | self._due
@@ -200,14 +205,14 @@ class ApprovalScheduler:
                 await self._desk.ask(self._make_approval(need, held[id_]))
 
     def _note(self, said: News) -> None:
-        """Something happened at the desk."""
+        """Schedule a look at the approval that a notice names."""
         if said.kind == "answered":
             self._due[said.approval] = 0.0
         elif said.scheduler == self._context.name and len(self._due) < MAX_DUE:
             self._due.setdefault(said.approval, asyncio.get_running_loop().time() + UNTOLD_S)
 
     async def give_due(self) -> None:
-        """Give the answers that are due; those that others are giving are looked at again later."""
+        """Give the answers that are due; look again later at those that other replicas are giving."""
         now = asyncio.get_running_loop().time()
         for id_ in [id_ for id_, due in self._due.items() if due <= now]:
             try:
@@ -223,12 +228,12 @@ class ApprovalScheduler:
                 self._due[id_] = now + again
 
     async def give(self, id_: str) -> float | None:
-        """Give one answer; seconds until somebody should look again, None when there is nothing to do."""
+        """Give one answer; return the seconds until the next look, or None if nothing is left to do."""
         approval = await self._desk.approval(id_)
         if approval is not None and approval.scheduler != self._context.name:
             return None
         decision = approval.question.id if approval is not None else None
-        # A failover may have kept that it was given, and forgotten the verdict: then the call is held again.
+        # A failover may have kept the status and lost the verdict: then the call is held again.
         if await self._desk.get_status(id_) is not None and id_ not in await self._read_held(decision):
             return None
         try:
@@ -246,7 +251,7 @@ class ApprovalScheduler:
         question = held.get(id_)
         if question is None:
             changed = any(one.id == answer.decision for one in held.values())
-            # Perhaps a replica gave it and died before it could say so: the decision tells.
+            # A replica may have given it and died before it could record that: the decision tells.
             gone: ApprovalStatus = "given" if claimed == "again" else "gone"
             await self._desk.close(id_, "changed" if changed else gone)
             return None
@@ -257,6 +262,6 @@ class ApprovalScheduler:
         return None
 
     async def _read_held(self, decision: str | None = None) -> dict[str, ToolSelecting]:
-        """The calls that wait, or those of one decision, by the ids of their approvals."""
+        """Return the held calls, or those of one decision, by the ids of their approvals."""
         name = self._context.name
         return {approval_of(name, one).id: one.question for one in await self._context.holds.open(decision)}

@@ -1,1 +1,1 @@
-"""The scheduler `cost-aware`: budgets, and what is cheaper."""
+"""The scheduler `cost-aware`: budgets, and cheaper equivalents."""

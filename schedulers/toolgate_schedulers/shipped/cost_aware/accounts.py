@@ -1,12 +1,12 @@
-"""Which accounts a call is paid from: one for each budget, by whose it is.
+"""Find the accounts that pay for a call: one of each budget, by session, agent, label or fleet.
 
-An account is named `BUDGET/LEVEL/WHOSE`, such as `daily/session/s-1`, or `daily/fleet`. Calls that do
-not tell a session, an agent or a label share one account, `-`: leaving a label out is no way round a
-budget. A sub-agent's call is paid from the account of the session at the root (level `session`), and from
+An account is named `BUDGET/LEVEL/WHOSE`, such as `daily/session/s-1`, or `daily/fleet`. Calls without
+a session, an agent or a label share one account, `-`: leaving a label out is no way round a budget.
+A sub-agent's call is paid from the account of the session at the root (level `session`), and from
 those of its own agent and of each agent above (level `agent`).
 
-A delegation may give its agent, and all below it, a slice: a label `slice:ID` with an amount. For each
-there is one more account, `slice/ID`. What is not spent of it was never taken from anybody.
+A delegation may give its agent, and all below it, a slice: a label `slice:ID` with an amount. Each slice
+has one more account, `slice/ID`. Giving a slice takes no money away: only spending counts.
 """
 
 import hashlib
@@ -31,23 +31,23 @@ _AMOUNT: Final = re.compile(r"[0-9]{1,16}")
 
 
 class Payer(NamedTuple):
-    """Who makes a call, or asked an LLM."""
+    """Caller that pays for a call or an LLM request."""
 
     session: str = ""
     root_session: str = ""
     agent: str = ""
     labels: Mapping[str, str] = {}
     lineage: Sequence[str] = ()
-    """Agents for whom the call is made, from the root down; its own may stand last."""
+    """Agents that the call is made for, from the root down; the caller's own may be last."""
 
     @classmethod
     def of(cls, call: ToolSelecting) -> "Payer":
-        """Who makes this call."""
+        """Return the payer of a call."""
         return cls(call.session, call.root_session, call.agent, call.labels, call.lineage)
 
 
 def payer_of(fact: Mapping[str, Any]) -> Payer:
-    """Who a fact is about; what it does not tell is empty. Anything may be in a fact."""
+    """Return the payer that a fact names; fields that are missing or malformed are empty."""
     labels, lineage = fact.get("labels"), fact.get("lineage")
     return Payer(
         _text(fact.get("session")),
@@ -61,9 +61,10 @@ def payer_of(fact: Mapping[str, Any]) -> Payer:
 def accounts_of(
     config: CostAwareConfig, payer: Payer, overrides: Overrides, now: float, only: str | None = None
 ) -> list[Account]:
-    """The accounts of a call, in the order of the budgets, then its slices, with the limits that hold now.
+    """Return the accounts of a call, in the order of the budgets, then its slices, with the limits that hold
+    now.
 
-    `now`, in seconds since the epoch, tells the windows of the calendar; `only` leaves out the budgets of
+    `now`, in seconds since the epoch, decides the calendar windows. `only` leaves out the budgets of all
     other levels.
     """
     budgets = [
@@ -72,7 +73,7 @@ def accounts_of(
         if only in (None, budget.level)
         for whose in _owners(budget, payer)
     ]
-    # One account for each slice of which an agent is to live.
+    # One account for each slice that the agent may spend.
     labels = payer.labels
     found = sorted(
         name for name in labels if name.startswith(f"{SLICE}:") and _AMOUNT.fullmatch(labels[name])
@@ -95,8 +96,8 @@ def _account(budget: Budget, whose: str, overrides: Overrides, now: float) -> Ac
     key = f"{budget.name}/fleet"
     if budget.level != "fleet":
         key = f"{budget.name}/{budget.level}/{_safe(whose)}"
-    # Kept well beyond the window, and beyond whatever may still be settled in it; a session's
-    # account for all time goes when nobody has used it for a month.
+    # Keep the account well beyond its window, as calls of the window may still be settled. The account
+    # of a session without a window goes after a month without use.
     calendar, seconds = budget.calendar, budget.window_s
     keep = seconds + _SPARE if seconds else _IDLE if budget.level in PER_TASK else 0
     window = seconds if calendar is None else -calendar.number_at(now)
@@ -104,7 +105,7 @@ def _account(budget: Budget, whose: str, overrides: Overrides, now: float) -> Ac
 
 
 def _safe(whose: str) -> str:
-    """Part of a key, whatever was told: bounded, and different for different people."""
+    """Return a part of a key that is bounded and printable, and differs for different names."""
     if len(whose) <= _MAX_LENGTH and whose.isprintable():
         return whose or NOBODY
     return hashlib.sha256(whose.encode("utf-8", "replace")).hexdigest()

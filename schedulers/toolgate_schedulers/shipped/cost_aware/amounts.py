@@ -1,4 +1,4 @@
-"""Amounts of money as people write them in a config: `0.40`, kept in whole micro-units, rounded up."""
+"""Read amounts of money as people write them in a config: `0.40`, kept in whole micro-units, rounded up."""
 
 from typing import Annotated, Any
 
@@ -18,4 +18,4 @@ Money = Annotated[
     BeforeValidator(_money, json_schema_input_type=float | str),
     Field(description="an amount of money, such as 0.40"),
 ]
-"""Written in the currency, kept in micro-units."""
+"""Amount of money: written in units of the currency, kept in micro-units."""

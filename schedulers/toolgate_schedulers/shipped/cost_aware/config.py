@@ -21,10 +21,10 @@ HOUR: Final = 3600
 DAY: Final = 86_400
 _MAX_LENGTH: Final = 366 * DAY
 SLICE: Final = "slice"
-"""The budget that a delegation gives to the agents below it."""
+"""Name of the budget that a delegation gives to the agents below it."""
 _LEVELS: Final = ("session", "own-session", "tree", "agent", "fleet")
 _WINDOWS: Final = {"hour": HOUR, "day": DAY, "total": 0, "week": -7, "month": -31}
-"""Of those that have no fixed length, their days, negated."""
+"""Seconds by name; 0 for no end. Windows without a fixed length have their negated number of days."""
 _LABEL: Final = re.compile(r"label:.{1,128}")
 
 
@@ -36,38 +36,38 @@ def _window(written: Any) -> int:
 
 
 Window = Annotated[int, BeforeValidator(_window, json_schema_input_type=int | str)]
-"""Seconds; 0 is for all time; below 0, a week or month of the calendar."""
+"""Length in seconds; 0 is for all time; below 0, a week or month of the calendar."""
 Weight = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False, strict=True)]
 
 
 class Price(StrictModel):
-    """What a tool or agent is expected to cost, and how long it takes; a tool's default is `default`."""
+    """Expected cost and latency of a tool or agent. The default for tools is `default`."""
 
     cost: Money | None = None
-    """In the currency, at most for one call: what is reserved for it."""
+    """Highest cost of one call, in the currency: this much is reserved for it."""
     latency_s: Annotated[float, Field(ge=0, le=86_400, allow_inf_nan=False, strict=True)] | None = None
-    """Seconds that it takes as a rule."""
+    """Usual duration in seconds."""
 
 
 class Budget(StrictModel):
-    """How much may be spent, by whom, in what time."""
+    """Limit on the money that is spent in a window."""
 
     name: Annotated[str, Field(pattern=NAME_PATTERN)]
-    """Letters, digits, `.`, `_`, `-`."""
+    """Name of the budget, of letters, digits, `.`, `_` and `-`."""
     level: str = Field(default="fleet", description=f"{', '.join(_LEVELS)} or label:NAME")
-    """Who shares it: each `session` with those of its agents (`tree` means the same), `own-session` alone,
-    `agent` (with those that work for it), value of `label:NAME`, or the `fleet`."""
+    """Callers that share it: each `session` with its agents (`tree` means the same), `own-session` alone,
+    `agent` (with the agents that work for it), value of `label:NAME`, or the whole `fleet`."""
     limit: Money | None = Field()
-    """In the currency; `null` only counts."""
+    """Most that may be spent in a window, in the currency. `null` only counts."""
     window: Window = Field(default=0, validate_default=False)
-    """It begins anew each `hour`, `day`, `week` (on Monday), `month` or so many seconds; `total`, as without
-    it, never does."""
+    """Time after which the budget starts again: `hour`, `day`, `week` (on Monday), `month` or a number of
+    seconds. Default: `total`, never."""
     time_zone: Annotated[str, Field(max_length=MAX_ZONE)] = "UTC"
-    """Where a day, week or month begins, such as `Europe/Berlin`."""
+    """Time zone in which a day, week or month begins, such as `Europe/Berlin`."""
 
     @property
     def calendar(self) -> CalendarWindow | None:
-        """Its windows where they are the calendar's; None where they are seconds by the server's clock."""
+        """Windows of the calendar; None if the windows are seconds by the server's clock."""
         if self.window == _WINDOWS["week"]:
             return CalendarWindow("week", self.time_zone)
         if self.window == _WINDOWS["month"]:
@@ -77,7 +77,7 @@ class Budget(StrictModel):
 
     @property
     def window_s(self) -> int:
-        """How long a window is, at most, in seconds; 0 is for all time."""
+        """Longest window in seconds; 0 is for all time."""
         return self.window if (calendar := self.calendar) is None else calendar.max_seconds
 
     @field_validator("time_zone")
@@ -104,41 +104,44 @@ class Budget(StrictModel):
 
 
 class CostAwareConfig(StrictModel):
-    """The file of a cost-aware scheduler."""
+    """Configuration file of a cost-aware scheduler."""
 
     tools: Annotated[dict[Name, Price], Field(max_length=10_000)] = Field(default_factory=dict)
-    """Tool to `cost` and `latency_s`."""
+    """Mapping of each tool to its `cost` and `latency_s`."""
     agents: Annotated[dict[Name, Price], Field(max_length=10_000)] = Field(default_factory=dict)
-    """The same for delegations, by the agent that is asked: what all comes of it costs. One that is not
-    listed costs nothing until it is known."""
+    """The same for delegations, by the agent that is asked. `cost` is for all work of the agent. An agent
+    that is not listed costs nothing until Toolgate has learned its cost."""
     default: Price = Price()
-    """The same for tools that are not listed and not known yet; without it they cost nothing."""
+    """The same for tools that are not listed, until their cost is learned. Default: they cost nothing."""
     alternatives: Groups = ()
     """Groups of equivalents: `tools` (a list of names, or names with `arguments` as in the router) or
     `agents` (a list of names)."""
     budgets: Annotated[tuple[Budget, ...], Field(max_length=64)] = ()
-    """See below; without any nothing is counted and nothing is denied."""
+    """Budgets, see below. Without any, nothing is counted and nothing is denied."""
     cost_weight: Weight = 0.0
-    """0 to 1: which of the equivalents is preferred, also while there is money."""
+    """Weight of the cost in the choice among equivalents, from 0 to 1. Above 0 it counts even while there is
+    money left."""
     latency_weight: Weight = 0.0
-    """The same, for latency."""
+    """The same for latency."""
     learn: bool = Field(default=True, strict=True)
-    """Correct costs and latencies by what tools tell."""
+    """True to learn costs and latencies from the results of tools."""
     llm: LlmConfig | None = None
-    """Requests to LLMs are asked about as calls are, and reserved for in the same budgets; see below."""
+    """Settings for requests to LLMs: schedulers are asked about them like calls, and they are reserved for in
+    the same budgets; see below."""
     charge_llm: bool = Field(default=False, strict=True)
-    """Without `llm`: charge what LLM requests have cost (`usage.cost_usd`) to the same budgets."""
+    """True to charge the cost of LLM requests (`usage.cost_usd`) to the same budgets, in a configuration
+    without `llm`."""
     on_ledger_lost: Literal["deny", "continue"] = "deny"
-    """Where the ledger was emptied, is another one, or forgot what it had confirmed: `deny` all that costs
-    money until somebody decides (`toolgate budget rebuild`, `accept-loss`), or `continue` with what is
-    there."""
+    """Reaction if the ledger was emptied or replaced, or lost confirmed writes. `deny` denies all that costs
+    money until an operator decides (`toolgate budget rebuild`, `accept-loss`). `continue` goes on with the
+    ledger as it is."""
     admission: bool = Field(default=False, strict=True)
-    """Reserve in the phase `admit`, last, for the call that is about to run: one that others deny takes
-    nothing. Before it is only looked whether the money is there."""
+    """True to reserve in the phase `admit`, last, for the call that is about to run. A call that others deny
+    then reserves nothing. Earlier phases only check that there is enough money."""
     currency: Annotated[str, Field(max_length=16)] = "USD"
-    """For texts."""
+    """Name of the currency in texts."""
     durability: DurabilityConfig | None = None
-    """`replicas` that must have a reservation before it counts, and `timeout_ms`; see below."""
+    """Number of `replicas` that must have a reservation before it counts, and `timeout_ms`; see below."""
 
     @field_validator("budgets")
     @classmethod

@@ -1,9 +1,9 @@
-"""What delegations really cost: all that was spent in the agent's session and in those below it. Pure.
+"""Measure the real cost of delegations: all money spent in the agent's session and those below. Pure.
 
-Followed by the facts: a delegation begins as `delegate:agent_spawned` or `delegate:agent_resumed` tells,
-costs of tools and LLMs count for the session they are of and for all above it, and it is over with the
-call that made it. Of a delegation that began unheard, or failed, nothing is learned. What is told of
-sessions in another process comes in no certain order; what comes too late is left out.
+The facts tell when a delegation begins (`delegate:agent_spawned`, `delegate:agent_resumed`). It ends with
+the call that made it. Costs of tools and LLMs count for their own session and for all sessions above. A
+delegation that failed, or whose beginning was missed, teaches nothing. Facts from other processes
+come in no certain order, and facts that come too late are left out.
 """
 
 from collections.abc import Callable, Mapping
@@ -15,18 +15,18 @@ from toolgate_bus.protocol.money import MAX_AMOUNT, is_amount, micro
 from toolgate_schedulers.shipped.router.health import UNDONE
 
 MAX_COUNT: Final = 4096
-"""So many delegations are followed at a time; the oldest are given up."""
+"""Maximum number of delegations followed at a time; the oldest are given up."""
 _MAX_DEPTH: Final = 64
 _BEGINS: Final = ("delegate:agent_spawned", "delegate:agent_resumed")
 _ENDS: Final = ("tool:post", "tool:error")
 
 
 class FinishedDelegation(NamedTuple):
-    """A delegation that is over."""
+    """Delegation that is over."""
 
     agent: str
     cost: int
-    """Micro-units."""
+    """Cost in micro-units."""
     seconds: float
 
 
@@ -40,16 +40,16 @@ class _OpenDelegation:
 
 
 class Delegations:
-    """Those that are under way."""
+    """Delegations that are under way."""
 
     def __init__(self) -> None:
         self._sessions: dict[str, _OpenDelegation] = {}
         self._calls: dict[tuple[str, str], str] = {}
 
     def hear(self, fact: Mapping[str, Any], price_of: Callable[[str], int]) -> FinishedDelegation | None:
-        """Follow a fact; gives the delegation that is over with it. Anything may be in a fact.
+        """Follow a fact; return the delegation that ends with it. Facts may hold anything.
 
-        `price_of` says what a tool that told no cost is paid with, in micro-units.
+        `price_of` returns the price, in micro-units, of a tool whose result reports no cost.
         """
         session, event = fact.get("session"), fact.get("event")
         if not isinstance(session, str) or not session:
@@ -85,7 +85,7 @@ class Delegations:
                 self._forget(next(iter(self._sessions)))
 
     def _spend(self, session: str, cost: int) -> None:
-        """A cost of a session is one of every delegation that it is part of."""
+        """Add a session's cost to every delegation that the session is part of."""
         for _ in range(_MAX_DEPTH):
             work = self._sessions.get(session)
             if work is None:

@@ -1,11 +1,10 @@
-"""What tools and agents cost and how long they take: configured, and learned from what they tell.
+"""Estimate the cost and latency of tools and agents, from the configuration and from earlier results.
 
-Of each tool the last 31 costs and latencies are kept. What is *expected* of a call is their median;
-what is *reserved* for it is the greater of the declared cost and the ninth decile of the costs told.
-So a few outliers move neither, and a tool that has become dearer is soon reserved for at its new price.
-A tool is known once it has told five values; until then the configuration holds. Of an agent it is the
-same, but that what its work cost (`delegations`) is paid by the calls that it makes: nothing
-is reserved for it; as much has to be left.
+The last 31 costs and latencies of each tool are kept. The *expected* cost of a call is their median. The
+*reserved* cost is the declared cost or the ninth decile of the reported costs, whichever is greater. So a
+few outliers move neither, and the reservation soon follows a tool that has become dearer. A tool is known
+after five reported values; until then the configuration holds. The same is true for agents, except that
+an agent's own calls pay for its work (`delegations`): nothing is reserved for it, but as much must be left.
 """
 
 import math
@@ -44,43 +43,43 @@ Values = tuple[int, ...]
 
 
 class Estimate(NamedTuple):
-    """What is to be expected of one call of a tool."""
+    """Estimate for one call of a tool."""
 
     cost: int
-    """Micro-units, as a rule."""
+    """Usual cost in micro-units."""
     reserve: int
-    """Micro-units, at most: what is held for it."""
+    """Highest cost in micro-units: this much is reserved."""
     latency_s: float
-    """Seconds, as a rule."""
+    """Usual latency in seconds."""
     beyond: int = 0
-    """Micro-units, at most, that the agent asked will spend by calls of its own; not held, but to be left."""
+    """Highest cost of the asked agent's own calls, in micro-units: not reserved, but it must be left."""
 
     @property
     def most(self) -> int:
-        """What must be left for it to run, in micro-units."""
+        """Money that must be left for it to run, in micro-units."""
         return min(self.reserve + self.beyond, MAX_AMOUNT)
 
 
 def quantile(values: Values, share: float) -> int:
-    """The smallest of the values that at least this share of them does not exceed."""
+    """Return the smallest value that at least this share of the values does not exceed."""
     return sorted(values)[max(0, math.ceil(share * len(values)) - 1)]
 
 
 @dataclass(slots=True)
 class CostHistory:
-    """What tools told, the newest last; costs in micro-units, latencies in microseconds."""
+    """Reported values, the newest last; costs in micro-units, latencies in microseconds."""
 
     costs: dict[str, Values] = field(default_factory=dict)
     latencies: dict[str, Values] = field(default_factory=dict)
     agent_costs: dict[str, Values] = field(default_factory=dict)
     agent_latencies: dict[str, Values] = field(default_factory=dict)
     answers: dict[str, Values] = field(default_factory=dict)
-    """Tokens of a model's answers."""
+    """Numbers of tokens of a model's answers."""
     ratios: dict[str, Values] = field(default_factory=dict)
-    """Tokens of requests to a model, by the thousand that were estimated."""
+    """Real tokens of requests to a model, per thousand estimated tokens."""
 
     def hear(self, fact: Mapping[str, Any]) -> bool:
-        """Learn from a fact `tool:post` or `usage`; False if it teaches nothing. It may hold anything."""
+        """Learn from a fact `tool:post` or `usage`; False if it teaches nothing. Facts may hold anything."""
         if fact.get("event") == "usage":
             return self._hear_usage(fact)
         tool = fact.get("tool")
@@ -91,7 +90,7 @@ class CostHistory:
         if is_amount(cost):
             heard = True
             _keep(self.costs, tool, cost)
-        # A call that failed may have ended at once: that is not how long the tool takes.
+        # A call that failed may have ended at once: its duration says nothing about the tool.
         if us is not None and fact.get("success") is True:
             heard = True
             _keep(self.latencies, tool, us)
@@ -115,14 +114,14 @@ class CostHistory:
         return True
 
     def record_delegation(self, agent: str, cost: int, seconds: float) -> None:
-        """Learn what a delegation to an agent has cost, in micro-units, and how long it took."""
+        """Learn the cost of a delegation to an agent, in micro-units, and its duration."""
         us = _microseconds(seconds)
         if 0 < len(agent) <= MAX_NAME and 0 <= cost <= MAX_AMOUNT and us is not None:
             _keep(self.agent_costs, agent, cost)
             _keep(self.agent_latencies, agent, us)
 
     def to_bytes(self) -> bytes:
-        """As bytes for the store."""
+        """Encode for the store."""
         kinds = {"costs": self.costs, "latencies": self.latencies}
         kinds |= {"agent_costs": self.agent_costs, "agent_latencies": self.agent_latencies}
         kinds |= {"answers": self.answers, "ratios": self.ratios}
@@ -134,7 +133,7 @@ class CostHistory:
 
     @classmethod
     def from_bytes(cls, raw: bytes | None) -> "CostHistory":
-        """Out of the store; nothing out of what is none."""
+        """Decode from the store; bytes of another form give an empty history."""
         try:
             found = unpack(raw, MAX_VALUE) if raw else {}
         except CodecError:
@@ -178,7 +177,7 @@ def estimate_of_request(
 def estimate_of_agent(
     config: CostAwareConfig, learned: CostHistory, tool: str, agent: str, given: int | None = None
 ) -> Estimate:
-    """What to expect of a tool that delegates to an agent; `given` is what the work may cost at most."""
+    """Estimate a tool that delegates to an agent; `given` is the most that the agent's work may cost."""
     own, price = estimate(config, learned, tool), config.agents.get(agent, Price())
     cost = beyond = price.cost or 0
     latency = own.latency_s if price.latency_s is None else price.latency_s
@@ -194,7 +193,7 @@ def estimate_of_agent(
 
 
 def estimate(config: CostAwareConfig, learned: CostHistory, tool: str) -> Estimate:
-    """What to expect of a tool; one in letters that mean the same costs the same."""
+    """Estimate a tool; a name in letters that mean the same costs the same."""
     if not tool.isascii() and tool not in config.tools:
         tool = globs.plain(tool)
     price = config.tools.get(tool, Price())
@@ -205,7 +204,7 @@ def estimate(config: CostAwareConfig, learned: CostHistory, tool: str) -> Estima
         costs, latencies = learned.costs.get(tool, ()), learned.latencies.get(tool, ())
         if len(costs) >= ENOUGH:
             cost, reserve = quantile(costs, 0.5), quantile(costs, 0.9)
-            # What somebody wrote down for this tool is a promise to hold at least so much.
+            # A cost that is configured for this very tool is the least that is reserved.
             reserve = max(reserve, price.cost or 0)
         if len(latencies) >= ENOUGH:
             latency = quantile(latencies, 0.5) / _US
@@ -219,14 +218,14 @@ def _microseconds(seconds: Any) -> int | None:
 
 
 def _keep(kept: dict[str, Values], tool: str, value: int) -> None:
-    values = kept.pop(tool, ())  # popped, so that the tool that was silent for longest comes first
+    values = kept.pop(tool, ())  # pop it, so that the least recent tool comes first
     kept[tool] = (*values, value)[-WINDOW:]
     if len(kept) > MAX_TOOLS:
         del kept[next(iter(kept))]
 
 
 def _values(found: Any, most: int) -> dict[str, Values]:
-    """The values of each tool, in a text of at most so many numbers; of any other text none."""
+    """Read the values of each tool from a text of at most `WINDOW` numbers; skip texts of any other form."""
     read: dict[str, Values] = {}
     for tool, text in found.items() if isinstance(found, dict) else ():
         words = text.split(" ", WINDOW) if isinstance(text, str) and isinstance(tool, str) else []
@@ -238,37 +237,38 @@ def _values(found: Any, most: int) -> dict[str, Values]:
 
 
 class Candidate(NamedTuple):
-    """A call that could run."""
+    """Call that could run."""
 
     tool: str
     arguments: dict[str, Any] | None
-    """None keeps those of the call."""
+    """Arguments; None keeps those of the call."""
     estimate: Estimate
     own: bool
-    """Whether it is the call itself."""
+    """True if it is the call itself."""
     agent: str | None = None
-    """Whom a delegation asks."""
+    """Agent that a delegation asks."""
     model: str | None = None
-    """Of a request to an LLM, its provider and model."""
+    """Provider and model of a request to an LLM."""
 
     @property
     def name(self) -> str:
-        """What it is called to the LLM, unlike all other candidates of its call."""
+        """Name that the LLM is told; it differs from all other candidates of the call."""
         if self.model is not None:
             return f"a request to {self.model}"
         return self.tool if self.agent is None else f"{self.tool} to {self.agent}"
 
     @property
     def offer(self) -> str:
-        """What the ledger knows it by, whose first word is the tool."""
+        """Name in the ledger; its first word is the tool."""
         return self.name if self.model is None else f"{self.tool} to {self.model}"
 
 
 def scores(candidates: Sequence[Candidate], cost_weight: float, latency_weight: float) -> list[float]:
-    """The score of each, from 0 to the sum of the weights; lower is better.
+    """Return the score of each candidate, from 0 to the sum of the weights; lower is better.
 
-    cost_weight x cost / dearest + latency_weight x latency / slowest: neither the currency nor the unit of
-    time matters. Where all of them cost nothing, or take no time, that part is 0 for all.
+    A score is cost_weight x cost / highest cost + latency_weight x latency / longest latency, so neither the
+    currency nor the unit of time matters. If all of them cost nothing, or take no time, that part is 0 for
+    all.
     """
     dearest = max((one.estimate.cost for one in candidates), default=0)
     slowest = max((one.estimate.latency_s for one in candidates), default=0.0)
@@ -282,10 +282,10 @@ def scores(candidates: Sequence[Candidate], cost_weight: float, latency_weight: 
 def rank_candidates(
     candidates: Sequence[Candidate], cost_weight: float, latency_weight: float
 ) -> list[Candidate]:
-    """The candidates, best first; of equals the LLM's own choice.
+    """Return the candidates, best first; among equals the LLM's own choice comes first.
 
-    With a weight above 0 the score decides, also while there is money. With both weights 0 the LLM's own
-    choice comes first, and the others, for when it is not affordable, from the cheapest to the dearest.
+    With a weight above 0 the score decides, even while there is money. With both weights 0 the LLM's own
+    choice comes first; the others follow from the cheapest to the dearest, in case it is not affordable.
     """
     if not (cost_weight or latency_weight):
         return sorted(candidates, key=lambda one: (not one.own, one.estimate.most))

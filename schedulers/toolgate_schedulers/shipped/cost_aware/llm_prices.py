@@ -1,7 +1,7 @@
-"""What requests to an LLM cost: prices by model, what is reserved for one, what one has cost.
+"""Price requests to an LLM: prices by model, the amount to reserve, and the real cost.
 
     reserved: (input tokens, corrected by what the model told) x price in + (answer, at most) x price out
-    settled:  what the provider says it cost, else the tokens that it told x prices, else what was reserved
+    settled:  the cost that the provider reports, else the reported tokens x prices, else the reservation
 
 Prices are of a million tokens. Amounts are whole micro-units, rounded up.
 """
@@ -24,32 +24,32 @@ Tokens = Annotated[int, Field(ge=1, le=MAX_TOKENS, strict=True)]
 
 
 class ModelPrice(StrictModel):
-    """What a million tokens of a model cost, in the currency."""
+    """Price of a million tokens of a model, in the currency."""
 
     input: Money
-    """Of the request."""
+    """Price of the request's tokens."""
     output: Money
-    """Of the answer, thinking included."""
+    """Price of the answer's tokens, thinking included."""
     cache_read: Money | None = None
-    """Of the request, read from the provider's cache; without it, as `input`."""
+    """Price of the request's tokens that the provider reads from its cache. Default: as `input`."""
     cache_write: Money | None = None
-    """Of the request, written to that cache; without it, as `input`."""
+    """Price of the request's tokens that the provider writes to its cache. Default: as `input`."""
     cache_in_input: bool = Field(default=False, strict=True)
-    """Whether the provider counts what it read from its cache among the input tokens, too."""
+    """True if the provider also counts the tokens read from its cache among the input tokens."""
 
 
 class LlmConfig(StrictModel):
-    """Requests to LLMs are asked about, reserved and settled like calls."""
+    """Settings for requests to LLMs, which are asked about, reserved and settled like calls."""
 
     prices: Annotated[dict[Name, ModelPrice], Field(max_length=10_000)] = Field(default_factory=dict)
-    """By provider and model, `openai/gpt-5`, or a glob of that: a name as it is written counts first, then
+    """Prices by provider and model (`openai/gpt-5`) or by a glob of these. An exact name counts first, then
     the first glob that fits."""
     default: ModelPrice | None = None
-    """Of models that are not listed; without it, what they told lately."""
+    """Price of models that are not listed. Default: the costs that they reported lately."""
     equivalents: Annotated[tuple[ModelGroup, ...], Field(max_length=1024)] = ()
-    """Groups of models, each named as `openai/gpt-5`, of which one may answer in another's place."""
+    """Groups of models that may answer in each other's place, each named as `openai/gpt-5`."""
     max_output_tokens: Tokens = 4096
-    """How long an answer may be, where a request does not say."""
+    """Maximum number of tokens of an answer, if a request does not say."""
 
     @field_validator("equivalents")
     @classmethod
@@ -64,7 +64,7 @@ class LlmConfig(StrictModel):
 def other_models(
     config: LlmConfig, asked: Mapping[str, Any], available: Iterable[str]
 ) -> list[dict[str, Any]]:
-    """Requests to the other models of its group whose provider is there, in their order."""
+    """Return requests to the other models of its group whose provider is available, in their order."""
     own = name_of_model(asked)
     group = next((group for group in config.equivalents if own in group), ())
     providers = {listed.partition("/")[0] for listed in available}
@@ -73,13 +73,13 @@ def other_models(
 
 
 def name_of_model(told: Mapping[str, Any]) -> str:
-    """Provider and model of a request or a fact, as prices are listed by."""
+    """Return provider and model of a request or a fact, in the form of the price list."""
     provider, model = told.get("provider"), told.get("model")
     return f"{provider if isinstance(provider, str) else ''}/{model if isinstance(model, str) else ''}"
 
 
 def price_of(config: LlmConfig, model: str) -> ModelPrice | None:
-    """The price of a model; None where there is none."""
+    """Return the price of a model; None if there is none."""
     found = config.prices.get(model)
     if found is None:
         fitting = (price for glob, price in config.prices.items() if fnmatchcase(model, glob))
@@ -88,9 +88,9 @@ def price_of(config: LlmConfig, model: str) -> ModelPrice | None:
 
 
 def cost_of_tokens(price: ModelPrice, used: Mapping[str, Any]) -> int | None:
-    """What so many tokens cost in micro-units; None where none were told.
+    """Return the cost of the used tokens in micro-units; None if none are reported.
 
-    Tokens from or for a cache are counted beside `input_tokens`, unless the price says otherwise.
+    Tokens read from or written to a cache are counted beside `input_tokens`, unless the price says otherwise.
     """
     read, written = count_tokens(used, "cache_read_tokens"), count_tokens(used, "cache_write_tokens")
     sent, answered = count_tokens(used, "input_tokens"), count_tokens(used, "output_tokens")
@@ -108,7 +108,7 @@ def cost_of_tokens(price: ModelPrice, used: Mapping[str, Any]) -> int | None:
 
 
 def cost_of_usage(config: LlmConfig | None, fact: Mapping[str, Any]) -> int | None:
-    """What a request has cost by its fact, in micro-units; None where nobody can say."""
+    """Return the cost of a request from its fact, in micro-units; None if it is not known."""
     told = micro(fact.get("cost_usd"))
     if told is not None or config is None:
         return told
@@ -117,6 +117,6 @@ def cost_of_usage(config: LlmConfig | None, fact: Mapping[str, Any]) -> int | No
 
 
 def count_tokens(told: Mapping[str, Any], name: str) -> int:
-    """Number of tokens that a request or a fact tells; 0 where it tells none."""
+    """Return a number of tokens from a request or a fact; 0 if it is missing or malformed."""
     value = told.get(name)
     return value if type(value) is int and 0 <= value <= MAX_TOKENS else 0

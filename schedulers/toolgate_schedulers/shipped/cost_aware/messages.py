@@ -1,4 +1,4 @@
-"""What the LLM is told about money: why a call did not run, or another ran, and what is possible."""
+"""Write the reasons for the LLM: a call is over budget, another ran instead, and what is still affordable."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -28,7 +28,7 @@ def refusal(
     candidates: Sequence[Candidate],
     answer: Reservation,
 ) -> str:
-    """Why nothing may run: what is left, what it would cost, what is affordable, what to do."""
+    """Return the reason of a denial: the money left, the price, affordable equivalents, and what to do."""
     own, *others = sorted(candidates, key=lambda one: not one.own)
     price, left = _money(config, own.estimate.most), _money(config, answer.left)
     budget = answer.short.partition("/")[0]
@@ -38,7 +38,7 @@ def refusal(
     window, calendar = (found.window_s, found.calendar) if found is not None else (0, None)
     times = f"every {calendar.unit}" if calendar else _TIMES.get(window, f"every {window} seconds")
     again = f": the budget is renewed {times}" if window else ""
-    if own.model is not None:  # whoever reads it waits for an answer
+    if own.model is not None:  # the reader waits for the LLM's answer, and calls no tools
         return " ".join([*parts, f"Ask again later{again}." if again else ""]).rstrip()
     if others:
         told = ", ".join(f"{one.name} ({_money(config, one.estimate.most)})" for one in others)
@@ -49,7 +49,7 @@ def refusal(
 
 
 def not_replicated(error: TooFewReplicas) -> str:
-    """Why nothing runs that the budgets could hold."""
+    """Return the reason of a denial for want of server replicas."""
     return (
         f"The budgets could not be kept safely: {error}. What was reserved is given back. "
         "Ask again later; whoever runs Toolgate has to look at the server's replicas."
@@ -57,7 +57,7 @@ def not_replicated(error: TooFewReplicas) -> str:
 
 
 def replacement(config: CostAwareConfig, candidates: Sequence[Candidate], chosen: Candidate) -> str:
-    """Why another tool runs; `candidates` are in order of preference."""
+    """Return the reason that another tool runs; `candidates` are in order of preference."""
     own = next(one for one in candidates if one.own)
     if candidates.index(own) < candidates.index(chosen):
         return (
@@ -77,7 +77,8 @@ def _affordable(
     candidates: Sequence[Candidate],
     left: int,
 ) -> str:
-    """Only what does the same work is offered: an LLM that is told no takes up what it is shown."""
+    """Return the affordable equivalents only, as a refused LLM may take up any other tool that it is
+    shown."""
     tried = {one.tool for one in candidates}
     group = group_of(config.alternatives, call.tool_name)
     equivalents = [tool for tool in (group.tools if group else None) or () if tool in call.available_tools]

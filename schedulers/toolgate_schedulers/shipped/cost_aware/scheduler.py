@@ -1,21 +1,21 @@
-"""The shipped scheduler `cost-aware`: budgets that hold, and the better of equivalent tools and agents.
+"""The shipped scheduler `cost-aware`: enforces budgets, and picks the better of equivalent tools and agents.
 
     select ─▶ candidates: the call, its equivalents ─▶ in order of preference ─▶ reserve the first that
               every budget can hold ─▶ continue | modify | deny, with words that the LLM can use
     verify ─▶ the call that would run: reserve for it instead ─▶ continue | deny
 
-With `admission` nothing is reserved in these two: it is looked what every budget can hold. In `admit`,
-last, the call that is about to run is reserved for. Who does not ask then (an agent of version 1 of the
-wire, one that may not have seen yet that it is to) is reserved for as without.
+With `admission` these two phases reserve nothing and only check the budgets. The phase `admit`, last,
+reserves for the call that is about to run. Agents that do not ask in `admit` are reserved for as without
+`admission`: agents of version 1 of the wire, and those that may not know yet that they must ask.
 
-Without budgets nothing is reserved and nothing is denied; what costs nothing is not reserved either. For
-a delegation there must be left what its agent will cost, and only the tool's own price stays reserved:
-the agent's calls pay for themselves. A ledger that does not answer is a failure of the scheduler:
-required, it denies.
+Without budgets nothing is reserved and nothing is denied; a call that costs nothing is not reserved for. A
+delegation runs only if the expected cost of its agent is left, but reserves only the tool's own price: the
+agent's calls pay for themselves. A ledger that does not answer is a failure of the scheduler: if the
+scheduler is required, the call is denied.
 
-Each replica runs a keeper (`toolgate_bus.budgets.settlement`), of which one at a time works: it settles from
-the facts what was reserved, learns from them, and charges what LLMs cost. What it learned lies in the
-store, where the others read it, and every replica after a restart.
+Each replica runs a keeper (`toolgate_bus.budgets.settlement`), and one of them works at a time. It settles
+reservations from the facts, learns from them, and charges the costs of LLMs. What it learned is kept in
+the store, where the other replicas read it, and every replica after a restart.
 """
 
 import asyncio
@@ -68,18 +68,18 @@ from toolgate_schedulers.shipped.cost_aware.messages import (
 from toolgate_schedulers.shipped.durability import DURABILITY, count_replicas, tell_replicas
 
 NOTICE_S: Final = 10.0
-"""An agent that is alive has seen after so long in which phases a replica rules that began."""
+"""Seconds after which every living agent knows the phases of a replica that has started."""
 MAX_ASKERS: Final = 10_000
 LOOK_S: Final = 0.5
-"""How often the replica looks for limits that were set and for what was learned."""
+"""Seconds between two looks for changed limits and learned values."""
 _FIRST: Final[tuple[Phase, ...]] = ("select", "verify")
 _STEPS: Final[Mapping[Phase, int]] = {"select": 0, "verify": 1, "admit": 3}
-"""The rounds of a decision, in their order, as the ledger counts them; `verify` may come twice."""
+"""Numbers of a decision's rounds in the ledger, in their order; `verify` may come twice."""
 _WITH_LAST: Final[tuple[Phase, ...]] = (*_FIRST, "admit")
 
 
 def candidates_of(config: CostAwareConfig, learned: CostHistory, call: ToolSelecting) -> list[Candidate]:
-    """What could run for a call, best first; in phase `verify` that is the call alone."""
+    """List the candidates for a call, best first; in phase `verify` only the call itself."""
 
     def estimate_for(tool: str, agent: str | None) -> Estimate:
         if agent is None:
@@ -99,7 +99,7 @@ def candidates_of(config: CostAwareConfig, learned: CostHistory, call: ToolSelec
 
 
 def _requests(config: CostAwareConfig, learned: CostHistory, call: ToolSelecting) -> list[Candidate]:
-    """The same for a request to an LLM, and those to other models that may stand in for it."""
+    """List the candidates for a request to an LLM: itself, and requests to models that may replace it."""
     prices, own = config.llm or LlmConfig(), call.tool_input
     asked: list[tuple[dict[str, Any] | None, dict[str, Any]]] = [(None, own)]
     if call.phase == "select":
@@ -119,23 +119,23 @@ def _requests(config: CostAwareConfig, learned: CostHistory, call: ToolSelecting
 
 
 class CostAware:
-    """The scheduler of a `CostAwareConfig`."""
+    """Scheduler that a `CostAwareConfig` configures."""
 
     name = "cost-aware"
     priority = 20
-    """Above the router: what it has reserved for is to be what runs."""
+    """Priority above the router: the call that it has reserved for must be the one that runs."""
     tools: tuple[str, ...] = ("*",)
-    """And requests to an LLM, where the config has `llm`."""
+    """Globs of its tools; with `llm` in the config, requests to an LLM as well."""
     config_model: ClassVar[type[BaseModel]] = CostAwareConfig
 
     def __init__(self, config: CostAwareConfig, *, clock: Callable[[], float] = time.time) -> None:
-        """`clock` tells in which day, week or month of the calendar it is."""
+        """Configure the scheduler; `clock` decides the day, week or month of the calendar."""
         self.config, self._clock = config, clock
         self.phases = _WITH_LAST if config.admission else _FIRST
         self._reserves_last = config.admission
         self._noticed_at = 0.0
         self._askers: dict[str, None] = {}
-        """Agents' processes that have asked in `admit`."""
+        """Orchestrators that have asked in `admit`."""
         if config.llm is not None:
             self.tools = (*self.tools, ANY)
         self.server_replicas = count_replicas(config.durability)
@@ -143,21 +143,21 @@ class CostAware:
         self._delegations = Delegations()
         self.overrides: Overrides = {}
         self._news = False
-        """Whether something was learned that the store does not have yet."""
+        """True if the store lacks values that were learned."""
         self._tasks: list[asyncio.Task[None]] = []
 
     async def decide(self, call: ToolSelecting) -> Verdict:
-        """Rule on one call; raises TransportError where the ledger does not answer."""
+        """Rule on one call; raise TransportError if the ledger does not answer."""
         candidates = candidates_of(self.config, self.learned, call)
         best = candidates[0]
         accounts = accounts_of(self.config, Payer.of(call), self.overrides, self._clock())
-        # In verify something may be held already, for the call that this one replaces.
+        # In verify money may be reserved already, for the call that this one replaces.
         only_looks = self._only_looks(call.phase)
         is_first = only_looks or call.phase == "select" or (call.phase == "admit" and self._is_noticed)
         free = best.estimate.most == 0 and is_first and call.tool_name != LLM_REQUEST
         if not accounts or free:
             return self._let(candidates, best)
-        # What an agent will spend must be there, and is not held: it pays for its own calls.
+        # The money that an agent will spend must be left, but is not reserved: its own calls pay for it.
         offers = [Offer(one.offer, one.estimate.reserve, room=one.estimate.most) for one in candidates]
         ask = self._shared.ledger.preview if only_looks else self._shared.ledger.reserve
         phase = _STEPS[call.phase] + call.again
@@ -165,7 +165,7 @@ class CostAware:
             answer = await ask(call.id, phase, offers, accounts, asking.get())
             is_foreign = answer.status == "closed" and call.phase == "admit"
             if is_foreign and await self._reprieve.take_over(call.id, asking.get()):
-                # It waited for a person, and who asks now goes on with it.
+                # The call waited for a person, and another orchestrator now goes on with it.
                 answer = await ask(call.id, phase, offers, accounts, asking.get())
         except TooFewReplicas as error:
             return Deny(reason=not_replicated(error), rule_name=DURABILITY)
@@ -180,7 +180,7 @@ class CostAware:
         return self._let(candidates, chosen)
 
     def _only_looks(self, phase: Phase) -> bool:
-        """Whether nothing is reserved yet, as who asks will ask once more when the call is about to run."""
+        """Return whether to reserve nothing yet, because the orchestrator will ask again in `admit`."""
         asker = asking.get()
         if phase == "admit":
             if len(self._askers) >= MAX_ASKERS:
@@ -193,7 +193,7 @@ class CostAware:
 
     @property
     def _is_noticed(self) -> bool:
-        """Whether all agents know by now in which phases this one rules."""
+        """True if all agents know by now in which phases this replica rules."""
         return time.monotonic() >= self._noticed_at
 
     def _let(self, candidates: Sequence[Candidate], chosen: Candidate) -> Verdict:
@@ -203,10 +203,10 @@ class CostAware:
         return Modify(tool=chosen.tool, arguments=chosen.arguments, agent_target=chosen.agent, reason=reason)
 
     async def start(self, context: SchedulerContext) -> None:
-        """Read what is known, and begin to keep the ledger."""
+        """Read the limits and learned values, and begin to keep the ledger."""
         self.use(context.shared)
         self._noticed_at = time.monotonic() + NOTICE_S
-        self._reserves_last = self.config.admission and not context.shadow  # those are not asked last
+        self._reserves_last = self.config.admission and not context.shadow  # shadows are not asked in `admit`
         if self.config.durability is not None:
             await tell_replicas(context.name, context.shared.ledger)
         if self.config.budgets and self.config.on_ledger_lost == "deny":
@@ -226,7 +226,7 @@ class CostAware:
         self._tasks = [asyncio.create_task(keep(work)) for work in (keeper.run, self._look_often)]
 
     async def _describe(self) -> None:
-        """Write down what budgets there are."""
+        """Describe the budgets in the store."""
         told = [
             BudgetDescription(
                 one.name, one.level, one.limit, one.window_s, self.config.currency, one.calendar
@@ -236,7 +236,7 @@ class CostAware:
         await describe(self._shared.store, self._shared.book, told)
 
     async def stop(self) -> None:
-        """Stop keeping, and write down what was learned last."""
+        """Stop keeping the ledger, and write what was learned last."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -245,7 +245,7 @@ class CostAware:
             await self._write_down()
 
     def use(self, shared: SharedState) -> None:
-        """Reserve in this ledger; `start` does it."""
+        """Reserve in the ledger of this state; `start` calls this."""
         self._shared = shared
         self._reprieve = Reprieve(shared.ledger, shared.store, time.monotonic)
         if self.config.durability is not None:
@@ -254,9 +254,10 @@ class CostAware:
         self._learned_key = f"{shared.book}:learned"
 
     async def look(self) -> None:
-        """Read the limits that were set, and what was learned; or write down what this one learned.
+        """Read the limits and the learned values; or write what this replica learned.
 
-        Where the ledger was lost, what stood beside it may be, too, however soon a person decided.
+        A ledger that was lost may have lost the data beside it, too, so the budgets are described again if
+        needed.
         """
         await self._shared.ledger.look()
         names = [one.name for one in self.config.budgets]
@@ -288,7 +289,7 @@ class CostAware:
                 raise
 
     async def hear(self, fact: Mapping[str, Any]) -> None:
-        """Learn from a fact, and charge what an LLM cost; called by the keeper that works."""
+        """Learn from a fact, and charge the cost of an LLM request; called by the keeper that works."""
         worked = self._delegations.hear(fact, self._price_of)
         if worked is not None:
             self.learned.record_delegation(*worked)
@@ -302,15 +303,19 @@ class CostAware:
                 await self._shared.ledger.charge(f"usage-{orchestrator}-{number}", amount, accounts)
 
     def _is_charged_apart(self, fact: Mapping[str, Any]) -> bool:
-        """Whether a request is no reservation's end: with `llm`, one that nobody was asked about."""
+        """Return whether the request's cost is charged by itself, as no reservation pays for it.
+
+        With `llm` these are the requests that no scheduler was asked about.
+        """
         return self.config.charge_llm if self.config.llm is None else not fact.get("decision_id")
 
     def otherwise(self, fact: Mapping[str, Any]) -> Otherwise | None:
-        """Who pays for a call that was not reserved for: the fleet, since a fact of it is all there is.
+        """Return the charge for a call without a reservation.
 
-        The server forgot the reservation, or the call ran without this scheduler.
+        The server lost the reservation, or the call ran without this scheduler. The fleet's accounts pay for
+        a tool's call, the caller's accounts for an LLM request.
         """
-        if fact.get("event") == "usage":  # it says whose it is, and slices need no budget
+        if fact.get("event") == "usage":  # the fact names the caller, and slices need no budget
             accounts = accounts_of(self.config, payer_of(fact), self.overrides, self._clock())
             charged = Otherwise(cost_of_usage(self.config.llm, fact) or 0, tuple(accounts))
             return charged if accounts or self.config.budgets else None
@@ -320,7 +325,7 @@ class CostAware:
         return Otherwise(self._price_of(str(fact.get("tool"))), tuple(accounts))
 
     def cost_of(self, fact: Mapping[str, Any]) -> int | None:
-        """What a request to an LLM has cost by its fact; None where nobody can say."""
+        """Return the cost of a request to an LLM from its fact; None if it is not known."""
         return cost_of_usage(self.config.llm, fact)
 
     def _price_of(self, tool: str) -> int:

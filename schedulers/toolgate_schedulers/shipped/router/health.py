@@ -1,11 +1,11 @@
-"""Which targets of a route, tools or agents, fail too often at present. Pure: time is an argument.
+"""Find the targets of a route, tools or agents, that fail too often at present. Pure: time is an argument.
 
     closed ──`after` failures, and `share` of the calls, within `within_s`──▶ open
     open ──`for_s` later──▶ half-open: one call in `for_s` is let through
     half-open ──a success──▶ closed        half-open ──a failure──▶ open
 
-Every replica of a scheduler reads the same facts and keeps this by itself; so does each route, since
-routes may differ in what is too often.
+Every replica of a scheduler reads the same facts and keeps this state by itself. Each route has its own
+state, since routes may differ in their limits.
 """
 
 from collections import deque
@@ -18,32 +18,32 @@ from toolgate_bus.config.check import StrictModel
 from toolgate_bus.ruling.conditions.arguments import Arguments, Name
 
 MAX_CALLS: Final = 1000
-"""So many calls of one tool are remembered; the window is as much shorter."""
+"""Maximum number of calls of one tool that are remembered; more calls shorten the window."""
 _DELEGATED: Final = ("delegate:agent_completed", "delegate:error")
 UNDONE: Final = ("incomplete", "budget_exhausted", "error", "failed")
-"""How a delegation ended whose work is not done: the agent's LLM failed, or went on for too long."""
+"""Statuses of delegations whose work is not done: the agent's LLM failed, or went on for too long."""
 Seconds = Annotated[float, Field(gt=0, le=86_400, allow_inf_nan=False, strict=True)]
 
 
 class Fallback(StrictModel):
-    """When a target is left alone for a while, and what runs instead."""
+    """Condition for sending no calls to a target for a while, and the tool that runs instead."""
 
     after: Annotated[int, Field(ge=1, le=MAX_CALLS, strict=True)] = 3
-    """Failures …"""
+    """Number of failures within `within_s` after which a target gets no calls, if they also reach `share`."""
     within_s: Seconds = 60
-    """… in so many seconds …"""
+    """Seconds in which failures and calls are counted."""
     share: Annotated[float, Field(gt=0, le=1, strict=True)] = 0.5
-    """… which are at least this part of the tool's calls in that time, are too many: the target gets no
-    calls"""
+    """Smallest part of the target's calls within `within_s` that must have failed."""
     for_s: Seconds = 30
-    """For so many seconds; then one call tries it: it is back after a success, and left alone as long again
-    after a failure."""
+    """Seconds without calls. Then one call tries the target: after a success it is back, after a failure the
+    time starts again."""
     to: Name | None = None
-    """Runs when all targets fail; without it, or when it fails as well, the LLM's own call stands."""
+    """Tool that runs when all targets fail. Without it, or when it fails as well, the LLM's own call
+    stands."""
     arguments: Arguments | None = None
-    """Of the tool that this `to` names."""
+    """Arguments for the tool that this `to` names."""
     agent: Name | None = None
-    """With `to`, for a delegation: the agent to ask."""
+    """Agent to ask, for a delegation. Only with `to`."""
 
     @model_validator(mode="after")
     def _consistent(self) -> "Fallback":
@@ -54,14 +54,14 @@ class Fallback(StrictModel):
 
 
 def agent_key(agent: str) -> str:
-    """What an agent's health is kept under: no tool has a name with a space in it."""
+    """Return the key of an agent's health; it is no tool's, as no tool has a space in its name."""
     return f"agent {agent}"
 
 
 def outcome_of(fact: Mapping[str, Any]) -> tuple[str, bool] | None:
-    """The tool or agent (`agent_key`) that a fact tells of, and whether it did its work; None for all others.
+    """Return the tool or agent (`agent_key`) of a fact, and whether it did its work; None for other facts.
 
-    A call that was cancelled says nothing about its tool. Facts come off a wire: anything may be in them.
+    A cancelled call says nothing about its tool. Facts come from the network and may hold anything.
     """
     tool, event, agent = fact.get("tool"), fact.get("event"), fact.get("agent_target")
     if isinstance(agent, str) and event in _DELEGATED:
@@ -75,7 +75,7 @@ def outcome_of(fact: Mapping[str, Any]) -> tuple[str, bool] | None:
 
 @dataclass(slots=True)
 class _Tool:
-    """What is known of one tool."""
+    """Recent results of one target."""
 
     calls: deque[tuple[float, bool]] = field(default_factory=deque)
     failures: int = 0
@@ -95,7 +95,7 @@ class _Tool:
 
 
 class TargetHealth:
-    """How the targets of one route fare; without a `Fallback` they are always well."""
+    """Health of one route's targets; without a `Fallback` they always count as well."""
 
     def __init__(self, rule: Fallback | None, tools: Iterable[str]) -> None:
         self._rule = rule
@@ -103,11 +103,11 @@ class TargetHealth:
 
     @property
     def tools(self) -> frozenset[str]:
-        """Those that it wants to be told of."""
+        """Targets whose results it must be told."""
         return frozenset(self._tools)
 
     def record_result(self, tool: str, well: bool, now: float) -> None:
-        """A tool ran, well or not."""
+        """Record the result of a call: `well` or not."""
         known = self._tools.get(tool)
         if known is None or self._rule is None:
             return
@@ -115,14 +115,14 @@ class TargetHealth:
             known.add(well, now, self._rule.within_s)
             if known.failures >= max(self._rule.after, self._rule.share * len(known.calls)):
                 self._open(known, now, self._rule)
-        elif now >= known.open_until:  # what began before it was left alone says nothing new
+        elif now >= known.open_until:  # a call from before the target was closed off says nothing new
             if well:
                 known.close()
             else:
                 self._open(known, now, self._rule)
 
     def usable(self, tool: str, now: float) -> bool:
-        """Whether calls may go there: it is well, or it is time to try it."""
+        """Return whether calls may go to a target: it is well, or it is time to try it."""
         known = self._tools.get(tool)
         if known is None or known.open_until is None or self._rule is None:
             return True
@@ -130,7 +130,7 @@ class TargetHealth:
         return now >= known.open_until and not trying
 
     def record_call(self, tool: str, now: float) -> None:
-        """A call goes there: if it is being tried, this is the one call."""
+        """Record that a call goes to a target; if the target is being tried, this is the one call."""
         known = self._tools.get(tool)
         if known is not None and known.open_until is not None:
             known.tried = now

@@ -1,9 +1,9 @@
 """The shipped scheduler `router`: sends calls to other tools or agents, by weight, mapping the arguments.
 
-The first route that fits a call, and one of whose targets is available, rules on it; a route with a
-single target that would change nothing is passed over. Where a target fails too often (`fallback`),
-the route's others take its calls. In phase `verify` it always continues: a replacement is not
-replaced again.
+The first route that fits a call and has an available target rules on it. A route with a single target
+that would change nothing is passed over. If a target fails too often (`fallback`), the route's other
+targets take its calls. In phase `verify` the router always continues: a replacement is not replaced
+again.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ Text = Annotated[str, Field(min_length=1, max_length=800)]
 _ALWAYS_WELL: Final = TargetHealth(None, ())
 
 FEW: Final = 100
-"""Fewer than a page of the reader's: the end of what was kept."""
+"""Facts in one read below which the reader has reached the end of the stored facts."""
 START_SECONDS: Final = 2.0
 IDLE_SECONDS: Final = 0.02
 AWAY_SECONDS: Final = 1.0
@@ -40,30 +40,31 @@ _log = get_logger("toolgate.facts")
 
 
 class Route(CallMatcher):
-    """Which calls go to which tools, with what arguments.
+    """Route from calls to other tools, with a mapping of the arguments.
 
     The choice among `targets` depends on the route's name, so that canaries are independent.
     """
 
     from_: Globs = Field(alias="from")
-    """The tools whose calls are meant: one glob or several."""
+    """Tools whose calls are routed: one glob or several."""
     to: Name | None = None
-    """The tool that runs instead; either this or `targets`."""
+    """Tool that runs instead. Give either this or `targets`."""
     arguments: Arguments | None = None
-    """With `to`: its argument to `$.path` of the call's own, `$` for all of them, or `{value: …}`; without it
-    they are passed on as they are."""
+    """Arguments for `to`: mapping of each argument to `$.path` in the call's own, `$` for all of them, or
+    `{value: …}`. Default: the call's arguments, unchanged."""
     agent: Name | None = None
-    """With `to`, for a delegation: the agent to ask instead; it is put into the argument that names one. Only
-    where the session has that agent."""
+    """Agent to ask instead, for a delegation, together with `to`. It is put into the argument that names the
+    agent. Applies only if the session has that agent."""
     targets: Annotated[tuple[Target, ...], Field(min_length=1, max_length=256)] | None = None
     """Several tools that share the calls by weight."""
     sticky: Sticky = "decision"
-    """With `targets`: calls of the same `session`, `tree` of sessions, `agent` or `label:NAME` go to the same
-    target; `decision` chooses for each call. A call that has none of these is chosen for by itself."""
+    """Property that keeps calls together: calls of the same `session`, `tree` of sessions, `agent` or
+    `label:NAME` go to the same one of the `targets`. `decision` chooses for each call anew, as happens for
+    calls without the property."""
     fallback: Fallback | None = None
-    """When a target is left alone, and what runs when all fail; see below."""
+    """Rules for targets that fail too often, and for the time when all fail; see below."""
     reason: Text | None = None
-    """Why the call is another one, at most 800 characters."""
+    """Reason that is given for the replacement, at most 800 characters."""
 
     @model_validator(mode="after")
     def _consistent(self) -> "Route":
@@ -80,39 +81,39 @@ class Route(CallMatcher):
 
     @cached_property
     def aims(self) -> tuple[Target, ...]:
-        """Its targets, however it is written."""
+        """Targets of the route, in either form."""
         if self.targets is not None:
             return self.targets
         return (Target(to=self.to or "", arguments=self.arguments, agent=self.agent),)
 
     @cached_property
     def standby(self) -> tuple[Target, ...]:
-        """What runs when all targets fail."""
+        """Target that runs when all others fail, if any."""
         if self.fallback is None or self.fallback.to is None:
             return ()
         return (Target(to=self.fallback.to, arguments=self.fallback.arguments, agent=self.fallback.agent),)
 
     @cached_property
     def salt(self) -> str:
-        """What its choices depend on beside the call: never its place in the list, nor the weights."""
+        """Seed of its choices; it depends neither on the route's place in the list nor on the weights."""
         return self.name or repr((self.from_, sorted({target.to for target in self.aims})))
 
     def fits(self, call: ToolSelecting) -> bool:
-        """Tell whether this route is about the call, for all that can be seen of it."""
+        """Return whether the route is certainly about the call, with all values seen."""
         return self.concerns(self.from_, call, "all") is True
 
 
 class RouterConfig(StrictModel):
-    """The file of a router: `routes`, of which the first that fits counts."""
+    """Configuration file of a router: the first of the `routes` that fits counts."""
 
     routes: Annotated[tuple[Route, ...], Field(min_length=1, max_length=10_000), AfterValidator(check_unique)]
-    """In order: the first that fits, and of whose targets one is available, rules."""
+    """Routes in order; the first one that fits a call and has an available target counts."""
 
 
 def route(
     config: RouterConfig, call: ToolSelecting, health: Sequence[TargetHealth] = (), now: float = 0.0
 ) -> Verdict:
-    """Where the router sends a call; `health` is that of the routes, one each, at the time `now`."""
+    """Return the verdict on a call; `health` has one entry for each route, at the time `now`."""
     for number, one in enumerate(config.routes if call.phase == "select" else ()):
         if one.fits(call):
             verdict = _apply_route(one, call, health[number] if health else _ALWAYS_WELL, now)
@@ -122,7 +123,7 @@ def route(
 
 
 def _apply_route(one: Route, call: ToolSelecting, health: TargetHealth, now: float) -> Verdict | None:
-    """What a route that fits says; None passes the call on to the next."""
+    """Return the verdict of a route that fits; None passes the call on to the next route."""
     order = rank_targets(one.aims, one.salt, key_of(one.sticky, call))
     here = [target for target in order if target.available(call)]
     if not here:
@@ -152,7 +153,8 @@ def _suffix_of(one: Route) -> str:
 
 
 class Router:
-    """The scheduler of a `RouterConfig`; it is only asked about tools that a route begins at."""
+    """Scheduler that a `RouterConfig` configures; it is asked only about the tools that a route names in
+    `from`."""
 
     name = "router"
     priority = 10
@@ -172,7 +174,7 @@ class Router:
         self._facts: FactsFromNow | None = None
 
     async def start(self, context: SchedulerContext) -> None:
-        """Learn from the facts how the targets fare, where a route wants to know."""
+        """Follow the results of the targets, if a route has a `fallback`."""
         if self._watching:
             self._facts = FactsFromNow(context.shared.facts, self._on_fact)
             await self._facts.start()
@@ -194,10 +196,10 @@ class Router:
 
 
 class FactsFromNow:
-    """Calls `tell` with each fact that comes from now on, on the event loop.
+    """Reader that calls `tell` with each fact from now on, on the event loop.
 
-    What happened an hour ago says nothing about how a tool fares today: the kept facts come first, and are
-    left out until a reading brings few enough that there can be no more behind them.
+    An hour-old result says nothing about a tool's health today. The reader gets the stored facts first and
+    drops them, until a read brings so few that it must have reached the end.
     """
 
     def __init__(self, facts: FactStream, tell: Callable[[Mapping[str, Any]], None]) -> None:
@@ -206,7 +208,7 @@ class FactsFromNow:
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Begin; returns once the kept facts are passed, or after two seconds of passing them."""
+        """Begin; return once the stored facts are passed, or after two seconds."""
         self._task = asyncio.create_task(keep(self._run))
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._current.wait(), START_SECONDS)

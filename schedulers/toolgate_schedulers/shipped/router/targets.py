@@ -1,8 +1,8 @@
-"""Which target a route's call goes to: by weight, and the same for all calls of one kind. Pure.
+"""Choose the target of a route's call: by weight, and the same for all calls with one key. Pure.
 
-Each target draws a number from a hash of the call's key; the numbers are stretched by the weights, and
-the smallest comes first (an exponential race). So a target gets its share; whoever loses one keeps the
-order of the others; and a weight that grows takes calls from the others without moving any among them.
+Each target draws a number from a hash of the call's key. The numbers are divided by the weights, and
+the smallest comes first (an exponential race). So each target gets its share. Without one target the
+others keep their order. A weight that grows takes calls from the others and moves none among them.
 """
 
 import hashlib
@@ -33,46 +33,46 @@ def _check_sticky(sticky: str) -> str:
 
 
 Sticky = Annotated[str, Field(max_length=300, description=_ALLOWED), AfterValidator(_check_sticky)]
-"""Calls of the same one of these go to the same target."""
+"""Property of a call: calls with the same value go to the same target."""
 
 
 class Target(StrictModel):
-    """A tool that calls may go to, and with what arguments; or an agent, by a tool that delegates."""
+    """Tool that calls may go to, with its arguments; or an agent, by a tool that delegates."""
 
     to: Name
-    """Its tool; the original tool may be one of the targets."""
+    """Tool to run. The original tool may be one of the targets."""
     weight: Weight = 1
-    """Its share of the calls is its part of the sum; 0 gets none."""
+    """Weight; the target's share of the calls is its part of the sum. 0 gets none."""
     arguments: Arguments | None = None
-    """As in a route."""
+    """Arguments, as in a route."""
     agent: Name | None = None
-    """As in a route."""
+    """Agent to ask, as in a route."""
 
     def available(self, call: ToolSelecting) -> bool:
-        """Whether the call's session has it."""
+        """Return whether the call's session has this tool, and the agent."""
         return self.to in call.available_tools and (
             self.agent is None or self.agent in (call.available_agents or ())
         )
 
     @property
     def key(self) -> str:
-        """Whose failures count: the agent's, or else the tool's."""
+        """Key of its health: the agent's, or else the tool's."""
         return self.to if self.agent is None else agent_key(self.agent)
 
     @property
     def display_name(self) -> str:
-        """What it is called in reasons."""
+        """Name in reasons."""
         if self.to == LLM_REQUEST:
             told = [(self.arguments or {}).get(name) for name in ("provider", "model")]
             return "/".join(str(one.value) for one in told if isinstance(one, Literally)) or self.to
         return self.agent or self.to
 
     def arguments_for(self, call: ToolSelecting) -> dict[str, Any] | None:
-        """The arguments to run it with; None keeps those of the call."""
+        """Return the arguments to run it with; None keeps those of the call."""
         return None if self.arguments is None else map_arguments(self.arguments, call.tool_input)
 
     def changes(self, call: ToolSelecting) -> bool:
-        """Whether the call would be another one there."""
+        """Return whether the call would be another one there."""
         arguments = self.arguments_for(call)
         if arguments is not None and self.to == call.tool_name == LLM_REQUEST:
             arguments = complete_arguments(call.tool_input, arguments)
@@ -84,7 +84,8 @@ class Target(StrictModel):
 
 
 def key_of(sticky: str, call: ToolSelecting) -> str:
-    """What the choice depends on; a call that has no session (or agent …) is chosen for by itself."""
+    """Return the key that the choice depends on; a call without the named property is chosen for by
+    itself."""
     if sticky.startswith(_LABEL):
         own = call.labels.get(sticky.removeprefix(_LABEL))
     else:
@@ -94,13 +95,13 @@ def key_of(sticky: str, call: ToolSelecting) -> str:
 
 
 def rank_targets(targets: Sequence[Target], salt: str, key: str) -> list[Target]:
-    """The targets that get calls at all, the one for this key first, then whoever would come after it."""
+    """Return the targets with a weight above 0: first the target for this key, then the next ones in turn."""
     if len(targets) == 1:
         return list(targets)
     seen: dict[tuple[str, str | None], int] = {}
     drawn: list[tuple[float, int, Target]] = []
     for target in targets:
-        # Not its place in the list, so that another one in front of it moves no calls.
+        # Leave out its place in the list, so that a new target before it moves no calls.
         own = (target.to, target.agent)
         number = seen[own] = seen.get(own, 0) + 1
         if target.weight > 0:
@@ -109,6 +110,6 @@ def rank_targets(targets: Sequence[Target], salt: str, key: str) -> list[Target]
 
 
 def _draw(*of: Any) -> float:
-    """A number from the exponential distribution, always the same for the same."""
+    """Return a number from the exponential distribution that depends on nothing but the arguments."""
     digest = hashlib.blake2b(repr(of).encode("utf-8", "surrogatepass"), digest_size=_BITS // 8).digest()
     return -math.log((int.from_bytes(digest) + 1) / 2**_BITS)

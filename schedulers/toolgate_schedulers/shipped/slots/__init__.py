@@ -1,1 +1,1 @@
-"""The shipped scheduler `slots`."""
+"""The shipped scheduler `slots`: a limit on concurrent calls."""

@@ -1,7 +1,7 @@
-"""Keeps the caps of adaptive pools: reads of ends, asks what those calls had, sets what `adapt` decides.
+"""Keep the caps of adaptive pools: read ends of calls, find their slots, set the cap that `adapt` decides.
 
-One replica's, the keeper's; the caps are beside the queue, so that the next one goes on from there. It is
-told of ends before they end: only who has a slot still says of which pool.
+Only the keeper's replica does this. The caps are stored beside the queue, so the next keeper goes on from
+there. It hears of an end before the slot is freed, as only a call with a slot can be assigned to its pools.
 """
 
 import time
@@ -18,15 +18,15 @@ from toolgate_schedulers.shipped.slots.adapt import CallEnd
 from toolgate_schedulers.shipped.slots.config import Adaptive, PoolConfig
 
 MAX_CAPS: Final = 10_000
-"""Pools, each key one, that have a cap; beyond that the one that is oldest is forgotten."""
+"""Maximum number of pools with a cap, each key counted; beyond that the oldest cap is forgotten."""
 _TRIES: Final = 3
 _log = get_logger("toolgate.slots")
 _Decide = Callable[[Cap | None], Cap | None]
-"""What a cap becomes."""
+"""Function from a cap to the next one."""
 
 
 class CapKeeper:
-    """Of one queue. Its steps raise TransportError, and may be repeated."""
+    """Keeper of one queue's caps. Its methods raise TransportError, and may be repeated."""
 
     def __init__(
         self, caps: PoolCaps, pools: Iterable[PoolConfig], clock: Callable[[], float] = time.time
@@ -38,14 +38,14 @@ class CapKeeper:
         self._good: dict[str, int] = {}
 
     async def start(self) -> None:
-        """Go on from what stands; a pool that is adaptive no more has none."""
+        """Go on from the stored caps; remove the caps of pools that are no longer adaptive."""
         self._known, self._good = await self._caps.read(), {}
         for pool in list(self._known):
             rule, _ = self._rule_of(pool)
             await self._set(pool, partial(_go_on, rule, self._clock()))
 
     async def hear(self, facts: Iterable[Mapping[str, Any]]) -> None:
-        """Look at what calls came to; where all is well and always was, nothing is asked."""
+        """Adapt the caps to the ends of calls; without signals and caps it asks the server nothing."""
         told: dict[str, CallEnd] = {}
         for fact in facts if self._rules else ():
             id_, outcome = fact.get("decision_id"), adapt.outcome_of(fact)
@@ -57,7 +57,7 @@ class CapKeeper:
         await self._make_room()
 
     async def tick(self) -> None:
-        """End pauses that are over, and forget what is old."""
+        """End pauses that are over, and forget old caps."""
         now = self._clock()
         for pool in list(self._known):
             await self._set(pool, partial(_age, now))
@@ -80,7 +80,7 @@ class CapKeeper:
         return self._rules.get(pool.partition("/")[0], (None, 0))
 
     async def _set(self, pool: str, decide: _Decide, fence: int | None = None) -> None:
-        """Set what is decided about what stands; `fence` where it is a signal of the call that has it."""
+        """Change the stored cap by a decision; `fence` is that of the call whose end is a signal."""
         limit = self._rule_of(pool)[1]
         for _ in range(_TRIES):
             was = self._known.get(pool)
@@ -104,7 +104,7 @@ class CapKeeper:
             self._known[pool] = cap
 
     async def _make_room(self) -> None:
-        """Forget the cap that was changed longest ago, where there are too many."""
+        """Forget the caps that were changed longest ago, if there are too many."""
         for pool in list(self._known)[: max(0, len(self._known) - MAX_CAPS)]:
             await self._set(pool, _forget)
 

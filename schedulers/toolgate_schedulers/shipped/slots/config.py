@@ -1,4 +1,4 @@
-"""What `slots` is configured by: pools of what is scarce, whose turn it is, and what a call needs of them."""
+"""Configure `slots`: pools of scarce things, the order of turns, and the slots that a call needs."""
 
 import hashlib
 from collections.abc import Sequence
@@ -48,80 +48,82 @@ def _check_by(by: str) -> str:
 
 
 class Share(StrictModel):
-    """Whose turns are weighed against each other."""
+    """Fair shares among the callers that use a pool."""
 
     by: By = "agent"
-    """`agent`, `session`, `tree` or `label:NAME`."""
+    """Property that tells callers apart: `agent`, `session`, `tree` or `label:NAME`."""
     weights: Annotated[dict[str, Weight], Field(max_length=1000)] = Field(default_factory=dict)
-    """Slot time against the others': who has 8 gets twice as much as who has 4. Names may be globs"""
+    """Weights by name: a caller with 8 gets twice the slot time of a caller with 4. Names may be globs."""
     default: Weight = 1.0
-    """The weight of whoever is not named"""
+    """Weight of callers that are not named."""
 
     _checked = field_validator("by")(_check_by)
 
 
 class Priority(StrictModel):
-    """Classes: the higher goes first."""
+    """Classes of calls: a higher class goes first."""
 
     by: By
-    """What names the class of a call: `agent`, `session`, `tree` or `label:NAME`"""
+    """Property that names the class of a call: `agent`, `session`, `tree` or `label:NAME`."""
     classes: Annotated[dict[str, Level], Field(max_length=100)] = Field(default_factory=dict)
-    """The higher goes first"""
+    """Classes by name; the higher goes first."""
     default: Level = 0
-    """The class of whoever is not named"""
+    """Class of callers that are not named."""
     ageing_s: Annotated[float, Field(ge=0.001, le=86_400, strict=True)] = 30.0
-    """Seconds of waiting that count as one step of a class: nobody waits for ever."""
+    """Seconds of waiting that raise a call by one class, so that no call waits for ever."""
 
     _checked = field_validator("by")(_check_by)
 
 
 class Together(StrictModel):
-    """Who may be in a pool together: readers; all others are in it alone."""
+    """Tools whose calls share a pool, as readers do. Every other call is in the pool alone."""
 
     tools: Globs
-    """The calls that may be in the pool together: one glob or several"""
+    """Tools whose calls may be in the pool together: one glob or several."""
 
 
 class Adaptive(StrictModel):
-    """How far a tool's own errors let its pool go."""
+    """Limit that follows the tool's own errors."""
 
     min: Limit = 1
-    """Never fewer at a time"""
+    """Smallest limit that errors may lead to."""
     signals: Annotated[tuple[Signal, ...], Field(max_length=100)] = (429, "timeout")
-    """What says that it was too much: a status of HTTP, `timeout`, a code or the type of the tool's error.
-    A Retry-After always does"""
+    """Errors that halve the limit: an HTTP status, `timeout`, a code or the type of the tool's error. A
+    Retry-After always does."""
     climb_s: Annotated[float, Field(ge=0, le=86_400, strict=True)] = 5.0
-    """So long after a change it is raised by one, if as many calls as it allows ended well meanwhile"""
+    """Seconds from one change until the limit may be raised by one. As many calls as the limit must have
+    ended well meanwhile."""
     pause_s: Annotated[float, Field(ge=0, le=3600, strict=True)] = 30.0
-    """So long at most nothing is given after a Retry-After"""
+    """Longest pause in seconds after a Retry-After, in which no slot is given."""
 
     @property
     def names(self) -> frozenset[str]:
-        """The signals as facts name them."""
+        """Signals as facts name them."""
         return frozenset(map(str, self.signals))
 
 
 class PoolConfig(CallMatcher):
-    """Something of which so much can be used at a time, in the whole fleet."""
+    """Pool: a number of slots that the whole fleet shares."""
 
     name: Name
-    """Told to who waits or is denied, and to operators"""
+    """Name of the pool, shown to operators and in the reasons of waiting or denied calls."""
     tools: Globs
-    """The calls that need a slot: one glob or several."""
+    """Tools whose calls need a slot: one glob or several."""
     limit: Limit | None = None
-    """So many calls at a time; without it one, or as many as like where they are `shared`."""
+    """Maximum number of concurrent calls. Default: 1, or unlimited if `shared` is set."""
     key: Annotated[str, Field(min_length=3, max_length=256, pattern=r"^\$\.")] | None = None
-    """An argument (`$.path`, `$.url#host`): each of its values is a pool of its own."""
+    """Argument (`$.path`, `$.url#host`) whose values are pools of their own."""
     shared: Together | None = None
-    """Readers and writers: calls to its `tools` are in the pool together, every other call is in it alone"""
+    """Readers and writers: calls to these `tools` are in the pool together, every other call is in it
+    alone."""
     wait_s: Annotated[float, Field(ge=0, le=86_300, strict=True)] = 120.0
-    """So long a call waits for its turn; then it is denied. 0: it never waits."""
+    """Longest wait for a slot in seconds. After that the call is denied. 0 means do not wait."""
     share: Share = Share()
-    """Whose turn it is within a class: see below"""
+    """Order of turns within a class: see below."""
     priority: Priority | None = None
-    """Who goes first: see below"""
+    """Classes of calls, of which the higher goes first: see below."""
     adaptive: Adaptive | None = None
-    """The tool's own errors halve the limit, and it climbs again: see below"""
+    """Adaptive limit: the tool's errors halve it, and it climbs again; see below."""
 
     @field_validator("key")
     def _check_key(cls, key: str | None) -> str | None:  # noqa: N805 - pydantic's own form
@@ -137,15 +139,15 @@ class PoolConfig(CallMatcher):
 
     @property
     def most(self) -> int:
-        """The limit that holds."""
+        """Limit that holds."""
         return self.limit or (MAX_LIMIT if self.shared is not None else 1)
 
 
 class SlotsConfig(StrictModel):
-    """The file of `slots`: `pools`; a call that fits several needs a slot of each."""
+    """Configuration file of `slots`: a call that fits several `pools` needs a slot of each."""
 
     pools: Annotated[tuple[PoolConfig, ...], Field(min_length=1, max_length=1000)]
-    """What so many can use at a time; a call that fits several needs a slot of each, and gets all or none"""
+    """Pools of slots. A call that fits several needs a slot of each, and gets all or none."""
 
     @model_validator(mode="after")
     def _check_unique_names(self) -> "SlotsConfig":
@@ -157,7 +159,7 @@ class SlotsConfig(StrictModel):
 
 
 def find_pools(config: SlotsConfig, call: ToolSelecting) -> list[PoolConfig]:
-    """List the pools that a call needs a slot of; what cannot be seen fits."""
+    """List the pools that a call needs a slot of; a value that could not be seen fits every pool."""
     return [pool for pool in config.pools if pool.concerns(pool.tools, call) is not False]
 
 
@@ -168,14 +170,15 @@ def needs_of(pool: PoolConfig, call: ToolSelecting) -> list[Need]:
 
 
 def whose(by: str, call: ToolSelecting) -> str:
-    """To whom a call belongs."""
+    """Return the agent, session, tree or label value that a call belongs to."""
     if by.startswith(_LABEL):
         return call.labels.get(by.removeprefix(_LABEL), "")
     return {"agent": call.agent, "session": call.session, "tree": call.root_session or call.session}[by]
 
 
 def request_of(pools: Sequence[PoolConfig], call: ToolSelecting, owner: str) -> Request:
-    """What is asked of the queue for a call that needs slots of these pools; the first says whose turn."""
+    """Return the request to the queue for a call; the first of the pools decides the call's share and
+    class."""
     share, priority = pools[0].share, pools[0].priority
     tenant = whose(share.by, call)
     return Request(
@@ -192,7 +195,7 @@ def request_of(pools: Sequence[PoolConfig], call: ToolSelecting, owner: str) -> 
 
 
 def weight_of(share: Share, tenant: str) -> float:
-    """The weight of a tenant; names may be globs."""
+    """Return the weight of a tenant; names may be globs."""
     if tenant in share.weights:
         return share.weights[tenant]
     return next(
@@ -201,7 +204,7 @@ def weight_of(share: Share, tenant: str) -> float:
 
 
 def _keys(pool: PoolConfig, call: ToolSelecting) -> list[str]:
-    """List what stands behind the pool's name: nothing, or a key for each value."""
+    """List the suffixes of the pool's name: an empty one, or a key for each value."""
     if pool.key is None:
         return [""]
     path, part, _ = pool.key.removeprefix("$.").partition(_HOST)
@@ -211,7 +214,7 @@ def _keys(pool: PoolConfig, call: ToolSelecting) -> list[str]:
         None if one is MISSING or one is UNSEEN else (find_host if part else find_place)(one)
         for one in split_places(value)
     ]
-    # All that cannot be read in one way share a slot, so that none evades it.
+    # Values that have no single reading share one key, so that no call evades the limit.
     return sorted({f"/{_UNSEEN}" if text is None else f"/{_short(text)}" for text in texts})
 
 

@@ -1,7 +1,7 @@
-"""Keeps slots true to what happens: one replica reads of ends, renews the living, frees what the dead had.
+"""Keep slots up to date: free those of ended calls and dead orchestrators, renew those of living ones.
 
-Whoever holds the lease works; a peer goes on from where it had read to. What was given and could not be told
-is told again.
+The replica with the lease does this; the next one goes on from the last fact that was read. A grant that
+could not be told is told again.
 """
 
 import asyncio
@@ -20,19 +20,19 @@ from toolgate_schedulers.author.scheduler import SchedulerContext
 from toolgate_schedulers.shipped.slots.cap_keeper import CapKeeper
 
 LEASE_S: Final = 1.5
-"""A peer takes over that soon after the keeper is gone; two at once would do no harm."""
+"""Seconds after which a peer takes over from a keeper that is gone; two keepers at once do no harm."""
 TICK_S: Final = 0.5
 RENEW_S: Final = 2.0
 MEND_S: Final = 2.0
-"""Seconds between two looks at who has something and may not know it."""
+"""Seconds between two looks for callers that may not know of their slot."""
 HURRY_S: Final = (0.02, 0.1, 0.5, 1.0, 2.0)
-"""Between tries to tell somebody whose hold is not stored yet."""
+"""Seconds between tries to answer a call whose hold is not stored yet."""
 MAX_PAUSE_S: Final = 60.0
 _log = get_logger("toolgate.slots")
 
 
 def ended_by(fact: Mapping[str, Any]) -> str | None:
-    """The decision of which a fact tells that its call runs no longer, or never will."""
+    """Return the decision of a fact that says that its call has ended or will never run; else None."""
     event = fact.get("event")
     if event == "decision":
         id_ = fact.get("id") if fact.get("outcome") in ("deny", "cancelled") else None
@@ -42,18 +42,19 @@ def ended_by(fact: Mapping[str, Any]) -> str | None:
 
 
 class UntoldGrants:
-    """When to tell whom that it has something: rarer and rarer, as most know it. Pure; seconds."""
+    """Schedule for repeating grants to their callers, at growing intervals, as most know. Pure; in
+    seconds."""
 
     def __init__(self) -> None:
         self._due: dict[str, tuple[float, float]] = {}
-        """By id: when it is to be told (again), and the pause after that."""
+        """Time of the next notice, and the pause after it, by id."""
 
     def note_told(self, id_: str) -> None:
-        """It was told, and has taken it."""
+        """Note that a caller knows of its slot."""
         self._due[id_] = (math.inf, math.inf)
 
     def find_due(self, given: Collection[str], now: float) -> list[str]:
-        """Of those who have something now, whom to tell."""
+        """Return the ids, of those with slots now, that are to be told."""
         due = {id_: self._due.get(id_, (now + MEND_S, MEND_S)) for id_ in given}
         found = [id_ for id_, (at, _) in due.items() if at <= now]
         for id_ in found:
@@ -64,7 +65,7 @@ class UntoldGrants:
 
 
 class SlotKeeper:
-    """One replica's."""
+    """Keeper of one replica."""
 
     def __init__(
         self,
@@ -83,10 +84,10 @@ class SlotKeeper:
         self._untold = UntoldGrants()
         self._errands: set[asyncio.Task[None]] = set()
         self._is_behind = False
-        """Whether somebody could not be told."""
+        """True if a caller could not be told of its slot."""
 
     async def run(self) -> None:
-        """Work until cancelled; a server that is away is waited for."""
+        """Work until cancelled; wait for a server that is away."""
         try:
             while True:
                 try:
@@ -114,7 +115,7 @@ class SlotKeeper:
                     renewed = now
                     await self._queue.renew(living)
                 await self._caps.tick()
-                if now >= settled:  # after an outage the living come back one after the other
+                if now >= settled:  # after an outage living orchestrators come back one by one
                     given, expired = await self._queue.lapse(living)
                     self.tell(given)
                     for one in expired:
@@ -132,7 +133,7 @@ class SlotKeeper:
             raise error
 
     async def _follow(self) -> None:
-        """Free what ends, as the facts tell of it."""
+        """Free the slots of calls that end, as the facts tell."""
         while True:
             facts = await self._facts.next()
             await self._caps.hear(facts)
@@ -141,12 +142,12 @@ class SlotKeeper:
             self._read = pack(self._facts.positions)
 
     def tell(self, grants: Iterable[Grant], pauses: Sequence[float] = HURRY_S) -> None:
-        """Answer those to whom something was given while they waited; who cannot be told now, is later."""
+        """Answer the waiting calls that were given a slot; retry those that cannot be answered now."""
         for grant in grants:
             self._errand(grant.id, self._tell(grant, pauses))
 
     async def _tell(self, grant: Grant, pauses: Sequence[float]) -> None:
-        # What was given at once after it was asked for may be given before the hold is stored.
+        # A slot may be granted right after the question, before the hold is stored.
         for pause in (*pauses, None):
             if await self._pass_on(grant):
                 self._untold.note_told(grant.id)
@@ -167,7 +168,8 @@ class SlotKeeper:
         errand.add_done_callback(self._errands.discard)
 
     async def _mend(self, now: float) -> None:
-        """Tell those again who may not know what they have: whoever was to tell them may have died."""
+        """Repeat grants that their callers may not know of: the replica that was to tell them may have
+        died."""
         given = {grant.id: grant for grant in await self._queue.list_grants()}
         self.tell([given[id_] for id_ in self._untold.find_due(given, now)], ())
 

@@ -1,4 +1,4 @@
-"""In which words `slots` says that a call waits, waited in vain, or was taken out of the queue. Pure."""
+"""Write the reasons of `slots`: a call waits, waited in vain, or was taken out of the queue. Pure."""
 
 from collections.abc import Sequence
 
@@ -10,17 +10,17 @@ from toolgate_schedulers.shipped.slots.config import PoolConfig
 
 
 def tell_waiting(pools: Sequence[PoolConfig], ticket: Ticket) -> str:
-    """For what a call waits, and in which place."""
+    """Say which pools a call waits for, and its place in the queue."""
     return f"waits for {_names(pools)}: place {ticket.place}"
 
 
 def tell_dropped(pools: Sequence[PoolConfig], why: str) -> str:
-    """That an operator took the call out, in that one's words."""
+    """Say that an operator took the call out of the queue, and that operator's reason."""
     return f"This call waited for a slot of {_names(pools)}; an operator took it out of the queue: {why}"
 
 
 def deny_too_many(pools: Sequence[PoolConfig], needs: int) -> Deny | None:
-    """Deny a call that needs more slots than one call can have; None for all others."""
+    """Deny a call that needs more slots than one call may have; return None for other calls."""
     if needs <= MAX_NEEDS:
         return None
     return Deny(
@@ -33,7 +33,7 @@ def deny_too_many(pools: Sequence[PoolConfig], needs: int) -> Deny | None:
 
 
 def deny_in_vain(pools: Sequence[PoolConfig], ticket: Ticket, wait_s: float) -> Deny:
-    """The denial of a call for which there was no slot in time."""
+    """Return the denial of a call that got no slot in time."""
     waited = f"and waited {wait_s:g} s for it in vain" if wait_s else "which never waits"
     at = f" (place {ticket.place})" if ticket.place else ""
     return Deny(

@@ -1,7 +1,7 @@
-"""What `slots` would have given to recorded calls, and when: its queue, on the times of the record. Pure.
+"""Rehearse `slots` on recorded calls: run its queue with the times of the record. Pure.
 
-The queue is the one of `queue_rules`, which the server's script is held to. A call that needs no slot, or is
-given one at once, goes on; others wait for the ends of those before them, as they would have.
+The queue is that of `queue_rules`, which the server's script must agree with. A call that needs no slot, or
+gets one at once, goes on. Others wait for the ends of the calls before them, as they would have.
 """
 
 import math
@@ -23,29 +23,30 @@ CLOSED: Final = Ticket("closed")
 OWNER: Final = "record"
 LEASE_S: Final = math.inf
 TICK_S: Final = 0.5
-"""So often the queue is looked at while somebody waits for what is free: waiting changes whose turn it is."""
+"""Seconds between two looks at the queue while a call waits though slots are free: waiting may change the
+turns."""
 
 
 @dataclass(slots=True)
 class PoolFigures:
-    """What became of the calls to a pool, all its keys together."""
+    """Figures of the calls to a pool, all its keys together."""
 
     pool: str
     limit: int
     keys: set[str] = field(default_factory=set)
     waits: list[float] = field(default_factory=list)
-    """Seconds, of each that was given a slot."""
+    """Seconds that each call with a slot waited."""
     denied: int = 0
     most_in_use: int = 0
-    """Of one key."""
+    """Highest number of slots of one key in use at a time."""
     most_waiting: int = 0
     used: dict[str, float] = field(default_factory=dict)
-    """Seconds of slots, by tenant."""
+    """Seconds of slots used, by tenant."""
     calls: Counter[str] = field(default_factory=Counter)
     weights: dict[str, float] = field(default_factory=dict)
 
     def as_row(self, seconds: float) -> dict[str, Any]:
-        """For a table and for scripts; `seconds` is how long the record is."""
+        """Return a row for a table and for scripts; `seconds` is the length of the record."""
         total = sum(self.used.values())
         capacity = self.limit * seconds if len(self.keys) == 1 else 0.0
         return {
@@ -74,7 +75,7 @@ class PoolFigures:
 
 
 class SlotsRehearsal(Rehearsal):
-    """One configuration of `slots` over a record."""
+    """Rehearsal of one configuration of `slots` on a record."""
 
     phases: ClassVar[Sequence[Phase]] = ("admit",)
 
@@ -82,14 +83,14 @@ class SlotsRehearsal(Rehearsal):
         self._config, self.priority = config, priority
         self._rules = QueueRules()
         self._asked: dict[str, tuple[ToolSelecting, Request, float]] = {}
-        """Who has slots or waits for them, and since when."""
+        """Calls that have slots or wait for them, each with the time of its question."""
         self._waiting: dict[str, float] = {}
-        """Until when."""
+        """Times at which the waits of calls end."""
         self._given: dict[str, float] = {}
         self._figures = {pool.name: PoolFigures(pool.name, pool.most) for pool in config.pools}
         self._began = self._now = math.nan
         self._looked = -math.inf
-        """When the queue was looked at last for what waiting has changed."""
+        """Time of the last look at changes by waiting."""
         adaptive = [pool.name for pool in config.pools if pool.adaptive is not None]
         self.left_out = (
             f"{', '.join(adaptive)}: a limit that follows the tool's errors is taken for the limit."
@@ -121,10 +122,10 @@ class SlotsRehearsal(Rehearsal):
         return Hold(seconds=request.wait_s, reason=tell_waiting(pools, ticket))
 
     def begin(self, call: ToolSelecting, now: float) -> None:
-        """Nothing: it has its slots since they were given."""
+        """Do nothing: the call has had its slots since they were given."""
 
     def end(self, id_: str, now: float, success: bool | None) -> None:
-        """Give back what a call had."""
+        """Give back the slots of a call."""
         self._pass(now)
         self._waiting.pop(id_, None)
         if id_ not in self._asked:
@@ -138,7 +139,7 @@ class SlotsRehearsal(Rehearsal):
         self._rules.end([id_], LEASE_S, now)
 
     def tell(self, now: float) -> list[tuple[str, Verdict]]:
-        """Whose turn has come, and whose time is over."""
+        """Return the verdicts on calls whose turn has come, or whose wait is over."""
         self._pass(now)
         if not self._waiting:
             return []
@@ -154,13 +155,13 @@ class SlotsRehearsal(Rehearsal):
         return found
 
     def find_due(self) -> float:
-        """When the first that waits has waited too long, or the queue is to be looked at for its age."""
+        """Return the time at which the first wait ends, or the queue must be looked at."""
         ends = min(self._waiting.values(), default=math.inf)
         is_odd = any(pool.levels and len(pool.has) < pool.most for pool in self._rules.pools.values())
         return min(ends, self._looked + TICK_S) if self._waiting and is_odd else ends
 
     def report(self) -> list[dict[str, Any]]:
-        """A row a pool: who waited how long, who got what."""
+        """Return a row for each pool: waits and usage."""
         seconds = self._now - self._began
         return [one.as_row(seconds) for one in self._figures.values()] if seconds >= 0 else []
 

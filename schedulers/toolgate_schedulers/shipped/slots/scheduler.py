@@ -1,10 +1,11 @@
-"""The shipped scheduler `slots`: so many calls at a time, each in its turn, exact in the whole fleet.
+"""The shipped scheduler `slots`: limits concurrent calls, each in its turn, exact in the whole fleet.
 
     admit ─▶ a slot is free ─▶ continue, with a fencing number
-          └▶ none is        ─▶ hold, until whoever ends gives it on, or the wait is over: denied
+          └▶ none is        ─▶ hold, until a call ends and passes its slot on, or the wait is over: denied
     withdrawn, denied by others, ended (the facts say so), its orchestrator dead ─▶ given to the next
 
-Each replica gives slots; one of them (`keeper`) reads of ends. Whichever gives a slot on answers the hold.
+Each replica gives slots; one of them (`keeper`) reads the ends of calls. The replica that passes a slot on
+answers the hold.
 """
 
 import asyncio
@@ -25,12 +26,12 @@ from toolgate_schedulers.shipped.slots.keeper import SlotKeeper
 from toolgate_schedulers.shipped.slots.messages import deny_in_vain, deny_too_many, tell_dropped, tell_waiting
 
 SLACK_S: Final = 30.0
-"""A hold lasts so much longer than the wait: its end is told in words."""
+"""Seconds that a hold lasts beyond the wait, so that the call is denied with a reason."""
 _ADMIT: Final[Phase] = "admit"
 
 
 class Slots:
-    """The scheduler of a `SlotsConfig`; it is only asked about calls that are about to run."""
+    """Scheduler that a `SlotsConfig` configures; it is asked only about calls that are about to run."""
 
     name = "slots"
     priority = 100
@@ -51,7 +52,7 @@ class Slots:
         self._keeping = asyncio.create_task(self._keeper.run())
 
     async def stop(self) -> None:
-        """Stop; those who wait are answered by a peer, or when one is back."""
+        """Stop; a peer answers the waiting calls, or this replica after its next start."""
         if self._keeping is not None:
             self._keeping.cancel()
             await asyncio.wait([self._keeping])
@@ -74,7 +75,7 @@ class Slots:
         return Hold(seconds=wait_s + SLACK_S, reason=tell_waiting(pools, ticket))
 
     async def _ask(self, request: Request, seconds: float) -> Ticket:
-        """Ask until the bus is there, for as long as an answer is of use; asked twice it is the same."""
+        """Ask until the bus answers, for `seconds` at most; asking twice is the same as once."""
         until, backoff = time.monotonic() + seconds, Backoff()
         while True:
             try:
@@ -85,16 +86,16 @@ class Slots:
             await backoff.wait()
 
     async def withdraw(self, decision: str, phase: Phase) -> None:
-        """The call will not run, or nobody waits any longer."""
+        """Give back the slots of a call that will not run, or that nobody waits for."""
         if phase == _ADMIT:
             self._keeper.tell(await self._queue.withdraw([decision]))
 
     async def pass_on(self, grant: Grant) -> bool:
-        """Tell one who waited that it is its turn; False where it knows, or waits no longer."""
+        """Answer a waiting call that its turn has come; False if it knows, or waits no longer."""
         return await self._context.holds.answer(grant.id, Continue(fence=grant.fence), _ADMIT)
 
     async def deny(self, expiry: Expiry) -> bool:
-        """Tell one that it waited in vain."""
+        """Deny a call that waited in vain."""
         names = {pool.name: pool for pool in self.config.pools}
         pools = [names[name] for key in expiry.pools if (name := key.partition("/")[0]) in names]
         words = deny_in_vain(pools, Ticket("closed"), min((pool.wait_s for pool in pools), default=0.0))
