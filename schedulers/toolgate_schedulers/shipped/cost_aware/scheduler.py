@@ -1,4 +1,4 @@
-"""The shipped scheduler `cost-aware`: enforces budgets, and picks the better of equivalent tools and agents.
+"""The shipped scheduler `cost-aware`: budgets that hold, and the better of equivalent tools and agents.
 
     select ─▶ candidates: the call, its equivalents ─▶ in order of preference ─▶ reserve the first that
               every budget can hold ─▶ continue | modify | deny, with words that the LLM can use
