@@ -261,8 +261,8 @@ def _default_of(field: FieldInfo) -> str:
 
 
 def _as_cell(words: str) -> str:
-    begun = words if words[:2].isupper() or words[1:2].isupper() else words[:1].lower() + words[1:]
-    return begun.rstrip(".").replace("|", "\\|")
+    whole = words if ". " in words else words.rstrip(".")
+    return whole.replace("|", "\\|")
 
 
 # ---------------------------------------------------------------- figures
