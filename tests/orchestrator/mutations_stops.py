@@ -57,6 +57,23 @@ MUTANTS = (
     ),
     Mutant(
         "stops",
+        "a sub-agent of a coding agent gets free by leaving out who started it",
+        f"{ORCHESTRATOR}/commands/serve/hook_desk.py",
+        "self._tree.restore(read_event(client, body))",
+        "read_event(client, body)",
+        f"{_SERVE}::test_a_sub_agent_stays_stopped_where_its_event_leaves_out_who_started_it",
+    ),
+    Mutant(
+        "stops",
+        "a tree is not stopped in a process that knows only a parent of it",
+        f"{BUS}/protocol/agents.py",
+        "whom = {*sessions, *roots}",
+        "whom = {*sessions}",
+        "../bus/protocol/test_agents.py"
+        "::test_who_told_only_its_parent_is_stopped_with_its_tree_in_another_process",
+    ),
+    Mutant(
+        "stops",
         "ids that begin alike are one session",
         f"{BUS}/protocol/agents.py",
         '    return f"{make_readable(session[: _TEXT - len(digest) - 1])}~{digest}"\n',
