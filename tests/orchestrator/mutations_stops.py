@@ -27,9 +27,17 @@ MUTANTS = (
         "stops",
         "a session gets free by leaving out for whom it works",
         f"{ORCHESTRATOR}/decision/link/live_session.py",
-        "above = parent if parent and parent != session else self._find_parent(session)",
+        "above = parent or self._find_parent(session)",
         "above = parent",
         f"{_GATE}::test_a_session_that_told_once_for_whom_it_works_need_not_say_so_again",
+    ),
+    Mutant(
+        "stops",
+        "a session gets free by claiming to work for one of its own",
+        f"{ORCHESTRATOR}/decision/link/live_session.py",
+        " or name in self.list_above(above, None):",
+        ":",
+        f"{_GATE}::test_a_session_that_claims_to_work_for_one_of_its_own_is_below_the_same_as_before",
     ),
     Mutant(
         "stops",

@@ -100,15 +100,30 @@ async def test_a_session_that_told_once_for_whom_it_works_need_not_say_so_again(
     assert await outcomes(gate, *places) == ["continue"] * 4
 
 
-async def test_a_session_works_for_whom_it_named_last_and_a_circle_ends(world, gate):
-    places = (
-        {"session": "s", "parent": "one"},
-        {"session": "s", "parent": "two"},
-        {"session": "two", "parent": "s"},
-    )
-    assert await outcomes(gate, *places) == ["continue"] * 3
+async def test_a_session_works_for_whom_it_named_last(world, gate):
+    places = ({"session": "s", "parent": "one"}, {"session": "s", "parent": "two"})
+    assert await outcomes(gate, *places) == ["continue"] * 2
     world.hub.stand(stop("two"))
     assert await outcomes(gate, {"session": "s"}, {"session": "one"}) == ["deny", "continue"]
+    world.hub.stand(stop("one"))
+    assert await outcomes(gate, {"session": "s"}) == ["continue"]
+
+
+async def test_a_session_that_claims_to_work_for_one_of_its_own_is_below_the_same_as_before(world, gate):
+    tree = (("mid", "top"), ("low", "mid"), ("lowest", "low"))
+    assert (
+        await outcomes(gate, *({"session": one, "parent": above} for one, above in tree)) == ["continue"] * 3
+    )
+    world.hub.stand(stop("top"))
+    lies = [{"session": "mid", "parent": below, "root_session": below} for below in ("low", "lowest", "mid")]
+    assert (
+        await outcomes(gate, *lies, {"session": "mid"}, {"session": "new", "parent": "lowest"})
+        == ["deny"] * 5
+    )
+    assert (
+        await outcomes(gate, {"session": "a", "parent": "b"}, {"session": "b", "parent": "a"})
+        == ["continue"] * 2
+    )
 
 
 async def test_a_gate_that_starts_later_knows_what_stands(world):

@@ -227,7 +227,8 @@ class Ancestry:
     def note(self, session: str, parent: str | None, root: str = "") -> None:
         """Remember for whom a session works that may live elsewhere: its `root`, where it told no parent.
 
-        Its later calls may leave that out: it works for the same one all the same.
+        Its later calls may leave that out: it works for the same one all the same. Nobody works for a session
+        that works for it.
         """
         if not session:
             return  # calls without a session are nobody's
@@ -235,7 +236,7 @@ class Ancestry:
         above = name_session(parent or "")
         if above in ("", name):
             above = self._told.get(name) or name_session(root)
-        if above in ("", name) or self._told.get(name) == above:
+        if above in ("", name) or self._told.get(name) == above or name in self.list_above(above, None):
             return
         self._told[name] = above
         self._told.move_to_end(name)
@@ -245,11 +246,12 @@ class Ancestry:
     def list_above(self, session: str, parent: str | None) -> list[str]:
         """Return the sessions for which one works, the nearest first, as far as they are known.
 
-        Without a parent, or with itself as one, a session works for whom it named before.
+        Without a parent a session works for whom it named before. One that names itself, or a session that
+        works for it, is among them.
         """
         found: dict[str, None] = {}
-        above = parent if parent and parent != session else self._find_parent(session)
-        while above and above != session and above not in found and len(found) < MAX_ABOVE:
+        above = parent or self._find_parent(session)
+        while above and above not in found and len(found) < MAX_ABOVE:
             found[above] = None
             above = self._find_parent(above)
         return list(found)
