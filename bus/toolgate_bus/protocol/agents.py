@@ -74,7 +74,7 @@ class Stop:
     """By which those who carry it out say so; the same each time it is repeated."""
 
     def means(self, session: str, root: str, above: Iterable[str] = ()) -> bool:
-        """Whether a session is meant: by itself, its root, or a session above it."""
+        """Return whether the order means a session: by itself, its root, or a session above it."""
         names = {*self.sessions, *self.roots} - {""}  # a session without an id is nobody's
         return self.everyone or not names.isdisjoint((session, root, *above))
 
