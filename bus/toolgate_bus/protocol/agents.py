@@ -74,13 +74,9 @@ class Stop:
     """Id of the order, which processes name when they have carried it out; the same in each repetition."""
 
     def means(self, session: str, root: str, above: Iterable[str] = ()) -> bool:
-        """Return whether the order means a session. It also means the sessions below a meant one."""
-        return (
-            self.everyone
-            or root in self.roots
-            or session in self.sessions
-            or bool({*above} & {*self.sessions})
-        )
+        """Return whether the order means a session: by itself, its root, or a session above it."""
+        names = {*self.sessions, *self.roots} - {""}  # a session without an id is nobody's
+        return self.everyone or not names.isdisjoint((session, root, *above))
 
 
 def name_session(session: str) -> str:
@@ -184,8 +180,10 @@ def stop_of(living: Sequence[LiveAgent], ids: Iterable[str], *, now: bool, by: s
     heads = [
         one for one in living if one.parent in known and known[one.parent].orchestrator != one.orchestrator
     ]
-    # Sessions below the named ones that lead other processes, which do not know the sessions above their own.
-    named = [*sessions, *(one.session for one in heads if {*sessions} & {*_above(one, known)})]
+    # Sessions below these that lead other processes, which may not know who is above their own.
+    whom = {*sessions, *roots}
+    led = (one.session for one in heads if one.root not in roots and whom.intersection(_above(one, known)))
+    named = list(dict.fromkeys((*sessions, *led)))
     if len(named) > MAX_NAMES or len(roots) > MAX_NAMES:
         raise ConfigError(f"an order can name {MAX_NAMES} sessions; name their roots, or stop --all")
     return Stop(tuple(named), tuple(roots), False, now, by, order)

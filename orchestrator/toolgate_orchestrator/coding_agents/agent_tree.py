@@ -32,6 +32,18 @@ class AgentTree:
         self._limit = limit
         self._above: OrderedDict[tuple[str, str], tuple[str, str]] = OrderedDict()
 
+    def restore(self, event: HookEvent) -> HookEvent:
+        """Return an event with what earlier ones told of its agent.
+
+        A sub-agent stays one where an event leaves out who started it, or names the agent itself.
+        """
+        own = event.agent_id or event.session
+        told = self._above.get((event.client, own))
+        if told is None or event.above not in ("", own):
+            return event
+        above, kind = told
+        return event._replace(agent_id=own, agent_type=event.agent_type or kind, above=above)
+
     def place(self, event: HookEvent) -> AgentPlace:
         """Add the event's agent to the tree, and return its place.
 

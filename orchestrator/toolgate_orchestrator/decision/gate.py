@@ -314,8 +314,8 @@ class Gate:
             self.show_tools(call.tools)
         root = at.root or (at.session if at.parent is None else self.find_root(at.session, at.parent))
         asking = make_question(call, self.config, self._ttl_ms, root)
-        if asking.parent and self._client is not None and asking.parent != at.root:
-            self._client.pauses.ancestry.note(asking.session, asking.parent)
+        if self._client is not None and (asking.parent or root != asking.session):
+            self._client.pauses.ancestry.note(asking.session, asking.parent, root)
         name = asking.tool_name
         state = DecisionState(
             bytes.fromhex(asking.id),

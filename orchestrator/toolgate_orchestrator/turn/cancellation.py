@@ -27,31 +27,35 @@ class Watch:
         """Function that tells whether the block must end."""
         self._task: asyncio.Task[Any] | None = None
         self._others = 0
+        self._first_look: asyncio.Handle | None = None
 
     def __enter__(self) -> Self:
         self._task = asyncio.current_task()
         if self._task is not None:
             self._others = self._task.cancelling()
-            if not self.look():
-                _ticker().watches.add(self)
+            _ticker().watches.add(self)
+            if self.due():
+                # Not at once: a block that never waits would leave its cancellation to what comes behind it.
+                self._first_look = asyncio.get_running_loop().call_soon(self.look)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
         _ticker().watches.discard(self)
+        if self._first_look is not None:
+            self._first_look.cancel()
         if not self.fired or self._task is None:
             return False
         left = self._task.uncancel()
         return kind is asyncio.CancelledError and left <= self._others
 
     def look(self) -> bool:
-        """End the block if it is due; return whether it was."""
-        if self._task is None or not self.due():
-            return False
-        self.fired = True
-        self._task.cancel("the session was cancelled")
-        return True
+        """End the block if it is time; return whether it was."""
+        if not self.fired and self._task is not None and self.due():
+            self.fired = True
+            self._task.cancel("the session was cancelled")
+        return self.fired
 
 
 class _Ticker:

@@ -75,6 +75,9 @@ def test_an_order_means_a_session_those_below_it_and_trees():
     assert Stop(sessions=("a",)).means("b", "r", above=("x", "a"))
     assert not Stop(sessions=("a",)).means("b", "r", above=("x",))
     assert Stop(roots=("r",)).means("b", "r")
+    assert Stop(roots=("a",)).means("a", "r")  # a root for those in another process, and no root itself
+    assert Stop(roots=("a",)).means("b", "c", above=("a",))
+    assert not Stop(sessions=("",), roots=("",)).means("", "")
     assert Stop(everyone=True).means("b", "r")
     assert not Stop().means("b", "r")
 
@@ -125,6 +128,23 @@ def test_a_process_that_knows_only_its_own_sessions_finds_itself_meant():
         own = [one for one in SPREAD if one.orchestrator == process]
         found = {one.session for one in select_targets(order, own)}
         assert found == {one.session for one in own} - {"r-1", "a-2"}
+
+
+def test_who_told_only_its_parent_is_stopped_with_its_tree_in_another_process():
+    """What began there takes that parent for its root."""
+    living = [
+        LiveAgent("top", "top", orchestrator="a"),
+        LiveAgent("mid", "top", "top", orchestrator="a"),
+        LiveAgent("far", "mid", "mid", orchestrator="b"),
+        LiveAgent("kid", "far", "far", orchestrator="b"),
+        LiveAgent("other", "other", orchestrator="b"),
+    ]
+    for ids, whom in ((["top"], {"top", "mid", "far", "kid"}), (["mid"], {"mid", "far", "kid"})):
+        order = stop_of(living, ids, now=False, by="me")
+        assert {one.session for one in select_targets(order, living)} == whom
+        for process in "ab":
+            own = [one for one in living if one.orchestrator == process]
+            assert {one.session for one in select_targets(order, own)} == {one.session for one in own} & whom
 
 
 def test_first_letters_and_roots_that_are_gone_name_whom_they_can_only_mean():

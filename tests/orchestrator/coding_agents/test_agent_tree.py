@@ -28,6 +28,21 @@ def test_each_stands_below_those_that_were_told_before_it():
     assert tree.place(event("b", "a", "coder")) == AgentPlace("talk", (("a", "planner"),))
 
 
+def test_a_sub_agent_stays_one_where_an_event_leaves_out_who_started_it():
+    tree = AgentTree()
+    whole = event("b", "a", "coder")
+    bare = HookEvent("copilot", "preToolUse", "before", "bash", session="b")
+    assert tree.restore(bare) == bare  # nothing was told of it yet
+    tree.place(event("a", "talk", "planner"))
+    tree.place(whole)
+    for told in (bare, whole, event("b", "b", ""), event("b", "b", "coder")):
+        assert tree.restore(told) == whole
+        assert tree.place(tree.restore(told)) == AgentPlace("talk", (("a", "planner"),))
+    moved = event("b", "talk", "coder")
+    assert tree.restore(moved) == moved
+    assert tree.restore(bare._replace(client="claude")).above == ""
+
+
 def test_two_clients_ids_are_not_each_others():
     tree = AgentTree()
     tree.place(event("a", "talk"))

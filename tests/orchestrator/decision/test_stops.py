@@ -78,6 +78,54 @@ async def test_a_session_in_the_middle_takes_those_below_it_along_and_not_those_
     assert (await decide(gate, "new", parent="q", root_session="root")).outcome == "deny"
 
 
+@pytest.mark.parametrize(
+    "told", [{"parent": "top"}, {"root_session": "top"}, {"parent": "top", "root_session": "top"}]
+)
+@pytest.mark.parametrize(
+    "later",
+    [{}, {"parent": ""}, {"parent": "s"}, {"root_session": "s"}, {"parent": "s", "root_session": "s"}],
+)
+async def test_a_session_that_told_once_for_whom_it_works_need_not_say_so_again(world, gate, told, later):
+    """Nor those who work for it: it may leave that out, or name itself."""
+    assert await outcomes(gate, {"session": "s", **told}, {"session": "other"}) == ["continue"] * 2
+    world.hub.stand(stop("top"))
+    places = (
+        {"session": "s", **later},
+        {"session": "new", "parent": "s"},
+        {"session": "other"},
+        {"session": ""},
+    )
+    assert await outcomes(gate, *places) == ["deny", "deny", "continue", "continue"]
+    world.hub.stand()
+    assert await outcomes(gate, *places) == ["continue"] * 4
+
+
+async def test_a_session_works_for_whom_it_named_last(world, gate):
+    places = ({"session": "s", "parent": "one"}, {"session": "s", "parent": "two"})
+    assert await outcomes(gate, *places) == ["continue"] * 2
+    world.hub.stand(stop("two"))
+    assert await outcomes(gate, {"session": "s"}, {"session": "one"}) == ["deny", "continue"]
+    world.hub.stand(stop("one"))
+    assert await outcomes(gate, {"session": "s"}) == ["continue"]
+
+
+async def test_a_session_that_claims_to_work_for_one_of_its_own_is_below_the_same_as_before(world, gate):
+    tree = (("mid", "top"), ("low", "mid"), ("lowest", "low"))
+    assert (
+        await outcomes(gate, *({"session": one, "parent": above} for one, above in tree)) == ["continue"] * 3
+    )
+    world.hub.stand(stop("top"))
+    lies = [{"session": "mid", "parent": below, "root_session": below} for below in ("low", "lowest", "mid")]
+    assert (
+        await outcomes(gate, *lies, {"session": "mid"}, {"session": "new", "parent": "lowest"})
+        == ["deny"] * 5
+    )
+    assert (
+        await outcomes(gate, {"session": "a", "parent": "b"}, {"session": "b", "parent": "a"})
+        == ["continue"] * 2
+    )
+
+
 async def test_a_gate_that_starts_later_knows_what_stands(world):
     world.hub.stand(stop("s"), Pause("p", ("t",), by="ops"))
     gate = await world.gate()

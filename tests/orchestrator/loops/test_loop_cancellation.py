@@ -4,7 +4,9 @@ import asyncio
 from typing import Any
 
 import pytest
-from amplifier_core import HookResult
+from amplifier_core import HookRegistry, HookResult
+from four_loops import LOOPS
+from transcript_rules import breaks
 
 pytestmark = pytest.mark.pure
 
@@ -81,12 +83,24 @@ async def test_a_session_that_is_already_cancelled_asks_nobody(agent: Any) -> No
         assert a.names("execution:start", "execution:end") == ["execution:start", "execution:end"]
 
 
-async def run_by_hand(a: Any) -> "asyncio.Task[str]":
+@pytest.mark.parametrize("loop", LOOPS)
+async def test_a_session_that_is_already_cancelled_ends_its_turn_in_order_where_no_hook_listens(
+    agent: Any, loop: str
+) -> None:
+    async with agent([{"text": "never"}], loop=loop) as a:
+        await a.session.coordinator.request_cancel(immediate=True)
+        turn = await run_by_hand(a, HookRegistry())
+        assert await turn == ""
+        assert a.requests == []
+        assert breaks(await a.messages()) == []
+
+
+async def run_by_hand(a: Any, hooks: Any = None) -> "asyncio.Task[str]":
     """The loop's own execute in a task of ours: the kernel's execute runs in one that it does not cancel."""
     coordinator = a.session.coordinator
     context, providers, tools, loop = map(coordinator.get, ("context", "providers", "tools", "orchestrator"))
     return asyncio.ensure_future(
-        loop.execute("hello", context, providers, tools, coordinator.hooks, coordinator=coordinator)
+        loop.execute("hello", context, providers, tools, hooks or coordinator.hooks, coordinator=coordinator)
     )
 
 

@@ -130,6 +130,17 @@ async def test_sub_agents_of_a_stopped_conversation_are_denied_by_hooks_too(aske
     assert not await answer(desk, "claude", {**event, "agent_id": "a2"})
 
 
+async def test_a_sub_agent_stays_stopped_where_its_event_leaves_out_who_started_it(asked, world):
+    desk, bare = HookDesk(asked.service, denies=lambda: True, clock=lambda: asked.now), BEFORE["copilot"]
+    first = {**bare, "sessionId": "a1", "agentId": "a1", "parentAgentId": "talk"}
+    second = {**bare, "sessionId": "a2", "agentId": "a2", "parentAgentId": "a1"}
+    assert [await answer(desk, "copilot", one) for one in (first, second)] == [False, False]
+    world.hub.stand(stop("talk"))
+    for told in ({"sessionId": "a2"}, {"sessionId": "a2", "agentId": "a2", "parentAgentId": "a2"}):
+        assert await answer(desk, "copilot", {**bare, **told})
+    assert not await answer(desk, "copilot", {**bare, "sessionId": "another"})
+
+
 async def test_a_call_that_was_let_through_just_before_the_stop_is_given_back_by_the_hook(asked, world):
     """The client is told to end: it will not run it, and no event will tell of it."""
     desk, inner = HookDesk(asked.service, denies=lambda: True, clock=lambda: asked.now), asked.service.decide

@@ -89,7 +89,7 @@ class HookDesk:
         """What the client is to read. Raises ConfigError for an unknown one, Abandonment where it left."""
         event: HookEvent | None = None
         try:
-            event = read_event(client, body)
+            event = self._tree.restore(read_event(client, body))
             if event.kind == "before":
                 ruling = await self._rule(event, timeout_s, gone, agent or client)
                 return write_answer(client, event, ruling, self._find_notice(event, ruling))

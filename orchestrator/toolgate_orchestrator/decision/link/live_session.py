@@ -224,19 +224,40 @@ class Ancestry:
         self._present = present
         self._told: OrderedDict[str, str] = OrderedDict()
 
-    def note(self, session: str, parent: str) -> None:
-        """Remember for whom a session works that may live elsewhere."""
-        self._told[name_session(session)] = name_session(parent)
-        self._told.move_to_end(name_session(session))
+    def note(self, session: str, parent: str | None, root: str = "") -> None:
+        """Remember for whom a session works that may live elsewhere: its `root`, where it told no parent.
+
+        Its later calls may leave that out: it works for the same one all the same. Nobody works for a session
+        that works for it.
+        """
+        if not session:
+            return  # calls without a session are nobody's
+        name = name_session(session)
+        above = name_session(parent or "")
+        if above in ("", name):
+            above = self._told.get(name) or name_session(root)
+        if above in ("", name) or self._told.get(name) == above or name in self.list_above(above, None):
+            return
+        self._told[name] = above
+        self._told.move_to_end(name)
         while len(self._told) > MAX_TOLD:
             self._told.popitem(last=False)
 
     def list_above(self, session: str, parent: str | None) -> list[str]:
-        """Return the sessions for which one works, the nearest first, as far as they are known."""
+        """Return the sessions for which one works, the nearest first, as far as they are known.
+
+        Without a parent a session works for whom it named before. One that names itself, or a session that
+        works for it, is among them.
+        """
         found: dict[str, None] = {}
-        while parent and parent != session and parent not in found and len(found) < MAX_ABOVE:
-            found[parent] = None
-            here = self._present.get(parent)
-            told = self._told.get(name_session(parent))
-            parent = here.parent if here is not None and here.parent else told
+        above = parent or self._find_parent(session)
+        while above and above not in found and len(found) < MAX_ABOVE:
+            found[above] = None
+            above = self._find_parent(above)
         return list(found)
+
+    def _find_parent(self, session: str) -> str | None:
+        here = self._present.get(session)
+        if here is not None and here.parent and here.parent != session:
+            return here.parent
+        return self._told.get(name_session(session))
