@@ -61,7 +61,7 @@ PRELOAD: Final = (
         "toolgate_orchestrator.loops.events",
     ),
     *(
-        "toolgate_bus.transport.redis.local_commands",
+        "toolgate_bus.transport.redis.client.local_commands",
         "toolgate_schedulers.commands.doctor_checks",
         "toolgate_schedulers.commands.scheduler_list",
         "toolgate_schedulers.commands.scheduler_run",

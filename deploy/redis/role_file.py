@@ -1,1 +1,1 @@
-../../bus/toolgate_bus/transport/redis/role_file.py
+../../bus/toolgate_bus/transport/redis/client/role_file.py

@@ -26,8 +26,8 @@ from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.telemetry import metrics
 from toolgate_bus.transport.heartbeats import encode_member
 from toolgate_bus.transport.ports import Member
-from toolgate_bus.transport.redis.connection import RedisCommands
-from toolgate_bus.transport.redis.roster import Roster
+from toolgate_bus.transport.redis.client.connection import RedisCommands
+from toolgate_bus.transport.redis.roster.roster import Roster
 
 SCHEDULERS = Path(__file__).parent / "schedulers_for_tests"
 READY_SECONDS = 50.0

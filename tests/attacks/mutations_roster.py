@@ -39,7 +39,7 @@ MUTANTS = (
     Mutant(
         "law 3",
         "every name on the roster is read, however many there are",
-        f"{BUS}/transport/redis/roster_sets.py",
+        f"{BUS}/transport/redis/roster/roster_sets.py",
         "FEW if size > MAX_COUNT else MAX_COUNT",
         "1_000_000",
         "../bus/transport/test_roster_sets.py::"
@@ -48,7 +48,7 @@ MUTANTS = (
     Mutant(
         "law 3",
         "the replies to one look at the roster are read as those to another",
-        f"{BUS}/transport/redis/roster.py",
+        f"{BUS}/transport/redis/roster/roster.py",
         "self._names.take(look, replies)",
         "self._names.take(self.asks(everything=True), replies)",
         "../bus/transport/test_roster.py::test_tasks_may_look_side_by_side",
@@ -56,7 +56,7 @@ MUTANTS = (
     Mutant(
         "law 3",
         "a set names members of other kinds",
-        f"{BUS}/transport/redis/roster_sets.py",
+        f"{BUS}/transport/redis/roster/roster_sets.py",
         "and (kind == OLD or KINDS[one[0]] == kind)",
         "",
         "../bus/transport/test_roster_sets.py::test_a_set_holds_the_names_of_its_kind_and_no_others",
@@ -82,7 +82,7 @@ MUTANTS = (
     Mutant(
         "law 2",
         "a slow call takes its replica off the roster",
-        f"{BUS}/transport/redis/heartbeat.py",
+        f"{BUS}/transport/redis/roster/heartbeat.py",
         "if not beats:",
         "if not beats or time.monotonic() - self._moved > 1:",
         "../bus/transport/test_heart.py::test_a_loop_that_is_stuck_does_not_take_its_replica_off_the_roster",
@@ -90,7 +90,7 @@ MUTANTS = (
     Mutant(
         "law 3",
         "a signed heartbeat is believed for ever",
-        f"{BUS}/transport/redis/roster.py",
+        f"{BUS}/transport/redis/roster/roster.py",
         " and not member.left and not self.is_recent(member):",
         " and False:",
         "../attacks/test_roster_attacks.py",

@@ -12,7 +12,7 @@ MUTANTS = (
     Mutant(
         "law 5",
         "who stops agents does not hear of those that were gone before the next heartbeat",
-        f"{BUS}/transport/redis/orchestrator.py",
+        f"{BUS}/transport/redis/asking/orchestrator.py",
         "                        self._agents.farewell(),\n",
         '                        ("DEL", self._keys.agents(self.orchestrator)),\n',
         "../bus/transport/test_redis_bus.py"

@@ -4,7 +4,7 @@ import asyncio
 import time
 
 import pytest
-from toolgate_bus.transport.redis.connection import RedisCommands
+from toolgate_bus.transport.redis.client.connection import RedisCommands
 from toolgate_orchestrator import Call
 from toolgate_orchestrator.decision.gate import Gate
 

@@ -15,7 +15,7 @@ from toolgate_bus.facts import record
 from toolgate_bus.protocol import packing
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.protocol.money import MAX_AMOUNT
-from toolgate_bus.transport.redis.connection import RedisCommands
+from toolgate_bus.transport.redis.client.connection import RedisCommands
 from toolgate_orchestrator import Call
 from toolgate_orchestrator.decision.gate import Gate
 from toolgate_orchestrator.modules.provider_openai.reply import cost_of as cost_of_answer

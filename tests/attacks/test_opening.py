@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 from toolgate_bus.errors import ConfigError
-from toolgate_bus.transport.redis.connection import RedisCommands
-from toolgate_bus.transport.redis.roster import Roster
+from toolgate_bus.transport.redis.client.connection import RedisCommands
+from toolgate_bus.transport.redis.roster.roster import Roster
 from toolgate_orchestrator.decision.gate import Gate
 
 RIGHTS = ("on", ">secret", "~*", "&*", "+@all")

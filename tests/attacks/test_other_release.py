@@ -14,8 +14,8 @@ from toolgate_bus.state.config_record import NO_RECORD, StoredConfig, digest_of,
 from toolgate_bus.state.config_store import ConfigStore
 from toolgate_bus.transport.heartbeats import encode_member
 from toolgate_bus.transport.ports import Member
-from toolgate_bus.transport.redis.connection import RedisCommands
-from toolgate_bus.transport.redis.roster import Roster
+from toolgate_bus.transport.redis.client.connection import RedisCommands
+from toolgate_bus.transport.redis.roster.roster import Roster
 from toolgate_orchestrator import Call
 from toolgate_orchestrator.decision.gate import Gate
 

@@ -14,7 +14,7 @@ from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.protocol.signing import Keyring
 from toolgate_bus.state.config_record import NO_RECORD
 from toolgate_bus.state.config_store import ConfigStore
-from toolgate_bus.transport.redis.connection import RedisCommands
+from toolgate_bus.transport.redis.client.connection import RedisCommands
 from toolgate_orchestrator import Call
 from toolgate_orchestrator.decision.gate import Gate
 

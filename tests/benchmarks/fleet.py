@@ -36,7 +36,7 @@ from toolgate_bus.facts.reader import FactsReader
 from toolgate_bus.protocol.events import Decision
 from toolgate_bus.server.embedded import Server, private_server
 from toolgate_bus.server.settings import BusSettings
-from toolgate_bus.transport.redis.connection import RedisCommands
+from toolgate_bus.transport.redis.client.connection import RedisCommands
 from toolgate_orchestrator.commands.bench.measure import cpu_seconds, quantile
 from toolgate_orchestrator.commands.bench.processes import start_processes
 from toolgate_orchestrator.commands.host.kernel_threads import let_kernel_threads_go

@@ -24,9 +24,9 @@ from cluster_world import MASTERS, ClusterWorld, cluster_world
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.server.embedded import private_server
 from toolgate_bus.server.settings import BusSettings
-from toolgate_bus.transport.redis import orchestrator
-from toolgate_bus.transport.redis.connection import RedisCommands
-from toolgate_bus.transport.redis.shards import write_count
+from toolgate_bus.transport.redis.asking import orchestrator
+from toolgate_bus.transport.redis.client.connection import RedisCommands
+from toolgate_bus.transport.redis.roster.shards import write_count
 from toolgate_orchestrator.commands.bench.measure import Contender, Turns, figures_of
 from toolgate_orchestrator.commands.bench.mix import Answer, Mix, MixedCall, name_schedulers
 from toolgate_orchestrator.commands.bench.toolgate_side import lay_out, open_cleaner, open_gate, side_of

@@ -13,10 +13,10 @@ from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.protocol.pauses import StandingPauses
 from toolgate_bus.transport.memory import MemoryHub
 from toolgate_bus.transport.ports import Delivery, HoldPlace, Member, OrchestratorBus, SchedulerBus
-from toolgate_bus.transport.redis.connection import RedisCommands
-from toolgate_bus.transport.redis.orchestrator import RedisOrchestratorBus
-from toolgate_bus.transport.redis.scheduler import RedisSchedulerBus
-from toolgate_bus.transport.redis.shards import write_count
+from toolgate_bus.transport.redis.answering.scheduler import RedisSchedulerBus
+from toolgate_bus.transport.redis.asking.orchestrator import RedisOrchestratorBus
+from toolgate_bus.transport.redis.client.connection import RedisCommands
+from toolgate_bus.transport.redis.roster.shards import write_count
 
 
 @dataclass

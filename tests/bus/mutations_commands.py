@@ -3,7 +3,7 @@
 from mutation import BUS, Mutant
 
 TESTS = "../bus/transport/test_command_queue.py"
-QUEUE = f"{BUS}/transport/redis/command_queue.py"
+QUEUE = f"{BUS}/transport/redis/client/command_queue.py"
 MUTANTS = (
     Mutant(
         "commands",

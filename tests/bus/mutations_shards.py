@@ -15,7 +15,7 @@ MUTANTS = (
     Mutant(
         "shards",
         "an entry of one shard is acknowledged in another",
-        f"{BUS}/transport/redis/scheduler.py",
+        f"{BUS}/transport/redis/answering/scheduler.py",
         'self._mark = f"@{lane.shard:x}" if lane.shard else ""',
         'self._mark = ""',
         f"{TESTS}::test_what_is_answered_in_a_shard_is_acknowledged_there",
@@ -23,7 +23,7 @@ MUTANTS = (
     Mutant(
         "shards",
         "a question under a name of another shard is answered",
-        f"{BUS}/transport/redis/scheduler.py",
+        f"{BUS}/transport/redis/answering/scheduler.py",
         "if shard_of(orchestrator) != self.lane.shard:",
         "if False:",
         f"{TESTS}::test_who_asks_in_a_shard_under_the_name_of_another_is_not_answered",
@@ -31,7 +31,7 @@ MUTANTS = (
     Mutant(
         "shards",
         "a shard that is set no longer is left at once",
-        f"{BUS}/transport/redis/shards.py",
+        f"{BUS}/transport/redis/roster/shards.py",
         "return there.union(range(self._count))",
         "return frozenset(range(self._count))",
         f"{TESTS}::test_a_new_replica_reads_a_shard_in_which_somebody_lies_that_is_set_no_longer",

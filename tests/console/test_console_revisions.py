@@ -15,9 +15,9 @@ from toolgate_bus.protocol.packing import pack
 from toolgate_bus.state.config_record import Progress, Rollout, RolloutStage, encode_progress
 from toolgate_bus.state.config_store import ReplicaReport
 from toolgate_bus.state.rollout_rules import TrialCounts
-from toolgate_bus.transport.redis.agents import Fleet
-from toolgate_bus.transport.redis.connection import RedisCommands
-from toolgate_bus.transport.redis.store import RedisStore
+from toolgate_bus.transport.redis.client.connection import RedisCommands
+from toolgate_bus.transport.redis.storage.agents import Fleet
+from toolgate_bus.transport.redis.storage.store import RedisStore
 from toolgate_orchestrator import Call
 from toolgate_orchestrator.decision.gate import Gate
 from toolgate_schedulers.commands.console.revisions import RevisionReader

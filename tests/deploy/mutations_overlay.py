@@ -9,7 +9,7 @@ TRIED = (
 )
 PODS = "../deploy/test_kubernetes.py"
 SHARED = "../deploy/test_tls.py::test_connections_share_what_is_read_from_files_until_one_is_renewed"
-DRIVER = f"{BUS}/transport/redis/driver.py"
+DRIVER = f"{BUS}/transport/redis/client/driver.py"
 MUTANTS = (
     Mutant(
         "overlay",

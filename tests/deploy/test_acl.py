@@ -81,7 +81,7 @@ def test_every_scheduler_that_is_shipped_has_its_section_and_works_under_it_here
     sections = {
         line[len("[scheduler ") : -1] for line in roles.splitlines() if line.startswith("[scheduler ")
     }
-    assert sections - {"own"} == shipped, "bus/toolgate_bus/transport/redis/roles: a section for each"
+    assert sections - {"own"} == shipped, "bus/toolgate_bus/transport/redis/client/roles: a section for each"
     assert set(CONFIGS) == shipped, "CONFIGS of this file: a configuration for each"
     assert shipped <= set(SCHEDULERS)
 

@@ -8,8 +8,8 @@ import pytest
 import redis
 from guarded_server import guarded, make_certificates
 from toolgate_bus.errors import TransportError
-from toolgate_bus.transport.redis.connection import RedisCommands, open_link
-from toolgate_bus.transport.redis.link import pack_command
+from toolgate_bus.transport.redis.client.connection import RedisCommands, open_link
+from toolgate_bus.transport.redis.client.link import pack_command
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(120)]
 

@@ -35,8 +35,8 @@ from toolgate_bus.errors import BusDown, ConfigError, OutcomeUnknown, ToolgateEr
 from toolgate_bus.installation import how_to_install
 from toolgate_bus.protocol.revision import Revision
 from toolgate_bus.transport.ports import Member
-from toolgate_bus.transport.redis.readonly import ReadOnlyCommands
-from toolgate_bus.transport.redis.roster import RosterView
+from toolgate_bus.transport.redis.client.readonly import ReadOnlyCommands
+from toolgate_bus.transport.redis.roster.roster import RosterView
 
 pytestmark = pytest.mark.pure
 

@@ -6,7 +6,7 @@ from doctor_for_tests import diagnosed, started
 from guarded_server import guarded
 from toolgate_bus.commands.doctor.rights import rights_findings
 from toolgate_bus.protocol.keys import Keys
-from toolgate_bus.transport.redis.rights import ROLES, RightResult, rights_of
+from toolgate_bus.transport.redis.client.rights import ROLES, RightResult, rights_of
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(180)]
 

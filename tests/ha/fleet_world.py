@@ -29,8 +29,8 @@ from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.server.guard import die_with_parent
 from toolgate_bus.state.shared import connect_shared_state
 from toolgate_bus.transport.ports import rest_after_search
-from toolgate_bus.transport.redis.connection import RedisCommands
-from toolgate_bus.transport.redis.shards import write_count
+from toolgate_bus.transport.redis.client.connection import RedisCommands
+from toolgate_bus.transport.redis.roster.shards import write_count
 from toolgate_schedulers.commands.approvals.answer import Person, answer
 from toolgate_schedulers.shipped.approval.queue import Desk
 from toolgate_schedulers.shipped.approval.queue import news as read_news

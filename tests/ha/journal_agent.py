@@ -22,7 +22,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from toolgate_bus.transport.redis import orchestrator
+from toolgate_bus.transport.redis.asking import orchestrator
 from toolgate_orchestrator import Call, Caller
 from toolgate_orchestrator.decision.gate import Gate
 

@@ -10,8 +10,8 @@ from itertools import pairwise
 
 from toolgate_bus.facts.reader import FactsReader
 from toolgate_bus.server.settings import check_url
-from toolgate_bus.transport.redis.connection import RedisCommands
-from toolgate_bus.transport.redis.fact_spill import FactSpill
+from toolgate_bus.transport.redis.asking.fact_spill import FactSpill
+from toolgate_bus.transport.redis.client.connection import RedisCommands
 from toolgate_orchestrator import Call
 from toolgate_orchestrator.decision.gate import Gate
 

@@ -2,9 +2,9 @@
 
 from mutation import BUS, SCHEDULERS, Mutant
 
-SENTINELS = f"{BUS}/transport/redis/sentinels.py"
-CLIENT = f"{BUS}/transport/redis/cluster_client.py"
-HANDOVER = f"{BUS}/transport/redis/handover.py"
+SENTINELS = f"{BUS}/transport/redis/client/sentinels.py"
+CLIENT = f"{BUS}/transport/redis/client/cluster_client.py"
+HANDOVER = f"{BUS}/transport/redis/client/handover.py"
 HANDED = (
     "../bus/transport/test_handover.py::test_what_one_end_says_alone_or_both_say_otherwise_is_no_handover"
 )
@@ -16,7 +16,7 @@ MUTANTS = (
     Mutant(
         "failover",
         "what was lost on its way to a scheduler waits for a peer",
-        f"{BUS}/transport/redis/lane.py",
+        f"{BUS}/transport/redis/answering/lane.py",
         "            self._read_lost()\n",
         "",
         "../bus/transport/test_redis_faults.py"
@@ -25,7 +25,7 @@ MUTANTS = (
     Mutant(
         "failover",
         "what is being decided is given again with each connection",
-        f"{BUS}/transport/redis/lane.py",
+        f"{BUS}/transport/redis/answering/lane.py",
         "seat.inbox, seat.newest)",
         "seat.inbox, 0)",
         "../bus/transport/test_redis_faults.py"
@@ -34,7 +34,7 @@ MUTANTS = (
     Mutant(
         "failover",
         "a question that was lost on its way is not asked again",
-        f"{BUS}/transport/redis/publisher.py",
+        f"{BUS}/transport/redis/asking/publisher.py",
         "self._unconfirmed += owed",
         "pass",
         f"{LOST_QUESTIONS}::test_a_question_is_answered_though_its_connection_is_lost",
@@ -42,7 +42,7 @@ MUTANTS = (
     Mutant(
         "failover",
         "a question may be asked twice where there is one server",
-        f"{BUS}/transport/redis/topology.py",
+        f"{BUS}/transport/redis/client/topology.py",
         "    moves = False\n",
         "",
         "test_restart.py::test_in_a_run_over_a_restart_each_call_is_decided_once_and_never_hangs",
@@ -124,7 +124,7 @@ MUTANTS = (
     Mutant(
         "failover",
         "what was confirmed is believed to outlive the server",
-        f"{BUS}/transport/redis/publisher.py",
+        f"{BUS}/transport/redis/asking/publisher.py",
         "        self._write_kept(now)",
         "        pass",
         "../ha/test_sentinel.py::test_what_a_new_primary_had_not_taken_yet_stands_in_the_record_all_the_same",
@@ -132,7 +132,7 @@ MUTANTS = (
     Mutant(
         "failover",
         "a fact in a hurry stops the next try of those that were refused",
-        f"{BUS}/transport/redis/publisher.py",
+        f"{BUS}/transport/redis/asking/publisher.py",
         "        if self._facts_refused:\n            return  # they wait until",
         "        self._stop_timer()\n        if self._facts_refused:\n            return  # they wait until",
         "../bus/transport/test_redis_faults.py"
@@ -141,7 +141,7 @@ MUTANTS = (
     Mutant(
         "failover",
         "a pipeline goes to one node of a cluster",
-        f"{BUS}/transport/redis/cluster_routes.py",
+        f"{BUS}/transport/redis/client/cluster_routes.py",
         "slot = near if key is None else slot_of(key)",
         "slot = near",
         "../bus/transport/test_cluster_routes.py"
@@ -174,7 +174,7 @@ MUTANTS = (
     Mutant(
         "failover",
         "a node that sends a link elsewhere is not believed",
-        f"{BUS}/transport/redis/link.py",
+        f"{BUS}/transport/redis/client/link.py",
         '"MOVED", "ASK"',
         '"ASK"',
         "../bus/transport/test_link.py::test_a_server_that_is_not_the_one_is_left_before_its_reply_is_believed",
@@ -190,7 +190,7 @@ MUTANTS = (
     Mutant(
         "durability",
         "a reservation counts whatever replicas have",
-        f"{BUS}/transport/redis/durable_writes.py",
+        f"{BUS}/transport/redis/storage/durable_writes.py",
         "if isinstance(waited, int) and waited >= durability.replicas:",
         "if isinstance(waited, int):",
         f"{DURABLE}::test_what_too_few_replicas_have_is_denied_in_time_and_given_back",
@@ -206,7 +206,7 @@ MUTANTS = (
     Mutant(
         "durability",
         "what a server refuses for want of replicas is counted nowhere",
-        f"{BUS}/transport/redis/durable_writes.py",
+        f"{BUS}/transport/redis/storage/durable_writes.py",
         "if isinstance(refused, TooFewReplicas):",
         "if refused is None:",
         f"{DURABLE}::test_a_call_is_denied_in_words_where_replicas_are_missing_or_the_server_takes_no_writes",
@@ -230,7 +230,7 @@ MUTANTS = (
     Mutant(
         "durability",
         "a repetition waits for nothing",
-        f"{BUS}/transport/redis/durable_writes.py",
+        f"{BUS}/transport/redis/storage/durable_writes.py",
         '("SET", mark, "", "PX", MARK_MS)',
         '("GET", mark)',
         f"{DURABLE}::test_who_asks_for_a_decision_again_waits_for_the_replicas_too",
@@ -238,7 +238,7 @@ MUTANTS = (
     Mutant(
         "failover",
         "after a second loss at once what was confirmed is not written again",
-        f"{BUS}/transport/redis/publisher.py",
+        f"{BUS}/transport/redis/asking/publisher.py",
         "call_later(early, self._write_kept_late)",
         "call_later(3600, self._write_kept_late)",
         "../bus/transport/test_fact_faults.py"
@@ -247,7 +247,7 @@ MUTANTS = (
     Mutant(
         "failover",
         "what uvloop says of a closed transport ends whole commands",
-        f"{BUS}/transport/redis/driver.py",
+        f"{BUS}/transport/redis/client/driver.py",
         "except RuntimeError as error:",
         "except ZeroDivisionError as error:",
         "../bus/transport/test_redis_connections.py::test_a_command_whose_connection_is_closed_under_it_is_told_so",
@@ -273,7 +273,7 @@ MUTANTS = (
     Mutant(
         "failover",
         "a fact that was refused comes behind one that was written a moment later",
-        f"{BUS}/transport/redis/publisher.py",
+        f"{BUS}/transport/redis/asking/publisher.py",
         "if (self._facts.is_begun or self._kept_timer is not None) and not self._is_last:",
         "if self._kept_timer is not None and not self._is_last:",
         "../bus/transport/test_redis_faults.py"
@@ -282,7 +282,7 @@ MUTANTS = (
     Mutant(
         "failover",
         "what is written after a second failover comes before what that forgot",
-        f"{BUS}/transport/redis/publisher.py",
+        f"{BUS}/transport/redis/asking/publisher.py",
         "if (self._facts.is_begun or self._kept_timer is not None) and not self._is_last:",
         "if self._facts.is_begun and not self._is_last:",
         "../bus/transport/test_fact_faults.py"
@@ -317,7 +317,7 @@ MUTANTS = (
     Mutant(
         "failover",
         "a question whose connection is lost before it is written is refused",
-        f"{BUS}/transport/redis/publisher.py",
+        f"{BUS}/transport/redis/asking/publisher.py",
         "if self._on_unconfirmed is not None:\n                        self._unconfirmed",
         "if self._on_unconfirmed is None:\n                        self._unconfirmed",
         LOST_QUESTIONS,
@@ -325,7 +325,7 @@ MUTANTS = (
     Mutant(
         "operators",
         "who began since the last heartbeat is no live session",
-        f"{BUS}/transport/redis/agents.py",
+        f"{BUS}/transport/redis/storage/agents.py",
         "                if is_last:\n                    raise\n",
         "                raise\n",
         "test_agents_addressed.py",

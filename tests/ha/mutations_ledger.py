@@ -177,7 +177,7 @@ MUTANTS = (
     Mutant(
         "ledger-lost",
         "a script that is tried twice stands in for what was forgotten",
-        f"{BUS}/transport/redis/scripts.py",
+        f"{BUS}/transport/redis/client/scripts.py",
         "                    unknown()",
         "                    pass",
         f"{UNHEARD}test_a_script_that_is_tried_twice_stands_in_for_none_that_was_forgotten",

@@ -28,9 +28,9 @@ from toolgate_bus.errors import BusDown, ConfigError, Refusal, TransportError
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.server.guard import die_with_parent
 from toolgate_bus.server.settings import check_url
-from toolgate_bus.transport.redis.connection import RedisCommands, open_link
-from toolgate_bus.transport.redis.reads import delete_keys, find_keys
-from toolgate_bus.transport.redis.scripts import Script
+from toolgate_bus.transport.redis.client.connection import RedisCommands, open_link
+from toolgate_bus.transport.redis.client.scripts import Script
+from toolgate_bus.transport.redis.storage.reads import delete_keys, find_keys
 from toolgate_orchestrator import Call
 from toolgate_orchestrator.decision.gate import Gate
 

@@ -26,7 +26,7 @@ from toolgate_bus.protocol.events import Continue, Deny, Hold
 from toolgate_bus.state.shared import connect_shared_state
 from toolgate_bus.telemetry import metrics
 from toolgate_bus.transport.ports import Durability
-from toolgate_bus.transport.redis.connection import RedisCommands
+from toolgate_bus.transport.redis.client.connection import RedisCommands
 from toolgate_schedulers.author.scheduler import SchedulerContext
 from toolgate_schedulers.shipped.approval.queue import Desk
 from toolgate_schedulers.shipped.approval.records import ApprovalAnswer

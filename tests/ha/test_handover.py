@@ -5,8 +5,8 @@ import asyncio
 import pytest
 from replicated_world import Replicated
 from sentinel_world import until
-from toolgate_bus.transport.redis.driver import make_pool
-from toolgate_bus.transport.redis.handover import Move, PrimaryHandover
+from toolgate_bus.transport.redis.client.driver import make_pool
+from toolgate_bus.transport.redis.client.handover import Move, PrimaryHandover
 
 pytestmark = [pytest.mark.system, pytest.mark.acceptance, pytest.mark.timeout(120)]
 

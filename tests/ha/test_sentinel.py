@@ -15,7 +15,7 @@ from toolgate_bus.commands.doctor.check import Context
 from toolgate_bus.commands.doctor.runner import run_checks
 from toolgate_bus.errors import BusDown, ConfigError, TransportError
 from toolgate_bus.server.settings import check_url
-from toolgate_bus.transport.redis.connection import RedisCommands, open_link
+from toolgate_bus.transport.redis.client.connection import RedisCommands, open_link
 
 pytestmark = [pytest.mark.system, pytest.mark.acceptance, pytest.mark.timeout(600)]
 

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from toolgate_bus.state.shared import connect_shared_state
-from toolgate_bus.transport.redis.scheduler import RedisSchedulerBus
+from toolgate_bus.transport.redis.answering.scheduler import RedisSchedulerBus
 from toolgate_orchestrator.commands.mcp import sdk
 from toolgate_orchestrator.commands.mcp.config import McpConfig
 from toolgate_orchestrator.commands.mcp.messages import CAPABILITIES, CLIENT, VERSION

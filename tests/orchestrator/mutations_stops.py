@@ -91,7 +91,7 @@ MUTANTS = (
     Mutant(
         "stops",
         "pauses keep an operator from stopping",
-        f"{BUS}/transport/redis/pauses.py",
+        f"{BUS}/transport/redis/storage/pauses.py",
         "most = MAX_STOPS if is_stop else MAX_PAUSES",
         "most = MAX_PAUSES",
         "../bus/transport/test_pauses.py"

@@ -6,9 +6,9 @@ _TESTS = "../simulation/test_simulation.py::test_nothing_breaks_in_many_worlds"
 _ROUND, _MERGE = f"{BUS}/ruling/round.py", f"{BUS}/ruling/merge.py"
 _GATE = f"{ORCHESTRATOR}/decision/gate.py"
 _PENDING, _RULES = f"{ORCHESTRATOR}/decision/round/open_round.py", f"{BUS}/budgets/ledger_rules.py"
-_KEEPER, _OUTBOX = f"{BUS}/budgets/settlement.py", f"{BUS}/transport/redis/publisher.py"
+_KEEPER, _OUTBOX = f"{BUS}/budgets/settlement.py", f"{BUS}/transport/redis/asking/publisher.py"
 _EPOCH_RULES = f"{BUS}/budgets/epoch_rules.py"
-_ANSWERS, _WORKER = f"{BUS}/transport/redis/answer_buffer.py", f"{SCHEDULERS}/worker/worker.py"
+_ANSWERS, _WORKER = f"{BUS}/transport/redis/answering/answer_buffer.py", f"{SCHEDULERS}/worker/worker.py"
 
 _CHANGES = (
     (

@@ -9,7 +9,7 @@ from simulated_server import VANISH_S, SimulatedLink, SimulatedServer, Wire
 from toolgate_bus.transport.attendance import Attendance
 from toolgate_bus.transport.memory import MemoryStore
 from toolgate_bus.transport.ports import Member
-from toolgate_bus.transport.redis.publisher import Outbox
+from toolgate_bus.transport.redis.asking.publisher import Outbox
 from virtual_time import VirtualLoop
 
 

@@ -14,8 +14,8 @@ from toolgate_bus.errors import BusDown
 from toolgate_bus.facts.reader import FactsReader
 from toolgate_bus.protocol import packing
 from toolgate_bus.transport.ports import Delivery, Member
-from toolgate_bus.transport.redis.answer_buffer import AnswersOut
-from toolgate_bus.transport.redis.consumer_group import RENEW_SECONDS
+from toolgate_bus.transport.redis.answering.answer_buffer import AnswersOut
+from toolgate_bus.transport.redis.answering.consumer_group import RENEW_SECONDS
 from virtual_time import VirtualLoop
 
 

@@ -15,7 +15,7 @@ from simulation_world import simulate
 from toolgate_bus.budgets.ledger_rules import LedgerRules
 from toolgate_bus.ruling import round as rounds
 from toolgate_bus.ruling.round import Round
-from toolgate_bus.transport.redis.publisher import Outbox
+from toolgate_bus.transport.redis.asking.publisher import Outbox
 from toolgate_orchestrator.decision.gate import Gate
 from virtual_time import StuckWorld, VirtualLoop
 

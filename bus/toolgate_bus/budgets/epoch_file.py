@@ -24,7 +24,7 @@ from toolgate_bus.errors import CodecError
 from toolgate_bus.protocol.packing import pack, unpack
 from toolgate_bus.server.guard import GUARD_SOCKET
 from toolgate_bus.telemetry.loggers import get_logger
-from toolgate_bus.transport.redis.fact_spill import check_private, find_state, make_private
+from toolgate_bus.transport.redis.asking.fact_spill import check_private, find_state, make_private
 
 MAX_BYTES: Final = 256 * 1024
 MAX_FILES: Final = 64

@@ -17,7 +17,7 @@ from toolgate_bus.telemetry import metrics
 from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_bus.transport.ports import Commands
 from toolgate_bus.transport.redis.clock import entry_order
-from toolgate_bus.transport.redis.reads import read_first, read_stream_size
+from toolgate_bus.transport.redis.storage.reads import read_first, read_stream_size
 
 Entry = dict[str, Any]
 

@@ -8,7 +8,7 @@ from toolgate_bus.budgets.ledger_scripts import EPOCH, GIVING, RESTORING, check_
 from toolgate_bus.errors import ConfigError
 from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_bus.transport.ports import Arg, Commands
-from toolgate_bus.transport.redis.refusals import refusal_of
+from toolgate_bus.transport.redis.client.refusals import refusal_of
 
 CHECKED: Final = 500
 """Number of changes that one command checks for being lacking."""

@@ -47,8 +47,9 @@ from toolgate_bus.errors import ConfigError, TransportError
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_bus.transport.ports import Commands, Durability, override
-from toolgate_bus.transport.redis.durable_writes import DurableReply, DurableWriter
-from toolgate_bus.transport.redis.reads import (
+from toolgate_bus.transport.redis.client.scripts import Script
+from toolgate_bus.transport.redis.storage.durable_writes import DurableReply, DurableWriter
+from toolgate_bus.transport.redis.storage.reads import (
     read_fields,
     read_hash,
     read_rows,
@@ -58,7 +59,6 @@ from toolgate_bus.transport.redis.reads import (
     remove_fields,
     remove_from_set,
 )
-from toolgate_bus.transport.redis.scripts import Script
 
 MAX_ADDITIONS: Final = 500
 """Maximum number of accounts that one script adds to, or of decisions that it marks."""

@@ -8,7 +8,7 @@ from typing import Final
 
 from toolgate_bus.budgets.ledger_words import Charge, ReservationEnd, Restoration, orphan_words, step_words
 from toolgate_bus.transport.ports import Arg
-from toolgate_bus.transport.redis.scripts import Script
+from toolgate_bus.transport.redis.client.scripts import Script
 
 TAKING: Final = Script(__package__, "ledger.lua", "ledger_taking.lua", header="#!lua\n")
 RESTORING: Final = Script(__package__, "ledger.lua", "ledger_taking.lua", header="#!lua flags=allow-oom\n")

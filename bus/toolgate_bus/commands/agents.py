@@ -29,10 +29,10 @@ from toolgate_bus.errors import ConfigError, TransportError
 from toolgate_bus.protocol.agents import LiveAgent, Stop, forest, name_session, select_targets, stop_of
 from toolgate_bus.protocol.money import format_amount
 from toolgate_bus.protocol.pauses import Pause
-from toolgate_bus.transport.redis.agents import Fleet
-from toolgate_bus.transport.redis.connection import RedisCommands
-from toolgate_bus.transport.redis.pauses import PauseBoard
-from toolgate_bus.transport.redis.roster import BEAT_SECONDS, EXPIRY_SECONDS
+from toolgate_bus.transport.redis.client.connection import RedisCommands
+from toolgate_bus.transport.redis.roster.roster import BEAT_SECONDS, EXPIRY_SECONDS
+from toolgate_bus.transport.redis.storage.agents import Fleet
+from toolgate_bus.transport.redis.storage.pauses import PauseBoard
 
 OVERVIEW = """
 See the agents that are alive, stop them, and have them pause.

@@ -30,9 +30,9 @@ from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.protocol.money import format_amount, micro
 from toolgate_bus.server.settings import BusSettings
 from toolgate_bus.telemetry.printable import visible
-from toolgate_bus.transport.redis.connection import RedisCommands
-from toolgate_bus.transport.redis.reads import read_hashes
-from toolgate_bus.transport.redis.store import RedisStore
+from toolgate_bus.transport.redis.client.connection import RedisCommands
+from toolgate_bus.transport.redis.storage.reads import read_hashes
+from toolgate_bus.transport.redis.storage.store import RedisStore
 
 OVERVIEW = """
 Set budgets and see what is spent.

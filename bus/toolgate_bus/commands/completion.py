@@ -48,8 +48,8 @@ def _read_living(given: dict[str, Any]) -> list[str]:
 
     from toolgate_bus.commands.options import join_bus
     from toolgate_bus.server.settings import BusSettings
-    from toolgate_bus.transport.redis.local_commands import open_commands
-    from toolgate_bus.transport.redis.roster import Roster
+    from toolgate_bus.transport.redis.client.local_commands import open_commands
+    from toolgate_bus.transport.redis.roster.roster import Roster
 
     async def read(settings: BusSettings) -> list[str]:
         async with (

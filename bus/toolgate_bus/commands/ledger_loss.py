@@ -36,10 +36,10 @@ from toolgate_bus.facts.reader import FactsReader
 from toolgate_bus.protocol.money import format_amount
 from toolgate_bus.server.settings import BusSettings
 from toolgate_bus.telemetry.printable import visible
+from toolgate_bus.transport.redis.client.connection import RedisCommands
 from toolgate_bus.transport.redis.clock import entry_order
-from toolgate_bus.transport.redis.connection import RedisCommands
-from toolgate_bus.transport.redis.reads import read_last
-from toolgate_bus.transport.redis.store import RedisStore
+from toolgate_bus.transport.redis.storage.reads import read_last
+from toolgate_bus.transport.redis.storage.store import RedisStore
 
 ATTEMPTS: Final = 20
 TOLD_EVERY: Final = 100_000

@@ -33,9 +33,9 @@ from toolgate_bus.errors import ConfigError, TransportError
 from toolgate_bus.protocol.agents import LiveAgent
 from toolgate_bus.protocol.pauses import Pause, StandingPauses, find_named, list_paused, pause_of
 from toolgate_bus.telemetry.printable import format_duration
-from toolgate_bus.transport.redis.agents import Fleet
-from toolgate_bus.transport.redis.connection import RedisCommands
-from toolgate_bus.transport.redis.pauses import PauseBoard
+from toolgate_bus.transport.redis.client.connection import RedisCommands
+from toolgate_bus.transport.redis.storage.agents import Fleet
+from toolgate_bus.transport.redis.storage.pauses import PauseBoard
 
 Result = TypeVar("Result")
 _LOOK_S: Final = 0.05

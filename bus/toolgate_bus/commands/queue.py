@@ -28,8 +28,8 @@ from toolgate_bus.errors import ConfigError
 from toolgate_bus.queues.queue import MAX_ABOUT, MAX_LEVEL, MAX_LIMIT, as_configured
 from toolgate_bus.queues.queue_redis import QueueOperator
 from toolgate_bus.queues.queue_view import QueuedCall, QueuedPool, read_queue
-from toolgate_bus.transport.redis.connection import RedisCommands
-from toolgate_bus.transport.redis.roster import Roster
+from toolgate_bus.transport.redis.client.connection import RedisCommands
+from toolgate_bus.transport.redis.roster.roster import Roster
 
 OVERVIEW = """
 See who has the slots that a scheduler `slots` gives, and who waits for them.

@@ -22,9 +22,9 @@ from toolgate_bus.commands.options import (
 from toolgate_bus.commands.terminal import new_table, print_json
 from toolgate_bus.protocol.keys import MAX_SHARDS, Keys, shard_of
 from toolgate_bus.transport.ports import Commands
-from toolgate_bus.transport.redis.connection import RedisCommands
-from toolgate_bus.transport.redis.roster import Roster, RosterView
-from toolgate_bus.transport.redis.shards import read_count, write_count
+from toolgate_bus.transport.redis.client.connection import RedisCommands
+from toolgate_bus.transport.redis.roster.roster import Roster, RosterView
+from toolgate_bus.transport.redis.roster.shards import read_count, write_count
 
 LOOK_S: Final = 0.1
 _COLUMNS: Final = ("shard", "processes of agents", "not read by")

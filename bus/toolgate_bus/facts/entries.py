@@ -7,7 +7,7 @@ from toolgate_bus.errors import CodecError, TransportError
 from toolgate_bus.facts import record
 from toolgate_bus.protocol import packing
 from toolgate_bus.telemetry import metrics
-from toolgate_bus.transport.redis.reads import is_other_type
+from toolgate_bus.transport.redis.storage.reads import is_other_type
 
 Fact = dict[str, Any]
 

@@ -29,7 +29,9 @@ from toolgate_bus.telemetry import metrics
 from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_bus.transport.ports import Commands, FactStream, override
 from toolgate_bus.transport.redis.clock import entry_order
-from toolgate_bus.transport.redis.reads import (
+from toolgate_bus.transport.redis.roster.roster import BEAT_SECONDS, ReaderRole, Roster, encode_role
+from toolgate_bus.transport.redis.roster.roster_sets import OLD
+from toolgate_bus.transport.redis.storage.reads import (
     read_first,
     read_last,
     read_names,
@@ -37,8 +39,6 @@ from toolgate_bus.transport.redis.reads import (
     read_time,
     read_types,
 )
-from toolgate_bus.transport.redis.roster import BEAT_SECONDS, ReaderRole, Roster, encode_role
-from toolgate_bus.transport.redis.roster_sets import OLD
 
 PAGE: Final = 500
 BUFFERED: Final = 2000

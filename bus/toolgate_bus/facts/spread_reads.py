@@ -12,7 +12,7 @@ from typing import Any
 
 from toolgate_bus.errors import ToolgateError
 from toolgate_bus.transport.ports import Commands
-from toolgate_bus.transport.redis.reads import read_next
+from toolgate_bus.transport.redis.storage.reads import read_next
 
 Groups = Mapping[int, Mapping[str, str | bytes]]
 """Streams by shard, each with the id after which it is read."""

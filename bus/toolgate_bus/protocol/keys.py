@@ -10,6 +10,8 @@ from typing import Final
 
 MAX_SHARDS: Final = 16
 """The first is 0; a shard's name is one hexadecimal digit."""
+SHARED_GROUP: Final = "toolgate:shared"
+"""Consumer group, on each inbox, of processes that run several schedulers; no scheduler may be named so."""
 _SHARDED: Final = re.compile(r"[0-9a-f]{16}s([1-9a-f])")
 _LENGTH: Final = 18
 

@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol
 from toolgate_bus.queues.queue import MAX_LIMIT, Cap, Stake
 from toolgate_bus.queues.queue_rules import QueueRules
 from toolgate_bus.transport.ports import Commands, override
-from toolgate_bus.transport.redis.scripts import Script
+from toolgate_bus.transport.redis.client.scripts import Script
 
 SCRIPT: Final = Script(__package__, "queue_caps.lua")
 

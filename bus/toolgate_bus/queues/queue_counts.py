@@ -14,7 +14,7 @@ from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.queues.queue import MAX_LIMIT, as_configured
 from toolgate_bus.telemetry.definitions import SLOW
 from toolgate_bus.transport.ports import Commands
-from toolgate_bus.transport.redis.reads import (
+from toolgate_bus.transport.redis.storage.reads import (
     count_sets,
     read_hash,
     read_lines,

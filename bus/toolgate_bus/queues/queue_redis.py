@@ -16,7 +16,7 @@ from toolgate_bus.queues.queue_caps import MemoryCaps, PoolCaps, RedisCaps
 from toolgate_bus.queues.queue_lines import Move
 from toolgate_bus.queues.queue_rules import QueueRules
 from toolgate_bus.transport.ports import Commands, override
-from toolgate_bus.transport.redis.scripts import Script
+from toolgate_bus.transport.redis.client.scripts import Script
 
 LEASE_S: Final = 10.0
 """Seconds that a slot outlives its orchestrator's last heartbeat."""

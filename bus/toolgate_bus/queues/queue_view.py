@@ -13,7 +13,7 @@ from toolgate_bus.queues.queue_counts import MAX_POOLS, queue_prefix, refuse_for
 from toolgate_bus.queues.queue_lines import Waiter
 from toolgate_bus.queues.queue_rules import QueueRules
 from toolgate_bus.transport.ports import Commands
-from toolgate_bus.transport.redis.reads import (
+from toolgate_bus.transport.redis.storage.reads import (
     read_hashes,
     read_places,
     read_rows,

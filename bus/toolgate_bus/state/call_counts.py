@@ -22,7 +22,7 @@ from typing import Final, NamedTuple, Protocol
 from toolgate_bus.errors import ConfigError
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.transport.ports import Commands, override
-from toolgate_bus.transport.redis.scripts import Script
+from toolgate_bus.transport.redis.client.scripts import Script
 
 MEMO_MS: Final = 600_000
 """Milliseconds that an answer is remembered: longer than a question may wait anywhere."""

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple, Protocol
 from toolgate_bus.errors import TransportError
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.transport.ports import Commands, override
-from toolgate_bus.transport.redis.scripts import Script
+from toolgate_bus.transport.redis.client.scripts import Script
 
 KEPT_MS: Final = 15_000
 """Milliseconds that a place is kept without asking again, so that a dead replica's places become free."""

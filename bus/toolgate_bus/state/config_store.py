@@ -30,7 +30,8 @@ from toolgate_bus.state.config_record import (
 from toolgate_bus.state.rollout_rules import TrialCounts
 from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_bus.transport.ports import Commands, Store
-from toolgate_bus.transport.redis.reads import (
+from toolgate_bus.transport.redis.client.scripts import Script
+from toolgate_bus.transport.redis.storage.reads import (
     add_counts,
     put_field,
     read_hash,
@@ -38,8 +39,7 @@ from toolgate_bus.transport.redis.reads import (
     read_values,
     remove_fields,
 )
-from toolgate_bus.transport.redis.scripts import Script
-from toolgate_bus.transport.redis.store import RedisStore
+from toolgate_bus.transport.redis.storage.store import RedisStore
 
 SWAP: Final = Script(__package__, "swap_value.lua", by_text=True)
 ATTEMPTS: Final = 20

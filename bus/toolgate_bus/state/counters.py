@@ -4,7 +4,7 @@ from typing import Final, Protocol
 
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.transport.ports import Commands, override
-from toolgate_bus.transport.redis.scripts import Script
+from toolgate_bus.transport.redis.client.scripts import Script
 
 KEPT_MS: Final = 600_000
 """Milliseconds that a turn is remembered: longer than a question may wait anywhere."""

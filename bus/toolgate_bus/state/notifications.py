@@ -13,7 +13,7 @@ from typing import Final, NamedTuple, Protocol
 from toolgate_bus.errors import TransportError
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.transport.ports import Commands, override
-from toolgate_bus.transport.redis.reads import add_entry, read_next, trim_before
+from toolgate_bus.transport.redis.storage.reads import add_entry, read_next, trim_before
 
 KEPT_S: Final = 90_000.0
 """Seconds that a notice is kept: longer than anything may be held."""

@@ -18,8 +18,8 @@ from toolgate_bus.state.shared_state import SharedState
 from toolgate_bus.state.token_buckets import MemoryBuckets, RedisBuckets
 from toolgate_bus.transport.memory import MemoryStore
 from toolgate_bus.transport.ports import Commands, FactStream
-from toolgate_bus.transport.redis.connection import RedisCommands
-from toolgate_bus.transport.redis.store import RedisStore
+from toolgate_bus.transport.redis.client.connection import RedisCommands
+from toolgate_bus.transport.redis.storage.store import RedisStore
 
 
 def connect_shared_state(

@@ -24,7 +24,7 @@ from typing import Final, NamedTuple, Protocol
 from toolgate_bus.errors import ConfigError
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.transport.ports import Commands, override
-from toolgate_bus.transport.redis.scripts import Script
+from toolgate_bus.transport.redis.client.scripts import Script
 
 TAKE: Final = Script(__package__, "take_tokens.lua")
 

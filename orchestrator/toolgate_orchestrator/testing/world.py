@@ -14,7 +14,7 @@ from anyio.from_thread import start_blocking_portal
 from toolgate_bus.facts.reader import FactsReader
 from toolgate_bus.server.embedded import private_server
 from toolgate_bus.server.settings import BusSettings
-from toolgate_bus.transport.redis.connection import RedisCommands
+from toolgate_bus.transport.redis.client.connection import RedisCommands
 
 from toolgate_orchestrator.commands.host.scheduler_processes import SchedulerSpec, scheduler_processes
 from toolgate_orchestrator.guard.guard import Guard

@@ -13,8 +13,8 @@ from toolgate_bus.commands.doctor.check import Check, Context
 from toolgate_bus.commands.doctor.finding import Diagnostic, error, fine, how_many, notice, warning
 from toolgate_bus.errors import BusDown, ConfigError, ToolgateError
 from toolgate_bus.state.notifications import MemoryNotices
-from toolgate_bus.transport.redis.readonly import is_refusal
-from toolgate_bus.transport.redis.store import RedisStore
+from toolgate_bus.transport.redis.client.readonly import is_refusal
+from toolgate_bus.transport.redis.storage.store import RedisStore
 
 from toolgate_schedulers.shipped.approval.queue import Desk
 from toolgate_schedulers.worker.loading import load

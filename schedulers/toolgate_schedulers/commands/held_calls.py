@@ -14,7 +14,7 @@ from toolgate_bus.facts.reader import FactsReader
 from toolgate_bus.state.notifications import RedisNotices
 from toolgate_bus.telemetry.definitions import OTHER
 from toolgate_bus.transport.ports import Commands
-from toolgate_bus.transport.redis.store import RedisStore
+from toolgate_bus.transport.redis.storage.store import RedisStore
 
 from toolgate_schedulers.shipped.approval.queue import Desk, WaitingCall
 

@@ -19,8 +19,8 @@ from toolgate_bus.protocol.tool_sets import LivingTools
 from toolgate_bus.ruling.rule_doubts import Doubt, RuleSubject, find_doubts
 from toolgate_bus.telemetry.printable import visible
 from toolgate_bus.transport.ports import Commands
-from toolgate_bus.transport.redis.agents import Fleet
-from toolgate_bus.transport.redis.connection import RedisCommands
+from toolgate_bus.transport.redis.client.connection import RedisCommands
+from toolgate_bus.transport.redis.storage.agents import Fleet
 
 from toolgate_schedulers.shipped.rule_listing import CONFIGS, list_subjects
 from toolgate_schedulers.worker.bus_address import bus_url

@@ -42,8 +42,8 @@ from toolgate_bus.state.notifications import RedisNotices
 from toolgate_bus.state.rollout_rules import TrialCounts, parse_condition
 from toolgate_bus.telemetry.printable import visible
 from toolgate_bus.transport.ports import Member
-from toolgate_bus.transport.redis.connection import RedisCommands
-from toolgate_bus.transport.redis.roster import Roster
+from toolgate_bus.transport.redis.client.connection import RedisCommands
+from toolgate_bus.transport.redis.roster.roster import Roster
 
 from toolgate_schedulers.commands.rule_check import RuleCheck, compare, read_living
 from toolgate_schedulers.shipped.rule_listing import CONFIGS

@@ -15,8 +15,8 @@ from toolgate_bus.commands.terminal import new_table
 from toolgate_bus.errors import ConfigError, TransportError
 from toolgate_bus.server.settings import BusSettings
 from toolgate_bus.transport.ports import Commands, Member
-from toolgate_bus.transport.redis.local_commands import open_commands
-from toolgate_bus.transport.redis.roster import Roster, RosterView
+from toolgate_bus.transport.redis.client.local_commands import open_commands
+from toolgate_bus.transport.redis.roster.roster import Roster, RosterView
 from toolgate_bus.transport.replica_differences import UNNAMED, revisions_alive, who_cannot_ask
 
 from toolgate_schedulers.worker.bus_address import bus_url, no_bus

@@ -17,10 +17,10 @@ from toolgate_bus.errors import TransportError
 from toolgate_bus.protocol.events import Failure, Verdict
 from toolgate_bus.state.shared import MemoryFacts, make_shared_state
 from toolgate_bus.transport.ports import Commands
-from toolgate_bus.transport.redis.connection import RedisCommands
-from toolgate_bus.transport.redis.roster import BEAT_SECONDS, Roster
-from toolgate_bus.transport.redis.roster_sets import OLD
-from toolgate_bus.transport.redis.store import RedisStore
+from toolgate_bus.transport.redis.client.connection import RedisCommands
+from toolgate_bus.transport.redis.roster.roster import BEAT_SECONDS, Roster
+from toolgate_bus.transport.redis.roster.roster_sets import OLD
+from toolgate_bus.transport.redis.storage.store import RedisStore
 from toolgate_bus.transport.redis.tasks import keep
 
 from toolgate_schedulers.author.scheduler import SchedulerContext

@@ -2,7 +2,7 @@
 
 from toolgate_bus.errors import ConfigError, TransportError
 from toolgate_bus.server.settings import BusSettings, redact_url
-from toolgate_bus.transport.redis.diagnosis import diagnose
+from toolgate_bus.transport.redis.client.diagnosis import diagnose
 
 
 def no_bus(settings: BusSettings, error: TransportError) -> TransportError:

@@ -24,8 +24,8 @@ from toolgate_bus.state.shared import connect_shared_state
 from toolgate_bus.state.shared_state import SharedState
 from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_bus.transport.ports import Member
-from toolgate_bus.transport.redis.scheduler import RedisSchedulerBus
-from toolgate_bus.transport.redis.scheduler_host import SchedulerHost
+from toolgate_bus.transport.redis.answering.scheduler import RedisSchedulerBus
+from toolgate_bus.transport.redis.answering.scheduler_host import SchedulerHost
 
 from toolgate_schedulers.author.scheduler import Scheduler
 from toolgate_schedulers.worker.bus_address import bus_url, no_bus

@@ -6,7 +6,7 @@ decided is renewed (the bus does it), what has expired is acknowledged and count
 several replicas is dropped. A scheduler that raises or answers nonsense is counted; the asker is
 told that it failed, so that nobody waits for it. `swap` changes the scheduler while questions come:
 each is decided by the one in whose tenure it began. Not here: Redis
-(`toolgate_bus.transport.redis.scheduler`), loading (`loading`), what to answer (the author).
+(`toolgate_bus.transport.redis.answering.scheduler`), loading (`loading`), what to answer (the author).
 """
 
 import asyncio

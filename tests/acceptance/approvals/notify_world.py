@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import yaml
 from toolgate_bus.state.changes import ChangeEvent, ConfigChange, tell_change
 from toolgate_bus.state.notifications import RedisNotices
-from toolgate_bus.transport.redis.connection import RedisCommands
+from toolgate_bus.transport.redis.client.connection import RedisCommands
 
 KEY = base64.b64encode(b"k" * 32).decode()
 SECRET = f"whsec_{KEY}"

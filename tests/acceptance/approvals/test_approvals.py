@@ -11,8 +11,8 @@ from questions import decide
 from toolgate_bus.protocol import packing
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.state.notifications import MemoryNotices
-from toolgate_bus.transport.redis.connection import RedisCommands
-from toolgate_bus.transport.redis.store import RedisStore
+from toolgate_bus.transport.redis.client.connection import RedisCommands
+from toolgate_bus.transport.redis.storage.store import RedisStore
 from toolgate_orchestrator.decision.gate import Gate
 from toolgate_schedulers.commands.approvals.answer import Person, answer
 from toolgate_schedulers.shipped.approval.queue import Desk

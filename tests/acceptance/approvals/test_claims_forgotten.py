@@ -7,7 +7,7 @@ import pytest
 import yaml
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.telemetry import metrics
-from toolgate_bus.transport.redis.connection import RedisCommands
+from toolgate_bus.transport.redis.client.connection import RedisCommands
 from toolgate_orchestrator import Call, Caller
 from toolgate_orchestrator.decision.deferral.answer import PersonAnswer
 from toolgate_orchestrator.decision.gate import Gate

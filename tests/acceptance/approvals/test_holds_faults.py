@@ -9,7 +9,7 @@ import pytest
 from approval_world import People
 from bad_wire import BadWire
 from toolgate_bus.protocol.keys import Keys
-from toolgate_bus.transport.redis.connection import RedisCommands
+from toolgate_bus.transport.redis.client.connection import RedisCommands
 from toolgate_orchestrator import Call, Caller
 from toolgate_orchestrator.decision.gate import Gate
 from toolgate_schedulers.shipped.approval.messages import STORE_AWAY

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from approval_world import People
 from toolgate_bus.protocol.keys import Keys
-from toolgate_bus.transport.redis.connection import RedisCommands
+from toolgate_bus.transport.redis.client.connection import RedisCommands
 from toolgate_orchestrator import Call, Caller
 from toolgate_orchestrator.decision.gate import Gate
 

@@ -11,8 +11,8 @@ from notify_world import tell_of_change as change
 from toolgate_bus.budgets.ledger import Account, Offer
 from toolgate_bus.budgets.ledger_redis import RedisLedger
 from toolgate_bus.budgets.limits import BudgetDescription, describe
-from toolgate_bus.transport.redis.connection import RedisCommands
-from toolgate_bus.transport.redis.store import RedisStore
+from toolgate_bus.transport.redis.client.connection import RedisCommands
+from toolgate_bus.transport.redis.storage.store import RedisStore
 from toolgate_orchestrator import Call, Caller
 from toolgate_orchestrator.decision.gate import Gate
 

@@ -6,7 +6,7 @@ import ssl
 import pytest
 import trustme
 from notify_world import tell_of_change as change
-from toolgate_bus.transport.redis.connection import RedisCommands
+from toolgate_bus.transport.redis.client.connection import RedisCommands
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.system]
 

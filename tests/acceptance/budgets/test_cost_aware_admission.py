@@ -13,7 +13,7 @@ from toolgate_bus.budgets.ledger_redis import RedisLedger
 from toolgate_bus.budgets.settlement import MAX_SECONDS
 from toolgate_bus.facts.reader import FactsReader
 from toolgate_bus.protocol.keys import Keys
-from toolgate_bus.transport.redis.connection import RedisCommands
+from toolgate_bus.transport.redis.client.connection import RedisCommands
 from toolgate_orchestrator import Call, Caller
 from toolgate_orchestrator.decision.gate import Gate
 

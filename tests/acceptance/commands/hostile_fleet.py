@@ -16,8 +16,8 @@ from toolgate_bus.protocol.events import Continue, Deny, Modify, ToolSelecting, 
 from toolgate_bus.queues.queue import Need, Request, tell_call
 from toolgate_bus.queues.queue_redis import RedisQueues
 from toolgate_bus.state.shared import connect_shared_state
-from toolgate_bus.transport.redis.connection import RedisCommands
-from toolgate_bus.transport.redis.scheduler import RedisSchedulerBus
+from toolgate_bus.transport.redis.answering.scheduler import RedisSchedulerBus
+from toolgate_bus.transport.redis.client.connection import RedisCommands
 from toolgate_orchestrator import Call, Caller, Gate
 from toolgate_orchestrator.decision.link.live_session import LiveSession
 from toolgate_schedulers.author.forms import as_scheduler

@@ -7,7 +7,7 @@ from contextlib import aclosing
 
 import pytest
 from toolgate_bus.facts.reader import FactsReader
-from toolgate_bus.transport.redis.connection import RedisCommands
+from toolgate_bus.transport.redis.client.connection import RedisCommands
 from toolgate_orchestrator import Call, Caller, Gate
 
 pytestmark = [pytest.mark.system, pytest.mark.acceptance, pytest.mark.timeout(120)]

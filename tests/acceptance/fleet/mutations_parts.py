@@ -64,7 +64,7 @@ MUTANTS = (
     Mutant(
         "bus",
         "facts that a lost connection took are gone",
-        f"{BUS}/transport/redis/publisher.py",
+        f"{BUS}/transport/redis/asking/publisher.py",
         "for frame in self._facts.list_unconfirmed()[:most]]",
         "for frame in ()]",
         "../bus/transport/test_fact_faults.py::test_facts_that_were_lost_with_a_connection_are_written_again",
@@ -88,7 +88,7 @@ MUTANTS = (
     Mutant(
         "bus",
         "a wake-up during a heartbeat is lost",
-        f"{BUS}/transport/redis/orchestrator.py",
+        f"{BUS}/transport/redis/asking/orchestrator.py",
         "with anyio.move_on_after(BEAT_SECONDS):",
         "self._poll.clear()\n            with anyio.move_on_after(BEAT_SECONDS):",
         "../bus/transport/test_redis_bus.py::test_who_joins_while_a_heartbeat_is_under_way_is_found_by_the_next",

@@ -2,7 +2,7 @@
 
 from mutation import BUS, SCHEDULERS, Mutant
 
-HOST = f"{BUS}/transport/redis/lane.py"
+HOST = f"{BUS}/transport/redis/answering/lane.py"
 HOST_TESTS = "../bus/transport/test_scheduler_host.py"
 MUTANTS = (
     Mutant(
@@ -41,7 +41,7 @@ MUTANTS = (
     Mutant(
         "shared",
         "a broken inbox is everyone's",
-        f"{BUS}/transport/redis/scheduler_upkeep.py",
+        f"{BUS}/transport/redis/answering/scheduler_upkeep.py",
         "            else:\n                seat.is_paused = False\n",
         "",
         f"{HOST_TESTS}::test_an_inbox_that_is_broken_is_its_schedulers_own_trouble",

@@ -3,7 +3,7 @@
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from toolgate_bus.protocol.keys import shard_of
-from toolgate_bus.transport.redis import orchestrator
+from toolgate_bus.transport.redis.asking import orchestrator
 from toolgate_orchestrator.decision.gate import Gate
 from toolgate_orchestrator.decision.link import shared_clients
 

@@ -19,7 +19,7 @@ import redis
 from toolgate_bus.budgets.ledger import Account, Offer
 from toolgate_bus.protocol.events import Continue, Hold
 from toolgate_bus.state.shared import connect_shared_state
-from toolgate_bus.transport.redis.scheduler import RedisSchedulerBus
+from toolgate_bus.transport.redis.answering.scheduler import RedisSchedulerBus
 from toolgate_orchestrator import Call, Caller
 from toolgate_orchestrator.decision.gate import Gate
 from toolgate_schedulers.author.scheduler import Scheduler

@@ -16,9 +16,9 @@ import pytest
 import redis.asyncio as redis
 from toolgate_bus.protocol import packing
 from toolgate_bus.protocol.keys import Keys
-from toolgate_bus.transport.redis.connection import RedisCommands
-from toolgate_bus.transport.redis.consumer_group import CLAIM_IDLE_MS
-from toolgate_bus.transport.redis.roster import Roster
+from toolgate_bus.transport.redis.answering.consumer_group import CLAIM_IDLE_MS
+from toolgate_bus.transport.redis.client.connection import RedisCommands
+from toolgate_bus.transport.redis.roster.roster import Roster
 from toolgate_orchestrator import Call
 from toolgate_orchestrator.decision.gate import Gate
 

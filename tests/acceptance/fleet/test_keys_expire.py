@@ -13,9 +13,9 @@ import pytest
 from toolgate_bus.budgets.settlement import SettlementWorker
 from toolgate_bus.protocol.events import Continue
 from toolgate_bus.state.shared import connect_shared_state
-from toolgate_bus.transport.redis import consumer_group
-from toolgate_bus.transport.redis.connection import RedisCommands
-from toolgate_bus.transport.redis.scheduler import RedisSchedulerBus
+from toolgate_bus.transport.redis.answering import consumer_group
+from toolgate_bus.transport.redis.answering.scheduler import RedisSchedulerBus
+from toolgate_bus.transport.redis.client.connection import RedisCommands
 from toolgate_schedulers.author.scheduler import Scheduler
 from toolgate_schedulers.worker.worker import Worker
 

@@ -5,7 +5,7 @@ import time
 from collections import Counter
 
 import pytest
-from toolgate_bus.transport.redis.consumer_group import CLAIM_IDLE_MS
+from toolgate_bus.transport.redis.answering.consumer_group import CLAIM_IDLE_MS
 from toolgate_orchestrator import Call
 from toolgate_orchestrator.decision.gate import Gate
 

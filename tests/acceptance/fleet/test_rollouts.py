@@ -15,7 +15,7 @@ from questions import decide
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.state.changes import read_changes
 from toolgate_bus.state.notifications import RedisNotices
-from toolgate_bus.transport.redis.connection import RedisCommands
+from toolgate_bus.transport.redis.client.connection import RedisCommands
 from toolgate_orchestrator.decision.gate import Gate
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(180)]

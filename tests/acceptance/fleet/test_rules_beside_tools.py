@@ -4,9 +4,9 @@ import asyncio
 import json
 
 import pytest
-from toolgate_bus.transport.redis.agents import Fleet
-from toolgate_bus.transport.redis.connection import RedisCommands
-from toolgate_bus.transport.redis.orchestrator import RedisOrchestratorBus
+from toolgate_bus.transport.redis.asking.orchestrator import RedisOrchestratorBus
+from toolgate_bus.transport.redis.client.connection import RedisCommands
+from toolgate_bus.transport.redis.storage.agents import Fleet
 from toolgate_orchestrator import Call
 from toolgate_orchestrator.decision.gate import Gate
 from toolgate_orchestrator.decision.link.client import GateClient

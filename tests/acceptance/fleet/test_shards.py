@@ -16,10 +16,10 @@ from toolgate_bus.commands.doctor.shards import shards_findings
 from toolgate_bus.facts.reader import FactsReader
 from toolgate_bus.protocol.keys import Keys, shard_of
 from toolgate_bus.transport.ports import Member
-from toolgate_bus.transport.redis.connection import RedisCommands
-from toolgate_bus.transport.redis.reads import find_keys
-from toolgate_bus.transport.redis.roster import RosterView
-from toolgate_bus.transport.redis.shards import write_count
+from toolgate_bus.transport.redis.client.connection import RedisCommands
+from toolgate_bus.transport.redis.roster.roster import RosterView
+from toolgate_bus.transport.redis.roster.shards import write_count
+from toolgate_bus.transport.redis.storage.reads import find_keys
 from toolgate_orchestrator import Call
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(120)]

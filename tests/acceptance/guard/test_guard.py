@@ -10,7 +10,7 @@ from decimal import Decimal
 
 import pytest
 from toolgate_bus.facts.reader import FactsReader
-from toolgate_bus.transport.redis.connection import RedisCommands
+from toolgate_bus.transport.redis.client.connection import RedisCommands
 from toolgate_orchestrator import Call, CallDenial, PersonAnswer
 
 pytestmark = [pytest.mark.acceptance]

@@ -6,7 +6,7 @@ import secrets
 
 import pytest
 from toolgate_bus.facts.reader import FactsReader
-from toolgate_bus.transport.redis.connection import RedisCommands
+from toolgate_bus.transport.redis.client.connection import RedisCommands
 
 pytestmark = [pytest.mark.acceptance]
 
@@ -74,7 +74,7 @@ print(json.dumps([status, first, child, after]))
 
 HASTY = """
 import sys
-from toolgate_bus.transport.redis import publisher
+from toolgate_bus.transport.redis.asking import publisher
 
 publisher.LATEST_S = 60.0  # by itself nothing is written before the end
 from toolgate_orchestrator import Call, Guard

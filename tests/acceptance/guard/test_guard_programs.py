@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 from toolgate_bus.facts.reader import FactsReader
-from toolgate_bus.transport.redis.connection import RedisCommands
+from toolgate_bus.transport.redis.client.connection import RedisCommands
 
 pytestmark = [pytest.mark.acceptance]
 

@@ -32,7 +32,7 @@ from toolgate_bus.budgets.journal import journal_key, read_entry
 from toolgate_bus.facts.reader import FactsReader
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.server.guard import ServerProcess
-from toolgate_bus.transport.redis.connection import RedisCommands
+from toolgate_bus.transport.redis.client.connection import RedisCommands
 
 HERE = Path(__file__).parents[1]
 NAMESPACE = "storm"

@@ -13,8 +13,8 @@ from toolgate_bus.commands.decisions.archive_reader import read_archived_facts
 from toolgate_bus.commands.decisions.archive_store import COMMITTED
 from toolgate_bus.facts.reader import FactsReader
 from toolgate_bus.protocol.keys import Keys
-from toolgate_bus.transport.redis.connection import RedisCommands
-from toolgate_bus.transport.redis.roster import Roster
+from toolgate_bus.transport.redis.client.connection import RedisCommands
+from toolgate_bus.transport.redis.roster.roster import Roster
 from toolgate_orchestrator import Call, Caller, Gate
 
 pytestmark = pytest.mark.acceptance

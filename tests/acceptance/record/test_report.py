@@ -18,7 +18,7 @@ from toolgate_bus.budgets.journal import journal_key
 from toolgate_bus.budgets.ledger_redis import RedisLedger
 from toolgate_bus.commands.decisions.archive_reader import read_archived_facts
 from toolgate_bus.errors import ConfigError
-from toolgate_bus.transport.redis.connection import RedisCommands
+from toolgate_bus.transport.redis.client.connection import RedisCommands
 from toolgate_orchestrator import Call, Caller, Gate
 
 pytestmark = [pytest.mark.system, pytest.mark.acceptance, pytest.mark.timeout(120)]

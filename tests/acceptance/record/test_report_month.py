@@ -24,7 +24,7 @@ from toolgate_bus.budgets.ledger_redis import RedisLedger
 from toolgate_bus.commands.decisions.archive_reader import read_archived_facts
 from toolgate_bus.errors import ConfigError
 from toolgate_bus.server.embedded import server_process
-from toolgate_bus.transport.redis.connection import RedisCommands
+from toolgate_bus.transport.redis.client.connection import RedisCommands
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.system, pytest.mark.timeout(180)]
 

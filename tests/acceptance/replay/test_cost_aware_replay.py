@@ -11,8 +11,8 @@ import yaml
 from toolgate_bus.budgets.ledger_redis import RedisLedger
 from toolgate_bus.config.check import check
 from toolgate_bus.facts.reader import FactsReader
-from toolgate_bus.transport.redis.connection import RedisCommands
-from toolgate_bus.transport.redis.store import RedisStore
+from toolgate_bus.transport.redis.client.connection import RedisCommands
+from toolgate_bus.transport.redis.storage.store import RedisStore
 from toolgate_orchestrator import Call
 from toolgate_orchestrator.decision.gate import Gate
 from toolgate_schedulers.shipped.cost_aware.config import CostAwareConfig

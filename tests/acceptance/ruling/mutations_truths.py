@@ -227,7 +227,7 @@ MUTANTS = (
     Mutant(
         7,
         "what is being decided is not renewed",
-        f"{BUS}/transport/redis/consumer_group.py",
+        f"{BUS}/transport/redis/answering/consumer_group.py",
         "        if held:",
         "        if False:",
         "test_replicas.py::test_each_is_decided_once_also_when_deciding_takes_longer_than_the_claim_time",
@@ -235,7 +235,7 @@ MUTANTS = (
     Mutant(
         7,
         "nobody takes over from the dead",
-        f"{BUS}/transport/redis/consumer_group.py",
+        f"{BUS}/transport/redis/answering/consumer_group.py",
         "        if not times:\n            return []",
         "        if True:\n            return []",
         "test_replicas.py::test_kill_9_of_a_replica_in_the_middle_of_500_decisions_loses_none",
@@ -243,7 +243,7 @@ MUTANTS = (
     Mutant(
         7,
         "verdicts are read from `$`",
-        f"{BUS}/transport/redis/verdicts.py",
+        f"{BUS}/transport/redis/asking/verdicts.py",
         "*self._streams, *self._last.values()",
         '*self._streams, *("$" for _ in self._last)',
         "test_replicas.py::test_verdicts_that_come_while_the_agents_loop_is_busy_are_all_heard",
@@ -251,7 +251,7 @@ MUTANTS = (
     Mutant(
         7,
         "inboxes are trimmed by count",
-        f"{BUS}/transport/redis/publisher.py",
+        f"{BUS}/transport/redis/asking/publisher.py",
         'tail = ("*", "event",',
         'tail = ("MAXLEN", 1, "*", "event",',
         "test_replicas.py::test_questions_that_wait_in_the_inbox_while_all_replicas_are_busy_are_not_lost",
@@ -285,7 +285,7 @@ MUTANTS = (
     Mutant(
         9,
         "the client's own retries are on",
-        f"{BUS}/transport/redis/driver.py",
+        f"{BUS}/transport/redis/client/driver.py",
         "retry=Retry(NoBackoff(), 0),",
         "retry=Retry(NoBackoff(), 10),",
         "../bus/transport/test_redis_connections.py::test_a_command_whose_answer_was_lost_is_not_sent_again",
@@ -293,7 +293,7 @@ MUTANTS = (
     Mutant(
         9,
         "a cancelled caller cancels the command",
-        f"{BUS}/transport/redis/command_queue.py",
+        f"{BUS}/transport/redis/client/command_queue.py",
         "return await done",
         "return await asyncio.gather(*self._tasks) and done.result()",
         "../bus/transport/test_redis_connections.py::test_a_cancelled_caller_does_not_cancel_the_command",
@@ -301,7 +301,7 @@ MUTANTS = (
     Mutant(
         9,
         "a group that vanished is not made again",
-        f"{BUS}/transport/redis/lane.py",
+        f"{BUS}/transport/redis/answering/lane.py",
         "self.heal.set()  # reading goes on once the group is there again",
         "pass",
         "test_restart.py::test_open_decisions_end_by_their_rules_and_the_next_are_ruled_on_again",

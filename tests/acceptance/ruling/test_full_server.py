@@ -17,7 +17,7 @@ from toolgate_bus.budgets.ledger_redis import RedisLedger
 from toolgate_bus.commands.decisions.archive_reader import read_archived_facts
 from toolgate_bus.facts.reader import FactsReader
 from toolgate_bus.telemetry import metrics
-from toolgate_bus.transport.redis.connection import RedisCommands
+from toolgate_bus.transport.redis.client.connection import RedisCommands
 from toolgate_orchestrator import Call, Caller
 from toolgate_orchestrator.decision.gate import Gate
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from bad_wire import BadWire
-from toolgate_bus.transport.redis.topology import FixedTopology
+from toolgate_bus.transport.redis.client.topology import FixedTopology
 from toolgate_orchestrator import Call
 from toolgate_orchestrator.decision.gate import Gate
 

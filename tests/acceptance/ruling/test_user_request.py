@@ -5,7 +5,7 @@ import json
 import pytest
 from amplifier_core import AmplifierSession
 from toolgate_bus.facts.reader import FactsReader
-from toolgate_bus.transport.redis.connection import RedisCommands
+from toolgate_bus.transport.redis.client.connection import RedisCommands
 from toolgate_orchestrator import Call, Guard
 from toolgate_orchestrator.decision.gate import Gate
 

@@ -3,7 +3,7 @@
 import os
 import signal
 
-from toolgate_bus.transport.redis.scheduler import RedisSchedulerBus
+from toolgate_bus.transport.redis.answering.scheduler import RedisSchedulerBus
 from toolgate_schedulers.shipped.approval.scheduler import ApprovalScheduler
 
 _write = RedisSchedulerBus.answer_now

@@ -6,7 +6,7 @@ import pytest
 from amplifier_core import AmplifierSession, ToolResult
 from questions import decide as decide_on
 from toolgate_bus.state.shared import connect_shared_state
-from toolgate_bus.transport.redis.connection import RedisCommands
+from toolgate_bus.transport.redis.client.connection import RedisCommands
 from toolgate_orchestrator.decision.gate import Gate
 from toolgate_orchestrator.modules.provider_scripted import ProviderScripted
 from toolgate_schedulers.author.scheduler import SchedulerContext

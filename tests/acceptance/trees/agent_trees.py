@@ -12,8 +12,8 @@ import yaml
 from nursery import NURSERY
 from toolgate_bus.facts.reader import FactsReader
 from toolgate_bus.protocol.agents import LiveAgent
-from toolgate_bus.transport.redis.agents import Fleet
-from toolgate_bus.transport.redis.connection import RedisCommands
+from toolgate_bus.transport.redis.client.connection import RedisCommands
+from toolgate_bus.transport.redis.storage.agents import Fleet
 
 __all__ = ["MODULES", "Commands", "World", "delegate", "says", "wait_for"]
 

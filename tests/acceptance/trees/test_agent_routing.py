@@ -7,8 +7,8 @@ import json
 import pytest
 import yaml
 from amplifier_core import AmplifierSession
-from toolgate_bus.transport.redis.connection import RedisCommands
-from toolgate_bus.transport.redis.store import RedisStore
+from toolgate_bus.transport.redis.client.connection import RedisCommands
+from toolgate_bus.transport.redis.storage.store import RedisStore
 from toolgate_orchestrator.commands.host.sub_agents import let_delegate
 from toolgate_schedulers.shipped.cost_aware.estimates import CostHistory
 

@@ -5,8 +5,8 @@ from contextlib import aclosing
 import pytest
 from toolgate_bus.errors import ConfigError
 from toolgate_bus.protocol.agents import LiveAgent, stop_of
-from toolgate_bus.transport.redis.agents import Fleet
-from toolgate_bus.transport.redis.connection import RedisCommands
+from toolgate_bus.transport.redis.client.connection import RedisCommands
+from toolgate_bus.transport.redis.storage.agents import Fleet
 from toolgate_orchestrator.decision.gate import Gate
 from toolgate_orchestrator.decision.link.live_session import LiveSession
 

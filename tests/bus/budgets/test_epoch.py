@@ -10,7 +10,7 @@ from toolgate_bus.budgets.epoch import EpochMemory, LedgerEpoch
 from toolgate_bus.budgets.ledger import Account, Addition, Offer, Otherwise, Step
 from toolgate_bus.budgets.ledger_memory import MemoryLedger
 from toolgate_bus.budgets.ledger_redis import RedisLedger
-from toolgate_bus.transport.redis.connection import RedisCommands
+from toolgate_bus.transport.redis.client.connection import RedisCommands
 
 
 @pytest.fixture(params=["memory", "redis"])

@@ -13,8 +13,8 @@ from toolgate_bus.budgets.epoch import EpochMemory
 from toolgate_bus.budgets.epoch_file import EpochFile, find_epoch_file
 from toolgate_bus.budgets.ledger import Offer, Step
 from toolgate_bus.budgets.ledger_redis import RedisLedger
-from toolgate_bus.transport.redis.connection import RedisCommands
-from toolgate_bus.transport.redis.fact_spill import find_state
+from toolgate_bus.transport.redis.asking.fact_spill import find_state
+from toolgate_bus.transport.redis.client.connection import RedisCommands
 
 
 @asynccontextmanager

@@ -11,7 +11,7 @@ from toolgate_bus.budgets.ledger import Offer, Step
 from toolgate_bus.budgets.ledger_redis import RedisLedger
 from toolgate_bus.errors import OutcomeUnknown
 from toolgate_bus.transport.ports import Commands, Durability
-from toolgate_bus.transport.redis.connection import RedisCommands
+from toolgate_bus.transport.redis.client.connection import RedisCommands
 
 
 class PoorLine(Commands):

@@ -8,7 +8,7 @@ from toolgate_bus.budgets.journal import JournalPlace, is_entry, journal_key, re
 from toolgate_bus.budgets.ledger import Account, Offer, Otherwise, Step
 from toolgate_bus.budgets.ledger_redis import RedisLedger
 from toolgate_bus.protocol.packing import pack
-from toolgate_bus.transport.redis.connection import RedisCommands
+from toolgate_bus.transport.redis.client.connection import RedisCommands
 
 ENTRY = {"kind": "settle", "id": "d1", "amount": 40, "accounts": [["team/label:team/red", 3]], "at": 1.5}
 

@@ -17,7 +17,7 @@ from toolgate_bus.budgets.ledger_redis import RedisLedger
 from toolgate_bus.errors import ConfigError, TransportError
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.protocol.money import MAX_AMOUNT
-from toolgate_bus.transport.redis.connection import RedisCommands
+from toolgate_bus.transport.redis.client.connection import RedisCommands
 
 FLEET = Account("daily/fleet", 100)
 MINE = Account("each/session/s-1", 50)

@@ -13,7 +13,7 @@ from toolgate_bus.budgets.ledger_words import Charge, ReservationEnd, Restoratio
 from toolgate_bus.errors import ConfigError
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.protocol.packing import pack
-from toolgate_bus.transport.redis.connection import RedisCommands
+from toolgate_bus.transport.redis.client.connection import RedisCommands
 
 FLEET = Account("all/fleet", 100)
 OWNERS = ("o", "p")

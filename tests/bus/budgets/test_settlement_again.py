@@ -11,8 +11,8 @@ from toolgate_bus.budgets.settlement import SettlementWorker
 from toolgate_bus.facts.reader import FactsReader
 from toolgate_bus.protocol import packing
 from toolgate_bus.protocol.keys import Keys
-from toolgate_bus.transport.redis.connection import RedisCommands
-from toolgate_bus.transport.redis.store import RedisStore
+from toolgate_bus.transport.redis.client.connection import RedisCommands
+from toolgate_bus.transport.redis.storage.store import RedisStore
 
 KEYS, WRITER, COST = Keys("default"), "0123456789abcdef", 7
 FLEET = Account("all/fleet", 100)

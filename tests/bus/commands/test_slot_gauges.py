@@ -9,7 +9,7 @@ from toolgate_bus.queues.queue_counts import PoolState, add_pools, sort_sums
 from toolgate_bus.queues.queue_redis import KEPT_MS, SCRIPT
 from toolgate_bus.telemetry import metrics
 from toolgate_bus.transport.ports import Member
-from toolgate_bus.transport.redis.connection import RedisCommands
+from toolgate_bus.transport.redis.client.connection import RedisCommands
 
 LEASE_S = 10
 GIVER = Member("slots", "r-1", phases=("admit",))

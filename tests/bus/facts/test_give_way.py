@@ -14,7 +14,7 @@ from toolgate_bus.commands.exporter.service import Exporter
 from toolgate_bus.errors import BusDown
 from toolgate_bus.facts.reader import GIVE_WAY_S, FactsReader
 from toolgate_bus.state.shared import make_shared_state
-from toolgate_bus.transport.redis.connection import RedisCommands
+from toolgate_bus.transport.redis.client.connection import RedisCommands
 
 MAX_BYTES = 1 << 20
 

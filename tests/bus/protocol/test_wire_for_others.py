@@ -12,7 +12,12 @@ from toolgate_bus.protocol.signing import digest
 from toolgate_bus.transport.heartbeats import decode_member, encode_member
 from toolgate_bus.transport.memory import MemoryStore
 from toolgate_bus.transport.ports import Member
-from toolgate_bus.transport.redis.roster import decode_reading, decode_role, encode_reading, encode_role
+from toolgate_bus.transport.redis.roster.roster import (
+    decode_reading,
+    decode_role,
+    encode_reading,
+    encode_role,
+)
 from toolgate_schedulers import Hold
 from toolgate_schedulers.worker.holds import ReplyTo, StoredHolds
 

@@ -23,7 +23,7 @@ from toolgate_bus.transport.heartbeats import (
     is_signed,
 )
 from toolgate_bus.transport.ports import Member
-from toolgate_bus.transport.redis.roster import decode_reading, decode_wire, encode_reading
+from toolgate_bus.transport.redis.roster.roster import decode_reading, decode_wire, encode_reading
 
 pytestmark = pytest.mark.pure
 

@@ -7,7 +7,7 @@ from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.queues.queue import Cap, Need, Request, Stake
 from toolgate_bus.queues.queue_counts import read_pools
 from toolgate_bus.queues.queue_redis import MemoryQueue, RedisQueue, RedisQueues, SlotQueue
-from toolgate_bus.transport.redis.connection import RedisCommands
+from toolgate_bus.transport.redis.client.connection import RedisCommands
 
 PAUSED = Cap(3, 200.0, 300.0)
 

@@ -20,7 +20,7 @@ from toolgate_bus.state.call_counts import (
     MemoryCallCounter,
     RedisCallCounter,
 )
-from toolgate_bus.transport.redis.connection import RedisCommands
+from toolgate_bus.transport.redis.client.connection import RedisCommands
 
 CALL = CountedCall("s", "t", "c", 1, "g1")
 

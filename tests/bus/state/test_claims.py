@@ -7,7 +7,7 @@ import pytest
 from toolgate_bus.errors import TransportError
 from toolgate_bus.state import claims as claims_module
 from toolgate_bus.state.claims import ClaimRules, MemoryClaims, RedisClaims
-from toolgate_bus.transport.redis.connection import RedisCommands
+from toolgate_bus.transport.redis.client.connection import RedisCommands
 
 
 @pytest.fixture(params=["memory", "redis"])

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 from toolgate_bus.state.counters import MemoryCounter, RedisCounter
-from toolgate_bus.transport.redis.connection import RedisCommands
+from toolgate_bus.transport.redis.client.connection import RedisCommands
 
 
 @pytest.fixture(params=["memory", "redis"])

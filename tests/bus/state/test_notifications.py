@@ -8,7 +8,7 @@ from toolgate_bus.errors import TransportError
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.state import notifications as module
 from toolgate_bus.state.notifications import MemoryNotices, RedisNotices
-from toolgate_bus.transport.redis.connection import RedisCommands
+from toolgate_bus.transport.redis.client.connection import RedisCommands
 
 
 @pytest.fixture(params=["memory", "redis"])

@@ -19,7 +19,7 @@ from toolgate_bus.state.token_buckets import (
     RedisBuckets,
     TakeResult,
 )
-from toolgate_bus.transport.redis.connection import RedisCommands
+from toolgate_bus.transport.redis.client.connection import RedisCommands
 
 DAY = 86_400_000
 MINE = Bucket("mine", 2, DAY, 2)

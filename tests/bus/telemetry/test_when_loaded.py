@@ -60,7 +60,7 @@ print(counted in metrics.exposition("")[1].decode())
 REDIS = """
 import sys
 {before}
-from toolgate_bus.transport.redis import connection as redis_link
+from toolgate_bus.transport.redis.client import connection as redis_link
 print("opentelemetry.sdk.metrics" in sys.modules)
 import opentelemetry.sdk.metrics as metrics
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader

@@ -4,8 +4,8 @@ import pytest
 from toolgate_bus.protocol.agents import find_tool_digest
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.protocol.tool_sets import ToolSet, digest_tools, encode_tools
-from toolgate_bus.transport.redis import agent_report
-from toolgate_bus.transport.redis.agent_report import TOOLS_EVERY_S, AgentReport
+from toolgate_bus.transport.redis.asking import agent_report
+from toolgate_bus.transport.redis.asking.agent_report import TOOLS_EVERY_S, AgentReport
 
 pytestmark = pytest.mark.pure
 

@@ -2,14 +2,14 @@
 
 import pytest
 from toolgate_bus.protocol.keys import Keys, streams_near
-from toolgate_bus.transport.redis.cluster_routes import (
+from toolgate_bus.transport.redis.client.cluster_routes import (
     absent_key,
     near_of,
     slot_of,
     slot_of_pattern,
     split,
 )
-from toolgate_bus.transport.redis.command_keys import key_of
+from toolgate_bus.transport.redis.client.command_keys import key_of
 
 pytestmark = pytest.mark.pure
 

@@ -5,9 +5,9 @@ import time
 
 import pytest
 from toolgate_bus.errors import BusDown, TransportError
-from toolgate_bus.transport.redis import command_queue
-from toolgate_bus.transport.redis.command_queue import MAX_TOGETHER, CommandQueue, NoConnectionError
-from toolgate_bus.transport.redis.connection import RedisCommands
+from toolgate_bus.transport.redis.client import command_queue
+from toolgate_bus.transport.redis.client.command_queue import MAX_TOGETHER, CommandQueue, NoConnectionError
+from toolgate_bus.transport.redis.client.connection import RedisCommands
 
 
 class Line:

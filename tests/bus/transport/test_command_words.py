@@ -49,7 +49,9 @@ def test_no_other_room_spells_a_command_of_the_server() -> None:
         for file in (ROOT / package).rglob("*.py")
         if ROOM not in file.parents and (words := set(commands_in(ast.parse(file.read_text()))))
     }
-    assert found.keys() <= ELSEWHERE, "read or write by a function of toolgate_bus.transport.redis.reads"
+    assert found.keys() <= ELSEWHERE, (
+        "read or write by a function of toolgate_bus.transport.redis.storage.reads"
+    )
 
 
 def test_the_search_finds_what_it_looks_for() -> None:

@@ -1,7 +1,7 @@
 """When a replica looks for what dead ones left: no later than it is due, and no oftener than that needs."""
 
 import pytest
-from toolgate_bus.transport.redis.consumer_group import (
+from toolgate_bus.transport.redis.answering.consumer_group import (
     CLAIM_IDLE_MS,
     CROWDED_SECONDS,
     LOOK_SECONDS,

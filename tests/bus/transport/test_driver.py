@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from toolgate_bus.errors import BusDown
-from toolgate_bus.transport.redis import connection
-from toolgate_bus.transport.redis.connection import RedisCommands, open_link, open_links
-from toolgate_bus.transport.redis.driver import Connection, TcpConnection
-from toolgate_bus.transport.redis.link import Link
-from toolgate_bus.transport.redis.topology import topology_of
+from toolgate_bus.transport.redis.client import connection
+from toolgate_bus.transport.redis.client.connection import RedisCommands, open_link, open_links
+from toolgate_bus.transport.redis.client.driver import Connection, TcpConnection
+from toolgate_bus.transport.redis.client.link import Link
+from toolgate_bus.transport.redis.client.topology import topology_of
 
 words = st.one_of(st.binary(), st.text(st.characters(codec="utf-8")), st.integers(), st.floats())
 commands_ = st.lists(st.tuples(st.sampled_from(["GET", "CLIENT LIST", b"XADD"]), words, words), min_size=1)

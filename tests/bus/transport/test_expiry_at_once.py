@@ -3,7 +3,7 @@
 import pytest
 from toolgate_bus.facts import record
 from toolgate_bus.protocol.keys import Keys
-from toolgate_bus.transport.redis.link import Link
+from toolgate_bus.transport.redis.client.link import Link
 
 pytestmark = pytest.mark.acceptance
 

@@ -3,8 +3,8 @@
 import pytest
 from toolgate_bus.protocol import packing
 from toolgate_bus.protocol.packing import pack
-from toolgate_bus.transport.redis import fact_buffer
-from toolgate_bus.transport.redis.fact_buffer import KEPT_S, FactBuffer
+from toolgate_bus.transport.redis.asking import fact_buffer
+from toolgate_bus.transport.redis.asking.fact_buffer import KEPT_S, FactBuffer
 
 pytestmark = pytest.mark.pure
 ZERO = bytes(packing.ID_BYTES)

@@ -3,7 +3,7 @@
 import pytest
 from toolgate_bus.facts.reader import FactsReader
 from toolgate_bus.protocol.keys import Keys
-from toolgate_bus.transport.redis import orchestrator as orchestrator_bus
+from toolgate_bus.transport.redis.asking import orchestrator as orchestrator_bus
 from written_facts import facts_of, numbered
 
 pytestmark = pytest.mark.acceptance

@@ -8,9 +8,9 @@ from toolgate_bus.errors import BusDown
 from toolgate_bus.facts.reader import FactsReader
 from toolgate_bus.protocol import packing
 from toolgate_bus.protocol.packing import pack
-from toolgate_bus.transport.redis.connection import RedisCommands
-from toolgate_bus.transport.redis.fact_spill import MAX_BYTES, MAX_FILES, FactSpill, find_state
-from toolgate_bus.transport.redis.orchestrator import RedisOrchestratorBus
+from toolgate_bus.transport.redis.asking.fact_spill import MAX_BYTES, MAX_FILES, FactSpill, find_state
+from toolgate_bus.transport.redis.asking.orchestrator import RedisOrchestratorBus
+from toolgate_bus.transport.redis.client.connection import RedisCommands
 
 ZERO = bytes(packing.ID_BYTES)
 NOW_MS = int(time.time() * 1000)

@@ -1,7 +1,7 @@
 """What two servers say of themselves, and when one has handed over to the other: no server."""
 
 import pytest
-from toolgate_bus.transport.redis.handover import Move, Role, is_handed_over, parse_role
+from toolgate_bus.transport.redis.client.handover import Move, Role, is_handed_over, parse_role
 
 pytestmark = pytest.mark.pure
 

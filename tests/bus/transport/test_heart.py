@@ -9,10 +9,10 @@ from structlog.testing import capture_logs
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.transport.heartbeats import decode_member, encode_member
 from toolgate_bus.transport.ports import Member
-from toolgate_bus.transport.redis import heartbeat
+from toolgate_bus.transport.redis.answering.scheduler import RedisSchedulerBus
 from toolgate_bus.transport.redis.clock import ServerClock
-from toolgate_bus.transport.redis.scheduler import RedisSchedulerBus
-from toolgate_bus.transport.redis.shards import ShardWatch
+from toolgate_bus.transport.redis.roster.roster import heartbeat
+from toolgate_bus.transport.redis.roster.shards import ShardWatch
 
 
 class Ears:

@@ -6,7 +6,13 @@ import pytest
 from toolgate_bus.errors import TransportError
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.transport.ports import HoldPlace
-from toolgate_bus.transport.redis.hold_watch import EVERY_S, FIRST_AGAIN_S, LAST_AGAIN_S, MAX_COUNT, HoldWatch
+from toolgate_bus.transport.redis.asking.hold_watch import (
+    EVERY_S,
+    FIRST_AGAIN_S,
+    LAST_AGAIN_S,
+    MAX_COUNT,
+    HoldWatch,
+)
 
 pytestmark = pytest.mark.pure
 

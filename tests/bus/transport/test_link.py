@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from toolgate_bus.transport.redis.link import READ, Link, ServerError
+from toolgate_bus.transport.redis.client.link import READ, Link, ServerError
 
 pytestmark = pytest.mark.pure
 

@@ -5,9 +5,14 @@ import contextlib
 
 import pytest
 from toolgate_bus.errors import ToolgateError
-from toolgate_bus.transport.redis.connection import RedisCommands
-from toolgate_bus.transport.redis.local_commands import MAX_BYTES, MAX_ITEMS, LocalCommands, open_commands
-from toolgate_bus.transport.redis.local_commands import socket_of as read_socket
+from toolgate_bus.transport.redis.client.connection import RedisCommands
+from toolgate_bus.transport.redis.client.local_commands import (
+    MAX_BYTES,
+    MAX_ITEMS,
+    LocalCommands,
+    open_commands,
+)
+from toolgate_bus.transport.redis.client.local_commands import socket_of as read_socket
 
 NOT_PLAIN = {
     "an error": b"-ERR I am not the one\r\n",

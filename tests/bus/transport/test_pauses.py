@@ -6,11 +6,11 @@ from toolgate_bus.protocol.agents import LiveAgent, Stop
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.protocol.pauses import MAX_PAUSES, Pause, StandingPauses, encode_notice
 from toolgate_bus.transport.memory import MemoryHub
-from toolgate_bus.transport.redis.connection import RedisCommands
-from toolgate_bus.transport.redis.orchestrator import RedisOrchestratorBus
-from toolgate_bus.transport.redis.pause_watch import EVERY_PAUSED_S, EVERY_S, PauseWatch
-from toolgate_bus.transport.redis.pauses import REMEMBERED_MS, PauseBoard, read_pauses
-from toolgate_bus.transport.redis.reads import read_time
+from toolgate_bus.transport.redis.asking.orchestrator import RedisOrchestratorBus
+from toolgate_bus.transport.redis.asking.pause_watch import EVERY_PAUSED_S, EVERY_S, PauseWatch
+from toolgate_bus.transport.redis.client.connection import RedisCommands
+from toolgate_bus.transport.redis.storage.pauses import REMEMBERED_MS, PauseBoard, read_pauses
+from toolgate_bus.transport.redis.storage.reads import read_time
 
 
 @pytest.fixture
@@ -133,7 +133,7 @@ class Server(RedisCommands):
 
 async def test_it_looks_at_once_when_told_or_cut_off_and_else_seldom(monkeypatch):
     one, server, now = Knowing(), Server(), 1000.0
-    monkeypatch.setattr("toolgate_bus.transport.redis.pause_watch.time.monotonic", lambda: now)
+    monkeypatch.setattr("toolgate_bus.transport.redis.asking.pause_watch.time.monotonic", lambda: now)
 
     async def looked():
         before = server.asked
@@ -192,7 +192,7 @@ async def test_an_orchestrator_adopts_what_is_paused_at_its_start_and_when_it_is
 async def test_a_key_of_another_type_costs_nobody_the_bus(
     server_url, namespace, commands, ears, wait_until, monkeypatch
 ):
-    monkeypatch.setattr("toolgate_bus.transport.redis.pause_watch.EVERY_S", 0.1)
+    monkeypatch.setattr("toolgate_bus.transport.redis.asking.pause_watch.EVERY_S", 0.1)
     await commands.execute("SET", key(namespace), "what is this")
     bus = RedisOrchestratorBus(server_url, namespace)
     bus.listen(ears)
@@ -230,7 +230,7 @@ async def test_a_stop_stands_until_it_is_lifted_and_is_renewed_by_one_that_means
 
 
 async def test_pauses_keep_nobody_from_stopping_and_stops_have_a_bound_of_their_own(board, monkeypatch):
-    monkeypatch.setattr("toolgate_bus.transport.redis.pauses.MAX_STOPS", 3)
+    monkeypatch.setattr("toolgate_bus.transport.redis.storage.pauses.MAX_STOPS", 3)
     for number in range(MAX_PAUSES):
         await board.add(Pause(f"{number}"), None)
     for name in ("a", "b", "c", "a"):
@@ -244,7 +244,7 @@ async def test_pauses_keep_nobody_from_stopping_and_stops_have_a_bound_of_their_
 
 def test_while_only_stops_stand_it_looks_as_seldom_as_else(monkeypatch):
     one, now = Knowing(), 1000.0
-    monkeypatch.setattr("toolgate_bus.transport.redis.pause_watch.time.monotonic", lambda: now)
+    monkeypatch.setattr("toolgate_bus.transport.redis.asking.pause_watch.time.monotonic", lambda: now)
     one.watch._due = now + EVERY_S
     one.watch.learn(StandingPauses(5, 0, (Pause("s", ("a",), stop=True),)))
     assert one.watch._due == now + EVERY_S

@@ -1,7 +1,7 @@
 """Who floods is left out for longer each time, and forgiven."""
 
 import pytest
-from toolgate_bus.transport.redis.quarantine import FORGIVEN_S, MAX_BYTES, MAX_SECONDS, Quarantine
+from toolgate_bus.transport.redis.asking.quarantine import FORGIVEN_S, MAX_BYTES, MAX_SECONDS, Quarantine
 
 pytestmark = pytest.mark.pure
 

@@ -9,10 +9,10 @@ from toolgate_bus.protocol import codec, packing
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.transport.heartbeats import encode_leave, encode_member
 from toolgate_bus.transport.ports import Member
-from toolgate_bus.transport.redis.connection import RedisCommands
-from toolgate_bus.transport.redis.orchestrator import RedisOrchestratorBus
-from toolgate_bus.transport.redis.roster import Roster, encode_reading
-from toolgate_bus.transport.redis.scheduler import RedisSchedulerBus
+from toolgate_bus.transport.redis.answering.scheduler import RedisSchedulerBus
+from toolgate_bus.transport.redis.asking.orchestrator import RedisOrchestratorBus
+from toolgate_bus.transport.redis.client.connection import RedisCommands
+from toolgate_bus.transport.redis.roster.roster import Roster, encode_reading
 
 
 def id_of(number):
@@ -189,7 +189,7 @@ async def test_who_joins_while_a_heartbeat_is_under_way_is_found_by_the_next(
 
     async def while_it_resolves(named, **options):
         monkeypatch.undo()
-        monkeypatch.setattr("toolgate_bus.transport.redis.orchestrator.BEAT_SECONDS", 3600)
+        monkeypatch.setattr("toolgate_bus.transport.redis.asking.orchestrator.BEAT_SECONDS", 3600)
         poll = asker.bus._poll.set
         monkeypatch.setattr(asker.bus._poll, "set", lambda: (poll(), woken.set()))
         await redis_buses.scheduler("cost")

@@ -10,10 +10,10 @@ from bad_wire import BadWire
 from toolgate_bus.errors import BusDown, OutcomeUnknown
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.transport.ports import Commands
-from toolgate_bus.transport.redis.connection import RedisCommands
-from toolgate_bus.transport.redis.driver import RedisConnectionError
-from toolgate_bus.transport.redis.topology import topology_of
-from toolgate_bus.transport.redis.verdicts import VerdictReader
+from toolgate_bus.transport.redis.asking.verdicts import VerdictReader
+from toolgate_bus.transport.redis.client.connection import RedisCommands
+from toolgate_bus.transport.redis.client.driver import RedisConnectionError
+from toolgate_bus.transport.redis.client.topology import topology_of
 
 pytestmark = pytest.mark.acceptance
 

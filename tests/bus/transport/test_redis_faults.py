@@ -16,7 +16,7 @@ import redis
 from toolgate_bus.protocol import codec, packing
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.telemetry import metrics
-from toolgate_bus.transport.redis.connection import RedisCommands
+from toolgate_bus.transport.redis.client.connection import RedisCommands
 from written_facts import facts_of, numbered
 
 pytestmark = pytest.mark.acceptance

@@ -7,11 +7,11 @@ from toolgate_bus.protocol.pauses import Pause
 from toolgate_bus.queues.queue_counts import read_pools
 from toolgate_bus.queues.queue_redis import QueueOperator
 from toolgate_bus.queues.queue_view import read_queue
-from toolgate_bus.transport.redis.agents import Fleet
-from toolgate_bus.transport.redis.connection import RedisCommands
-from toolgate_bus.transport.redis.pauses import PauseBoard
-from toolgate_bus.transport.redis.reads import read_values
-from toolgate_bus.transport.redis.roster import Roster
+from toolgate_bus.transport.redis.client.connection import RedisCommands
+from toolgate_bus.transport.redis.roster.roster import Roster
+from toolgate_bus.transport.redis.storage.agents import Fleet
+from toolgate_bus.transport.redis.storage.pauses import PauseBoard
+from toolgate_bus.transport.redis.storage.reads import read_values
 
 LEDGER = "tg:{ours:ledger}"
 

@@ -11,7 +11,7 @@ from toolgate_bus.facts.reader import FactsReader
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.transport.heartbeats import decode_member, encode_member
 from toolgate_bus.transport.ports import Member
-from toolgate_bus.transport.redis.roster import (
+from toolgate_bus.transport.redis.roster.roster import (
     EXPIRY_SECONDS,
     READER_ROLES,
     Roster,
@@ -19,7 +19,7 @@ from toolgate_bus.transport.redis.roster import (
     encode_reading,
     encode_role,
 )
-from toolgate_bus.transport.redis.roster_sets import SET_MS
+from toolgate_bus.transport.redis.roster.roster_sets import SET_MS
 
 whole = st.integers(0, 2**31 - 1)
 members = st.builds(

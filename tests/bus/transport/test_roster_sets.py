@@ -3,7 +3,7 @@
 import pytest
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.transport.redis.clock import ServerClock
-from toolgate_bus.transport.redis.roster_sets import (
+from toolgate_bus.transport.redis.roster.roster_sets import (
     FEW,
     MAX_COUNT,
     NOBODY,

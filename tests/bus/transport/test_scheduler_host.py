@@ -4,12 +4,12 @@ from contextlib import AsyncExitStack
 
 import pytest
 from toolgate_bus.protocol import packing
-from toolgate_bus.protocol.keys import Keys
+from toolgate_bus.protocol.keys import SHARED_GROUP, Keys
 from toolgate_bus.transport.ports import Member
-from toolgate_bus.transport.redis.consumer_group import SHARED_GROUP, ConsumerGroup
-from toolgate_bus.transport.redis.reads import read_backlogs, read_consumers
-from toolgate_bus.transport.redis.scheduler import RedisSchedulerBus
-from toolgate_bus.transport.redis.scheduler_host import SchedulerHost
+from toolgate_bus.transport.redis.answering.consumer_group import ConsumerGroup
+from toolgate_bus.transport.redis.answering.scheduler import RedisSchedulerBus
+from toolgate_bus.transport.redis.answering.scheduler_host import SchedulerHost
+from toolgate_bus.transport.redis.storage.reads import read_backlogs, read_consumers
 
 
 class Inbox:

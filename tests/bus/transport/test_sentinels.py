@@ -5,9 +5,9 @@ import asyncio
 import pytest
 from toolgate_bus.errors import BusDown, ConfigError
 from toolgate_bus.protocol.sentinel_url import read_sentinel_url
-from toolgate_bus.transport.redis import sentinels
-from toolgate_bus.transport.redis.handover import Move
-from toolgate_bus.transport.redis.sentinels import (
+from toolgate_bus.transport.redis.client import sentinels
+from toolgate_bus.transport.redis.client.handover import Move
+from toolgate_bus.transport.redis.client.sentinels import (
     SentinelWatch,
     agree,
     explain_disagreement,

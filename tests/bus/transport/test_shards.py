@@ -10,11 +10,11 @@ from toolgate_bus.protocol import packing
 from toolgate_bus.protocol.keys import Keys, shard_of
 from toolgate_bus.transport.heartbeats import encode_member
 from toolgate_bus.transport.ports import Member
-from toolgate_bus.transport.redis import scheduler_host, shards
-from toolgate_bus.transport.redis.orchestrator import RedisOrchestratorBus
-from toolgate_bus.transport.redis.reads import find_keys, read_all_backlogs, read_next
-from toolgate_bus.transport.redis.roster import Roster
-from toolgate_bus.transport.redis.shards import write_count
+from toolgate_bus.transport.redis.answering import scheduler_host
+from toolgate_bus.transport.redis.asking.orchestrator import RedisOrchestratorBus
+from toolgate_bus.transport.redis.roster.roster import Roster, shards
+from toolgate_bus.transport.redis.roster.shards import write_count
+from toolgate_bus.transport.redis.storage.reads import find_keys, read_all_backlogs, read_next
 
 STARTS = 12
 """Of three shards one is never drawn by chance once in 130 runs: so all are looked at together."""
@@ -77,7 +77,7 @@ async def test_a_shard_that_is_set_no_longer_is_read_while_somebody_lies_there(
     redis_buses, namespace, monkeypatch, wait_until
 ):
     monkeypatch.setattr("toolgate_bus.transport.shards.USED_S", 2)
-    monkeypatch.setattr("toolgate_bus.transport.redis.orchestrator_heart.OWN_EVERY", 1)
+    monkeypatch.setattr("toolgate_bus.transport.redis.asking.orchestrator_heart.OWN_EVERY", 1)
     monkeypatch.setattr(shards, "EVERY", 1)
     monkeypatch.setattr(scheduler_host, "LEAVE_S", 0.6)
     await write_count(redis_buses.commands, Keys(namespace), 3)

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from toolgate_bus.protocol.agents import LiveAgent, decode_agents, encode_agents
 from toolgate_bus.protocol.packing import pack
-from toolgate_bus.transport.redis.stop_orders import KEPT_S, MAX_ORDERS, StopOrderLog, decode_obeyed
+from toolgate_bus.transport.redis.storage.stop_orders import KEPT_S, MAX_ORDERS, StopOrderLog, decode_obeyed
 
 pytestmark = pytest.mark.pure
 

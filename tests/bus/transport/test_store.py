@@ -7,8 +7,8 @@ import pytest
 from toolgate_bus.errors import BusDown, Refusal, TransportError
 from toolgate_bus.transport.memory import MemoryHub, MemoryStore
 from toolgate_bus.transport.ports import MAX_VALUE
-from toolgate_bus.transport.redis.connection import RedisCommands
-from toolgate_bus.transport.redis.store import RedisStore
+from toolgate_bus.transport.redis.client.connection import RedisCommands
+from toolgate_bus.transport.redis.storage.store import RedisStore
 
 
 @pytest.fixture(params=["memory", pytest.param("redis")])
@@ -72,7 +72,7 @@ async def test_the_time_left_is_told(store):
 
 
 async def test_many_are_read_with_the_time_that_is_left(store, monkeypatch):
-    monkeypatch.setattr("toolgate_bus.transport.redis.store.AT_ONCE", 2)
+    monkeypatch.setattr("toolgate_bus.transport.redis.storage.store.AT_ONCE", 2)
     await store.put("short", b"v", 50)
     await store.put("stays", b"w")
     assert await store.read_many([]) == []

@@ -5,10 +5,10 @@ from types import SimpleNamespace
 
 import pytest
 from toolgate_bus.protocol.keys import Keys
-from toolgate_bus.transport.redis import verdicts
-from toolgate_bus.transport.redis.link import Link
-from toolgate_bus.transport.redis.quarantine import MAX_BYTES
-from toolgate_bus.transport.redis.verdicts import VerdictReader
+from toolgate_bus.transport.redis.asking import verdicts
+from toolgate_bus.transport.redis.asking.quarantine import MAX_BYTES
+from toolgate_bus.transport.redis.asking.verdicts import VerdictReader
+from toolgate_bus.transport.redis.client.link import Link
 
 pytestmark = pytest.mark.pure
 KEYS = Keys("test")

@@ -6,8 +6,8 @@ import ssl
 import pytest
 import trustme
 from toolgate_bus.errors import BusDown, ConfigError, TransportError
-from toolgate_bus.transport.redis.connection import RedisCommands, open_link
-from toolgate_bus.transport.redis.diagnosis import diagnose
+from toolgate_bus.transport.redis.client.connection import RedisCommands, open_link
+from toolgate_bus.transport.redis.client.diagnosis import diagnose
 
 HTTP = b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n"
 SSH = b"SSH-2.0-OpenSSH_9.6\r\n"

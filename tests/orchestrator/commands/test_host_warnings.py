@@ -5,8 +5,8 @@ import json
 import pytest
 from toolgate_bus.transport.heartbeats import encode_member
 from toolgate_bus.transport.ports import Member
-from toolgate_bus.transport.redis.connection import RedisCommands
-from toolgate_bus.transport.redis.roster import Roster
+from toolgate_bus.transport.redis.client.connection import RedisCommands
+from toolgate_bus.transport.redis.roster.roster import Roster
 from toolgate_orchestrator.commands.host.plan import Plan
 from toolgate_orchestrator.commands.host.warnings import warn_unrequired, warnings_for
 

@@ -4,7 +4,7 @@ from contextlib import asynccontextmanager
 
 from toolgate_bus.protocol.events import Deny
 from toolgate_bus.state.shared import connect_shared_state
-from toolgate_bus.transport.redis.scheduler import RedisSchedulerBus
+from toolgate_bus.transport.redis.answering.scheduler import RedisSchedulerBus
 from toolgate_orchestrator import Call
 from toolgate_orchestrator.decision.gate import Gate
 from toolgate_schedulers import Worker, scheduler

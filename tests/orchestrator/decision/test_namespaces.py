@@ -3,8 +3,8 @@
 import pytest
 from toolgate_bus.transport.heartbeats import encode_member
 from toolgate_bus.transport.ports import Member
-from toolgate_bus.transport.redis.connection import RedisCommands
-from toolgate_bus.transport.redis.roster import Roster
+from toolgate_bus.transport.redis.client.connection import RedisCommands
+from toolgate_bus.transport.redis.roster.roster import Roster
 from toolgate_orchestrator import Call
 from toolgate_orchestrator.decision.gate import Gate
 

@@ -6,8 +6,8 @@ import signal
 from pathlib import Path
 
 import pytest
-from toolgate_bus.transport.redis.connection import RedisCommands
-from toolgate_bus.transport.redis.roster import Roster
+from toolgate_bus.transport.redis.client.connection import RedisCommands
+from toolgate_bus.transport.redis.roster.roster import Roster
 from toolgate_orchestrator import Call
 from toolgate_orchestrator.decision.gate import Gate
 

@@ -3,7 +3,7 @@
 import pytest
 from toolgate_bus.budgets.ledger_redis import RedisLedger
 from toolgate_bus.errors import TransportError
-from toolgate_bus.transport.redis.connection import RedisCommands
+from toolgate_bus.transport.redis.client.connection import RedisCommands
 from toolgate_schedulers.hooks import cost_aware
 from toolgate_schedulers.hooks.ledger import BOOK
 

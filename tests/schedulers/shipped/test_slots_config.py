@@ -6,7 +6,7 @@ from toolgate_bus.errors import ConfigError
 from toolgate_bus.protocol.placeholders import MARK
 from toolgate_bus.queues.queue_redis import MemoryQueues, RedisQueues
 from toolgate_bus.queues.queue_view import read_queue
-from toolgate_bus.transport.redis.connection import RedisCommands
+from toolgate_bus.transport.redis.client.connection import RedisCommands
 from toolgate_schedulers.shipped.slots.config import SlotsConfig, find_pools, request_of
 from toolgate_schedulers.shipped.slots.scheduler import Slots
 from toolgate_schedulers.testing import question, trial

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from toolgate_bus.budgets.journal import JournalPage, JournalPlace
 from toolgate_bus.errors import ConfigError
-from toolgate_bus.transport.redis.fact_buffer import FACTS_RETENTION_MS
+from toolgate_bus.transport.redis.asking.fact_buffer import FACTS_RETENTION_MS
 
 Fact = dict[str, Any]
 

@@ -26,7 +26,7 @@ from toolgate_bus.commands.options import err_console
 from toolgate_bus.errors import ConfigError, ToolgateError, TransportError
 from toolgate_bus.facts.reader import FactsReader
 from toolgate_bus.server.settings import BusSettings
-from toolgate_bus.transport.redis.connection import RedisCommands
+from toolgate_bus.transport.redis.client.connection import RedisCommands
 from toolgate_bus.transport.redis.tasks import Backoff
 
 Fact = dict[str, Any]

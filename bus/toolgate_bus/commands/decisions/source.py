@@ -12,7 +12,7 @@ from toolgate_bus.commands.decisions.filters import Filters
 from toolgate_bus.facts.join import DecisionJoiner
 from toolgate_bus.facts.reader import FactsReader
 from toolgate_bus.server.settings import BusSettings
-from toolgate_bus.transport.redis.connection import RedisCommands
+from toolgate_bus.transport.redis.client.connection import RedisCommands
 
 Fact = dict[str, Any]
 

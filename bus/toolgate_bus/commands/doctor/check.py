@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, NamedTuple
 from toolgate_bus.commands.doctor.finding import Diagnostic, error
 from toolgate_bus.installation import how_to_install
 from toolgate_bus.transport.ports import Commands
-from toolgate_bus.transport.redis.roster import RosterView
+from toolgate_bus.transport.redis.roster.roster import RosterView
 
 GROUP: Final = "toolgate.checks"
 Need = Literal["server", "plan", "bundle", "config"]

@@ -24,7 +24,7 @@ from toolgate_bus.commands.terminal import print_json
 from toolgate_bus.errors import ConfigError, NoServer
 from toolgate_bus.installation import how_to_install
 from toolgate_bus.server.embedded import join_server
-from toolgate_bus.transport.redis.rights import ROLES
+from toolgate_bus.transport.redis.client.rights import ROLES
 
 
 def doctor(

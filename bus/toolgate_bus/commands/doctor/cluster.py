@@ -10,9 +10,9 @@ from toolgate_bus.protocol.cluster_url import read_cluster_url
 from toolgate_bus.protocol.host_list import Address
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.transport.ports import Commands
-from toolgate_bus.transport.redis.cluster import SLOTS, SlotOwners, watch_of
-from toolgate_bus.transport.redis.cluster_routes import slot_of
-from toolgate_bus.transport.redis.shards import find_count
+from toolgate_bus.transport.redis.client.cluster import SLOTS, SlotOwners, watch_of
+from toolgate_bus.transport.redis.client.cluster_routes import slot_of
+from toolgate_bus.transport.redis.roster.shards import find_count
 
 SUBJECT: Final = "cluster"
 LOOK: Final = (

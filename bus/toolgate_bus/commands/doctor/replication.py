@@ -12,7 +12,7 @@ from toolgate_bus.commands.doctor.finding import Diagnostic, error, fine, how_ma
 from toolgate_bus.commands.doctor.server import parse_info
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.transport.ports import Commands, Member
-from toolgate_bus.transport.redis.reads import read_replication
+from toolgate_bus.transport.redis.storage.reads import read_replication
 
 SUBJECT: Final = "replicas"
 MIN_REPLICAS: Final = "min-replicas-to-write"

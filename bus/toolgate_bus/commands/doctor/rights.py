@@ -8,8 +8,8 @@ from urllib.parse import urlsplit
 from toolgate_bus.commands.doctor.finding import Diagnostic, error, fine, how_many, notice
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.transport.ports import Commands
-from toolgate_bus.transport.redis.rights import How, RightResult, rights_of, try_all, who_am_i
-from toolgate_bus.transport.redis.shards import find_count
+from toolgate_bus.transport.redis.client.rights import How, RightResult, rights_of, try_all, who_am_i
+from toolgate_bus.transport.redis.roster.shards import find_count
 
 SUBJECT: Final = "rights"
 DEFAULT: Final = "default"

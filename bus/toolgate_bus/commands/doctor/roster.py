@@ -6,7 +6,7 @@ from typing import Final
 
 from toolgate_bus.commands.doctor.finding import Diagnostic, fine, how_many, notice, warning
 from toolgate_bus.transport.ports import Member
-from toolgate_bus.transport.redis.roster import RosterView
+from toolgate_bus.transport.redis.roster.roster import RosterView
 from toolgate_bus.transport.replica_differences import UNNAMED, revisions_alive, strangers, who_cannot_ask
 
 SUBJECT: Final = "roster"

@@ -30,12 +30,12 @@ from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.protocol.sentinel_url import is_sentinel_url
 from toolgate_bus.server.settings import read_keys, redact_url
 from toolgate_bus.transport.ports import Commands
-from toolgate_bus.transport.redis.connection import RedisCommands
-from toolgate_bus.transport.redis.diagnosis import diagnose
-from toolgate_bus.transport.redis.readonly import ReadOnlyCommands, is_refusal
-from toolgate_bus.transport.redis.reads import ping, read_time
-from toolgate_bus.transport.redis.roster import Roster, RosterView
-from toolgate_bus.transport.redis.shards import find_count
+from toolgate_bus.transport.redis.client.connection import RedisCommands
+from toolgate_bus.transport.redis.client.diagnosis import diagnose
+from toolgate_bus.transport.redis.client.readonly import ReadOnlyCommands, is_refusal
+from toolgate_bus.transport.redis.roster.roster import Roster, RosterView
+from toolgate_bus.transport.redis.roster.shards import find_count
+from toolgate_bus.transport.redis.storage.reads import ping, read_time
 
 ANSWER_S: Final = 6.0
 """Seconds that a server has for its first answer: more than the client waits for one."""

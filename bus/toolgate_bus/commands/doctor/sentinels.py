@@ -6,7 +6,7 @@ from typing import Final
 from toolgate_bus.commands.doctor.finding import Diagnostic, error, fine, notice, warning
 from toolgate_bus.protocol.host_list import Address
 from toolgate_bus.protocol.sentinel_url import read_sentinel_url
-from toolgate_bus.transport.redis.sentinels import Answer, agree, explain_disagreement, watch_of
+from toolgate_bus.transport.redis.client.sentinels import Answer, agree, explain_disagreement, watch_of
 
 SUBJECT: Final = "sentinels"
 MIN_SENTINELS: Final = 3

@@ -16,8 +16,10 @@ from toolgate_bus.commands.doctor.server import ServerState, parse_info
 from toolgate_bus.errors import ConfigError, TransportError
 from toolgate_bus.protocol.keys import Keys, shard_of
 from toolgate_bus.transport.ports import Commands
-from toolgate_bus.transport.redis.readonly import is_refusal
-from toolgate_bus.transport.redis.reads import (
+from toolgate_bus.transport.redis.client.readonly import is_refusal
+from toolgate_bus.transport.redis.roster.roster import RosterView
+from toolgate_bus.transport.redis.roster.shards import find_shards
+from toolgate_bus.transport.redis.storage.reads import (
     Backlog,
     age_s,
     find_keys,
@@ -33,9 +35,7 @@ from toolgate_bus.transport.redis.reads import (
     read_stream_size,
     read_time,
 )
-from toolgate_bus.transport.redis.roster import RosterView
-from toolgate_bus.transport.redis.shards import find_shards
-from toolgate_bus.transport.redis.store import RedisStore
+from toolgate_bus.transport.redis.storage.store import RedisStore
 
 PINGS: Final = 21
 LAG_SAMPLES: Final = 9

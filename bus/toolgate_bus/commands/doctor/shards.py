@@ -6,7 +6,7 @@ from typing import Final
 
 from toolgate_bus.commands.doctor.finding import Diagnostic, error, fine, warning
 from toolgate_bus.protocol.keys import shard_of
-from toolgate_bus.transport.redis.roster import RosterView
+from toolgate_bus.transport.redis.roster.roster import RosterView
 
 SUBJECT: Final = "shards"
 CHANGE: Final = (

@@ -14,8 +14,8 @@ from toolgate_bus.commands.exporter.fleet import FleetCounts
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_bus.transport.ports import Commands
-from toolgate_bus.transport.redis.scripts import Script
-from toolgate_bus.transport.redis.store import RedisStore
+from toolgate_bus.transport.redis.client.scripts import Script
+from toolgate_bus.transport.redis.storage.store import RedisStore
 
 LEASE_MS: Final = 3000
 MAX_BYTES: Final = 64 * 1024 * 1024

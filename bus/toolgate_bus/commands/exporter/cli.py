@@ -29,7 +29,7 @@ from toolgate_bus.server.settings import BusSettings
 from toolgate_bus.telemetry import metrics
 from toolgate_bus.telemetry.http import PageServer, serve_page
 from toolgate_bus.telemetry.loop_lag import watch_loop_lag
-from toolgate_bus.transport.redis.connection import RedisCommands
+from toolgate_bus.transport.redis.client.connection import RedisCommands
 
 PORT = 9464
 MAX_LABELS = 8

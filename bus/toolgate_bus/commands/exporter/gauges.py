@@ -33,11 +33,17 @@ from toolgate_bus.telemetry.definitions import OTHER
 from toolgate_bus.telemetry.metrics import Collector, Gauges
 from toolgate_bus.transport.ports import Commands
 from toolgate_bus.transport.redis.clock import entry_order
-from toolgate_bus.transport.redis.pauses import read_pauses
-from toolgate_bus.transport.redis.reads import Backlog, age_s, read_all_backlogs, read_first, read_time
-from toolgate_bus.transport.redis.roster import Roster, RosterView
-from toolgate_bus.transport.redis.shards import find_shards
-from toolgate_bus.transport.redis.store import RedisStore
+from toolgate_bus.transport.redis.roster.roster import Roster, RosterView
+from toolgate_bus.transport.redis.roster.shards import find_shards
+from toolgate_bus.transport.redis.storage.pauses import read_pauses
+from toolgate_bus.transport.redis.storage.reads import (
+    Backlog,
+    age_s,
+    read_all_backlogs,
+    read_first,
+    read_time,
+)
+from toolgate_bus.transport.redis.storage.store import RedisStore
 from toolgate_bus.transport.replica_differences import revisions
 
 BUDGETS_EVERY_S: Final = 5.0

@@ -155,7 +155,7 @@ async def _serve(
     from toolgate_bus.commands.notify.sources import FleetSources
     from toolgate_bus.facts.reader import FactsReader
     from toolgate_bus.telemetry.http import serve_page
-    from toolgate_bus.transport.redis.connection import RedisCommands
+    from toolgate_bus.transport.redis.client.connection import RedisCommands
 
     if settings.redis is None:
         raise ConfigError("redis: no server is named")

@@ -13,7 +13,7 @@ from toolgate_bus.commands.notify.memory import NotifyMemory
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_bus.transport.ports import Arg, Commands
-from toolgate_bus.transport.redis.scripts import Script
+from toolgate_bus.transport.redis.client.scripts import Script
 
 LEAD: Final = Script(__package__, "lead_notify.lua")
 KEEP: Final = Script(__package__, "keep_notify.lua")

@@ -18,9 +18,9 @@ from toolgate_bus.errors import ConfigError
 from toolgate_bus.state.changes import read_changes
 from toolgate_bus.state.notifications import RedisNotices
 from toolgate_bus.transport.ports import Commands, rest_after_search
-from toolgate_bus.transport.redis.reads import read_time
-from toolgate_bus.transport.redis.roster import Roster
-from toolgate_bus.transport.redis.store import RedisStore
+from toolgate_bus.transport.redis.roster.roster import Roster
+from toolgate_bus.transport.redis.storage.reads import read_time
+from toolgate_bus.transport.redis.storage.store import RedisStore
 from toolgate_bus.transport.replica_differences import revisions
 
 GROUP: Final = "toolgate.held_calls"

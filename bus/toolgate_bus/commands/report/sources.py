@@ -24,9 +24,9 @@ from toolgate_bus.commands.report.period import iso
 from toolgate_bus.errors import ConfigError
 from toolgate_bus.facts.reader import FactsReader
 from toolgate_bus.server.settings import BusSettings
+from toolgate_bus.transport.redis.client.connection import RedisCommands
 from toolgate_bus.transport.redis.clock import entry_order
-from toolgate_bus.transport.redis.connection import RedisCommands
-from toolgate_bus.transport.redis.store import RedisStore
+from toolgate_bus.transport.redis.storage.store import RedisStore
 
 TOLD_EVERY: Final = 100_000
 """Number of lines between two progress messages."""

@@ -13,8 +13,8 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from toolgate_bus.server.embedded import Server
-from toolgate_bus.transport.redis.connection import open_link
-from toolgate_bus.transport.redis.link import Link, pack_command
+from toolgate_bus.transport.redis.client.connection import open_link
+from toolgate_bus.transport.redis.client.link import Link, pack_command
 
 from toolgate_orchestrator.commands.bench.measure import Contender
 from toolgate_orchestrator.commands.bench.mix import SIZES, Mix, MixedCall

@@ -8,8 +8,8 @@ from typing import Final
 
 from toolgate_bus.server.embedded import Server
 from toolgate_bus.server.settings import BusSettings
-from toolgate_bus.transport.redis.connection import RedisCommands
-from toolgate_bus.transport.redis.reads import empty_streams, find_keys
+from toolgate_bus.transport.redis.client.connection import RedisCommands
+from toolgate_bus.transport.redis.storage.reads import empty_streams, find_keys
 
 from toolgate_orchestrator.commands.bench.measure import Contender
 from toolgate_orchestrator.commands.bench.mix import SCHEDULER, TOOLS, Answer, Mix, MixedCall, to_answer

@@ -11,7 +11,7 @@ from toolgate_bus.budgets.ledger_redis import RedisLedger
 from toolgate_bus.errors import ToolgateError
 from toolgate_bus.protocol.events import Decision
 from toolgate_bus.server.settings import BusSettings
-from toolgate_bus.transport.redis.connection import RedisCommands
+from toolgate_bus.transport.redis.client.connection import RedisCommands
 
 from toolgate_orchestrator.commands.demo.job import LIMIT, PROMPT, Layout, script
 from toolgate_orchestrator.commands.demo.view import DemoView

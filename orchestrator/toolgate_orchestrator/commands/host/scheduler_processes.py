@@ -22,8 +22,8 @@ import anyio
 from anyio.abc import Process
 from toolgate_bus.errors import ConfigError, ToolgateError
 from toolgate_bus.server.settings import BusSettings
-from toolgate_bus.transport.redis.connection import RedisCommands
-from toolgate_bus.transport.redis.reads import delete_keys, find_keys
+from toolgate_bus.transport.redis.client.connection import RedisCommands
+from toolgate_bus.transport.redis.storage.reads import delete_keys, find_keys
 
 READY_S = 30.0
 GRACE_S = 7.0

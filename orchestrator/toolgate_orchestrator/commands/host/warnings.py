@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from toolgate_bus.errors import ToolgateError
 from toolgate_bus.transport.ports import Member
-from toolgate_bus.transport.redis.connection import RedisCommands
-from toolgate_bus.transport.redis.roster import Roster
+from toolgate_bus.transport.redis.client.connection import RedisCommands
+from toolgate_bus.transport.redis.roster.roster import Roster
 
 from toolgate_orchestrator.commands.host.plan import Plan
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from toolgate_bus.errors import ConfigError
-from toolgate_bus.transport.redis.fact_spill import check_private, find_state, make_private
+from toolgate_bus.transport.redis.asking.fact_spill import check_private, find_state, make_private
 
 from toolgate_orchestrator.commands.mcp.config import McpServer
 

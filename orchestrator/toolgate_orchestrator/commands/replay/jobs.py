@@ -13,9 +13,9 @@ from typing import Literal
 from toolgate_bus.facts.reader import FactsReader
 from toolgate_bus.ruling.counterfactual import Effect, ProposedCall, words_of
 from toolgate_bus.server.settings import BusSettings
-from toolgate_bus.transport.redis.connection import RedisCommands
-from toolgate_bus.transport.redis.fact_buffer import FACTS_RETENTION_MS
-from toolgate_bus.transport.redis.roster import Roster
+from toolgate_bus.transport.redis.asking.fact_buffer import FACTS_RETENTION_MS
+from toolgate_bus.transport.redis.client.connection import RedisCommands
+from toolgate_bus.transport.redis.roster.roster import Roster
 
 from toolgate_orchestrator.commands.host.scheduler_processes import SchedulerSpec, new_namespace
 from toolgate_orchestrator.commands.replay.comparison import (

@@ -20,7 +20,7 @@ async def acquire(url: str, namespace: str, keys: Mapping[str, bytes] | None = N
     With `keys` it believes what is signed from its first look on.
     """
     # Late: a gate with in-process schedulers only needs no server library.
-    from toolgate_bus.transport.redis.orchestrator import RedisOrchestratorBus
+    from toolgate_bus.transport.redis.asking.orchestrator import RedisOrchestratorBus
 
     loop = asyncio.get_running_loop()
     key = (id(loop), url, namespace)

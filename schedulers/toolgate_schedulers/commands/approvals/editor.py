@@ -14,7 +14,7 @@ from toolgate_bus.errors import ConfigError, ToolgateError
 from toolgate_bus.facts.reader import FactsReader
 from toolgate_bus.server.settings import BusSettings
 from toolgate_bus.state.shared import connect_shared_state
-from toolgate_bus.transport.redis.connection import RedisCommands
+from toolgate_bus.transport.redis.client.connection import RedisCommands
 
 from toolgate_schedulers.commands.approvals.answer import DecisionLookup, Fact
 from toolgate_schedulers.shipped.approval.queue import Desk

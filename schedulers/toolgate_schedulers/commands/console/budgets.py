@@ -12,7 +12,7 @@ from toolgate_bus.budgets.ledger_redis import RedisLedger
 from toolgate_bus.budgets.limits import BudgetDescription, Limits, Overrides, limit_of, read_budgets
 from toolgate_bus.protocol.money import format_amount
 from toolgate_bus.transport.ports import Commands
-from toolgate_bus.transport.redis.store import RedisStore
+from toolgate_bus.transport.redis.storage.store import RedisStore
 
 from toolgate_schedulers.commands.console.spending import LlmSpend, SpendReader
 

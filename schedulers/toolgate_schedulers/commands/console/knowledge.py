@@ -17,10 +17,10 @@ from toolgate_bus.protocol.money import format_amount
 from toolgate_bus.server.settings import BusSettings
 from toolgate_bus.state.shared import connect_shared_state
 from toolgate_bus.telemetry.loggers import get_logger
-from toolgate_bus.transport.redis.agents import Fleet
-from toolgate_bus.transport.redis.connection import RedisCommands
-from toolgate_bus.transport.redis.pauses import PauseBoard
-from toolgate_bus.transport.redis.roster import BEAT_SECONDS, Roster
+from toolgate_bus.transport.redis.client.connection import RedisCommands
+from toolgate_bus.transport.redis.roster.roster import BEAT_SECONDS, Roster
+from toolgate_bus.transport.redis.storage.agents import Fleet
+from toolgate_bus.transport.redis.storage.pauses import PauseBoard
 from toolgate_bus.transport.redis.tasks import keep
 
 from toolgate_schedulers.commands.approvals.answer import Fact

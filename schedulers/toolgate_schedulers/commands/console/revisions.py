@@ -23,10 +23,10 @@ from toolgate_bus.state.notifications import FIRST, PAGE, RedisNotices
 from toolgate_bus.state.rollout_rules import TrialCounts, in_share
 from toolgate_bus.telemetry.printable import shorten
 from toolgate_bus.transport.ports import Member
-from toolgate_bus.transport.redis.agents import Fleet
-from toolgate_bus.transport.redis.connection import RedisCommands
-from toolgate_bus.transport.redis.roster import Roster
-from toolgate_bus.transport.redis.store import RedisStore
+from toolgate_bus.transport.redis.client.connection import RedisCommands
+from toolgate_bus.transport.redis.roster.roster import Roster
+from toolgate_bus.transport.redis.storage.agents import Fleet
+from toolgate_bus.transport.redis.storage.store import RedisStore
 
 from toolgate_schedulers.commands.console.rule_doubts import DoubtReader
 from toolgate_schedulers.commands.scheduler_configs import ConfigDesk, Status, diff_texts, history_rows

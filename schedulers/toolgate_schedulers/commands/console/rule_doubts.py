@@ -15,7 +15,7 @@ from toolgate_bus.protocol.tool_sets import LivingTools
 from toolgate_bus.state.config_record import ConfigRecord
 from toolgate_bus.state.config_store import ConfigStore
 from toolgate_bus.telemetry.printable import shorten
-from toolgate_bus.transport.redis.agents import Fleet
+from toolgate_bus.transport.redis.storage.agents import Fleet
 
 from toolgate_schedulers.commands.rule_check import compare
 from toolgate_schedulers.shipped.rule_listing import CONFIGS

@@ -1,0 +1,1 @@
+"""The schedulers' half: inboxes are read as a group, answers go out."""

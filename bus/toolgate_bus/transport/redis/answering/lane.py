@@ -1,0 +1,357 @@
+"""The connections of a process's schedulers in one shard: one read for all inboxes, one write of answers.
+
+Two hot connections. The first holds the blocking group read; answers that are ready when the next
+read goes out travel with it, in one write: verdicts, acknowledgements, the read. Answers that
+come while it blocks go out by the second, in order of completion. Renewing what is being decided, taking
+over what dead peers left, and making groups again that vanished goes on beside that (`scheduler_upkeep`).
+What one scheduler is asked and answers is its own affair (`scheduler.Seat`): one that has no room, or
+whose inbox is broken, holds up none of the others; and no lane waits for another, whose server may be away.
+"""
+
+import asyncio
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import anyio
+
+from toolgate_bus.errors import ConfigError, TransportError
+from toolgate_bus.protocol.keys import Keys
+from toolgate_bus.telemetry import metrics
+from toolgate_bus.telemetry.loggers import get_logger
+from toolgate_bus.transport.redis.answering.answer_buffer import Acknowledgement, Verdicts
+from toolgate_bus.transport.redis.answering.scheduler_upkeep import keep_healing, keep_renewing, keep_tidy
+from toolgate_bus.transport.redis.client.connection import open_links, watch_links
+from toolgate_bus.transport.redis.client.link import BLOCK_MS, READ, Link, ServerError, pack_command
+from toolgate_bus.transport.redis.clock import ServerClock
+from toolgate_bus.transport.redis.tasks import Backoff, keep
+
+if TYPE_CHECKING:
+    from toolgate_bus.transport.redis.answering.scheduler import Seat
+    from toolgate_bus.transport.redis.answering.scheduler_host import SchedulerHost
+
+EARLY: Final = 32
+"""So many answers of each do not wait for the end of the tick: both sides can work at once."""
+READ_AGAIN_S: Final = 1.0
+SHORT_BLOCK_MS: Final = 20
+"""How long a read blocks that leaves an inbox out: as soon as there is room, that is to be read as well."""
+SCARCE: Final = 4
+"""Who has so many times less room than another is read by itself: it would hold the others' reads small."""
+MAX_READS: Final = 1024
+ALONE: Final = 4
+"""How often one inbox's entries are taken for all there are, after nothing had come into the others."""
+POLL: Final = object()
+"""The tag of a read that does not block."""
+GATHER: Final = object()
+"""The tag of one that reads what came into the other inboxes meanwhile."""
+LOST: Final = object()
+"""The tag of one that reads what a connection was given before it was lost."""
+CLOCK: Final = object()
+"""The tag of one that asks for the time."""
+_log = get_logger("toolgate.bus")
+
+
+class Lane:
+    """What the schedulers of one process share in one shard; each has a `Seat` there."""
+
+    def __init__(self, host: "SchedulerHost", shard: int) -> None:
+        self.host, self.shard = host, shard
+        self.url, self.commands, self.keys = host.url, host.commands, Keys(host.namespace, shard)
+        self.clock = ServerClock() if shard else host.clock
+        """That of the server of this shard; the heart's, which keeps it, in the first."""
+        self.ready = 0
+        """Answers that wait for the end of the tick."""
+        self.early = EARLY
+        """So many do not."""
+        self.flushing = False
+        """Whether everything that waits is written at the end of this tick."""
+        self.joined: dict[bytes, Seat] = {}
+        """Those that have started, by inbox."""
+        self.up, self.heal = asyncio.Event(), asyncio.Event()
+        self._hot: Link | None = None
+        self._side: Link | None = None
+        self._reads: dict[tuple[int, int, tuple[str, ...]], bytes] = {}
+        """Packed reads, by what is in them."""
+        self._asked = 0
+        """How many inboxes the blocking read is about."""
+        self._first: list[Any] = []
+        """What came into some of them, until the others were read."""
+        self._alone = 0
+        self._complaint = ("", "")
+        self._ended = asyncio.Event()
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether questions can be read and answers written right now."""
+        return self._hot is not None and self._side is not None
+
+    def add(self, seat: "Seat") -> None:
+        """Read this one's inbox as well."""
+        self.joined[seat.inbox.encode()] = seat
+        self.early = EARLY * len(self.joined)
+
+    def remove(self, seat: "Seat") -> None:
+        """Do without it."""
+        self.joined.pop(seat.inbox.encode(), None)
+
+    def end(self) -> None:
+        """Close the connections; it is not used again."""
+        self._ended.set()
+
+    def ask_time(self) -> None:
+        """Set the clock by the server of this shard; that of the first is set by the heart."""
+        if self.shard and self._side is not None:
+            self._side.write(pack_command(("TIME",)), (CLOCK,))
+
+    # ------------------------------------------------------------------ reading and writing
+
+    def soon(self) -> None:
+        """Write what waits, and read again, at the end of this tick."""
+        if not self.flushing and self.is_connected:
+            self.flushing = True
+            self._loop.call_soon(self.flush)
+
+    def flush(self) -> None:
+        """Write all that waits, and read again where there is room."""
+        self.flushing = False
+        self.ready = 0
+        hot, side = self._hot, self._side
+        if hot is None or side is None:
+            return  # what is queued waits for the connection
+        tags: list[Any] = []
+        read_tags: list[Any] = []
+        reads = [] if hot.reading else self._read_commands(read_tags)
+        out: list[bytes] = []
+        for seat in self.joined.values():
+            out += seat.out.answers(tags)
+            seat.out.close_batch()
+        if out or reads:
+            for seat in self.joined.values():
+                out += seat.out.acks(tags)
+            out += reads
+            tags += read_tags
+            (hot if reads or not hot.reading else side).write(b"".join(out), tags)
+
+    def write_early(self) -> None:
+        """Write the answers that wait, and nothing else."""
+        if self.is_connected:
+            tags: list[Any] = []
+            out = [packed for seat in self.joined.values() for packed in seat.out.answers(tags)]
+            if out:
+                self.write(b"".join(out), tags)
+
+    def write(self, packed: bytes, tags: Sequence[Any]) -> bool:
+        """Send by the connection on which no read blocks; False where there is none."""
+        hot, side = self._hot, self._side
+        if hot is None or side is None:
+            return False
+        (side if hot.reading else hot).write(packed, tags)
+        return True
+
+    def _read_commands(self, tags: list[Any]) -> list[bytes]:
+        """What reads all inboxes for which there is room: the last of them blocks."""
+        seats = [seat for seat in self.joined.values() if seat.room > 0 and not seat.is_paused]
+        if not seats:
+            return []
+        if len(self.host.seats) == 1:
+            tags.append(READ)
+            return [self._read_command(seats[0].room, BLOCK_MS, (seats[0].inbox,))]
+        most = max(seat.room for seat in seats)
+        scarce = [seat for seat in seats if seat.room * SCARCE < most]
+        commands = [self._read_command(seat.room, 0, (seat.inbox,)) for seat in scarce]
+        tags += [POLL] * len(scarce)
+        together = [seat for seat in seats if seat not in scarce]
+        self._asked = len(together)
+        block = BLOCK_MS if len(together) == len(self.host.seats) else SHORT_BLOCK_MS
+        count = min(seat.room for seat in together)
+        commands.append(self._read_command(count, block, tuple(seat.inbox for seat in together)))
+        tags.append(READ)
+        return commands
+
+    def _read_lost(self) -> None:
+        """Read what was given to the connection before, and lost with it: else it waits for a peer."""
+        for seat in self.joined.values():
+            if self._hot is not None and seat.newest and seat.room > 0:
+                group = seat.group
+                words = ("XREADGROUP", "GROUP", group.name, group.replica, "COUNT", seat.room)
+                self._hot.write(pack_command((*words, "STREAMS", seat.inbox, seat.newest)), (LOST,))
+
+    def _read_command(self, count: int, block_ms: int, inboxes: tuple[str, ...]) -> bytes:
+        packed = self._reads.get((count, block_ms, inboxes))
+        if packed is None:
+            seat = self.joined[inboxes[0].encode()]
+            waits = ("BLOCK", block_ms) if block_ms else ()
+            words = ("XREADGROUP", "GROUP", seat.group.name, seat.group.replica, "COUNT", count, *waits)
+            packed = pack_command((*words, "STREAMS", *inboxes, *(">" for _ in inboxes)))
+            if len(self._reads) >= MAX_READS:
+                self._reads.clear()
+            self._reads[count, block_ms, inboxes] = packed
+        return packed
+
+    def _on_reply(self, reply: Any, tag: Any) -> None:
+        """A reply on either connection."""
+        if tag is READ or tag is POLL or tag is GATHER:
+            if type(reply) is ServerError:
+                self._deliver(())
+                self._on_error(reply)
+            elif tag is READ and reply and len(reply) < self._asked and self._gather(reply):
+                pass
+            else:
+                if tag is GATHER and not reply:
+                    self._alone = ALONE
+                self._deliver(reply or ())  # nothing where the block ran out
+        elif type(tag) is Verdicts or type(tag) is Acknowledgement:
+            if tag.buffer.take_reply(tag, reply):
+                if not self.clock.is_synced and type(reply) is bytes:
+                    self.clock.observe_id(reply, time.monotonic())
+            elif type(reply) is ServerError and reply.code != "NOGROUP":
+                self._complain("the server refused a command", reply)
+        elif tag is LOST:
+            for inbox, entries in () if type(reply) is ServerError else reply or ():
+                found = [one for one in entries if one[1]]  # the others are trimmed
+                if found and (seat := self.joined.get(inbox)) is not None:
+                    seat.deliver(found)
+        elif type(tag) is asyncio.Event:
+            tag.set()
+        elif tag is CLOCK:
+            self.clock.set_time(reply, time.monotonic())
+
+    def _gather(self, reply: list[Any]) -> bool:
+        """Read the other inboxes before anything is decided; False where nothing is to be expected there.
+
+        A question to several is written at once, and a read that waits ends with the first inbox: so all
+        are decided, answered and heard at once.
+        """
+        if self._alone:
+            self._alone -= 1
+            return False
+        came = {inbox for inbox, _ in reply}
+        others = [
+            seat
+            for inbox, seat in self.joined.items()
+            if inbox not in came and seat.room > 0 and not seat.is_paused
+        ]
+        if self._hot is None or not others:
+            return False
+        self._first += reply
+        inboxes = tuple(seat.inbox for seat in others)
+        self._hot.write(self._read_command(min(seat.room for seat in others), 0, inboxes), (GATHER,))
+        return True
+
+    def _deliver(self, reply: Sequence[Any]) -> None:
+        """Hand on what came; what is decided at once is written at once, with the next read."""
+        if self._first:
+            reply, self._first = [*self._first, *reply], []
+        if (begin := self.host.on_batch) is not None:
+            begin()
+        is_coming, self.flushing = self.flushing, True
+        for inbox, entries in reply:
+            seat = self.joined.get(inbox)
+            if seat is not None:
+                seat.deliver(entries)
+        if not is_coming:
+            self._loop.call_soon(self.flush)  # behind those who decide
+
+    def _on_error(self, error: ServerError) -> None:
+        """Inboxes could not be read: nothing else on this connection is believed to be about that."""
+        for seat in self.joined.values():
+            seat.is_paused = True
+        if error.code in ("NOGROUP", "WRONGTYPE") or "consumer group" in str(error):
+            self.heal.set()  # reading goes on once the group is there again
+        else:
+            self._complain("the server refused to let the inbox be read", error)
+            self._loop.call_later(READ_AGAIN_S, self.read_again)
+
+    def read_again(self) -> None:
+        """Inboxes may be read again."""
+        for seat in self.joined.values():
+            seat.is_paused = False
+        self.soon()
+
+    def _complain(self, what: str, error: ServerError) -> None:
+        if self._complaint != (what, error.code):
+            self._complaint = (what, error.code)
+            _log.error(what, scheduler=self._names, error=str(error))
+
+    @property
+    def _names(self) -> str:
+        return "+".join(seat.name for seat in self.joined.values())
+
+    async def drain(self, seat: "Seat") -> None:
+        """Have the server take what this one has answered, and acknowledge it."""
+        seat.room = 0
+        if self._side is not None:
+            # The answer to a last harmless question says that all before it was taken.
+            with anyio.move_on_after(1.0):
+                self.flush()
+                seat.out.write_again()
+                await self._drain_side()
+                seat.out.write_acks()
+                await self._drain_side()
+
+    async def _drain_side(self) -> None:
+        if self._side is not None:
+            drained = asyncio.Event()
+            self._side.write(pack_command(("TIME",)), (drained,))
+            await drained.wait()
+
+    # ------------------------------------------------------------------ its tasks
+
+    async def run(self) -> None:
+        """Until it is ended or cancelled, keep the connections, and do what is to be done beside them."""
+        self._loop = asyncio.get_running_loop()
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(keep, self._keep_links)
+                tasks.start_soon(keep, keep_tidy, self)
+                tasks.start_soon(keep, self._keep_alive)
+                tasks.start_soon(keep, keep_renewing, self)
+                tasks.start_soon(keep, keep_healing, self)
+                await self._ended.wait()
+                tasks.cancel_scope.cancel()
+        finally:
+            for link in (self._hot, self._side):
+                if link is not None:
+                    link.drop()
+            self._hot = self._side = None
+
+    async def _keep_links(self) -> None:
+        backoff = Backoff()
+        first = next(iter(self.joined.values()))
+        name, near = f"toolgate-{first.name}" + (f"-{self.shard:x}" if self.shard else ""), first.inbox
+        names, was_up = (f"{name}-read", f"{name}-write"), False
+        while True:
+            at_once, was_up = was_up, False
+            try:
+                hot, side = await open_links(self.url, names, self._on_reply, near, at_once=at_once)
+            except (TransportError, ConfigError) as error:
+                backoff.note(_log, "no connection to the bus", error)
+                await (backoff.wait_long() if isinstance(error, ConfigError) else backoff.wait())
+                continue
+            self._hot, self._side, was_up = hot, side, True
+            self.up.set()
+            self.ask_time()
+            for seat in self.joined.values():
+                seat.is_paused = False
+                seat.out.write_again()
+            self._read_lost()
+            self.host.record_connection()
+            self.soon()
+            await asyncio.wait((hot.lost, side.lost), return_when=asyncio.FIRST_COMPLETED)
+            self._hot = self._side = None
+            hot.drop()
+            side.drop()
+            self._deliver(())
+            for seat in self.joined.values():
+                for link in (hot, side):
+                    seat.out.recover(link.owed)
+            self.host.record_connection()
+            metrics.count(metrics.RECONNECTS, "scheduler")
+            if (refusal := hot.refusal or side.refusal) is not None:
+                backoff.note(_log, "the server is not the one to talk to", refusal)
+                await backoff.wait()
+            else:
+                backoff.reset()
+
+    async def _keep_alive(self) -> None:
+        await watch_links(self.url, self.keys.inbox(""), lambda: (self._hot, self._side))

@@ -1,0 +1,190 @@
+"""What the schedulers of a process share: a lane in each shard, ordinary commands, heartbeats, the roster.
+
+A lane has the connections by which inboxes are read and answers written (`lane`). Which shards there are is
+told by the heart, which asks with its heartbeats; the first is always there, and where it is the only one,
+all is as if there were no others. Heartbeats have a connection and a loop of their own (`heartbeat`).
+"""
+
+import asyncio
+from collections.abc import Callable, Set
+from typing import TYPE_CHECKING, Final
+
+import anyio
+
+from toolgate_bus.errors import BusDown
+from toolgate_bus.protocol.keys import SHARED_GROUP, Keys
+from toolgate_bus.telemetry import metrics
+from toolgate_bus.telemetry.loggers import get_logger
+from toolgate_bus.transport.redis.answering.lane import Lane
+from toolgate_bus.transport.redis.client.connection import RedisCommands
+from toolgate_bus.transport.redis.clock import ServerClock
+from toolgate_bus.transport.redis.roster.heartbeat import Heart
+from toolgate_bus.transport.redis.roster.roster import Roster
+from toolgate_bus.transport.redis.roster.roster_sets import OLD
+from toolgate_bus.transport.redis.roster.shards import ShardWatch
+from toolgate_bus.transport.redis.tasks import keep
+
+if TYPE_CHECKING:
+    from toolgate_bus.transport.redis.answering.scheduler import RedisSchedulerBus
+
+OPEN_S: Final = 2.0
+"""So long a start waits for the lanes beside the first, whose servers may be away."""
+JOIN_S: Final = 30.0
+"""So long a start waits for the first lane, whose server has taken a command: it is there, if slow."""
+LEAVE_S: Final = 1.5
+"""Between the last word that a shard is read and the end of that: who draws it now is heard of meanwhile."""
+_log = get_logger("toolgate.bus")
+
+
+class SchedulerHost:
+    """What the schedulers of one process share; each is a `RedisSchedulerBus` on it."""
+
+    def __init__(self, url: str, namespace: str, commands: RedisCommands | None = None) -> None:
+        metrics.use_namespace(namespace)
+        self.url, self.namespace, self.keys = url, namespace, Keys(namespace)
+        self.commands = commands or RedisCommands(url, "toolgate-sched-cmd")
+        self.roster = Roster(self.commands, namespace, ("orchestrators", OLD))
+        self.clock = ServerClock()
+        self.shards = ShardWatch(self.keys)
+        self.heart = Heart(url, namespace, self.clock, self.shards, self._on_shards)
+        self.on_batch: Callable[[], None] | None = None
+        """Called before entries that were read together are handed on."""
+        self.seats: list[RedisSchedulerBus] = []
+        """All that are, or will be, here."""
+        self.first = Lane(self, 0)
+        self.others: dict[int, Lane] = {}
+        """The lanes beside the first, by shard; replaced as a whole, as another thread looks at it."""
+        self.closing: Set[int] = frozenset()
+        """Shards that are read a moment longer, though nobody should draw them."""
+        self._joined: list[RedisSchedulerBus] = []
+        self._wanted: Set[int] = frozenset()
+        self._is_begun = False
+        self._task: asyncio.Task[None] | None = None
+        self._changing = asyncio.Lock()
+
+    # ------------------------------------------------------------------ who is here
+
+    @property
+    def lanes(self) -> tuple[Lane, ...]:
+        """One for each shard that is read."""
+        return (self.first, *self.others.values())
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether questions of any shard can be read and answered right now."""
+        return any(lane.is_connected for lane in self.lanes)
+
+    def record_connection(self) -> None:
+        """Have the metrics say whether all connections are there."""
+        metrics.record_connection("scheduler", all(lane.is_connected for lane in self.lanes))
+
+    def add(self, bus: "RedisSchedulerBus") -> None:
+        """One more; to be told before the first of them starts."""
+        self.seats.append(bus)
+
+    def group_of(self, scheduler: str) -> str:
+        """The consumer group by which inboxes are read: one command reads several as one group only."""
+        return SHARED_GROUP if len(self.seats) > 1 else scheduler
+
+    async def join(self, bus: "RedisSchedulerBus") -> None:
+        """Read its inboxes, and beat for it; raises BusDown, or ConfigError for refused credentials."""
+        first, self._is_begun = not self._is_begun, True
+        if first:
+            self._stop, self._changed = asyncio.Event(), asyncio.Event()
+            await self.heart.start()
+        self.first.add(bus)
+        self._joined.append(bus)
+        self.heart.add(bus.roster_name, bus.tell)
+        if first:
+            self._task = asyncio.create_task(self._run(), name=f"toolgate-{bus.name}")
+        with anyio.move_on_after(JOIN_S):
+            await self.first.up.wait()
+        if not self.first.up.is_set():
+            raise BusDown(f"the server took the first command and then no connection in {JOIN_S:.0f} s")
+        self.first.soon()
+        if first:
+            self._wanted = await self.shards.read(self.commands)
+        async with self._changing:
+            for lane in self.others.values():
+                await bus.take_seat(lane)
+            await self._open(self._wanted - self.others.keys() - {0})
+
+    async def release(self, bus: "RedisSchedulerBus") -> None:
+        """Do without it; with the last one all connections end."""
+        if bus not in self.seats:
+            return
+        bus.leave_lanes()
+        if bus in self._joined:
+            self._joined.remove(bus)
+        self.seats.remove(bus)
+        if self.seats:
+            return
+        task, self._task = self._task, None
+        if task is not None:
+            self._stop.set()
+            await task
+            await self.heart.aclose()
+        await self.commands.aclose()
+
+    # ------------------------------------------------------------------ shards beside the first
+
+    def _on_shards(self, wanted: Set[int]) -> None:
+        """These are to be read from now on."""
+        self._wanted = wanted
+        self._changed.set()
+
+    async def _follow_shards(self) -> None:
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            async with self._changing:
+                wanted = self._wanted
+                await self._open(wanted - self.others.keys() - {0})
+                if gone := self.others.keys() - wanted:
+                    await self._close(gone)
+
+    async def _open(self, shards: Set[int]) -> None:
+        """Read these as well; returns when they are, or after a moment in which they could not be."""
+        opened = [Lane(self, shard) for shard in sorted(shards)]
+        for lane in opened:
+            for bus in self._joined:
+                await bus.take_seat(lane)
+            self._tasks.start_soon(lane.run)
+        self.others = {**self.others, **{lane.shard: lane for lane in opened}}
+        with anyio.move_on_after(OPEN_S):
+            for lane in opened:
+                await lane.up.wait()
+        if opened:
+            _log.info("shards are read as well", shards=sorted(self.others))
+
+    async def _close(self, shards: Set[int]) -> None:
+        """Say that these are read no longer, and a little later do so no longer."""
+        self.closing = shards
+        await anyio.sleep(LEAVE_S)
+        for shard in sorted(shards - self._wanted):  # meanwhile somebody may have come
+            lane = self.others[shard]
+            if any(seat.held for seat in lane.joined.values()):
+                continue  # looked at again when shards are told of the next time
+            for bus in self._joined:
+                await bus.leave_seat(lane)
+            lane.end()
+            self.others = {other: one for other, one in self.others.items() if other != shard}
+        self.closing = frozenset()
+        self.shards.tell_again()
+
+    # ------------------------------------------------------------------ the host task
+
+    async def drain(self, bus: "RedisSchedulerBus") -> None:
+        """Have the server take what this one has answered, and acknowledge it."""
+        await asyncio.gather(*(seat.lane.drain(seat) for seat in bus.all_seats))
+
+    async def _run(self) -> None:
+        try:
+            async with anyio.create_task_group() as tasks:
+                self._tasks = tasks
+                tasks.start_soon(self.first.run)
+                tasks.start_soon(keep, self._follow_shards)
+                await self._stop.wait()
+                tasks.cancel_scope.cancel()
+        finally:
+            self.heart.end()

@@ -1,0 +1,111 @@
+"""What a process does for inboxes of a shard while they are read: renew, take over, trim, make again.
+
+It goes on by ordinary commands, beside the questions (`lane`); each is one round trip for all.
+"""
+
+import contextlib
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+import anyio
+
+from toolgate_bus.errors import ToolgateError
+from toolgate_bus.telemetry import metrics
+from toolgate_bus.telemetry.loggers import get_logger
+from toolgate_bus.transport.ports import Arg
+from toolgate_bus.transport.redis.answering.consumer_group import RENEW_SECONDS
+from toolgate_bus.transport.redis.roster.roster import BEAT_SECONDS
+from toolgate_bus.transport.redis.tasks import Backoff
+
+if TYPE_CHECKING:
+    from toolgate_bus.transport.redis.answering.lane import Lane
+    from toolgate_bus.transport.redis.answering.scheduler import Seat
+
+QUIET_TIDY_S: Final = 5.0
+"""Seconds between two looks at an inbox from which nothing comes."""
+RETENTION_MS: Final = 10_000
+_log = get_logger("toolgate.bus")
+
+
+async def keep_tidy(lane: "Lane") -> None:
+    """Until cancelled, trim inboxes and the streams written to, and let those expire."""
+    tidied = float("-inf")  # when all inboxes were looked at
+    while True:
+        await anyio.sleep(BEAT_SECONDS)
+        lane.host.heart.note_progress()
+        if not lane.is_connected:
+            continue
+        now = time.monotonic()
+        everyone = now - tidied >= QUIET_TIDY_S
+        seats = [seat for seat in lane.joined.values() if seat.take_activity() or everyone]
+        if everyone:
+            tidied = now
+            lane.ask_time()
+        with contextlib.suppress(ToolgateError):
+            await _tidy(lane, seats)
+            for seat in list(lane.joined.values()):
+                await seat.group.keep(now)
+
+
+async def _tidy(lane: "Lane", seats: "Sequence[Seat]") -> None:
+    if not seats:
+        return
+    oldest = lane.clock.entry_before(time.monotonic(), RETENTION_MS)
+    commands: list[Sequence[Arg]] = [command for seat in seats for command in seat.group.look()]
+    for seat in seats:
+        commands += seat.tidy_commands(oldest)
+    replies = await lane.commands.pipeline(commands)
+    if oldest is not None:
+        for number, seat in enumerate(seats):
+            await seat.group.trim(oldest, replies[2 * number], replies[2 * number + 1])
+
+
+async def keep_healing(lane: "Lane") -> None:
+    """Until cancelled, make groups and streams again whenever the lane asks for it."""
+    backoff = Backoff()
+    while True:
+        await lane.heal.wait()
+        lane.heal.clear()
+        for seat in list(lane.joined.values()):
+            try:
+                await seat.make_group()
+            except ToolgateError as error:
+                backoff.note(_log, "the inbox cannot be read", error)
+                seat.is_paused = True
+                lane.heal.set()
+            else:
+                seat.is_paused = False
+        lane.host.heart.name_again()
+        if not lane.heal.is_set():
+            metrics.count(metrics.RECREATED, "group")
+            backoff.reset()
+        lane.soon()
+        await backoff.wait()
+
+
+async def keep_renewing(lane: "Lane") -> None:
+    """Until cancelled, say what is being decided here, and take over what the dead were deciding."""
+    while True:
+        await anyio.sleep(RENEW_SECONDS)
+        if not lane.is_connected:
+            continue
+        for seat in lane.joined.values():
+            seat.out.write_acks()
+        with contextlib.suppress(ToolgateError):
+            await _renew(lane)
+
+
+async def _renew(lane: "Lane") -> None:
+    seats = list(lane.joined.values())
+    renewals = [command for seat in seats for command in seat.group.renew(seat.held)]
+    now = time.monotonic()
+    looking = [seat for seat in seats if seat.room > 0 and seat.group.is_due(now)]
+    looks = [seat.group.look_for_dead(now) for seat in looking]
+    if not renewals and not looks:
+        return
+    replies = await lane.commands.pipeline([*renewals, *looks])
+    for seat, reply in zip(looking, replies[len(renewals) :], strict=True):
+        for entry, times in await seat.group.take_over(reply, seat.held, seat.room, now):
+            metrics.count(metrics.CLAIMED, seat.name)
+            seat.deliver([entry], times)

@@ -1,0 +1,36 @@
+"""What operators tell one orchestrator process: that pauses or stops were changed.
+
+A command line of an earlier version writes orders to stop instead, which end turns and do not stand.
+"""
+
+from collections.abc import Callable
+
+from toolgate_bus.protocol.agents import decode_stop
+from toolgate_bus.telemetry import metrics
+from toolgate_bus.transport.ports import Commands, OrchestratorListener
+from toolgate_bus.transport.redis.asking.agent_report import AgentReport
+from toolgate_bus.transport.redis.asking.pause_watch import PauseWatch
+
+
+class OperatorOrders:
+    """Carries out what stands in `ctl:ORCH`, and has it told that this was done."""
+
+    def __init__(
+        self, listener: Callable[[], OrchestratorListener], report: AgentReport, pauses: PauseWatch
+    ) -> None:
+        self._listener, self._report, self._pauses = listener, report, pauses
+
+    def take(self, raw: bytes) -> bool:
+        """One message; whether there is something to tell, or to look at, with a heartbeat at once."""
+        if self._pauses.take(raw):
+            return True
+        if (order := decode_stop(raw)) is None:
+            metrics.count(metrics.BAD_MESSAGES, "operator", "malformed")
+            return False
+        self._report.note_order(order.id, self._listener().on_stop_order(order))
+        return True
+
+    async def look(self, commands: Commands) -> None:
+        """Look at the pauses, where it is time: what follows from them is told with this heartbeat."""
+        for order, sessions in await self._pauses.look(commands):
+            self._report.note_order(order, sessions)

@@ -1,0 +1,153 @@
+"""Heartbeats of an orchestrator: it asks who is alive, says that it is, and keeps its streams from expiring.
+
+Each is one pipeline, and one more for what the first found. When one is due, and what follows from what
+it found, is `orchestrator`'s affair.
+"""
+
+import time
+from collections.abc import Callable, Sequence, Set
+from typing import Final
+
+from toolgate_bus.errors import ConfigError
+from toolgate_bus.protocol import packing
+from toolgate_bus.protocol.keys import Keys, shard_of
+from toolgate_bus.transport.ports import Arg
+from toolgate_bus.transport.redis.asking.agent_report import AgentReport
+from toolgate_bus.transport.redis.asking.fact_buffer import FACTS_RETENTION_MS, keep_commands
+from toolgate_bus.transport.redis.asking.publisher import Outbox
+from toolgate_bus.transport.redis.asking.verdicts import VerdictReader
+from toolgate_bus.transport.redis.client.connection import RedisCommands
+from toolgate_bus.transport.redis.client.refusals import refusal_of
+from toolgate_bus.transport.redis.roster.roster import Roster, RosterView, encode_reading
+from toolgate_bus.transport.redis.roster.roster_sets import TIME
+from toolgate_bus.transport.redis.roster.shards import use_commands
+
+IDLE_INBOX_MS: Final = 60_000
+FACTS_EVERY_S: Final = 10.0
+"""Seconds between two times that our facts are kept from expiring, and trimmed."""
+OWN_EVERY: Final = 20
+"""Heartbeats between two times that our own streams are kept from expiring, besides each that wakes us."""
+REWIND_EVERY: Final = 10
+"""Heartbeats between two looks for verdict streams that were made anew behind our back."""
+REWIND_IDLE: Final = 4 * REWIND_EVERY
+"""The same where nobody was asked meanwhile."""
+
+
+class OrchestratorHeart:
+    """That of one orchestrator; owned by `RedisOrchestratorBus`."""
+
+    def __init__(
+        self,
+        commands: RedisCommands,
+        keys: Keys,
+        orchestrator: str,
+        roster: Roster,
+        reader: VerdictReader,
+        outbox: Outbox,
+        agents: AgentReport,
+        required: Set[str],
+    ) -> None:
+        """`required` are those whom a session requires, by now; it is looked at with each heartbeat."""
+        self._commands, self._keys, self._orchestrator = commands, keys, orchestrator
+        self._roster, self._reader, self._outbox, self._agents = roster, reader, outbox, agents
+        self._required = required
+        self.view = RosterView()
+        """Who was alive at the last look."""
+        self._hurry = True
+        """Whether the next look at the roster is at everything: somebody joined or left."""
+        self._beats = 0
+        self._asked = False
+        """Whether anybody was asked since the last look for streams made anew."""
+        self._facts_due = 0.0
+        self._known_writer = False
+        """Whether readers can find our facts also when we are gone."""
+
+    def move(self, keys: Keys, orchestrator: str) -> None:
+        """Be another orchestrator, in the shard of these keys; before the first heartbeat."""
+        self._keys, self._orchestrator = keys, orchestrator
+
+    def listen(self, adopt: Callable[[RosterView], None]) -> None:
+        """Say who is told of each look at the roster; once."""
+        self._adopt = adopt
+
+    def hurry(self) -> None:
+        """Look at everything with the next heartbeat."""
+        self._hurry = True
+
+    def recover(self) -> None:
+        """A heartbeat failed: whatever it asked and said may be unknown, and is asked and said again."""
+        self._hurry = True
+        self._facts_due = 0.0
+        self._agents.tell_again()
+
+    def expect_facts(self) -> bool:
+        """A fact was written: whether readers have to be told, with a heartbeat at once, where to find it."""
+        if not self._known_writer:
+            self._facts_due = 0.0
+        return not self._known_writer
+
+    def count_beat(self) -> bool:
+        """One more has gone well; whether it is time to look for verdict streams that were made anew."""
+        self._beats += 1
+        if self._beats % (REWIND_EVERY if self._asked else REWIND_IDLE):
+            return False
+        self._asked = False
+        return True
+
+    async def beat(self) -> None:
+        """One; raises TransportError, or ConfigError once what could be read was told."""
+        hurry, self._hurry = self._hurry, False
+        await self._roster.learn_minute()
+        look = self._roster.asks(everything=hurry)
+        reads = encode_reading(self._reader.reading, packing.VERSIONS, self._required)
+        told = self._roster.beat(f"o:{self._orchestrator}", reads)
+        if hurry and TIME not in told:
+            told.append(TIME)
+        keeps_facts = hurry or time.monotonic() >= self._facts_due
+        commands: list[Sequence[Arg]] = [
+            *look.commands,
+            *told,
+            *([("PEXPIRE", self._keys.facts(self._orchestrator), FACTS_RETENTION_MS)] if keeps_facts else []),
+            *self._agents.commands(),
+            *self._upkeep(everything=hurry),
+        ]
+        if keeps_facts:  # before: a first fact that is written meanwhile asks for it anew
+            self._facts_due = time.monotonic() + FACTS_EVERY_S
+        replies = await self._commands.pipeline(commands)
+        at = len(look.commands) + len(told)
+        wrong = None
+        for command, reply in zip(commands[:at], replies, strict=False):
+            if isinstance(reply, Exception):
+                error = refusal_of(command, reply)
+                if isinstance(error, ConfigError):
+                    wrong = wrong or error
+                elif look.commands and command is commands[0]:
+                    raise error  # else the roster is read, and we are told again of in half a second
+            elif command == TIME:
+                self._roster.set_time(reply)
+        if keeps_facts:
+            self._known_writer = replies[at] == 1
+            if self._known_writer:
+                await self.keep_facts(self._roster.seconds * 1000)
+        names = self._roster.take_names(look, replies[: len(look.commands)])
+        self.view = await self._roster.resolve(names)
+        self._adopt(self.view)
+        if wrong is not None:
+            raise wrong  # what could be read was
+
+    def _upkeep(self, *, everything: bool) -> list[Sequence[Arg]]:
+        """What lets inboxes expire that nobody reads, and keeps our own streams from it now and then."""
+        asked = self._outbox.take_recipients()
+        self._asked = self._asked or bool(asked)
+        shard = shard_of(self._orchestrator)
+        idle = sorted(asked - {member.name for member in self.view.members if shard in member.shards})
+        commands: list[Sequence[Arg]] = [("PEXPIRE", self._keys.inbox(name), IDLE_INBOX_MS) for name in idle]
+        if everything or self._beats % OWN_EVERY == 0:
+            own = (self._keys.wake(self._orchestrator), self._keys.control(self._orchestrator))
+            commands += [("PEXPIRE", key, IDLE_INBOX_MS) for key in own]
+            commands += use_commands(self._keys, shard, self._roster.seconds)
+        return commands
+
+    async def keep_facts(self, server_ms: int) -> None:
+        """Have readers find our facts for an hour, by the server's time; older ones are dropped."""
+        await self._commands.pipeline(keep_commands(self._keys, self._orchestrator, server_ms))

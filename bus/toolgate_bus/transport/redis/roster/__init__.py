@@ -1,0 +1,1 @@
+"""Who is alive, in which namespace and shard."""

@@ -1,0 +1,307 @@
+"""Who is alive: heartbeats that expire, on the server's clock.
+
+Every replica, orchestrator and facts reader sets its own key every half second; the key expires
+after 1.5 s. Sets name who may be there (`roster_sets`), so that reading needs no scan; whoever was
+seen is looked up all the same (`attendance`). What stands there was written by others and is decoded
+with the wire's bounds.
+"""
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Literal, get_args
+
+from toolgate_bus.errors import CodecError
+from toolgate_bus.protocol.keys import Keys, shard_of
+from toolgate_bus.protocol.names import RESERVED_NAMES
+from toolgate_bus.protocol.packing import VERSION, pack, unpack
+from toolgate_bus.protocol.signing import Keyring
+from toolgate_bus.telemetry import metrics
+from toolgate_bus.telemetry.loggers import get_logger
+from toolgate_bus.transport.attendance import GONE_SECONDS, Attendance
+from toolgate_bus.transport.heartbeats import MAX_MEMBER, decode_member, read_versions
+from toolgate_bus.transport.ports import Commands, Member
+from toolgate_bus.transport.redis.client.refusals import refusal_of
+from toolgate_bus.transport.redis.clock import ServerClock
+from toolgate_bus.transport.redis.roster.roster_sets import (
+    MAX_COUNT,
+    OLD,
+    TIME,
+    Command,
+    RosterMembership,
+    RosterNames,
+    RosterQuery,
+)
+
+BEAT_SECONDS: Final = 0.5
+EXPIRY_SECONDS: Final = 1.5
+WAKE_MS: Final = 60_000
+FRESH_SECONDS: Final = 10.0
+"""A signed heartbeat that is older by the server's clock is nobody's word any longer."""
+ReaderRole = Literal["follower", "exporter", "archiver", "console"]
+"""What a facts reader reads for."""
+READER_ROLES: Final[tuple[ReaderRole, ...]] = get_args(ReaderRole)
+EVERYONE: Final = ("schedulers", "orchestrators", "readers", OLD)
+"""The kinds that people ask for: hooks only look for each other."""
+PART: Final = 256
+"""Heartbeats that are read at a time."""
+_log = get_logger("toolgate.bus")
+
+
+@dataclass(frozen=True, slots=True)
+class RosterView:
+    """The roster at one moment."""
+
+    members: tuple[Member, ...] = ()
+    orchestrators: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """The living orchestrators, each with the schedulers whose verdicts it reads: those it asks."""
+    readers: int = 0
+    """How many facts readers are alive."""
+    roles: Mapping[str, str] = field(default_factory=dict)
+    """The living facts readers, each with its role: one of `READER_ROLES`, or `other`."""
+    gone: tuple[Member, ...] = ()
+    """Replicas that vanished without leaving, and are remembered."""
+    wires: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """The versions of the wire that each of the living orchestrators speaks."""
+    required: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """The schedulers that a session of each requires; orchestrators that do not tell are not in it."""
+    hooks: frozenset[str] = frozenset()
+    """The living owners of ledgers that hooks keep."""
+
+    def readers_by_role(self) -> dict[str, int]:
+        """How many facts readers are alive in each role; every role of `READER_ROLES` is there."""
+        return {**dict.fromkeys(READER_ROLES, 0), **Counter(self.roles.values())}
+
+
+def encode_reading(
+    schedulers: Iterable[str], wire: Sequence[int] = (), required: Iterable[str] | None = None
+) -> bytes:
+    """An orchestrator's heartbeat: whose verdicts it reads, the versions of the wire that it speaks, and
+    whom it requires, unless that is None.
+    """
+    told = {"reading": sorted(schedulers), **({"wire": list(wire)} if wire else {})}
+    beat = pack(told)
+    if required is None:
+        return beat
+    longer = pack({**told, "required": sorted(required)})
+    return longer if len(longer) <= MAX_MEMBER else beat
+
+
+def decode_wire(raw: bytes) -> tuple[int, ...]:
+    """The versions in an orchestrator's heartbeat; one that says nothing of them speaks the first."""
+    told = _field(raw, "wire")
+    return tuple(read_versions(told)) if isinstance(told, list) else (VERSION,)
+
+
+def decode_reading(raw: bytes) -> frozenset[str]:
+    """The schedulers in an orchestrator's heartbeat; none in anything that is not one."""
+    told = _field(raw, "reading")
+    return frozenset(one for one in (told if isinstance(told, list) else ()) if isinstance(one, str))
+
+
+def decode_required(raw: bytes) -> frozenset[str] | None:
+    """The schedulers that an orchestrator's heartbeat names as required; None where it does not tell."""
+    told = _field(raw, "required")
+    return frozenset(one for one in told if isinstance(one, str)) if isinstance(told, list) else None
+
+
+def encode_role(role: ReaderRole) -> bytes:
+    """A facts reader's heartbeat."""
+    return pack({"role": role})
+
+
+def decode_role(raw: bytes) -> str:
+    """The role in a facts reader's heartbeat: `follower` where it names none, `other` for what is unknown."""
+    role = _field(raw, "role", "follower")
+    return role if isinstance(role, str) and role in READER_ROLES else "other"
+
+
+def _field(raw: bytes, name: str, default: str | None = None) -> Any:
+    """What a heartbeat says there, or the default; None in anything that is no heartbeat."""
+    try:
+        fields = unpack(raw, MAX_MEMBER)
+    except CodecError:
+        return None
+    return fields.get(name, default) if isinstance(fields, dict) else None
+
+
+class Roster:
+    """Reads and writes the roster of one namespace; remembers whom it has seen."""
+
+    def __init__(self, commands: Commands, namespace: str, turns: Sequence[str] = EVERYONE) -> None:
+        """`turns` are the kinds that are read: one at a time where there is no hurry, in this order."""
+        self._commands = commands
+        self._keys = Keys(namespace)
+        self._clock = ServerClock()
+        self._names = RosterNames(self._keys, turns)
+        self._places: dict[str, RosterMembership] = {}
+        self._attendance = Attendance()
+        self._met: dict[str, float] = {}
+        """Everyone else who was alive lately, by when."""
+        self._flooded = False
+        self.keyring: Keyring | None = None
+        """Whose schedulers must sign what they say of themselves, once they have signed."""
+
+    async def next_start(self) -> int:
+        """The next number in the namespace's order of starts."""
+        return int(await self._commands.execute("INCR", self._keys.starts))
+
+    # ------------------------------------------------------------------ standing there
+
+    @property
+    def seconds(self) -> int:
+        """The server's time in seconds since the epoch; 0 while it is unknown."""
+        return self._clock.seconds(time.monotonic())
+
+    def is_recent(self, member: Member) -> bool:
+        """Whether a heartbeat was written just now, by what it says itself."""
+        return abs(self.seconds - member.at) <= FRESH_SECONDS
+
+    async def learn_minute(self) -> None:
+        """Ask the server for its time, unless that is known: sets are named by it."""
+        if not self._clock.is_synced:
+            self.set_time(await self._commands.execute("TIME"))
+
+    def set_time(self, time_reply: Any) -> None:
+        """The server's reply to TIME, which came just now."""
+        self._clock.set_time(time_reply, time.monotonic())
+
+    def beat(self, member: str, value: bytes, *, timed: bool = False) -> list[Command]:
+        """The commands of one heartbeat of `kind:…`, for a pipeline; the first is what expires.
+
+        `timed`: the pipeline asks for the server's time itself.
+        """
+        beat: Command = ("SET", self._keys.member(member), value, "PX", int(EXPIRY_SECONDS * 1000))
+        place = self._places.setdefault(member, RosterMembership(self._keys, member))
+        rest = place.commands(self._clock, time.monotonic())
+        return [beat, *(one for one in rest if not (timed and one == TIME))]
+
+    def name_again(self) -> None:
+        """The server may have lost what was written: the next heartbeats name their members anew."""
+        for place in self._places.values():
+            place.name_again()
+
+    async def write(self, member: str, value: bytes) -> None:
+        """One heartbeat; raises TransportError where the server did not take it."""
+        await self.learn_minute()
+        commands = self.beat(member, value)
+        replies = await self._commands.pipeline(commands)
+        if commands[-1] == TIME:
+            self.set_time(replies[-1])
+        if isinstance(replies[0], Exception):
+            raise refusal_of(commands[0], replies[0])
+
+    async def leave(self, member: str, mark: bytes | None = None) -> None:
+        """Take oneself off the roster; with a mark of one's own that says so, for who would remember."""
+        key = self._keys.member(member)
+        end: Command = ("DEL", key) if mark is None else ("SET", key, mark, "PX", int(GONE_SECONDS * 1000))
+        await self._commands.pipeline([end, ("SREM", self._keys.roster, member)])
+
+    async def wake_orchestrators(self) -> None:
+        """Have every living orchestrator look at the roster at once."""
+        found = await self._beats(
+            [name for name in await self._fetch_names(everything=True) if name[0] == "o"]
+        )
+        wakes: dict[int, list[Command]] = {}
+        for name in found:
+            wake = self._keys.wake(name[2:])
+            # (who is told may have died since, and lets nothing expire any more)
+            told: list[Command] = [("XADD", wake, "*", "event", "roster"), ("PEXPIRE", wake, WAKE_MS)]
+            wakes.setdefault(shard_of(name[2:]), []).extend(told)
+        done = await asyncio.gather(*map(self._commands.pipeline, wakes.values()), return_exceptions=True)
+        errors = [one for one in done if isinstance(one, BaseException)]
+        if errors and len(errors) == len(done):  # else others could be told: one shard's server is away
+            raise errors[0]
+
+    # ------------------------------------------------------------------ looking
+
+    async def read(self, *, ages: bool = False, everything: bool = True) -> RosterView:
+        """Who is alive; with `ages`, also how long ago each replica was heard of.
+
+        Not `everything`: one kind is read anew, the others are as they were found before.
+        """
+        return await self.resolve(await self._fetch_names(everything=everything), ages=ages)
+
+    def asks(self, *, everything: bool) -> RosterQuery:
+        """One look at who is named: its commands are for a pipeline."""
+        return self._names.asks(self._clock, time.monotonic(), everything=everything)
+
+    def take_names(self, look: RosterQuery, replies: Sequence[Any]) -> set[str]:
+        """Who is named, by the replies to a look of `asks`; strangers beyond the bound are counted."""
+        surplus = self._names.take(look, replies)
+        for kind, many in surplus.items():
+            metrics.ROSTER_STRANGERS.add((kind,), many)
+        if surplus and not self._flooded:
+            _log.warning("too many names on the roster; the rest is passed over", surplus=surplus)
+        self._flooded = bool(surplus)
+        return self._names.all
+
+    async def _fetch_names(self, *, everything: bool) -> set[str]:
+        await self.learn_minute()
+        look = self.asks(everything=everything)  # tasks may look side by side
+        return self.take_names(look, await self._commands.pipeline(look.commands))
+
+    async def resolve(self, named: Iterable[str], *, ages: bool = False) -> RosterView:
+        """Read the heartbeats of these roster members, and of those that were seen before."""
+        found = await self._beats(sorted({*named, *self._attendance.names, *self._met}))
+        now = time.monotonic()
+        self._met = {name: at for name, at in self._met.items() if now - at < GONE_SECONDS}
+        for name in found:
+            if name[0] != "s" and (name in self._met or len(self._met) < MAX_COUNT):
+                self._met[name] = now
+        if dead := self._names.dead(found.keys(), time.monotonic()):
+            await self._commands.execute("SREM", self._keys.roster, *dead)
+        schedulers = dict.fromkeys(self._attendance.names, None) | {
+            name: self._scheduler(name, beat) for name, beat in found.items() if name[0] == "s"
+        }
+        members, gone = self._attendance.take(schedulers, time.monotonic())
+        roles = {name[2:]: decode_role(beat) for name, beat in found.items() if name[0] == "r"}
+        return RosterView(
+            members=await self._with_ages(members) if ages else members,
+            orchestrators={name[2:]: decode_reading(beat) for name, beat in found.items() if name[0] == "o"},
+            wires={name[2:]: decode_wire(beat) for name, beat in found.items() if name[0] == "o"},
+            required={
+                name[2:]: required
+                for name, beat in found.items()
+                if name[0] == "o" and (required := decode_required(beat)) is not None
+            },
+            readers=len(roles),
+            roles=roles,
+            gone=gone,
+            hooks=frozenset(name[2:] for name in found if name[0] == "h"),
+        )
+
+    async def _beats(self, names: Sequence[str]) -> dict[str, bytes]:
+        """The heartbeats that stand, by name; read in parts, so that many keep nobody waiting."""
+        found: dict[str, bytes] = {}
+        for at in range(0, len(names), PART):
+            part = names[at : at + PART]
+            beats = await self._commands.execute("MGET", *(self._keys.member(name) for name in part))
+            found.update((name, beat) for name, beat in zip(part, beats, strict=True) if beat is not None)
+        return found
+
+    def _scheduler(self, name: str, beat: bytes) -> Member | None:
+        scheduler, _, replica = name[2:].partition(":")
+        if scheduler in RESERVED_NAMES:
+            metrics.count(metrics.BAD_MESSAGES, scheduler, "reserved")
+        member = decode_member(scheduler, replica, beat, self.keyring)
+        signs = self.keyring is not None and self.keyring.knows(scheduler)
+        if member is not None and member.left and not member.signed and signs:
+            return replace(member, left=False)  # who has a key must sign that it leaves: somebody is there
+        if member is not None and member.signed and not member.left and not self.is_recent(member):
+            return replace(member, signed=False, proof=None)  # somebody may have kept it, and shows it again
+        return member
+
+    async def _with_ages(self, members: tuple[Member, ...]) -> tuple[Member, ...]:
+        if not members:
+            return ()
+        left = await self._commands.pipeline(
+            [("PTTL", self._keys.member(f"s:{member.name}:{member.replica}")) for member in members]
+        )
+        return tuple(
+            replace(member, age=max(0.0, EXPIRY_SECONDS - ms / 1000))
+            for member, ms in zip(members, left, strict=True)
+            if isinstance(ms, int) and ms > 0
+        )

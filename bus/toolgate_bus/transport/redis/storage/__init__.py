@@ -1,0 +1,1 @@
+"""What is kept on the server: records that last, streams that are read, orders that stand."""
