@@ -39,7 +39,7 @@ def _below(agent: Any, seen: set[int]) -> Iterator[Gap]:
 
 
 def _agent_of(tool: FunctionTool) -> Any:
-    """Return the agent that a tool was made of; None for other tools."""
+    """Return the agent behind a tool made by as_tool; None for other tools."""
     cells = getattr(tool.func, "__closure__", None) or ()
     held = [cell.cell_contents for cell in cells if cell.cell_contents is not None]
     return next((one for one in held if isinstance(one, BaseAgent)), None)

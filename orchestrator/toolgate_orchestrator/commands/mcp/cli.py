@@ -105,8 +105,8 @@ def mcp(
 
     Over HTTP, clients need TOOLGATE_MCP_TOKEN as their bearer token if that variable is set.
 
-    Exit codes: 0 the client has ended, 1 the server has ended, 2 an option or the configuration is wrong, 130
-    Ctrl-C.
+    Exit codes: 0 the client has ended, 1 the server has ended, 2 an option or the configuration is wrong,
+    130 Ctrl-C.
     """
     laid = _read(config, tuple(command or ()), name)
     token = _token(http, address)
