@@ -14,7 +14,7 @@ from typing import Any
 
 import readings
 from cases import Case, World, worlds
-from doors import DOORS, PYTHON, Door
+from doors import ALL, DOORS, PYTHON, Door
 from meanings import Past, Written
 from readings import Call
 from station import Outcome, Station
@@ -191,7 +191,7 @@ def _draw(dice: random.Random, doors: Collection[str]) -> list[str]:
 
 def _carriers(drawn: Sequence[str], case: Case, written: Written) -> list[str]:
     """The first doors that carry all calls of a case."""
-    able = (name for name in drawn if all(DOORS[name].carries(call, written) for call in case.calls))
+    able = (name for name in drawn if all(ALL[name].carries(call, written) for call in case.calls))
     return list(itertools.islice(able, DOORS_OF_A_CASE))
 
 

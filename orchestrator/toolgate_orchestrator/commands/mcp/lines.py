@@ -111,7 +111,7 @@ async def _read(peer: Peer, most: int, incoming: sdk.SendStream, back: sdk.SendS
                     await back.send(sdk.error_message(None, sdk.INVALID_REQUEST, words))
                     return  # nobody knows who waits for it
                 continue
-            message = sdk.read_message(line)
+            message = sdk.read_message(line, halves=peer.name == CLIENT)
             if message is not None:
                 await incoming.send(message)
                 continue

@@ -9,6 +9,8 @@ import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any, Final, Protocol
 
+from toolgate_bus.protocol.json_values import holds_half
+
 from toolgate_orchestrator.commands.mcp import sdk
 from toolgate_orchestrator.commands.mcp.child import start_child
 from toolgate_orchestrator.commands.mcp.config import McpConfig
@@ -16,6 +18,7 @@ from toolgate_orchestrator.commands.mcp.crowd import MAX_UNHEARD, Crowd
 from toolgate_orchestrator.commands.mcp.http_client import make_client, read_headers
 from toolgate_orchestrator.commands.mcp.lines import open_lines
 from toolgate_orchestrator.commands.mcp.messages import (
+    CALL,
     CANCELLED,
     DISCOVER,
     INITIALIZE,
@@ -32,6 +35,9 @@ from toolgate_orchestrator.commands.mcp.messages import (
 SUBSCRIPTION: Final = "io.modelcontextprotocol/subscriptionId"
 _CLOSED: Final = "Connection closed"
 """What the SDK says then."""
+_NO_HALVES: Final = (
+    "a text in it holds half a character (a lone surrogate), which no server over HTTP can be told"
+)
 
 
 class Hearer(Protocol):
@@ -67,6 +73,7 @@ class Upstream:
         self.ready, self.closed = asyncio.Event(), asyncio.Event()
         self._config, self._dispatcher, self._hearer, self._shared = config, dispatcher, hearer, shared
         self._how = how
+        self._is_remote = config.servers[name].command is None
         self._told: dict[str | int, tuple[sdk.Exchange, str | int]] = {}
         """By progress token or subscription, as the server knows it: for whom, and what it is called
         there."""
@@ -81,6 +88,8 @@ class Upstream:
         schema: Mapping[str, Any] | None = None,
     ) -> Message:
         """The server's answer; `exchange` is the request of the client that this is for. Raises MCPError."""
+        if method == CALL and self._is_remote and holds_half(params):
+            raise sdk.MCPError(sdk.INVALID_PARAMS, _NO_HALVES)
         opts = self._options(method, params, schema)
         if exchange is None:
             opts["timeout"] = min(self._config.start_timeout_s, self._config.call_timeout_s)

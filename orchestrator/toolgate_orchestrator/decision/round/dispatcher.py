@@ -32,7 +32,7 @@ from toolgate_orchestrator.decision.link.client import GateClient
 from toolgate_orchestrator.decision.link.recipients import ADMIT, ExclusionReason, Recipients
 from toolgate_orchestrator.decision.question.inability import deny_ask, deny_change, find_missing
 from toolgate_orchestrator.decision.question.plain_values import copy_arguments, to_plain
-from toolgate_orchestrator.decision.question.question import fill_defaults, write_question
+from toolgate_orchestrator.decision.question.question import UnreadableQuestion, fill_defaults, write_question
 from toolgate_orchestrator.decision.question.redact import Redactor
 from toolgate_orchestrator.decision.question.user_request import with_request
 from toolgate_orchestrator.decision.question.validation import check_call, check_modify, final_arguments
@@ -85,13 +85,14 @@ class Dispatcher:
     ) -> RoundResult:
         """Ask this question about a call, wait until the round is over, and say how it ended.
 
-        A bus that went away since the first round is waited for.
+        A bus that went away since the first round is waited for. Raises UnreadableQuestion.
         """
         loop, client, phase = self.table.loop, self._client, asking.phase
         if phase != "select":
             self.go_on(call)
             if client is not None and not client.up:
                 await client.reachable(patience)
+        body = self._write(call, asking, audience)
         now = time.monotonic()
         asked, awaited = audience.names, audience.required
         if client is None or not client.breaker.calm or audience.absent:
@@ -114,7 +115,7 @@ class Dispatcher:
             patient=(IN_PROCESS,) if local is not None else (),
         )
         question = OpenRound(self, call, asking, audience, round_, asked, loop.create_future(), now)
-        question.body = self._write(call, asking)
+        question.body = body
         if audience.readers and asking.request:
             self._add_request(question)
         hooks = None
@@ -168,10 +169,11 @@ class Dispatcher:
             self.table.forget(call.rounds)
         call.rounds = ()  # they name the call: else only the collector could free both
 
-    def _write(self, call: DecisionState, asking: ToolQuestion) -> bytes:
-        """The body of a question; what was kept back in it is kept with the call.
+    def _write(self, call: DecisionState, asking: ToolQuestion, audience: Recipients) -> bytes:
+        """Return the body of a question; what was kept back in it is kept with the call.
 
         Who is asked sees what the tool takes for arguments that are left out; the tool still gets none.
+        Arguments that no rule can read are put to nobody whose word counts: raises UnreadableQuestion.
         """
         own, filled = asking.tool_input, fill_defaults(call.tools, asking)
         if filled is not own:
@@ -184,6 +186,8 @@ class Dispatcher:
             call.body, call.outgoing = body, outgoing
         else:
             call.replaced = outgoing
+        if outgoing is not None and outgoing.fault and audience.required:
+            raise UnreadableQuestion(outgoing.fault)
         return body
 
     def _add_request(self, question: OpenRound) -> None:
