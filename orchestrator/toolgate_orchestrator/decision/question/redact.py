@@ -169,7 +169,7 @@ class Redactor:
         excess = _find_excess(tool_input)
         if excess == "deep":
             out.fault = TOO_DEEP
-        trouble = "truncated" if excess else self._container_trouble(tool_input, 0, out)
+        trouble = "truncated" if excess == "large" else self._container_trouble(tool_input, 0, out)
         try:
             if trouble is None:
                 out.value = {key: self._value(key, value, out, 1) for key, value in tool_input.items()}
