@@ -87,8 +87,8 @@ class LangChainDoor(AdapterDoor):
 
     @staticmethod
     def carries(call: Call, written: Written) -> bool:
-        """As far as LangGraph can keep the numbers."""
-        return AdapterDoor.carries(call, written) and _is_short(call.arguments)
+        """As far as LangGraph can keep the numbers and the keys."""
+        return AdapterDoor.carries(call, written) and _can_be_kept(call.arguments)
 
     def build(self, guard: Guard, call: Call) -> Any:
         """See AdapterDoor."""
@@ -127,10 +127,13 @@ class LangChainDoor(AdapterDoor):
         built.checkpointer.delete_thread(call.who.session)
 
 
-def _is_short(value: Any) -> bool:
-    """Whether all integers have 64 bits at most."""
-    if isinstance(value, dict | list):
-        return all(map(_is_short, value.values() if isinstance(value, dict) else value))
+def _can_be_kept(value: Any) -> bool:
+    """Whether all integers have 64 bits at most, and no key holds half a character."""
+    if isinstance(value, dict):
+        kept = (name.encode("utf-8", "replace").decode() == name for name in value)
+        return all(kept) and all(map(_can_be_kept, value.values()))
+    if isinstance(value, list):
+        return all(map(_can_be_kept, value))
     return not isinstance(value, int) or -(2**63) <= value < 2**64
 
 

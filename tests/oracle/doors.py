@@ -18,7 +18,7 @@ from readings import Call
 from sidecar_doors import AuthzenDoor, DecideDoor
 from station import Station
 
-__all__ = ["DOORS", "NAMES", "PYTHON", "Door"]
+__all__ = ["ALL", "DOORS", "NAMES", "PYTHON", "Door"]
 
 
 class Door(Protocol):
@@ -44,13 +44,14 @@ _ALL: tuple[Any, ...] = (
     *(GateDoor, GuardRunDoor, GuardToolDoor, DecideDoor, AuthzenDoor, McpDoor),
     *(ClaudeDoor, CodexDoor, CopilotDoor, CursorDoor, GeminiDoor, LangChainDoor, PydanticAiDoor),
 )
-NAMES = tuple(one.name for one in _ALL)
-"""Those that there are."""
+ALL: Mapping[str, Any] = {one.name: one for one in _ALL}
+"""Those that there are, by name."""
+NAMES = tuple(ALL)
 PYTHON = (GateDoor.name, GuardRunDoor.name, GuardToolDoor.name)
 """Those that carry any value of Python."""
 ADAPTERS: Mapping[str, str] = {LangChainDoor.name: "langgraph", PydanticAiDoor.name: "pydantic_ai"}
 """The package that each needs."""
 DOORS: Mapping[str, Any] = {
-    one.name: one for one in _ALL if one.name not in ADAPTERS or find_spec(ADAPTERS[one.name]) is not None
+    name: one for name, one in ALL.items() if name not in ADAPTERS or find_spec(ADAPTERS[name]) is not None
 }
 """Those that can be opened here, by name."""

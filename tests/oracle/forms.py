@@ -174,6 +174,20 @@ def _default(dice: random.Random, subject: Subject, value: Any) -> dict[str, Any
     return {"note": "the rest is left out"} if "." not in subject.path else None
 
 
+def _half_beside(dice: random.Random, subject: Subject, value: Any) -> dict[str, Any]:
+    """Beside the value stands half a character, in a text or a key, short or long, hidden or not."""
+    half = dice.choice(["\ud83d", "x\udc00", {"\ud800": 1}, ["x" * 70_000 + "\ud800"]])
+    return put(subject.path, value) | {dice.choice(["note", "secret"]): half}
+
+
+def _deep_beside(dice: random.Random, subject: Subject, value: Any) -> dict[str, Any]:
+    """Beside the value stands one that is as deep as a question may be, or deeper."""
+    deep: Any = 1
+    for _ in range(dice.choice([27, 28, 29, 32, 33, 60, 100])):
+        deep = dice.choice([[deep], {"k": deep}])
+    return put(subject.path, value) | {dice.choice(["note", "secret"]): deep}
+
+
 def _wide(dice: random.Random, subject: Subject, value: Any) -> dict[str, Any]:
     return put(subject.path, value) | {f"k{number}": number for number in range(1_100)}
 
@@ -253,6 +267,8 @@ FORMS: Mapping[str, Form] = MappingProxyType(
         "map proxy": _inner(lambda inner: MappingProxyType(inner)),
         "model": _inner(_model_of),
         "dataclass": _inner(_dataclass_of),
+        "surrogate beside": _half_beside,
+        "deep value beside": _deep_beside,
     }
 )
 """By name, each form that a value may have."""

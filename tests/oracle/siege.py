@@ -14,7 +14,7 @@ from typing import Any
 
 import readings
 from cases import Case, World, worlds
-from doors import DOORS, PYTHON, Door
+from doors import ALL, DOORS, PYTHON, Door
 from meanings import Past, Written
 from readings import Call
 from station import Outcome, Station
@@ -145,9 +145,9 @@ def plan(
     `part` (n, of) is every of-th world from n on; `every` takes one case of so many.
     """
     planned = idle = 0
-    turns = itertools.count()
+    turns, visits = itertools.count(), Counter[str]()
     for number, world in itertools.islice(enumerate(worlds(seed, families)), part[0], None, part[1]):
-        drawn = _draw(random.Random(f"doors {seed} {number}"), doors)
+        drawn = _draw(random.Random(f"doors {seed} {number}"), doors, visits)
         chosen = [
             (case, carriers)
             for case in world.cases
@@ -156,6 +156,7 @@ def plan(
             and (carriers := _carriers(drawn, case, world.written))
         ][: cases - planned]
         planned += len(chosen)
+        visits.update(name for _, carriers in chosen for name in carriers)
         idle = 0 if chosen else idle + 1
         if chosen:
             yield world, chosen
@@ -179,19 +180,24 @@ async def besiege(
     return found
 
 
-def _draw(dice: random.Random, doors: Collection[str]) -> list[str]:
-    """Doors in the order in which cases take them: those for Python last, but for one."""
+def _draw(dice: random.Random, doors: Collection[str], visits: Mapping[str, int]) -> list[str]:
+    """Return doors in the order in which cases take them: those for Python last, but for one.
+
+    Every other time those come first that were visited least.
+    """
     outside = sorted(name for name in doors if name not in PYTHON)
     inside = sorted(name for name in doors if name in PYTHON)
     dice.shuffle(outside)
     dice.shuffle(inside)
+    if dice.random() < 0.5:
+        outside.sort(key=lambda name: visits[name])
     outside[dice.randint(0, DOORS_OF_A_CASE) : 0] = inside[:1]
     return [*outside, *inside[1:]]
 
 
 def _carriers(drawn: Sequence[str], case: Case, written: Written) -> list[str]:
     """The first doors that carry all calls of a case."""
-    able = (name for name in drawn if all(DOORS[name].carries(call, written) for call in case.calls))
+    able = (name for name in drawn if all(ALL[name].carries(call, written) for call in case.calls))
     return list(itertools.islice(able, DOORS_OF_A_CASE))
 
 

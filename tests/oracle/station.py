@@ -71,12 +71,12 @@ class _Run:
 class Station:
     """One configuration at work. `settings` are what a gate needs to come here."""
 
-    def __init__(self, written: Written, url: str, desk: Desk) -> None:
+    def __init__(self, written: Written, url: str, desk: Desk, *, is_ruled: bool = True) -> None:
         self.written = written
         self.settings: dict[str, Any] = {
             "redis": url,
             "patience_ms": PATIENCE_MS,
-            "required": [written.scheduler],
+            "required": [written.scheduler] if is_ruled else [],
             "redact": dict(written.redact),
         }
         self.keeps_open = written.scheduler == "slots"
@@ -91,21 +91,25 @@ class Station:
 
     @classmethod
     @contextlib.asynccontextmanager
-    async def open(cls, written: Written) -> AsyncIterator["Station"]:
-        """A station; raises ConfigError for a configuration that its scheduler refuses."""
+    async def open(cls, written: Written, *, is_ruled: bool = True) -> AsyncIterator["Station"]:
+        """A station; raises ConfigError for a configuration that its scheduler refuses.
+
+        Without `is_ruled` nobody is there: the scheduler does not start, and nobody is required.
+        """
         name, hub = written.scheduler, _Hub()
         scheduler = as_scheduler(make(_shipped()[name], name, written.document(), "config"))
         shared = replace(make_shared_state(), store=hub.store, facts=_HubFacts(hub))
         bus = hub.scheduler()
         worker = Worker(scheduler, bus, shared=shared)
-        await worker.start()
+        if is_ruled:
+            await worker.start()
         client = _Client(hub.orchestrator())
         await client.start()
         client.users = 1
         url = f"redis://oracle-{next(_numbers)}"
         key = (id(client.loop), url, "default")
         shared_clients._shared[key] = client
-        station = cls(written, url, Desk(hub.store, shared.notices))
+        station = cls(written, url, Desk(hub.store, shared.notices), is_ruled=is_ruled)
         station._client, station._hub = client, hub
         client.on_hold, hub.on_asked = station._hold, station._rewrite
         try:
@@ -114,7 +118,8 @@ class Station:
             shared_clients._shared.pop(key, None)
             await client.bus.aclose()
             client.close()
-            await worker.drain()
+            if is_ruled:
+                await worker.drain()
             await bus.aclose()
 
     async def end(self) -> None:

@@ -6,10 +6,13 @@ import pytest
 from cases import FAMILIES
 from doors import DOORS, NAMES
 from known import KNOWN, count_visits, is_tried, mended, sample, surprises
+from siege import plan
 
 pytestmark = pytest.mark.pure
 LEAST = 150
 """Cases at each door."""
+SHARE = 15_000 / 200_000
+"""Of the cases of a long run, those at each door at the least."""
 
 
 @pytest.mark.timeout(300)
@@ -27,6 +30,14 @@ def test_every_door_is_tried_by_hundreds_of_cases():
     )
     assert set(counts) == set(DOORS)
     assert min(counts.values()) >= LEAST, counts
+
+
+def test_every_door_has_its_share_of_a_long_run():
+    counts: Counter[str] = Counter()
+    for _, chosen in plan(7, 6_000, doors=NAMES):
+        counts.update(door for _, doors in chosen for door in doors)
+    assert set(counts) == set(NAMES)
+    assert min(counts.values()) >= SHARE * 6_000, counts
 
 
 def test_each_known_kind_is_tried():

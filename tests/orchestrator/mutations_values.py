@@ -4,6 +4,9 @@ from mutation import BUS, ORCHESTRATOR, Mutant
 
 _PLAIN = "../orchestrator/decision/test_plain_values.py"
 _RUNS = "../orchestrator/decision/test_what_runs.py"
+_UNREAD = "../orchestrator/decision/test_unreadable_arguments.py"
+_DENIED = f"{_UNREAD}::test_they_are_denied_with_a_clear_reason_before_anybody_is_asked"
+_DISPATCHER = f"{ORCHESTRATOR}/decision/round/dispatcher.py"
 _VALUES = f"{ORCHESTRATOR}/decision/question/plain_values.py"
 
 MUTANTS = (
@@ -86,5 +89,53 @@ MUTANTS = (
         "    if isinstance(one, bool) or isinstance(other, bool):\n        return False\n",
         "",
         "../bus/protocol/test_json_values.py::test_other_json_is_not_the_same_in_either_order",
+    ),
+    Mutant(
+        "one reading",
+        "what no rule can read is ruled on",
+        _DISPATCHER,
+        "if outgoing is not None and outgoing.fault and audience.required:",
+        "if False:",
+        _DENIED,
+    ),
+    Mutant(
+        "one reading",
+        "a shadow that cannot read a call denies it",
+        _DISPATCHER,
+        "outgoing.fault and audience.required:",
+        "outgoing.fault:",
+        f"{_UNREAD}::test_they_are_told_to_a_shadow_as_placeholders_and_run",
+    ),
+    Mutant(
+        "one reading",
+        "half a character is too long a text",
+        f"{ORCHESTRATOR}/decision/question/redact.py",
+        "    if not out.fault and holds_half(value, _MAX_VALUES):",
+        "    if False:",
+        _DENIED,
+    ),
+    Mutant(
+        "one reading",
+        "what is too deep is too large",
+        f"{ORCHESTRATOR}/decision/question/redact.py",
+        'if excess == "deep":',
+        "if False:",
+        _DENIED,
+    ),
+    Mutant(
+        "one reading",
+        "half a character ends the connection to a server over HTTP",
+        f"{ORCHESTRATOR}/commands/mcp/upstream.py",
+        "if method == CALL and self._is_remote and holds_half(params):",
+        "if False:",
+        "../orchestrator/commands/test_mcp_hostile_http.py::test_half_a_character_is_an_error_of_its_call_to_a_server_over_http",
+    ),
+    Mutant(
+        "one reading",
+        "a client of MCP may not write half a character",
+        f"{ORCHESTRATOR}/commands/mcp/lines.py",
+        "halves=peer.name == CLIENT",
+        "halves=False",
+        "../oracle/test_one_answer.py::test_where_nobody_rules_the_same_call_runs_as_it_is",
     ),
 )

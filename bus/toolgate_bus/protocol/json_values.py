@@ -30,12 +30,21 @@ class NotJson(UnreadableJson):
     """Error for a text that is no JSON to any program."""
 
 
+class HalfCharacter(UnreadableJson):
+    """Error for a text that is JSON, but for half a character in it."""
+
+    def __init__(self, value: Any) -> None:
+        super().__init__("a text in it holds half a character (a lone surrogate)")
+        self.value = value
+        """Value of the text."""
+
+
 def read_json(text: bytes | str, *, limit: int = MAX_BYTES, halves: bool = True) -> Any:
     """Return the value that a text in JSON holds, as all programs read it. Raises UnreadableJson.
 
-    A byte order mark is skipped. The text has at most `limit` bytes or characters. Without `halves`, a text
-    with half a character (a lone surrogate) in it is refused. No rule sees such a text: it is sent as a
-    placeholder, and so counts against the call.
+    A byte order mark is skipped. The text has at most `limit` bytes or characters. Without `halves`, raise
+    HalfCharacter, which has the value, for half a character (a lone surrogate). The gate denies a call that
+    holds one.
     """
     if len(text) > limit:
         raise UnreadableJson(f"it is longer than {limit} bytes")
@@ -55,8 +64,8 @@ def read_json(text: bytes | str, *, limit: int = MAX_BYTES, halves: bool = True)
     # Counting brackets is much faster than walking values, and few texts have so many.
     if text.count("[") + text.count("{") > MAX_DEPTH and _is_deeper(found):
         raise UnreadableJson(_TOO_DEEP)
-    if not halves and ("\\ud" in text or "\\uD" in text) and _holds_half(found):
-        raise UnreadableJson("a text in it holds half a character (a lone surrogate)")
+    if not halves and ("\\ud" in text or "\\uD" in text) and holds_half(found):
+        raise HalfCharacter(found)
     return found
 
 
@@ -112,10 +121,32 @@ def _is_deeper(value: Any) -> bool:
     return True
 
 
-def _holds_half(value: Any) -> bool:
-    """Return whether a text or key somewhere in a value cannot be written in UTF-8."""
+def holds_half(value: Any, most: int = MAX_BYTES) -> bool:
+    """Return whether a text or key in a value of JSON holds half a character.
+
+    It looks at no more than `most` values, level by level, so that no depth can hurt.
+    """
+    level, left = [value], most
+    while level and left > 0:
+        deeper: list[Any] = []
+        for item in level:
+            kind = type(item)
+            if kind is str:
+                if not item.isascii() and _is_half(item):
+                    return True
+            elif kind is dict:
+                deeper += item
+                deeper += item.values()
+            elif kind is list:
+                deeper += item
+        left -= len(deeper)
+        level = deeper
+    return False
+
+
+def _is_half(text: str) -> bool:
     try:
-        json.dumps(value, ensure_ascii=False).encode()
+        text.encode()
     except UnicodeEncodeError:
         return True
     return False

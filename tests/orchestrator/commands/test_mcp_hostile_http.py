@@ -125,3 +125,16 @@ async def test_a_notification_that_a_server_takes_no_note_of_holds_up_no_call(
         await session.on_notify(Front(None), "notifications/deaf", {})
         await asyncio.wait_for(still_works(session), 20)
     assert [one["method"] for one in hostile.asked].count("notifications/deaf") == 1
+
+
+@pytest.mark.parametrize("arguments", [{"a": "\ud800"}, {"\udfff": 1}, {"a": [["x" * 70_000 + "\ud800"]]}])
+async def test_half_a_character_is_an_error_of_its_call_to_a_server_over_http(
+    site, tmp_path, server_url, namespace, arguments
+):
+    """Nobody rules here, so that the call would run; the SDK would end the connection over it."""
+    url, hostile = site
+    async with opened(tmp_path, server_url, namespace, servers={"site": {"url": url}}) as session:
+        with pytest.raises(sdk.MCPError, match="half a character"):
+            await asyncio.wait_for(call(session, "echo", **arguments), 20)
+        await still_works(session)
+    assert [one["method"] for one in hostile.asked].count("tools/call") == 1

@@ -229,8 +229,10 @@ GOOD = json.dumps({"traj": [user("hi"), says("ho")]})
         ('{"traj": [{"role": "wizard"}]}', "line 3: traj.0.role"),
         ('{"traj": [{"content": "x"}]}', "line 3: traj.0.role: Field required"),
         (json.dumps({"traj": [user("x"), asks(call("a", ""))]}), "line 3: traj.1.tool_calls.0.function.name"),
-        (b'{"traj": "\xff"}', "line 3: not UTF-8"),
-        ("[" * 100_000, "line 3: nested too deeply"),
+        (b'{"traj": "\xff"}', "line 3: it is not in UTF-8"),
+        ("[" * 100_000, "line 3: it is nested more than 128 levels deep"),
+        ('{"traj": [], "traj": []}', "line 3: the key 'traj' is given twice"),
+        ('{"traj": [NaN]}', "line 3: NaN is no value of JSON"),
     ],
 )
 def test_a_broken_line_is_refused_by_file_line_and_field(

@@ -307,9 +307,10 @@ def test_a_deep_value_travels_as_a_placeholder(levels):
     value = "x"
     for _ in range(levels):
         value = {"k": value}
-    question, outgoing = travels(PLAIN, {"deep": value})
+    question, outgoing = travels(PLAIN, {"deep": value, "flat": 1})
     assert question.truncated
-    assert back(outgoing) == {"deep": value}
+    assert outgoing.value["flat"] == 1
+    assert back(outgoing) == {"deep": value, "flat": 1}
 
 
 def test_a_value_without_end_does_not_hang():

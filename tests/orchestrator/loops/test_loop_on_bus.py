@@ -62,6 +62,22 @@ async def test_an_immediate_cancellation_ends_the_waiting_for_verdicts(
         assert ["not completed" in result for result in await a.results()] == [True]
 
 
+async def test_a_call_that_is_too_deep_for_any_rule_is_denied_at_once_and_runs_where_nobody_rules(
+    agent: Any, tool: Any, wants: Any, llm: Any, server_url: str, namespace: str
+) -> None:
+    deep: Any = 1
+    for _ in range(29):
+        deep = [deep]
+    bus = {"redis": server_url, "namespace": namespace, "patience_ms": 60_000}
+    for required in (["silent"], []):
+        answers = llm([wants("c1", "a", {"deep": deep})])
+        config = {"toolgate": {**bus, "required": required}}
+        async with agent(llm=answers, tools=[tool("a")], config=config) as a:
+            await a.ask()
+            assert [call["deep"] for call in a.tools["a"].calls] == ([] if required else [deep])
+            assert ["nested more than 28 levels deep" in one for one in await a.results()] == [bool(required)]
+
+
 async def test_a_required_scheduler_that_is_silent_denies_and_the_turn_goes_on(
     agent: Any, tool: Any, calls: Any, server_url: str, namespace: str
 ) -> None:

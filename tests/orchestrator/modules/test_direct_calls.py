@@ -2,6 +2,7 @@
 
 from contextlib import AsyncExitStack
 
+import pytest
 from amplifier_core import ToolResult
 from gate_world import World
 from toolgate_bus.facts.record import read_facts
@@ -32,6 +33,11 @@ class Session:
     def get(self, _point):
         """The tools, by name."""
         return self._tools
+
+
+def nest(levels):
+    """A list in a list, and so on."""
+    return [nest(levels - 1)] if levels else 1
 
 
 async def no_fault():
@@ -77,3 +83,19 @@ async def test_arguments_that_no_rule_could_look_at_run_nothing_once_anybody_rul
         refused = await tool.execute("rm -rf /")
     assert not refused.success
     assert "no map of names" in refused.error["message"]
+
+
+@pytest.mark.parametrize("odd", ["half an emoji \ud83d", nest(29)], ids=["half a character", "too deep"])
+async def test_a_direct_call_that_no_rule_can_read_runs_nothing_once_anybody_rules(odd):
+    async with AsyncExitStack() as stack:
+        world = World(stack)
+        gates = [await world.gate()]
+        session = Session("top")
+        await DirectCalls(session, no_fault, lambda: gates[-1]).wrap()
+        tool = session.get("tools")["delegate"]
+        assert (await tool.execute({"text": odd})).success
+        await world.scheduler("police", Continue())
+        gates.append(await world.gate())
+        refused = await tool.execute({"text": odd})
+    assert not refused.success
+    assert "nobody could be asked about it" in refused.error["message"]

@@ -6,7 +6,14 @@ import json
 import pytest
 from hook_fixtures import FILES, load
 from toolgate_bus.protocol.events import Continue
-from toolgate_bus.protocol.json_values import MAX_DEPTH, MAX_DIGITS, NotJson, UnreadableJson, read_json
+from toolgate_bus.protocol.json_values import (
+    MAX_DEPTH,
+    MAX_DIGITS,
+    HalfCharacter,
+    NotJson,
+    UnreadableJson,
+    read_json,
+)
 from toolgate_orchestrator.coding_agents.translation import CLIENTS
 from toolgate_orchestrator.commands.mcp import sdk
 from toolgate_orchestrator.commands.mcp.http_access import guard_access
@@ -149,35 +156,57 @@ async def test_what_cannot_be_read_and_runs_is_said(sidecar, fresh_lines):
     assert "'tool_name' is given twice" in line
 
 
-@pytest.mark.parametrize("text", HALVES)
-async def test_half_a_character_is_unknown_to_each_rule_and_runs_exactly_where_none_looks_at_it(
-    sidecar, world, text
+DEEP = '{"deep": ' + "[" * 29 + "]" * 29 + "}"
+UNRULABLE = {
+    HALVES[0]: "half a character",
+    HALVES[1]: "half a character",
+    DEEP: "nested more than 28 levels deep",
+}
+EACH_UNRULABLE = pytest.mark.parametrize(("text", "words"), UNRULABLE.items(), ids=["half", "key", "deep"])
+
+
+@EACH_UNRULABLE
+async def test_a_call_that_no_rule_can_read_is_denied_in_the_same_words_by_each_answer_of_a_sidecar(
+    sidecar, world, text, words
 ):
-    """At each door: a text that UTF-8 cannot hold travels as a placeholder, and counts against the call."""
     seen = []
-    await world.scheduler("policy", lambda call: seen.append(call.tool_input) or Continue())
-    asked = await sidecar()
-    arguments = json.loads(text)
-    told = await asked.ask("/v1/decide", f'{{"tool": "run", "arguments": {text}}}'.encode())
-    if told.status == 200:
-        assert (told.body["outcome"], told.body["arguments"]) == ("continue", arguments)
-    else:
-        assert (told.status, "command" in arguments) == (400, False)
+    await world.scheduler("policy", lambda call: seen.append(call) or Continue())
+    asked, arguments = await sidecar(), json.loads(text)
+    decided = await asked.ask("/v1/decide", f'{{"tool": "run", "arguments": {text}}}'.encode())
+    assert (decided.status, decided.body["outcome"], decided.body["arguments"]) == (200, "deny", arguments)
+    assert words in decided.body["refusal"]
+    entities = '"subject": {"type": "a", "id": "b"}, "resource": {"type": "a", "id": "b"}'
+    action = f'{{{entities}, "action": {{"name": "run", "properties": {text}}}}}'
+    told = await asked.ask("/access/v1/evaluation", action.encode())
+    assert (told.status, told.body["decision"]) == (200, False)
+    assert words in told.body["context"]["reason"]
     desk = HookDesk(asked.service, denies=lambda: asked.gate.ruled)
     for client in CLIENTS:
         for written in (text, json.dumps(text)):
             body = json.dumps({**BEFORE[client], ARGUMENTS[client]: "ARGUMENTS"})
-            await desk.answer(client, body.replace('"ARGUMENTS"', written).encode(), 5.0, stays)
-    assert len(seen) >= 10
-    assert all("toolgate:truncated:" in str(one) for one in seen)
+            answer = await desk.answer(client, body.replace('"ARGUMENTS"', written).encode(), 5.0, stays)
+            assert b'"deny"' in answer
+            assert words in answer.decode()
+    assert seen == []
+
+
+@EACH_UNRULABLE
+async def test_where_nobody_rules_a_sidecar_lets_the_same_call_run_as_it_is(sidecar, text, words):
+    asked, arguments = await sidecar(), json.loads(text)
+    decided = await asked.ask("/v1/decide", f'{{"tool": "run", "arguments": {text}}}'.encode())
+    assert (decided.body["outcome"], decided.body["arguments"]) == ("continue", arguments)
 
 
 @pytest.mark.parametrize("text", HALVES)
-def test_the_proxy_for_mcp_could_not_send_it_on_and_takes_none(text):
+def test_half_a_character_is_taken_from_a_client_of_mcp_in_a_call_alone(text):
     line = f'{{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {{"arguments": {text}}}}}'
+    message = sdk.read_message(line.encode(), halves=True)
+    assert json.loads(sdk.write_message(message)) == json.loads(line)
     assert sdk.read_message(line.encode()) is None
-    with pytest.raises(UnreadableJson, match="half a character"):
+    assert sdk.read_message(line.replace("tools/call", "tools/list").encode(), halves=True) is None
+    with pytest.raises(HalfCharacter, match="half a character") as found:
         read_json(text, halves=False)
+    assert found.value.value == json.loads(text)
     assert read_json('"\\ud83d\\ude00 \\\\ud800"', halves=False) == "\U0001f600 \\ud800"
 
 

@@ -7,7 +7,6 @@ import jsonschema
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from toolgate_bus.errors import ConfigError
 from toolgate_bus.protocol.events import AskUser, Decision
 from toolgate_orchestrator.commands.serve.openapi import describe
 from toolgate_orchestrator.commands.serve.problems import Problem
@@ -17,7 +16,6 @@ from toolgate_orchestrator.commands.serve.requests import (
     TurnRequest,
     UsageRequest,
     WaitRequest,
-    check_depth,
 )
 from toolgate_orchestrator.commands.serve.routes import PAGES, ROUTES, read_body
 from toolgate_orchestrator.commands.serve.rulings import body_of_question, body_of_ruling, denial_body
@@ -82,15 +80,6 @@ def test_a_cost_in_dollars_counts_in_micro_units_and_never_as_less(told, amount)
     asked = read_body(ReportRequest, {"id": ID, "outcome": "succeed", "cost_usd": told})
     assert asked.amount == amount
     assert read_body(ReportRequest, {"id": ID, "outcome": "succeed", "cost": 7}).amount == 7
-
-
-def test_arguments_are_nested_no_deeper_than_a_question_may_be():
-    value = {}
-    for _ in range(31):
-        value = {"a": value}
-    check_depth(value, "arguments")
-    with pytest.raises(ConfigError, match="arguments: nested more than 32 deep"):
-        check_depth({"a": [[value]]}, "arguments")
 
 
 # ---------------------------------------------------------------------- the description

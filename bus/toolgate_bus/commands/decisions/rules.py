@@ -19,7 +19,8 @@ _RULES: Final[Mapping[Why, str]] = {
     "expired": "{scheduler} decided: a call that is held, or put to a person, is denied when the time "
     "runs out.",
     "refused": "{scheduler} wanted a person asked, and the person refused.",
-    "gate_failed": "the gate itself failed on this call, and somebody might have objected: that denies.",
+    "gate_failed": "No rule could read this call, or the gate failed on it, and somebody might have "
+    "objected: that denies.",
     "no_approver": "{scheduler} wanted a person asked, and there was nobody to ask: that denies.",
     "bus_down": "The bus was away, and the orchestrator's `on_bus_down` (deny, where a scheduler is "
     "required) decided.",

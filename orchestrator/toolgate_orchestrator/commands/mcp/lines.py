@@ -112,7 +112,7 @@ async def _read(peer: Peer, most: int, incoming: sdk.SendStream, back: sdk.SendS
                     await back.send(sdk.error_message(None, sdk.INVALID_REQUEST, words))
                     return  # the waiting request is unknown
                 continue
-            message = sdk.read_message(line)
+            message = sdk.read_message(line, halves=peer.name == CLIENT)
             if message is not None:
                 await incoming.send(message)
                 continue

@@ -5,6 +5,7 @@ does not read the contents of messages. `http_front` is the SDK's own server for
 eras of the protocol, with one function in place of all its handlers.
 """
 
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, Final, Protocol
@@ -41,7 +42,10 @@ from mcp_types.jsonrpc import (
     JSONRPCError,
     jsonrpc_message_adapter,
 )
-from toolgate_bus.protocol.json_values import read_json
+from pydantic_core import PydanticSerializationError
+from toolgate_bus.protocol.json_values import HalfCharacter, read_json
+
+from toolgate_orchestrator.commands.mcp.messages import CALL
 
 __all__ = [
     "CONNECTION_CLOSED",
@@ -98,12 +102,19 @@ def message_stream() -> tuple[Any, Any]:
     return anyio.create_memory_object_stream[SessionMessage | Exception](_BUFFER)
 
 
-def read_message(line: bytes) -> SessionMessage | None:
-    """Return the message in a line; None if it holds none, or programs could read it in several ways."""
+def read_message(line: bytes, *, halves: bool = False) -> SessionMessage | None:
+    """Return the message in a line; None if it holds none, or programs could read it in several ways.
+
+    With `halves` a call may hold half a character, as at the other doors: the gate rules on it.
+    """
     try:
-        return SessionMessage(
-            jsonrpc_message_adapter.validate_python(read_json(line, halves=False), by_name=False)
-        )
+        try:
+            found = read_json(line, halves=False)
+        except HalfCharacter as half:
+            found = half.value
+            if not halves or not isinstance(found, dict) or found.get("method") != CALL:
+                return None
+        return SessionMessage(jsonrpc_message_adapter.validate_python(found, by_name=False))
     except (ValueError, RecursionError):
         return None
 
@@ -112,7 +123,10 @@ def write_message(message: SessionMessage | Exception) -> bytes:
     """Return a message as a line."""
     if isinstance(message, Exception):
         raise message
-    return message.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
+    try:
+        return message.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
+    except PydanticSerializationError:  # half a character, which only an escape can spell
+        return json.dumps(message.message.model_dump(by_alias=True, exclude_unset=True)).encode() + b"\n"
 
 
 def error_message(id_: str | int | None, code: int, words: str) -> SessionMessage:
@@ -146,7 +160,7 @@ def headers_for(
     if isinstance(name, str):
         headers[MCP_NAME_HEADER] = encode_header_value(name)
     arguments = given.get("arguments")
-    if method == "tools/call" and schema is not None and isinstance(arguments, Mapping):
+    if method == CALL and schema is not None and isinstance(arguments, Mapping):
         headers.update(mcp_param_headers(x_mcp_header_map(schema), arguments))
     return headers
 

@@ -9,6 +9,8 @@ import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any, Final, Protocol
 
+from toolgate_bus.protocol.json_values import holds_half
+
 from toolgate_orchestrator.commands.mcp import sdk
 from toolgate_orchestrator.commands.mcp.child import start_child
 from toolgate_orchestrator.commands.mcp.config import McpConfig
@@ -16,6 +18,7 @@ from toolgate_orchestrator.commands.mcp.crowd import MAX_UNHEARD, Crowd
 from toolgate_orchestrator.commands.mcp.http_client import make_client, read_headers
 from toolgate_orchestrator.commands.mcp.lines import open_lines
 from toolgate_orchestrator.commands.mcp.messages import (
+    CALL,
     CANCELLED,
     DISCOVER,
     INITIALIZE,
@@ -32,6 +35,9 @@ from toolgate_orchestrator.commands.mcp.messages import (
 SUBSCRIPTION: Final = "io.modelcontextprotocol/subscriptionId"
 _CLOSED: Final = "Connection closed"
 """Message of the SDK's error for a closed connection."""
+_NO_HALVES: Final = (
+    "a text in it holds half a character (a lone surrogate), which no server over HTTP can be told"
+)
 
 
 class Hearer(Protocol):
@@ -69,6 +75,7 @@ class Upstream:
         self.ready, self.closed = asyncio.Event(), asyncio.Event()
         self._config, self._dispatcher, self._hearer, self._shared = config, dispatcher, hearer, shared
         self._how = how
+        self._is_remote = config.servers[name].command is None
         self._told: dict[str | int, tuple[sdk.Exchange, str | int]] = {}
         """Exchange of each request and its own token there, by the server's progress token or
         subscription."""
@@ -83,6 +90,8 @@ class Upstream:
         schema: Mapping[str, Any] | None = None,
     ) -> Message:
         """Return the server's answer. `exchange` is the client's request that needs it. Raise MCPError."""
+        if method == CALL and self._is_remote and holds_half(params):
+            raise sdk.MCPError(sdk.INVALID_PARAMS, _NO_HALVES)
         opts = self._options(method, params, schema)
         if exchange is None:
             opts["timeout"] = min(self._config.start_timeout_s, self._config.call_timeout_s)

@@ -4,7 +4,6 @@ Nothing is played before the whole file was read. One broken line is an error, b
 the runs would look like a report over all of them.
 """
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
@@ -12,6 +11,7 @@ from typing import BinaryIO
 from pydantic import ValidationError
 from toolgate_bus.config.check import explain
 from toolgate_bus.errors import ConfigError
+from toolgate_bus.protocol.json_values import HalfCharacter, NotJson, read_json
 
 from toolgate_orchestrator.commands.replay.recorded_message import RecordedRun, whole
 from toolgate_orchestrator.commands.replay.recording import Run, RunArchive, read_run
@@ -73,11 +73,9 @@ def _parse(line: bytes) -> RecordedRun:
     if len(line) > MAX_LINE:
         raise ValueError(f"longer than {MAX_LINE // 2**20} MiB")
     try:
-        data = json.loads(line.decode())
-    except UnicodeDecodeError as error:
-        raise ValueError(f"not UTF-8 at byte {error.start}") from None
-    except json.JSONDecodeError as error:
-        raise ValueError(f"not JSON: {error.msg} at column {error.colno}") from None
-    except RecursionError:
-        raise ValueError("nested too deeply") from None
-    return RecordedRun.model_validate(whole(data) if b"\\ud" in line.lower() else data)
+        data = read_json(line, limit=MAX_LINE, halves=False)
+    except HalfCharacter as half:  # a recorder cut a text within an emoji
+        data = whole(half.value)
+    except NotJson as error:
+        raise ValueError(f"not JSON: {error}") from None
+    return RecordedRun.model_validate(data)

@@ -6,7 +6,6 @@ Unknown keys are refused by name: who misspells `required` must not believe that
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
-from toolgate_bus.errors import ConfigError
 from toolgate_bus.facts.validation import MAX_SECONDS, SIGNAL
 from toolgate_bus.protocol import packing
 from toolgate_bus.protocol.money import MAX_AMOUNT, dollars, micro
@@ -202,18 +201,3 @@ class TurnRequest(PlaceBody):
     """How the turn ended."""
     iterations: Annotated[int, Field(ge=0, le=2**31)] = 0
     """How often the LLM was asked in it."""
-
-
-def check_depth(value: Any, name: str) -> None:
-    """Raise ConfigError for a value that is nested deeper than a question may be."""
-    level = [value]
-    for _ in range(packing.MAX_DEPTH + 1):
-        level = [
-            child
-            for one in level
-            for child in (one.values() if type(one) is dict else one)
-            if type(child) in (dict, list)
-        ]
-        if not level:
-            return
-    raise ConfigError(f"{name}: nested more than {packing.MAX_DEPTH} deep")

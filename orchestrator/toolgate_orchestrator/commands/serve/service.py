@@ -36,7 +36,6 @@ from toolgate_orchestrator.commands.serve.requests import (
     PlaceBody,
     TurnRequest,
     WaitRequest,
-    check_depth,
 )
 from toolgate_orchestrator.commands.serve.rulings import (
     ENDING,
@@ -94,7 +93,6 @@ class SidecarService:
 
         `may_request`: by the name `llm:request` the caller means a request to an LLM, and no tool.
         """
-        check_depth(asked.arguments, "arguments")
         caller = tree_of(asked)
         if self._waiting[caller] >= MAX_WAITING:
             raise refuse_overload(f"{MAX_WAITING} requests of this caller are being answered already")

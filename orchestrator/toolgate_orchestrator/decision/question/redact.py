@@ -6,7 +6,8 @@ string; its token is a digest of what it hides by a key of this process, so that
 ones and nobody who did not receive one can name it. A text that has our mark in it never leaves as it
 is. What was secret once stays secret in a replacement of the call, under whatever name a scheduler or a
 hook put it. Nothing is dropped for its size: what does not fit travels as a placeholder, and the question is
-`truncated`. What is written of it is `question`'s affair.
+`truncated`. Arguments that no rule can read have a `fault`: the gate denies them. What is written of it is
+`question`'s affair.
 """
 
 import secrets
@@ -14,10 +15,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from toolgate_bus.errors import CodecError
 from toolgate_bus.protocol import packing
+from toolgate_bus.protocol.json_values import holds_half
 from toolgate_bus.protocol.placeholders import MARK, WHOLE, Kind, token
 from toolgate_bus.ruling.conditions import globs
 
@@ -35,6 +37,11 @@ _MARK_BYTES: Final = MARK.encode()
 _KEY: Final = secrets.token_bytes(32)
 """Of the placeholders of this process."""
 _DEPTH: Final = packing.MAX_DEPTH - 4
+TOO_DEEP: Final = f"its arguments are nested more than {_DEPTH} levels deep"
+HALF: Final = (
+    "a text in its arguments holds half a character (a lone surrogate, such as half an emoji): "
+    "write the whole character, or leave it out"
+)
 _FEW_BYTES: Final = packing.MAX_NODES // 2
 _WHOLE_BYTES: Final = WHOLE.encode()
 _BRACKET: Final = _MARK_BYTES[0]
@@ -79,6 +86,8 @@ class RedactedArguments:
     value: dict[str, Any]
     placeholders: dict[str, Any] = field(default_factory=dict)
     truncated: bool = False
+    fault: str = ""
+    """Reason why no rule can read them; empty if rules can."""
     known: tuple[str, ...] = ()
     """Secrets that are hidden wherever they stand: those of the call that this one replaces."""
     wary: bool = False
@@ -157,7 +166,10 @@ class Redactor:
         out = RedactedArguments({}, max_chars=self.max_chars(tool), look=look)
         if before is not None and before.placeholders:
             out.known, out.wary = before.secrets, before.uncertain
-        trouble = "truncated" if _endless(tool_input) else self._container_trouble(tool_input, 0, out)
+        excess = _find_excess(tool_input)
+        if excess == "deep":
+            out.fault = TOO_DEEP
+        trouble = "truncated" if excess == "large" else self._container_trouble(tool_input, 0, out)
         try:
             if trouble is None:
                 out.value = {key: self._value(key, value, out, 1) for key, value in tool_input.items()}
@@ -236,7 +248,7 @@ class Redactor:
 
     def _container_trouble(self, value: Any, depth: int, out: RedactedArguments) -> Kind | None:
         """Why a container must travel as a placeholder: its depth, its width, or one of its keys."""
-        if depth >= _DEPTH or len(value) > packing.MAX_ENTRIES:
+        if depth > _DEPTH or len(value) > packing.MAX_ENTRIES:
             return "truncated"
         if isinstance(value, list):
             return None
@@ -320,10 +332,10 @@ def _count(value: Any) -> int:
     return found
 
 
-def _endless(value: Any) -> bool:
-    """Whether a value is too large to be looked through, or holds itself; looked over level by level."""
+def _find_excess(value: Any) -> Literal["deep", "large", ""]:
+    """Return the bound that a value is beyond; a value that holds itself is beyond one of them."""
     level, seen = [value], 0
-    for _ in range(_DEPTH):
+    for _ in range(_DEPTH + 1):
         deeper: list[Any] = []
         for item in level:
             if type(item) is dict:
@@ -331,11 +343,11 @@ def _endless(value: Any) -> bool:
             elif type(item) is list:
                 deeper.extend(item)
             if seen + len(deeper) > _MAX_VALUES:
-                return True
+                return "large"
         if not deeper:
-            return False
+            return ""
         seen, level = seen + len(deeper), deeper
-    return False
+    return "" if _CONTAINERS.isdisjoint(map(type, level)) else "deep"
 
 
 def restore(value: Any, placeholders: Mapping[str, Any], *, allowed: bool) -> Any:
@@ -393,6 +405,8 @@ def _hide(value: Any, kind: Kind, out: RedactedArguments) -> str:
     if len(out.placeholders) >= _MAX_PLACEHOLDERS:
         raise _TooMany
     out.placeholders[placeholder] = value
+    if not out.fault and holds_half(value, _MAX_VALUES):
+        out.fault = HALF
     out.truncated = out.truncated or kind == "truncated"
     return placeholder
 

@@ -32,7 +32,7 @@ from toolgate_orchestrator.decision.link.client import GateClient
 from toolgate_orchestrator.decision.link.recipients import ADMIT, ExclusionReason, Recipients
 from toolgate_orchestrator.decision.question.inability import deny_ask, deny_change, find_missing
 from toolgate_orchestrator.decision.question.plain_values import copy_arguments, to_plain
-from toolgate_orchestrator.decision.question.question import fill_defaults, write_question
+from toolgate_orchestrator.decision.question.question import UnreadableQuestion, fill_defaults, write_question
 from toolgate_orchestrator.decision.question.redact import Redactor
 from toolgate_orchestrator.decision.question.user_request import with_request
 from toolgate_orchestrator.decision.question.validation import check_call, check_modify, final_arguments
@@ -84,13 +84,14 @@ class Dispatcher:
     ) -> RoundResult:
         """Ask this question about a call, wait until the round is over, and say how it ended.
 
-        A bus that went away since the first round is waited for.
+        A bus that went away since the first round is waited for. Raises UnreadableQuestion.
         """
         loop, client, phase = self.table.loop, self._client, asking.phase
         if phase != "select":
             self.go_on(call)
             if client is not None and not client.up:
                 await client.reachable(patience)
+        body = self._write(call, asking, audience)
         now = time.monotonic()
         asked, awaited = audience.names, audience.required
         if client is None or not client.breaker.calm or audience.absent:
@@ -111,7 +112,7 @@ class Dispatcher:
             patient=(IN_PROCESS,) if local is not None else (),
         )
         question = OpenRound(self, call, asking, audience, round_, asked, loop.create_future(), now)
-        question.body = self._write(call, asking)
+        question.body = body
         if audience.readers and asking.request:
             self._add_request(question)
         hooks = None
@@ -162,10 +163,11 @@ class Dispatcher:
             self.table.forget(call.rounds)
         call.forget_rounds()
 
-    def _write(self, call: DecisionState, asking: ToolQuestion) -> bytes:
-        """The body of a question; what was kept back in it is kept with the call.
+    def _write(self, call: DecisionState, asking: ToolQuestion, audience: Recipients) -> bytes:
+        """Return the body of a question; what was kept back in it is kept with the call.
 
         Who is asked sees what the tool takes for arguments that are left out; the tool still gets none.
+        Arguments that no rule can read are put to nobody whose word counts: raises UnreadableQuestion.
         """
         own, filled = asking.tool_input, fill_defaults(call.tools, asking)
         if filled is not own:
@@ -178,6 +180,8 @@ class Dispatcher:
             call.write(body, outgoing)
         else:
             call.write_replacement(outgoing)
+        if outgoing is not None and outgoing.fault and audience.required:
+            raise UnreadableQuestion(outgoing.fault)
         return body
 
     def _add_request(self, question: OpenRound) -> None:
