@@ -21,7 +21,7 @@ MAX_TOLD: Final = 16_384
 MAX_ABOVE: Final = 1_024
 """Sessions above one another that are looked for."""
 MAX_EACH: Final = 8
-"""Sessions that one names above itself over time; beyond it the last one named takes the place of the last."""
+"""Sessions that one names above itself over time; beyond it the newest takes the place of the last."""
 MAX_LINEAGE_CHARS: Final = 1_024
 """Characters of the names of a lineage that is remembered."""
 
@@ -68,7 +68,9 @@ class Ancestry:
         """Return a place with what was told before of those above it, and remember what it tells now."""
         session, root = at.session, at.root
         parent = None if at.parent == session else at.parent
-        if not parent and (not root or root == session):
+        if root == session and not parent:  # it is said to be at the root; its stops are found all the same
+            return at
+        if not parent and not root:
             told = self._told.get(session) if self._told and _is_id(session) else None
             if told is None:
                 return at
@@ -79,8 +81,6 @@ class Ancestry:
         if not parent:
             parent = told.parent if told is not None else root
         root = root or self.find_root(session, parent)
-        if root == session and told is not None:
-            root = told.root
         lineage = (
             at.lineage or (told.lineage if told is not None else ()) or self._find_lineage(parent, agent)
         )
