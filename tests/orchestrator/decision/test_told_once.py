@@ -116,3 +116,12 @@ async def test_a_tree_with_many_sessions_pushes_out_its_own(world, asked, monkey
         await outcome(gate, f"flood-{number}", parent="flood")
     world.hub.stand(stop("top"))
     assert await outcome(gate, "kid") == "deny"
+
+
+async def test_a_lineage_that_was_told_once_holds_where_nobody_is_named_above(world, asked):
+    gate = await world.gate()
+    await outcome(gate, "kid", agent="scout", lineage=("boss", "scout"))
+    await outcome(gate, "kid", agent="scout")
+    assert [(one.root_session, one.parent, list(one.lineage)) for one in asked] == [
+        ("kid", None, ["boss", "scout"])
+    ] * 2

@@ -59,7 +59,7 @@ class Ancestry:
             self._shares.add(root, session)
         told.parent, told.root = parent, root
         for one in (parent, root):
-            if one != session and one not in told.above:
+            if one not in ("", session) and one not in told.above:
                 told.above = (*told.above[: MAX_EACH - 1], one)
         if lineage and sum(map(len, lineage)) <= MAX_LINEAGE_CHARS:
             told.lineage = lineage
@@ -73,8 +73,11 @@ class Ancestry:
         if not parent and not root:
             told = self._told.get(session) if self._told and _is_id(session) else None
             if told is None:
+                if at.lineage and _is_id(session) and _are_texts(at.lineage):
+                    self.note(session, "", session, tuple(at.lineage))
                 return at
-            return replace(at, parent=told.parent, root=told.root, lineage=at.lineage or told.lineage)
+            lineage = at.lineage or told.lineage
+            return replace(at, parent=told.parent or None, root=told.root, lineage=lineage)
         if not (_is_id(session) and _is_text(root) and (parent is None or _is_text(parent))):
             return at
         told = self._told.get(session)
