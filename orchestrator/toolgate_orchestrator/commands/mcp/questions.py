@@ -9,15 +9,16 @@ import hashlib
 import json
 import time
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
 from toolgate_orchestrator.commands.mcp.messages import MAX_ID
+from toolgate_orchestrator.decision.tree_shares import TreeShares
 from toolgate_orchestrator.guard.ruling import Ruling
 
 MAX_OPEN: Final = 1_000
-"""Questions that wait at a time, and calls that wait for what a server asked for; beyond it nobody can be
-asked."""
+"""Questions that wait at a time, and calls that wait for what a server asked for; beyond it the oldest of
+the agent with the most of them is given up."""
 STATE: Final = "toolgate:"
 """With this begins the state of a question of ours."""
 
@@ -57,48 +58,77 @@ def digest_of_call(session: str, tool: str, arguments: Mapping[str, Any]) -> str
     return hashlib.sha256(text.encode()).hexdigest()
 
 
+class _OpenQuestion(NamedTuple):
+    """A question that waits for its user."""
+
+    until: float
+    """The end of its time, by the monotonic clock."""
+    session: str
+    give_up: Callable[[], None]
+
+
 class Questions:
     """All calls of a proxy that wait."""
 
     def __init__(self) -> None:
-        self._open: dict[str, float] = {}
-        """By token, until when a question is open, by the monotonic clock."""
-        self._rounds: OrderedDict[str, Ruling] = OrderedDict()
+        self._open: OrderedDict[str, _OpenQuestion] = OrderedDict()
+        """By token."""
+        self._asking: TreeShares[str] = TreeShares()
+        self._rounds: OrderedDict[str, tuple[Ruling, str]] = OrderedDict()
+        """With the session whose call it is."""
+        self._going: TreeShares[str] = TreeShares()
 
-    @property
-    def is_full(self) -> bool:
-        """Whether no more can wait."""
-        if len(self._open) < MAX_OPEN:
-            return False
-        now = time.monotonic()
-        self._open = {token: end for token, end in self._open.items() if end > now}
-        return len(self._open) >= MAX_OPEN
-
-    def open(self, token: str, seconds: float) -> None:
-        """A question is put to a user, who has so long."""
-        self._open[token] = time.monotonic() + seconds
+    def open(self, token: str, seconds: float, session: str, give_up: Callable[[], None]) -> None:
+        """A question is put to the user of a session, who has so long; `give_up` ends it before."""
+        self.close(token)
+        if len(self._open) >= MAX_OPEN:
+            self._drop_overdue()
+        if len(self._open) >= MAX_OPEN:
+            oldest = self._asking.find_oldest(session)
+            given_up = self._open[oldest]
+            self.close(oldest)
+            given_up.give_up()
+        self._open[token] = _OpenQuestion(time.monotonic() + seconds, session, give_up)
+        self._asking.add(session, token)
 
     def close(self, token: str) -> None:
         """It is answered."""
-        self._open.pop(token, None)
+        closed = self._open.pop(token, None)
+        if closed is not None:
+            self._asking.remove(closed.session, token)
+
+    def _drop_overdue(self) -> None:
+        now = time.monotonic()
+        for token in [token for token, one in self._open.items() if one.until <= now]:
+            self.close(token)
 
     # ------------------------------------------------------------ a server asks for something
 
-    def keep_round(self, state: Any, digest: str, ruling: Ruling) -> None:
+    def keep_round(self, state: Any, digest: str, ruling: Ruling, session: str) -> None:
         """A server has asked for something: the next call with its state goes on under this ruling."""
-        before = self._rounds.pop(key := f"{state} {digest}", None)
-        if before is not None:
-            before.fail("nobody answered what the server asked for")
-        self._rounds[key] = ruling
-        while len(self._rounds) > MAX_OPEN:
-            self._rounds.popitem(last=False)[1].fail("nobody answered what the server asked for")
+        key = f"{state} {digest}"
+        self._fail(key)
+        if len(self._rounds) >= MAX_OPEN:
+            self._fail(self._going.find_oldest(session))
+        self._rounds[key] = ruling, session
+        self._going.add(session, key)
 
     def take_round(self, state: Any, digest: str) -> Ruling | None:
         """The ruling under which a call goes on; None for one that is to be ruled on."""
-        return self._rounds.pop(f"{state} {digest}", None)
+        found = self._rounds.pop(key := f"{state} {digest}", None)
+        if found is None:
+            return None
+        self._going.remove(found[1], key)
+        return found[0]
+
+    def _fail(self, key: str) -> None:
+        found = self._rounds.pop(key, None)
+        if found is not None:
+            self._going.remove(found[1], key)
+            found[0].fail("nobody answered what the server asked for")
 
     def end(self) -> None:
         """The proxy ends."""
-        for ruling in self._rounds.values():
+        for ruling, _ in self._rounds.values():
             ruling.fail("the proxy ended")
         self._rounds.clear()
