@@ -116,6 +116,8 @@ class CallSession:
 
     def _make(self, call: Call, decision: "Decision | None") -> OpenCall:
         at, gate = call.at or NOBODY, self._gate
+        if at.root != at.session:
+            at = gate.complete(at)
         root = at.root or gate.find_root(at.session, at.parent)
         whose = describe_place(at.session, root, at.agent or gate.config.agent, at.lineage)
         labels = {**gate.config.labels, **at.labels} if call.is_request else _NO_LABELS

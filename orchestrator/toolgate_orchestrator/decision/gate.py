@@ -46,7 +46,7 @@ from toolgate_orchestrator.decision.link.live_session import LiveSession
 from toolgate_orchestrator.decision.link.pauses import deny_stopped, wait_while_paused
 from toolgate_orchestrator.decision.link.recipients import RecipientCache, Recipients
 from toolgate_orchestrator.decision.link.shared_clients import acquire, release
-from toolgate_orchestrator.decision.question.call import ALL, NOBODY, Call, check_abilities
+from toolgate_orchestrator.decision.question.call import ALL, NOBODY, Call, Caller, check_abilities
 from toolgate_orchestrator.decision.question.plain_values import changed, copy_arguments
 from toolgate_orchestrator.decision.question.question import TOO_DEEP, UnreadableQuestion, make_question
 from toolgate_orchestrator.decision.question.redact import Redactor
@@ -172,6 +172,11 @@ class Gate:
         if client is None or not presence.session:
             return lambda: None
         client.present[presence.session] = presence
+        if presence.parent or presence.root != presence.session:
+            names = presence.names if len(presence.names) > 1 else ()
+            client.pauses.ancestry.note(
+                presence.session, presence.parent or presence.root, presence.root, names
+            )
         presence.listen(self.note, client.bus.tell_agents)
         presence.labels = {**self.config.labels, **presence.labels}
         client.pauses.apply(presence)
@@ -235,10 +240,16 @@ class Gate:
 
     def find_root(self, session: str, parent: str | None, root_session: str = "") -> str:
         """The session at the root, where a caller may have told only for whom one works."""
-        if root_session or type(parent) is not str or not parent:
-            return root_session or session
-        above = self._client.present.get(parent) if self._client is not None else None
-        return parent if above is None else above.root
+        if root_session or self._client is None or type(session) is not str:
+            return root_session or (parent if type(parent) is str and parent else session)
+        return self._client.pauses.ancestry.find_root(session, parent if type(parent) is str else None)
+
+    def complete(self, at: Caller) -> Caller:
+        """Return a caller's place with what was told before of those above it."""
+        client = self._client
+        if client is None:
+            return at
+        return client.pauses.ancestry.complete(at, at.agent or self.config.agent)
 
     def find_stop(
         self, session: str, root: str, parent: str | None = None, above: Sequence[str] = ()
@@ -254,7 +265,7 @@ class Gate:
         """Take it that these sessions, from the root down, each work for the one before."""
         if self._client is not None:
             for parent, session in pairwise(above[1:]):
-                self._client.pauses.ancestry.note(session, parent)
+                self._client.pauses.ancestry.note(session, parent, above[0])
 
     async def rule(
         self,
@@ -310,12 +321,14 @@ class Gate:
         caller that is cancelled withdraws the question.
         """
         at = call.at or NOBODY
+        if self._client is not None and (at.parent or at.lineage or self._client.pauses.ancestry.told):
+            completed = self.complete(at)  # what was told before, a caller may leave out
+            if completed is not at:
+                at, call = completed, call._replace(at=completed)
         if call.tools is not self._shown or len(call.tools) != self._shown_count:
             self.show_tools(call.tools)
         root = at.root or (at.session if at.parent is None else self.find_root(at.session, at.parent))
         asking = make_question(call, self.config, self._ttl_ms, root)
-        if self._client is not None and (asking.parent or root != asking.session):
-            self._client.pauses.ancestry.note(asking.session, asking.parent, root)
         name = asking.tool_name
         state = DecisionState(
             bytes.fromhex(asking.id),

@@ -8,6 +8,7 @@ import pytest
 from hostile_mcp import READ, WHOLE
 from mcp_sessions import MODERN, Front, call, noted, opened, ruling, words_of
 from toolgate_orchestrator.commands.mcp import sdk
+from toolgate_orchestrator.commands.mcp.messages import SESSION
 from toolgate_schedulers import AskUser, Continue, Deny, Modify
 
 TRACE = {"traceparent": "00-" + "ab" * 16 + "-" + "cd" * 8 + "-01", "tracestate": "v=1"}
@@ -140,6 +141,28 @@ async def test_an_answer_is_taken_as_it_was_given(open_session, tmp_path):
             again = {"requestState": asked["requestState"], "inputResponses": said}
             result = await call(session, "echo", meta=MODERN, again=again)
             assert (result.get("isError") is not True) is runs
+    assert noted(tmp_path, "call") == ["echo"]
+
+
+async def test_who_asks_too_much_keeps_nobody_else_from_asking(
+    open_session, tmp_path, monkeypatch, wait_until
+):
+    monkeypatch.setattr("toolgate_orchestrator.commands.mcp.questions.MAX_OPEN", 4)
+    said = {"toolgate": {"action": "accept"}}
+    async with open_session("plain") as (session, ruler):
+        ruler.answer = lambda call: AskUser(prompt="may it?")
+        honest, greedy = {**MODERN, SESSION: "honest"}, {**MODERN, SESSION: "greedy"}
+        asked = await call(session, "echo", meta=honest, a=1)
+        many = [await call(session, "echo", meta=greedy, number=number) for number in range(10)]
+        assert {one["resultType"] for one in many} == {"input_required"}
+
+        async def is_given_up():
+            again = {"requestState": many[0]["requestState"], "inputResponses": said}
+            return (await call(session, "echo", meta=greedy, again=again, number=0)).get("isError")
+
+        assert await wait_until(is_given_up)
+        again = {"requestState": asked["requestState"], "inputResponses": said}
+        assert words_of(await call(session, "echo", meta=honest, again=again, a=1)) == '{"a": 1}'
     assert noted(tmp_path, "call") == ["echo"]
 
 

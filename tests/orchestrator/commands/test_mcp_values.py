@@ -103,15 +103,19 @@ def test_a_state_is_read_as_it_was_written_whatever_the_session_is_called():
         assert read_state({"requestState": other}) is None
 
 
-def test_no_more_than_so_many_questions_are_open_and_answered_ones_make_room():
-    questions = Questions()
-    for number in range(MAX_OPEN):
-        questions.open(str(number), 60)
-    assert questions.is_full
+def test_who_has_the_most_open_questions_gives_up_one_where_there_are_too_many():
+    questions, given_up = Questions(), []
+    questions.open("honest", 60, "quiet", lambda: given_up.append("honest"))
+    for number in range(MAX_OPEN + 5):
+        questions.open(f"{number}", 60, "greedy", lambda number=number: given_up.append(number))
+    assert given_up == [0, 1, 2, 3, 4, 5]
     questions.close("7")
-    assert not questions.is_full
-    questions.open("late", -1)
-    assert not questions.is_full
+    questions.open("other", 60, "another", lambda: given_up.append("other"))
+    assert given_up == [0, 1, 2, 3, 4, 5]
+    questions.close("other")
+    questions.open("late", -1, "another", lambda: given_up.append("late"))
+    questions.open("next", 60, "third", lambda: given_up.append("next"))  # in the place of one that is over
+    assert given_up == [0, 1, 2, 3, 4, 5]
 
 
 def test_only_a_context_in_its_form_is_taken_for_one():

@@ -73,10 +73,21 @@ class Calls:
         """Use `session` for calls that name no session of the agent."""
         self._guard, self._questions, self._session = guard, questions, session
         self._find, self._cost_meta = find, cost_meta
+        self._giving_up: set[asyncio.Task[None]] = set()
         self.elicits = False
         """True if the client can ask its user, in the older era."""
         self.old_form = False
         """True if the client's revision of MCP has no modes of such questions."""
+
+    def give_up(self, late: Call) -> None:
+        """End the question about a call, whose user has said nothing so far."""
+        task = asyncio.create_task(self._expire(late), name="mcp-give-up")
+        self._giving_up.add(task)
+        task.add_done_callback(self._giving_up.discard)
+
+    async def _expire(self, late: Call) -> None:
+        with contextlib.suppress(ToolgateError):
+            (await self._guard.rule(late, ask="defer")).release()
 
     async def call(self, exchange: sdk.Exchange, params: Mapping[str, Any], backends: Backends) -> Message:
         """Return the result of a call. Raise MCPError."""
@@ -155,8 +166,8 @@ class _OneCall:
             call = self._question(catalog, tool)
             if not self._modern:
                 return await self._rule(call, self._elicit if self._calls.elicits else None)
-            can_ask = can_elicit(meta_of(self._params).get(CAPABILITIES)) and not questions.is_full
-            return self._put(await self._rule(call, "defer" if can_ask else None), tool)
+            can_ask = can_elicit(meta_of(self._params).get(CAPABILITIES))
+            return self._put(await self._rule(call, "defer" if can_ask else None), call, tool)
 
     async def _rule(self, call: Call, ask: AskHow) -> Ruling:
         return await self._calls._guard.rule(call, ask=ask, on_hold=self._note_hold)
@@ -177,13 +188,15 @@ class _OneCall:
 
     # ------------------------------------------------------------ questions to a person
 
-    def _put(self, ruling: Ruling, tool: KnownTool | None) -> Ruling | Message:
+    def _put(self, ruling: Ruling, call: Call, tool: KnownTool | None) -> Ruling | Message:
         """Return a result that makes the client ask its user if the ruling waits for that; else the
         ruling."""
         asked = ruling.prompt
         if not ruling.pending or asked is None:
             return ruling
-        self._calls._questions.open(ruling.token, self._calls._guard.config.defer_s or asked.timeout_s)
+        seconds = self._calls._guard.config.defer_s or asked.timeout_s
+        late = call._replace(answer=PersonAnswer(ruling.token, "expired"))
+        self._calls._questions.open(ruling.token, seconds, self._session, lambda: self._calls.give_up(late))
         seen = digest_tool(ruling.token, "" if tool is None else tool.digest)
         state = QuestionState(
             ruling.token, seen, "" if text_of(self._params, SESSION) else self._calls._session
@@ -205,7 +218,7 @@ class _OneCall:
         ruling = await self._rule(call._replace(answer=PersonAnswer(state.token, said, by)), "defer")
         if not is_same and not ruling.allowed:
             return self.refuse(f"The tool call was denied: {CHANGED_SINCE}", ruling.id)
-        return self._put(ruling, tool)
+        return self._put(ruling, call, tool)
 
     async def _elicit(self, ask: AskUser, call: ToolQuestion) -> Answer:
         """Ask the client's user during the call, in the older era."""
@@ -294,7 +307,9 @@ class _OneCall:
 
     def _report(self, ruling: Ruling, result: Message) -> Message:
         if self._modern and answers.needs_input(result):
-            self._calls._questions.keep_round(result.get("requestState"), self._digest(), ruling)
+            self._calls._questions.keep_round(
+                result.get("requestState"), self._digest(), ruling, self._session
+            )
             return result
         try:
             cost = answers.cost_of(result, self._calls._cost_meta)

@@ -1,14 +1,23 @@
-"""Access to the proxy over HTTP: checks token, path and body before the SDK reads a request."""
+"""Access to the proxy over HTTP: checks token, path and body before the SDK reads a request.
+
+A client that dies tells nobody, and its session stays open. So that one client cannot take all sessions, a
+new session ends the quietest one of the address with the most of them. The proxy answers its client with 404
+from then on, and the client begins anew.
+"""
 
 import hmac
 import json
+from collections.abc import Awaitable, Callable, Collection
 from typing import Any, Final
 
 from toolgate_bus.protocol.json_values import NotJson, UnreadableJson, read_json
+from toolgate_bus.telemetry.loggers import get_logger
 
 PATH: Final = "/mcp"
+SESSION: Final = b"mcp-session-id"
 _PARSE_ERROR: Final = -32700
 """Error code of JSON-RPC for a message that cannot be parsed."""
+_log = get_logger("toolgate.mcp")
 
 
 def guard_access(speak: Any, token: str | None, most: int) -> Any:
@@ -67,6 +76,71 @@ class _Exchange:
             words = f"programs read the message in several ways: {self._fault}"
             error = {"code": _PARSE_ERROR, "message": words}
             await _answer(self._send, 400, {"jsonrpc": "2.0", "id": None, "error": error})
+
+
+class _Seat:
+    """One session, and the calls of its client that are under way."""
+
+    def __init__(self, address: str) -> None:
+        self.address, self.busy = address, 0
+
+
+class HttpSessions:
+    """The sessions of all clients, the one that was quiet for longest first."""
+
+    def __init__(
+        self, speak: Any, living: Collection[str], end: Callable[[str], Awaitable[None]], most: int
+    ) -> None:
+        """`speak` is the application that has them, `living` are their ids, and `end` ends one of them.
+
+        There are `most` at a time.
+        """
+        self._speak, self._living, self._end, self._most = speak, living, end, most
+        self._seats: dict[str, _Seat] = {}
+
+    async def app(self, scope: Any, receive: Any, send: Any) -> None:
+        """Answer a request, as `speak` does."""
+        id_ = next((value.decode("latin-1") for name, value in scope["headers"] if name == SESSION), "")
+        seat = self._seats.pop(id_, None)
+        if seat is not None:
+            self._seats[id_] = seat  # now it is the newest
+        elif not id_ and scope["method"] == "POST" and len(self._living) >= self._most:
+            await self._make_room()
+        address = (scope.get("client") or ("",))[0]
+
+        async def watch(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                self._heed(id_, address, message)
+            await send(message)
+
+        is_call = (
+            seat is not None and scope["method"] == "POST"
+        )  # (a stream of GET lasts as long as a session)
+        if seat is not None:
+            seat.busy += is_call
+        try:
+            await self._speak(scope, receive, watch)
+        finally:
+            if seat is not None:
+                seat.busy -= is_call
+
+    def _heed(self, id_: str, address: str, answer: Any) -> None:
+        given = {name.lower(): value for name, value in answer["headers"]}.get(SESSION)
+        if not id_ and given is not None and answer["status"] < 400:
+            self._seats[given.decode("latin-1")] = _Seat(address)
+
+    async def _make_room(self) -> None:
+        each: dict[str, list[str]] = {}
+        self._seats = {id_: seat for id_, seat in self._seats.items() if id_ in self._living}
+        for id_, seat in self._seats.items():
+            each.setdefault(seat.address, []).append(id_)
+        if not each:  # all of them are being opened: the SDK says so
+            return
+        most = max(each.values(), key=len)
+        ended = next((id_ for id_ in most if not self._seats[id_].busy), most[0])
+        seat = self._seats.pop(ended)
+        _log.warning("all sessions are taken: one that was quiet is ended", address=seat.address)
+        await self._end(ended)
 
 
 def _knows(scope: dict[str, Any], token: str) -> bool:

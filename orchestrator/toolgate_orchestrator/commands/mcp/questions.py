@@ -10,15 +10,16 @@ import hashlib
 import json
 import time
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
 from toolgate_orchestrator.commands.mcp.messages import MAX_ID
+from toolgate_orchestrator.decision.tree_shares import TreeShares
 from toolgate_orchestrator.guard.ruling import Ruling
 
 MAX_OPEN: Final = 1_000
-"""Maximum number of open questions, and of calls that wait for data for a server. Beyond it no user is
-asked."""
+"""Maximum number of open questions, and of calls that wait for data for a server. Beyond it the proxy gives
+up the oldest one of the agent with the most."""
 STATE: Final = "toolgate:"
 """Prefix of the state of Toolgate's own questions."""
 
@@ -58,49 +59,77 @@ def digest_of_call(session: str, tool: str, arguments: Mapping[str, Any]) -> str
     return hashlib.sha256(text.encode()).hexdigest()
 
 
+class _OpenQuestion(NamedTuple):
+    """Question that waits for its user."""
+
+    until: float
+    """End of its time, by the monotonic clock."""
+    session: str
+    give_up: Callable[[], None]
+
+
 class Questions:
     """The waiting calls of a proxy."""
 
     def __init__(self) -> None:
-        self._open: dict[str, float] = {}
-        """End of each open question by the monotonic clock, by token."""
-        self._rounds: OrderedDict[str, Ruling] = OrderedDict()
+        self._open: OrderedDict[str, _OpenQuestion] = OrderedDict()
+        """Open questions, by token."""
+        self._asking: TreeShares[str] = TreeShares()
+        self._rounds: OrderedDict[str, tuple[Ruling, str]] = OrderedDict()
+        """Rulings of calls whose servers ask for data, each with the session of its call."""
+        self._going: TreeShares[str] = TreeShares()
 
-    @property
-    def is_full(self) -> bool:
-        """True if no further question can be opened."""
-        if len(self._open) < MAX_OPEN:
-            return False
-        now = time.monotonic()
-        self._open = {token: end for token, end in self._open.items() if end > now}
-        return len(self._open) >= MAX_OPEN
-
-    def open(self, token: str, seconds: float) -> None:
-        """Note that a user has this many seconds to answer a question."""
-        self._open[token] = time.monotonic() + seconds
+    def open(self, token: str, seconds: float, session: str, give_up: Callable[[], None]) -> None:
+        """Note that the user of a session has this many seconds to answer; `give_up` ends the question before."""
+        self.close(token)
+        if len(self._open) >= MAX_OPEN:
+            self._drop_overdue()
+        if len(self._open) >= MAX_OPEN:
+            oldest = self._asking.find_oldest(session)
+            given_up = self._open[oldest]
+            self.close(oldest)
+            given_up.give_up()
+        self._open[token] = _OpenQuestion(time.monotonic() + seconds, session, give_up)
+        self._asking.add(session, token)
 
     def close(self, token: str) -> None:
         """Note that a question was answered."""
-        self._open.pop(token, None)
+        closed = self._open.pop(token, None)
+        if closed is not None:
+            self._asking.remove(closed.session, token)
+
+    def _drop_overdue(self) -> None:
+        now = time.monotonic()
+        for token in [token for token, one in self._open.items() if one.until <= now]:
+            self.close(token)
 
     # ------------------------------------------------------------ requests of servers
 
-    def keep_round(self, state: Any, digest: str, ruling: Ruling) -> None:
-        """Keep the ruling of a call whose server asks for data. The next call with this state runs under
-        it."""
-        before = self._rounds.pop(key := f"{state} {digest}", None)
-        if before is not None:
-            before.fail("nobody answered what the server asked for")
-        self._rounds[key] = ruling
-        while len(self._rounds) > MAX_OPEN:
-            self._rounds.popitem(last=False)[1].fail("nobody answered what the server asked for")
+    def keep_round(self, state: Any, digest: str, ruling: Ruling, session: str) -> None:
+        """Keep the ruling of a call whose server asks for data; the next call with this state runs under it."""
+        key = f"{state} {digest}"
+        self._fail(key)
+        if len(self._rounds) >= MAX_OPEN:
+            self._fail(self._going.find_oldest(session))
+        self._rounds[key] = ruling, session
+        self._going.add(session, key)
 
     def take_round(self, state: Any, digest: str) -> Ruling | None:
         """Return the ruling under which a call goes on; None if the call needs a ruling of its own."""
-        return self._rounds.pop(f"{state} {digest}", None)
+        found = self._rounds.pop(key := f"{state} {digest}", None)
+        if found is None:
+            return None
+        self._going.remove(found[1], key)
+        return found[0]
+
+    def _fail(self, key: str) -> None:
+        found = self._rounds.pop(key, None)
+        if found is not None:
+            self._going.remove(found[1], key)
+            found[0].fail("nobody answered what the server asked for")
 
     def end(self) -> None:
         """Report all waiting calls as failed, since the proxy ends."""
-        for ruling in self._rounds.values():
+        for ruling, _ in self._rounds.values():
             ruling.fail("the proxy ended")
         self._rounds.clear()

@@ -47,6 +47,8 @@ from toolgate_bus.protocol.json_values import HalfCharacter, read_json
 
 from toolgate_orchestrator.commands.mcp.messages import CALL
 
+from toolgate_orchestrator.commands.mcp.http_access import HttpSessions
+
 __all__ = [
     "CONNECTION_CLOSED",
     "INTERNAL_ERROR",
@@ -207,5 +209,11 @@ async def http_front(
         max_request_body_size=most,
         max_sessions=max_sessions,
     )
+
+    async def end(session: str) -> None:
+        transport = manager._server_instances.get(session)
+        if transport is not None:
+            await manager._discard_session(session, transport)
+
     async with manager.run():
-        yield manager.asgi_app
+        yield HttpSessions(manager.asgi_app, manager._server_instances, end, max_sessions).app

@@ -14,14 +14,16 @@ from toolgate_orchestrator.commands.serve.problems import Problem
 from toolgate_orchestrator.commands.serve.requests import PlaceBody, ReportRequest, UsageRequest
 from toolgate_orchestrator.commands.serve.turns import OpenTurns
 from toolgate_orchestrator.decision.gate import Gate
+from toolgate_orchestrator.decision.question.call import Caller
 
 Body = Mapping[str, Any]
 
 
 def tell_whose(gate: Gate, asked: PlaceBody, agent: str) -> dict[str, Any]:
     """Whose call or request it is, as facts tell it: budgets of the agents above pay for it, too."""
-    root = gate.find_root(asked.session, asked.parent, asked.root_session)
-    return describe_place(asked.session, root, agent, asked.lineage)
+    at = gate.complete(Caller(asked.session, agent, asked.root_session, asked.parent, asked.lineage))
+    root = gate.find_root(at.session, at.parent, at.root)
+    return describe_place(at.session, root, agent, at.lineage)
 
 
 class ReportDesk:

@@ -4,7 +4,6 @@ Written by the turn engine, read at every heartbeat. Times are seconds of a mono
 """
 
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
@@ -23,10 +22,6 @@ AGENT_PAUSE: Final = "agent:pause"
 """An operator has a session's next calls wait."""
 AGENT_RESUME: Final = "agent:resume"
 """They wait no longer."""
-MAX_TOLD: Final = 16_384
-"""Sessions of which it is remembered for whom they work; the oldest are forgotten."""
-MAX_ABOVE: Final = 1_024
-"""Sessions above one another that are looked for."""
 
 
 def _ignore(*_: Any) -> None:
@@ -96,6 +91,11 @@ class LiveSession:
     def parent(self) -> str | None:
         """The session for which it works."""
         return self._who.parent
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the agents from the root down to this one."""
+        return self._who.lineage or (self._who.agent,)
 
     @property
     def busy(self) -> bool:
@@ -214,50 +214,3 @@ class LiveSession:
             "" if self.pause is None else self.pause.id,
             "" if self.stopped is None else self.stopped.id,
         )
-
-
-class Ancestry:
-    """Who works for whom: as the sessions say that live here, and as calls of others have told."""
-
-    def __init__(self, present: Mapping[str, LiveSession]) -> None:
-        """`present` are the sessions that live here."""
-        self._present = present
-        self._told: OrderedDict[str, str] = OrderedDict()
-
-    def note(self, session: str, parent: str | None, root: str = "") -> None:
-        """Remember for whom a session works that may live elsewhere: its `root`, where it told no parent.
-
-        Its later calls may leave that out: it works for the same one all the same. Nobody works for a session
-        that works for it.
-        """
-        if not session:
-            return  # calls without a session are nobody's
-        name = name_session(session)
-        above = name_session(parent or "")
-        if above in ("", name):
-            above = self._told.get(name) or name_session(root)
-        if above in ("", name) or self._told.get(name) == above or name in self.list_above(above, None):
-            return
-        self._told[name] = above
-        self._told.move_to_end(name)
-        while len(self._told) > MAX_TOLD:
-            self._told.popitem(last=False)
-
-    def list_above(self, session: str, parent: str | None) -> list[str]:
-        """Return the sessions for which one works, the nearest first, as far as they are known.
-
-        Without a parent a session works for whom it named before. One that names itself, or a session that
-        works for it, is among them.
-        """
-        found: dict[str, None] = {}
-        above = parent or self._find_parent(session)
-        while above and above not in found and len(found) < MAX_ABOVE:
-            found[above] = None
-            above = self._find_parent(above)
-        return list(found)
-
-    def _find_parent(self, session: str) -> str | None:
-        here = self._present.get(session)
-        if here is not None and here.parent and here.parent != session:
-            return here.parent
-        return self._told.get(name_session(session))

@@ -22,7 +22,8 @@ from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_bus.telemetry.printable import shorten, visible
 
 from toolgate_orchestrator.decision.faults import call_guarded
-from toolgate_orchestrator.decision.link.live_session import Ancestry, LiveSession
+from toolgate_orchestrator.decision.link.ancestry import Ancestry
+from toolgate_orchestrator.decision.link.live_session import LiveSession
 from toolgate_orchestrator.decision.round.decision_state import DecisionState, HeldCall
 from toolgate_orchestrator.decision.round.wait_reports import Note, describe_whose
 from toolgate_orchestrator.decision.ruling import RulingResult
@@ -117,7 +118,7 @@ class Pauses:
     ) -> Pause | None:
         if not self._pauses:
             return None
-        above = [name_session(one) for one in self.ancestry.list_above(session, parent)]
+        above = self.ancestry.list_above(session, parent)
         session, root = name_session(session), name_session(root)
         return next((one for one in self._pauses if one.means(session, root, above, labels)), None)
 
