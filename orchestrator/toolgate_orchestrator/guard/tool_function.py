@@ -54,6 +54,7 @@ class ToolFunction:
         "_various",
         "fixed",
         "is_fixed",
+        "is_lazy",
         "kind",
         "name",
         "schema",
@@ -105,6 +106,8 @@ class ToolFunction:
         self.schema: dict[str, Any] = schema_of(self._signature.replace(parameters=parameters), self.fixed)
         """JSON Schema of its arguments."""
         self.kind: Literal["sync", "async", "async generator"] = _kind_of(target)
+        self.is_lazy: bool = inspect.isgeneratorfunction(target) or inspect.isasyncgenfunction(target)
+        """Whether nothing of it has run when it returns."""
 
     @property
     def target(self) -> Callable[..., Any]:

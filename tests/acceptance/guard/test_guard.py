@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 
 import pytest
+from toolgate_bus.errors import ToolgateError
 from toolgate_bus.facts.reader import FactsReader
 from toolgate_bus.transport.redis.connection import RedisCommands
 from toolgate_orchestrator import Call, CallDenial, PersonAnswer
@@ -151,6 +152,18 @@ async def test_a_request_to_an_llm_is_a_call_whose_end_is_its_usage(guard_on, to
     usages = await told("thinker", "usage")
     assert [one["cost_usd"] for one in usages] == ["0.000001", "0.5"]
     assert all(one["labels"] == {} for one in usages)
+
+
+async def test_the_usage_of_an_llm_settles_no_call_of_a_tool(guard_on, told):
+    guard = guard_on("mistaken")
+    ruling = await guard.rule(Call("bash", {}, TOOLS))
+    with pytest.raises(ToolgateError, match="is no request to an LLM"):
+        guard.usage(provider="openai", cost_usd="0", ruling=ruling)
+    assert not ruling.is_reported
+    ruling.succeed("done", cost="0.5")
+    await guard.flush()
+    (end,) = await told("mistaken", *ENDS)
+    assert (end["event"], end["cost"]) == ("tool:post", 500_000)
 
 
 # ---------------------------------------------------------------------- from wherever
