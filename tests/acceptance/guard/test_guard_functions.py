@@ -577,14 +577,8 @@ async def test_a_function_that_did_its_work_is_never_told_as_not_run_though_nobo
     assert len(done) == 6
     await guard.flush()
     ends = await told("unread", "tool:post", "tool:error", "tool:unused")
-    assert [one["tool"] for one in ends if one["event"] != "tool:unused"] == [
-        "task",
-        "awaitable",
-        "returned",
-        "begun",
-        "lazily",
-        "run",
-    ]
+    found = sorted(one["tool"] for one in ends if one["event"] != "tool:unused")
+    assert found == ["awaitable", "begun", "lazily", "returned", "run", "task"]
 
 
 async def test_a_generator_function_of_which_nobody_reads_a_piece_has_not_run(guard_on, told):
