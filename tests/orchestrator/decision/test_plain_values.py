@@ -18,7 +18,7 @@ from toolgate_bus.protocol.events import AskUser, Continue
 from toolgate_bus.ruling.conditions.placeholder_schema import SchemaCheck, validator_of
 from toolgate_orchestrator import Call
 from toolgate_orchestrator.decision.question.canonical import canonicalize
-from toolgate_orchestrator.decision.question.plain_values import to_plain
+from toolgate_orchestrator.decision.question.plain_values import copy_arguments, to_plain
 from toolgate_orchestrator.decision.question.shown_call import question_about, shown_call
 from toolgate_schedulers.shipped.loop_guard import fingerprint_call
 from toolgate_schedulers.shipped.policy import PolicyConfig, rule_on
@@ -394,3 +394,42 @@ def test_reading_ends_however_much_a_value_holds():
     for _ in range(60):
         branch = types.MappingProxyType({"a": branch, "b": branch})
     assert to_plain({"branch": branch})
+
+
+def nest(value, levels):
+    """A value below so many maps."""
+    for _ in range(levels):
+        value = {"k": value}
+    return value
+
+
+def dig(value, levels):
+    """The value that such a map holds."""
+    for _ in range(levels):
+        value = value["k"]
+    return value
+
+
+def test_what_is_too_deep_or_too_large_to_travel_is_copied_as_well():
+    leaf, own, pad = {"path": "ok"}, [], [[0]] * 200_100
+    own.append(own)
+    tuples = leaf
+    for _ in range(100):
+        tuples = (tuples,)
+    given = {
+        "deep": nest(leaf, 70),
+        "pad": pad,
+        "wide": nest(leaf, 5),
+        "self": nest(own, 70),
+        "tuples": tuples,
+    }
+    copied = copy_arguments(given)
+    leaf["path"] = "x/.env"
+    assert dig(copied["deep"], 70) == dig(copied["wide"], 5) == {"path": "ok"}
+    own_copied = dig(copied["self"], 70)
+    assert own_copied is not own
+    assert own_copied[0] is own_copied
+    within = copied["tuples"]
+    for _ in range(100):
+        (within,) = within
+    assert within == {"path": "ok"}

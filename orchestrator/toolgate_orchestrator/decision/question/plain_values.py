@@ -66,8 +66,8 @@ def copy_arguments(arguments: dict[str, Any]) -> dict[str, Any]:
     return own
 
 
-def _copy_within(own: dict[Any, Any] | list[Any]) -> None:
-    """Put copies in the place of the containers in this one, as deep as anything can travel."""
+def _copy_within(own: dict[str, Any]) -> None:
+    """Put copies in the place of the containers in this one."""
     level: list[Any] = [own]
     depth, left = _MAX_DEPTH, _MAX_VALUES
     while level and depth and left > 0:
@@ -87,21 +87,34 @@ def _copy_within(own: dict[Any, Any] | list[Any]) -> None:
                 elif kind is set:
                     node[key] = child.copy()
                 elif kind is tuple and not _FIXED.issuperset(map(type, child)):
-                    node[key] = _copy_tuple(child, depth)
+                    node[key] = _copy_child(child, {}, deeper)
         level, depth = deeper, depth - 1
+    if level:
+        _copy_rest(level)
 
 
-def _copy_tuple(value: tuple[Any, ...], depth: int) -> tuple[Any, ...]:
-    """The same, as a tuple cannot be filled later."""
-    own = list(value)
-    for place, child in enumerate(own):
-        if type(child) is tuple and depth:
-            own[place] = _copy_tuple(child, depth - 1)
-        elif type(child) in _COPIED:
-            one = [child]
-            _copy_within(one)
-            own[place] = one[0]
-    return tuple(own)
+def _copy_rest(todo: list[Any]) -> None:
+    """The same of what is too deep or too large to travel: each container once, as it may hold itself."""
+    done: dict[int, tuple[Any, Any]] = {}
+    while todo:
+        node = todo.pop()
+        for key, child in node.items() if type(node) is dict else enumerate(node):
+            node[key] = _copy_child(child, done, todo)
+
+
+def _copy_child(child: Any, done: dict[int, tuple[Any, Any]], todo: list[Any]) -> Any:
+    """A copy, the containers of which `todo` is told of; `done` has those that were copied, by their ids."""
+    kind = type(child)
+    if kind is tuple:  # it cannot be filled later
+        return tuple([_copy_child(one, done, todo) for one in child])
+    if kind not in _COPIED:
+        return child
+    found = done.get(id(child))
+    if found is None:
+        done[id(child)] = found = child, child.copy()
+        if kind is not set:
+            todo.append(found[1])
+    return found[1]
 
 
 # ---------------------------------------------------------------------- as JSON
