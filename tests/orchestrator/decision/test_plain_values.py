@@ -176,6 +176,49 @@ class LyingList(list):
         return iter(["harmless"])
 
 
+class MapWithOtherItems(dict):
+    def items(self):
+        return {"path": "harmless"}.items()
+
+
+class MapWithOtherValues(dict):
+    def values(self):
+        return ["harmless"]
+
+
+class MapThatGetsOther(dict):
+    def get(self, key, default=None):
+        return "harmless"
+
+
+class ListWithOtherMembers(list):
+    def __getitem__(self, place):
+        return "harmless"
+
+
+class PlaceOnly(NamedTuple):
+    path: str
+
+
+class TupleWithOtherFields(PlaceOnly):
+    path = property(lambda self: "harmless")
+
+
+@dataclasses.dataclass
+class RecordThatReadsOther:
+    path: str
+
+    def __getattribute__(self, name):
+        return "harmless" if name == "path" else object.__getattribute__(self, name)
+
+
+class ModelThatReadsOther(BaseModel):
+    path: str
+
+    def __getattribute__(self, name):
+        return "harmless" if name == "path" else BaseModel.__getattribute__(self, name)
+
+
 class EndlessMap(collections.abc.Mapping):
     def __getitem__(self, key):
         return self
@@ -206,7 +249,19 @@ def of_itself():
     return made
 
 
+TWO_WAYS = [
+    MapWithOtherItems(path="x/.env"),
+    MapWithOtherValues(path="x/.env"),
+    MapThatGetsOther(path="x/.env"),
+    ListWithOtherMembers(["x/.env"]),
+    TupleWithOtherFields("x/.env"),
+    RecordThatReadsOther("x/.env"),
+    ModelThatReadsOther(path="x/.env"),
+]
+
+
 UNSEEN = [
+    *TWO_WAYS,
     object(),
     b"rm -rf /",
     bytearray(b"rm -rf /"),
@@ -433,3 +488,8 @@ def test_what_is_too_deep_or_too_large_to_travel_is_copied_as_well():
     for _ in range(100):
         (within,) = within
     assert within == {"path": "ok"}
+
+
+@pytest.mark.parametrize("value", TWO_WAYS, ids=lambda value: type(value).__name__)
+def test_a_container_that_reads_in_two_ways_has_no_plain_form(value):
+    assert to_plain(value) is value

@@ -203,6 +203,7 @@ class _Reading:
             if type(names) is not tuple or not _STRINGS.issuperset(map(type, names)):
                 _agree(members, value)
                 return self._read_all(members, depth)
+            _require(all(getattr(value, name) is one for name, one in zip(names, members, strict=True)))
             return self._read_items(zip(names, members, strict=True), depth)
         if issubclass(kind, set | frozenset):
             members = list((set if issubclass(kind, set) else frozenset).__iter__(value))
@@ -210,10 +211,14 @@ class _Reading:
         if issubclass(kind, list):
             members = list(list.__iter__(value))
             _agree(members, value)
+            if kind.__getitem__ is not list.__getitem__:
+                _require(all(value[place] is one for place, one in enumerate(members)))
             return self._read_all(members, depth)
         if issubclass(kind, BaseModel):
+            _require(kind.__getattribute__ is object.__getattribute__)
             return self._read_model(value, kind, depth)
         if dataclasses.is_dataclass(kind):
+            _require(kind.__getattribute__ is object.__getattribute__)
             read = object.__getattribute__
             told = ((one.name, read(value, one.name)) for one in dataclasses.fields(kind))
             return self._read_items(told, depth)
@@ -263,8 +268,17 @@ class _Reading:
         items = [(key, value[key]) for key in keys]
         if issubclass(kind, dict):
             held = dict(dict.items(value))
-            if len(held) != len(items) or not all(held[key] is child for key, child in items):
-                raise _NoPlainForm
+            _require(len(held) == len(items) and all(held[key] is child for key, child in items))
+        elif kind.items is Mapping.items and kind.values is Mapping.values and kind.get is Mapping.get:
+            return self._read_items(items, depth)
+        _require(all(value.get(key) is child for key, child in items))
+        told, values = (
+            list(islice(value.items(), len(items) + 1)),
+            list(islice(value.values(), len(items) + 1)),
+        )
+        _require(len(told) == len(values) == len(items))
+        for (key, child), (name, one), other in zip(items, told, values, strict=True):
+            _require(key is name and child is one is other)
         return self._read_items(items, depth)
 
 
@@ -323,6 +337,12 @@ def _agree(members: list[Any], value: Any) -> None:
     """Raises _NoPlainForm where a list gives other members than it holds."""
     given = list(islice(iter(value), len(members) + 1))
     if len(given) != len(members) or not all(map(_is, given, members)):
+        raise _NoPlainForm
+
+
+def _require(agrees: bool) -> None:
+    """Raises _NoPlainForm for a value that reads in two ways."""
+    if not agrees:
         raise _NoPlainForm
 
 
