@@ -33,7 +33,7 @@ _TEXTS: Final = frozenset((str,))
 _CUT: Final = frozenset(("tool_input", "request"))
 """Fields that are made to fit, whatever they hold."""
 _UNREAD: Final = "⟦unreadable⟧"
-_MAX_INTEGER: Final = 2**63 - 1
+MAX_INTEGER: Final = 2**63 - 1
 _MAX_LEVELS: Final = 64
 """Levels of arguments in which defaults are looked for: more cannot travel."""
 _MAX_DEPTH: Final = 8
@@ -130,10 +130,18 @@ def is_plain(labels: Mapping[Any, Any], lineage: Iterable[Any]) -> bool:
     return plain(map(type, labels)) and plain(map(type, labels.values())) and plain(map(type, lineage))
 
 
+def to_text(value: Any) -> str:
+    """A name or an id as it travels, whatever a program gave as one."""
+    return value if type(value) is str and value.isascii() else packing.make_readable(_text(value))
+
+
+def to_number(value: Any) -> int:
+    """A whole number as it travels; 0 for what is none."""
+    return value if type(value) is int and abs(value) <= MAX_INTEGER else 0
+
+
 def make_plain(question: ToolQuestion) -> ToolQuestion:
     """The same question, each field of its type: what should be a text and is none is told as its text."""
-    iteration = question.iteration
-    within = type(iteration) is int and abs(iteration) <= _MAX_INTEGER
     return question._replace(
         agent=_text(question.agent),
         labels={_text(name): _text(value) for name, value in question.labels.items()},
@@ -142,7 +150,7 @@ def make_plain(question: ToolQuestion) -> ToolQuestion:
         parent=None if question.parent is None else _text(question.parent),
         lineage=[_text(name) for name in question.lineage],
         tool_call_id=_text(question.tool_call_id),
-        iteration=iteration if within else 0,
+        iteration=to_number(question.iteration),
         parallel_group_id=_text(question.parallel_group_id),
         agent_target=None if question.agent_target is None else _text(question.agent_target),
     )
