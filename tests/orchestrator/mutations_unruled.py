@@ -70,8 +70,8 @@ MUTANTS = (
         "unruled",
         "a tool that no turn calls is run unasked",
         f"{ORCHESTRATOR}/modules/direct_calls.py",
-        "            if current_call() is not None:\n",
-        "            if True:\n",
+        "                return await self._rule(name, arguments)\n",
+        "                return await _finish(own(arguments, *more, **named))\n",
         "test_bundle_gated.py::test_a_tool_that_no_turn_calls_is_ruled_on_as_well",
     ),
     Mutant(

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict, TypeVar, Unpac
 
 from toolgate_orchestrator.calls.open_call import OpenCall, Outcome, describe_place, open_call
 from toolgate_orchestrator.decision.question.call import NOBODY, Call
+from toolgate_orchestrator.decision.question.question import to_text
 
 if TYPE_CHECKING:
     from toolgate_bus.protocol.events import Decision
@@ -120,5 +121,9 @@ class CallSession:
             at = gate.complete(at)
         root = at.root or gate.find_root(at.session, at.parent)
         whose = describe_place(at.session, root, at.agent or gate.config.agent, at.lineage)
-        labels = {**gate.config.labels, **at.labels} if call.is_request else _NO_LABELS
+        labels = (
+            {to_text(name): to_text(one) for name, one in (gate.config.labels | {**at.labels}).items()}
+            if call.is_request
+            else _NO_LABELS
+        )
         return open_call(call, decision, whose, labels, f"{call.id}#{next(_numbers)}", self._clock())

@@ -22,6 +22,8 @@ from toolgate_bus.protocol.llm import LLM_REQUEST
 from toolgate_bus.protocol.names import MAX_GRANTS
 from toolgate_bus.telemetry.definitions import OTHER
 
+from toolgate_orchestrator.decision.question.question import MAX_INTEGER, to_number, to_text
+
 if TYPE_CHECKING:
     from toolgate_bus.protocol.events import Decision
 
@@ -119,28 +121,34 @@ def open_call(
     is_request = tool == LLM_REQUEST
     # An LLM may name anything: what is no tool of the program has no name in metrics and budgets.
     label = tool if is_request or tool in (call.tools or (call.tool,)) else OTHER
-    about: dict[str, Any] = {"tool": label, "tool_call_id": call.id, **whose}
+    about: dict[str, Any] = {"tool": label, "tool_call_id": to_text(call.id), **whose}
     if decision is not None:
         about["decision_id"] = decision.id
     if grants:
         about["grants"] = dict(islice(grants.items(), MAX_GRANTS))
-    request = _describe_request(given, call.iteration) if is_request else _NOTHING
-    return OpenCall(key, tool, about, labels, request, replaced, call.group, call.iteration, now)
+    number, group = to_number(call.iteration), to_text(call.group)
+    request = _describe_request(given, number) if is_request else _NOTHING
+    return OpenCall(key, tool, about, labels, request, replaced, group, number, now)
 
 
 def describe_place(
     session: str, root_session: str, agent: str, lineage: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """Whose call, request or turn it is; `lineage` is told of a sub-agent alone."""
-    told: dict[str, Any] = {"session": session, "root_session": root_session, "agent": agent}
+    """Whose call, request or turn it is, as the question says it; `lineage` is told of a sub-agent alone."""
+    told: dict[str, Any] = {
+        "session": to_text(session),
+        "root_session": to_text(root_session),
+        "agent": to_text(agent),
+    }
     if lineage:
-        told["lineage"] = list(lineage)
+        told["lineage"] = list(map(to_text, (lineage,) if isinstance(lineage, str) else lineage))
     return told
 
 
 def _describe_request(asked: Mapping[str, Any], iteration: int) -> dict[str, Any]:
     told: dict[str, Any] = {
-        name: asked[name] for name in ("provider", "model") if isinstance(asked.get(name), str)
+        name: to_text(asked[name]) for name in ("provider", "model") if isinstance(asked.get(name), str)
     }
-    tokens = asked.get("input_tokens")
-    return told | ({"estimated_tokens": tokens} if isinstance(tokens, int) else {}) | {"iteration": iteration}
+    if type(tokens := asked.get("input_tokens")) is int and abs(tokens) <= MAX_INTEGER:
+        told["estimated_tokens"] = tokens
+    return told | {"iteration": iteration}

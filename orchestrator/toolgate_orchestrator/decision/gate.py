@@ -321,7 +321,8 @@ class Gate:
         caller that is cancelled withdraws the question.
         """
         at = call.at or NOBODY
-        if self._client is not None and (at.parent or at.lineage or self._client.pauses.ancestry.told):
+        is_below = at.parent or at.lineage or at.root not in ("", at.session)
+        if self._client is not None and (is_below or self._client.pauses.ancestry.told):
             completed = self.complete(at)  # what was told before, a caller may leave out
             if completed is not at:
                 at, call = completed, call._replace(at=completed)

@@ -185,10 +185,10 @@ class Guard(LlmRequests):
             with enter_tool(ruling.at):
                 result = execute(ruling.tool, ruling.arguments)
                 if inspect.isawaitable(result):
-                    if is_loop_running():
-                        ruling.is_unread = True  # until it is awaited
+                    if not is_loop_running():
+                        result = asyncio.run(_wait(result))
+                    elif not isinstance(result, asyncio.Future):
                         return end_later(ruling, result)
-                    result = asyncio.run(_wait(result))
         except BaseException as error:
             ruling.fail(error)
             if failed is None or not isinstance(error, Exception) or isinstance(error, TurnStop):

@@ -58,7 +58,8 @@ class LlmRequests(ABC):
         not known.
 
         `ruling` is what let it through; `tokens` may name `cache_read_tokens`, `cache_write_tokens` and
-        `reasoning_tokens`. Raises CostError for a cost that is no amount.
+        `reasoning_tokens`. Raises CostError for a cost that is no amount, ToolgateError for the ruling of a
+        tool.
         """
         told: dict[str, Any] = {
             "provider": provider,

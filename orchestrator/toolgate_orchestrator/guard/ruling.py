@@ -3,7 +3,7 @@
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
-from toolgate_bus.errors import ConfigError, TurnStop
+from toolgate_bus.errors import ConfigError, ToolgateError, TurnStop
 from toolgate_bus.protocol.llm import LLM_REQUEST
 from toolgate_bus.protocol.names import OPERATOR
 from toolgate_bus.telemetry.loggers import get_logger
@@ -164,7 +164,9 @@ class Ruling:
             self._reports.fail(opened, error, spent)
 
     def settle(self, used: dict[str, Any]) -> None:
-        """Of a request to an LLM: it was answered, and used this (`Guard.usage`)."""
+        """Of a request to an LLM: it was answered, and used this (`Guard.usage`). Raises ToolgateError."""
+        if self.call.tool != LLM_REQUEST:
+            raise ToolgateError(f"{self.call.tool} is no request to an LLM: report it by ruling.succeed")
         if (opened := self._take()) is not None:
             self._reports.end(opened, "succeed", used)
 

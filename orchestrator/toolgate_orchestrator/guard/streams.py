@@ -11,9 +11,13 @@ import asyncio
 import contextlib
 import types
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Iterator
+from concurrent import futures
 from contextvars import Context, copy_context
 from functools import lru_cache, partial
+from inspect import getattr_static
 from typing import Any, Final, NamedTuple
+
+from toolgate_bus.errors import CallDenial
 
 from toolgate_orchestrator.guard.callers import enter_tool
 from toolgate_orchestrator.guard.ruling import Ruling
@@ -23,6 +27,15 @@ _WHOLE: Final = frozenset(
 )
 _MANAGERS: Final = (contextlib._GeneratorContextManager, contextlib._AsyncGeneratorContextManager)
 _STEPS: Final = frozenset(("send", "throw", "close", "asend", "athrow", "aclose"))
+_MAKERS: Final = (classmethod, staticmethod, types.ClassMethodDescriptorType)
+_FUTURES: Final = (asyncio.Future, futures.Future)
+ONCE: Final = "The tool call was denied: what it gave is used once. To use it again, call its tool again."
+
+
+class Unbegun(NamedTuple):
+    """What a generator function gives: nothing of the tool has run so far."""
+
+    pieces: Any
 
 
 class Stream(NamedTuple):
@@ -37,21 +50,47 @@ class Stream(NamedTuple):
 def end_call(ruling: Ruling, result: Any) -> Any:
     """Report what a call gave, or have its pieces report it; return what its caller is given."""
     kind: Any = type(result)
+    if kind is Unbegun:
+        ruling.is_unread, result = True, result.pieces
+        kind = type(result)
     if kind in _WHOLE or not _is_stream(kind):
+        if isinstance(result, _FUTURES):
+            result.add_done_callback(partial(_end_done, ruling))
+            return result
         ruling.succeed(result)
         return ruling.with_notice(result)
-    ruling.is_unread = True
     with enter_tool(ruling.at):
         context = copy_context()
     if kind in _MANAGERS:
         result.gen = _relay(Stream(ruling, result.gen, context))
+        result.func = _give_once_more(result.gen)
         return result
     return _relay(Stream(ruling, result, context))
 
 
+def _end_done(ruling: Ruling, done: Any) -> None:
+    if done.cancelled():
+        ruling.fail(asyncio.CancelledError())
+    elif (error := done.exception()) is not None:
+        ruling.fail(error)
+    else:
+        ruling.succeed(done.result())
+
+
+def _give_once_more(body: Any) -> Callable[..., Any]:
+    """Return what a context manager makes its body with where it decorates: it does so for each call."""
+    bodies = [body]
+
+    def give(*_: Any, **__: Any) -> Any:
+        if not bodies:
+            raise CallDenial(ONCE)
+        return bodies.pop()
+
+    return give
+
+
 async def end_later(ruling: Ruling, result: Awaitable[Any]) -> Any:
     """Await what a call gave, for its ruling."""
-    ruling.is_unread = False
     try:
         with enter_tool(ruling.at):
             found = await result
@@ -77,7 +116,10 @@ def _is_stream(kind: Any) -> bool:
         return True
     if not issubclass(kind, Iterator | AsyncIterator):
         return False
-    return all(name.startswith("_") or name in _STEPS for name in dir(kind))
+    if hasattr(kind, "__enter__") or hasattr(kind, "__aenter__"):
+        return False
+    own = (name for name in dir(kind) if not (name.startswith("_") or name in _STEPS))
+    return all(isinstance(getattr_static(kind, name), _MAKERS) for name in own)
 
 
 def _relay(stream: Stream) -> Any:
@@ -99,8 +141,9 @@ def relay(stream: Stream) -> Generator[Any, Any, Any]:
                 break
             try:
                 sent = yield last
-            except GeneratorExit:
+            except GeneratorExit:  # its reader has enough
                 context.run(getattr(body, "close", _do_nothing))
+                _succeed(ruling, last)
                 raise
             except BaseException as error:
                 if not hasattr(body, "throw"):
@@ -108,11 +151,8 @@ def relay(stream: Stream) -> Generator[Any, Any, Any]:
                 step = partial(body.throw, error)
             else:
                 step = partial(next, body) if sent is None else partial(body.send, sent)
-    except GeneratorExit:  # its reader has enough
-        _succeed(ruling, last)
-        raise
     except BaseException as error:
-        _fail(ruling, error)
+        _fail(ruling, error)  # nothing, where its end was told
         raise
     _succeed(ruling, result)
     return result
@@ -134,9 +174,10 @@ def make_relay(begin: Callable[..., Awaitable[Stream]]) -> Callable[..., AsyncGe
                     break
                 try:
                     sent = yield last
-                except GeneratorExit:
+                except GeneratorExit:  # its reader has enough
                     if hasattr(body, "aclose"):
                         await run_in(context, body.aclose())
+                    _succeed(ruling, last)
                     raise
                 except BaseException as error:
                     if not hasattr(body, "athrow"):
@@ -144,11 +185,8 @@ def make_relay(begin: Callable[..., Awaitable[Stream]]) -> Callable[..., AsyncGe
                     step = partial(body.athrow, error)
                 else:
                     step = body.__anext__ if sent is None else partial(body.asend, sent)
-        except GeneratorExit:  # its reader has enough
-            _succeed(ruling, last)
-            raise
         except BaseException as error:
-            _fail(ruling, error)
+            _fail(ruling, error)  # nothing, where its end was told
             raise
         _succeed(ruling, last)
 

@@ -26,6 +26,7 @@ _NOTHING: Final[Mapping[str, Any]] = types.MappingProxyType({})
 _BOUND: Final = (types.MethodType, types.BuiltinFunctionType, types.MethodWrapperType)
 _PLAIN: Final = (types.FunctionType, types.MethodType, types.BuiltinFunctionType)
 _BY_PLACE: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+_MAX_WRAPPERS: Final = 64
 MARK: Final = "__toolgate_tool__"
 """Attribute of a function that is ruled on: its `ToolFunction`."""
 
@@ -54,6 +55,7 @@ class ToolFunction:
         "_various",
         "fixed",
         "is_fixed",
+        "is_lazy",
         "kind",
         "name",
         "schema",
@@ -105,6 +107,8 @@ class ToolFunction:
         self.schema: dict[str, Any] = schema_of(self._signature.replace(parameters=parameters), self.fixed)
         """JSON Schema of its arguments."""
         self.kind: Literal["sync", "async", "async generator"] = _kind_of(target)
+        self.is_lazy: bool = inspect.isgeneratorfunction(target) or inspect.isasyncgenfunction(target)
+        """Whether nothing of it has run when it returns."""
 
     @property
     def target(self) -> Callable[..., Any]:
@@ -247,12 +251,44 @@ def _name_of(target: Callable[..., Any]) -> str:
 
 
 def _signature_of(target: Callable[..., Any], name: str) -> inspect.Signature:
+    """Return what it takes, with the defaults of what is wrapped around it."""
+    if hasattr(target, "dispatch") and hasattr(target, "registry"):
+        raise UnfitFunction(
+            f"{name}: it is one function for each type of its first argument, and each may have defaults of "
+            "its own: make each a tool"
+        )
     try:
-        return inspect.signature(target)
+        found = inspect.signature(target)
+        wrappers: list[Any] = []
+        while hasattr(target, "__wrapped__") and len(wrappers) < _MAX_WRAPPERS:
+            wrappers.insert(0, target)
+            target = target.__wrapped__
+        for wrapper in wrappers:
+            found = _with_defaults(found, wrapper)
     except (ValueError, TypeError):
         raise UnfitFunction(
             f"{name}: nobody can tell what its parameters are called: write a function that calls it"
         ) from None
+    return found
+
+
+def _with_defaults(signature: inspect.Signature, wrapper: Any) -> inspect.Signature:
+    """The same signature with the defaults of a wrapper: those are used, whatever it says that it wraps."""
+    try:
+        own = inspect.signature(wrapper, follow_wrapped=False).parameters
+    except (ValueError, TypeError):  # one that is no Python function
+        return signature
+    found = dict(signature.parameters)
+    for one in own.values():
+        if one.default is one.empty:
+            continue
+        if one.name in found and found[one.name].kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD):
+            found[one.name] = found[one.name].replace(default=one.default)
+        else:
+            found[one.name] = one.replace(kind=one.KEYWORD_ONLY)
+    if found == dict(signature.parameters):
+        return signature
+    return signature.replace(parameters=sorted(found.values(), key=lambda one: one.kind))
 
 
 def _find_instance(target: Any, parameters: list[inspect.Parameter]) -> Literal["", "self", "cls"]:

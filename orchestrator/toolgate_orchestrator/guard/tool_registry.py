@@ -15,7 +15,7 @@ from toolgate_bus.errors import CallDenial
 
 from toolgate_orchestrator.decision.question.call import AMBIGUOUS, Call
 from toolgate_orchestrator.guard.ruling import Ruling
-from toolgate_orchestrator.guard.streams import Stream, as_stream, make_relay
+from toolgate_orchestrator.guard.streams import Stream, Unbegun, as_stream, make_relay
 from toolgate_orchestrator.guard.tool_function import MARK, ToolFunction
 
 if TYPE_CHECKING:
@@ -148,11 +148,13 @@ def _wrap(guard: "Guard", fn: Any, tool: ToolFunction, denied: Callable[[Ruling]
 
         def execute(chosen: str, ruled: dict[str, Any]) -> Any:
             if chosen == tool.name:
-                return tool.call_as_given(args, kwargs, asked, ruled)
+                given = tool.call_as_given(args, kwargs, asked, ruled)
+                return Unbegun(given) if tool.is_lazy else given
             other = registry.find(chosen, tool, instance)
             if other is None:
                 raise CallDenial(GONE.format(chosen))
-            return other.call_with(instance, ruled)
+            given = other.call_with(instance, ruled)
+            return Unbegun(given) if other.is_lazy else given
 
         return Call(tool.name, asked, offered), execute
 

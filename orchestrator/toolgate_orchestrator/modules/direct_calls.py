@@ -1,13 +1,15 @@
 """Calls of tools that no loop makes, as of `amplifier tool invoke` or a host's own code: ruled on as well.
 
-`execute` of each mounted tool is wrapped. What one of our loops calls was ruled on and passes; any other call
-is put to the schedulers of the session's loop first, and denied where the session itself would be refused.
+`execute` of each mounted tool is wrapped. What one of our loops calls was ruled on and passes, once. Any
+other call, also one that a running tool makes, is put to the schedulers of the session's loop first, and
+denied where the session itself would be refused.
 Tools that are mounted after the guard are not wrapped.
 """
 
 import inspect
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
+from contextvars import ContextVar
 from typing import Any, Final
 
 from amplifier_core import ToolResult
@@ -17,11 +19,16 @@ from toolgate_orchestrator.calls.refusal import reason_of, refuse_tool
 from toolgate_orchestrator.decision.gate import Gate
 from toolgate_orchestrator.decision.question.call import Call
 from toolgate_orchestrator.turn.calls.tool_call import current_call
+from toolgate_orchestrator.turn.calls.tool_output import as_tool_result, read_result
 from toolgate_orchestrator.turn.session_tree import agents_of, place_of
-from toolgate_orchestrator.turn.values.messages import schema_of
+from toolgate_orchestrator.turn.values.foreign_code import name_of
+from toolgate_orchestrator.turn.values.messages import ToolCall, schema_of
+from toolgate_orchestrator.turn.values.tool_signals import signals_of
 
 NO_MAP: Final = "its arguments are no map of names, so that no rule could look at them"
 _WRAPPED: Final = "_toolgate_direct"
+_PASSED: Final[ContextVar[ToolCall | None]] = ContextVar("toolgate_passed_call", default=None)
+"""The call of a loop that runs here: its tool makes others."""
 
 FindFault = Callable[[], Awaitable[str | None]]
 """Why such a call must not run; None where it is to be ruled on, and raises nothing."""
@@ -66,9 +73,14 @@ class DirectCalls:
             return None
 
         async def execute(arguments: Any, *more: Any, **named: Any) -> Any:
-            if current_call() is not None:
+            call = current_call()
+            if call is None or call is _PASSED.get() or call.name != name or call.arguments is not arguments:
+                return await self._rule(name, arguments)
+            token = _PASSED.set(call)
+            try:
                 return await _finish(own(arguments, *more, **named))
-            return await self._rule(name, arguments)
+            finally:
+                _PASSED.reset(token)
 
         setattr(execute, _WRAPPED, True)
         self._executes[name] = own
@@ -97,13 +109,21 @@ class DirectCalls:
         try:
             result = await self._execute(decision.tool_name, decision.tool_input)
         except BaseException as error:
-            session.close(opened, "fail", {"error": type(error).__name__})
+            session.close(opened, "fail", {"error": name_of(error), **signals_of(error)})
             raise
-        session.close(opened, "succeed", {"success": getattr(result, "success", True) is not False})
+        session.close(opened, "succeed", _describe(result))
         return result
 
     async def _execute(self, name: str, arguments: Any) -> Any:
         return await _finish(self._executes[name](arguments))
+
+
+def _describe(result: Any) -> dict[str, Any]:
+    try:
+        told = read_result(as_tool_result(result))
+    except Exception:  # noqa: BLE001 - a result is another's value; what was reserved is charged then
+        return {"success": getattr(result, "success", True) is not False}
+    return {"success": told.success, **({} if told.cost is None else {"cost": told.cost}), **told.signals}
 
 
 def _refuse(why: str) -> ToolResult:

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from decimal import Decimal
 
 import pytest
+from toolgate_bus.errors import ToolgateError
 from toolgate_bus.facts.reader import FactsReader
 from toolgate_bus.transport.redis.client.connection import RedisCommands
-from toolgate_orchestrator import Call, CallDenial, PersonAnswer
+from toolgate_orchestrator import Call, CallDenial, Caller, PersonAnswer
 
 pytestmark = [pytest.mark.acceptance]
 
@@ -151,6 +152,64 @@ async def test_a_request_to_an_llm_is_a_call_whose_end_is_its_usage(guard_on, to
     usages = await told("thinker", "usage")
     assert [one["cost_usd"] for one in usages] == ["0.000001", "0.5"]
     assert all(one["labels"] == {} for one in usages)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        Call("bash", {}, TOOLS, id=5),
+        Call("bash", {}, TOOLS, id="\ud800"),
+        Call("bash", {}, TOOLS, group=5, iteration="x"),
+        Call("bash", {}, TOOLS, iteration=2**70),
+        Call("bash", {}, TOOLS, Caller(5, "numbers")),
+        Call("bash", {}, TOOLS, Caller("s", "numbers", 5)),
+        Call("bash", {}, TOOLS, Caller("s", "numbers", "r", None, ("\ud800", "numbers"))),
+    ],
+)
+async def test_the_end_of_a_call_is_told_whatever_its_ids_are_and_as_the_question_says_them(
+    guard_on, told, call
+):
+    guard = guard_on("numbers")
+    ruling = await guard.rule(call)
+    ruling.succeed("done")
+    await guard.flush()
+    facts = [one for one in await told("numbers") if ruling.id in (one.get("decision_id"), one.get("id"))]
+    assert sorted(one["event"] for one in facts) == ["decision", "tool:post", "tool:selected"]
+    names = ("session", "root_session", "lineage", "tool_call_id")
+    first, *others = [{name: one.get(name) or None for name in names} for one in facts]
+    assert others == [first] * 2
+
+
+async def test_the_end_of_a_request_is_told_whatever_stands_in_it(guard_on, told):
+    guard = guard_on("requests")
+    await guard.run(Call("bash", {}, TOOLS), execute, denied=refuse)  # by now it knows who is there
+    at = Caller("s", "requests", labels={"team": 5, "\ud800": "a"})
+    ruling = await guard.rule_request("openai", "\ud800", input_tokens=2**70, at=at, id=5, iteration="x")
+    assert ruling.allowed
+    ruling.fail("Timeout")
+    ruling = await guard.rule_request("openai", "\ud800", input_tokens=2**70, at=at, id=5, iteration="x")
+    ruling.succeed(cost="0.5")
+    await guard.flush()
+    failed, used = await told("requests", "usage", "provider:error")
+    assert (failed["event"], used["event"], failed["model"], used["model"]) == (
+        "provider:error",
+        "usage",
+        "?",
+        "?",
+    )
+    assert used["labels"] == {"team": "5", "?": "a"}
+
+
+async def test_the_usage_of_an_llm_settles_no_call_of_a_tool(guard_on, told):
+    guard = guard_on("mistaken")
+    ruling = await guard.rule(Call("bash", {}, TOOLS))
+    with pytest.raises(ToolgateError, match="is no request to an LLM"):
+        guard.usage(provider="openai", cost_usd="0", ruling=ruling)
+    assert not ruling.is_reported
+    ruling.succeed("done", cost="0.5")
+    await guard.flush()
+    (end,) = await told("mistaken", *ENDS)
+    assert (end["event"], end["cost"]) == ("tool:post", 500_000)
 
 
 # ---------------------------------------------------------------------- from wherever

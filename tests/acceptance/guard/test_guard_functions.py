@@ -3,7 +3,10 @@
 import asyncio
 import contextlib
 import gc
+import itertools
+import threading
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
@@ -513,6 +516,169 @@ async def test_a_generator_that_raises_midway_has_failed_and_one_that_is_read_to
         ("tool:post", "whole", None),
         ("tool:error", "opened", "LookupError"),
     ]
+
+
+def works_first(guard, done):
+    """Functions that have done their work before somebody reads what they give, by how they give it."""
+
+    def pieces():
+        done.append("begun")
+        yield 1
+
+    @guard.tool
+    def task(number: int):
+        async def later():
+            done.append("task")
+
+        return asyncio.ensure_future(later())
+
+    @guard.tool
+    def awaitable(number: int):
+        done.append("awaitable")
+        return asyncio.sleep(0)
+
+    @guard.tool
+    def returned(number: int):
+        done.append("returned")
+        return (one for one in range(3))
+
+    @guard.tool
+    def begun(number: int):
+        found = pieces()
+        next(found)
+        return found
+
+    @guard.tool
+    def lazily(number: int):
+        done.append("lazily")
+        return map(int, "123")
+
+    def execute(number):
+        done.append("execute")
+        return pieces()
+
+    def run(number):
+        return guard.run_sync(
+            Call("run", {"number": number}), lambda _, given: execute(**given), denied=refuse
+        )
+
+    return task, awaitable, returned, begun, lazily, run
+
+
+@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
+async def test_a_function_that_did_its_work_is_never_told_as_not_run_though_nobody_reads_what_it_gave(
+    guard_on, told
+):
+    guard, done = guard_on("unread"), []
+    for function in works_first(guard, done):
+        function(1)
+        await asyncio.sleep(0)
+        gc.collect()
+    assert len(done) == 6
+    await guard.flush()
+    ends = await told("unread", "tool:post", "tool:error", "tool:unused")
+    found = sorted(one["tool"] for one in ends if one["event"] != "tool:unused")
+    assert found == ["awaitable", "begun", "lazily", "returned", "run", "task"]
+
+
+async def test_a_generator_function_of_which_nobody_reads_a_piece_has_not_run(guard_on, told):
+    guard = guard_on("unbegun")
+
+    @guard.tool
+    def read(number: int):
+        yield number
+
+    await asyncio.to_thread(read, 1)
+    gc.collect()
+    await guard.flush()
+    ends = await told("unbegun", "tool:post", "tool:error", "tool:unused")
+    assert [one["event"] for one in ends] == ["tool:unused"]
+
+
+@pytest.mark.parametrize("kind", ["task", "thread"])
+async def test_a_call_that_gives_a_future_has_ended_when_that_is_done(guard_on, told, kind):
+    guard, goes_on = guard_on(f"future-{kind}"), threading.Event()
+
+    async def wait():
+        await asyncio.to_thread(goes_on.wait, 60)
+        return "done"
+
+    @guard.tool
+    def begin(number: int):
+        if kind == "task":
+            return asyncio.ensure_future(wait())
+        return pool.submit(goes_on.wait, 60)
+
+    with ThreadPoolExecutor() as pool:
+        given = begin(1)
+        await guard.flush()
+        assert await told(f"future-{kind}", "tool:post", "tool:error", "tool:unused") == []
+        goes_on.set()
+        assert await (given if kind == "task" else asyncio.wrap_future(given)) in ("done", True)
+    await asyncio.sleep(0)
+    await guard.flush()
+    ends = await told(f"future-{kind}", "tool:post", "tool:error", "tool:unused")
+    assert [one["event"] for one in ends] == ["tool:post"]
+
+
+def test_a_context_manager_that_was_ruled_on_once_runs_once(guard_on):
+    guard, ran = guard_on("manager"), []
+
+    @guard.tool
+    @contextlib.contextmanager
+    def session(path: str):
+        ran.append(path)
+        yield path
+
+    @session("a")
+    def work():
+        return len(ran)
+
+    assert work() == 1
+    with pytest.raises(CallDenial, match="call its tool again"):
+        work()
+    assert ran == ["a"]
+
+
+async def test_iterators_that_only_give_pieces_are_not_over_when_they_are_returned(guard_on, told):
+    guard = guard_on("chains")
+
+    @guard.tool
+    def chained(number: int):
+        return itertools.chain((one for one in "ab"), (one for one in "c"))
+
+    given = await asyncio.to_thread(chained, 1)
+    await guard.flush()
+    assert await told("chains", "tool:post") == []
+    assert list(given) == ["a", "b", "c"]
+    await guard.flush()
+    assert len(await told("chains", "tool:post")) == 1
+
+
+async def test_a_body_that_raises_what_closing_raises_has_failed(guard_on, told):
+    guard = guard_on("self-closing")
+
+    @guard.tool
+    def read(number: int):
+        yield number
+        raise GeneratorExit
+
+    @guard.tool
+    async def read_async(number: int):
+        yield number
+        raise GeneratorExit
+
+    given = await asyncio.to_thread(read, 1)
+    assert next(given) == 1
+    with pytest.raises(GeneratorExit):
+        next(given)
+    later = read_async(1)
+    assert await anext(later) == 1
+    with pytest.raises(GeneratorExit):
+        await anext(later)
+    await guard.flush()
+    ends = await told("self-closing", "tool:post", "tool:error")
+    assert [(one["event"], one.get("error")) for one in ends] == [("tool:error", "GeneratorExit")] * 2
 
 
 async def test_what_its_reader_sends_and_throws_reaches_a_generator(guard_on):

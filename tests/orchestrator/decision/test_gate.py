@@ -113,6 +113,56 @@ async def test_rules_see_what_a_tool_takes_for_an_argument_that_is_left_out_and_
             {"l": [{"a": 5}, {"a": 1}]},
         ),
         ({"properties": {"a": {"default": 5}}}, {"a": None}, {"a": None}),
+        ({"$ref": "#/$defs/O", "$defs": {"O": {"properties": {"a": {"default": 5}}}}}, {}, {"a": 5}),
+        (
+            {
+                "properties": {"o": {"$ref": "#/$defs/a~1b"}},
+                "$defs": {"a/b": {"properties": {"a": {"default": 5}}}},
+            },
+            {"o": {}},
+            {"o": {"a": 5}},
+        ),
+        (
+            {
+                "properties": {"o": {"anyOf": [{"$ref": "#/$defs/O"}, {"type": "null"}], "default": {}}},
+                "$defs": {"O": {"properties": {"a": {"$ref": "#/$defs/A"}}}, "A": {"default": 5}},
+            },
+            {},
+            {"o": {"a": 5}},
+        ),
+        (
+            {
+                "properties": {"l": {"items": {"$ref": "#/$defs/O"}}},
+                "$defs": {"O": {"additionalProperties": {"properties": {"a": {"default": 5}}}}},
+            },
+            {"l": [{"x": {}}]},
+            {"l": [{"x": {"a": 5}}]},
+        ),
+        (
+            {"properties": {"o": {"$ref": "#"}, "a": {"default": 5}}},
+            {"o": {"o": {"o": {"o": {"o": {"o": {"o": {"o": {"o": {"a": 1}}}}}}}}}, "a": 1},
+            {
+                "o": {
+                    "o": {
+                        "o": {
+                            "o": {
+                                "o": {"o": {"o": {"o": {"o": {"a": 1}, "a": 5}, "a": 5}, "a": 5}, "a": 5},
+                                "a": 5,
+                            },
+                            "a": 5,
+                        },
+                        "a": 5,
+                    },
+                    "a": 5,
+                },
+                "a": 1,
+            },
+        ),
+        (
+            {"$ref": "#", "anyOf": 3, "properties": {"a": {"$ref": "#/x/y"}, "b": {"$ref": 7}}},
+            {"a": 1},
+            {"a": 1},
+        ),
         ({"properties": [], "allOf": 7}, {"a": 1}, {"a": 1}),
         ({"properties": {"a": 1, "l": {"items": 3}}}, {"l": [1]}, {"l": [1]}),
     ],

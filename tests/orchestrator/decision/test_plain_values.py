@@ -18,7 +18,7 @@ from toolgate_bus.protocol.events import AskUser, Continue
 from toolgate_bus.ruling.conditions.placeholder_schema import SchemaCheck, validator_of
 from toolgate_orchestrator import Call
 from toolgate_orchestrator.decision.question.canonical import canonicalize
-from toolgate_orchestrator.decision.question.plain_values import to_plain
+from toolgate_orchestrator.decision.question.plain_values import copy_arguments, to_plain
 from toolgate_orchestrator.decision.question.shown_call import question_about, shown_call
 from toolgate_schedulers.shipped.loop_guard import fingerprint_call
 from toolgate_schedulers.shipped.policy import PolicyConfig, rule_on
@@ -176,6 +176,49 @@ class LyingList(list):
         return iter(["harmless"])
 
 
+class MapWithOtherItems(dict):
+    def items(self):
+        return {"path": "harmless"}.items()
+
+
+class MapWithOtherValues(dict):
+    def values(self):
+        return ["harmless"]
+
+
+class MapThatGetsOther(dict):
+    def get(self, key, default=None):
+        return "harmless"
+
+
+class ListWithOtherMembers(list):
+    def __getitem__(self, place):
+        return "harmless"
+
+
+class PlaceOnly(NamedTuple):
+    path: str
+
+
+class TupleWithOtherFields(PlaceOnly):
+    path = property(lambda self: "harmless")
+
+
+@dataclasses.dataclass
+class RecordThatReadsOther:
+    path: str
+
+    def __getattribute__(self, name):
+        return "harmless" if name == "path" else object.__getattribute__(self, name)
+
+
+class ModelThatReadsOther(BaseModel):
+    path: str
+
+    def __getattribute__(self, name):
+        return "harmless" if name == "path" else BaseModel.__getattribute__(self, name)
+
+
 class EndlessMap(collections.abc.Mapping):
     def __getitem__(self, key):
         return self
@@ -206,7 +249,19 @@ def of_itself():
     return made
 
 
+TWO_WAYS = [
+    MapWithOtherItems(path="x/.env"),
+    MapWithOtherValues(path="x/.env"),
+    MapThatGetsOther(path="x/.env"),
+    ListWithOtherMembers(["x/.env"]),
+    TupleWithOtherFields("x/.env"),
+    RecordThatReadsOther("x/.env"),
+    ModelThatReadsOther(path="x/.env"),
+]
+
+
 UNSEEN = [
+    *TWO_WAYS,
     object(),
     b"rm -rf /",
     bytearray(b"rm -rf /"),
@@ -392,3 +447,47 @@ def test_reading_ends_however_much_a_value_holds():
     for _ in range(60):
         branch = types.MappingProxyType({"a": branch, "b": branch})
     assert to_plain({"branch": branch})
+
+
+def nest(value, levels):
+    """A value below so many maps."""
+    for _ in range(levels):
+        value = {"k": value}
+    return value
+
+
+def dig(value, levels):
+    """The value that such a map holds."""
+    for _ in range(levels):
+        value = value["k"]
+    return value
+
+
+def test_what_is_too_deep_or_too_large_to_travel_is_copied_as_well():
+    leaf, own, pad = {"path": "ok"}, [], [[0]] * 200_100
+    own.append(own)
+    tuples = leaf
+    for _ in range(100):
+        tuples = (tuples,)
+    given = {
+        "deep": nest(leaf, 70),
+        "pad": pad,
+        "wide": nest(leaf, 5),
+        "self": nest(own, 70),
+        "tuples": tuples,
+    }
+    copied = copy_arguments(given)
+    leaf["path"] = "x/.env"
+    assert dig(copied["deep"], 70) == dig(copied["wide"], 5) == {"path": "ok"}
+    own_copied = dig(copied["self"], 70)
+    assert own_copied is not own
+    assert own_copied[0] is own_copied
+    within = copied["tuples"]
+    for _ in range(100):
+        (within,) = within
+    assert within == {"path": "ok"}
+
+
+@pytest.mark.parametrize("value", TWO_WAYS, ids=lambda value: type(value).__name__)
+def test_a_container_that_reads_in_two_ways_has_no_plain_form(value):
+    assert to_plain(value) is value

@@ -1,5 +1,6 @@
 """What a guard is made of that needs no gate: places, digests, notices, settings, reports."""
 
+import functools
 import inspect
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from toolgate_orchestrator import Call, Caller, Guard
 from toolgate_orchestrator.guard.callers import enter_tool, enter_turn
 from toolgate_orchestrator.guard.reports import CostError, digest_of, micro_units
 from toolgate_orchestrator.guard.ruling import check_notice, notice_of
-from toolgate_orchestrator.guard.tool_function import schema_of
+from toolgate_orchestrator.guard.tool_function import ToolFunction, UnfitFunction, schema_of
 
 pytestmark = pytest.mark.pure
 
@@ -225,3 +226,45 @@ def test_it_is_so_in_a_program_that_gevent_has_changed(how):
     )
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
     assert ended.stdout.splitlines() == ["ConfigError True"] * 3, ended.stderr
+
+
+def wrap(with_defaults):
+    """A decorator whose wrapper has these parameters."""
+
+    def decorate(fn):
+        return functools.wraps(fn)(with_defaults)
+
+    return decorate
+
+
+@wrap(lambda path=".env", *rest: None)
+def write(path="notes.txt"):
+    """A function whose wrapper has another default."""
+
+
+@wrap(lambda *args, **rest: None)
+@wrap(lambda *args, force=True, **rest: None)
+def remove(path, depth=1):
+    """A function whose inner wrapper takes more than it says."""
+
+
+@wrap(lambda self, *args, **rest: None)
+def plain(path="notes.txt"):
+    """A function with a wrapper as most are."""
+
+
+@pytest.mark.parametrize(
+    ("fn", "given", "seen"),
+    [
+        (write, (), {"path": ".env"}),
+        (remove, ("a",), {"path": "a", "depth": 1, "force": True}),
+        (plain, (), {"path": "notes.txt"}),
+    ],
+)
+def test_rules_see_the_defaults_of_what_is_wrapped_around_a_function(fn, given, seen):
+    assert ToolFunction(fn, "tool").read(given, {}) == seen
+
+
+def test_a_function_for_each_type_is_no_tool():
+    with pytest.raises(UnfitFunction, match="make each a tool"):
+        ToolFunction(functools.singledispatch(lambda order, amount=5: None), "refund")

@@ -80,7 +80,7 @@ class Questions:
         self._going: TreeShares[str] = TreeShares()
 
     def open(self, token: str, seconds: float, session: str, give_up: Callable[[], None]) -> None:
-        """Note that the user of a session has this many seconds to answer; `give_up` ends the question before."""
+        """Note that a session's user has so many seconds to answer; `give_up` ends the question earlier."""
         self.close(token)
         if len(self._open) >= MAX_OPEN:
             self._drop_overdue()
@@ -106,7 +106,7 @@ class Questions:
     # ------------------------------------------------------------ requests of servers
 
     def keep_round(self, state: Any, digest: str, ruling: Ruling, session: str) -> None:
-        """Keep the ruling of a call whose server asks for data; the next call with this state runs under it."""
+        """Keep the ruling of a call whose server asks for data; the call with this state runs under it."""
         key = f"{state} {digest}"
         self._fail(key)
         if len(self._rounds) >= MAX_OPEN:

@@ -45,9 +45,8 @@ from mcp_types.jsonrpc import (
 from pydantic_core import PydanticSerializationError
 from toolgate_bus.protocol.json_values import HalfCharacter, read_json
 
-from toolgate_orchestrator.commands.mcp.messages import CALL
-
 from toolgate_orchestrator.commands.mcp.http_access import HttpSessions
+from toolgate_orchestrator.commands.mcp.messages import CALL
 
 __all__ = [
     "CONNECTION_CLOSED",

@@ -66,8 +66,8 @@ def copy_arguments(arguments: dict[str, Any]) -> dict[str, Any]:
     return own
 
 
-def _copy_within(own: dict[Any, Any] | list[Any]) -> None:
-    """Put copies in the place of the containers in this one, as deep as anything can travel."""
+def _copy_within(own: dict[str, Any]) -> None:
+    """Put copies in the place of the containers in this one."""
     level: list[Any] = [own]
     depth, left = _MAX_DEPTH, _MAX_VALUES
     while level and depth and left > 0:
@@ -87,21 +87,34 @@ def _copy_within(own: dict[Any, Any] | list[Any]) -> None:
                 elif kind is set:
                     node[key] = child.copy()
                 elif kind is tuple and not _FIXED.issuperset(map(type, child)):
-                    node[key] = _copy_tuple(child, depth)
+                    node[key] = _copy_child(child, {}, deeper)
         level, depth = deeper, depth - 1
+    if level:
+        _copy_rest(level)
 
 
-def _copy_tuple(value: tuple[Any, ...], depth: int) -> tuple[Any, ...]:
-    """The same, as a tuple cannot be filled later."""
-    own = list(value)
-    for place, child in enumerate(own):
-        if type(child) is tuple and depth:
-            own[place] = _copy_tuple(child, depth - 1)
-        elif type(child) in _COPIED:
-            one = [child]
-            _copy_within(one)
-            own[place] = one[0]
-    return tuple(own)
+def _copy_rest(todo: list[Any]) -> None:
+    """The same of what is too deep or too large to travel: each container once, as it may hold itself."""
+    done: dict[int, tuple[Any, Any]] = {}
+    while todo:
+        node = todo.pop()
+        for key, child in node.items() if type(node) is dict else enumerate(node):
+            node[key] = _copy_child(child, done, todo)
+
+
+def _copy_child(child: Any, done: dict[int, tuple[Any, Any]], todo: list[Any]) -> Any:
+    """A copy, the containers of which `todo` is told of; `done` has those that were copied, by their ids."""
+    kind = type(child)
+    if kind is tuple:  # it cannot be filled later
+        return tuple([_copy_child(one, done, todo) for one in child])
+    if kind not in _COPIED:
+        return child
+    found = done.get(id(child))
+    if found is None:
+        done[id(child)] = found = child, child.copy()
+        if kind is not set:
+            todo.append(found[1])
+    return found[1]
 
 
 # ---------------------------------------------------------------------- as JSON
@@ -190,6 +203,7 @@ class _Reading:
             if type(names) is not tuple or not _STRINGS.issuperset(map(type, names)):
                 _agree(members, value)
                 return self._read_all(members, depth)
+            _require(all(getattr(value, name) is one for name, one in zip(names, members, strict=True)))
             return self._read_items(zip(names, members, strict=True), depth)
         if issubclass(kind, set | frozenset):
             members = list((set if issubclass(kind, set) else frozenset).__iter__(value))
@@ -197,10 +211,14 @@ class _Reading:
         if issubclass(kind, list):
             members = list(list.__iter__(value))
             _agree(members, value)
+            if kind.__getitem__ is not list.__getitem__:
+                _require(all(value[place] is one for place, one in enumerate(members)))
             return self._read_all(members, depth)
         if issubclass(kind, BaseModel):
+            _require(kind.__getattribute__ is object.__getattribute__)
             return self._read_model(value, kind, depth)
         if dataclasses.is_dataclass(kind):
+            _require(kind.__getattribute__ is object.__getattribute__)
             read = object.__getattribute__
             told = ((one.name, read(value, one.name)) for one in dataclasses.fields(kind))
             return self._read_items(told, depth)
@@ -250,8 +268,17 @@ class _Reading:
         items = [(key, value[key]) for key in keys]
         if issubclass(kind, dict):
             held = dict(dict.items(value))
-            if len(held) != len(items) or not all(held[key] is child for key, child in items):
-                raise _NoPlainForm
+            _require(len(held) == len(items) and all(held[key] is child for key, child in items))
+        elif kind.items is Mapping.items and kind.values is Mapping.values and kind.get is Mapping.get:
+            return self._read_items(items, depth)
+        _require(all(value.get(key) is child for key, child in items))
+        told, values = (
+            list(islice(value.items(), len(items) + 1)),
+            list(islice(value.values(), len(items) + 1)),
+        )
+        _require(len(told) == len(values) == len(items))
+        for (key, child), (name, one), other in zip(items, told, values, strict=True):
+            _require(key is name and child is one is other)
         return self._read_items(items, depth)
 
 
@@ -310,6 +337,12 @@ def _agree(members: list[Any], value: Any) -> None:
     """Raises _NoPlainForm where a list gives other members than it holds."""
     given = list(islice(iter(value), len(members) + 1))
     if len(given) != len(members) or not all(map(_is, given, members)):
+        raise _NoPlainForm
+
+
+def _require(agrees: bool) -> None:
+    """Raises _NoPlainForm for a value that reads in two ways."""
+    if not agrees:
         raise _NoPlainForm
 
 

@@ -6,9 +6,11 @@ this call and by those after it.
 """
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import repeat
 from operator import is_
 from typing import Any, Final
+from urllib.parse import unquote
 
 from toolgate_bus.errors import CodecError
 from toolgate_bus.protocol import codec, packing
@@ -31,10 +33,16 @@ _TEXTS: Final = frozenset((str,))
 _CUT: Final = frozenset(("tool_input", "request"))
 """Fields that are made to fit, whatever they hold."""
 _UNREAD: Final = "⟦unreadable⟧"
-_MAX_INTEGER: Final = 2**63 - 1
+MAX_INTEGER: Final = 2**63 - 1
+_MAX_LEVELS: Final = 64
+"""Levels of arguments in which defaults are looked for: more cannot travel."""
 _MAX_DEPTH: Final = 8
-"""Levels of a schema in which defaults are looked for."""
-_WITHIN: Final = frozenset(("properties", "items", "allOf"))
+"""Levels of defaults within defaults."""
+_MAX_PARTS: Final = 64
+"""Schemas that hold for one value."""
+_BESIDE: Final = ("$ref", "allOf", "anyOf", "oneOf")
+_WITHIN: Final = frozenset(("properties", "items", "additionalProperties", *_BESIDE))
+_NOTHING: Final[Mapping[str, Any]] = {}
 _MAX_SHOWN: Final = 256
 """Characters of a text, and entries of a collection, that the record keeps of what nobody could read."""
 
@@ -122,10 +130,18 @@ def is_plain(labels: Mapping[Any, Any], lineage: Iterable[Any]) -> bool:
     return plain(map(type, labels)) and plain(map(type, labels.values())) and plain(map(type, lineage))
 
 
+def to_text(value: Any) -> str:
+    """A name or an id as it travels, whatever a program gave as one."""
+    return value if type(value) is str and value.isascii() else packing.make_readable(_text(value))
+
+
+def to_number(value: Any) -> int:
+    """A whole number as it travels; 0 for what is none."""
+    return value if type(value) is int and abs(value) <= MAX_INTEGER else 0
+
+
 def make_plain(question: ToolQuestion) -> ToolQuestion:
     """The same question, each field of its type: what should be a text and is none is told as its text."""
-    iteration = question.iteration
-    within = type(iteration) is int and abs(iteration) <= _MAX_INTEGER
     return question._replace(
         agent=_text(question.agent),
         labels={_text(name): _text(value) for name, value in question.labels.items()},
@@ -134,7 +150,7 @@ def make_plain(question: ToolQuestion) -> ToolQuestion:
         parent=None if question.parent is None else _text(question.parent),
         lineage=[_text(name) for name in question.lineage],
         tool_call_id=_text(question.tool_call_id),
-        iteration=iteration if within else 0,
+        iteration=to_number(question.iteration),
         parallel_group_id=_text(question.parallel_group_id),
         agent_target=None if question.agent_target is None else _text(question.agent_target),
     )
@@ -206,32 +222,72 @@ def fill_defaults(tools: Tools, question: ToolQuestion) -> dict[str, Any]:
     """
     schema = tools.get(question.tool_name) if isinstance(tools, Mapping) else None
     given = question.tool_input
-    return given if schema is None or WHOLE in given else _fill(schema, given, _MAX_DEPTH)
+    return given if schema is None or WHOLE in given else _fill(schema, given, _MAX_LEVELS, schema)
 
 
-def _fill(schema: Any, given: Any, depth: int) -> Any:
-    if not depth or not isinstance(schema, Mapping):
+def _fill(schema: Any, given: Any, depth: int, root: Any) -> Any:
+    kind = type(given)
+    if not depth or not isinstance(schema, Mapping) or (kind is not dict and kind is not list):
         return given
-    if type(given) is list:
-        items = schema.get("items")
-        if not isinstance(items, Mapping) or items.keys().isdisjoint(_WITHIN):
-            return given
-        filled = [_fill(items, one, depth - 1) for one in given]
-        return given if all(map(is_, filled, given)) else filled
-    if type(given) is not dict:
-        return given
-    found, parts = given, schema.get("allOf")
-    for part in (schema, *(parts if isinstance(parts, list) else ())):
-        told = part.get("properties") if isinstance(part, Mapping) else None
-        for name, one in told.items() if isinstance(told, Mapping) else ():
-            value = found.get(name, one.get("default")) if isinstance(one, Mapping) else None
-            if value is None:
-                continue
-            value = _fill(one, value, depth - 1)
-            if name not in found or value is not found[name]:
-                found = dict(given) if found is given else found
-                found[name] = value
+    for part in _parts_of(schema, root):
+        if kind is dict:
+            given = _fill_map(part, given, depth, root)
+        elif isinstance(items := part.get("items"), Mapping) and not items.keys().isdisjoint(_WITHIN):
+            filled = [_fill(items, one, depth - 1, root) for one in given]
+            given = given if all(map(is_, filled, given)) else filled
+    return given
+
+
+def _fill_map(part: Mapping[str, Any], given: dict[str, Any], depth: int, root: Any) -> dict[str, Any]:
+    told, others, filled = part.get("properties"), part.get("additionalProperties"), {}
+    known = told if isinstance(told, Mapping) else _NOTHING
+    for name, one in known.items():
+        if name in given:
+            value = _fill(one, given[name], depth - 1, root)
+            if value is not given[name]:
+                filled[name] = value
+        elif isinstance(one, Mapping) and (value := _default_of(one, root)) is not None:
+            filled[name] = _fill(one, value, min(depth, _MAX_DEPTH) - 1, root)
+    if isinstance(others, Mapping) and not others.keys().isdisjoint(_WITHIN):
+        for name, one in given.items():
+            if name not in known and (value := _fill(others, one, depth - 1, root)) is not one:
+                filled[name] = value
+    return {**given, **filled} if filled else given
+
+
+def _default_of(schema: Mapping[str, Any], root: Any) -> Any:
+    for part in _parts_of(schema, root):
+        if (found := part.get("default")) is not None:
+            return found
+    return None
+
+
+def _parts_of(schema: Mapping[str, Any], root: Any) -> Sequence[Mapping[str, Any]]:
+    """Return a schema and all that holds with it: what it refers to, and the one form that is not null."""
+    if schema.keys().isdisjoint(_BESIDE):
+        return (schema,)
+    found = [schema]
+    for part in found:  # it grows
+        named = [_find_part(root, part["$ref"])] if "$ref" in part else []
+        for name in _BESIDE:
+            several = part.get(name)
+            if isinstance(several, list):
+                forms = [one for one in several if isinstance(one, Mapping)]
+                forms = [one for one in forms if name == "allOf" or one.get("type") != "null"]
+                named += forms if name == "allOf" or len(forms) == 1 else []
+        new = [one for one in named if one is not None and not any(map(is_, found, repeat(one)))]
+        found += new[: _MAX_PARTS - len(found)]
     return found
+
+
+def _find_part(root: Any, pointer: Any) -> Mapping[str, Any] | None:
+    """Return what a reference within the schema means; None for any other."""
+    if not isinstance(pointer, str) or not pointer.startswith("#"):
+        return None
+    found = root
+    for name in unquote(pointer[1:]).split("/")[1:]:
+        found = found.get(name.replace("~1", "/").replace("~0", "~")) if isinstance(found, Mapping) else None
+    return found if isinstance(found, Mapping) else None
 
 
 def clip(question: ToolQuestion) -> ToolQuestion:
