@@ -22,8 +22,6 @@ from toolgate_bus.protocol.llm import LLM_REQUEST
 from toolgate_bus.protocol.names import MAX_GRANTS
 from toolgate_bus.telemetry.definitions import OTHER
 
-from toolgate_orchestrator.decision.question.question import MAX_INTEGER, to_number, to_text
-
 if TYPE_CHECKING:
     from toolgate_bus.protocol.events import Decision
 
@@ -36,6 +34,7 @@ Fact = tuple[str, dict[str, Any]]
 _TOOL: Final[Mapping[str, str]] = {"succeed": TOOL_POST, "fail": TOOL_ERROR, "release": TOOL_UNUSED}
 _REQUEST: Final[Mapping[str, str]] = {"succeed": USAGE, "fail": PROVIDER_ERROR, "release": TOOL_UNUSED}
 _NOTHING: Final[Mapping[str, Any]] = {}
+_MAX_INTEGER: Final = 2**63 - 1
 
 
 class OpenCall(NamedTuple):
@@ -121,12 +120,12 @@ def open_call(
     is_request = tool == LLM_REQUEST
     # An LLM may name anything: what is no tool of the program has no name in metrics and budgets.
     label = tool if is_request or tool in (call.tools or (call.tool,)) else OTHER
-    about: dict[str, Any] = {"tool": label, "tool_call_id": to_text(call.id), **whose}
+    about: dict[str, Any] = {"tool": label, "tool_call_id": _as_text(call.id), **whose}
     if decision is not None:
         about["decision_id"] = decision.id
     if grants:
         about["grants"] = dict(islice(grants.items(), MAX_GRANTS))
-    number, group = to_number(call.iteration), to_text(call.group)
+    number, group = _as_number(call.iteration), _as_text(call.group)
     request = _describe_request(given, number) if is_request else _NOTHING
     return OpenCall(key, tool, about, labels, request, replaced, group, number, now)
 
@@ -136,19 +135,31 @@ def describe_place(
 ) -> dict[str, Any]:
     """Whose call, request or turn it is, as the question says it; `lineage` is told of a sub-agent alone."""
     told: dict[str, Any] = {
-        "session": to_text(session),
-        "root_session": to_text(root_session),
-        "agent": to_text(agent),
+        "session": _as_text(session),
+        "root_session": _as_text(root_session),
+        "agent": _as_text(agent),
     }
     if lineage:
-        told["lineage"] = list(map(to_text, (lineage,) if isinstance(lineage, str) else lineage))
+        told["lineage"] = list(map(_as_text, (lineage,) if isinstance(lineage, str) else lineage))
     return told
+
+
+def _as_text(value: Any) -> str:
+    if type(value) is str and value.isascii():
+        return value
+    from toolgate_orchestrator.decision.question.question import to_text  # late: nearly all are plain
+
+    return to_text(value)
+
+
+def _as_number(value: Any) -> int:
+    return value if type(value) is int and abs(value) <= _MAX_INTEGER else 0
 
 
 def _describe_request(asked: Mapping[str, Any], iteration: int) -> dict[str, Any]:
     told: dict[str, Any] = {
-        name: to_text(asked[name]) for name in ("provider", "model") if isinstance(asked.get(name), str)
+        name: _as_text(asked[name]) for name in ("provider", "model") if isinstance(asked.get(name), str)
     }
-    if type(tokens := asked.get("input_tokens")) is int and abs(tokens) <= MAX_INTEGER:
+    if type(tokens := asked.get("input_tokens")) is int and _as_number(tokens) == tokens:
         told["estimated_tokens"] = tokens
     return told | {"iteration": iteration}

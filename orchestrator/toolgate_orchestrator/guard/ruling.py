@@ -241,12 +241,12 @@ class Decider:
         if turns.seen and (stopped := self._find_stop(call, at)) is not None:
             return stopped
         gate = reports.home.gate or await reports.home.open()
-        session = CallSession(gate, turns.find(at.session) if turns.seen else None)
         asked = call._replace(
             tools=call.tools or ((call.tool,) if "tool" in call.can else UnnamedTools((call.tool,))),
             at=at,
             request=call.request or (turns.request_of(at) if turns.seen else "") or user_request(),
         )
+        session = CallSession(gate, turns.find(at.session) if turns.seen else None)
         decision = await session.rule(asked, ask=later or ask, on_hold=on_hold, passes=self._passes)
         if decision is not None and not decision.allowed:
             if decision.scheduler == OPERATOR:

@@ -100,13 +100,13 @@ async def test_a_session_that_told_once_for_whom_it_works_need_not_say_so_again(
     assert await outcomes(gate, *places) == ["continue"] * 4
 
 
-async def test_a_session_works_for_whom_it_named_last(world, gate):
+async def test_a_session_stays_below_all_whom_it_named(world, gate):
     places = ({"session": "s", "parent": "one"}, {"session": "s", "parent": "two"})
     assert await outcomes(gate, *places) == ["continue"] * 2
     world.hub.stand(stop("two"))
     assert await outcomes(gate, {"session": "s"}, {"session": "one"}) == ["deny", "continue"]
     world.hub.stand(stop("one"))
-    assert await outcomes(gate, {"session": "s"}) == ["continue"]
+    assert await outcomes(gate, {"session": "s"}, {"session": "two"}) == ["deny", "continue"]
 
 
 async def test_a_session_that_claims_to_work_for_one_of_its_own_is_below_the_same_as_before(world, gate):
