@@ -20,6 +20,7 @@ from toolgate_bus.telemetry import definitions
 from toolgate_bus.telemetry.definitions import MAX_SERIES, Metric
 from toolgate_bus.telemetry.fact_metrics import metrics_of
 from toolgate_bus.telemetry.loggers import when_loaded
+from toolgate_bus.telemetry.printable import visible
 from toolgate_bus.telemetry.unanimous import NOTED, Labels, Row, UnanimousDecisions, add_observations
 
 if TYPE_CHECKING:
@@ -43,8 +44,14 @@ class Collector(Protocol):
 
 
 def _readable(labels: Labels) -> Labels:
-    """Return the labels as they can be written: one that cannot be would cost the whole page."""
-    return tuple(label.encode("utf-8", "replace").decode() for label in labels)
+    """Return the labels as they can be written and seen.
+
+    One that cannot be written would cost the whole page, and one that steers a terminal would do so.
+    """
+    return tuple(
+        label if label.isprintable() else visible(label.encode("utf-8", "replace").decode())
+        for label in labels
+    )
 
 
 def limit_labels(metric: Metric, labels: Labels, series: "Mapping[Labels, Any] | Durations") -> Labels:

@@ -76,6 +76,16 @@ def test_a_label_that_no_page_can_hold_is_written_as_near_as_can_be(serving):
         assert body.count('scheduler="odd?"') > 1
 
 
+def test_no_label_steers_a_terminal_that_shows_the_page(serving):
+    name = "agent\x1b]0;x\x07\x9b31m\r\u202e"
+    metrics.count(metrics.ASKED, name, "t", "a")
+    metrics.observe(metrics.VERDICT_SECONDS, 0.1, name)
+    for accept in (OPENMETRICS, "text/plain"):
+        body = read(serving.url, accept)[2]
+        assert body.count('scheduler="agent') > 1
+        assert [one for one in body if not one.isprintable() and one != "\n"] == []
+
+
 def test_the_newest_example_of_each_bucket_shows_in_openmetrics(serving):
     older = TRACE.replace("0", "1")
     metrics.observe(metrics.VERDICT_SECONDS, 0.003, "exemplary", trace=older)

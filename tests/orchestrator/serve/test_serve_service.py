@@ -282,6 +282,20 @@ async def test_the_turns_of_one_root_leave_room_for_others(sidecar, monkeypatch)
     assert (await begin(asked, "honest", "honest")).status == 200
 
 
+async def test_turns_of_made_up_roots_leave_room_for_others(sidecar, monkeypatch):
+    monkeypatch.setattr(turns, "MAX_TURNS", 8)
+    asked = await sidecar()
+    assert (await begin(asked, "heard", "heard")).status == 200
+    for number in range(30):
+        asked.now += 1
+        assert (await begin(asked, f"flood-{number}", f"flood-{number}")).status == 200
+        await asked.decide(session="heard")
+    assert (await begin(asked, "honest", "honest")).status == 200
+    assert len(asked.service.turns) == 8
+    assert asked.service.turns.get("heard") is not None
+    assert len(asked.told("turn")) == 24
+
+
 async def begin(asked, session, root):
     """Begin a turn of a session below another."""
     return await asked.ask("/v1/turn", {"session": session, "root_session": root, "do": "begin"})

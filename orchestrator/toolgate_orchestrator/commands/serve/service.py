@@ -68,7 +68,7 @@ class SidecarService:
         """`gate` is started, and ended by who gives it."""
         self._gate, self._clock = gate, clock
         self.calls = OpenCalls()
-        self.turns = OpenTurns(gate.enter, clock)
+        self.turns = OpenTurns(gate.enter, clock, self._end_unheard)
         self.is_ending = False
         self._open: set[Patience] = set()
         self._quiet = asyncio.Event()
@@ -299,10 +299,14 @@ class SidecarService:
     def sweep_once(self, now: float) -> None:
         """End turns whose lease is over, and calls that nobody came back for."""
         for session in self.turns.find_overdue(now):
-            turn = self.turns.end(session)
-            if turn is not None:
-                self._tell_end(turn, "incomplete", 0)
+            self._end_unheard(session)
         self._pending.sweep(now)
+
+    def _end_unheard(self, session: str) -> None:
+        """End a turn of which nothing more is heard, or that makes room for another."""
+        turn = self.turns.end(session)
+        if turn is not None:
+            self._tell_end(turn, "incomplete", 0)
 
     def _drop(self, call: Call, decision: Decision) -> None:
         """Nobody came back for a call that was let through."""

@@ -5,6 +5,7 @@ clock.
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from typing import Any, Final
@@ -61,8 +62,9 @@ class OpenTurn:
 class OpenTurns:
     """All turns that run, by session."""
 
-    def __init__(self, enter: Enter, clock: Callable[[], float]) -> None:
-        self._enter, self._clock = enter, clock
+    def __init__(self, enter: Enter, clock: Callable[[], float], drop: Callable[[str], None]) -> None:
+        """`drop` ends the turn of a session that makes room for another."""
+        self._enter, self._clock, self._drop = enter, clock, drop
         self._turns: dict[str, OpenTurn] = {}
 
     def __len__(self) -> int:
@@ -76,18 +78,15 @@ class OpenTurns:
         return turn
 
     def begin(self, asked: TurnRequest, agent: str) -> OpenTurn:
-        """Begin a turn; one that runs goes on. Raises Problem where there are too many."""
+        """Begin a turn; one that runs goes on. Raises Problem where one root has too many.
+
+        Where all are taken the quietest turn, of the root with the most of them, makes room.
+        """
         turn = self.get(asked.session)
         if turn is not None:
             turn.lease = asked.lease_s
             turn.request = asked.request or turn.request
             return turn
-        if len(self._turns) >= MAX_TURNS:
-            raise Problem(
-                429,
-                f"{MAX_TURNS} turns run at once through this sidecar; end some (do: end), or start another",
-                {"retry-after": "5"},
-            )
         root = asked.root_session or asked.session
         own = (one.who.root == root for one in self._turns.values())
         if len(self._turns) >= MAX_TURNS // 2 and sum(own) >= MAX_EACH:  # nobody may fill it alone
@@ -95,8 +94,16 @@ class OpenTurns:
                 f"{MAX_EACH} turns of one root session run at once through this sidecar; end some (do: end)"
             )
             raise Problem(429, words, {"retry-after": "5"})
+        if len(self._turns) >= MAX_TURNS:
+            self._drop(self._find_quietest())
         turn = self._turns[asked.session] = OpenTurn(asked, agent, self._enter, self._clock)
         return turn
+
+    def _find_quietest(self) -> str:
+        each = Counter(turn.who.root for turn in self._turns.values())
+        most = max(each.values())
+        found = {session: turn for session, turn in self._turns.items() if each[turn.who.root] == most}
+        return min(found, key=lambda session: found[session].last_heard)
 
     def find_request(self, *sessions: str | None) -> str:
         """What the user asked for, by the first of these sessions whose turn says so: give the root first."""
