@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
-from pydantic import BaseModel
+from pydantic import BaseModel, Field, SecretStr, field_serializer
 from pydantic_ai import (
     Agent,
     DeferredToolRequests,
@@ -32,6 +32,7 @@ from toolgate_bus.errors import TurnStop
 from toolgate_orchestrator import Call
 from toolgate_orchestrator.adapters.checks.pydantic_ai import EXTERNAL, NATIVE, NO_CAPABILITY, find_gaps
 from toolgate_orchestrator.adapters.pydantic_ai import ToolgateCapability
+from toolgate_orchestrator.decision.question.plain_values import to_plain
 from toolgate_orchestrator.testing import (
     INPUT_TOKENS,
     MODEL,
@@ -434,3 +435,29 @@ class TestPydanticAI(AdapterSuite):
         run_to_end(check(), 60)
         assert len(ran) == 1
         assert ran != ["eve"]
+
+    def test_rules_see_a_model_as_the_tool_reads_it_and_not_as_it_dumps_itself(self, world):
+        told = []
+
+        class Letter(BaseModel):
+            to: str = Field(exclude=True)
+            text: str
+
+            @field_serializer("text")
+            def dump(self, text: str) -> str:
+                return "harmless"
+
+        def post(letter: Letter, key: SecretStr) -> str:
+            return letter.to
+
+        async def check():
+            with world.guard() as guard:
+                (await guard.rule(Call("search", {"query": "x"}))).release()
+                guard._home.gate.subscribe(lambda decision: told.append(decision.tool_input))
+                agent = Agent(TestModel(), tools=[post], capabilities=[ToolgateCapability(guard)])
+                await agent.run("go")
+
+        run_to_end(check(), 60)
+        (arguments,) = told
+        assert to_plain(arguments["letter"]) == {"to": "a", "text": "a"}
+        assert isinstance(arguments["key"], SecretStr)  # of no type to a rule: it counts against the call

@@ -7,14 +7,12 @@ from typing import Any, Final
 from pydantic_ai import ApprovalRequired, CallDeferred, RunContext, ToolFailed, ToolReturn
 from pydantic_ai.messages import ModelResponse
 from pydantic_ai.toolsets import ToolsetTool, WrapperToolset
-from pydantic_core import to_jsonable_python
-from toolgate_bus.protocol.json_values import same_json
 
 from toolgate_orchestrator.calls.refusal import refuse_tool
 from toolgate_orchestrator.decision.deferral.answer import PersonAnswer
 from toolgate_orchestrator.decision.question.call import Call
 from toolgate_orchestrator.decision.question.canonical import call_key
-from toolgate_orchestrator.decision.question.plain_values import copy_arguments
+from toolgate_orchestrator.decision.question.plain_values import changed, copy_arguments, to_plain
 from toolgate_orchestrator.decision.ruling import CHANGED
 from toolgate_orchestrator.guard.callers import enter_tool
 from toolgate_orchestrator.guard.guard import Guard
@@ -39,14 +37,15 @@ class GateToolset(WrapperToolset[Any]):  # type: ignore[misc] # Any where pydant
 
     async def call_tool(self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: Any) -> Any:
         """See WrapperToolset."""
-        tool_args = copy_arguments(tool_args)  # no other code holds these objects
-        arguments = _as_json(tool_args)
-        ruling = await self._rule(name, arguments, ctx)
+        tool_args = copy_arguments(tool_args)  # nobody else has these
+        plain = copy_arguments(to_plain(tool_args))  # by fields: a model may dump others than the tool reads
+        ruling = await self._rule(name, tool_args, plain, ctx)
         if ruling.pending:
-            note = [ruling.token, name, arguments, ctx.tool_call_id or ""]
-            keep_notes(ctx, {**read_notes(ctx), _key_of(name, arguments, ctx): note})
+            note = [ruling.token, name, plain, ctx.tool_call_id or ""]
+            keep_notes(ctx, {**read_notes(ctx), _key_of(name, plain, ctx): note})
             asked = ruling.prompt.prompt if ruling.prompt else ""
-            raise ApprovalRequired({"tool": ruling.tool, "arguments": ruling.arguments, "prompt": asked})
+            told = to_plain(ruling.arguments)
+            raise ApprovalRequired({"tool": ruling.tool, "arguments": told, "prompt": asked})
         if not ruling.allowed:
             raise ToolFailed(ruling.refusal)
         try:
@@ -54,7 +53,7 @@ class GateToolset(WrapperToolset[Any]):  # type: ignore[misc] # Any where pydant
                 tool = self.tools[ruling.tool]
                 ctx = replace(ctx, tool_name=ruling.tool)
                 tool_args = await _validate(tool, ruling.arguments, ctx)
-            elif not same_json(arguments, _as_json(tool_args)):  # an object in them changed meanwhile
+            elif changed(plain, tool_args):  # an object in them, meanwhile
                 ruling.release()
                 raise ToolFailed(refuse_tool(CHANGED.reason or ""))
             with enter_tool(ruling.at):
@@ -72,17 +71,19 @@ class GateToolset(WrapperToolset[Any]):  # type: ignore[misc] # Any where pydant
         ruling.succeed(result)
         return ruling.with_notice(result)
 
-    async def _rule(self, name: str, arguments: dict[str, Any], ctx: RunContext[Any]) -> Ruling:
+    async def _rule(
+        self, name: str, arguments: dict[str, Any], plain: dict[str, Any], ctx: RunContext[Any]
+    ) -> Ruling:
         guard: Guard = self.gate.guard
-        key, notes = _key_of(name, arguments, ctx), read_notes(ctx)
+        key, notes = _key_of(name, plain, ctx), read_notes(ctx)
         schemas = {one: tool.tool_def.parameters_json_schema for one, tool in self.tools.items()}
         call = Call(name, arguments, schemas, self.gate.at, ctx.tool_call_id or "", iteration=ctx.run_step)
         if ctx.tool_call_approved and key in notes:
             keep_notes(ctx, {one: note for one, note in notes.items() if one != key})
             return await guard.rule(call._replace(answer=PersonAnswer(notes[key][0], "allow")), ask="defer")
 
-        def agree(asked: Any, would_run: Any) -> bool:  # the person agreed to this call only
-            return would_run.tool_name == name and same_json(would_run.tool_input, arguments)
+        def agree(asked: Any, would_run: Any) -> bool:  # the person saw this call, and no replacement
+            return would_run.tool_name == name and not changed(plain, would_run.tool_input)
 
         return await guard.rule(call, ask=agree if ctx.tool_call_approved else guard._ask or "defer")
 
@@ -94,11 +95,6 @@ async def _validate(tool: Any, arguments: dict[str, Any], ctx: RunContext[Any]) 
         checked = tool.args_validator_func(ctx, **found)
         if inspect.isawaitable(checked):
             await checked
-    return found
-
-
-def _as_json(arguments: dict[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = to_jsonable_python(arguments, serialize_unknown=True)
     return found
 
 

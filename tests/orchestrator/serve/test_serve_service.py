@@ -206,6 +206,21 @@ async def test_an_operators_stop_ends_what_is_asked_and_denies_what_comes(sideca
     assert (await turn(asked, "watch", timeout_ms=50))["stop"] is None
 
 
+async def test_a_turn_goes_on_after_a_call_that_was_held_for_too_long_and_an_operator_can_stop_it(
+    sidecar, world
+):
+    await holds(world)
+    asked = await sidecar(**HELD)
+    await turn(asked, "begin")
+    assert (await asked.decide("run", session="s", timeout_ms=100))["outcome"] == "deny"
+    presence = asked.gate._client.present["s"]
+    assert (presence.tell().doing, presence.vetoes) == ("llm", 1)
+    watching = asked.begin("/v1/turn", {"session": "s", "do": "watch", "timeout_ms": 20_000})
+    await asyncio.sleep(0)
+    presence.stop(now=True, by="anna")
+    assert (await watching.answer()).body["stop"] == {"now": True, "by": "anna"}
+
+
 async def test_a_turn_of_which_nothing_is_heard_is_over(sidecar):
     asked = await sidecar()
     await turn(asked, "begin", lease_s=60)

@@ -125,9 +125,10 @@ class LiveSession:
         self._now[call] = f"deciding {tool}"
 
     def count_denial(self, call: str) -> None:
-        """A call is not run."""
+        """A call is not run; without a name it is one that is shown no longer."""
         self.vetoes += 1
-        self._now.pop(call, None)
+        if call:
+            self._now.pop(call, None)
 
     def start_call(self, call: str, tool: str, arguments: dict[str, Any]) -> None:
         """A call is run."""
