@@ -260,7 +260,7 @@ class _Reading:
                     told.setdefault(alias, told[name])
         return told
 
-    def _read_mapping(self, value: Any, kind: type, depth: int) -> dict[str, Any]:
+    def _read_mapping(self, value: Any, kind: Any, depth: int) -> dict[str, Any]:
         keys = list(islice(iter(value), self._left + 1))
         self._left -= len(keys)
         if self._left < 0:
