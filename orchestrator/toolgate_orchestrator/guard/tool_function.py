@@ -107,7 +107,7 @@ class ToolFunction:
         self.schema: dict[str, Any] = schema_of(self._signature.replace(parameters=parameters), self.fixed)
         """JSON Schema of its arguments."""
         self.kind: Literal["sync", "async", "async generator"] = _kind_of(target)
-        self.is_lazy: bool = inspect.isgeneratorfunction(target) or inspect.isasyncgenfunction(target)
+        self.is_lazy: bool = _is_lazy(target)
         """Whether nothing of it has run when it returns."""
 
     @property
@@ -321,6 +321,13 @@ def _kind_of(target: Any) -> Literal["sync", "async", "async generator"]:
         if inspect.isasyncgenfunction(one):
             return "async generator"
     return "sync"
+
+
+def _is_lazy(target: Any) -> bool:
+    if inspect.isasyncgenfunction(target):
+        return True
+    awaited = getattr(getattr(target, "__code__", None), "co_flags", 0) & inspect.CO_ITERABLE_COROUTINE
+    return inspect.isgeneratorfunction(target) and not awaited
 
 
 def schema_of(signature: inspect.Signature, fixed: Mapping[str, Any] = _NOTHING) -> dict[str, Any]:

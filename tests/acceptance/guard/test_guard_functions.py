@@ -5,6 +5,7 @@ import contextlib
 import gc
 import itertools
 import threading
+import types
 import weakref
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -593,6 +594,18 @@ async def test_a_generator_function_of_which_nobody_reads_a_piece_has_not_run(gu
     await guard.flush()
     ends = await told("unbegun", "tool:post", "tool:error", "tool:unused")
     assert [one["event"] for one in ends] == ["tool:unused"]
+
+
+async def test_a_generator_that_is_made_to_be_awaited_is_awaited(guard_on):
+    guard = guard_on("awaited")
+
+    @guard.tool
+    @types.coroutine
+    def wait(number: int):
+        yield from asyncio.sleep(0).__await__()
+        return number
+
+    assert await wait(1) == 1
 
 
 @pytest.mark.parametrize("kind", ["task", "thread"])
