@@ -278,8 +278,13 @@ class Gate:
     ) -> Decision | None:
         """Rule on one call as `decide` does; None where nobody is asked, and it runs as it is."""
         at = call.at
-        if at is not None and len(at.above) > 2:  # the root itself comes with each call
-            self.note_above(at.above)
+        if at is not None and at.above:
+            if len(at.above) > 2:  # the root itself comes with each call
+                self.note_above(at.above)
+            elif (
+                at.parent is None and self._client is not None
+            ):  # of a door's own session, which may be stopped
+                self._client.pauses.ancestry.note(at.session, at.above[-1])
         is_asked = call.answer is not None or self._asks_about(call, local)
         if not is_asked:
             if self.vacancy.may_tell:

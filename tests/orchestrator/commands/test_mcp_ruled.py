@@ -7,6 +7,9 @@ import contextlib
 import pytest
 from hostile_mcp import READ, WHOLE
 from mcp_sessions import MODERN, Front, call, noted, opened, ruling, words_of
+from toolgate_bus.protocol.agents import Stop
+from toolgate_bus.transport.redis.pauses import PauseBoard
+from toolgate_bus.transport.redis.scheduler import RedisSchedulerBus
 from toolgate_orchestrator.commands.mcp import sdk
 from toolgate_orchestrator.commands.mcp.messages import SESSION
 from toolgate_schedulers import AskUser, Continue, Deny, Modify
@@ -164,6 +167,28 @@ async def test_who_asks_too_much_keeps_nobody_else_from_asking(
         again = {"requestState": asked["requestState"], "inputResponses": said}
         assert words_of(await call(session, "echo", meta=honest, again=again, a=1)) == '{"a": 1}'
     assert noted(tmp_path, "call") == ["echo"]
+
+
+async def test_a_stop_of_its_session_means_those_that_its_client_names(
+    open_session, tmp_path, server_url, namespace, wait_until
+):
+    operator = RedisSchedulerBus(server_url, namespace)
+    board = PauseBoard(operator.commands, namespace)
+    async with contextlib.AsyncExitStack() as stack:
+        stack.push_async_callback(operator.aclose)
+        session, _ = await stack.enter_async_context(open_session("plain"))
+        assert not (await call(session, "echo", meta={**MODERN, SESSION: "fresh"})).get("isError")
+        _, mark = await board.stop(Stop(("s1",), ("s1",)))
+        await board.tell("look", mark)
+
+        async def is_stopped():
+            return "An operator stopped" in words_of(await call(session, "say", meta=MODERN, words="x"))
+
+        await wait_until(is_stopped)
+        for name in ("fresh", "fresher"):
+            said = words_of(await call(session, "echo", meta={**MODERN, SESSION: name}))
+            assert "An operator stopped this agent" in said
+    assert noted(tmp_path, "call").count("echo") == 1
 
 
 async def test_an_answer_goes_on_with_its_decision_in_another_proxy(open_session, tmp_path, server_url):

@@ -11,6 +11,7 @@ not run.
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from toolgate_bus.errors import ToolgateError
@@ -49,7 +50,7 @@ from toolgate_orchestrator.commands.mcp.questions import (
     read_state,
 )
 from toolgate_orchestrator.decision.deferral.answer import PersonAnswer
-from toolgate_orchestrator.decision.question.call import Call
+from toolgate_orchestrator.decision.question.call import Call, Caller
 from toolgate_orchestrator.decision.question.shown_call import question_about, question_text
 from toolgate_orchestrator.guard.answer import AskHow
 from toolgate_orchestrator.guard.guard import Guard
@@ -180,11 +181,16 @@ class _OneCall:
             self._name,
             self._arguments,
             catalog.offers(self._name),
-            self._calls._guard.at(session or self._session, labels=labels),
+            self._place(session or self._session, labels),
             text_of(self._params, CALL_ID) or str(self._exchange.request_id),
             text_of(self._params, GROUP),
             trace=trace_of(self._params),
         )
+
+    def _place(self, session: str, labels: dict[str, str]) -> Caller:
+        """Return the place of a session; a stop of the proxy's own means those that its clients name, too."""
+        at, own = self._calls._guard.at(session, labels=labels), self._calls._session
+        return at if at.session == own else replace(at, above=(own,))
 
     # ------------------------------------------------------------ questions to a person
 
