@@ -8,7 +8,7 @@ import pytest
 from hostile_mcp import READ, WHOLE
 from mcp_sessions import MODERN, Front, call, noted, opened, ruling, words_of
 from toolgate_bus.protocol.agents import Stop
-from toolgate_bus.transport.redis.scheduler import RedisSchedulerBus
+from toolgate_bus.transport.redis.answering.scheduler import RedisSchedulerBus
 from toolgate_bus.transport.redis.storage.pauses import PauseBoard
 from toolgate_orchestrator.commands.mcp import sdk
 from toolgate_orchestrator.commands.mcp.messages import SESSION
