@@ -18,10 +18,28 @@ MUTANTS = (
     Mutant(
         "stops",
         "what calls tell of who works for whom is forgotten",
-        f"{ORCHESTRATOR}/decision/link/live_session.py",
-        "parent = here.parent if here is not None and here.parent else told",
-        "parent = here.parent if here is not None and here.parent else None",
+        f"{ORCHESTRATOR}/decision/link/ancestry.py",
+        "next_ += self._list_told(one)",
+        "next_ += ()",
         f"{_GATE}::test_a_session_in_the_middle_takes_those_below_it_along_and_not_those_beside_it",
+    ),
+    Mutant(
+        "stops",
+        "what a session told before is forgotten with its next call",
+        f"{ORCHESTRATOR}/decision/link/ancestry.py",
+        "next_ += self._list_told(own)",
+        "next_ += ()",
+        "tests/orchestrator/decision/test_told_once.py"
+        "::test_a_stop_means_who_ever_said_that_it_works_for_the_stopped",
+    ),
+    Mutant(
+        "stops",
+        "a stop of an MCP client misses the sessions that it names",
+        f"{ORCHESTRATOR}/commands/mcp/calls.py",
+        "return at if at.session == own else replace(at, above=(own,))",
+        "return at",
+        "tests/orchestrator/commands/test_mcp_ruled.py"
+        "::test_a_stop_of_its_session_means_those_that_its_client_names",
     ),
     Mutant(
         "stops",
