@@ -43,7 +43,8 @@ async def test_no_disguise_lets_a_denied_call_run_and_an_honest_long_one_does(
             await wait_until(lambda gate=gate: "policy" in gate._client.bus.read_set)
             for tool, arguments in DISGUISED:
                 decision = await gate.decide(Call(tool, arguments, ["bash", "pay", tool]))
-                assert (decision.outcome, decision.why) == ("deny", "denied"), (tool, str(arguments)[:100])
+                assert decision.outcome == "deny", (tool, str(arguments)[:100])
+                assert decision.why in ("denied", "gate_failed")  # or no rule could have read it
             honest = await gate.decide(Call("bash", {"command": "ls", "input": 30_000 * "x"}, ["bash"]))
             assert (honest.outcome, honest.why) == ("continue", "agreed")
             slow = await gate.decide(Call("slow", {"a": 2_000 * "aaaa " + "!"}, ["slow"]))

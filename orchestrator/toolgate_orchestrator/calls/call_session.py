@@ -12,9 +12,8 @@ from collections.abc import Callable, Coroutine, Mapping
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict, TypeVar, Unpack
 
-from toolgate_orchestrator.calls.open_call import OpenCall, Outcome, describe_place, open_call
+from toolgate_orchestrator.calls.open_call import OpenCall, Outcome, as_text, describe_place, open_call
 from toolgate_orchestrator.decision.question.call import NOBODY, Call
-from toolgate_orchestrator.decision.question.question import to_text
 
 if TYPE_CHECKING:
     from toolgate_bus.protocol.events import Decision
@@ -122,7 +121,7 @@ class CallSession:
         root = at.root or gate.find_root(at.session, at.parent)
         whose = describe_place(at.session, root, at.agent or gate.config.agent, at.lineage)
         labels = (
-            {to_text(name): to_text(one) for name, one in (gate.config.labels | {**at.labels}).items()}
+            {as_text(name): as_text(one) for name, one in (gate.config.labels | {**at.labels}).items()}
             if call.is_request
             else _NO_LABELS
         )

@@ -120,12 +120,12 @@ def open_call(
     is_request = tool == LLM_REQUEST
     # An LLM may name anything: what is no tool of the program has no name in metrics and budgets.
     label = tool if is_request or tool in (call.tools or (call.tool,)) else OTHER
-    about: dict[str, Any] = {"tool": label, "tool_call_id": _as_text(call.id), **whose}
+    about: dict[str, Any] = {"tool": label, "tool_call_id": as_text(call.id), **whose}
     if decision is not None:
         about["decision_id"] = decision.id
     if grants:
         about["grants"] = dict(islice(grants.items(), MAX_GRANTS))
-    number, group = _as_number(call.iteration), _as_text(call.group)
+    number, group = _as_number(call.iteration), as_text(call.group)
     request = _describe_request(given, number) if is_request else _NOTHING
     return OpenCall(key, tool, about, labels, request, replaced, group, number, now)
 
@@ -135,16 +135,17 @@ def describe_place(
 ) -> dict[str, Any]:
     """Whose call, request or turn it is, as the question says it; `lineage` is told of a sub-agent alone."""
     told: dict[str, Any] = {
-        "session": _as_text(session),
-        "root_session": _as_text(root_session),
-        "agent": _as_text(agent),
+        "session": as_text(session),
+        "root_session": as_text(root_session),
+        "agent": as_text(agent),
     }
     if lineage:
-        told["lineage"] = list(map(_as_text, (lineage,) if isinstance(lineage, str) else lineage))
+        told["lineage"] = list(map(as_text, (lineage,) if isinstance(lineage, str) else lineage))
     return told
 
 
-def _as_text(value: Any) -> str:
+def as_text(value: Any) -> str:
+    """Return a name or an id as it travels, whatever a program gave as one."""
     if type(value) is str and value.isascii():
         return value
     from toolgate_orchestrator.decision.question.question import to_text  # late: nearly all are plain
@@ -158,7 +159,7 @@ def _as_number(value: Any) -> int:
 
 def _describe_request(asked: Mapping[str, Any], iteration: int) -> dict[str, Any]:
     told: dict[str, Any] = {
-        name: _as_text(asked[name]) for name in ("provider", "model") if isinstance(asked.get(name), str)
+        name: as_text(asked[name]) for name in ("provider", "model") if isinstance(asked.get(name), str)
     }
     if type(tokens := asked.get("input_tokens")) is int and _as_number(tokens) == tokens:
         told["estimated_tokens"] = tokens

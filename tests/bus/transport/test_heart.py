@@ -11,7 +11,7 @@ from toolgate_bus.transport.heartbeats import decode_member, encode_member
 from toolgate_bus.transport.ports import Member
 from toolgate_bus.transport.redis.answering.scheduler import RedisSchedulerBus
 from toolgate_bus.transport.redis.clock import ServerClock
-from toolgate_bus.transport.redis.roster.roster import heartbeat
+from toolgate_bus.transport.redis.roster import heartbeat
 from toolgate_bus.transport.redis.roster.shards import ShardWatch
 
 

@@ -12,7 +12,8 @@ from toolgate_bus.transport.heartbeats import encode_member
 from toolgate_bus.transport.ports import Member
 from toolgate_bus.transport.redis.answering import scheduler_host
 from toolgate_bus.transport.redis.asking.orchestrator import RedisOrchestratorBus
-from toolgate_bus.transport.redis.roster.roster import Roster, shards
+from toolgate_bus.transport.redis.roster import shards
+from toolgate_bus.transport.redis.roster.roster import Roster
 from toolgate_bus.transport.redis.roster.shards import write_count
 from toolgate_bus.transport.redis.storage.reads import find_keys, read_all_backlogs, read_next
 
