@@ -35,6 +35,11 @@ REDACTS = pytest.mark.parametrize(
 )
 
 
+def same(one, other):
+    """Whether two values are equal; of those without end, whether they have the same keys."""
+    return one.keys() == other.keys() if other is ENDLESS else one == other
+
+
 def facts_of(world):
     return [fact for item in packing.items(packing.frame(world.hub.facts)) for fact in read_facts(item)]
 
@@ -50,7 +55,7 @@ async def test_they_are_denied_with_a_clear_reason_before_anybody_is_asked(world
     assert (decision.outcome, decision.verdicts, seen) == ("deny", (), [])
     assert decision.reason.startswith("This call was not run, as nobody could be asked about it: ")
     assert words in decision.reason
-    assert decision.original_input == arguments
+    assert same(decision.original_input, arguments)
     (fact,) = [one for one in facts_of(world) if one["event"] == "decision"]
     assert (fact["outcome"], fact["verdicts"]) == ("deny", [])
     assert (await gate.decide(Call("write", {"a": "whole \U0001f600"}, ["write"]))).allowed
@@ -59,11 +64,12 @@ async def test_they_are_denied_with_a_clear_reason_before_anybody_is_asked(world
 @EACH
 async def test_they_run_where_nobody_rules_on_the_tool(world, arguments, words):
     gate = await world.gate()
-    assert (await gate.decide(Call("write", arguments, ["write"]))).tool_input == arguments
+    assert same((await gate.decide(Call("write", arguments, ["write"]))).tool_input, arguments)
     await world.scheduler("reader", Deny(reason="no"), tools=("read",))
     gate = await world.gate()
     decision = await gate.decide(Call("write", arguments, ["write"]))
-    assert (decision.outcome, decision.tool_input) == ("continue", arguments)
+    assert decision.outcome == "continue"
+    assert same(decision.tool_input, arguments)
 
 
 @EACH
@@ -85,7 +91,8 @@ async def test_a_scheduler_in_this_process_sees_them_and_rules(world, arguments,
         return [answer]
 
     decision = await (await world.gate()).decide(Call("write", arguments, ["write"]), local=local)
-    assert (decision.allowed, seen) == (isinstance(answer, Continue), [arguments])
+    assert decision.allowed is isinstance(answer, Continue)
+    assert [same(one, arguments) for one in seen] == [True]
 
 
 @EACH
