@@ -61,6 +61,8 @@ class Trace:
     def _note(self, frame: FrameType, event: str, _: Any) -> None:
         if event != "call" or not self._is_on or not is_ours(frame.f_code.co_filename):
             return
+        if frame.f_code.co_name == KEEPER:
+            return
         caller, above = "", frame.f_back
         while above is not None:
             if above.f_code.co_name == KEEPER:

@@ -22,6 +22,8 @@ from toolgate_bus.protocol.llm import LLM_REQUEST
 from toolgate_bus.protocol.names import MAX_GRANTS
 from toolgate_bus.telemetry.definitions import OTHER
 
+from toolgate_orchestrator.decision.question.call import to_text
+
 if TYPE_CHECKING:
     from toolgate_bus.protocol.events import Decision
 
@@ -145,12 +147,8 @@ def describe_place(
 
 
 def as_text(value: Any) -> str:
-    """Return a name or an id as it travels, whatever a program gave as one."""
-    if type(value) is str and value.isascii():
-        return value
-    from toolgate_orchestrator.decision.question.question import to_text  # late: nearly all are plain
-
-    return to_text(value)
+    """Return a name or an id as it travels; nearly all do so as they are."""
+    return value if type(value) is str and value.isascii() else to_text(value)
 
 
 def _as_number(value: Any) -> int:

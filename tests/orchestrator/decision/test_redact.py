@@ -2,6 +2,7 @@
 
 import json
 import math
+import struct
 from decimal import Decimal
 
 import pytest
@@ -451,3 +452,18 @@ def test_a_key_that_only_looks_like_ours_is_left_alone(arguments):
 def test_what_holds_no_placeholder_is_left_alone():
     value = {"a": [1, "x", None, {"b": True}]}
     assert restore(value, {}, allowed=False) == value
+
+
+@pytest.mark.parametrize(
+    ("fields", "is_plain"),
+    [
+        ({"tool": "search", "at": struct.unpack(">d", bytes.fromhex("41dac2cf5b296224"))[0]}, True),
+        ({"tool": "search", "at": struct.unpack(">d", bytes.fromhex("41dac2e25b296224"))[0]}, True),
+        ({"tool": "search", "grants": {"slots": 7}}, True),
+        ({"tool": "search", "cost": 2**63}, False),
+        ({"tool": "search", "grants": {"slots": 2**63}}, False),
+        ({"tool": "⟦arguments⟧"}, False),
+    ],
+)
+def test_a_fact_gets_a_second_look_for_what_it_holds_and_not_for_the_time_of_day(fields, is_plain):
+    assert PLAIN.leaves_as_is(fields, packing.pack(fields)) is is_plain

@@ -78,6 +78,20 @@ class Caller:
         return self.lineage or (self.agent,)
 
 
+def plain_text(value: Any) -> str:
+    """Return a name or an id as a plain text, whatever a program gave as one."""
+    if isinstance(value, str):
+        return str.__str__(value)
+    return "" if value is None else str(value)
+
+
+def to_text(value: Any) -> str:
+    """Return a name or an id as it travels."""
+    from toolgate_bus.protocol.packing import make_readable  # late: nearly all names are plain
+
+    return make_readable(plain_text(value))
+
+
 NOBODY: Final = Caller()
 """A caller of which nothing is known but the configuration."""
 

@@ -22,7 +22,7 @@ from toolgate_bus.telemetry import tracing
 from toolgate_bus.telemetry.printable import shorten
 
 from toolgate_orchestrator.decision.config import ToolgateConfig
-from toolgate_orchestrator.decision.question.call import NOBODY, Call
+from toolgate_orchestrator.decision.question.call import NOBODY, Call, plain_text
 from toolgate_orchestrator.decision.question.plain_values import copy_arguments
 from toolgate_orchestrator.decision.question.redact import RedactedArguments, Redactor
 from toolgate_orchestrator.decision.question.user_request import bound_request
@@ -121,18 +121,13 @@ def names_of(names: Iterable[Any]) -> list[str]:
     found = list(names)
     if len(found) > packing.MAX_ENTRIES:
         found = found[: packing.MAX_ENTRIES]
-    return found if _TEXTS.issuperset(map(type, found)) else [_text(one) for one in found]
+    return found if _TEXTS.issuperset(map(type, found)) else [plain_text(one) for one in found]
 
 
 def is_plain(labels: Mapping[Any, Any], lineage: Iterable[Any]) -> bool:
     """Whether these are texts, and nothing that passes for one."""
     plain = _TEXTS.issuperset
     return plain(map(type, labels)) and plain(map(type, labels.values())) and plain(map(type, lineage))
-
-
-def to_text(value: Any) -> str:
-    """A name or an id as it travels, whatever a program gave as one."""
-    return value if type(value) is str and value.isascii() else packing.make_readable(_text(value))
 
 
 def to_number(value: Any) -> int:
@@ -143,16 +138,16 @@ def to_number(value: Any) -> int:
 def make_plain(question: ToolQuestion) -> ToolQuestion:
     """The same question, each field of its type: what should be a text and is none is told as its text."""
     return question._replace(
-        agent=_text(question.agent),
-        labels={_text(name): _text(value) for name, value in question.labels.items()},
-        session=_text(question.session),
-        root_session=_text(question.root_session),
-        parent=None if question.parent is None else _text(question.parent),
-        lineage=[_text(name) for name in question.lineage],
-        tool_call_id=_text(question.tool_call_id),
+        agent=plain_text(question.agent),
+        labels={plain_text(name): plain_text(value) for name, value in question.labels.items()},
+        session=plain_text(question.session),
+        root_session=plain_text(question.root_session),
+        parent=None if question.parent is None else plain_text(question.parent),
+        lineage=[plain_text(name) for name in question.lineage],
+        tool_call_id=plain_text(question.tool_call_id),
         iteration=to_number(question.iteration),
-        parallel_group_id=_text(question.parallel_group_id),
-        agent_target=None if question.agent_target is None else _text(question.agent_target),
+        parallel_group_id=plain_text(question.parallel_group_id),
+        agent_target=None if question.agent_target is None else plain_text(question.agent_target),
     )
 
 
@@ -330,12 +325,6 @@ def _in_utf8(value: Any) -> Any:
     if isinstance(value, dict):
         return {_in_utf8(name): _in_utf8(one) for name, one in value.items()}
     return [_in_utf8(one) for one in value] if isinstance(value, list) else value
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, str):
-        return str.__str__(value)
-    return "" if value is None else str(value)
 
 
 def _texts(value: Any) -> Iterator[str]:

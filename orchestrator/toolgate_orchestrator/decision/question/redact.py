@@ -49,6 +49,7 @@ _BRACKET: Final = _MARK_BYTES[0]
 _CONTAINERS: Final = frozenset((dict, list))
 _SCALARS: Final = frozenset((str, int, float, bool, type(None)))
 _STRINGS: Final = frozenset((str,))
+_MAX_SIGNED: Final = 2**63 - 1
 _WIDE: Final = 0xCF
 """With which msgpack begins a number that may be larger."""
 _REDACTED: Final = f"{MARK}redacted:"
@@ -299,15 +300,16 @@ class Redactor:
         out.value = {WHOLE: _hide(whole, "truncated", out)}
 
     def leaves_as_is(self, fields: Mapping[str, Any], body: bytes) -> bool:
-        """Whether a fact's fields, packed in `body`, need no second look: for the reasons of `question`.
+        """Return whether a fact's fields, packed in `body`, need no second look, as arguments may need one.
 
         A number of 64 bits may be too large to travel: it gets its second look.
         """
         return (
             not self.configured
             and len(body) <= min(self.max_chars(""), _FEW_BYTES)
-            and _BRACKET not in body
-            and _WIDE not in body
+            # Either byte may stand in a time as well, and then does so for a quarter of an hour.
+            and (_BRACKET not in body or (_MARK_BYTES not in body and _WHOLE_BYTES not in body))
+            and (_WIDE not in body or all(map(_is_narrow, fields.values())))
             and len(fields) <= packing.MAX_ENTRIES
             and _STRINGS.issuperset(map(type, fields))
             and all(
@@ -316,6 +318,11 @@ class Redactor:
                 if type(value) not in _SCALARS
             )
         )
+
+
+def _is_narrow(value: Any) -> bool:
+    """Return whether a value is a single one, and no number that may be too large to travel."""
+    return type(value) in _SCALARS and (type(value) is not int or value <= _MAX_SIGNED)
 
 
 def _count(value: Any) -> int:
