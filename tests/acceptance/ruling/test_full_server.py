@@ -146,11 +146,13 @@ async def test_nothing_is_missing_in_the_record_or_the_books_after_a_server_was_
         await fault.fill()
         await asyncio.sleep(seconds)
         await fault.empty()
+        await wait_until(lambda: gate.is_connected, timeout=SETTLED_S)
         again = len(agent.outcomes)
         await wait_until(lambda: len(agent.outcomes) > again + 100, timeout=SETTLED_S)
         agent.stop.set()
         await asyncio.gather(*working)
         await wait_until(lambda: is_settled(ledger, agent), timeout=SETTLED_S)
+        assert await gate.flush(SETTLED_S)
     assert full is Demoted or metrics.value("toolgate_refused_writes_total", kind="facts") > refused
     assert metrics.value("toolgate_facts_dropped_total") == dropped
     assert Counter(agent.outcomes.values())["deny"] > 0
