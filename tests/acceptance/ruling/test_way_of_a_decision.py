@@ -17,17 +17,19 @@ TRACE = Path(__file__).resolve().parents[2] / "trace_decision.py"
     [
         pytest.param((), 28, 90, id="by a gate"),
         pytest.param(("--guard",), 40, 130, id="by a guard"),
-        pytest.param(("--modify",), 40, 200, id="a replacement by a gate"),
+        pytest.param(("--modify",), 40, 200, id="a replacement by a gate", marks=pytest.mark.system),
     ],
 )
 def test_a_decision_passes_few_files_and_few_hands(
     option: tuple[str, ...], files: int, hand_overs: int
 ) -> None:
-    first, second = _trace(option), _trace(option)
-    # What looks after connections may fall into one of them.
-    passed = _files(first) & _files(second)
+    told = _trace(option)
+    passed, handed = _files(told), _hand_overs(told)
+    if len(passed) > files or handed > hand_overs:  # what looks after connections may fall into a trace
+        again = _trace(option)
+        passed, handed = passed & _files(again), min(handed, _hand_overs(again))
     assert len(passed) <= files, sorted(passed)
-    assert min(_hand_overs(first), _hand_overs(second)) <= hand_overs
+    assert handed <= hand_overs
 
 
 Figures = dict[str, dict[str, list[str] | int]]
