@@ -3,6 +3,7 @@
 import pytest
 import yaml
 from disguised_calls import besiege
+from toolgate_bus.protocol.json_values import holds_half
 from toolgate_orchestrator import Call
 from toolgate_orchestrator.decision.gate import Gate
 
@@ -43,8 +44,9 @@ async def test_no_disguise_lets_a_denied_call_run_and_an_honest_long_one_does(
             await wait_until(lambda gate=gate: "policy" in gate._client.bus.read_set)
             for tool, arguments in DISGUISED:
                 decision = await gate.decide(Call(tool, arguments, ["bash", "pay", tool]))
-                assert decision.outcome == "deny", (tool, str(arguments)[:100])
-                assert decision.why in ("denied", "gate_failed")  # or no rule could have read it
+                # No rule can read half a character.
+                why = "gate_failed" if holds_half(arguments) else "denied"
+                assert (decision.outcome, decision.why) == ("deny", why), (tool, str(arguments)[:100])
             honest = await gate.decide(Call("bash", {"command": "ls", "input": 30_000 * "x"}, ["bash"]))
             assert (honest.outcome, honest.why) == ("continue", "agreed")
             slow = await gate.decide(Call("slow", {"a": 2_000 * "aaaa " + "!"}, ["slow"]))

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from toolgate_orchestrator.decision.question.call import Call
 
 Outcome = Literal["succeed", "fail", "release"]
-"""What became of a call that was let through; `release`: it did not run."""
+"""End of a call that was let through; `release`: it did not run."""
 Fact = tuple[str, dict[str, Any]]
 """Event and data, as `Gate.note` takes them."""
 _TOOL: Final[Mapping[str, str]] = {"succeed": TOOL_POST, "fail": TOOL_ERROR, "release": TOOL_UNUSED}
@@ -43,21 +43,21 @@ class OpenCall(NamedTuple):
     """A call that may run."""
 
     key: str
-    """As operators see it while it runs."""
+    """Name under which operators see it while it runs."""
     tool: str
-    """What runs: perhaps not what the LLM asked for."""
+    """Tool that runs, which may be another than the LLM asked for."""
     about: Mapping[str, Any]
-    """What each fact tells of it: `tool`, `tool_call_id`, `decision_id`, `grants`, and whose it is."""
+    """Fields of each fact about it: `tool`, `tool_call_id`, `decision_id`, `grants`, and whose it is."""
     labels: Mapping[str, str]
-    """Of a request to an LLM: by which its cost is booked."""
+    """Labels by which a request to an LLM is booked; empty for a tool."""
     request: Mapping[str, Any]
-    """Of a request to an LLM: `provider`, `model`, `estimated_tokens`, `iteration`."""
+    """`provider`, `model`, `estimated_tokens` and `iteration` of a request to an LLM; empty for a tool."""
     replaced: str | None
-    """The tool in whose place it runs."""
+    """Tool in whose place it runs; None for the LLM's own choice."""
     group: str
     iteration: int
     since: float
-    """When it was let through, on a monotonic clock."""
+    """Moment when it was let through, in seconds of a monotonic clock."""
 
     @property
     def decision(self) -> str:
@@ -81,7 +81,7 @@ class OpenCall(NamedTuple):
         return str(self.about["root_session"] or self.about["agent"])
 
     def selected(self) -> Fact:
-        """That it was let through."""
+        """Return the fact that it was let through."""
         return TOOL_SELECTED, {
             **self.about,
             "tool_name": self.tool,
@@ -92,7 +92,7 @@ class OpenCall(NamedTuple):
         }
 
     def ended(self, outcome: Outcome, seconds: float, told: Mapping[str, Any] = _NOTHING) -> Fact:
-        """What became of it after so many seconds; `told` is what its door knows (`cost`, `error` …)."""
+        """Return the fact of its end, after so many seconds; `told` is from its door (`cost`, `error` …)."""
         if self.tool != LLM_REQUEST:
             event, fact = _TOOL[outcome], {**self.about}
         else:
@@ -135,7 +135,7 @@ def open_call(
 def describe_place(
     session: str, root_session: str, agent: str, lineage: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """Whose call, request or turn it is, as the question says it; `lineage` is told of a sub-agent alone."""
+    """Return the caller of a call, request or turn as facts name it; only a sub-agent has `lineage`."""
     told: dict[str, Any] = {
         "session": as_text(session),
         "root_session": as_text(root_session),

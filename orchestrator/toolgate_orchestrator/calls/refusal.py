@@ -1,4 +1,4 @@
-"""What an LLM, or a user, is told of a call that may not run. Pure."""
+"""Sentences for an LLM, or a user, about a call that may not run. Pure."""
 
 from typing import TYPE_CHECKING
 
@@ -7,20 +7,20 @@ if TYPE_CHECKING:
 
 
 def reason_of(decision: "Decision") -> str:
-    """Why it may not run."""
+    """Return the reason why it may not run."""
     return decision.reason or f"no reason was given ({decision.why})"
 
 
 def refuse_tool(reason: str) -> str:
-    """The result of a tool call that was denied."""
+    """Return the result of a tool call that was denied."""
     return f"The tool call was denied: {reason}"
 
 
 def refuse_yet() -> str:
-    """The result, for now, of a tool call that a person is still to answer for."""
+    """Return the result, for now, of a tool call that a person is still to answer for."""
     return "The tool call was not run yet: a person is asked about it."
 
 
 def refuse_request(reason: str) -> str:
-    """The answer in place of a language model's that could not be asked."""
+    """Return the answer in place of a language model's that could not be asked."""
     return f"The language model was not asked: {reason}"

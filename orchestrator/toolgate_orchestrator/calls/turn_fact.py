@@ -13,7 +13,7 @@ def describe_turn(
     lineage: Sequence[str] = (),
     trace: str | None = None,
 ) -> dict[str, Any]:
-    """How a turn ended, and for whom it worked; `trace` is its traceparent."""
+    """Return the fields of the fact; the turn took `seconds`, and `trace` is its traceparent."""
     told: dict[str, Any] = {"loop": loop, "status": status, "iterations": iterations, "seconds": seconds}
     if parent:
         told |= {"parent": parent, "lineage": list(lineage)}

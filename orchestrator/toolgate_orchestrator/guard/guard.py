@@ -351,7 +351,7 @@ class Guard(LlmRequests):
         if denies:
             return Ruling(call, at, reports, None, None, reason=FAULT)
         whose = describe_place(at.session, at.root, at.agent, at.lineage)
-        return Ruling(call, at, reports, None, open_call(call, None, whose, {}, "", time.monotonic()))
+        return Ruling(call, at, reports, None, open_call(call, None, whose, {}, "fault", time.monotonic()))
 
 
 async def _finish(value: Any) -> Any:

@@ -298,3 +298,12 @@ async def test_a_stop_function_that_raises_costs_nobody_else_the_stop(world, gat
         world.hub.stand(stop("s"))
         assert one.told == [False]
     assert (await decide(gate)).outcome == "deny"
+
+
+def test_the_end_of_a_call_without_a_name_does_not_end_the_turn():
+    seen = LiveSession(LiveAgent("s", "s"), lambda now: None)
+    with seen.turn():
+        seen.end_call("")
+        seen.count_denial("")
+        assert seen.busy
+    assert not seen.busy

@@ -125,10 +125,9 @@ class LiveSession:
         self._now[call] = f"deciding {tool}"
 
     def count_denial(self, call: str) -> None:
-        """A call is not run; without a name it is one that is shown no longer."""
+        """Count a call that is not run; without a name it is one that is shown no longer."""
         self.vetoes += 1
-        if call:
-            self._now.pop(call, None)
+        self.end_call(call)
 
     def start_call(self, call: str, tool: str, arguments: dict[str, Any]) -> None:
         """A call is run."""
@@ -136,8 +135,9 @@ class LiveSession:
         self._now[call] = f"delegating {agent}" if agent else f"tool {tool}"
 
     def end_call(self, call: str) -> None:
-        """A call has its result."""
-        self._now.pop(call, None)
+        """Show a call no longer; the empty name is that of the turn, which goes on."""
+        if call:
+            self._now.pop(call, None)
 
     def add_cost(self, fact: Mapping[str, Any]) -> None:
         """What a fact says that something cost: micro-units of a tool, or the currency of an LLM."""

@@ -159,15 +159,15 @@ class DecisionState:
     # ----------------------------------------------------------- what happens to it (written here alone)
 
     def trace_by(self, trace: dict[str, str]) -> None:
-        """Its question belongs to this span."""
+        """Put its question into this span."""
         self.question = self.question._replace(trace=trace)
 
     def cut_lineage(self, most: int) -> None:
-        """Of more agents than a question can name, the last ones are told."""
+        """Keep the last `most` agents of its lineage, as a question can name no more."""
         self.question = self.question._replace(lineage=self.question.lineage[-most:])
 
     def put_to(self, asked: Sequence[str], *, shadowed: bool = False) -> None:
-        """These are asked about it, in one round; `shadowed`: some of them only watch."""
+        """Record the schedulers asked in a round; `shadowed`: some of them only watch."""
         self.asked += (asked,)
         if shadowed and self.shadows is None:
             self.shadows = ShadowLog()
@@ -175,7 +175,7 @@ class DecisionState:
     def end_round(
         self, question: "OpenRound", closed: RoundResult, agreed: Group | None, *, gives: bool
     ) -> None:
-        """A round is over; `agreed` is everyone, where all said continue, and in it something was given."""
+        """Record a round that is over. `agreed` is everyone if all agreed; `gives`: it may have given."""
         self.heard += closed.heard
         self.rounds += (question,)
         if gives:
@@ -186,11 +186,11 @@ class DecisionState:
             self.silent += tuple(name for name in closed.silent if name not in self.silent)
 
     def keep_rounds(self) -> None:
-        """It waits for something after a round: whoever was asked may still deny it."""
+        """Keep its rounds: it waits for something, and whoever was asked may still deny it."""
         self.goes_on = True
 
     def forget_rounds(self) -> None:
-        """Nobody may deny it any more; rounds name the call: else only the collector could free both."""
+        """Forget its rounds, which name it: else only the collector could free both."""
         self.rounds = ()
 
     def take_admitted(self) -> tuple["OpenRound", ...]:
@@ -199,36 +199,36 @@ class DecisionState:
         return given
 
     def pass_over(self, name: str, reason: str) -> None:
-        """An optional scheduler is asked, and not waited for."""
+        """Record an optional scheduler that is asked and not waited for, and why."""
         self.passed_over += (name,)
         self.fail_open(name, reason)
 
     def write_replacement(self, outgoing: RedactedArguments | None) -> None:
-        """The question about its replacement was written so."""
+        """Record how the arguments of its replacement travel."""
         self.replaced = outgoing
 
     def write(self, body: bytes, outgoing: RedactedArguments | None) -> None:
-        """Its question was written so."""
+        """Record the body of its question, and how its arguments travel."""
         self.body, self.outgoing = body, outgoing
 
     def verify(self, author: ReceivedVerdict | None) -> None:
-        """The replacement that this modify wants is asked about."""
+        """Record the modify whose replacement is asked about from now on."""
         self.author = author
 
     def interrupt_by(self, error: BaseException) -> None:
-        """Who asks a person raised this, and it passes."""
+        """Record the error by which the function that asks a person leaves."""
         self.interrupt = error
 
     def leave_out(self, seconds: float) -> None:
-        """It was paused for so long, which is no part of its time."""
+        """Leave the seconds of a pause out of its time."""
         self.started += seconds
 
     def end_admission(self, seconds: float) -> None:
-        """It has waited so long to be admitted; there is more to tell than that all agreed."""
+        """Record the seconds that it waited to be admitted."""
         self.agreed, self.waited = None, seconds
 
     def describe_deferral(self, **told: Any) -> None:
-        """The record says this of how it waits for a person; nothing, where nothing is given."""
+        """Set the fields that the record has about its wait for a person."""
         self.deferred = told
 
     def adopt(
@@ -241,7 +241,7 @@ class DecisionState:
         failed_open: Mapping[str, str],
         started: float,
     ) -> None:
-        """It is this earlier decision from now on, with all that was heard of it."""
+        """Become an earlier decision, with all that was heard of it."""
         self.id, self.question, self.started = bytes.fromhex(question.id), question, started
         self.body, self.outgoing = body, outgoing
         self.heard, self.asked, self.failed_open = tuple(verdicts), (asked,), failed_open
@@ -249,11 +249,11 @@ class DecisionState:
             self.shadows = ShadowLog()
 
     def adopt_silence(self, silent: Sequence[str], passed_over: Sequence[str]) -> None:
-        """These gave no answer to the earlier decision, or were not waited for."""
+        """Take over who gave no answer to the earlier decision, or was not waited for."""
         self.silent, self.passed_over = tuple(silent), tuple(passed_over)
 
     def take_over(self, before: "DecisionState") -> None:
-        """Whoever denies that call from now on, or did just now, denies this one."""
+        """Take over the rounds of another call: who denies it, now or later, denies this."""
         for question in before.rounds:
             question.call = self
         self.rounds, self.goes_on, self.objection = before.rounds, before.goes_on, before.objection
@@ -262,21 +262,21 @@ class DecisionState:
         before.rounds, before.goes_on = (), False
 
     def listen_to_objections(self, told: Callable[[ReceivedVerdict], None] | None) -> None:
-        """Tell of a denial that comes while it waits for a person; None: no longer."""
+        """Set the function to tell of a denial while it waits for a person; None for nobody."""
         self.on_objection = told
 
     def stop_reports(self) -> None:
-        """Nobody needs to hear any longer that it waits."""
+        """Stop telling that it waits."""
         if self.waits is not None:
             self.waits.stop()
 
     def close(self) -> None:
-        """It is decided."""
+        """Mark it as decided."""
         self.is_over = True
         self.stop_reports()
 
     def restart_clock(self, seconds: float, now: float) -> None:
-        """Deciding it has taken so many seconds until now."""
+        """Set its start so that deciding it has taken this many seconds until `now`."""
         self.started = now - seconds
 
     def fail_open(self, name: str, reason: str) -> None:
