@@ -79,29 +79,28 @@ def question_body(question: ToolQuestion, arguments: dict[str, Any], *, truncate
 
     What many questions have in common comes first: the record keeps it once (`columnar`).
     """
-    lineage = {"lineage": question.lineage} if question.lineage else {}
-    return pack(
-        {
-            "phase": question.phase,
-            "available_tools": question.available_tools,
-            "available_agents": question.available_agents,
-            "truncated": truncated,
-            "ttl_ms": question.ttl_ms,
-            "trace": question.trace,
-            "agent_target": question.agent_target,
-            "agent": question.agent,
-            "labels": question.labels,
-            "parent": question.parent,
-            "parallel_group_id": question.parallel_group_id,
-            "iteration": question.iteration,
-            "root_session": question.root_session,
-            "session": question.session,
-            "tool_call_id": question.tool_call_id,
-            **lineage,
-            "tool_name": question.tool_name,
-            "tool_input": arguments,
-        }
-    )
+    fields: dict[str, Any] = {
+        "phase": question.phase,
+        "available_tools": question.available_tools,
+        "available_agents": question.available_agents,
+        "truncated": truncated,
+        "ttl_ms": question.ttl_ms,
+        "trace": question.trace,
+        "agent_target": question.agent_target,
+        "agent": question.agent,
+        "labels": question.labels,
+        "parent": question.parent,
+        "parallel_group_id": question.parallel_group_id,
+        "iteration": question.iteration,
+        "root_session": question.root_session,
+        "session": question.session,
+        "tool_call_id": question.tool_call_id,
+    }
+    if question.lineage:
+        fields["lineage"] = question.lineage
+    fields["tool_name"] = question.tool_name
+    fields["tool_input"] = arguments
+    return pack(fields)
 
 
 def add_request(body: bytes, request: str) -> bytes:

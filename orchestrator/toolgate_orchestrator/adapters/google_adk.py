@@ -11,7 +11,6 @@ the model's provider never reach it.
 import copy
 import inspect
 from collections import OrderedDict
-from dataclasses import replace
 from typing import Any, Final
 
 from google.adk.plugins.base_plugin import BasePlugin
@@ -131,7 +130,7 @@ class ToolgatePlugin(BasePlugin):  # type: ignore[misc] # Any where ADK is not i
             tree.insert(0, agent.name)
         above = [one for one in at.names if one != name]
         lineage = (*above, *(one for one in tree if one not in above and one != name), name)
-        return replace(at, lineage=lineage) if len(lineage) > 1 else at
+        return at._replace(lineage=lineage) if len(lineage) > 1 else at
 
 
 class GatedToolRun:

@@ -11,7 +11,6 @@ from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from toolgate_orchestrator.decision.question.call import (
@@ -118,7 +117,7 @@ class Places:
                 self._handed.move_to_end(at.session)
             lineage = find_agent(handed, agent) if handed else None
             if lineage is not None:
-                at = replace(at, lineage=lineage)
+                at = at._replace(lineage=lineage)
             _remember(self._known, at.session, at)
         return at
 
@@ -138,7 +137,7 @@ class Places:
             if runs is None:
                 return self._top(session, agent, labels)
             if session == runs.session and agent == runs.agent:
-                return replace(runs, labels={**runs.labels, **labels}) if labels else runs
+                return runs._replace(labels={**runs.labels, **labels}) if labels else runs
             inner = turn_place() or runs  # a turn that began within the tool
             return below(runs if session == inner.session else inner, session, agent, labels)
         if isinstance(parent, Caller):

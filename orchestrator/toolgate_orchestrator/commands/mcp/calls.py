@@ -11,7 +11,6 @@ not run.
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from dataclasses import replace
 from typing import Any, Final
 
 from toolgate_bus.errors import ToolgateError
@@ -190,7 +189,7 @@ class _OneCall:
     def _place(self, session: str, labels: dict[str, str]) -> Caller:
         """Return the place of a session; a stop of the proxy's own means those that its clients name, too."""
         at, own = self._calls._guard.at(session, labels=labels), self._calls._session
-        return at if at.session == own else replace(at, above=(own,))
+        return at if at.session == own else at._replace(above=(own,))
 
     # ------------------------------------------------------------ questions to a person
 

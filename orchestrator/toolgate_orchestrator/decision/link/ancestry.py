@@ -6,7 +6,7 @@ most sessions makes room for a new one.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
 
 from toolgate_bus.protocol.agents import name_session
@@ -78,7 +78,7 @@ class Ancestry:
                     self.note(session, "", session, tuple(at.lineage))
                 return at
             lineage = at.lineage or told.lineage
-            return replace(at, parent=told.parent or None, root=told.root, lineage=lineage)
+            return at._replace(parent=told.parent or None, root=told.root, lineage=lineage)
         if not (_is_id(session) and _is_text(root) and (parent is None or _is_text(parent))):
             return at
         told = self.told.get(session)
@@ -92,7 +92,7 @@ class Ancestry:
             self.note(session, parent, root, tuple(lineage) if _are_texts(lineage) else ())
         if (at.parent, at.root, at.lineage) == (parent, root, lineage):
             return at
-        return replace(at, parent=parent, root=root, lineage=lineage)
+        return at._replace(parent=parent, root=root, lineage=lineage)
 
     def find_root(self, session: str, parent: str | None) -> str:
         """Return the root of a session's tree, where its caller told at most for whom it works."""

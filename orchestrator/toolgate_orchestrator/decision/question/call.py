@@ -9,7 +9,6 @@ that answers with what it cannot do has, in effect, denied the call (`inability`
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, get_args
 
 from toolgate_bus.errors import ConfigError
@@ -53,8 +52,7 @@ class UnnamedTools(tuple[str, ...]):
 _NO_LABELS: Final[Mapping[str, str]] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class Caller:
+class Caller(NamedTuple):
     """Agent and session that make a call; `Guard.at` makes one."""
 
     session: str = ""
@@ -67,7 +65,7 @@ class Caller:
     """Id of the session for which this one works."""
     lineage: tuple[str, ...] = ()
     """Names of the agents from the root down to this one; empty if there is none above."""
-    labels: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str] = _NO_LABELS
     """Labels beside those of the configuration."""
     above: tuple[str, ...] = ()
     """Ids of the sessions from the root down to the parent, as far as they are known."""
@@ -141,7 +139,7 @@ def hand_over(at: Caller, to: str, *, lineage: bool = True) -> Caller:
     """
     names = at.names
     before = tuple(name for name in names if name != to) if lineage else names[:-1]
-    return replace(at, agent=to, lineage=(*before, to) if before else ())
+    return at._replace(agent=to, lineage=(*before, to) if before else ())
 
 
 def find_agent(names: Sequence[str], agent: str) -> tuple[str, ...] | None:

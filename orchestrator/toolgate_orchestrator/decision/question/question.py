@@ -60,11 +60,11 @@ def make_question(call: Call, config: ToolgateConfig, ttl_ms: int, root: str) ->
     The configuration gives the agent and the labels that the call does not name. `root` is the session at
     the root of the tree.
     """
-    tool, arguments, at = call.tool, call.arguments, call.at or NOBODY
-    tools, agents = call.tools, call.available_agents
+    tool, arguments, tools, at, id_, group, iteration, _, _, agents, target, trace, request, _ = call
+    lineage: Any  # a program may give one name as a text
+    session, agent, _, parent, lineage, labels, _ = at or NOBODY
+    agent = agent or config.agent
     is_plain_name = type(tool) is str and len(tool) <= MAX_NAME and tool.isascii()
-    lineage: Any = at.lineage  # a program may give one name as a text
-    iteration, target = call.iteration, call.agent_target
     if target is None and agents and isinstance(arguments, Mapping):
         target = target_of(arguments, agents)
     question = ToolQuestion(
@@ -73,26 +73,26 @@ def make_question(call: Call, config: ToolgateConfig, ttl_ms: int, root: str) ->
         copy_arguments(arguments) if type(arguments) is dict else arguments_of(arguments),
         names_of(tools),
         ttl_ms,
-        at.agent or config.agent,
-        {**config.labels, **at.labels} if at.labels else config.labels,
-        at.session,
+        agent,
+        {**config.labels, **labels} if labels else config.labels,
+        session,
         root,
-        at.parent,
+        parent,
         list((lineage,) if isinstance(lineage, str) else lineage) if lineage else [],
-        call.id,
+        id_,
         iteration,
-        call.group,
+        group,
         None if agents is None else names_of(agents),
         target,
-        tracing.filter_context(call.trace) if call.trace else {},
+        tracing.filter_context(trace) if trace else {},
         len(tools) > packing.MAX_ENTRIES or len(agents or ()) > packing.MAX_ENTRIES,
-        request=bound_request(call.request) if call.request else "",
+        request=bound_request(request) if request else "",
     )
     if (
-        ((at.labels or lineage) and not is_plain(question.labels, question.lineage))
-        or not (type(at.session) is type(root) is type(question.agent) is type(call.id) is str)
-        or not (type(call.group) is str and type(iteration) is int)
-        or (at.parent is not None and type(at.parent) is not str)
+        not (type(session) is type(root) is type(agent) is type(id_) is type(group) is str)
+        or type(iteration) is not int
+        or ((labels or lineage) and not is_plain(question.labels, question.lineage))
+        or (parent is not None and type(parent) is not str)
         or (target is not None and type(target) is not str)
     ):
         return make_plain(question)

@@ -273,7 +273,8 @@ class DecisionState:
     def close(self) -> None:
         """Mark it as decided."""
         self.is_over = True
-        self.stop_reports()
+        if self.waits is not None:
+            self.waits.stop()
 
     def restart_clock(self, seconds: float, now: float) -> None:
         """Set its start so that deciding it has taken this many seconds until `now`."""
