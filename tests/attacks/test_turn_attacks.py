@@ -8,7 +8,7 @@ from hostile_turns import CALLS, OUTPUTS, sound, turned
 from toolgate_orchestrator import Call
 from toolgate_orchestrator.decision.gate import Gate
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = [pytest.mark.timeout(60), pytest.mark.system]
 
 
 def went_on(done):

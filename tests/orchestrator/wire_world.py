@@ -11,7 +11,6 @@ from strict_messages import Messages
 from strict_responses import Responses
 from strict_server import Api, Says, StrictServer
 from toolgate_orchestrator.modules.provider_openai.provider import ProviderOpenAI
-from wire_providers import PROVIDERS
 
 __all__ = ["APIS", "BOUND_S", "Wired", "open_wire"]
 
@@ -57,6 +56,8 @@ async def open_wire(
     deaf: bool = True,
 ) -> AsyncIterator[Wired]:
     """A session whose provider speaks one API, over the SDK; `make` is the fixture `agent`."""
+    from wire_providers import PROVIDERS  # late: every process that collects tests would load the SDKs
+
     async with StrictServer(APIS[api](), script) as server:
         provider: Any
         if api == "own":

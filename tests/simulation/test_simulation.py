@@ -67,6 +67,7 @@ def test_the_same_seed_gives_the_same_trace_in_another_process_too():
     assert json.loads(other.stdout)["digest"] == first.digest
 
 
+@pytest.mark.system
 def test_runs_add_up_in_a_file_and_each_begins_after_the_last(tmp_path):
     place = tmp_path / "sum.json"
     command = [sys.executable, str(SIMULATE), "--seeds", "2", "--jobs", "1", "--into", str(place), "--json"]

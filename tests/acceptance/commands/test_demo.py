@@ -17,7 +17,7 @@ import pytest
 from chat_person import AT_TERMINAL, CTRL_C, Person
 from marked_processes import World
 
-pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(120), pytest.mark.system]
 
 ESCAPE = "\x1b"
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
@@ -142,7 +142,6 @@ def test_step_needs_a_terminal(process: Callable[..., Any], world: World) -> Non
     assert "--step waits for Enter: use it at a terminal" in ended.stderr
 
 
-@pytest.mark.system
 async def test_the_commands_that_the_demo_closes_with_work_as_printed(
     process: Callable[..., Any], world: World, wait_until: Callable[..., Any], tmp_path: Path
 ) -> None:
@@ -163,7 +162,6 @@ async def test_the_commands_that_the_demo_closes_with_work_as_printed(
     ruling.end()
 
 
-@pytest.mark.system
 @linux_only
 async def test_ctrl_c_ends_the_demo_and_leaves_nothing(
     at_terminal: Callable[..., Person], wait_until: Callable[..., Any], world: World
@@ -177,7 +175,6 @@ async def test_ctrl_c_ends_the_demo_and_leaves_nothing(
     await wait_until(lambda: not world.processes() and not world.files(), timeout=15)
 
 
-@pytest.mark.system
 @linux_only
 async def test_a_demo_that_is_told_to_end_while_it_starts_leaves_nothing(
     process: Callable[..., Any], wait_until: Callable[..., Any], world: World

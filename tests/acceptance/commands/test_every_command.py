@@ -22,7 +22,7 @@ from toolgate_bus.commands import main as cli
 from toolgate_bus.commands import terminal
 from toolgate_bus.telemetry.printable import visible
 
-pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(120), pytest.mark.system]
 
 BUS: Final = ("--redis", "{url}", "--namespace", "{ns}")
 PLAN: Final = {
@@ -260,7 +260,6 @@ def wait_for(found: Callable[[], Any], line: list[str]) -> None:
         time.sleep(0.01)
 
 
-@pytest.mark.system
 def test_commands_that_go_on_are_not_steered_while_a_call_waits(
     fleet: Fleet, process: Callable[..., Any]
 ) -> None:

@@ -18,7 +18,7 @@ from toolgate_bus.state.notifications import RedisNotices
 from toolgate_bus.transport.redis.client.connection import RedisCommands
 from toolgate_orchestrator.decision.gate import Gate
 
-pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(180), pytest.mark.system]
 
 TOOLS = ["bash", "search"]
 SCHEDULERS = Path(__file__).parents[1] / "schedulers_for_tests"
@@ -134,7 +134,6 @@ async def test_what_is_pushed_and_undone_is_in_force_everywhere_and_no_verdict_i
     await commands.aclose()
 
 
-@pytest.mark.system
 async def test_a_tenth_of_a_thousand_sessions_has_the_new_one_in_every_replica_and_after_a_restart(
     schedulers, desk, gate
 ):
@@ -170,7 +169,6 @@ async def test_a_tenth_of_a_thousand_sessions_has_the_new_one_in_every_replica_a
     )
 
 
-@pytest.mark.system
 async def test_a_bad_revision_undoes_itself_while_no_command_runs(schedulers, desk, gate):
     await start(schedulers, desk)
     await desk.push(DENY, "bad", "--stage")
@@ -190,7 +188,6 @@ async def test_a_bad_revision_undoes_itself_while_no_command_runs(schedulers, de
     assert "veto_rate" in told["last_rollout"]["why"]
 
 
-@pytest.mark.system
 async def test_a_shadow_rules_nothing_and_its_disagreements_undo_it(schedulers, desk, gate):
     await start(schedulers, desk)
     await desk.push(DENY, "bad", "--stage")
@@ -203,7 +200,6 @@ async def test_a_shadow_rules_nothing_and_its_disagreements_undo_it(schedulers, 
     assert "disagreement" in told["last_rollout"]["why"]
 
 
-@pytest.mark.system
 async def test_a_good_revision_passes_its_stages_and_rules_on_all(schedulers, desk, gate):
     await start(schedulers, desk)
     revision = await desk.push(DENY, "v7", "--stage")
@@ -214,7 +210,6 @@ async def test_a_good_revision_passes_its_stages_and_rules_on_all(schedulers, de
     await until_all(gate, "continue")
 
 
-@pytest.mark.system
 async def test_what_cannot_start_is_refused_and_the_next_that_can_is_rolled_out_all_the_same(
     server_url, namespace, schedulers, desk
 ):
@@ -250,7 +245,6 @@ async def test_what_cannot_start_is_refused_and_the_next_that_can_is_rolled_out_
 HOSTILE = [b"", b"\xc1", b"\x80", b"x" * 600_000, b"\x81\xa4body\xc4\x01\xc1"]
 
 
-@pytest.mark.system
 async def test_whatever_stands_in_the_store_the_configuration_in_force_goes_on(schedulers, desk, gate):
     (child, _) = await start(schedulers, desk)
     await desk.push(DENY, "v7")
@@ -270,7 +264,6 @@ async def test_whatever_stands_in_the_store_the_configuration_in_force_goes_on(s
     await commands.aclose()
 
 
-@pytest.mark.system
 async def test_with_keys_one_that_no_operator_signed_is_refused(server_url, namespace, schedulers, desk):
     keys = desk.file(f"policy: {'ab' * 32}\n", "keys.yaml")
     keys.chmod(0o600)

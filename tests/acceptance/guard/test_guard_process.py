@@ -8,7 +8,7 @@ import pytest
 from toolgate_bus.facts.reader import FactsReader
 from toolgate_bus.transport.redis.client.connection import RedisCommands
 
-pytestmark = [pytest.mark.acceptance]
+pytestmark = [pytest.mark.acceptance, pytest.mark.system]
 
 HEAVY = (
     *("amplifier_core", "anyio", "hiredis", "jsonschema", "msgpack", "opentelemetry", "prometheus_client"),

@@ -10,7 +10,7 @@ import yaml
 from toolgate_bus.facts.reader import FactsReader
 from toolgate_bus.transport.redis.client.connection import RedisCommands
 
-pytestmark = [pytest.mark.acceptance]
+pytestmark = [pytest.mark.acceptance, pytest.mark.system]
 
 PROGRAMS = Path(__file__).parent / "guard_programs"
 NAMES = ("web_app", "notebook", "trio_program", "thread_pool")

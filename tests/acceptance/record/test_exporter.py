@@ -19,7 +19,7 @@ from toolgate_bus.telemetry import metrics
 from toolgate_bus.telemetry.definitions import FLEET
 from toolgate_orchestrator.decision.gate import Gate
 
-pytestmark = pytest.mark.acceptance
+pytestmark = [pytest.mark.acceptance, pytest.mark.system]
 
 TOOLS = {name: {"type": "object"} for name in ("bash", "search", "fast_search", "write")}
 DENY = {"action": "deny", "reason": "not today"}
@@ -266,7 +266,6 @@ async def test_decisions_are_counted_by_the_labels_that_it_is_told_over_a_restar
         assert "no interest" not in fetch(url)[1]
 
 
-@pytest.mark.system
 async def test_an_exporter_killed_in_mid_run_counts_nothing_twice_and_forgets_nothing(
     exporters, schedulers, server_url, namespace, wait_until
 ):
@@ -307,7 +306,6 @@ async def test_an_exporter_killed_in_mid_run_counts_nothing_twice_and_forgets_no
     assert "\ntoolgate_exporter_gaps_total 0.0\n" in (await page(url))[1]
 
 
-@pytest.mark.system
 async def test_of_two_one_counts_and_the_other_takes_over_when_it_ends(
     exporters, schedulers, server_url, namespace, wait_until
 ):
@@ -332,7 +330,6 @@ async def test_of_two_one_counts_and_the_other_takes_over_when_it_ends(
     await exported(other, growth(before))
 
 
-@pytest.mark.system
 async def test_gauges_tell_who_is_alive_and_how_full_inboxes_are(
     exporters, schedulers, server_url, namespace, wait_until
 ):
@@ -395,7 +392,6 @@ def test_a_port_in_use_ends_the_exporter_with_2_and_a_word(server_url, namespace
     assert f"port {taken.port} of 127.0.0.1 is in use".encode() in ended.stderr
 
 
-@pytest.mark.system
 async def test_replicas_serve_their_metrics_each_on_a_port_of_its_own(
     schedulers, server_url, namespace, wait_until
 ):

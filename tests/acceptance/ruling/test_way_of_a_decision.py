@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.acceptance
+pytestmark = [pytest.mark.acceptance, pytest.mark.system]
 
 TRACE = Path(__file__).resolve().parents[2] / "trace_decision.py"
 
@@ -17,7 +17,7 @@ TRACE = Path(__file__).resolve().parents[2] / "trace_decision.py"
     [
         pytest.param((), 28, 90, id="by a gate"),
         pytest.param(("--guard",), 40, 130, id="by a guard"),
-        pytest.param(("--modify",), 40, 200, id="a replacement by a gate", marks=pytest.mark.system),
+        pytest.param(("--modify",), 40, 200, id="a replacement by a gate"),
     ],
 )
 def test_a_decision_passes_few_files_and_few_hands(

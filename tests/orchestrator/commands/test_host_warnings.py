@@ -84,6 +84,7 @@ def test_a_rehearsal_is_not_warned_of():
 
 
 @pytest.mark.acceptance
+@pytest.mark.system
 @pytest.mark.parametrize("command", ["run", "chat"])
 async def test_the_commands_tell_it_before_the_first_turn(
     command, process, alive, server_url, namespace, tmp_path, wait_until

@@ -4,7 +4,7 @@ from importlib.util import find_spec
 
 import pytest
 
-pytestmark = pytest.mark.acceptance
+pytestmark = [pytest.mark.acceptance, pytest.mark.system]
 
 KIT = "from toolgate_schedulers import Continue, scheduler"
 WATCHED = ("amplifier_core", "jsonschema", "opentelemetry", "prometheus_client", "redis", "structlog", "yaml")
