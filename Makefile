@@ -2,7 +2,7 @@
 
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt
+PIP := $(BIN)/python -m pip install -q --disable-pip-version-check --no-compile -c constraints.txt
 PYTHONS := python3 python3.13 python3.12 python3.11
 INPUTS := pyproject.toml constraints.txt
 ALL := $(VENV)/.installed-all

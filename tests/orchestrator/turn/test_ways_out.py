@@ -15,6 +15,9 @@ from turn_world import BOUND_S, World
 from ways_out import AT_THE_END, PROVIDER_ERRORS, UNTIL_THE_ANSWER, WAYS, Way
 
 pytestmark = pytest.mark.pure
+SAME_ENGINE = ("loop-basic", "loop-streaming")
+"""Loops with the engine of `loop-events`: they are tried in the system stage."""
+EACH_LOOP = [pytest.param(one, marks=pytest.mark.system if one in SAME_ENGINE else ()) for one in LOOPS]
 
 
 def failing(_: dict[str, Any]) -> str:
@@ -22,7 +25,7 @@ def failing(_: dict[str, Any]) -> str:
 
 
 @pytest.mark.parametrize("name", WAYS)
-@pytest.mark.parametrize("loop", LOOPS)
+@pytest.mark.parametrize("loop", EACH_LOOP)
 async def test_every_way_out_is_reported_once_and_leaves_nothing_behind(
     loop: str, name: str, agent: Any, tool: Any, llm: Any, says: Any, wants: Any
 ) -> None:
@@ -143,7 +146,7 @@ class Raising:
 
 
 @pytest.mark.parametrize("event", [*UNTIL_THE_ANSWER, *AT_THE_END])
-@pytest.mark.parametrize("loop", LOOPS)
+@pytest.mark.parametrize("loop", EACH_LOOP)
 async def test_a_registry_that_raises_ends_the_turn_once_and_leaves_no_call_open(
     loop: str, event: str, agent: Any, tool: Any, calls: Any
 ) -> None:

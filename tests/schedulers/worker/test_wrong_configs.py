@@ -17,6 +17,7 @@ from toolgate_bus.errors import ConfigError
 from toolgate_schedulers.worker.loading import load
 
 pytestmark = pytest.mark.pure
+DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)  # the same text, ten times as fast
 
 ABOUT: dict[str, Any] = {
     "name": "n",
@@ -194,7 +195,7 @@ def refused(tmp_path: Path) -> Any:
         return words if line.isdigit() else complaint.removeprefix(f"{file}: ")
 
     def tried(scheduler: str, config: Any) -> list[str]:
-        file.write_text(yaml.safe_dump(config, sort_keys=False))
+        file.write_text(yaml.dump(config, Dumper=DUMPER, sort_keys=False))
         try:
             load(scheduler, config=file)
         except ConfigError as error:
