@@ -1,9 +1,9 @@
 """What the console tells of money: LLMs apart from tools, by model, and when windows end. Pure."""
 
 import pytest
-from toolgate_bus.budgets.calendar import CalendarWindow
-from toolgate_bus.budgets.ledger import Balance
-from toolgate_bus.budgets.limits import BudgetDescription
+from toolgate_bus.ledger.money.calendar import CalendarWindow
+from toolgate_bus.ledger.money.ledger import Balance
+from toolgate_bus.ledger.money.limits import BudgetDescription
 from toolgate_schedulers.commands.console import spending
 from toolgate_schedulers.commands.console.budgets import accounts_of
 from toolgate_schedulers.commands.console.spending import LlmSpend

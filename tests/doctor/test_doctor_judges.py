@@ -8,10 +8,6 @@ from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
-from toolgate_bus.budgets import journal
-from toolgate_bus.budgets.journal import MAX_ENTRIES
-from toolgate_bus.budgets.ledger import Balance, OpenReservation
-from toolgate_bus.budgets.limits import BudgetDescription
 from toolgate_bus.commands.doctor import runner
 from toolgate_bus.commands.doctor.budgets import BookState, budget_findings
 from toolgate_bus.commands.doctor.check import Check, Context, load_checks
@@ -33,6 +29,10 @@ from toolgate_bus.commands.doctor.sentinels import sentinel_findings
 from toolgate_bus.commands.doctor.server import ServerState, parse_info, server_findings
 from toolgate_bus.errors import BusDown, ConfigError, OutcomeUnknown, ToolgateError, TransportError
 from toolgate_bus.installation import how_to_install
+from toolgate_bus.ledger.money import journal
+from toolgate_bus.ledger.money.journal import MAX_ENTRIES
+from toolgate_bus.ledger.money.ledger import Balance, OpenReservation
+from toolgate_bus.ledger.money.limits import BudgetDescription
 from toolgate_bus.protocol.revision import Revision
 from toolgate_bus.transport.ports import Member
 from toolgate_bus.transport.redis.client.readonly import ReadOnlyCommands

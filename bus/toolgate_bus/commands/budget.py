@@ -8,10 +8,6 @@ from typing import Annotated, Any, Final, NamedTuple
 import typer
 from rich.table import Table
 
-from toolgate_bus.budgets.epoch import WHY
-from toolgate_bus.budgets.ledger import Balance
-from toolgate_bus.budgets.ledger_redis import RedisLedger
-from toolgate_bus.budgets.limits import BudgetDescription, Limits, Overrides, limit_of, read_budgets
 from toolgate_bus.commands.ledger_loss import accept_loss, rebuild
 from toolgate_bus.commands.markup import escape
 from toolgate_bus.commands.options import (
@@ -26,6 +22,10 @@ from toolgate_bus.commands.options import (
 )
 from toolgate_bus.commands.terminal import new_table, print_json
 from toolgate_bus.errors import ConfigError
+from toolgate_bus.ledger.money.epoch import WHY
+from toolgate_bus.ledger.money.ledger import Balance
+from toolgate_bus.ledger.money.limits import BudgetDescription, Limits, Overrides, limit_of, read_budgets
+from toolgate_bus.ledger.money.redis import RedisLedger
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.protocol.money import format_amount, micro
 from toolgate_bus.server.settings import BusSettings
@@ -293,7 +293,7 @@ def _on_book(redis: str | None, namespace: str, name: str, work: Callable[[_Book
 
 
 async def _list_holders(book: _Book, key: str) -> list[dict[str, Any]]:
-    """Return the decisions that hold money in these accounts (`budgets/lua/ledger.lua` describes records)."""
+    """Return the decisions that hold money in these accounts (records: `ledger.lua`)."""
     prefix = Keys(book.namespace).store_key(book.name)
     held = await book.ledger.open()
     records = await read_hashes(book.commands, [f"{prefix}:r:{one.decision}" for one in held])

@@ -8,15 +8,15 @@ from math import inf
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from toolgate_bus.budgets.calendar import CalendarWindow
-from toolgate_bus.budgets.ledger import Balance
-from toolgate_bus.budgets.limits import BudgetDescription
 from toolgate_bus.commands.exporter import service
 from toolgate_bus.commands.exporter.checkpoint import ExporterCheckpoint
 from toolgate_bus.commands.exporter.fleet import FleetCounts, Savings
 from toolgate_bus.commands.exporter.gauges import budget_gauges, pause_gauges
 from toolgate_bus.commands.exporter.service import Exporter
 from toolgate_bus.errors import BusDown, TransportError
+from toolgate_bus.ledger.money.calendar import CalendarWindow
+from toolgate_bus.ledger.money.ledger import Balance
+from toolgate_bus.ledger.money.limits import BudgetDescription
 from toolgate_bus.protocol.pauses import Pause, StandingPauses
 from toolgate_bus.telemetry import definitions, metrics
 

@@ -3,8 +3,6 @@
 from typing import get_args
 
 import pytest
-from toolgate_bus.budgets.ledger import Balance
-from toolgate_bus.budgets.limits import BudgetDescription
 from toolgate_bus.commands.notify.config import (
     BudgetCause,
     ChangeCause,
@@ -27,6 +25,8 @@ from toolgate_bus.commands.notify.judges import (
     judge_quiet,
     judge_revisions,
 )
+from toolgate_bus.ledger.money.ledger import Balance
+from toolgate_bus.ledger.money.limits import BudgetDescription
 from toolgate_bus.state.changes import EVENTS, ConfigChange
 
 pytestmark = pytest.mark.pure

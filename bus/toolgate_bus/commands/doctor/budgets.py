@@ -3,11 +3,11 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from toolgate_bus.budgets.epoch import WHY, LedgerLoss
-from toolgate_bus.budgets.journal import MAX_ENTRIES
-from toolgate_bus.budgets.ledger import Balance, OpenReservation
-from toolgate_bus.budgets.limits import PER_TASK, BudgetDescription, Overrides, limit_of
 from toolgate_bus.commands.doctor.finding import Diagnostic, error, fine, how_many, notice, warning
+from toolgate_bus.ledger.money.epoch import WHY, LedgerLoss
+from toolgate_bus.ledger.money.journal import MAX_ENTRIES
+from toolgate_bus.ledger.money.ledger import Balance, OpenReservation
+from toolgate_bus.ledger.money.limits import PER_TASK, BudgetDescription, Overrides, limit_of
 from toolgate_bus.protocol.money import format_amount
 
 SUBJECT: Final = "budgets"

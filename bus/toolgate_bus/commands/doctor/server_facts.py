@@ -5,15 +5,15 @@ import time
 from collections.abc import Iterable
 from typing import Any, Final
 
-from toolgate_bus.budgets.journal import journal_key
-from toolgate_bus.budgets.ledger import OpenReservation
-from toolgate_bus.budgets.ledger_redis import RedisLedger
-from toolgate_bus.budgets.limits import BOOKS, Limits, read_budgets
 from toolgate_bus.commands.doctor.budgets import BookState
 from toolgate_bus.commands.doctor.facts import FactStreamState
 from toolgate_bus.commands.doctor.inboxes import InboxReader, InboxState
 from toolgate_bus.commands.doctor.server import ServerState, parse_info
 from toolgate_bus.errors import ConfigError, TransportError
+from toolgate_bus.ledger.money.journal import journal_key
+from toolgate_bus.ledger.money.ledger import OpenReservation
+from toolgate_bus.ledger.money.limits import BOOKS, Limits, read_budgets
+from toolgate_bus.ledger.money.redis import RedisLedger
 from toolgate_bus.protocol.keys import Keys, shard_of
 from toolgate_bus.transport.ports import Commands
 from toolgate_bus.transport.redis.client.readonly import is_refusal

@@ -10,9 +10,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
-from toolgate_bus.budgets.ledger import Balance
-from toolgate_bus.budgets.ledger_redis import RedisLedger
-from toolgate_bus.budgets.limits import (
+from toolgate_bus.commands.exporter.latest_changes import LatestChanges
+from toolgate_bus.commands.exporter.slot_gauges import SlotGauges
+from toolgate_bus.errors import ConfigError
+from toolgate_bus.ledger.money.ledger import Balance
+from toolgate_bus.ledger.money.limits import (
     BOOKS,
     PER_TASK,
     BudgetDescription,
@@ -21,9 +23,7 @@ from toolgate_bus.budgets.limits import (
     limit_of,
     read_budgets,
 )
-from toolgate_bus.commands.exporter.latest_changes import LatestChanges
-from toolgate_bus.commands.exporter.slot_gauges import SlotGauges
-from toolgate_bus.errors import ConfigError
+from toolgate_bus.ledger.money.redis import RedisLedger
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.protocol.money import UNIT
 from toolgate_bus.protocol.pauses import StandingPauses

@@ -6,7 +6,7 @@ The sums are the server's, which counts each slot once, whichever replica gave i
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from toolgate_bus.queues.queue_counts import PoolState, PoolSums, read_pools, read_sums
+from toolgate_bus.ledger.slots.counts import PoolState, PoolSums, read_pools, read_sums
 from toolgate_bus.telemetry import definitions
 from toolgate_bus.telemetry.definitions import Metric
 from toolgate_bus.telemetry.metrics import Collector, CounterSeries, Durations, Gauges

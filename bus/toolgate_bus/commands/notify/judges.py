@@ -7,8 +7,6 @@ neither, so that each incident is told once.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from toolgate_bus.budgets.ledger import Balance
-from toolgate_bus.budgets.limits import PER_TASK, BudgetDescription, Overrides, limit_of
 from toolgate_bus.commands.notify.config import (
     BudgetCause,
     ChangeCause,
@@ -18,6 +16,8 @@ from toolgate_bus.commands.notify.config import (
     RevisionsCause,
 )
 from toolgate_bus.commands.notify.incident import FieldValue, Incident, Severity, Stage, to_field
+from toolgate_bus.ledger.money.ledger import Balance
+from toolgate_bus.ledger.money.limits import PER_TASK, BudgetDescription, Overrides, limit_of
 from toolgate_bus.protocol.money import format_amount
 from toolgate_bus.state.changes import ConfigChange
 from toolgate_bus.transport.redis.clock import entry_order

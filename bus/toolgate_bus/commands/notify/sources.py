@@ -9,12 +9,12 @@ from collections.abc import Collection, Mapping, Sequence
 from importlib.metadata import EntryPoint, entry_points
 from typing import Final, Protocol
 
-from toolgate_bus.budgets.ledger_redis import RedisLedger
-from toolgate_bus.budgets.limits import BOOKS, Limits, read_budgets
 from toolgate_bus.commands.notify.judgement import FleetState
 from toolgate_bus.commands.notify.judges import BookBalances, CallOnHold, RosterState
 from toolgate_bus.commands.notify.memory import NotifyMemory
 from toolgate_bus.errors import ConfigError
+from toolgate_bus.ledger.money.limits import BOOKS, Limits, read_budgets
+from toolgate_bus.ledger.money.redis import RedisLedger
 from toolgate_bus.state.changes import read_changes
 from toolgate_bus.state.notifications import RedisNotices
 from toolgate_bus.transport.ports import Commands, rest_after_search

@@ -7,9 +7,9 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from toolgate_bus.budgets.ledger import Balance
-from toolgate_bus.budgets.ledger_redis import RedisLedger
-from toolgate_bus.budgets.limits import BudgetDescription, Limits, Overrides, limit_of, read_budgets
+from toolgate_bus.ledger.money.ledger import Balance
+from toolgate_bus.ledger.money.limits import BudgetDescription, Limits, Overrides, limit_of, read_budgets
+from toolgate_bus.ledger.money.redis import RedisLedger
 from toolgate_bus.protocol.money import format_amount
 from toolgate_bus.transport.ports import Commands
 from toolgate_bus.transport.redis.storage.store import RedisStore

@@ -11,9 +11,9 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import Field, model_validator
 from toolgate_bus.config.check import StrictModel
 from toolgate_bus.errors import ConfigError
-from toolgate_bus.queues.queue import MAX_ABOUT, MAX_LEVEL, MAX_LIMIT
-from toolgate_bus.queues.queue_redis import QueueOperator
-from toolgate_bus.queues.queue_view import QueuedPool, read_queue
+from toolgate_bus.ledger.slots.queue import MAX_ABOUT, MAX_LEVEL, MAX_LIMIT
+from toolgate_bus.ledger.slots.redis import QueueOperator
+from toolgate_bus.ledger.slots.view import QueuedPool, read_queue
 from toolgate_bus.transport.ports import Commands, Member
 
 MAX_QUEUES: Final = 20
