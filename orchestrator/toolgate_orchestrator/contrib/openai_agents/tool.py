@@ -16,8 +16,8 @@ from agents.exceptions import ToolTimeoutError
 from agents.tool_context import ToolContext
 from toolgate_bus.protocol.json_values import same_json
 
-from toolgate_orchestrator.adapters import openai_agents_notes as notes
-from toolgate_orchestrator.adapters.openai_agents_step import (
+from toolgate_orchestrator.contrib.openai_agents import notes
+from toolgate_orchestrator.contrib.openai_agents.step import (
     AgentStep,
     RunStop,
     current_step,

@@ -17,9 +17,9 @@ import claude_agent_sdk as sdk
 from toolgate_bus.errors import TurnStop
 from toolgate_bus.protocol.json_values import same_json
 
-from toolgate_orchestrator.adapters.claude_calls import SessionCall, SessionCalls
-from toolgate_orchestrator.adapters.claude_messages import DENIED, deny_changes, usage_of
 from toolgate_orchestrator.coding_agents import claude
+from toolgate_orchestrator.contrib.claude_agent.calls import SessionCall, SessionCalls
+from toolgate_orchestrator.contrib.claude_agent.messages import DENIED, deny_changes, usage_of
 from toolgate_orchestrator.decision.question.call import Call, Caller
 from toolgate_orchestrator.decision.question.plain_values import copy_arguments
 from toolgate_orchestrator.guard.guard import Guard

@@ -5,9 +5,9 @@ from typing import Any, Final
 
 from agents import Agent, FunctionTool
 
-from toolgate_orchestrator.adapters.checks.gap import Gap
-from toolgate_orchestrator.adapters.checks.references import references_of
-from toolgate_orchestrator.adapters.openai_agents import is_gated, leads_to
+from toolgate_orchestrator.contrib.gap import Gap
+from toolgate_orchestrator.contrib.openai_agents.adapter import is_gated, leads_to
+from toolgate_orchestrator.contrib.references import references_of
 
 TAKES: Final = (Agent,)
 NO_GATE: Final = "there is no gate: gate(agent, guard)"

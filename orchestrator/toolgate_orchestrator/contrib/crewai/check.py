@@ -8,8 +8,8 @@ from crewai.agents.agent_adapters.base_agent_adapter import BaseAgentAdapter
 from crewai.agents.agent_builder.base_agent import BaseAgent
 from crewai.lite_agent import LiteAgent
 
-from toolgate_orchestrator.adapters.checks.gap import Gap
-from toolgate_orchestrator.adapters.crewai import is_gated
+from toolgate_orchestrator.contrib.crewai.adapter import is_gated
+from toolgate_orchestrator.contrib.gap import Gap
 
 TAKES: Final = (Crew, BaseAgent, LiteAgent)
 NO_GATE: Final = "there is no gate in this process: gate(guard), before the first kickoff"

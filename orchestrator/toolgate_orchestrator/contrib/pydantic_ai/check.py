@@ -6,9 +6,9 @@ from typing import Any, Final
 from pydantic_ai import Agent
 from pydantic_ai.toolsets import AbstractToolset, ExternalToolset, FunctionToolset
 
-from toolgate_orchestrator.adapters.checks.gap import Gap
-from toolgate_orchestrator.adapters.checks.references import references_of
-from toolgate_orchestrator.adapters.pydantic_ai import ToolgateCapability
+from toolgate_orchestrator.contrib.gap import Gap
+from toolgate_orchestrator.contrib.pydantic_ai.adapter import ToolgateCapability
+from toolgate_orchestrator.contrib.references import references_of
 
 TAKES: Final = (Agent,)
 NO_CAPABILITY: Final = "there is no gate: Agent(…, capabilities=[ToolgateCapability(guard)])"

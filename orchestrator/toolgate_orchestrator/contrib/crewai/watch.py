@@ -7,7 +7,7 @@ from typing import Any
 
 from crewai.utilities.string_utils import sanitize_tool_name
 
-from toolgate_orchestrator.adapters.crewai_step import STEP, ToolStep
+from toolgate_orchestrator.contrib.crewai.step import STEP, ToolStep
 
 
 def note_call(extract: Callable[[Any], Any]) -> Callable[[Any], Any]:

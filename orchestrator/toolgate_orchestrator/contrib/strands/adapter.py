@@ -20,7 +20,7 @@ from strands.plugins import Plugin
 from strands.types._events import ToolResultEvent
 from toolgate_bus.errors import ConfigError, TurnStop
 
-from toolgate_orchestrator.adapters.strands_tools import arguments_of, replace_call, report, tools_of
+from toolgate_orchestrator.contrib.strands.tools import arguments_of, replace_call, report, tools_of
 from toolgate_orchestrator.decision.deferral.answer import PersonAnswer
 from toolgate_orchestrator.decision.question.call import Call, Caller
 from toolgate_orchestrator.decision.question.canonical import call_key

@@ -11,7 +11,7 @@ from agents.exceptions import AgentsException
 from toolgate_bus.errors import TurnStop
 from toolgate_bus.protocol.json_values import UnreadableJson, read_json
 
-from toolgate_orchestrator.adapters import openai_agents_notes as notes
+from toolgate_orchestrator.contrib.openai_agents import notes
 from toolgate_orchestrator.decision.deferral.answer import PersonAnswer
 from toolgate_orchestrator.decision.question.call import Call, Caller
 from toolgate_orchestrator.guard.answer import AskHow

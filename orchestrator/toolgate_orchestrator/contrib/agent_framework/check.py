@@ -5,8 +5,8 @@ from typing import Any, Final
 
 from agent_framework import BaseAgent, FunctionTool
 
-from toolgate_orchestrator.adapters.agent_framework import ToolgateBundle
-from toolgate_orchestrator.adapters.checks.gap import Gap
+from toolgate_orchestrator.contrib.agent_framework.adapter import ToolgateBundle
+from toolgate_orchestrator.contrib.gap import Gap
 
 TAKES: Final = (BaseAgent,)
 NO_GATE: Final = "there is no gate: Agent(…, middleware=[ToolgateBundle(guard)])"

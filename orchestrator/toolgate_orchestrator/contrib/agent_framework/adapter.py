@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 import agent_framework as framework
 from agent_framework import AgentSession, Content, FunctionInvocationContext, FunctionTool
 
-from toolgate_orchestrator.adapters.agent_framework_middleware import (
+from toolgate_orchestrator.contrib.agent_framework.middleware import (
     AgentNamer,
     CallMarker,
     UsageTeller,

@@ -5,8 +5,8 @@ from typing import Final
 
 from claude_agent_sdk import ClaudeAgentOptions
 
-from toolgate_orchestrator.adapters.checks.gap import Gap
-from toolgate_orchestrator.adapters.claude_agent import AGENT, desk_of
+from toolgate_orchestrator.contrib.claude_agent.adapter import AGENT, desk_of
+from toolgate_orchestrator.contrib.gap import Gap
 
 TAKES: Final = (ClaudeAgentOptions,)
 NO_HOOKS: Final = "there is no gate: options = gate(ClaudeAgentOptions(…), guard)"

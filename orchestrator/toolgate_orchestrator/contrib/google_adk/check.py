@@ -10,8 +10,8 @@ from google.adk.runners import Runner
 from google.adk.tools.agent_tool import AgentTool
 from google.adk.tools.base_tool import BaseTool
 
-from toolgate_orchestrator.adapters.checks.gap import Gap
-from toolgate_orchestrator.adapters.google_adk import ToolgatePlugin
+from toolgate_orchestrator.contrib.gap import Gap
+from toolgate_orchestrator.contrib.google_adk.adapter import ToolgatePlugin
 
 TAKES: Final = (App, Runner, BaseAgent)
 NO_PLUGIN: Final = "there is no gate: App(…, plugins=[ToolgatePlugin(guard)])"

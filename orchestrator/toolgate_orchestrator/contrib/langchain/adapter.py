@@ -21,8 +21,8 @@ from langgraph.config import get_config
 from langgraph.types import Command, interrupt
 from toolgate_bus.errors import ConfigError
 
-from toolgate_orchestrator.adapters import langgraph_questions as questions
-from toolgate_orchestrator.adapters.langchain_net import run_below_net
+from toolgate_orchestrator.contrib.langchain import questions
+from toolgate_orchestrator.contrib.langchain.net import run_below_net
 from toolgate_orchestrator.decision.question.call import Call, Caller
 from toolgate_orchestrator.guard.callers import turn_place
 from toolgate_orchestrator.guard.guard import Guard

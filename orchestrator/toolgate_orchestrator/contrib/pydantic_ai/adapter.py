@@ -20,7 +20,7 @@ from pydantic_ai.capabilities import AbstractCapability, CapabilityOrdering
 from pydantic_ai.toolsets import AbstractToolset, WrapperToolset
 from toolgate_bus.errors import ConfigError
 
-from toolgate_orchestrator.adapters.pydantic_ai_toolset import GateToolset, keep_notes, read_notes
+from toolgate_orchestrator.contrib.pydantic_ai.toolset import GateToolset, keep_notes, read_notes
 from toolgate_orchestrator.decision.deferral.answer import PersonAnswer
 from toolgate_orchestrator.decision.question.call import Call, Caller
 from toolgate_orchestrator.guard.callers import tool_place, turn_place

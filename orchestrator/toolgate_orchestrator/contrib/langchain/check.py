@@ -11,9 +11,9 @@ from typing import Any, Final
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.prebuilt import ToolNode
 
-from toolgate_orchestrator.adapters.checks.gap import Gap
-from toolgate_orchestrator.adapters.checks.references import references_of
-from toolgate_orchestrator.adapters.langchain import ToolgateMiddleware
+from toolgate_orchestrator.contrib.gap import Gap
+from toolgate_orchestrator.contrib.langchain.adapter import ToolgateMiddleware
+from toolgate_orchestrator.contrib.references import references_of
 
 TAKES: Final = (CompiledStateGraph, ToolNode)
 NO_GATE: Final = "there is no gate: middleware=[…, ToolgateMiddleware(guard)]"

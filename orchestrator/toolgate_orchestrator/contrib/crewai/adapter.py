@@ -27,8 +27,8 @@ from crewai.utilities import agent_utils
 from crewai.utilities.crew.crew_context import get_crew_context
 from toolgate_bus.errors import ConfigError, TurnStop
 
-from toolgate_orchestrator.adapters.crewai_step import STEP, ToolStep
-from toolgate_orchestrator.adapters.crewai_watch import note_cache, note_call, tokens_of, watch_run
+from toolgate_orchestrator.contrib.crewai.step import STEP, ToolStep
+from toolgate_orchestrator.contrib.crewai.watch import note_cache, note_call, tokens_of, watch_run
 from toolgate_orchestrator.decision.question.call import Caller
 from toolgate_orchestrator.guard.callers import turn_place
 from toolgate_orchestrator.guard.guard import Guard

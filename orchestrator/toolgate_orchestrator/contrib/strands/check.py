@@ -7,7 +7,7 @@ from strands import Agent
 from strands.multiagent import Swarm
 from strands.multiagent.graph import Graph
 
-from toolgate_orchestrator.adapters.checks.gap import Gap
+from toolgate_orchestrator.contrib.gap import Gap
 
 TAKES: Final = (Agent, Swarm, Graph)
 NO_PLUGIN: Final = "there is no gate: Agent(…, plugins=[ToolgateLayer(guard)])"

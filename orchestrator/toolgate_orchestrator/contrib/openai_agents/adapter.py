@@ -14,9 +14,9 @@ from typing import Any
 from agents import Agent, AgentHooks, FunctionTool
 from toolgate_bus.errors import ConfigError
 
-from toolgate_orchestrator.adapters import openai_agents_notes as notes
-from toolgate_orchestrator.adapters.openai_agents_step import AgentStep, current_step, find_place
-from toolgate_orchestrator.adapters.openai_agents_tool import ToolInvoker
+from toolgate_orchestrator.contrib.openai_agents import notes
+from toolgate_orchestrator.contrib.openai_agents.step import AgentStep, current_step, find_place
+from toolgate_orchestrator.contrib.openai_agents.tool import ToolInvoker
 from toolgate_orchestrator.guard.guard import Guard
 from toolgate_orchestrator.guard.reports import Cost
 
