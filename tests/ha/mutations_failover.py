@@ -222,7 +222,7 @@ MUTANTS = (
     Mutant(
         "durability",
         "a replica that hangs is taken for one that follows",
-        f"{BUS}/commands/doctor/replication.py",
+        f"{BUS}/fleet/replication.py",
         "_lag_of(one) <= most",
         "_lag_of(one) >= 0 <= most",
         "../doctor/test_doctor_replicas.py::test_a_replica_that_hangs_or_still_copies_does_not_follow",

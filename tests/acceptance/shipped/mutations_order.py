@@ -89,7 +89,7 @@ _CHANGES = (
     ),
     (
         "who does not require slots is not told of",
-        "bus/toolgate_bus/commands/doctor/roster.py",
+        "bus/toolgate_bus/fleet/roster.py",
         "if name not in required)",
         "if name in required)",
         "../doctor/test_doctor_judges.py::test_who_gives_what_is_scarce_and_is_not_required_is_told_with_who_does_not_require_it",

@@ -14,6 +14,7 @@ from toolgate_bus.commands.exporter.fleet import FleetCounts, Savings
 from toolgate_bus.commands.exporter.gauges import budget_gauges, pause_gauges
 from toolgate_bus.commands.exporter.service import Exporter
 from toolgate_bus.errors import BusDown, TransportError
+from toolgate_bus.fleet.books import Book
 from toolgate_bus.ledger.money.calendar import CalendarWindow
 from toolgate_bus.ledger.money.ledger import Balance
 from toolgate_bus.ledger.money.limits import BudgetDescription
@@ -381,7 +382,7 @@ def test_what_saves_nothing_adds_nothing(facts):
 
 
 def gauges(budgets, balances, overrides=None, now=7200.0):
-    read = budget_gauges([("budget", {one.name: one for one in budgets}, overrides or {}, balances)], now)
+    read = budget_gauges([Book("budget", {one.name: one for one in budgets}, overrides or {}, balances)], now)
     return {gauge.metric: dict(gauge.series) for gauge in read}
 
 

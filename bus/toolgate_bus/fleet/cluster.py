@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from toolgate_bus.commands.doctor.finding import Diagnostic, error, fine, notice, warning
 from toolgate_bus.errors import TransportError
+from toolgate_bus.fleet.finding import Finding, error, fine, notice, warning
 from toolgate_bus.protocol.cluster_url import read_cluster_url
 from toolgate_bus.protocol.host_list import Address
 from toolgate_bus.protocol.keys import Keys
@@ -29,7 +29,7 @@ class ClusterState:
     """Slot of each kind of our keys: streams, roster, ledger."""
 
 
-async def check_cluster(url: str, namespace: str, commands: Commands) -> list[Diagnostic]:
+async def check_cluster(url: str, namespace: str, commands: Commands) -> list[Finding]:
     """Return findings about the owners of the slots that each node names."""
     found = await watch_of(read_cluster_url(url)).ask_each()
     answers = {node: str(said) if isinstance(said, TransportError) else said for node, said in found.items()}
@@ -40,7 +40,7 @@ async def check_cluster(url: str, namespace: str, commands: Commands) -> list[Di
     return cluster_findings(ClusterState(answers, {what: slot_of(key) for what, key in tags.items()}))
 
 
-def cluster_findings(state: ClusterState) -> list[Diagnostic]:
+def cluster_findings(state: ClusterState) -> list[Finding]:
     """Return errors, warnings and notices about the nodes' answers."""
     maps = {node: said for node, said in state.answers.items() if not isinstance(said, str)}
     if not maps:
@@ -57,7 +57,7 @@ def cluster_findings(state: ClusterState) -> list[Diagnostic]:
     ]
 
 
-def _tell_owners(state: ClusterState, full: SlotOwners) -> list[Diagnostic]:
+def _tell_owners(state: ClusterState, full: SlotOwners) -> list[Finding]:
     lost = [f"{what} (slot {slot})" for what, slot in state.ours.items() if not full.get(slot)]
     if lost:
         what = f"no node owns the slot of our {', '.join(lost)}: nothing is ruled, or nothing is spent"
@@ -66,7 +66,7 @@ def _tell_owners(state: ClusterState, full: SlotOwners) -> list[Diagnostic]:
     return [fine(SUBJECT, "cluster-ours", f"where our keys lie: {told}")]
 
 
-def _tell_coverage(full: SlotOwners) -> list[Diagnostic]:
+def _tell_coverage(full: SlotOwners) -> list[Finding]:
     covered = sum(1 for owners in full.values() if owners)
     if covered < SLOTS:
         what = f"{covered} of {SLOTS} slots are covered: a cluster that requires all of them serves none"
@@ -74,7 +74,7 @@ def _tell_coverage(full: SlotOwners) -> list[Diagnostic]:
     return [fine(SUBJECT, "cluster-coverage", f"all {SLOTS} slots are covered")]
 
 
-def _tell_replicas(full: SlotOwners) -> list[Diagnostic]:
+def _tell_replicas(full: SlotOwners) -> list[Finding]:
     behind: dict[Address, set[Address]] = {}
     for owners in full.values():
         if owners:
@@ -88,7 +88,7 @@ def _tell_replicas(full: SlotOwners) -> list[Diagnostic]:
     return [fine(SUBJECT, "cluster-replicas", f"{len(behind)} masters, each with at least {least} replicas")]
 
 
-def _tell_nodes(state: ClusterState, strays: Sequence[Address]) -> list[Diagnostic]:
+def _tell_nodes(state: ClusterState, strays: Sequence[Address]) -> list[Finding]:
     found = []
     if silent := {node: said for node, said in sorted(state.answers.items()) if isinstance(said, str)}:
         told = "; ".join(f"{_name(node)} ({said})" for node, said in silent.items())

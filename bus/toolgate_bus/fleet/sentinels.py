@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from toolgate_bus.commands.doctor.finding import Diagnostic, error, fine, notice, warning
+from toolgate_bus.fleet.finding import Finding, error, fine, notice, warning
 from toolgate_bus.protocol.host_list import Address
 from toolgate_bus.protocol.sentinel_url import read_sentinel_url
 from toolgate_bus.transport.redis.client.sentinels import Answer, agree, explain_disagreement, watch_of
@@ -13,13 +13,13 @@ MIN_SENTINELS: Final = 3
 LOOK: Final = "look at the sentinels that say otherwise or nothing, and at SENTINEL CKQUORUM there"
 
 
-async def check_sentinels(url: str) -> list[Diagnostic]:
+async def check_sentinels(url: str) -> list[Finding]:
     """Return findings about the primary that each sentinel names."""
     at = read_sentinel_url(url)
     return sentinel_findings(at.service, await watch_of(at).ask_each())
 
 
-def sentinel_findings(service: str, answers: Mapping[Address, Answer]) -> list[Diagnostic]:
+def sentinel_findings(service: str, answers: Mapping[Address, Answer]) -> list[Finding]:
     """Return errors, warnings and notices about the sentinels' answers."""
     primary = agree(answers, len(answers))
     if primary is None:
@@ -33,7 +33,7 @@ def sentinel_findings(service: str, answers: Mapping[Address, Answer]) -> list[D
     return found
 
 
-def _tell_agreement(service: str, named: str, asked: int, others: Sequence[Address]) -> Diagnostic:
+def _tell_agreement(service: str, named: str, asked: int, others: Sequence[Address]) -> Finding:
     if others:
         who = ", ".join(f"{host}:{port}" for host, port in others)
         what = f"{named} is the primary of {service}, and {who} does not say so"

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
-from toolgate_bus.commands.doctor.finding import Diagnostic, error, fine, how_many, warning
+from toolgate_bus.fleet.finding import Finding, error, fine, how_many, warning
 
 SUBJECT: Final = "inboxes"
 SLOW_S: Final = 1.0
@@ -41,13 +41,13 @@ class InboxState(NamedTuple):
         return f" in shard {self.shard}" if self.shard else ""
 
 
-def inbox_findings(inboxes: Iterable[InboxState]) -> list[Diagnostic]:
+def inbox_findings(inboxes: Iterable[InboxState]) -> list[Finding]:
     """Return all findings about backlogs."""
     found = [one for inbox in inboxes for one in (*_check_backlog(inbox), *_find_stuck_replicas(inbox))]
     return found or [fine(SUBJECT, "inboxes", "no question waits")]
 
 
-def _check_backlog(inbox: InboxState) -> list[Diagnostic]:
+def _check_backlog(inbox: InboxState) -> list[Finding]:
     name, many = inbox.scheduler, how_many(inbox.waiting, "question") + inbox.where
     if inbox.waiting and not inbox.replicas:
         what = f"{many} for {name}, the oldest {inbox.lag_s:.0f} s old, and no replica of it is alive"
@@ -64,7 +64,7 @@ def _check_backlog(inbox: InboxState) -> list[Diagnostic]:
     return []
 
 
-def _find_stuck_replicas(inbox: InboxState) -> list[Diagnostic]:
+def _find_stuck_replicas(inbox: InboxState) -> list[Finding]:
     found = []
     for one in inbox.readings:
         if one.has and one.idle_s >= STILL_S:

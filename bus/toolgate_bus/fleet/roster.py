@@ -1,13 +1,19 @@
 """Judge the roster: replicas, orchestrators, readers of facts."""
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from toolgate_bus.commands.doctor.finding import Diagnostic, fine, how_many, notice, warning
+from toolgate_bus.fleet.finding import Finding, fine, how_many, notice, warning
 from toolgate_bus.transport.ports import Member
 from toolgate_bus.transport.redis.roster.roster import RosterView
-from toolgate_bus.transport.replica_differences import UNNAMED, revisions_alive, strangers, who_cannot_ask
+from toolgate_bus.transport.replica_differences import (
+    UNNAMED,
+    revisions,
+    revisions_alive,
+    strangers,
+    who_cannot_ask,
+)
 
 SUBJECT: Final = "roster"
 LATE: Final = 0.1
@@ -16,16 +22,33 @@ ENOUGH: Final = 20
 MAX_NAMES: Final = 5
 
 
-def roster_findings(view: RosterView) -> list[Diagnostic]:
-    """Return all findings about the roster."""
+def count_revisions(view: RosterView) -> dict[str, int]:
+    """Return the number of different configurations that the replicas of each scheduler rule by."""
+    by_name = group_by_scheduler(view.members)
+    return {name: len(revisions(members)) for name, members in sorted(by_name.items())}
+
+
+def find_slot_givers(members: Iterable[Member]) -> set[str]:
+    """Return the names of the schedulers that give slots."""
+    return {one.name for one in members if "admit" in one.phases and not one.shadow}
+
+
+def group_by_scheduler(members: Iterable[Member]) -> dict[str, list[Member]]:
+    """Return the replicas of each scheduler."""
     by_name: dict[str, list[Member]] = defaultdict(list)
-    for member in view.members:
+    for member in members:
         by_name[member.name].append(member)
+    return by_name
+
+
+def roster_findings(view: RosterView) -> list[Finding]:
+    """Return all findings about the roster."""
+    by_name = group_by_scheduler(view.members)
     found = [one for name in sorted(by_name) for one in _scheduler(name, by_name[name], view)]
     return [*_nobody(view), *found, *_orchestrators(view, by_name), *_readers(view)]
 
 
-def _nobody(view: RosterView) -> list[Diagnostic]:
+def _nobody(view: RosterView) -> list[Finding]:
     if view.members:
         return []
     what, change = "no scheduler is alive: nobody rules on calls", "toolgate scheduler run NAME --config FILE"
@@ -34,7 +57,7 @@ def _nobody(view: RosterView) -> list[Diagnostic]:
     return [notice(SUBJECT, "roster-nobody", what, change)]
 
 
-def _scheduler(name: str, members: Sequence[Member], view: RosterView) -> list[Diagnostic]:
+def _scheduler(name: str, members: Sequence[Member], view: RosterView) -> list[Finding]:
     found = [
         *_strangers(name, members, view),
         *_signatures(name, members),
@@ -51,7 +74,7 @@ def _scheduler(name: str, members: Sequence[Member], view: RosterView) -> list[D
     ]
 
 
-def _disagreement(name: str, members: Sequence[Member]) -> list[Diagnostic]:
+def _disagreement(name: str, members: Sequence[Member]) -> list[Finding]:
     ordered = sorted(members, key=lambda member: member.started)
     newest, told = ordered[-1], []
     for label, values in (
@@ -76,7 +99,7 @@ def _disagreement(name: str, members: Sequence[Member]) -> list[Diagnostic]:
     return [warning(SUBJECT, "roster-disagree", what, change)]
 
 
-def _strangers(name: str, members: Sequence[Member], view: RosterView) -> list[Diagnostic]:
+def _strangers(name: str, members: Sequence[Member], view: RosterView) -> list[Finding]:
     told = who_cannot_ask(members, view.wires)
     if told is None:
         return []
@@ -86,7 +109,7 @@ def _strangers(name: str, members: Sequence[Member], view: RosterView) -> list[D
     return [warning(SUBJECT, "roster-incompatible", what, change)]
 
 
-def _signatures(name: str, members: Sequence[Member]) -> list[Diagnostic]:
+def _signatures(name: str, members: Sequence[Member]) -> list[Finding]:
     older = [member for member in members if member.signs_otherwise]
     if not older:
         return []
@@ -98,7 +121,7 @@ def _signatures(name: str, members: Sequence[Member]) -> list[Diagnostic]:
     return [warning(SUBJECT, "roster-signatures", what, change)]
 
 
-def _revisions(name: str, members: Sequence[Member]) -> list[Diagnostic]:
+def _revisions(name: str, members: Sequence[Member]) -> list[Finding]:
     told = revisions_alive(members)
     if told is None:
         return []
@@ -115,7 +138,7 @@ def _whose(member: Member) -> str:
     return f"pid {member.pid} on {member.host or 'its host'}"
 
 
-def _lateness(name: str, members: Sequence[Member]) -> list[Diagnostic]:
+def _lateness(name: str, members: Sequence[Member]) -> list[Finding]:
     answered, late = sum(one.answered for one in members), sum(one.late for one in members)
     if answered < ENOUGH or late < LATE * answered:
         return []
@@ -124,7 +147,7 @@ def _lateness(name: str, members: Sequence[Member]) -> list[Diagnostic]:
     return [warning(SUBJECT, "roster-late", what, change)]
 
 
-def _orchestrators(view: RosterView, alive: Mapping[str, object]) -> list[Diagnostic]:
+def _orchestrators(view: RosterView, alive: Mapping[str, object]) -> list[Finding]:
     found = [
         fine(SUBJECT, "roster-orchestrators", f"{how_many(len(view.orchestrators), 'orchestrator')} alive")
     ]
@@ -137,7 +160,7 @@ def _orchestrators(view: RosterView, alive: Mapping[str, object]) -> list[Diagno
     return [*found, *_unrequired(view)]
 
 
-def _unrequired(view: RosterView) -> list[Diagnostic]:
+def _unrequired(view: RosterView) -> list[Finding]:
     """Warn of schedulers that give what is scarce and are not required: calls run without their limits."""
     rules = {one.name: one for one in sorted(view.members, key=lambda one: one.started)}
     found = []
@@ -155,7 +178,7 @@ def _unrequired(view: RosterView) -> list[Diagnostic]:
     return found
 
 
-def _readers(view: RosterView) -> list[Diagnostic]:
+def _readers(view: RosterView) -> list[Finding]:
     roles = view.readers_by_role()
     found = []
     for role, lack, change in (

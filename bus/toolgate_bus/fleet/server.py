@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Final
 
-from toolgate_bus.commands.doctor.finding import Diagnostic, error, fine, notice, warning
+from toolgate_bus.fleet.finding import Finding, error, fine, notice, warning
 
 SUBJECT: Final = "server"
 OLDEST: Final = {"redis": (7, 0), "valkey": (7, 2)}
@@ -45,12 +45,12 @@ def parse_info(raw: bytes | str) -> dict[str, str]:
     return {name: value.strip() for name, colon, value in pairs if colon}
 
 
-def server_findings(state: ServerState) -> list[Diagnostic]:
+def server_findings(state: ServerState) -> list[Finding]:
     """Return all findings about the server itself."""
     found = [*_round_trips(state), *_clock(state)]
     if not state.info:
         return [*found, notice(SUBJECT, "server-not-shown", NOBODY_LOOKS, LOOK_AS)]
-    parts: tuple[Callable[[ServerState], list[Diagnostic]], ...] = (
+    parts: tuple[Callable[[ServerState], list[Finding]], ...] = (
         _version,
         _kind,
         _check_persistence,
@@ -64,7 +64,7 @@ def server_findings(state: ServerState) -> list[Diagnostic]:
 # ---------------------------------------------------------------- what it is
 
 
-def _version(state: ServerState) -> list[Diagnostic]:
+def _version(state: ServerState) -> list[Finding]:
     info = state.info
     name = "valkey" if info.get("server_name") == "valkey" or "valkey_version" in info else "redis"
     told = info.get(f"{name}_version", "")
@@ -81,7 +81,7 @@ def _version(state: ServerState) -> list[Diagnostic]:
     return [fine(SUBJECT, "server-version", f"{name.capitalize()} {told}")]
 
 
-def _kind(state: ServerState) -> list[Diagnostic]:
+def _kind(state: ServerState) -> list[Finding]:
     info = state.info
     mode = info.get("redis_mode") or info.get("server_mode", "standalone")
     if mode == "sentinel":
@@ -106,7 +106,7 @@ def _kind(state: ServerState) -> list[Diagnostic]:
 # ---------------------------------------------------------------- what it keeps
 
 
-def _check_persistence(state: ServerState) -> list[Diagnostic]:
+def _check_persistence(state: ServerState) -> list[Finding]:
     name = "server-persistence"
     if state.info.get("aof_enabled") == "1":
         how = state.config.get("appendfsync", "")
@@ -137,7 +137,7 @@ def _check_persistence(state: ServerState) -> list[Diagnostic]:
     return [notice(SUBJECT, name, what, change)]
 
 
-def _eviction(state: ServerState) -> list[Diagnostic]:
+def _eviction(state: ServerState) -> list[Finding]:
     name, policy = "server-eviction", state.info.get("maxmemory_policy", "noeviction")
     if policy != "noeviction":
         what = (
@@ -153,7 +153,7 @@ def _eviction(state: ServerState) -> list[Diagnostic]:
     return [fine(SUBJECT, name, "maxmemory-policy noeviction: a full server refuses, and drops nothing")]
 
 
-def _memory(state: ServerState) -> list[Diagnostic]:
+def _memory(state: ServerState) -> list[Finding]:
     name, used, most = "server-memory", _number(state, "used_memory"), _number(state, "maxmemory")
     if not most:
         what = "maxmemory is 0: a server that fills the machine is killed by it, instead of refusing writes"
@@ -170,7 +170,7 @@ def _memory(state: ServerState) -> list[Diagnostic]:
     return [fine(SUBJECT, name, told)]
 
 
-def _check_writes(state: ServerState) -> list[Diagnostic]:
+def _check_writes(state: ServerState) -> list[Finding]:
     broken = [
         words
         for field_, words in (
@@ -195,7 +195,7 @@ def _number(state: ServerState, name: str) -> int:
 # ---------------------------------------------------------------- time
 
 
-def _round_trips(state: ServerState) -> list[Diagnostic]:
+def _round_trips(state: ServerState) -> list[Finding]:
     found = []
     if state.pings_s:
         middle = median(state.pings_s)
@@ -217,7 +217,7 @@ def _round_trips(state: ServerState) -> list[Diagnostic]:
     return found
 
 
-def _clock(state: ServerState) -> list[Diagnostic]:
+def _clock(state: ServerState) -> list[Finding]:
     off = abs(state.ahead_s)
     if off < CLOCK_OFF_S:
         return [fine(SUBJECT, "server-clock", "its clock is that of this machine, to a few seconds")]

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from toolgate_bus.commands.doctor.finding import Diagnostic, error, fine, how_many, notice
-from toolgate_bus.commands.doctor.server import parse_info
+from toolgate_bus.fleet.finding import Finding, error, fine, how_many, notice
+from toolgate_bus.fleet.server import parse_info
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.transport.ports import Commands, Member
 from toolgate_bus.transport.redis.storage.reads import read_replication
@@ -61,7 +61,7 @@ async def read_state(commands: Commands, namespace: str, members: Sequence[Membe
     return ReplicationState(parse_info(info), config, asked)
 
 
-def replication_findings(state: ReplicationState) -> list[Diagnostic]:
+def replication_findings(state: ReplicationState) -> list[Finding]:
     """Return errors and notices about replicas that schedulers wait for."""
     if not state.info:
         return []
@@ -71,7 +71,7 @@ def replication_findings(state: ReplicationState) -> list[Diagnostic]:
     ]
 
 
-def _check_refusal(state: ReplicationState) -> list[Diagnostic]:
+def _check_refusal(state: ReplicationState) -> list[Finding]:
     """Judge a server that takes no writes for lack of replicas, or takes them when all are cut off."""
     wanted, lag = state.setting(MIN_REPLICAS), state.setting(MAX_LAG)
     if not wanted or not lag:  # either turns it off
@@ -93,7 +93,7 @@ def _check_refusal(state: ReplicationState) -> list[Diagnostic]:
     return [error(SUBJECT, "replicas-refused", what, change)]
 
 
-def _check_wait(state: ReplicationState, name: str, wanted: int) -> list[Diagnostic]:
+def _check_wait(state: ReplicationState, name: str, wanted: int) -> list[Finding]:
     have, known = len(state.followers), len(state.replicas)
     told = f"{name} waits for {how_many(wanted, 'replica')} (durability), and {_count(have)}"
     if have < wanted:

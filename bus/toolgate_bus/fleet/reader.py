@@ -1,15 +1,15 @@
-"""Read from the server what the judging modules need. The commands here change nothing."""
+"""Read the state of a fleet from its server. Nothing here changes anything."""
 
 import asyncio
 import time
 from collections.abc import Iterable
 from typing import Any, Final
 
-from toolgate_bus.commands.doctor.budgets import BookState
-from toolgate_bus.commands.doctor.facts import FactStreamState
-from toolgate_bus.commands.doctor.inboxes import InboxReader, InboxState
-from toolgate_bus.commands.doctor.server import ServerState, parse_info
 from toolgate_bus.errors import ConfigError, TransportError
+from toolgate_bus.fleet.books import Book
+from toolgate_bus.fleet.fact_streams import FactStreamState
+from toolgate_bus.fleet.inboxes import InboxReader, InboxState
+from toolgate_bus.fleet.server import ServerState, parse_info
 from toolgate_bus.ledger.money.journal import journal_key
 from toolgate_bus.ledger.money.ledger import OpenReservation
 from toolgate_bus.ledger.money.limits import BOOKS, Limits, read_budgets
@@ -44,12 +44,12 @@ MAX_INBOXES: Final = 1000
 MAX_WRITERS: Final = 1000
 
 
-async def info_of(commands: Commands) -> dict[str, str]:
+async def read_server_info(commands: Commands) -> dict[str, str]:
     """Return the fields of the server's INFO; empty if this user may not ask."""
     return parse_info(await read_info(commands))
 
 
-async def server_state(commands: Commands, *, embedded: bool, clustered: bool = False) -> ServerState:
+async def read_server(commands: Commands, *, embedded: bool, clustered: bool = False) -> ServerState:
     """Read everything that the server itself is judged by."""
     pings, lags = [], []
     for _ in range(PINGS):
@@ -65,7 +65,7 @@ async def server_state(commands: Commands, *, embedded: bool, clustered: bool = 
     ahead = there - (before + time.time()) / 2
     config, found = await asyncio.gather(read_config(commands, "appendfsync", "save"), _has_budgets(commands))
     return ServerState(
-        info=await info_of(commands),
+        info=await read_server_info(commands),
         config=config,
         pings_s=pings,
         lags_s=lags,
@@ -85,7 +85,7 @@ async def _has_budgets(commands: Commands) -> bool:
     return False
 
 
-async def inboxes(commands: Commands, namespace: str, view: RosterView) -> list[InboxState]:
+async def read_inboxes(commands: Commands, namespace: str, view: RosterView) -> list[InboxState]:
     """Read the inboxes of every scheduler that is alive, that an orchestrator waits for, or that has one."""
     shards = await find_shards(commands, Keys(namespace), view)
     found = [await _inboxes_in(commands, Keys(namespace, shard), shard, view) for shard in shards]
@@ -123,25 +123,40 @@ async def _inboxes_in(commands: Commands, keys: Keys, shard: int, view: RosterVi
     ]
 
 
-async def books(commands: Commands, namespace: str, *, archived: bool) -> list[BookState]:
-    """Read every ledger's book. `archived` says whether an archiver is alive."""
-    store = RedisStore(commands, namespace)
-    found = []
-    for book in BOOKS:
-        ledger = RedisLedger(commands, namespace, book)
-        balances, budgets = await ledger.balances(), await read_budgets(store, book)
-        loss = await ledger.loss()
-        if balances or budgets or loss:
-            kept = await store.get(f"{book}:keeper") is not None
-            limits = await Limits(store, book).read()
-            # Modules keep their own book themselves, for as long as they live.
-            kept = kept or book == "budget-hooks"
-            held, astray = await _read_reservations(ledger), await ledger.astray()
-            size = await read_stream_size(commands, journal_key(namespace, book))
-            entries = size.length if size is not None else 0
-            state = BookState(book, budgets, limits, balances, kept, held, astray, loss, entries, archived)
-            found.append(state)
-    return found
+async def read_books(commands: Commands, namespace: str, names: Iterable[str] = BOOKS) -> list[Book]:
+    """Read the books of these ledgers: budgets, accounts, loss. Those with nothing in them are left out."""
+    books = [await read_book(commands, namespace, name) for name in names]
+    return [one for one in books if one.balances or one.budgets or one.loss]
+
+
+async def read_book(commands: Commands, namespace: str, name: str) -> Book:
+    """Read the book of one ledger."""
+    store, ledger = RedisStore(commands, namespace), RedisLedger(commands, namespace, name)
+    budgets, overrides = await read_budgets(store, name), await Limits(store, name).read()
+    return Book(name, budgets, overrides, await ledger.balances(), loss=await ledger.loss())
+
+
+async def read_kept_books(commands: Commands, namespace: str, *, archived: bool) -> list[Book]:
+    """Read every book with its keeper, the decisions that hold money, and its journal.
+
+    `archived` says whether an archiver is alive.
+    """
+    return [
+        (await _read_kept(commands, namespace, book))._replace(archived=archived)
+        for book in await read_books(commands, namespace)
+    ]
+
+
+async def _read_kept(commands: Commands, namespace: str, book: Book) -> Book:
+    ledger = RedisLedger(commands, namespace, book.name)
+    kept = await RedisStore(commands, namespace).get(f"{book.name}:keeper") is not None
+    size = await read_stream_size(commands, journal_key(namespace, book.name))
+    return book._replace(
+        kept=kept or book.name == "budget-hooks",  # modules keep it themselves, as long as they live
+        held=await _read_reservations(ledger),
+        astray=await ledger.astray(),
+        entries=size.length if size is not None else 0,
+    )
 
 
 async def _read_reservations(ledger: RedisLedger) -> list[OpenReservation] | None:

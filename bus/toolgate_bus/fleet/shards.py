@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
-from toolgate_bus.commands.doctor.finding import Diagnostic, error, fine, warning
+from toolgate_bus.fleet.finding import Finding, error, fine, warning
 from toolgate_bus.protocol.keys import shard_of
 from toolgate_bus.transport.redis.roster.roster import RosterView
 
@@ -15,7 +15,7 @@ CHANGE: Final = (
 )
 
 
-def shards_findings(count: int, view: RosterView) -> list[Diagnostic]:
+def shards_findings(count: int, view: RosterView) -> list[Finding]:
     """Return all findings about shards. `count` is the number of shards that new agents spread over."""
     lying = Counter(map(shard_of, view.orchestrators))
     found = []

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from toolgate_bus.commands.doctor.finding import Diagnostic, fine, how_many, warning
+from toolgate_bus.fleet.finding import Finding, fine, how_many, warning
 
 SUBJECT: Final = "facts"
 RETENTION_S: Final = 3600.0
@@ -23,7 +23,7 @@ class FactStreamState(NamedTuple):
     """Bytes in the server's memory; None if this user may not ask."""
 
 
-def facts_findings(streams: Sequence[FactStreamState], maxmemory: int = 0) -> list[Diagnostic]:
+def facts_findings(streams: Sequence[FactStreamState], maxmemory: int = 0) -> list[Finding]:
     """Return all findings about the facts. `maxmemory` is in bytes, 0 if there is no limit."""
     sizes = [one.size for one in streams if one.size is not None]
     size = f", {sum(sizes) / 2**20:.1f} MiB" if sizes else ""

@@ -1,9 +1,9 @@
-"""Judge budgets: spent, nearly spent, and money that nobody settles."""
+"""Accounts in the book of a ledger, and findings: spent, nearly spent, money that nobody settles. Pure."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from toolgate_bus.commands.doctor.finding import Diagnostic, error, fine, how_many, notice, warning
+from toolgate_bus.fleet.finding import Finding, error, fine, how_many, notice, warning
 from toolgate_bus.ledger.money.epoch import WHY, LedgerLoss
 from toolgate_bus.ledger.money.journal import MAX_ENTRIES
 from toolgate_bus.ledger.money.ledger import Balance, OpenReservation
@@ -17,14 +17,48 @@ LONG_S: Final = 900.0
 MAX_COUNT: Final = 5
 
 
-class BookState(NamedTuple):
+class Account(NamedTuple):
+    """Account of one owner in one window of a budget."""
+
+    key: str
+    """Name of the budget, level and owner: `daily/agent/anna`."""
+    budget: BudgetDescription | None
+    """Budget of the account; None if it is not written down."""
+    limit: int | None
+    """Limit in micro-units, an operator's before the configured one; None only counts."""
+    balance: Balance
+    is_set: bool = False
+    """True if an operator has set the limit."""
+
+    @property
+    def name(self) -> str:
+        """Name of the budget."""
+        return self.key.partition("/")[0]
+
+    @property
+    def left(self) -> int | None:
+        """Amount that is neither spent nor reserved, in micro-units; None without a limit."""
+        return None if self.limit is None else self.limit - self.balance.spent - self.balance.reserved
+
+    @property
+    def used(self) -> float:
+        """Share of the limit that is spent or reserved; 0 without a limit."""
+        return (self.balance.spent + self.balance.reserved) / self.limit if self.limit else 0.0
+
+    @property
+    def owner(self) -> str:
+        """Agent, session or value of a label that the account belongs to; empty for the whole fleet."""
+        return self.key.partition("/")[2].partition("/")[2]
+
+
+class Book(NamedTuple):
     """State of one ledger's book."""
 
-    book: str
+    name: str
     budgets: Mapping[str, BudgetDescription]
     overrides: Overrides
     balances: Sequence[Balance]
-    kept: bool
+    kept: bool = True
     """True if a live scheduler keeps it."""
     held: Sequence[OpenReservation] | None = None
     """Decisions that hold money; None if this user may not see them."""
@@ -37,24 +71,24 @@ class BookState(NamedTuple):
     archived: bool = True
     """True if a live archiver reads the journal."""
 
+    def accounts(self, now: float, *, past: bool = False) -> Iterator[Account]:
+        """Give the accounts of present windows; `past` adds those of windows that are over.
 
-class _Account(NamedTuple):
-    key: str
-    budget: BudgetDescription | None
-    limit: int | None
-    balance: Balance
-
-    @property
-    def used(self) -> float:
-        """Share of the limit that is spent or reserved."""
-        return (self.balance.spent + self.balance.reserved) / self.limit if self.limit else 0.0
+        `now` is the server's time in seconds since the epoch.
+        """
+        for one in self.balances:
+            budget = self.budgets.get(one.key.partition("/")[0])
+            if past or budget is None or not budget.is_over(one.window, now):
+                limit = limit_of(one.key, budget.limit if budget is not None else one.limit, self.overrides)
+                names = (one.key, one.key.partition("/")[0])
+                yield Account(one.key, budget, limit, one, any(name in self.overrides for name in names))
 
 
-def budget_findings(books: Iterable[BookState], now: float) -> list[Diagnostic]:
+def budget_findings(books: Iterable[Book], now: float) -> list[Finding]:
     """Return all findings about budgets. `now` is the server's time in seconds since the epoch."""
-    found: list[Diagnostic] = []
+    found: list[Finding] = []
     for book in books:
-        accounts = list(_accounts(book, now))
+        accounts = list(book.accounts(now))
         found += [
             *_check_loss(book, now),
             *_check_keeper(book),
@@ -67,24 +101,14 @@ def budget_findings(books: Iterable[BookState], now: float) -> list[Diagnostic]:
     return found or [fine(SUBJECT, "budgets", "no budget is spent, and none waits for anybody")]
 
 
-def _accounts(book: BookState, now: float) -> Iterable[_Account]:
-    """Give the accounts of present windows."""
-    for one in book.balances:
-        budget = book.budgets.get(one.key.partition("/")[0])
-        if budget is not None and budget.is_over(one.window, now):
-            continue
-        configured = budget.limit if budget is not None else one.limit
-        yield _Account(one.key, budget, limit_of(one.key, configured, book.overrides), one)
-
-
-def _check_keeper(book: BookState) -> list[Diagnostic]:
+def _check_keeper(book: Book) -> list[Finding]:
     if book.kept:
         return []
     reserved = max((one.reserved for one in book.balances), default=0)
     if reserved or book.held:
         many = f"{how_many(len(book.held), 'decision')} hold" if book.held else "decisions hold"
         what = (
-            f"{many} money ({_money(book, reserved)} on one account of the book {book.book}), "
+            f"{many} money ({_money(book, reserved)} on one account of the book {book.name}), "
             "and nobody settles: no cost-aware scheduler is alive"
         )
         change = (
@@ -98,7 +122,7 @@ def _check_keeper(book: BookState) -> list[Diagnostic]:
     return [notice(SUBJECT, "budgets-unkept", what, change)]
 
 
-def _check_loss(book: BookState, now: float) -> list[Diagnostic]:
+def _check_loss(book: Book, now: float) -> list[Finding]:
     """Return an error if the ledger was lost and waits for a person."""
     if book.loss is None:
         return []
@@ -111,8 +135,8 @@ def _check_loss(book: BookState, now: float) -> list[Diagnostic]:
     return [error(SUBJECT, "ledger-lost", what, change)]
 
 
-def _check_usage(book: BookState, accounts: Sequence[_Account]) -> list[Diagnostic]:
-    found: list[Diagnostic] = []
+def _check_usage(book: Book, accounts: Sequence[Account]) -> list[Finding]:
+    found: list[Finding] = []
     of_work: dict[str, int] = {}
     for one in accounts:
         if one.used < NEARLY:
@@ -140,7 +164,7 @@ def _check_usage(book: BookState, accounts: Sequence[_Account]) -> list[Diagnost
     return [*several, *works]
 
 
-def _warn_of_limit(book: BookState, one: _Account) -> Diagnostic:
+def _warn_of_limit(book: Book, one: Account) -> Finding:
     told = (
         f"the budget {one.key}{_of(book)} has {_money(book, one.balance.spent, one)} spent and "
         f"{_money(book, one.balance.reserved, one)} reserved of {_money(book, one.limit or 0, one)}"
@@ -157,7 +181,7 @@ def _warn_of_limit(book: BookState, one: _Account) -> Diagnostic:
     return warning(SUBJECT, "budget-nearly-spent", f"{told}{window}", f"raise it in time: {more}")
 
 
-def _check_orphans(book: BookState, accounts: Sequence[_Account]) -> list[Diagnostic]:
+def _check_orphans(book: Book, accounts: Sequence[Account]) -> list[Finding]:
     found = []
     for name, number, what, change in (
         (
@@ -178,7 +202,7 @@ def _check_orphans(book: BookState, accounts: Sequence[_Account]) -> list[Diagno
     return found
 
 
-def _check_astray(book: BookState) -> list[Diagnostic]:
+def _check_astray(book: Book) -> list[Finding]:
     found = []
     lost = book.astray.get("charged", 0) + book.astray.get("unplaced", 0)
     if lost:
@@ -199,7 +223,7 @@ def _check_astray(book: BookState) -> list[Diagnostic]:
     return found
 
 
-def _check_journal(book: BookState) -> list[Diagnostic]:
+def _check_journal(book: Book) -> list[Finding]:
     """Return a warning if the journal's oldest entries are about to go and no archiver keeps them."""
     if book.archived or book.entries < NEARLY * MAX_ENTRIES:
         return []
@@ -210,7 +234,7 @@ def _check_journal(book: BookState) -> list[Diagnostic]:
     return [warning(SUBJECT, "journal-full", what, "toolgate decisions archive DIR, all the time")]
 
 
-def _check_long_holds(book: BookState) -> list[Diagnostic]:
+def _check_long_holds(book: Book) -> list[Finding]:
     old = [one for one in book.held or () if one.age_s >= LONG_S]
     if not book.kept or not old:
         return []
@@ -223,17 +247,17 @@ def _check_long_holds(book: BookState) -> list[Diagnostic]:
     return [notice(SUBJECT, "budgets-held-long", what + _of(book), change)]
 
 
-def _money(book: BookState, amount: int, one: _Account | None = None) -> str:
+def _money(book: Book, amount: int, one: Account | None = None) -> str:
     budget = one.budget if one is not None else next(iter(book.budgets.values()), None)
     return format_amount(amount, budget.currency if budget is not None else "")
 
 
-def _of(book: BookState) -> str:
-    return "" if book.book == "budget" else f" (book {book.book})"
+def _of(book: Book) -> str:
+    return "" if book.name == "budget" else f" (book {book.name})"
 
 
-def _option(book: BookState) -> str:
-    return "" if book.book == "budget" else f" --book {book.book}"
+def _option(book: Book) -> str:
+    return "" if book.name == "budget" else f" --book {book.name}"
 
 
 def _names(names: Sequence[str]) -> str:
