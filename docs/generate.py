@@ -42,13 +42,14 @@ from toolgate_orchestrator.modules.provider_openai.config import OpenAIConfig
 from toolgate_orchestrator.modules.tool_delegate import DelegateConfig
 from toolgate_orchestrator.turn.goals.config import GoalConfig
 from toolgate_orchestrator.turn.loop_config import ParallelConfig
-from toolgate_schedulers.shipped import policy, policy_needs
 from toolgate_schedulers.shipped.approval import config as approval
 from toolgate_schedulers.shipped.cost_aware.config import Budget, CostAwareConfig, Price
 from toolgate_schedulers.shipped.cost_aware.llm_prices import LlmConfig, ModelPrice
 from toolgate_schedulers.shipped.heuristic import HeuristicConfig
 from toolgate_schedulers.shipped.loop_guard import LoopGuardConfig
-from toolgate_schedulers.shipped.policy import PolicyConfig
+from toolgate_schedulers.shipped.policy import needs as policy_needs
+from toolgate_schedulers.shipped.policy import scheduler as policy
+from toolgate_schedulers.shipped.policy.scheduler import PolicyConfig
 from toolgate_schedulers.shipped.provenance import ProvenanceConfig, Sink
 from toolgate_schedulers.shipped.rate_limit import Limit
 from toolgate_schedulers.shipped.router.health import Fallback

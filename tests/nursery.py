@@ -46,7 +46,7 @@ PRELOAD: Final = (
         "toolgate_schedulers.commands.approvals.cli",
     ),
     *(
-        "toolgate_schedulers.shipped.policy",
+        "toolgate_schedulers.shipped.policy.scheduler",
         "toolgate_schedulers.shipped.router.router",
         "toolgate_schedulers.shipped.cost_aware.scheduler",
     ),

@@ -32,10 +32,10 @@ from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema
 from toolgate_bus.commands.decisions.archive_reader import ArchiveReport
 from toolgate_bus.commands.decisions.explained import Explanation
-from toolgate_bus.commands.doctor.finding import Diagnostic
 from toolgate_bus.commands.main import app
 from toolgate_bus.commands.terminal import print_json
 from toolgate_bus.facts.shadow_report import Disagreement, ShadowTotals
+from toolgate_bus.fleet.finding import Finding
 from toolgate_bus.protocol.agents import LiveAgent
 from toolgate_bus.protocol.events import ReceivedVerdict
 from toolgate_bus.telemetry import definitions
@@ -257,7 +257,7 @@ def _json(trees: Iterable[ast.Module]) -> dict[str, list[str]]:
         "decisions, disagreements": _example(Disagreement).as_json(),
         "decisions, totals": _example(ShadowTotals).as_json(),
         "demo": demo_record(_example(DemoResult), [_example(RunningScheduler)]),
-        "doctor": _example(Diagnostic).as_json(),
+        "doctor": _example(Finding).as_json(),
         "hook status": asdict(_example(HookRow)),
         "replay": _example(Report).as_json(),
         "replay, calls": call_record(1, _example(ReplayedCall)),

@@ -15,8 +15,8 @@ from agent_framework import (
     Message,
     ResponseStream,
 )
-from toolgate_orchestrator.adapters.agent_framework import NAME, ToolgateBundle
-from toolgate_orchestrator.adapters.checks.agent_framework import find_gaps
+from toolgate_orchestrator.contrib.agent_framework.adapter import NAME, ToolgateBundle
+from toolgate_orchestrator.contrib.agent_framework.check import find_gaps
 from toolgate_orchestrator.testing import (
     INPUT_TOKENS,
     MODEL,
@@ -88,7 +88,7 @@ class Tamper(FunctionMiddleware):
 class AgentFrameworkHarness(Harness):
     framework = "Microsoft Agent Framework"
     packages = ("agent-framework-core",)
-    adapter = "toolgate_orchestrator.adapters.agent_framework"
+    adapter = "toolgate_orchestrator.contrib.agent_framework.adapter"
     cannot: ClassVar = {
         "handoff": "The core package has no handoffs; they are workflows of agents, each with its own gate.",
         "sync": "The framework has no blocking form.",

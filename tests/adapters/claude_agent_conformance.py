@@ -16,8 +16,8 @@ from claude_agent_sdk import (
     Transport,
     query,
 )
-from toolgate_orchestrator.adapters.checks.claude_agent import find_gaps
-from toolgate_orchestrator.adapters.claude_agent import gate, watch
+from toolgate_orchestrator.contrib.claude_agent import gate, watch
+from toolgate_orchestrator.contrib.claude_agent.check import find_gaps
 from toolgate_orchestrator.testing import (
     INPUT_TOKENS,
     MODEL,
@@ -191,7 +191,7 @@ def _use(step):
 class ClaudeAgentHarness(Harness):
     framework = "Claude Agent SDK"
     packages = ("claude-agent-sdk",)
-    adapter = "toolgate_orchestrator.adapters.claude_agent"
+    adapter = "toolgate_orchestrator.contrib.claude_agent.adapter"
     cannot: ClassVar = {
         "tool": "The CLI runs its own tools: another cannot run in a call's place, and denies it.",
         "handoff": "The SDK has sub-agents, and no handoffs.",

@@ -29,8 +29,8 @@ from crewai.types.streaming import StreamChunk
 from pydantic import PrivateAttr
 from toolgate_bus.errors import ConfigError, TurnStop
 from toolgate_orchestrator import Call
-from toolgate_orchestrator.adapters.checks.crewai import NO_GATE, find_gaps
-from toolgate_orchestrator.adapters.crewai import gate
+from toolgate_orchestrator.contrib.crewai import gate
+from toolgate_orchestrator.contrib.crewai.check import NO_GATE, find_gaps
 from toolgate_orchestrator.testing import (
     INPUT_TOKENS,
     MODEL,
@@ -134,7 +134,7 @@ def call_of(step):
 class CrewAIHarness(Harness):
     framework = "CrewAI"
     packages = ("crewai",)
-    adapter = "toolgate_orchestrator.adapters.crewai"
+    adapter = "toolgate_orchestrator.contrib.crewai.adapter"
     cannot: ClassVar = {
         "ask": "CrewAI cannot leave an agent at a call and come back: people are asked while it waits.",
         "handoff": "CrewAI delegates and takes tasks in turn; an agent does not hand over.",

@@ -9,7 +9,7 @@ from google.adk.runners import Runner
 from google.adk.sessions import InMemorySessionService
 from google.adk.tools.agent_tool import AgentTool
 from google.genai import types
-from toolgate_orchestrator.adapters.google_adk import ToolgatePlugin
+from toolgate_orchestrator.contrib.google_adk import ToolgatePlugin
 from toolgate_orchestrator.testing import (
     INPUT_TOKENS,
     MODEL,
@@ -65,7 +65,7 @@ def call_of(step):
 class GoogleAdkHarness(Harness):
     framework = "Google ADK"
     packages = ("google-adk", "google-genai")
-    adapter = "toolgate_orchestrator.adapters.google_adk"
+    adapter = "toolgate_orchestrator.contrib.google_adk.adapter"
 
     async def run(self, scene):
         runner = self._build(scene)
@@ -98,7 +98,7 @@ class GoogleAdkHarness(Harness):
         return Conversation(_words(events[-1]))
 
     def find_gaps(self, scene):
-        from toolgate_orchestrator.adapters.checks.google_adk import find_gaps
+        from toolgate_orchestrator.contrib.google_adk.check import find_gaps
 
         return [str(one) for one in find_gaps(self._build(scene).app)]
 

@@ -13,8 +13,8 @@ from langchain_core.outputs import ChatGeneration, ChatResult
 from pydantic_ai import Agent
 from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart, ToolReturnPart
 from pydantic_ai.models.function import FunctionModel
-from toolgate_orchestrator.adapters.langchain import ToolgateMiddleware
-from toolgate_orchestrator.adapters.pydantic_ai import ToolgateCapability
+from toolgate_orchestrator.contrib.langchain import ToolgateMiddleware
+from toolgate_orchestrator.contrib.pydantic_ai import ToolgateCapability
 from toolgate_orchestrator.testing import Actor, ToolAnswer, Toolbox, Use, Voice, calls, open_world, says
 from toolgate_orchestrator.testing import world as kit
 from toolgate_orchestrator.testing.world import NOT_INSIDE, NOT_OUTSIDE, run_to_end

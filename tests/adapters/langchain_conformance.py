@@ -16,8 +16,7 @@ from langgraph.prebuilt import ToolNode
 from langgraph.types import Command, interrupt
 from toolgate_bus.errors import ConfigError
 from toolgate_orchestrator import Call
-from toolgate_orchestrator.adapters.checks import langchain as check
-from toolgate_orchestrator.adapters.langchain import ToolgateMiddleware
+from toolgate_orchestrator.contrib.langchain import ToolgateMiddleware, check
 from toolgate_orchestrator.testing import (
     INPUT_TOKENS,
     MODEL,
@@ -128,7 +127,7 @@ class LateTools(AgentMiddleware):
 class LangChainHarness(Harness):
     framework = "LangChain, LangGraph"
     packages = ("langchain", "langgraph", "langchain-core")
-    adapter = "toolgate_orchestrator.adapters.langchain"
+    adapter = "toolgate_orchestrator.contrib.langchain.adapter"
 
     def find_gaps(self, scene):
         return list(map(str, check.find_gaps(self._build(scene))))

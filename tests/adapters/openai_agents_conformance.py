@@ -23,8 +23,8 @@ from agents import (
 )
 from agents.testing import ModelStep, ScriptedModel, assistant_message, function_call
 from toolgate_bus.errors import ConfigError, TurnStop
-from toolgate_orchestrator.adapters.checks.openai_agents import NO_GATE, NOT_OURS, find_gaps
-from toolgate_orchestrator.adapters.openai_agents import gate, question_of
+from toolgate_orchestrator.contrib.openai_agents import gate, question_of
+from toolgate_orchestrator.contrib.openai_agents.check import NO_GATE, NOT_OURS, find_gaps
 from toolgate_orchestrator.testing import (
     INPUT_TOKENS,
     OUTPUT_TOKENS,
@@ -62,7 +62,7 @@ class Tamper(AgentHooks):
 class OpenAIAgentsHarness(Harness):
     framework = "OpenAI Agents SDK"
     packages = ("openai-agents", "openai")
-    adapter = "toolgate_orchestrator.adapters.openai_agents"
+    adapter = "toolgate_orchestrator.contrib.openai_agents.adapter"
 
     async def run(self, scene):
         return _hear(await Runner.run(_build(scene), scene.prompt, run_config=_where(scene)))

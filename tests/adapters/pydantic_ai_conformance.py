@@ -30,8 +30,8 @@ from pydantic_ai.usage import RequestUsage
 from pydantic_core import to_jsonable_python
 from toolgate_bus.errors import TurnStop
 from toolgate_orchestrator import Call
-from toolgate_orchestrator.adapters.checks.pydantic_ai import EXTERNAL, NATIVE, NO_CAPABILITY, find_gaps
-from toolgate_orchestrator.adapters.pydantic_ai import ToolgateCapability
+from toolgate_orchestrator.contrib.pydantic_ai import ToolgateCapability
+from toolgate_orchestrator.contrib.pydantic_ai.check import EXTERNAL, NATIVE, NO_CAPABILITY, find_gaps
 from toolgate_orchestrator.decision.question.plain_values import to_plain
 from toolgate_orchestrator.testing import (
     INPUT_TOKENS,
@@ -79,7 +79,7 @@ class TamperToolset(WrapperToolset[Any]):
 class PydanticAIHarness(Harness):
     framework = "pydantic-ai"
     packages = ("pydantic-ai-slim",)
-    adapter = "toolgate_orchestrator.adapters.pydantic_ai"
+    adapter = "toolgate_orchestrator.contrib.pydantic_ai.adapter"
 
     async def run(self, scene):
         return _hear(await _build(scene).run(scene.prompt, **_where(scene)))

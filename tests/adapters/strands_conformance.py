@@ -7,8 +7,8 @@ from strands import Agent, tool
 from strands.middleware.stages import ExecuteToolStage
 from strands.models.model import Model
 from strands.multiagent import Swarm
-from toolgate_orchestrator.adapters.checks.strands import find_gaps
-from toolgate_orchestrator.adapters.strands import ToolgateLayer
+from toolgate_orchestrator.contrib.strands import ToolgateLayer
+from toolgate_orchestrator.contrib.strands.check import find_gaps
 from toolgate_orchestrator.testing import (
     INPUT_TOKENS,
     MODEL,
@@ -81,7 +81,7 @@ def call_of(step):
 class StrandsHarness(Harness):
     framework = "Strands Agents"
     packages = ("strands-agents",)
-    adapter = "toolgate_orchestrator.adapters.strands"
+    adapter = "toolgate_orchestrator.contrib.strands.adapter"
 
     async def run(self, scene):
         agent = self._build(scene)

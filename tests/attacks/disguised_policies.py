@@ -7,7 +7,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from disguises import policy_of
 from pydantic import BaseModel
-from toolgate_schedulers.shipped.policy import PolicyConfig, rule_on
+from toolgate_schedulers.shipped.policy.scheduler import PolicyConfig, rule_on
 
 
 class Seed(BaseModel):

@@ -22,7 +22,7 @@ MUTANTS = (
     Mutant(
         "law 4",
         "a server that is full keeps what was to be given back",
-        f"{BUS}/budgets/ledger_scripts.py",
+        f"{BUS}/ledger/money/scripts.py",
         '"#!lua flags=allow-oom\\n"',
         '"#!lua\\n"',
         "../bus/budgets/test_ledger.py::test_a_server_without_memory_takes_back_and_settles_and_reserves_nothing",
@@ -30,7 +30,7 @@ MUTANTS = (
     Mutant(
         "law 4",
         "whoever tells a fact settles any decision",
-        f"{BUS}/budgets/lua/ledger.lua",
+        f"{BUS}/ledger/money/lua/ledger.lua",
         "return by ~= '' and (r.owner or '') ~= '' and r.owner ~= by end",
         "return false end",
         "../bus/budgets/test_ledger.py::test_only_the_owner_of_a_decision_settles_or_releases_it",
@@ -38,7 +38,7 @@ MUTANTS = (
     Mutant(
         "law 4",
         "an account overflows half way through a settlement",
-        f"{BUS}/budgets/lua/ledger.lua",
+        f"{BUS}/ledger/money/lua/ledger.lua",
         "math.min(math.max(was + amount, 0), most)",
         "was + amount",
         "../bus/budgets/test_ledger.py::test_an_account_counts_to_its_bound_and_every_settlement_is_whole",
@@ -62,7 +62,7 @@ MUTANTS = (
     Mutant(
         "law 4",
         "a fact settles whoever tells it",
-        f"{BUS}/budgets/settlement.py",
+        f"{BUS}/ledger/money/settlement.py",
         'who = by if isinstance(by, str) else ""',
         'who = ""',
         "../attacks/test_money_attacks.py",

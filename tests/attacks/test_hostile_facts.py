@@ -11,9 +11,6 @@ import msgpack
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from toolgate_bus.budgets.ledger import Step
-from toolgate_bus.budgets.ledger_rules import LedgerRules
-from toolgate_bus.budgets.settlement import step_of
 from toolgate_bus.commands.decisions.archive_progress import ArchiveProgress
 from toolgate_bus.commands.decisions.archive_reader import _fact as archived
 from toolgate_bus.commands.decisions.explained import aftermath, explain
@@ -31,6 +28,9 @@ from toolgate_bus.errors import CodecError, ConfigError
 from toolgate_bus.facts import record
 from toolgate_bus.facts.join import join_decisions
 from toolgate_bus.facts.shadow_report import add_to_totals, disagreements
+from toolgate_bus.ledger.money.ledger import Step
+from toolgate_bus.ledger.money.rules import LedgerRules
+from toolgate_bus.ledger.money.settlement import step_of
 from toolgate_bus.protocol import packing
 from toolgate_bus.protocol.agents import decode_agents, decode_stop, forest
 from toolgate_bus.telemetry.fact_metrics import metrics_of

@@ -10,8 +10,8 @@ from types import SimpleNamespace
 import msgpack
 import pytest
 import redis.asyncio as redis
-from toolgate_bus.budgets.ledger_redis import RedisLedger
 from toolgate_bus.facts import record
+from toolgate_bus.ledger.money.redis import RedisLedger
 from toolgate_bus.protocol import packing
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.protocol.money import MAX_AMOUNT

@@ -5,8 +5,8 @@ import hmac
 import msgpack
 import pytest
 import redis.asyncio as redis
-from toolgate_bus.commands.doctor.roster import roster_findings
 from toolgate_bus.errors import ConfigError
+from toolgate_bus.fleet.roster import roster_findings
 from toolgate_bus.protocol import packing
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.protocol.signing import OTHER_SCHEME, Keyring

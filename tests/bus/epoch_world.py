@@ -2,10 +2,10 @@
 
 import copy
 
-from toolgate_bus.budgets.ledger import Account, Offer, Step
-from toolgate_bus.budgets.ledger_memory import MemoryLedger
-from toolgate_bus.budgets.ledger_redis import RedisLedger
-from toolgate_bus.budgets.ledger_rules import LedgerRules
+from toolgate_bus.ledger.money.ledger import Account, Offer, Step
+from toolgate_bus.ledger.money.memory import MemoryLedger
+from toolgate_bus.ledger.money.redis import RedisLedger
+from toolgate_bus.ledger.money.rules import LedgerRules
 
 FLEET = Account("daily/fleet", 1000)
 

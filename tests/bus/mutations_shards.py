@@ -48,7 +48,7 @@ MUTANTS = (
     Mutant(
         "shards",
         "order is ruled on by the facts of some shards",
-        f"{SCHEDULERS}/shipped/policy_progress.py",
+        f"{SCHEDULERS}/shipped/policy/progress.py",
         "if many < FULL_PAGE and self._facts.is_whole:",
         "if many < FULL_PAGE:",
         "../schedulers/shipped/test_policy_ordered.py"

@@ -2,10 +2,10 @@
 
 from mutation import BUS, ORCHESTRATOR, Mutant
 
-RULES = f"{BUS}/queues/queue_rules.py"
-LINES = f"{BUS}/queues/queue_lines.py"
-GIVING = f"{BUS}/queues/lua/queue_giving.lua"
-SCRIPT = f"{BUS}/queues/lua/queue.lua"
+RULES = f"{BUS}/ledger/slots/rules.py"
+LINES = f"{BUS}/ledger/slots/lines.py"
+GIVING = f"{BUS}/ledger/slots/lua/queue_giving.lua"
+SCRIPT = f"{BUS}/ledger/slots/lua/queue.lua"
 TURNS = "../bus/queues/test_queue_rules.py"
 HISTORIES = "../bus/queues/test_queue_histories.py"
 MUTANTS = (

@@ -10,11 +10,11 @@ from random import Random
 from typing import Any, NamedTuple
 
 import redis
-from toolgate_bus.queues.queue import UNSEEN_S, Cap, Need, Request, Ticket
-from toolgate_bus.queues.queue_caps import SCRIPT as CAPS
-from toolgate_bus.queues.queue_caps import write_cap
-from toolgate_bus.queues.queue_redis import KEPT_MS, OPERATE, SCRIPT
-from toolgate_bus.queues.queue_rules import QueueRules
+from toolgate_bus.ledger.slots.caps import SCRIPT as CAPS
+from toolgate_bus.ledger.slots.caps import write_cap
+from toolgate_bus.ledger.slots.queue import UNSEEN_S, Cap, Need, Request, Ticket
+from toolgate_bus.ledger.slots.redis import KEPT_MS, OPERATE, SCRIPT
+from toolgate_bus.ledger.slots.rules import QueueRules
 
 LEASE_S = 2.0
 BATCH = 50

@@ -12,7 +12,7 @@ import toolgate_schedulers
 pytestmark = pytest.mark.pure
 
 PACKAGES = (toolgate_bus, toolgate_orchestrator, toolgate_schedulers)
-ELSEWHERE = ("toolgate_orchestrator.adapters.",)
+ELSEWHERE = ("toolgate_orchestrator.contrib.",)
 """Modules that need a framework, in environments of their own."""
 MODULES = sorted(
     [package.__name__ for package in PACKAGES]

@@ -17,7 +17,7 @@ from claude_agent_sdk import (
     query,
 )
 from toolgate_orchestrator import Guard
-from toolgate_orchestrator.adapters.claude_agent import gate, watch
+from toolgate_orchestrator.contrib.claude_agent import gate, watch
 
 
 async def main(prompt: str) -> None:

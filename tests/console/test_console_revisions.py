@@ -6,9 +6,9 @@ from contextlib import aclosing
 
 import pytest
 from chromium import CUT_OFF, PHONE, opened
-from toolgate_bus.budgets.ledger import Account, Offer
-from toolgate_bus.budgets.ledger_redis import RedisLedger
-from toolgate_bus.budgets.limits import BudgetDescription, describe
+from toolgate_bus.ledger.money.ledger import Account, Offer
+from toolgate_bus.ledger.money.limits import BudgetDescription, describe
+from toolgate_bus.ledger.money.redis import RedisLedger
 from toolgate_bus.protocol.agents import LiveAgent
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.protocol.packing import pack

@@ -1,11 +1,12 @@
 """What the console tells of money: LLMs apart from tools, by model, and when windows end. Pure."""
 
 import pytest
-from toolgate_bus.budgets.calendar import CalendarWindow
-from toolgate_bus.budgets.ledger import Balance
-from toolgate_bus.budgets.limits import BudgetDescription
+from toolgate_bus.fleet.books import Book
+from toolgate_bus.ledger.money.calendar import CalendarWindow
+from toolgate_bus.ledger.money.ledger import Balance
+from toolgate_bus.ledger.money.limits import BudgetDescription
 from toolgate_schedulers.commands.console import spending
-from toolgate_schedulers.commands.console.budgets import accounts_of
+from toolgate_schedulers.commands.console.budgets import describe_accounts
 from toolgate_schedulers.commands.console.spending import LlmSpend
 
 pytestmark = pytest.mark.pure
@@ -24,7 +25,8 @@ def request(id_, model="m-1"):
 
 
 def shown(spend, spent=0):
-    (one,) = accounts_of([Balance("daily/fleet", DAY, 10_000_000, spent, 0)], DAILY, {}, NOW, spend)
+    book = Book("budget", DAILY, {}, [Balance("daily/fleet", DAY, 10_000_000, spent, 0)])
+    (one,) = describe_accounts(book, NOW, spend)
     return one
 
 
@@ -108,6 +110,7 @@ def test_what_is_remembered_is_bounded_whatever_comes(monkeypatch):
     ],
 )
 def test_a_window_says_when_it_ends(budget, window, ends):
-    (one,) = accounts_of([Balance(f"{budget.name}/fleet", window, 1, 0, 0)], {budget.name: budget}, {}, NOW)
+    balance = Balance(f"{budget.name}/fleet", window, 1, 0, 0)
+    (one,) = describe_accounts(Book("budget", {budget.name: budget}, {}, [balance]), NOW)
     assert one["ends"] == ends
     assert ends is None or ends > NOW

@@ -18,7 +18,7 @@ MUTANTS = (
     Mutant(
         "monitoring",
         "a window is said to end when it began",
-        f"{BUS}/budgets/limits.py",
+        f"{BUS}/ledger/money/limits.py",
         "self.number_at(now) + 1",
         "self.number_at(now)",
         "../bus/commands/test_exporter_counts.py",
@@ -82,7 +82,7 @@ MUTANTS = (
     Mutant(
         "monitoring",
         "a slot that the dead had is given back unseen",
-        f"{BUS}/queues/lua/queue.lua",
+        f"{BUS}/ledger/slots/lua/queue.lua",
         "finish(id, touched, seen, true, 'lapsed')",
         "finish(id, touched, seen, true)",
         "../bus/commands/test_slot_gauges.py",

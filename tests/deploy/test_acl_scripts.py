@@ -6,7 +6,7 @@ from importlib.resources import files
 import pytest
 from toolgate_bus.transport.redis.client.role_file import read_roles, rules_of
 
-LUA = files("toolgate_bus.budgets") / "lua"
+LUA = files("toolgate_bus.ledger.money") / "lua"
 ROLES = read_roles((files("toolgate_bus.transport.redis.client") / "roles").read_text())
 OPERATOR = {"rebuild", "ended", "decide"}
 """Parts of the script of the epoch that an operator runs; a scheduler runs the others."""

@@ -230,8 +230,8 @@ def dev():
 
 def adapter(name):
     """The adapter of a framework can be imported beside its newest release; `make test-adapters` holds it."""
-    for module in (name, f"checks.{name}"):
-        importlib.import_module(f"toolgate_orchestrator.adapters.{module}")
+    for module in (name, f"{name}.check"):
+        importlib.import_module(f"toolgate_orchestrator.contrib.{module}")
 
 
 FRAMEWORKS = (

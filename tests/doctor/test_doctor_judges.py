@@ -8,31 +8,31 @@ from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
-from toolgate_bus.budgets import journal
-from toolgate_bus.budgets.journal import MAX_ENTRIES
-from toolgate_bus.budgets.ledger import Balance, OpenReservation
-from toolgate_bus.budgets.limits import BudgetDescription
 from toolgate_bus.commands.doctor import runner
-from toolgate_bus.commands.doctor.budgets import BookState, budget_findings
 from toolgate_bus.commands.doctor.check import Check, Context, load_checks
-from toolgate_bus.commands.doctor.cluster import ClusterState, cluster_findings
-from toolgate_bus.commands.doctor.facts import FactStreamState, facts_findings
-from toolgate_bus.commands.doctor.finding import (
+from toolgate_bus.commands.doctor.report import lines_of
+from toolgate_bus.commands.doctor.runner import explain_failure, redact_url, run_checks
+from toolgate_bus.errors import BusDown, ConfigError, OutcomeUnknown, ToolgateError, TransportError
+from toolgate_bus.fleet.books import Book, budget_findings
+from toolgate_bus.fleet.cluster import ClusterState, cluster_findings
+from toolgate_bus.fleet.fact_streams import FactStreamState, facts_findings
+from toolgate_bus.fleet.finding import (
     error,
     fine,
     group_by_subject,
-    lines_of,
     notice,
     summary,
     warning,
 )
-from toolgate_bus.commands.doctor.inboxes import InboxReader, InboxState, inbox_findings
-from toolgate_bus.commands.doctor.roster import roster_findings
-from toolgate_bus.commands.doctor.runner import explain_failure, redact_url, run_checks
-from toolgate_bus.commands.doctor.sentinels import sentinel_findings
-from toolgate_bus.commands.doctor.server import ServerState, parse_info, server_findings
-from toolgate_bus.errors import BusDown, ConfigError, OutcomeUnknown, ToolgateError, TransportError
+from toolgate_bus.fleet.inboxes import InboxReader, InboxState, inbox_findings
+from toolgate_bus.fleet.roster import roster_findings
+from toolgate_bus.fleet.sentinels import sentinel_findings
+from toolgate_bus.fleet.server import ServerState, parse_info, server_findings
 from toolgate_bus.installation import how_to_install
+from toolgate_bus.ledger.money import journal
+from toolgate_bus.ledger.money.journal import MAX_ENTRIES
+from toolgate_bus.ledger.money.ledger import Balance, OpenReservation
+from toolgate_bus.ledger.money.limits import BudgetDescription
 from toolgate_bus.protocol.revision import Revision
 from toolgate_bus.transport.ports import Member
 from toolgate_bus.transport.redis.client.readonly import ReadOnlyCommands
@@ -327,9 +327,7 @@ NOW = 86_400.0 * 100 + 5
 
 
 def book(*balances, kept=True, held=(), budgets=(DAY, EACH), overrides=None):
-    return BookState(
-        "budget", {one.name: one for one in budgets}, overrides or {}, balances, kept, list(held)
-    )
+    return Book("budget", {one.name: one for one in budgets}, overrides or {}, balances, kept, list(held))
 
 
 def daily(spent=0, reserved=0, window=100, **fields):

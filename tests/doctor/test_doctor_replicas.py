@@ -10,7 +10,7 @@ import yaml
 from doctor_for_tests import diagnosed, started
 from replicated_world import Replicated
 from sentinel_world import until
-from toolgate_bus.commands.doctor.replication import ReplicationState, replication_findings
+from toolgate_bus.fleet.replication import ReplicationState, replication_findings
 
 BUDGETS = {
     "default": {"cost": 1},

@@ -21,10 +21,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from journals import Journal, Journals, is_refused
-from toolgate_bus.budgets.ledger_redis import RedisLedger
 from toolgate_bus.commands.decisions.archive_reader import read_archived_facts
 from toolgate_bus.commands.decisions.archive_store import COMMITTED
 from toolgate_bus.errors import ToolgateError
+from toolgate_bus.ledger.money.redis import RedisLedger
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.server.guard import die_with_parent
 from toolgate_bus.state.shared import connect_shared_state

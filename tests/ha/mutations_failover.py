@@ -198,7 +198,7 @@ MUTANTS = (
     Mutant(
         "durability",
         "what too few replicas have stays reserved",
-        f"{BUS}/budgets/ledger_redis.py",
+        f"{BUS}/ledger/money/redis.py",
         "            await self.release(decision)\n        except TransportError as error:  # the keeper",
         "            pass\n        except TransportError as error:  # the keeper",
         f"{DURABLE}::test_what_too_few_replicas_have_is_denied_in_time_and_given_back",
@@ -222,7 +222,7 @@ MUTANTS = (
     Mutant(
         "durability",
         "a replica that hangs is taken for one that follows",
-        f"{BUS}/commands/doctor/replication.py",
+        f"{BUS}/fleet/replication.py",
         "_lag_of(one) <= most",
         "_lag_of(one) >= 0 <= most",
         "../doctor/test_doctor_replicas.py::test_a_replica_that_hangs_or_still_copies_does_not_follow",
@@ -333,7 +333,7 @@ MUTANTS = (
     Mutant(
         "failover",
         "books are kept on before calls that wait are ruled on",
-        f"{BUS}/budgets/settlement.py",
+        f"{BUS}/ledger/money/settlement.py",
         "                await self._wait_for_bus()\n",
         "",
         "../bus/facts/test_give_way.py::test_books_are_kept_on_behind_rulings",

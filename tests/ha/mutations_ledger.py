@@ -2,8 +2,8 @@
 
 from mutation import BUS, Mutant
 
-EPOCH = f"{BUS}/budgets/epoch.py"
-TAKING = f"{BUS}/budgets/lua/ledger_taking.lua"
+EPOCH = f"{BUS}/ledger/money/epoch.py"
+TAKING = f"{BUS}/ledger/money/lua/ledger_taking.lua"
 ENDED = "test_books_that_forgot_how_calls_ended_are_rebuilt_to_the_unit_and_hold_nothing_for_them"
 EMPTIED = "test_a_ledger_that_is_emptied_while_it_is_written_again_gets_nothing_more_of_that"
 KILLED = "test_what_was_confirmed_to_a_process_that_was_killed_with_a_failover_is_missed_by_the_next"
@@ -22,7 +22,7 @@ MUTANTS = (
     Mutant(
         "ledger-lost",
         "changes of a ledger in which nobody has reserved are confirmed of none",
-        f"{BUS}/budgets/ledger_redis.py",
+        f"{BUS}/ledger/money/redis.py",
         "if self._watch is not None and not self._watch.memory.id:",
         "if False:",
         f"{TESTS}test_whoever_has_changed_a_ledger_in_any_way_sees_that_it_was_emptied",
@@ -30,7 +30,7 @@ MUTANTS = (
     Mutant(
         "ledger-lost",
         "what was read before the ledger had its epoch is taken for a loss",
-        f"{BUS}/budgets/epoch_watch.py",
+        f"{BUS}/ledger/money/epoch_watch.py",
         "if memory.id != id_:",
         "if False:",
         f"{TESTS}test_what_was_read_before_the_ledger_had_its_epoch_is_no_loss",
@@ -38,7 +38,7 @@ MUTANTS = (
     Mutant(
         "ledger-lost",
         "how another's reservation ended is written again without what was reserved",
-        f"{BUS}/budgets/ledger_scripts.py",
+        f"{BUS}/ledger/money/scripts.py",
         "if (reserved := change.restoration()) is not None:",
         "if False:",
         f"{TESTS}test_who_ended_anothers_reservation_writes_both_again",
@@ -46,7 +46,7 @@ MUTANTS = (
     Mutant(
         "ledger-lost",
         "what is written again is charged by a ledger that was rebuilt",
-        f"{BUS}/budgets/settlement.py",
+        f"{BUS}/ledger/money/settlement.py",
         "progress = [self._facts.positions, self._facts.numbers]",
         "progress = [self._facts.positions, {}]",
         "../bus/budgets/test_settlement_again.py::"
@@ -55,7 +55,7 @@ MUTANTS = (
     Mutant(
         "ledger-lost",
         "a rebuilt ledger does not know which calls it has",
-        f"{BUS}/budgets/lua/ledger_epoch.lua",
+        f"{BUS}/ledger/money/lua/ledger_epoch.lua",
         "redis.call('HSET', key, 'state', one[3])",
         "redis.call('HSET', key, 'state', 'denied')",
         "../bus/budgets/test_settlement_again.py::"
@@ -64,7 +64,7 @@ MUTANTS = (
     Mutant(
         "ledger-lost",
         "a rebuilt ledger holds money for calls whose cost it has",
-        f"{BUS}/budgets/lua/ledger_epoch.lua",
+        f"{BUS}/ledger/money/lua/ledger_epoch.lua",
         "if state and r.state == 'reserved' then add(where, 'reserved', -amount) end",
         "",
         f"test_ledger_lost.py::{ENDED}",
@@ -72,7 +72,7 @@ MUTANTS = (
     Mutant(
         "ledger-lost",
         "a call that a rebuilt ledger has is charged once more when its end is told again",
-        f"{BUS}/budgets/lua/ledger_epoch.lua",
+        f"{BUS}/ledger/money/lua/ledger_epoch.lua",
         "if r.state and ending ~= 'charged' then",
         "if false then",
         f"test_ledger_lost.py::{ENDED}",
@@ -80,7 +80,7 @@ MUTANTS = (
     Mutant(
         "ledger-lost",
         "calls that ended before a clock was put forward are charged once more by a rebuilt ledger",
-        f"{BUS}/budgets/rebuild.py",
+        f"{BUS}/ledger/money/rebuild.py",
         "place < 0 and ",
         "",
         "../bus/budgets/test_rebuild.py::"
@@ -129,7 +129,7 @@ MUTANTS = (
     Mutant(
         "ledger-lost",
         "what a failover forgot is not written again",
-        f"{BUS}/budgets/epoch_watch.py",
+        f"{BUS}/ledger/money/epoch_watch.py",
         "[one.step for one in forgotten]",
         "[]",
         f"{TESTS}test_an_older_copy_gets_back_what_was_confirmed_and_nothing_is_lost",
@@ -153,7 +153,7 @@ MUTANTS = (
     Mutant(
         "ledger-lost",
         "what was forgotten is taken by another ledger",
-        f"{BUS}/budgets/lua/ledger.lua",
+        f"{BUS}/ledger/money/lua/ledger.lua",
         "(redis.call('HGET', ekey, 'id') or '') ~= string.sub(writer, 2)",
         "false",
         f"{TESTS}{EMPTIED}",
@@ -161,7 +161,7 @@ MUTANTS = (
     Mutant(
         "ledger-lost",
         "what was done already is kept by nobody",
-        f"{BUS}/budgets/lua/ledger_giving.lua",
+        f"{BUS}/ledger/money/lua/ledger_giving.lua",
         "  counted = count()\n  return {'duplicate',",
         "  return {'duplicate',",
         f"{UNHEARD}test_what_was_done_already_is_written_again_by_who_relied_on_it",
@@ -185,7 +185,7 @@ MUTANTS = (
     Mutant(
         "ledger-lost",
         "what was written again to another server counts on this one",
-        f"{BUS}/budgets/lua/ledger_epoch.lua",
+        f"{BUS}/ledger/money/lua/ledger_epoch.lua",
         "if ARGV[4] ~= '' and redis.call('HGET', ekey, mark) ~= ARGV[4] then return '0' end",
         "",
         f"{UNHEARD}test_a_second_failover_while_it_is_written_again_hides_nothing",
@@ -209,7 +209,7 @@ MUTANTS = (
     Mutant(
         "ledger-lost",
         "what was confirmed goes with the process to which it was",
-        f"{BUS}/budgets/epoch_watch.py",
+        f"{BUS}/ledger/money/epoch_watch.py",
         "if self._file is not None and memory.id:",
         "if False:",
         f"{OF_FILES}{KILLED}",
@@ -241,7 +241,7 @@ MUTANTS = (
     Mutant(
         "ledger-lost",
         "facts are settled before what they settle is reserved again",
-        f"{BUS}/budgets/settlement.py",
+        f"{BUS}/ledger/money/settlement.py",
         "if await self._is_behind():",
         "if False:",
         "../bus/budgets/test_settlement.py"
@@ -250,7 +250,7 @@ MUTANTS = (
     Mutant(
         "ledger-lost",
         "what was written twice is added twice",
-        f"{BUS}/budgets/rebuild.py",
+        f"{BUS}/ledger/money/rebuild.py",
         "is_new = (kind, id_) not in self._seen",
         "is_new = True",
         "../bus/budgets/test_rebuild.py::test_a_call_that_a_failover_had_written_twice_counts_once",
@@ -258,7 +258,7 @@ MUTANTS = (
     Mutant(
         "ledger-lost",
         "the books move while they are rebuilt",
-        f"{BUS}/budgets/lua/ledger_epoch.lua",
+        f"{BUS}/ledger/money/lua/ledger_epoch.lua",
         "if (newest[1] and newest[1][1] or '0-0') ~= id then return 0 end",
         "",
         f"{TESTS}test_books_that_have_moved_are_reckoned_anew",
@@ -266,7 +266,7 @@ MUTANTS = (
     Mutant(
         "ledger-lost",
         "a process that begins after the loss knows nothing",
-        f"{BUS}/budgets/epoch_watch.py",
+        f"{BUS}/ledger/money/epoch_watch.py",
         "self.memory.recall(*await self._file.read(), time.monotonic())",
         "pass",
         f"{OF_FILES}test_a_process_that_begins_after_the_loss_knows_it_by_the_file_of_one_before",
@@ -274,7 +274,7 @@ MUTANTS = (
     Mutant(
         "ledger-lost",
         "a call that is denied is taken for one that has ended",
-        f"{BUS}/budgets/lua/ledger_epoch.lua",
+        f"{BUS}/ledger/money/lua/ledger_epoch.lua",
         "kind == 'orphan' and over",
         "kind == 'orphan'",
         "../bus/budgets/test_ledger_recovery.py::test_what_a_ledger_has_changes_nothing_when_it_is_made_again",
@@ -282,7 +282,7 @@ MUTANTS = (
     Mutant(
         "ledger-lost",
         "what the ledger has is written again all the same",
-        f"{BUS}/budgets/lua/ledger_epoch.lua",
+        f"{BUS}/ledger/money/lua/ledger_epoch.lua",
         "if not has then found",
         "if true then found",
         "../bus/budgets/test_ledger_recovery.py::test_an_empty_ledger_lacks_all_and_one_that_has_them_none",
@@ -290,7 +290,7 @@ MUTANTS = (
     Mutant(
         "ledger-lost",
         "what is written again lies on two servers",
-        f"{BUS}/budgets/ledger_recovery.py",
+        f"{BUS}/ledger/money/recovery.py",
         "before, self._mark = self._mark, secrets",
         'before, self._mark = "", secrets',
         "../bus/budgets/test_epoch_unheard.py"

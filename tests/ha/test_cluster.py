@@ -20,11 +20,11 @@ from load import load_on, misrecorded
 from promises import longest
 from redis.crc import key_slot
 from sentinel_world import Node
-from toolgate_bus.budgets.ledger import Account, Offer
-from toolgate_bus.budgets.ledger_redis import RedisLedger
 from toolgate_bus.commands.doctor.check import Context
 from toolgate_bus.commands.doctor.runner import run_checks
 from toolgate_bus.errors import BusDown, ConfigError, Refusal, TransportError
+from toolgate_bus.ledger.money.ledger import Account, Offer
+from toolgate_bus.ledger.money.redis import RedisLedger
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.server.guard import die_with_parent
 from toolgate_bus.server.settings import check_url

@@ -18,9 +18,9 @@ from approval_calls import config as approval_config
 from cost_aware_calls import call, config
 from replicated_world import Replicated
 from sentinel_world import until
-from toolgate_bus.budgets.ledger import Account, Offer
-from toolgate_bus.budgets.ledger_redis import RedisLedger
 from toolgate_bus.errors import ConfigError, Refusal, TooFewReplicas, TransportError
+from toolgate_bus.ledger.money.ledger import Account, Offer
+from toolgate_bus.ledger.money.redis import RedisLedger
 from toolgate_bus.protocol import packing
 from toolgate_bus.protocol.events import Continue, Deny, Hold
 from toolgate_bus.state.shared import connect_shared_state

@@ -96,7 +96,7 @@ class LangChainDoor(AdapterDoor):
         from langgraph.checkpoint.memory import InMemorySaver
         from langgraph.graph import START, StateGraph
         from langgraph.prebuilt import ToolNode
-        from toolgate_orchestrator.adapters.langchain import ToolgateMiddleware
+        from toolgate_orchestrator.contrib.langchain import ToolgateMiddleware
 
         gate = ToolgateMiddleware(guard, agent=call.who.agent)
         tools = [
@@ -147,7 +147,7 @@ class PydanticAiDoor(AdapterDoor):
         from pydantic_ai import Agent, DeferredToolRequests, Tool
         from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
         from pydantic_ai.models.function import FunctionModel
-        from toolgate_orchestrator.adapters.pydantic_ai import ToolgateCapability
+        from toolgate_orchestrator.contrib.pydantic_ai import ToolgateCapability
 
         def speak(messages: Any, info: Any) -> Any:
             made = any(part.part_kind == "tool-call" for one in messages for part in one.parts)

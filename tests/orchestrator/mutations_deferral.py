@@ -92,7 +92,7 @@ MUTANTS = (
     Mutant(
         "answers",
         "what is reserved stays with who asked",
-        f"{BUS}/budgets/reprieve.py",
+        f"{BUS}/ledger/money/reprieve.py",
         "moved = await self._ledger.claim(decision, owner, by)",
         "moved = False",
         f"{_BOOKS}::test_it_moves_to_who_answers_and_is_settled_by_them",
@@ -100,7 +100,7 @@ MUTANTS = (
     Mutant(
         "answers",
         "whoever says that they answered has what is reserved",
-        f"{BUS}/budgets/reprieve.py",
+        f"{BUS}/ledger/money/reprieve.py",
         "if found is not None and claim is not None and claim.by == by:",
         "if found is not None:",
         f"{_BOOKS}::test_who_only_says_that_they_answered_gets_nothing",
@@ -108,7 +108,7 @@ MUTANTS = (
     Mutant(
         "answers",
         "what waits for a person is an orphan once its asker is gone",
-        f"{BUS}/budgets/settlement.py",
+        f"{BUS}/ledger/money/settlement.py",
         "if reason is None or await self._reprieve.waits(one):",
         "if reason is None:",
         f"{_BOOKS}::test_it_is_no_orphan_though_who_asked_is_gone",

@@ -24,7 +24,7 @@ MUTANTS = (
     Mutant(
         "rehearsals",
         "a call that rules on order deny counts as one that came before",
-        f"{SCHEDULERS}/shipped/policy_rehearsal.py",
+        f"{SCHEDULERS}/shipped/policy/rehearsal.py",
         "        if success is None:\n            self._history.forget(id_)\n        else:",
         "        if True:",
         TESTS,

@@ -8,7 +8,7 @@ import pytest
 from documents import ROOT, page, text_of
 from toolgate_bus.config.check import check
 from toolgate_bus.config.document import parse_document
-from toolgate_bus.queues.queue import Need
+from toolgate_bus.ledger.slots.queue import Need
 from toolgate_bus.ruling.conditions.conditions import Condition
 from toolgate_bus.state.shared import make_shared_state
 from toolgate_bus.transport.memory import MemoryStore
@@ -21,7 +21,7 @@ from toolgate_schedulers.shipped.cost_aware.config import CostAwareConfig
 from toolgate_schedulers.shipped.cost_aware.scheduler import CostAware
 from toolgate_schedulers.shipped.heuristic import Heuristic, HeuristicConfig
 from toolgate_schedulers.shipped.loop_guard import LoopGuard, LoopGuardConfig
-from toolgate_schedulers.shipped.policy import PolicyConfig, rule_on
+from toolgate_schedulers.shipped.policy.scheduler import PolicyConfig, rule_on
 from toolgate_schedulers.shipped.provenance import ProvenanceConfig
 from toolgate_schedulers.shipped.provenance import rule_on as judge_provenance
 from toolgate_schedulers.shipped.rate_limit import RateLimit, RateLimitConfig

@@ -5,9 +5,9 @@ from mutation import BUS, ORCHESTRATOR, SCHEDULERS, Mutant
 _TESTS = "../simulation/test_simulation.py::test_nothing_breaks_in_many_worlds"
 _ROUND, _MERGE = f"{BUS}/ruling/round.py", f"{BUS}/ruling/merge.py"
 _GATE = f"{ORCHESTRATOR}/decision/gate.py"
-_PENDING, _RULES = f"{ORCHESTRATOR}/decision/round/open_round.py", f"{BUS}/budgets/ledger_rules.py"
-_KEEPER, _OUTBOX = f"{BUS}/budgets/settlement.py", f"{BUS}/transport/redis/asking/publisher.py"
-_EPOCH_RULES = f"{BUS}/budgets/epoch_rules.py"
+_PENDING, _RULES = f"{ORCHESTRATOR}/decision/round/open_round.py", f"{BUS}/ledger/money/rules.py"
+_KEEPER, _OUTBOX = f"{BUS}/ledger/money/settlement.py", f"{BUS}/transport/redis/asking/publisher.py"
+_EPOCH_RULES = f"{BUS}/ledger/money/epoch_rules.py"
 _ANSWERS, _WORKER = f"{BUS}/transport/redis/answering/answer_buffer.py", f"{SCHEDULERS}/worker/worker.py"
 
 _CHANGES = (
@@ -144,19 +144,19 @@ _CHANGES = (
     ),
     (
         "what a failover forgot is not written again",
-        f"{BUS}/budgets/epoch_watch.py",
+        f"{BUS}/ledger/money/epoch_watch.py",
         "forgotten = memory.list_forgotten()",
         "forgotten = memory.list_forgotten()[:0]",
     ),
     (
         "what was confirmed goes with the process to which it was",
-        f"{BUS}/budgets/epoch_watch.py",
+        f"{BUS}/ledger/money/epoch_watch.py",
         "if self._file is not None and memory.id:",
         "if False:",
     ),
     (
         "what is confirmed while the ledger is asked is taken for forgotten",
-        f"{BUS}/budgets/epoch_watch.py",
+        f"{BUS}/ledger/money/epoch_watch.py",
         "judgement = memory.judge(seen, now, known)",
         "judgement = memory.judge(seen, now)",
     ),

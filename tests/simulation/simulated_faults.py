@@ -9,7 +9,7 @@ from simulated_replicas import ReplicaProcess
 from simulated_server import CLAIM_S, SimulatedServer
 from simulation_journal import Journal
 from simulation_plan import Fault, Plan, SchedulerPlan, draw
-from toolgate_bus.budgets.ledger_rules import LedgerRules
+from toolgate_bus.ledger.money.rules import LedgerRules
 from toolgate_bus.protocol import packing
 from virtual_time import VirtualLoop
 

@@ -12,12 +12,12 @@ from typing import Any
 
 from simulated_server import Remote
 from simulation_journal import Journal
-from toolgate_bus.budgets.epoch import KeptNumber, LedgerLoss
-from toolgate_bus.budgets.epoch_watch import EpochWatch
-from toolgate_bus.budgets.ledger import LOST, Account, Offer, Reservation, SettlementResult, Step
-from toolgate_bus.budgets.ledger_rules import LedgerRules
-from toolgate_bus.budgets.rebuild import JournalSums
 from toolgate_bus.errors import TransportError
+from toolgate_bus.ledger.money.epoch import KeptNumber, LedgerLoss
+from toolgate_bus.ledger.money.epoch_watch import EpochWatch
+from toolgate_bus.ledger.money.ledger import LOST, Account, Offer, Reservation, SettlementResult, Step
+from toolgate_bus.ledger.money.rebuild import JournalSums
+from toolgate_bus.ledger.money.rules import LedgerRules
 
 BOOK = "budget"
 Known = list[tuple[str, int]]

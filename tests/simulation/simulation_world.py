@@ -20,7 +20,7 @@ from simulation_end import check_end, forgotten_decisions
 from simulation_journal import BrokenInvariant, Journal
 from simulation_plan import FORGETS, MAX_HOLD, PATIENCE, PERSON_S, TOOLS, Plan, SchedulerPlan, draw, tool_of
 from simulation_watch import KEY, keys_file, watch_gate, without_logs
-from toolgate_bus.budgets.epoch import LedgerLoss
+from toolgate_bus.ledger.money.epoch import LedgerLoss
 from toolgate_bus.protocol.events import Decision
 from toolgate_bus.protocol.signing import Keyring
 from toolgate_bus.state.shared import make_shared_state

@@ -12,7 +12,7 @@ from simulation_plan import make_plan
 from simulation_shrink import shrink
 from simulation_watch import remove_keys
 from simulation_world import simulate
-from toolgate_bus.budgets.ledger_rules import LedgerRules
+from toolgate_bus.ledger.money.rules import LedgerRules
 from toolgate_bus.ruling import round as rounds
 from toolgate_bus.ruling.round import Round
 from toolgate_bus.transport.redis.asking.publisher import Outbox

@@ -19,8 +19,8 @@ from itertools import count
 from typing import Any
 from unittest.mock import patch
 
-from toolgate_bus.budgets.settlement import SettlementWorker
 from toolgate_bus.facts import reader
+from toolgate_bus.ledger.money.settlement import SettlementWorker
 from toolgate_orchestrator.decision.question import question
 
 EPOCH = 1_700_000_000.0

@@ -8,10 +8,6 @@ from typing import Annotated, Any, Final, NamedTuple
 import typer
 from rich.table import Table
 
-from toolgate_bus.budgets.epoch import WHY
-from toolgate_bus.budgets.ledger import Balance
-from toolgate_bus.budgets.ledger_redis import RedisLedger
-from toolgate_bus.budgets.limits import BudgetDescription, Limits, Overrides, limit_of, read_budgets
 from toolgate_bus.commands.ledger_loss import accept_loss, rebuild
 from toolgate_bus.commands.markup import escape
 from toolgate_bus.commands.options import (
@@ -26,6 +22,11 @@ from toolgate_bus.commands.options import (
 )
 from toolgate_bus.commands.terminal import new_table, print_json
 from toolgate_bus.errors import ConfigError
+from toolgate_bus.fleet.books import Account, Book
+from toolgate_bus.fleet.reader import read_book
+from toolgate_bus.ledger.money.epoch import WHY
+from toolgate_bus.ledger.money.limits import Limits
+from toolgate_bus.ledger.money.redis import RedisLedger
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.protocol.money import format_amount, micro
 from toolgate_bus.server.settings import BusSettings
@@ -83,56 +84,47 @@ BookOption = Annotated[
 ]
 
 
-class _Book(NamedTuple):
-    """One ledger, and its state as it was read."""
+class _OpenBook(NamedTuple):
+    """One ledger, and its book as it was read."""
 
     commands: RedisCommands
     namespace: str
-    name: str
     ledger: RedisLedger
     limits: Limits
-    budgets: dict[str, BudgetDescription]
-    overrides: Overrides
-    balances: list[Balance]
-    astray: Mapping[str, int]
+    book: Book
 
     def accounts(self, key: str | None = None, *, past: bool = False) -> list[dict[str, Any]]:
         """Return one account, those of a budget, or all, as objects. `past` adds those of past windows."""
-        found = []
-        for one in self.balances:
-            budget = self.budgets.get(_name(one.key))
-            over = budget is not None and one.window > 0 and budget.is_over(one.window, time.time())
-            if key in (None, one.key, _name(one.key)) and (past or not over):
-                found.append(self._account(one, budget))
-        return found
+        accounts = self.book.accounts(time.time(), past=past)
+        return [self._describe(one) for one in accounts if key in (None, one.key, one.name)]
 
     def check(self, key: str) -> None:
         """Raise ConfigError for a key that is neither a budget nor an account of one."""
-        names = {*self.budgets, *(_name(one.key) for one in self.balances)}
+        names = {*self.book.budgets, *(_name(one.key) for one in self.book.balances)}
         if _name(key) not in names:
             there = ", ".join(sorted(names)) or "none; a cost-aware scheduler with budgets makes them"
             raise ConfigError(f"there is no budget {_name(key)!r}; there are: {there}")
 
     def currency(self, key: str) -> str:
         """Return the currency of a budget's amounts; empty if the budget is unknown."""
-        budget = self.budgets.get(_name(key))
+        budget = self.book.budgets.get(_name(key))
         return budget.currency if budget else ""
 
-    def _account(self, one: Balance, budget: BudgetDescription | None) -> dict[str, Any]:
-        limit = limit_of(one.key, budget.limit if budget else one.limit, self.overrides)
+    def _describe(self, account: Account) -> dict[str, Any]:
+        one, budget = account.balance, account.budget
         window = "window" if one.window else "total"
         return {
-            "account": one.key,
-            "budget": _name(one.key),
-            "whose": one.key.partition("/")[2],
+            "account": account.key,
+            "budget": account.name,
+            "whose": account.key.partition("/")[2],
             "window": budget.window_words if budget else window,
             "window_number": one.window,
-            "currency": self.currency(one.key),
-            "limit": limit,
-            "limit_set": one.key in self.overrides or _name(one.key) in self.overrides,
+            "currency": self.currency(account.key),
+            "limit": account.limit,
+            "limit_set": account.is_set,
             "spent": one.spent,
             "reserved": one.reserved,
-            "left": None if limit is None else limit - one.spent - one.reserved,
+            "left": account.left,
             "overruns": one.overruns,
             "orphans": one.orphans,
         }
@@ -158,7 +150,7 @@ def list_(
       toolgate budget list --book budget-shadow     what a shadow would have spent
     """
 
-    async def work(book: _Book) -> None:
+    async def work(book: _OpenBook) -> None:
         accounts = book.accounts(past=past)
         if json_:
             for one in accounts:
@@ -167,9 +159,9 @@ def list_(
             console.print(_table(accounts))
         else:
             err_console.print("Nothing was spent yet. Budgets are configured in a cost-aware scheduler.")
-        if loss := await book.ledger.loss():
+        if loss := book.book.loss:
             err_console.print(f"The ledger was lost: {WHY[loss.why]}. {UNTIL}", soft_wrap=True)
-        for outcome, many in book.astray.items():
+        for outcome, many in (await book.ledger.astray()).items():
             err_console.print(f"{many} {_ASTRAY[outcome]}", soft_wrap=True)
 
     _on_book(redis, namespace, book, work)
@@ -190,7 +182,7 @@ def show(
       toolgate budget show daily/agent/anna --json
     """
 
-    async def work(book: _Book) -> None:
+    async def work(book: _OpenBook) -> None:
         book.check(key)
         accounts = book.accounts(key)
         held = await _list_holders(book, key)
@@ -235,7 +227,7 @@ def set_(
     """
     amount = _limit(limit, configured)
 
-    async def work(book: _Book) -> None:
+    async def work(book: _OpenBook) -> None:
         book.check(key)
         if configured:
             await book.limits.drop(key)
@@ -266,9 +258,9 @@ def reset(
     if not yes:
         typer.confirm(f"Set what was spent of {visible(key)} to zero?", abort=True, err=True)
 
-    async def work(book: _Book) -> None:
+    async def work(book: _OpenBook) -> None:
         book.check(key)
-        keys = sorted({one.key for one in book.balances if key in (one.key, _name(one.key))})
+        keys = sorted({one.key for one in book.book.balances if key in (one.key, _name(one.key))})
         accounts = sum([await book.ledger.reset(one, find_user()) for one in keys])
         await book.limits.drop(key)
         _say({"budget": key, "accounts": accounts}, f"{key}: {accounts} accounts set to zero", json_)
@@ -279,22 +271,23 @@ def reset(
 # ---------------------------------------------------------------------- reading
 
 
-def _on_book(redis: str | None, namespace: str, name: str, work: Callable[[_Book], Awaitable[None]]) -> None:
+def _on_book(
+    redis: str | None, namespace: str, name: str, work: Callable[[_OpenBook], Awaitable[None]]
+) -> None:
     async def open_book(settings: BusSettings) -> None:
         async with aclosing(RedisCommands(str(settings.redis), "toolgate-budget", connections=1)) as commands:
-            store = RedisStore(commands, settings.namespace)
-            ledger, limits = RedisLedger(commands, settings.namespace, name), Limits(store, name)
-            known = await read_budgets(store, name), await limits.read(), await ledger.balances()
-            astray = await ledger.astray()
-            await work(_Book(commands, settings.namespace, name, ledger, limits, *known, astray))
+            ledger = RedisLedger(commands, settings.namespace, name)
+            limits = Limits(RedisStore(commands, settings.namespace), name)
+            book = await read_book(commands, settings.namespace, name)
+            await work(_OpenBook(commands, settings.namespace, ledger, limits, book))
 
     with join_bus(redis, namespace, None) as settings:
         run_async(lambda: open_book(settings))
 
 
-async def _list_holders(book: _Book, key: str) -> list[dict[str, Any]]:
-    """Return the decisions that hold money in these accounts (`budgets/lua/ledger.lua` describes records)."""
-    prefix = Keys(book.namespace).store_key(book.name)
+async def _list_holders(book: _OpenBook, key: str) -> list[dict[str, Any]]:
+    """Return the decisions that hold money in these accounts (records: `ledger.lua`)."""
+    prefix = Keys(book.namespace).store_key(book.book.name)
     held = await book.ledger.open()
     records = await read_hashes(book.commands, [f"{prefix}:r:{one.decision}" for one in held])
     rows: list[dict[str, Any]] = [

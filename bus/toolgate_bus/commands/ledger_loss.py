@@ -11,13 +11,6 @@ from typing import Annotated, Final
 
 import typer
 
-from toolgate_bus.budgets.epoch import LedgerLoss
-from toolgate_bus.budgets.journal import JournalPlace, is_entry, journal_key, read_journal
-from toolgate_bus.budgets.ledger import Addition
-from toolgate_bus.budgets.ledger_redis import MAX_ADDITIONS, RedisLedger
-from toolgate_bus.budgets.limits import BudgetDescription, read_budgets
-from toolgate_bus.budgets.rebuild import JournalSums
-from toolgate_bus.budgets.settlement import AGAIN_S, read_progress, request_again
 from toolgate_bus.commands.decisions.archive_progress import GAP, words_of_gap
 from toolgate_bus.commands.decisions.archive_reader import open_archive
 from toolgate_bus.commands.markup import escape
@@ -33,6 +26,13 @@ from toolgate_bus.commands.options import (
 from toolgate_bus.commands.terminal import new_table, print_json
 from toolgate_bus.errors import ConfigError, TransportError
 from toolgate_bus.facts.reader import FactsReader
+from toolgate_bus.ledger.money.epoch import LedgerLoss
+from toolgate_bus.ledger.money.journal import JournalPlace, is_entry, journal_key, read_journal
+from toolgate_bus.ledger.money.ledger import Addition
+from toolgate_bus.ledger.money.limits import BudgetDescription, read_budgets
+from toolgate_bus.ledger.money.rebuild import JournalSums
+from toolgate_bus.ledger.money.redis import MAX_ADDITIONS, RedisLedger
+from toolgate_bus.ledger.money.settlement import AGAIN_S, read_progress, request_again
 from toolgate_bus.protocol.money import format_amount
 from toolgate_bus.server.settings import BusSettings
 from toolgate_bus.telemetry.printable import visible

@@ -25,9 +25,9 @@ from toolgate_bus.commands.options import (
 )
 from toolgate_bus.commands.terminal import new_table, print_json
 from toolgate_bus.errors import ConfigError
-from toolgate_bus.queues.queue import MAX_ABOUT, MAX_LEVEL, MAX_LIMIT, as_configured
-from toolgate_bus.queues.queue_redis import QueueOperator
-from toolgate_bus.queues.queue_view import QueuedCall, QueuedPool, read_queue
+from toolgate_bus.ledger.slots.queue import MAX_ABOUT, MAX_LEVEL, MAX_LIMIT, as_configured
+from toolgate_bus.ledger.slots.redis import QueueOperator
+from toolgate_bus.ledger.slots.view import QueuedCall, QueuedPool, read_queue
 from toolgate_bus.transport.redis.client.connection import RedisCommands
 from toolgate_bus.transport.redis.roster.roster import Roster
 

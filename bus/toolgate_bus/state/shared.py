@@ -5,11 +5,11 @@ import time
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
-from toolgate_bus.budgets.epoch_file import find_epoch_file
-from toolgate_bus.budgets.ledger_memory import MemoryLedger
-from toolgate_bus.budgets.ledger_redis import RedisLedger
 from toolgate_bus.facts.reader import FactsReader
-from toolgate_bus.queues.queue_redis import MemoryQueues, RedisQueues
+from toolgate_bus.ledger.money.epoch_file import find_epoch_file
+from toolgate_bus.ledger.money.memory import MemoryLedger
+from toolgate_bus.ledger.money.redis import RedisLedger
+from toolgate_bus.ledger.slots.redis import MemoryQueues, RedisQueues
 from toolgate_bus.state.call_counts import MemoryCallCounter, RedisCallCounter
 from toolgate_bus.state.claims import MemoryClaims, RedisClaims
 from toolgate_bus.state.counters import MemoryCounter, RedisCounter

@@ -3,8 +3,8 @@
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from toolgate_bus.budgets.ledger import Ledger
-from toolgate_bus.queues.queue_redis import SlotQueues
+from toolgate_bus.ledger.money.ledger import Ledger
+from toolgate_bus.ledger.slots.redis import SlotQueues
 from toolgate_bus.state.call_counts import CallCounter
 from toolgate_bus.state.claims import ClaimBoard
 from toolgate_bus.state.counters import SharedCounter

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Final
 
 from toolgate_bus.commands.doctor.check import Check, Context
-from toolgate_bus.commands.doctor.finding import Diagnostic, error, fine, how_many, notice, warning
 from toolgate_bus.errors import BusDown, ConfigError, ToolgateError
+from toolgate_bus.fleet.finding import Finding, error, fine, how_many, notice, warning
 from toolgate_bus.state.notifications import MemoryNotices
 from toolgate_bus.transport.redis.client.readonly import is_refusal
 from toolgate_bus.transport.redis.storage.store import RedisStore
@@ -24,11 +24,11 @@ LONG_S: Final = 300.0
 """Seconds after which a held call has waited long; half of its time if that is less."""
 
 
-async def _configs(context: Context) -> Sequence[Diagnostic]:
+async def _configs(context: Context) -> Sequence[Finding]:
     return [one for name, file in context.configs for one in _config(name, file)]
 
 
-def _config(name: str, file: Path) -> list[Diagnostic]:
+def _config(name: str, file: Path) -> list[Finding]:
     try:
         made = load(name, config=file)
     except ConfigError as wrong:
@@ -38,7 +38,7 @@ def _config(name: str, file: Path) -> list[Diagnostic]:
     return [fine("config", "config-read", told)]
 
 
-async def _check_holds(context: Context) -> Sequence[Diagnostic]:
+async def _check_holds(context: Context) -> Sequence[Finding]:
     if context.commands is None:
         raise BusDown("there is no server to look at")
     store = RedisStore(context.commands, context.namespace)
@@ -56,7 +56,7 @@ async def _check_holds(context: Context) -> Sequence[Diagnostic]:
     return found or [fine(HELD, "held", f"{total} held" if by_scheduler else "no call is held")]
 
 
-def _report_abandoned(name: str, many: int) -> Diagnostic:
+def _report_abandoned(name: str, many: int) -> Finding:
     what = (
         f"{name} holds {how_many(many, 'call')}, and no replica of it is alive: they are denied when they "
         "expire"
@@ -66,7 +66,7 @@ def _report_abandoned(name: str, many: int) -> Diagnostic:
     )
 
 
-async def _check_waiting(desk: Desk) -> list[Diagnostic]:
+async def _check_waiting(desk: Desk) -> list[Finding]:
     try:
         waiting = await desk.list_waiting()
     except ToolgateError as raised:

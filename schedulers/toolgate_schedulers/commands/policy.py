@@ -21,9 +21,9 @@ from toolgate_bus.config.document import Document, read_document
 from toolgate_bus.errors import ConfigError
 from toolgate_bus.protocol.events import AskUser, Deny, Hold, ToolSelecting
 
-from toolgate_schedulers.shipped.policy import PolicyConfig, explain_ruling, name_of
-from toolgate_schedulers.shipped.policy_rehearsal import OrderRehearsal
-from toolgate_schedulers.shipped.policy_verdicts import Past
+from toolgate_schedulers.shipped.policy.rehearsal import OrderRehearsal
+from toolgate_schedulers.shipped.policy.scheduler import PolicyConfig, explain_ruling, name_of
+from toolgate_schedulers.shipped.policy.verdicts import Past
 from toolgate_schedulers.testing import question
 
 DEFAULT: Final = "default"

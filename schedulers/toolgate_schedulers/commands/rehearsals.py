@@ -9,8 +9,8 @@ from toolgate_bus.config.document import read_document
 from toolgate_bus.errors import ConfigError
 from toolgate_bus.ruling.rehearsal import Rehearsal
 
-from toolgate_schedulers.shipped.policy import Policy, PolicyConfig
-from toolgate_schedulers.shipped.policy_rehearsal import OrderRehearsal
+from toolgate_schedulers.shipped.policy.rehearsal import OrderRehearsal
+from toolgate_schedulers.shipped.policy.scheduler import Policy, PolicyConfig
 from toolgate_schedulers.shipped.slots.config import SlotsConfig
 from toolgate_schedulers.shipped.slots.rehearsal import SlotsRehearsal
 from toolgate_schedulers.shipped.slots.scheduler import Slots

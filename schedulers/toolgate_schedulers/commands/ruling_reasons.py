@@ -17,7 +17,7 @@ from toolgate_bus.ruling.conditions.matching import CallMatcher, describe_unseen
 from toolgate_bus.ruling.rule_doubts import Place
 
 from toolgate_schedulers.shipped.approval.config import ApprovalConfig, find_rule
-from toolgate_schedulers.shipped.policy import PolicyConfig, explain_ruling, name_of
+from toolgate_schedulers.shipped.policy.scheduler import PolicyConfig, explain_ruling, name_of
 from toolgate_schedulers.shipped.provenance import ProvenanceConfig, rule_on
 from toolgate_schedulers.shipped.rate_limit import RateLimitConfig
 from toolgate_schedulers.shipped.rule_listing import CONFIGS

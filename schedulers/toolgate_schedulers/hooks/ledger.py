@@ -11,9 +11,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any, Final
 
-from toolgate_bus.budgets.epoch_file import find_epoch_file
-from toolgate_bus.budgets.ledger_redis import RedisLedger
 from toolgate_bus.errors import TransportError
+from toolgate_bus.ledger.money.epoch_file import find_epoch_file
+from toolgate_bus.ledger.money.redis import RedisLedger
 from toolgate_bus.protocol.events import Failure, Verdict
 from toolgate_bus.state.shared import MemoryFacts, make_shared_state
 from toolgate_bus.transport.ports import Commands

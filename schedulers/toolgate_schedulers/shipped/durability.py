@@ -6,9 +6,9 @@ A scheduler logs at its start whether the server can do this. The store itself w
 from typing import Annotated, Final
 
 from pydantic import Field
-from toolgate_bus.budgets.ledger import Ledger
 from toolgate_bus.config.check import StrictModel
 from toolgate_bus.errors import TooFewReplicas
+from toolgate_bus.ledger.money.ledger import Ledger
 from toolgate_bus.telemetry.loggers import get_logger
 from toolgate_bus.transport.ports import Durability, Store
 

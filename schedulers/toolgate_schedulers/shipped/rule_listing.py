@@ -18,8 +18,8 @@ from toolgate_schedulers.shipped.approval.config import ApprovalConfig
 from toolgate_schedulers.shipped.cost_aware.config import CostAwareConfig
 from toolgate_schedulers.shipped.heuristic import HeuristicConfig
 from toolgate_schedulers.shipped.loop_guard import LoopGuardConfig
-from toolgate_schedulers.shipped.policy import PolicyConfig
-from toolgate_schedulers.shipped.policy_needs import OrderMatcher, Precondition
+from toolgate_schedulers.shipped.policy.needs import OrderMatcher, Precondition
+from toolgate_schedulers.shipped.policy.scheduler import PolicyConfig
 from toolgate_schedulers.shipped.provenance import ProvenanceConfig
 from toolgate_schedulers.shipped.rate_limit import RateLimitConfig
 from toolgate_schedulers.shipped.router.router import Route, RouterConfig

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 import yaml
-from toolgate_bus.budgets.ledger_redis import RedisLedger
 from toolgate_bus.facts.join import join_decisions
 from toolgate_bus.facts.reader import FactsReader
+from toolgate_bus.ledger.money.redis import RedisLedger
 from toolgate_bus.transport.redis.client.connection import RedisCommands
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.system, pytest.mark.timeout(120)]

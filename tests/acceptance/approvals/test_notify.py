@@ -8,9 +8,9 @@ import pytest
 from approval_world import People
 from notify_world import PLANTED
 from notify_world import tell_of_change as change
-from toolgate_bus.budgets.ledger import Account, Offer
-from toolgate_bus.budgets.ledger_redis import RedisLedger
-from toolgate_bus.budgets.limits import BudgetDescription, describe
+from toolgate_bus.ledger.money.ledger import Account, Offer
+from toolgate_bus.ledger.money.limits import BudgetDescription, describe
+from toolgate_bus.ledger.money.redis import RedisLedger
 from toolgate_bus.transport.redis.client.connection import RedisCommands
 from toolgate_bus.transport.redis.storage.store import RedisStore
 from toolgate_orchestrator import Call, Caller

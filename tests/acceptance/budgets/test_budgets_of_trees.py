@@ -11,7 +11,7 @@ import redis.asyncio as redis
 import yaml
 from amplifier_core import AmplifierSession
 from budget_storm import NAMESPACE, UNIT, accounts_in, records_in
-from toolgate_bus.budgets.ledger_redis import RedisLedger
+from toolgate_bus.ledger.money.redis import RedisLedger
 from toolgate_bus.transport.redis.client.connection import RedisCommands
 from toolgate_orchestrator.commands.host.sub_agents import let_delegate
 

@@ -9,9 +9,9 @@ import redis.asyncio as redis
 import yaml
 from agent_trees import World, says, wait_for
 from amplifier_core import AmplifierSession, HookResult
-from toolgate_bus.budgets.ledger_redis import RedisLedger
-from toolgate_bus.budgets.settlement import MAX_SECONDS
 from toolgate_bus.facts.reader import FactsReader
+from toolgate_bus.ledger.money.redis import RedisLedger
+from toolgate_bus.ledger.money.settlement import MAX_SECONDS
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.transport.redis.client.connection import RedisCommands
 from toolgate_orchestrator import Call, Caller

@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 import yaml
 from questions import decide
-from toolgate_bus.budgets.ledger_redis import RedisLedger
+from toolgate_bus.ledger.money.redis import RedisLedger
 from toolgate_bus.transport.redis.client.connection import RedisCommands
 from toolgate_orchestrator import Call
 from toolgate_orchestrator.decision.gate import Gate

@@ -14,8 +14,8 @@ from types import SimpleNamespace
 
 import pytest
 import yaml
-from toolgate_bus.budgets.ledger import Account, Offer, Otherwise, Step
-from toolgate_bus.budgets.ledger_redis import RedisLedger
+from toolgate_bus.ledger.money.ledger import Account, Offer, Otherwise, Step
+from toolgate_bus.ledger.money.redis import RedisLedger
 from toolgate_bus.transport.redis.client.connection import RedisCommands
 from toolgate_orchestrator import Call, Caller
 from toolgate_orchestrator.decision.gate import Gate

@@ -11,10 +11,10 @@ import sys
 from collections.abc import Sequence
 
 from toolgate_bus.facts.reader import FactsReader
+from toolgate_bus.ledger.slots.queue import Need, Request, tell_call
+from toolgate_bus.ledger.slots.redis import RedisQueues
 from toolgate_bus.protocol.agents import LiveAgent
 from toolgate_bus.protocol.events import Continue, Deny, Modify, ToolSelecting, Verdict
-from toolgate_bus.queues.queue import Need, Request, tell_call
-from toolgate_bus.queues.queue_redis import RedisQueues
 from toolgate_bus.state.shared import connect_shared_state
 from toolgate_bus.transport.redis.answering.scheduler import RedisSchedulerBus
 from toolgate_bus.transport.redis.client.connection import RedisCommands

@@ -96,7 +96,7 @@ MUTANTS = (
     Mutant(
         "budgets",
         "whoever asks gets",
-        f"{BUS}/budgets/lua/ledger_taking.lua",
+        f"{BUS}/ledger/money/lua/ledger_taking.lua",
         "if room == nil or needed <= room or op == 'restore' then",
         "if true then",
         "../bus/budgets/test_ledger.py",
@@ -104,7 +104,7 @@ MUTANTS = (
     Mutant(
         "budgets",
         "what others will spend need not be there",
-        f"{BUS}/budgets/lua/ledger_taking.lua",
+        f"{BUS}/ledger/money/lua/ledger_taking.lua",
         "if room == nil or needed <= room or op == 'restore' then",
         "if room == nil or want <= room then",
         "../bus/budgets/test_ledger.py",
@@ -112,7 +112,7 @@ MUTANTS = (
     Mutant(
         "budgets",
         "settling twice spends twice",
-        f"{BUS}/budgets/lua/ledger_giving.lua",
+        f"{BUS}/ledger/money/lua/ledger_giving.lua",
         "if r.state == 'settled' then\n",
         "if false then\n",
         "../bus/budgets/test_ledger.py",
@@ -120,7 +120,7 @@ MUTANTS = (
     Mutant(
         "budgets",
         "a reserve that comes late holds money for ever",
-        f"{BUS}/budgets/lua/ledger_taking.lua",
+        f"{BUS}/ledger/money/lua/ledger_taking.lua",
         "if r.state and (over or is_foreign(r, ARGV[4]) or phase < number(r.phase)) then",
         "if r.state and phase < number(r.phase) then",
         "../bus/budgets/test_ledger.py",
@@ -256,7 +256,7 @@ MUTANTS = (
     Mutant(
         "budgets",
         "what was reserved last is not given back where another denies after",
-        f"{BUS}/budgets/settlement.py",
+        f"{BUS}/ledger/money/settlement.py",
         'if fact.get("outcome") in ("deny", "cancelled") else None',
         'if fact.get("outcome") == "cancelled" else None',
         "test_cost_aware_admission.py::test_what_one_who_is_asked_later_denies_is_given_back",
@@ -273,7 +273,7 @@ MUTANTS = (
     Mutant(
         "budgets",
         "a call that waits for a slot loses what is reserved for it after an hour",
-        f"{BUS}/budgets/settlement.py",
+        f"{BUS}/ledger/money/settlement.py",
         '    TOOL_WAITS: "renew",\n',
         "",
         "test_cost_aware_admission.py"
@@ -314,7 +314,7 @@ MUTANTS = (
     Mutant(
         "rules",
         "a rule that only observes denies",
-        f"{SCHEDULERS}/shipped/policy.py",
+        f"{SCHEDULERS}/shipped/policy/scheduler.py",
         'if rule.mode != "enforce":',
         "if False:",
         "test_policy_options.py::test_the_first_rule_that_fits_a_call_decides_and_is_named",

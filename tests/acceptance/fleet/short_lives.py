@@ -16,7 +16,7 @@ import sys
 import time
 
 import redis
-from toolgate_bus.budgets.ledger import Account, Offer
+from toolgate_bus.ledger.money.ledger import Account, Offer
 from toolgate_bus.protocol.events import Continue, Hold
 from toolgate_bus.state.shared import connect_shared_state
 from toolgate_bus.transport.redis.answering.scheduler import RedisSchedulerBus

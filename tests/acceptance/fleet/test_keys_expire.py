@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from toolgate_bus.budgets.settlement import SettlementWorker
+from toolgate_bus.ledger.money.settlement import SettlementWorker
 from toolgate_bus.protocol.events import Continue
 from toolgate_bus.state.shared import connect_shared_state
 from toolgate_bus.transport.redis.answering import consumer_group

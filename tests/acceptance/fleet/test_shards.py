@@ -11,9 +11,9 @@ from collections import Counter, defaultdict
 import pytest
 import yaml
 from shard_gates import gates_in, lies
-from toolgate_bus.budgets.ledger_redis import RedisLedger
-from toolgate_bus.commands.doctor.shards import shards_findings
 from toolgate_bus.facts.reader import FactsReader
+from toolgate_bus.fleet.shards import shards_findings
+from toolgate_bus.ledger.money.redis import RedisLedger
 from toolgate_bus.protocol.keys import Keys, shard_of
 from toolgate_bus.transport.ports import Member
 from toolgate_bus.transport.redis.client.connection import RedisCommands

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from toolgate_bus.facts.reader import FactsReader
-from toolgate_bus.queues.queue_counts import read_pools
+from toolgate_bus.ledger.slots.counts import read_pools
 from toolgate_bus.transport.redis.client.connection import RedisCommands
 from toolgate_orchestrator import Call, CallDenial, Guard
 

@@ -28,8 +28,8 @@ import yaml
 from budget_storm import accounts_in, records_in
 from nursery import NURSERY
 from priced_llm import PRICES, PricedLlm
-from toolgate_bus.budgets.journal import journal_key, read_entry
 from toolgate_bus.facts.reader import FactsReader
+from toolgate_bus.ledger.money.journal import journal_key, read_entry
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.server.guard import ServerProcess
 from toolgate_bus.transport.redis.client.connection import RedisCommands

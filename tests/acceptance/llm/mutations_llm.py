@@ -34,7 +34,7 @@ MUTANTS = (
     Mutant(
         "requests",
         "what a request used settles nothing",
-        f"{BUS}/budgets/settlement.py",
+        f"{BUS}/ledger/money/settlement.py",
         "if event in (USAGE, PROVIDER_ERROR) and cost_of is not None:",
         "if False:",
         f"{_COSTS}::test_what_was_used_is_settled_and_leaves_room_for_the_next",

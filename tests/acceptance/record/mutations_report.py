@@ -22,7 +22,7 @@ MUTANTS = (
     Mutant(
         15,
         "an orchestrator writes what reads as the ledger's",
-        f"{BUS}/budgets/journal.py",
+        f"{BUS}/ledger/money/journal.py",
         'if entry.get("event") != LEDGER or any(name in entry for name in _FACT):',
         'if entry.get("event") != LEDGER:',
         "../bus/commands/test_report.py::test_a_forged_entry_is_no_money",
@@ -30,7 +30,7 @@ MUTANTS = (
     Mutant(
         15,
         "entries that were trimmed unread are not missed",
-        f"{BUS}/budgets/journal.py",
+        f"{BUS}/ledger/money/journal.py",
         "missed, number = max(0, size.added - number), size.added",
         "missed, number = 0, size.added",
         "../bus/budgets/test_journal.py::test_each_entry_is_read_once_and_what_was_trimmed_is_counted",
@@ -38,7 +38,7 @@ MUTANTS = (
     Mutant(
         15,
         "what an account could not change by is written as if it had",
-        f"{BUS}/budgets/lua/ledger.lua",
+        f"{BUS}/ledger/money/lua/ledger.lua",
         "(moved[key] or 0) + one[name] - was",
         "(moved[key] or 0) + amount",
         "../bus/budgets/test_journal.py::test_the_journal_adds_up_to_the_accounts_whatever_becomes_of_a_call",

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 import yaml
-from toolgate_bus.budgets.journal import journal_key
-from toolgate_bus.budgets.ledger_redis import RedisLedger
 from toolgate_bus.commands.decisions.archive_reader import read_archived_facts
 from toolgate_bus.errors import ConfigError
+from toolgate_bus.ledger.money.journal import journal_key
+from toolgate_bus.ledger.money.redis import RedisLedger
 from toolgate_bus.transport.redis.client.connection import RedisCommands
 from toolgate_orchestrator import Call, Caller, Gate
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 import yaml
-from toolgate_bus.budgets.ledger_redis import RedisLedger
 from toolgate_bus.config.check import check
 from toolgate_bus.facts.reader import FactsReader
+from toolgate_bus.ledger.money.redis import RedisLedger
 from toolgate_bus.transport.redis.client.connection import RedisCommands
 from toolgate_bus.transport.redis.storage.store import RedisStore
 from toolgate_orchestrator import Call

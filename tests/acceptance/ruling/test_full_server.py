@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 import redis.asyncio as redis
-from toolgate_bus.budgets.ledger_redis import RedisLedger
 from toolgate_bus.commands.decisions.archive_reader import read_archived_facts
 from toolgate_bus.facts.reader import FactsReader
+from toolgate_bus.ledger.money.redis import RedisLedger
 from toolgate_bus.telemetry import metrics
 from toolgate_bus.transport.redis.client.connection import RedisCommands
 from toolgate_orchestrator import Call, Caller

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from toolgate_bus.budgets.ledger import Reservation
+from toolgate_bus.ledger.money.ledger import Reservation
 from toolgate_schedulers.shipped.cost_aware.scheduler import CostAware
 
 

@@ -2,9 +2,9 @@
 
 from mutation import SCHEDULERS, Mutant
 
-_HISTORY = f"{SCHEDULERS}/shipped/policy_order.py"
-_KEEPER, _VERDICTS = f"{SCHEDULERS}/shipped/policy_keeper.py", f"{SCHEDULERS}/shipped/policy_verdicts.py"
-_PROGRESS = f"{SCHEDULERS}/shipped/policy_progress.py"
+_HISTORY = f"{SCHEDULERS}/shipped/policy/order.py"
+_KEEPER, _VERDICTS = f"{SCHEDULERS}/shipped/policy/keeper.py", f"{SCHEDULERS}/shipped/policy/verdicts.py"
+_PROGRESS = f"{SCHEDULERS}/shipped/policy/progress.py"
 _PURE = "../schedulers/shipped/test_policy_order.py"
 _TRIAL = "../schedulers/shipped/test_policy_ordered.py"
 _GATE = "../orchestrator/decision/test_gate.py"
@@ -68,7 +68,7 @@ _CHANGES = (
     ),
     (
         "what another replica decides does not count",
-        f"{SCHEDULERS}/shipped/policy_claims.py",
+        f"{SCHEDULERS}/shipped/policy/claims.py",
         "{who for who, _ in before})",
         "set())",
         f"{_TRIAL}::test_of_many_that_two_replicas_are_asked_at_once_no_more_run_than_may",
@@ -89,7 +89,7 @@ _CHANGES = (
     ),
     (
         "who does not require slots is not told of",
-        "bus/toolgate_bus/commands/doctor/roster.py",
+        "bus/toolgate_bus/fleet/roster.py",
         "if name not in required)",
         "if name in required)",
         "../doctor/test_doctor_judges.py::test_who_gives_what_is_scarce_and_is_not_required_is_told_with_who_does_not_require_it",

@@ -25,7 +25,7 @@ MUTANTS = (
     Mutant(
         "adaptive",
         "two that hear the same errors halve twice",
-        f"{BUS}/queues/lua/queue_caps.lua",
+        f"{BUS}/ledger/slots/lua/queue_caps.lua",
         "if (stands or '') ~= was then",
         "if false then",
         f"{CAPS}test_a_cap_is_set_only_where_it_stands_as_it_was_read",
@@ -33,7 +33,7 @@ MUTANTS = (
     Mutant(
         "adaptive",
         "what the tool said in place of an operator",
-        f"{BUS}/queues/lua/queue_base.lua",
+        f"{BUS}/ledger/slots/lua/queue_base.lua",
         "one.ruled or one.limit, one.whole or one.limit, one.adapted or one.limit",
         "one.adapted or one.ruled or one.limit, one.whole or one.limit",
         f"{CAPS}test_what_is_given_is_the_least_of_the_limit_an_operators_and_the_cap",
@@ -41,7 +41,7 @@ MUTANTS = (
     Mutant(
         "adaptive",
         "an idle pool forgets what its tool said",
-        f"{BUS}/queues/lua/queue.lua",
+        f"{BUS}/ledger/slots/lua/queue.lua",
         "(pool(name).ruled or pool(name).adapted) == nil",
         "pool(name).ruled == nil",
         f"{CAPS}test_a_cap_outlives_an_idle_pool",

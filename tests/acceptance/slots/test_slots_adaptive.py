@@ -13,7 +13,7 @@ from typing import Any
 
 import httpx2
 import pytest
-from toolgate_bus.queues.queue_counts import read_pools
+from toolgate_bus.ledger.slots.counts import read_pools
 from toolgate_bus.transport.redis.client.connection import RedisCommands
 from toolgate_orchestrator import Call
 from toolgate_orchestrator.decision.gate import Gate

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from agent_trees import World, says
 from questions import decide
-from toolgate_bus.queues.queue_counts import read_pools
+from toolgate_bus.ledger.slots.counts import read_pools
 from toolgate_bus.transport.redis.client.connection import RedisCommands
 from toolgate_orchestrator import Call
 from toolgate_orchestrator.decision.gate import Gate

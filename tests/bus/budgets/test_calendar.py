@@ -6,11 +6,11 @@ from zoneinfo import ZoneInfo
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from toolgate_bus.budgets.calendar import CalendarWindow, find_zone, read_window
-from toolgate_bus.budgets.ledger import Account, Offer
-from toolgate_bus.budgets.ledger_rules import LedgerRules
-from toolgate_bus.budgets.limits import BudgetDescription, describe, read_budgets
 from toolgate_bus.errors import ConfigError
+from toolgate_bus.ledger.money.calendar import CalendarWindow, find_zone, read_window
+from toolgate_bus.ledger.money.ledger import Account, Offer
+from toolgate_bus.ledger.money.limits import BudgetDescription, describe, read_budgets
+from toolgate_bus.ledger.money.rules import LedgerRules
 from toolgate_bus.transport.memory import MemoryHub
 
 pytestmark = pytest.mark.pure

@@ -5,11 +5,11 @@ Both kinds of ledger; the server's is on a real one: FLUSHALL, and older copies 
 
 import pytest
 from epoch_world import FLEET, MemoryWorld, ServerWorld, spend, spent
-from toolgate_bus.budgets import epoch as rules
-from toolgate_bus.budgets.epoch import EpochMemory, LedgerEpoch
-from toolgate_bus.budgets.ledger import Account, Addition, Offer, Otherwise, Step
-from toolgate_bus.budgets.ledger_memory import MemoryLedger
-from toolgate_bus.budgets.ledger_redis import RedisLedger
+from toolgate_bus.ledger.money import epoch as rules
+from toolgate_bus.ledger.money.epoch import EpochMemory, LedgerEpoch
+from toolgate_bus.ledger.money.ledger import Account, Addition, Offer, Otherwise, Step
+from toolgate_bus.ledger.money.memory import MemoryLedger
+from toolgate_bus.ledger.money.redis import RedisLedger
 from toolgate_bus.transport.redis.client.connection import RedisCommands
 
 

@@ -8,11 +8,11 @@ from contextlib import asynccontextmanager
 
 import pytest
 from epoch_world import FLEET, ServerWorld, spend
-from toolgate_bus.budgets import epoch as rules
-from toolgate_bus.budgets.epoch import EpochMemory
-from toolgate_bus.budgets.epoch_file import EpochFile, find_epoch_file
-from toolgate_bus.budgets.ledger import Offer, Step
-from toolgate_bus.budgets.ledger_redis import RedisLedger
+from toolgate_bus.ledger.money import epoch as rules
+from toolgate_bus.ledger.money.epoch import EpochMemory
+from toolgate_bus.ledger.money.epoch_file import EpochFile, find_epoch_file
+from toolgate_bus.ledger.money.ledger import Offer, Step
+from toolgate_bus.ledger.money.redis import RedisLedger
 from toolgate_bus.transport.redis.asking.fact_spill import find_state
 from toolgate_bus.transport.redis.client.connection import RedisCommands
 

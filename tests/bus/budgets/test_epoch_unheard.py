@@ -6,10 +6,10 @@ from functools import partial
 
 import pytest
 from epoch_world import FLEET, ServerWorld, spend, spent
-from toolgate_bus.budgets import ledger_recovery
-from toolgate_bus.budgets.ledger import Offer, Step
-from toolgate_bus.budgets.ledger_redis import RedisLedger
 from toolgate_bus.errors import OutcomeUnknown
+from toolgate_bus.ledger.money import recovery as ledger_recovery
+from toolgate_bus.ledger.money.ledger import Offer, Step
+from toolgate_bus.ledger.money.redis import RedisLedger
 from toolgate_bus.transport.ports import Commands, Durability
 from toolgate_bus.transport.redis.client.connection import RedisCommands
 

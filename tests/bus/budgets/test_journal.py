@@ -4,9 +4,9 @@ import random
 from collections import Counter
 
 import pytest
-from toolgate_bus.budgets.journal import JournalPlace, is_entry, journal_key, read_entry, read_journal
-from toolgate_bus.budgets.ledger import Account, Offer, Otherwise, Step
-from toolgate_bus.budgets.ledger_redis import RedisLedger
+from toolgate_bus.ledger.money.journal import JournalPlace, is_entry, journal_key, read_entry, read_journal
+from toolgate_bus.ledger.money.ledger import Account, Offer, Otherwise, Step
+from toolgate_bus.ledger.money.redis import RedisLedger
 from toolgate_bus.protocol.packing import pack
 from toolgate_bus.transport.redis.client.connection import RedisCommands
 

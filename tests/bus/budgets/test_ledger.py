@@ -3,7 +3,8 @@
 from typing import Any
 
 import pytest
-from toolgate_bus.budgets.ledger import (
+from toolgate_bus.errors import ConfigError, TransportError
+from toolgate_bus.ledger.money.ledger import (
     MAX_SUM,
     Account,
     Offer,
@@ -12,9 +13,8 @@ from toolgate_bus.budgets.ledger import (
     SettlementResult,
     Step,
 )
-from toolgate_bus.budgets.ledger_memory import MemoryLedger
-from toolgate_bus.budgets.ledger_redis import RedisLedger
-from toolgate_bus.errors import ConfigError, TransportError
+from toolgate_bus.ledger.money.memory import MemoryLedger
+from toolgate_bus.ledger.money.redis import RedisLedger
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.protocol.money import MAX_AMOUNT
 from toolgate_bus.transport.redis.client.connection import RedisCommands

@@ -9,9 +9,17 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from toolgate_bus.budgets.ledger import MAX_SUM, Account, Balance, Offer, Otherwise, SettlementResult, Step
-from toolgate_bus.budgets.ledger_redis import RedisLedger
-from toolgate_bus.budgets.ledger_rules import LedgerRules
+from toolgate_bus.ledger.money.ledger import (
+    MAX_SUM,
+    Account,
+    Balance,
+    Offer,
+    Otherwise,
+    SettlementResult,
+    Step,
+)
+from toolgate_bus.ledger.money.redis import RedisLedger
+from toolgate_bus.ledger.money.rules import LedgerRules
 from toolgate_bus.protocol.money import MAX_AMOUNT
 from toolgate_bus.transport.redis.client.connection import RedisCommands
 

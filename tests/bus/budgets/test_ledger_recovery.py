@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from itertools import product
 
 import pytest
-from toolgate_bus.budgets.ledger import Account, Offer, Step
-from toolgate_bus.budgets.ledger_recovery import LedgerRecovery
-from toolgate_bus.budgets.ledger_redis import RedisLedger
-from toolgate_bus.budgets.ledger_scripts import EPOCH, GIVING, RESTORING, commands_again
-from toolgate_bus.budgets.ledger_words import Charge, ReservationEnd, Restoration
 from toolgate_bus.errors import ConfigError
+from toolgate_bus.ledger.money.ledger import Account, Offer, Step
+from toolgate_bus.ledger.money.recovery import LedgerRecovery
+from toolgate_bus.ledger.money.redis import RedisLedger
+from toolgate_bus.ledger.money.scripts import EPOCH, GIVING, RESTORING, commands_again
+from toolgate_bus.ledger.money.words import Charge, ReservationEnd, Restoration
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.protocol.packing import pack
 from toolgate_bus.transport.redis.client.connection import RedisCommands

@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from toolgate_bus.budgets.limits import (
+from toolgate_bus.ledger.money.limits import (
     BudgetDescription,
     Limits,
     describe,

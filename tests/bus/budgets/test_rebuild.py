@@ -3,10 +3,10 @@
 from itertools import count
 
 import pytest
-from toolgate_bus.budgets import rebuild
-from toolgate_bus.budgets.ledger import Addition, Balance
-from toolgate_bus.budgets.limits import BudgetDescription
-from toolgate_bus.budgets.rebuild import DAY_S, TOLD_AGAIN_S, JournalSums, keep_of
+from toolgate_bus.ledger.money import rebuild
+from toolgate_bus.ledger.money.ledger import Addition, Balance
+from toolgate_bus.ledger.money.limits import BudgetDescription
+from toolgate_bus.ledger.money.rebuild import DAY_S, TOLD_AGAIN_S, JournalSums, keep_of
 
 pytestmark = pytest.mark.pure
 NUMBERS = count(1)

@@ -1,8 +1,8 @@
 """What is reserved for a call that waits for a person lives by its token, and moves to who answers."""
 
 import pytest
-from toolgate_bus.budgets.ledger import Account, Offer
-from toolgate_bus.budgets.settlement import GRACE_S, MAX_SECONDS, SettlementWorker
+from toolgate_bus.ledger.money.ledger import Account, Offer
+from toolgate_bus.ledger.money.settlement import GRACE_S, MAX_SECONDS, SettlementWorker
 from toolgate_bus.state.shared import make_shared_state
 from toolgate_bus.transport.deferrals import KEPT_S, Claim, Deferrals
 

@@ -4,8 +4,9 @@ import pytest
 from epoch_world import MemoryWorld
 from hypothesis import given
 from hypothesis import strategies as st
-from toolgate_bus.budgets.ledger import Account, Offer, Otherwise, Step
-from toolgate_bus.budgets.settlement import (
+from toolgate_bus.errors import BusDown
+from toolgate_bus.ledger.money.ledger import Account, Offer, Otherwise, Step
+from toolgate_bus.ledger.money.settlement import (
     AT_ONCE,
     GRACE_S,
     MAX_SECONDS,
@@ -14,7 +15,6 @@ from toolgate_bus.budgets.settlement import (
     request_again,
     step_of,
 )
-from toolgate_bus.errors import BusDown
 from toolgate_bus.state.shared import make_shared_state
 
 pytestmark = pytest.mark.pure
@@ -240,10 +240,10 @@ async def test_its_last_facts_are_read_before_it_is_given_up(world):
 
 
 async def test_a_reservation_of_which_nothing_is_ever_heard_does_not_stay(world, monkeypatch):
-    monkeypatch.setattr("toolgate_bus.budgets.ledger_memory.time.time", lambda: 1000.0)
+    monkeypatch.setattr("toolgate_bus.ledger.money.memory.time.time", lambda: 1000.0)
     await world.reserve("a", owner="here")
     world.shared.facts.living = {"here"}
-    monkeypatch.setattr("toolgate_bus.budgets.ledger_memory.time.time", lambda: 1000.0 + MAX_SECONDS)
+    monkeypatch.setattr("toolgate_bus.ledger.money.memory.time.time", lambda: 1000.0 + MAX_SECONDS)
     await world.keeper().step()
     assert world.money == (40, 0, 1)
 
@@ -254,12 +254,12 @@ async def test_a_call_that_says_it_still_waits_keeps_what_is_reserved_and_no_lon
 
     async def look_at(seconds):
         world.now = seconds
-        monkeypatch.setattr("toolgate_bus.budgets.ledger_memory.time.time", lambda: 1000.0 + seconds)
+        monkeypatch.setattr("toolgate_bus.ledger.money.memory.time.time", lambda: 1000.0 + seconds)
         await keeper.step()
         await keeper.step()
         return world.money
 
-    monkeypatch.setattr("toolgate_bus.budgets.ledger_memory.time.time", lambda: 1000.0)
+    monkeypatch.setattr("toolgate_bus.ledger.money.memory.time.time", lambda: 1000.0)
     await world.reserve("a", owner="here")
     for seconds in range(1, 5):
         world.shared.facts.tell("tool:waits", orchestrator="here", decision_id="a")

@@ -3,12 +3,12 @@
 import time
 
 import pytest
-from toolgate_bus.budgets.ledger import Account, Addition, Balance, Offer, Otherwise, Step
-from toolgate_bus.budgets.ledger_memory import MemoryLedger
-from toolgate_bus.budgets.ledger_redis import RedisLedger
-from toolgate_bus.budgets.ledger_words import KEPT_MS
-from toolgate_bus.budgets.settlement import SettlementWorker
 from toolgate_bus.facts.reader import FactsReader
+from toolgate_bus.ledger.money.ledger import Account, Addition, Balance, Offer, Otherwise, Step
+from toolgate_bus.ledger.money.memory import MemoryLedger
+from toolgate_bus.ledger.money.redis import RedisLedger
+from toolgate_bus.ledger.money.settlement import SettlementWorker
+from toolgate_bus.ledger.money.words import KEPT_MS
 from toolgate_bus.protocol import packing
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.transport.redis.client.connection import RedisCommands

@@ -8,15 +8,16 @@ from math import inf
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from toolgate_bus.budgets.calendar import CalendarWindow
-from toolgate_bus.budgets.ledger import Balance
-from toolgate_bus.budgets.limits import BudgetDescription
 from toolgate_bus.commands.exporter import service
 from toolgate_bus.commands.exporter.checkpoint import ExporterCheckpoint
 from toolgate_bus.commands.exporter.fleet import FleetCounts, Savings
 from toolgate_bus.commands.exporter.gauges import budget_gauges, pause_gauges
 from toolgate_bus.commands.exporter.service import Exporter
 from toolgate_bus.errors import BusDown, TransportError
+from toolgate_bus.fleet.books import Book
+from toolgate_bus.ledger.money.calendar import CalendarWindow
+from toolgate_bus.ledger.money.ledger import Balance
+from toolgate_bus.ledger.money.limits import BudgetDescription
 from toolgate_bus.protocol.pauses import Pause, StandingPauses
 from toolgate_bus.telemetry import definitions, metrics
 
@@ -381,7 +382,7 @@ def test_what_saves_nothing_adds_nothing(facts):
 
 
 def gauges(budgets, balances, overrides=None, now=7200.0):
-    read = budget_gauges([("budget", {one.name: one for one in budgets}, overrides or {}, balances)], now)
+    read = budget_gauges([Book("budget", {one.name: one for one in budgets}, overrides or {}, balances)], now)
     return {gauge.metric: dict(gauge.series) for gauge in read}
 
 

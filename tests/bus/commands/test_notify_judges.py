@@ -3,8 +3,6 @@
 from typing import get_args
 
 import pytest
-from toolgate_bus.budgets.ledger import Balance
-from toolgate_bus.budgets.limits import BudgetDescription
 from toolgate_bus.commands.notify.config import (
     BudgetCause,
     ChangeCause,
@@ -16,7 +14,6 @@ from toolgate_bus.commands.notify.config import (
 )
 from toolgate_bus.commands.notify.incident import describe
 from toolgate_bus.commands.notify.judges import (
-    BookBalances,
     CallOnHold,
     RosterState,
     judge_budgets,
@@ -27,6 +24,9 @@ from toolgate_bus.commands.notify.judges import (
     judge_quiet,
     judge_revisions,
 )
+from toolgate_bus.fleet.books import Book
+from toolgate_bus.ledger.money.ledger import Balance
+from toolgate_bus.ledger.money.limits import BudgetDescription
 from toolgate_bus.state.changes import EVENTS, ConfigChange
 
 pytestmark = pytest.mark.pure
@@ -72,7 +72,7 @@ def test_a_call_that_is_not_to_be_repeated_is_told_once():
 def book(spent, reserved=0, window=0, level="fleet", window_s=0):
     budget = BudgetDescription("daily", level, 1000, window_s, "USD")
     balance = Balance("daily/fleet", window, 1000, spent, reserved)
-    return [BookBalances("budget", {"daily": budget}, {}, [balance])]
+    return [Book("budget", {"daily": budget}, {}, [balance])]
 
 
 def thresholds(known, books, now=0.0, **cause):

@@ -9,7 +9,6 @@ from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
 
 import pytest
-from toolgate_bus.budgets.limits import BudgetDescription
 from toolgate_bus.commands.decisions.archive_disk import FilesOnDisk
 from toolgate_bus.commands.decisions.archive_store import ArchiveStore
 from toolgate_bus.commands.main import app as frame
@@ -17,6 +16,7 @@ from toolgate_bus.commands.report.accounting import ReportBuilder
 from toolgate_bus.commands.report.figures import parse_by, total_of
 from toolgate_bus.commands.report.period import Period, day_of, month_of
 from toolgate_bus.errors import ConfigError, ToolgateError
+from toolgate_bus.ledger.money.limits import BudgetDescription
 from typer.testing import CliRunner
 
 pytestmark = pytest.mark.pure

@@ -4,9 +4,9 @@ import time
 
 import pytest
 from toolgate_bus.commands.exporter.slot_gauges import SlotGauges
+from toolgate_bus.ledger.slots.counts import PoolState, add_pools, sort_sums
+from toolgate_bus.ledger.slots.redis import KEPT_MS, SCRIPT
 from toolgate_bus.protocol.keys import Keys
-from toolgate_bus.queues.queue_counts import PoolState, add_pools, sort_sums
-from toolgate_bus.queues.queue_redis import KEPT_MS, SCRIPT
 from toolgate_bus.telemetry import metrics
 from toolgate_bus.transport.ports import Member
 from toolgate_bus.transport.redis.client.connection import RedisCommands

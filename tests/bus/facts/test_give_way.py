@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from toolgate_bus.budgets.settlement import TICK_S, SettlementWorker
 from toolgate_bus.commands.decisions.archive_disk import FilesOnDisk
 from toolgate_bus.commands.decisions.archive_store import ArchiveStore
 from toolgate_bus.commands.decisions.archiver import _Archiver
@@ -13,6 +12,7 @@ from toolgate_bus.commands.exporter.checkpoint import CheckpointStore
 from toolgate_bus.commands.exporter.service import Exporter
 from toolgate_bus.errors import BusDown
 from toolgate_bus.facts.reader import GIVE_WAY_S, FactsReader
+from toolgate_bus.ledger.money.settlement import TICK_S, SettlementWorker
 from toolgate_bus.state.shared import make_shared_state
 from toolgate_bus.transport.redis.client.connection import RedisCommands
 
@@ -87,7 +87,7 @@ async def test_books_are_kept_on_behind_rulings(monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(shared.store, "get", get_or_fail)
     monkeypatch.setattr(shared.facts, "next", read)
-    monkeypatch.setattr("toolgate_bus.budgets.settlement.asyncio.sleep", sleep)
+    monkeypatch.setattr("toolgate_bus.ledger.money.settlement.asyncio.sleep", sleep)
     keeper = SettlementWorker(shared.ledger, shared.facts, shared.store, book="budget", replica="r")
     with pytest.raises(asyncio.CancelledError):
         await keeper.run()

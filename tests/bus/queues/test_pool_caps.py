@@ -3,10 +3,10 @@
 from collections.abc import AsyncIterator
 
 import pytest
+from toolgate_bus.ledger.slots.counts import read_pools
+from toolgate_bus.ledger.slots.queue import Cap, Need, Request, Stake
+from toolgate_bus.ledger.slots.redis import MemoryQueue, RedisQueue, RedisQueues, SlotQueue
 from toolgate_bus.protocol.keys import Keys
-from toolgate_bus.queues.queue import Cap, Need, Request, Stake
-from toolgate_bus.queues.queue_counts import read_pools
-from toolgate_bus.queues.queue_redis import MemoryQueue, RedisQueue, RedisQueues, SlotQueue
 from toolgate_bus.transport.redis.client.connection import RedisCommands
 
 PAUSED = Cap(3, 200.0, 300.0)

@@ -4,8 +4,8 @@ from collections import Counter
 
 import pytest
 from slot_histories import play_fleet
-from toolgate_bus.queues.queue import Need, Request
-from toolgate_bus.queues.queue_rules import QueueRules
+from toolgate_bus.ledger.slots.queue import Need, Request
+from toolgate_bus.ledger.slots.rules import QueueRules
 
 pytestmark = pytest.mark.pure
 LEASE_S = 10.0

@@ -2,11 +2,11 @@
 
 import pytest
 from toolgate_bus.errors import Refusal
+from toolgate_bus.ledger.slots.counts import read_pools
+from toolgate_bus.ledger.slots.redis import QueueOperator
+from toolgate_bus.ledger.slots.view import read_queue
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.protocol.pauses import Pause
-from toolgate_bus.queues.queue_counts import read_pools
-from toolgate_bus.queues.queue_redis import QueueOperator
-from toolgate_bus.queues.queue_view import read_queue
 from toolgate_bus.transport.redis.client.connection import RedisCommands
 from toolgate_bus.transport.redis.roster.roster import Roster
 from toolgate_bus.transport.redis.storage.agents import Fleet

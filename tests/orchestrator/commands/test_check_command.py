@@ -11,11 +11,11 @@ from types import ModuleType
 import pytest
 import typer
 from toolgate_bus.errors import ConfigError
-from toolgate_orchestrator import adapters
-from toolgate_orchestrator.adapters.checks.gap import Gap
+from toolgate_orchestrator import contrib
 from toolgate_orchestrator.commands.check import frameworks
 from toolgate_orchestrator.commands.check.cli import check
 from toolgate_orchestrator.commands.check.target import load_target
+from toolgate_orchestrator.contrib.gap import Gap
 
 pytestmark = pytest.mark.pure
 
@@ -52,7 +52,7 @@ def file(tmp_path, monkeypatch):
     path = tmp_path / "agent_of_mine.py"
     path.write_text(AGENT)
     monkeypatch.syspath_prepend(tmp_path)
-    pretend = ModuleType("toolgate_orchestrator.adapters.checks.pretend")
+    pretend = ModuleType("toolgate_orchestrator.contrib.pretend.check")
 
     def find_gaps(found):
         return [Gap("lead", tool, "it is hosted") for tool in found.bare]
@@ -66,7 +66,7 @@ def file(tmp_path, monkeypatch):
     sys.modules.pop("agent_of_mine", None)
 
 
-def reload(path, pretend="toolgate_orchestrator.adapters.checks.pretend"):
+def reload(path, pretend="toolgate_orchestrator.contrib.pretend.check"):
     """Each load makes its classes anew; the check takes those of the last."""
     sys.modules[pretend].TAKES = (object,)
     return path
@@ -132,7 +132,7 @@ def test_what_is_no_agent_is_refused_and_not_called_gated(file):
 
 
 def test_whoever_has_an_adapter_has_a_check():
-    folder = Path(adapters.__file__).parent
-    checks = {file.stem for file in (folder / "checks").glob("*.py")} - {"__init__", "gap", "references"}
+    folder = Path(contrib.__file__).parent
+    checks = {file.parent.name for file in folder.glob("*/check.py")}
     assert checks == set(frameworks.CHECKS.values()) == set(frameworks.TITLES)
-    assert checks <= {file.stem for file in folder.glob("*.py")}
+    assert checks == {file.parent.name for file in folder.glob("*/adapter.py")}

@@ -5,8 +5,8 @@ from toolgate_bus.protocol.events import Continue, Deny, ReceivedVerdict
 from toolgate_bus.ruling.counterfactual import DecisionRecord, ProposedCall
 from toolgate_orchestrator.commands.replay.recorded_decisions import RecordedDecision
 from toolgate_orchestrator.commands.replay.rehearsed import CallEstimate, list_figures, play
-from toolgate_schedulers.shipped.policy import PolicyConfig
-from toolgate_schedulers.shipped.policy_rehearsal import OrderRehearsal
+from toolgate_schedulers.shipped.policy.rehearsal import OrderRehearsal
+from toolgate_schedulers.shipped.policy.scheduler import PolicyConfig
 from toolgate_schedulers.shipped.slots.config import SlotsConfig
 from toolgate_schedulers.shipped.slots.rehearsal import SlotsRehearsal
 from toolgate_schedulers.testing import question

@@ -21,7 +21,7 @@ from toolgate_orchestrator.decision.question.canonical import canonicalize
 from toolgate_orchestrator.decision.question.plain_values import copy_arguments, to_plain
 from toolgate_orchestrator.decision.question.shown_call import question_about, shown_call
 from toolgate_schedulers.shipped.loop_guard import fingerprint_call
-from toolgate_schedulers.shipped.policy import PolicyConfig, rule_on
+from toolgate_schedulers.shipped.policy.scheduler import PolicyConfig, rule_on
 
 pytestmark = pytest.mark.pure
 

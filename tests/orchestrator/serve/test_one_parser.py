@@ -300,7 +300,7 @@ def test_a_loop_tells_the_llm_why_its_call_is_none(name):
 @EACH
 def test_the_openai_agents_sdk_gets_no_call_of_it(text, words):
     pytest.importorskip("agents")
-    from toolgate_orchestrator.adapters.openai_agents_step import read_arguments
+    from toolgate_orchestrator.contrib.openai_agents.step import read_arguments
 
     assert read_arguments(text) is None
     assert read_arguments('{"a": 1}') == {"a": 1}

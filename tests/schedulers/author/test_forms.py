@@ -202,7 +202,7 @@ def test_the_front_door_is_sorted_and_complete():
 def test_importing_the_front_door_loads_no_amplifier():
     code = (
         "import sys, toolgate_schedulers.author.hook_adapter;"
-        "import toolgate_schedulers.shipped.policy, toolgate_schedulers.shipped.router.router;"
+        "import toolgate_schedulers.shipped.policy.scheduler, toolgate_schedulers.shipped.router.router;"
         "from toolgate_schedulers import scheduler, Continue;"
         "scheduler(name='s')(lambda call: Continue());"
         "sys.exit(any(name.startswith(('amplifier_core', 'toolgate_orchestrator')) for name in sys.modules))"

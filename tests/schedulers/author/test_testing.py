@@ -14,7 +14,7 @@ from toolgate_bus.protocol.events import Continue, Deny, Failure, Hold, Modify
 from toolgate_bus.state.shared import make_shared_state
 from toolgate_schedulers import scheduler
 from toolgate_schedulers.author.forms import as_scheduler
-from toolgate_schedulers.shipped.policy import Policy, PolicyConfig
+from toolgate_schedulers.shipped.policy.scheduler import Policy, PolicyConfig
 from toolgate_schedulers.testing import NotAsked, Silent, question, trial
 
 pytestmark = pytest.mark.pure

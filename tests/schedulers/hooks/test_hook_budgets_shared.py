@@ -1,8 +1,8 @@
 """Hook modules that share budgets on a server: over sessions, and over the death of one."""
 
 import pytest
-from toolgate_bus.budgets.ledger_redis import RedisLedger
 from toolgate_bus.errors import TransportError
+from toolgate_bus.ledger.money.redis import RedisLedger
 from toolgate_bus.transport.redis.client.connection import RedisCommands
 from toolgate_schedulers.hooks import cost_aware
 from toolgate_schedulers.hooks.ledger import BOOK

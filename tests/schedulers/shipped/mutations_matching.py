@@ -70,7 +70,7 @@ MUTANTS = (
     Mutant(
         "unknown",
         "many calls have one forgotten by which a rule goes",
-        f"{SHIPPED}/policy_order.py",
+        f"{SHIPPED}/policy/order.py",
         "            self._keep_evidence(kept, tool, runs.popleft())",
         "            runs.popleft()",
         ORDER,
@@ -78,7 +78,7 @@ MUTANTS = (
     Mutant(
         "unknown",
         "what was forgotten counts for nothing",
-        f"{SHIPPED}/policy_order.py",
+        f"{SHIPPED}/policy/order.py",
         "        if unseen and any(now - one.lost_at",
         "        if False and any(now - one.lost_at",
         ORDER,
@@ -86,7 +86,7 @@ MUTANTS = (
     Mutant(
         "unknown",
         "a call without a label counts for nobody",
-        f"{SHIPPED}/policy_order.py",
+        f"{SHIPPED}/policy/order.py",
         "return ((scope, value), (scope, _UNTOLD)) if against else ((scope, value),)",
         "return ((scope, value),)",
         "../schedulers/shipped/test_options.py",
@@ -126,7 +126,7 @@ MUTANTS = (
     Mutant(
         "lineage",
         "what a session did counts against no other of its tree",
-        f"{SHIPPED}/policy_order.py",
+        f"{SHIPPED}/policy/order.py",
         'return (("tree", root), ("tree", call.session))',
         'return (("session", call.session),)',
         ORDER,

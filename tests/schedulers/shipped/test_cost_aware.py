@@ -6,11 +6,11 @@ from types import SimpleNamespace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from toolgate_bus.budgets.ledger import Account
-from toolgate_bus.budgets.limits import Limits, read_budgets
-from toolgate_bus.budgets.settlement import step_of
 from toolgate_bus.config.check import check
 from toolgate_bus.errors import BusDown
+from toolgate_bus.ledger.money.ledger import Account
+from toolgate_bus.ledger.money.limits import Limits, read_budgets
+from toolgate_bus.ledger.money.settlement import step_of
 from toolgate_bus.state.shared import make_shared_state
 from toolgate_schedulers import Continue, Deny, Modify, ToolSelecting
 from toolgate_schedulers.author.forms import as_scheduler

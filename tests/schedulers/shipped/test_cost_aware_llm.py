@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 
 import pytest
-from toolgate_bus.budgets.settlement import step_of
+from toolgate_bus.ledger.money.settlement import step_of
 from toolgate_bus.protocol.events import Continue, Deny, Modify, ToolSelecting
 from toolgate_bus.state.shared import make_shared_state
 from toolgate_schedulers.shipped.cost_aware.config import CostAwareConfig

@@ -6,8 +6,8 @@ import pytest
 from cost_aware_calls import EQUIVALENT, TEAM, TOOLS, call, config, delegation
 from hypothesis import given
 from hypothesis import strategies as st
-from toolgate_bus.budgets.ledger import Reservation
 from toolgate_bus.errors import ConfigError
+from toolgate_bus.ledger.money.ledger import Reservation
 from toolgate_bus.protocol.money import MAX_AMOUNT
 from toolgate_schedulers.shipped.cost_aware import accounts as accounts_module
 from toolgate_schedulers.shipped.cost_aware.accounts import Payer, payer_of

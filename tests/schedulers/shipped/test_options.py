@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 from toolgate_bus.config.check import check
+from toolgate_bus.ledger.slots.queue import Cap
 from toolgate_bus.protocol.events import AskUser, Deny, Hold
-from toolgate_bus.queues.queue import Cap
 from toolgate_schedulers.shipped.approval.scheduler import ApprovalScheduler
 from toolgate_schedulers.shipped.cost_aware.scheduler import CostAware
 from toolgate_schedulers.shipped.heuristic import Heuristic
-from toolgate_schedulers.shipped.policy import Policy
+from toolgate_schedulers.shipped.policy.scheduler import Policy
 from toolgate_schedulers.shipped.provenance import Provenance, ProvenanceConfig
 from toolgate_schedulers.shipped.rate_limit import RateLimit
 from toolgate_schedulers.shipped.router.router import Router

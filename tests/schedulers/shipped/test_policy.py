@@ -6,7 +6,7 @@ from toolgate_bus.config.document import parse_document
 from toolgate_bus.errors import ConfigError
 from toolgate_bus.protocol.names import MAX_REASON
 from toolgate_schedulers import AskUser, Continue, Deny, ToolSelecting
-from toolgate_schedulers.shipped.policy import Policy, PolicyConfig, rule_on
+from toolgate_schedulers.shipped.policy.scheduler import Policy, PolicyConfig, rule_on
 
 pytestmark = pytest.mark.pure
 

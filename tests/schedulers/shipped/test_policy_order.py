@@ -2,9 +2,9 @@
 
 import pytest
 from toolgate_bus.protocol.events import ToolSelecting
-from toolgate_schedulers.shipped import policy_order
-from toolgate_schedulers.shipped.policy_needs import CallCount, OrderMatcher, Precondition
-from toolgate_schedulers.shipped.policy_order import CallHistory, new_history
+from toolgate_schedulers.shipped.policy import order as policy_order
+from toolgate_schedulers.shipped.policy.needs import CallCount, OrderMatcher, Precondition
+from toolgate_schedulers.shipped.policy.order import CallHistory, new_history
 
 pytestmark = pytest.mark.pure
 

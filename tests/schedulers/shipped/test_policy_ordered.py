@@ -10,12 +10,12 @@ from toolgate_bus.errors import ConfigError, TransportError
 from toolgate_bus.protocol.events import Deny, Hold
 from toolgate_bus.state.claims import MemoryClaims
 from toolgate_bus.state.shared import MemoryFacts, make_shared_state
-from toolgate_schedulers.shipped.policy import Policy, PolicyConfig, rule_on
-from toolgate_schedulers.shipped.policy_verdicts import GRACE_S, Past
+from toolgate_schedulers.shipped.policy.scheduler import Policy, PolicyConfig, rule_on
+from toolgate_schedulers.shipped.policy.verdicts import GRACE_S, Past
 from toolgate_schedulers.testing import question, trial
 
-KEEPER = "toolgate_schedulers.shipped.policy_keeper"
-PROGRESS = "toolgate_schedulers.shipped.policy_progress"
+KEEPER = "toolgate_schedulers.shipped.policy.keeper"
+PROGRESS = "toolgate_schedulers.shipped.policy.progress"
 AFTER = {"tools": "deploy", "after": {"tool": "test"}, "wait_s": 60}
 
 
@@ -131,8 +131,8 @@ async def test_peers_are_told_of_what_is_decided_late_and_of_nothing_else(monkey
 
 
 async def test_calls_of_an_orchestrator_that_died_are_waited_for_no_longer(monkeypatch):
-    monkeypatch.setattr("toolgate_schedulers.shipped.policy_keeper.LINGER_S", 0.0)
-    monkeypatch.setattr("toolgate_schedulers.shipped.policy_keeper.TICK_S", 0.05)
+    monkeypatch.setattr("toolgate_schedulers.shipped.policy.keeper.LINGER_S", 0.0)
+    monkeypatch.setattr("toolgate_schedulers.shipped.policy.keeper.TICK_S", 0.05)
     async with trial(Policy, config={"rules": [AFTER]}) as here:
         decided(here, "test", "t", orchestrator="gone")
         asked = here.pose("deploy")

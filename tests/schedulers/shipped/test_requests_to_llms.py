@@ -4,7 +4,7 @@ import pytest
 from toolgate_bus.protocol.events import AskUser, Continue, Deny, Modify, ToolSelecting
 from toolgate_schedulers.shipped.approval.config import ApprovalConfig, tools_of
 from toolgate_schedulers.shipped.loop_guard import LoopGuard, LoopGuardConfig
-from toolgate_schedulers.shipped.policy import Policy, PolicyConfig, rule_on
+from toolgate_schedulers.shipped.policy.scheduler import Policy, PolicyConfig, rule_on
 from toolgate_schedulers.shipped.rate_limit import RateLimit, RateLimitConfig
 from toolgate_schedulers.shipped.router.router import Router, RouterConfig, route
 

@@ -5,7 +5,7 @@ from typing import Any, Final, NamedTuple
 
 import pytest
 from toolgate_schedulers.shipped.approval.scheduler import ApprovalScheduler
-from toolgate_schedulers.shipped.policy import Policy
+from toolgate_schedulers.shipped.policy.scheduler import Policy
 from toolgate_schedulers.shipped.rate_limit import RateLimit
 from toolgate_schedulers.shipped.router.router import Router
 from toolgate_schedulers.shipped.slots.scheduler import Slots

@@ -4,9 +4,9 @@ import heapq
 import itertools
 
 import pytest
-from toolgate_bus.queues.queue import Cap, Need, Request
-from toolgate_bus.queues.queue_caps import MemoryCaps, read_cap, write_cap
-from toolgate_bus.queues.queue_rules import QueueRules
+from toolgate_bus.ledger.slots.caps import MemoryCaps, read_cap, write_cap
+from toolgate_bus.ledger.slots.queue import Cap, Need, Request
+from toolgate_bus.ledger.slots.rules import QueueRules
 from toolgate_schedulers.shipped.slots.adapt import (
     MAX_RETRY_S,
     CallEnd,

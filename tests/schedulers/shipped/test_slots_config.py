@@ -3,9 +3,9 @@
 import pytest
 from toolgate_bus.config.check import check
 from toolgate_bus.errors import ConfigError
+from toolgate_bus.ledger.slots.redis import MemoryQueues, RedisQueues
+from toolgate_bus.ledger.slots.view import read_queue
 from toolgate_bus.protocol.placeholders import MARK
-from toolgate_bus.queues.queue_redis import MemoryQueues, RedisQueues
-from toolgate_bus.queues.queue_view import read_queue
 from toolgate_bus.transport.redis.client.connection import RedisCommands
 from toolgate_schedulers.shipped.slots.config import SlotsConfig, find_pools, request_of
 from toolgate_schedulers.shipped.slots.scheduler import Slots

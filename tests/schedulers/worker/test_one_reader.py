@@ -11,7 +11,7 @@ from toolgate_schedulers.commands.policy import run_cases
 from toolgate_schedulers.commands.rehearsals import rehearse_policy
 from toolgate_schedulers.commands.scheduler_configs import read_checked
 from toolgate_schedulers.commands.scheduler_run import SchedulerOptions
-from toolgate_schedulers.shipped.policy import Policy
+from toolgate_schedulers.shipped.policy.scheduler import Policy
 from toolgate_schedulers.testing import question, trial
 from toolgate_schedulers.worker.loading import load
 

@@ -72,7 +72,8 @@ async def own(call):
 def test_only_those_that_come_with_it_share_a_value(tmp_path, monkeypatch):
     (tmp_path / "policy.yaml").write_text("default: allow")
     (tmp_path / "mine.py").write_text(
-        "from toolgate_schedulers.shipped.policy import Policy\n\nclass Mine(Policy):\n    name = 'mine'\n"
+        "from toolgate_schedulers.shipped.policy.scheduler import Policy\n\n"
+        "class Mine(Policy):\n    name = 'mine'\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
     file = tmp_path / "policy.yaml"

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from toolgate_bus.budgets.journal import JournalPage, JournalPlace
 from toolgate_bus.errors import ConfigError
+from toolgate_bus.ledger.money.journal import JournalPage, JournalPlace
 from toolgate_bus.transport.redis.asking.fact_buffer import FACTS_RETENTION_MS
 
 Fact = dict[str, Any]

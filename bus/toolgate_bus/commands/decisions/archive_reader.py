@@ -15,7 +15,6 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple, cast
 
-from toolgate_bus.budgets.journal import is_entry
 from toolgate_bus.commands.decisions.archive_disk import FilesOnDisk
 from toolgate_bus.commands.decisions.archive_progress import GAP, words_of_gap
 from toolgate_bus.commands.decisions.archive_store import (
@@ -28,6 +27,7 @@ from toolgate_bus.commands.decisions.archive_store import (
 from toolgate_bus.errors import CodecError, ConfigError
 from toolgate_bus.facts.sequence import SeenNumbers
 from toolgate_bus.facts.validation import check_fact
+from toolgate_bus.ledger.money.journal import is_entry
 from toolgate_bus.transport.redis.clock import entry_order
 
 Fact = dict[str, Any]

@@ -15,9 +15,6 @@ from typing import Any, Final
 import anyio
 from anyio import to_thread
 
-from toolgate_bus.budgets.journal import is_entry, read_journal
-from toolgate_bus.budgets.ledger_redis import RedisLedger
-from toolgate_bus.budgets.limits import BOOKS
 from toolgate_bus.commands.decisions.archive_disk import FilesOnDisk, lock_directory
 from toolgate_bus.commands.decisions.archive_progress import GAP, words_of_gap
 from toolgate_bus.commands.decisions.archive_store import ArchiveStore
@@ -25,6 +22,9 @@ from toolgate_bus.commands.markup import escape
 from toolgate_bus.commands.options import err_console
 from toolgate_bus.errors import ConfigError, ToolgateError, TransportError
 from toolgate_bus.facts.reader import FactsReader
+from toolgate_bus.ledger.money.journal import is_entry, read_journal
+from toolgate_bus.ledger.money.limits import BOOKS
+from toolgate_bus.ledger.money.redis import RedisLedger
 from toolgate_bus.server.settings import BusSettings
 from toolgate_bus.transport.redis.client.connection import RedisCommands
 from toolgate_bus.transport.redis.tasks import Backoff

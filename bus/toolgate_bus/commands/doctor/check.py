@@ -10,7 +10,7 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
-from toolgate_bus.commands.doctor.finding import Diagnostic, error
+from toolgate_bus.fleet.finding import Finding, error
 from toolgate_bus.installation import how_to_install
 from toolgate_bus.transport.ports import Commands
 from toolgate_bus.transport.redis.roster.roster import RosterView
@@ -66,17 +66,17 @@ class Check:
     name: str
     subject: str
     """Subject of the finding if the check itself fails or takes too long."""
-    run: Callable[[Context], Awaitable[Sequence[Diagnostic]]]
+    run: Callable[[Context], Awaitable[Sequence[Finding]]]
     """The check itself. ToolgateError means that it cannot look; any other error is told as its defect."""
     needs: frozenset[Need] = frozenset({"server"})
     bus: Callable[[Context], Bus] | None = None
     """Bus of the checked thing, for a command that names no server. It is called first and raises nothing."""
 
 
-def load_checks(points: Iterable[EntryPoint] | None = None) -> tuple[list[Check], list[Diagnostic]]:
+def load_checks(points: Iterable[EntryPoint] | None = None) -> tuple[list[Check], list[Finding]]:
     """Return the checks of all packages, and findings about those that could not be loaded."""
     checks: list[Check] = []
-    findings: list[Diagnostic] = []
+    findings: list[Finding] = []
     for point in sorted(entry_points(group=GROUP) if points is None else points, key=lambda one: one.name):
         try:
             loaded: Any = point.load()

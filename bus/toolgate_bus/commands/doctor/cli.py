@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from toolgate_bus.commands.doctor.check import Bus, Check, Context, load_checks
-from toolgate_bus.commands.doctor.finding import Diagnostic, error, lines_of, notice
+from toolgate_bus.commands.doctor.report import lines_of
 from toolgate_bus.commands.doctor.runner import RightsQuery, run_checks
 from toolgate_bus.commands.options import (
     JsonOption,
@@ -22,6 +22,7 @@ from toolgate_bus.commands.options import (
 )
 from toolgate_bus.commands.terminal import print_json
 from toolgate_bus.errors import ConfigError, NoServer
+from toolgate_bus.fleet.finding import Finding, error, notice
 from toolgate_bus.installation import how_to_install
 from toolgate_bus.server.embedded import join_server
 from toolgate_bus.transport.redis.client.rights import ROLES
@@ -130,7 +131,7 @@ def _config(given: str) -> tuple[str, Path]:
 
 def _on_bus(
     given: Context, redis: str | None, namespace: str | None, checks: Iterable[Check], stay: ExitStack
-) -> tuple[Context, list[Diagnostic]]:
+) -> tuple[Context, list[Finding]]:
     """Return the context with a server, if there is one to look at, and findings on why there is none."""
     # The bus on which the plan's agents would meet schedulers.
     named = [
@@ -156,7 +157,7 @@ def _on_bus(
 
 def _resolve_settings(
     given: Context, redis: str | None, namespace: str | None
-) -> tuple[Context, list[Diagnostic]]:
+) -> tuple[Context, list[Finding]]:
     try:
         settings = bus_settings(redis, namespace, given.keys)
     except ConfigError as raised:
@@ -184,7 +185,7 @@ def _with(
     )
 
 
-def _show(findings: Sequence[Diagnostic], *, json_: bool, verbose: bool) -> None:
+def _show(findings: Sequence[Finding], *, json_: bool, verbose: bool) -> None:
     if json_:
         for one in findings:
             if verbose or one.level != "ok":

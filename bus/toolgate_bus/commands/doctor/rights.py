@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Final
 from urllib.parse import urlsplit
 
-from toolgate_bus.commands.doctor.finding import Diagnostic, error, fine, how_many, notice
+from toolgate_bus.fleet.finding import Finding, error, fine, how_many, notice
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.transport.ports import Commands
 from toolgate_bus.transport.redis.client.rights import How, RightResult, rights_of, try_all, who_am_i
@@ -18,7 +18,7 @@ MAX_COUNT: Final = 6
 
 async def try_rights(
     commands: Commands, url: str, namespace: str, role: str, scheduler: str, user: str | None
-) -> list[Diagnostic]:
+) -> list[Finding]:
     """Return findings about the rights that a user (None: our own) lacks for a role. Raise TransportError."""
     me = await who_am_i(commands) or urlsplit(url).username or DEFAULT
     asked = user or me
@@ -31,7 +31,7 @@ async def try_rights(
     return rights_findings(f"scheduler:{name}" if role == "scheduler" else role, asked, *tried)
 
 
-def rights_findings(role: str, user: str, tried: Sequence[RightResult], how: How) -> list[Diagnostic]:
+def rights_findings(role: str, user: str, tried: Sequence[RightResult], how: How) -> list[Finding]:
     """Return findings about the rights that the user lacks for the role."""
     denied = [one.right for one in tried if one.allowed is False]
     unknown = [one.right for one in tried if one.allowed is None]
@@ -62,7 +62,7 @@ def rights_findings(role: str, user: str, tried: Sequence[RightResult], how: How
     return found
 
 
-def _cannot(me: str, asked: str, why: str) -> Diagnostic:
+def _cannot(me: str, asked: str, why: str) -> Finding:
     if "not found" in why:
         change = "make it by deploy/redis/make_acl.py, or name another: --user NAME"
         return error(SUBJECT, "user-unknown", f"there is no user {asked} on the server", change)

@@ -10,20 +10,26 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import Final, NamedTuple
 
-from toolgate_bus.commands.doctor.budgets import budget_findings
 from toolgate_bus.commands.doctor.check import Check, Context
-from toolgate_bus.commands.doctor.cluster import check_cluster
-from toolgate_bus.commands.doctor.facts import facts_findings
-from toolgate_bus.commands.doctor.finding import Diagnostic, error, fine, notice, warning
-from toolgate_bus.commands.doctor.inboxes import inbox_findings
-from toolgate_bus.commands.doctor.replication import read_state, replication_findings
 from toolgate_bus.commands.doctor.rights import try_rights
-from toolgate_bus.commands.doctor.roster import roster_findings
-from toolgate_bus.commands.doctor.sentinels import check_sentinels
-from toolgate_bus.commands.doctor.server import server_findings
-from toolgate_bus.commands.doctor.server_facts import books, inboxes, info_of, read_fact_streams, server_state
-from toolgate_bus.commands.doctor.shards import shards_findings
 from toolgate_bus.errors import BusDown, ConfigError, ToolgateError
+from toolgate_bus.fleet.books import budget_findings
+from toolgate_bus.fleet.cluster import check_cluster
+from toolgate_bus.fleet.fact_streams import facts_findings
+from toolgate_bus.fleet.finding import Finding, error, fine, notice, warning
+from toolgate_bus.fleet.inboxes import inbox_findings
+from toolgate_bus.fleet.reader import (
+    read_fact_streams,
+    read_inboxes,
+    read_kept_books,
+    read_server,
+    read_server_info,
+)
+from toolgate_bus.fleet.replication import read_state, replication_findings
+from toolgate_bus.fleet.roster import roster_findings
+from toolgate_bus.fleet.sentinels import check_sentinels
+from toolgate_bus.fleet.server import server_findings
+from toolgate_bus.fleet.shards import shards_findings
 from toolgate_bus.installation import EXTRAS, how_to_install
 from toolgate_bus.protocol.cluster_url import is_cluster_url
 from toolgate_bus.protocol.keys import Keys
@@ -54,7 +60,7 @@ class RightsQuery(NamedTuple):
 
 async def run_checks(
     context: Context, checks: Iterable[Check], asked: RightsQuery | None = None
-) -> list[Diagnostic]:
+) -> list[Finding]:
     """Run all checks and return what they find. `context` has no commands yet; its `redis` may be None."""
     checks = [KEYS, *checks]
     if context.redis is None:
@@ -69,7 +75,7 @@ async def run_checks(
 
 async def _with_server(
     context: Context, url: str, commands: RedisCommands, checks: list[Check], asked: RightsQuery | None
-) -> list[Diagnostic]:
+) -> list[Finding]:
     try:
         async with asyncio.timeout(ANSWER_S):
             await ping(commands)
@@ -91,18 +97,18 @@ async def _with_server(
     return [*found, *of_roster, *await _run(context, [*OWN, *checks])]
 
 
-def explain_failure(url: str, raised: ToolgateError | TimeoutError) -> Diagnostic:
+def explain_failure(url: str, raised: ToolgateError | TimeoutError) -> Finding:
     """Return the finding for the error of the first contact with a server: why it cannot be used."""
     said = "timed out" if isinstance(raised, TimeoutError) else str(raised.__cause__ or raised)
     trouble = diagnose(url, said, refused=isinstance(raised, ConfigError))
     return error(SUBJECT, f"server-{trouble.name}", f"{redact_url(url)} {trouble.what}", trouble.change)
 
 
-async def _with_roster(context: Context) -> tuple[Context, list[Diagnostic]]:
+async def _with_roster(context: Context) -> tuple[Context, list[Finding]]:
     """Return the context with the roster, and findings if it could not be read."""
     views: list[RosterView] = []
 
-    async def read(context: Context) -> Sequence[Diagnostic]:
+    async def read(context: Context) -> Sequence[Finding]:
         if context.commands is not None:
             views.append(await Roster(context.commands, context.namespace).read(ages=True))
         return ()
@@ -111,13 +117,13 @@ async def _with_roster(context: Context) -> tuple[Context, list[Diagnostic]]:
     return replace(context, view=views[0]) if views else context, found
 
 
-async def _run(context: Context, checks: Iterable[Check]) -> list[Diagnostic]:
+async def _run(context: Context, checks: Iterable[Check]) -> list[Finding]:
     """Run all checks whose needs are met, at once. Return their findings in the order of the checks."""
     there = [check for check in checks if check.needs <= context.available_needs]
     return [one for found in await asyncio.gather(*(_one(each, context) for each in there)) for one in found]
 
 
-async def _one(check: Check, context: Context) -> list[Diagnostic]:
+async def _one(check: Check, context: Context) -> list[Finding]:
     try:
         async with asyncio.timeout(CHECK_S):
             return list(await check.run(context))
@@ -136,7 +142,7 @@ async def _one(check: Check, context: Context) -> list[Diagnostic]:
         return [_broken(check, raised)]
 
 
-def _broken(check: Check, raised: Exception) -> Diagnostic:
+def _broken(check: Check, raised: Exception) -> Finding:
     module = (raised.name or "").partition(".")[0] if isinstance(raised, ModuleNotFoundError) else ""
     if module in EXTRAS:
         what = f"this was not checked: {module} is not installed"
@@ -156,14 +162,14 @@ def _commands(context: Context) -> Commands:
     return context.commands
 
 
-async def _server(context: Context) -> Sequence[Diagnostic]:
+async def _server(context: Context) -> Sequence[Finding]:
     clustered = context.redis is not None and is_cluster_url(context.redis)
     return server_findings(
-        await server_state(_commands(context), embedded=context.embedded, clustered=clustered)
+        await read_server(_commands(context), embedded=context.embedded, clustered=clustered)
     )
 
 
-async def _keys(context: Context) -> Sequence[Diagnostic]:
+async def _keys(context: Context) -> Sequence[Finding]:
     """Check the keys file of the command. With a plan, the plan's check tells more of it."""
     if context.keys is None or context.plan is not None:
         return ()
@@ -179,35 +185,35 @@ async def _keys(context: Context) -> Sequence[Diagnostic]:
     return [fine("keys", "keys", f"{context.keys} has {len(keys)} keys")]
 
 
-async def _roster(context: Context) -> Sequence[Diagnostic]:
+async def _roster(context: Context) -> Sequence[Finding]:
     return roster_findings(context.view)
 
 
-async def _shards(context: Context) -> Sequence[Diagnostic]:
+async def _shards(context: Context) -> Sequence[Finding]:
     return shards_findings(await find_count(_commands(context), Keys(context.namespace)), context.view)
 
 
-async def _inboxes(context: Context) -> Sequence[Diagnostic]:
-    return inbox_findings(await inboxes(_commands(context), context.namespace, context.view))
+async def _inboxes(context: Context) -> Sequence[Finding]:
+    return inbox_findings(await read_inboxes(_commands(context), context.namespace, context.view))
 
 
-async def _budgets(context: Context) -> Sequence[Diagnostic]:
+async def _budgets(context: Context) -> Sequence[Finding]:
     commands = _commands(context)
     archived = bool(context.view.readers_by_role()["archiver"])
     found, now = await asyncio.gather(
-        books(commands, context.namespace, archived=archived), read_time(commands)
+        read_kept_books(commands, context.namespace, archived=archived), read_time(commands)
     )
     return budget_findings(found, now)
 
 
-async def _replicas(context: Context) -> Sequence[Diagnostic]:
+async def _replicas(context: Context) -> Sequence[Finding]:
     return replication_findings(await read_state(_commands(context), context.namespace, context.view.members))
 
 
-async def _facts(context: Context) -> Sequence[Diagnostic]:
+async def _facts(context: Context) -> Sequence[Finding]:
     commands = _commands(context)
     streams = await read_fact_streams(commands, context.namespace, context.view)
-    most = (await info_of(commands)).get("maxmemory", "0")
+    most = (await read_server_info(commands)).get("maxmemory", "0")
     return facts_findings(streams, int(most) if most.isdecimal() else 0)
 
 

@@ -10,20 +10,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
-from toolgate_bus.budgets.ledger import Balance
-from toolgate_bus.budgets.ledger_redis import RedisLedger
-from toolgate_bus.budgets.limits import (
-    BOOKS,
-    PER_TASK,
-    BudgetDescription,
-    Limits,
-    Overrides,
-    limit_of,
-    read_budgets,
-)
 from toolgate_bus.commands.exporter.latest_changes import LatestChanges
 from toolgate_bus.commands.exporter.slot_gauges import SlotGauges
 from toolgate_bus.errors import ConfigError
+from toolgate_bus.fleet.books import Book
+from toolgate_bus.fleet.reader import read_books
+from toolgate_bus.fleet.roster import count_revisions
+from toolgate_bus.ledger.money.limits import PER_TASK, BudgetDescription, limit_of
 from toolgate_bus.protocol.keys import Keys
 from toolgate_bus.protocol.money import UNIT
 from toolgate_bus.protocol.pauses import StandingPauses
@@ -43,15 +36,11 @@ from toolgate_bus.transport.redis.storage.reads import (
     read_first,
     read_time,
 )
-from toolgate_bus.transport.redis.storage.store import RedisStore
-from toolgate_bus.transport.replica_differences import revisions
 
 BUDGETS_EVERY_S: Final = 5.0
 MAX_ACCOUNTS: Final = 100
 MAX_WHOSE: Final = 128
 
-BudgetBook = tuple[str, Mapping[str, BudgetDescription], Overrides, Sequence[Balance]]
-"""Name of a ledger's book, its budgets by name, the limits set by hand, its accounts."""
 _BudgetLabels = tuple[str, str, str, str]
 _AccountSums = tuple[int | None, int, int]
 """Limit (None only counts), reserved, spent; in micro-units."""
@@ -66,10 +55,8 @@ class FleetGauges:
         self._commands = commands
         self._keys, self._namespace = Keys(namespace), namespace
         self._roster = Roster(commands, namespace)
-        self._store = RedisStore(commands, namespace)
         self._changes = LatestChanges(RedisNotices(commands, commands, namespace))
         self._slots = SlotGauges(commands, namespace)
-        self._ledgers = {book: RedisLedger(commands, namespace, book) for book in BOOKS}
         self._known: set[str] = set()
         self._budgets: list[Gauges] = []
         self._budgets_at = -BUDGETS_EVERY_S
@@ -109,15 +96,9 @@ class FleetGauges:
 
     async def _of_budgets(self) -> list[Gauges]:
         if time.monotonic() - self._budgets_at >= BUDGETS_EVERY_S:
-            books: list[BudgetBook] = []
-            lost: dict[tuple[str, ...], float] = {}
-            for book, ledger in self._ledgers.items():
-                loss = await ledger.loss()
-                if budgets := await read_budgets(self._store, book):
-                    limits = await Limits(self._store, book).read()
-                    books.append((book, budgets, limits, await ledger.balances()))
-                if budgets or loss is not None:
-                    lost[(book,)] = float(loss is not None)
+            books = await read_books(self._commands, self._namespace)
+            kept = [one for one in books if one.budgets or one.loss is not None]
+            lost: dict[tuple[str, ...], float] = {(one.name,): float(one.loss is not None) for one in kept}
             gauges = budget_gauges(books, await read_time(self._commands))
             self._budgets = [*gauges, Gauges(definitions.LEDGER_LOST, lost)]
             self._budgets_at = time.monotonic()
@@ -138,11 +119,7 @@ def _of_roster(view: RosterView) -> list[Gauges]:
     replicas: dict[tuple[str, ...], float] = {}
     for member in view.members:
         replicas[member.name,] = replicas.get((member.name,), 0) + 1
-    names = sorted({member.name for member in view.members})
-    different = {
-        (name,): float(len(revisions([member for member in view.members if member.name == name])) or 1)
-        for name in names
-    }
+    different = {(name,): float(number or 1) for name, number in count_revisions(view).items()}
     roles = {(role,): float(number) for role, number in view.readers_by_role().items()}
     return [
         Gauges(definitions.REPLICAS, replicas),
@@ -152,7 +129,7 @@ def _of_roster(view: RosterView) -> list[Gauges]:
     ]
 
 
-def budget_gauges(books: Iterable[BudgetBook], now: float) -> list[Gauges]:
+def budget_gauges(books: Iterable[Book], now: float) -> list[Gauges]:
     """Return the gauges of all books, in units of currency.
 
     `now` is the server's time in seconds since the epoch. Sessions and trees are too many for a series each:
@@ -163,17 +140,22 @@ def budget_gauges(books: Iterable[BudgetBook], now: float) -> list[Gauges]:
     spent: dict[tuple[str, ...], float] = {}
     used: dict[tuple[str, ...], float] = {}
     ends: dict[tuple[str, ...], float] = {}
-    for book, budgets, overrides, balances in books:
-        for name, budget in budgets.items():
-            ends[book, name, budget.level] = budget.ends_at(now)
-            accounts = list(_accounts(budget, overrides, balances, now))
-            for place, sums in _sum_accounts(book, budget, accounts):
+    for book in books:
+        by_budget: dict[str, list[tuple[str, _AccountSums]]] = defaultdict(list)
+        for one in book.accounts(now):
+            by_budget[one.name].append((one.owner, (one.limit, one.balance.reserved, one.balance.spent)))
+        for name, budget in book.budgets.items():
+            ends[book.name, name, budget.level] = budget.ends_at(now)
+            accounts = by_budget[name]
+            if not accounts and budget.level == "fleet":  # nothing was spent yet, and there is a limit
+                accounts = [("", (limit_of(f"{name}/fleet", budget.limit, book.overrides), 0, 0))]
+            for place, sums in _sum_accounts(book.name, budget, accounts):
                 if sums[0] is not None:
                     limit[place] = sums[0] / UNIT
                 reserved[place], spent[place] = sums[1] / UNIT, sums[2] / UNIT
             ratios = [(held + paid) / most for _, (most, held, paid) in accounts if most]
             if ratios or budget.limit:
-                used[book, name, budget.level] = max(ratios, default=0.0)
+                used[book.name, name, budget.level] = max(ratios, default=0.0)
     return [
         Gauges(definitions.BUDGET_LIMIT, limit),
         Gauges(definitions.BUDGET_RESERVED, reserved),
@@ -181,22 +163,6 @@ def budget_gauges(books: Iterable[BudgetBook], now: float) -> list[Gauges]:
         Gauges(definitions.BUDGET_USED, used),
         Gauges(definitions.BUDGET_ENDS, ends),
     ]
-
-
-def _accounts(
-    budget: BudgetDescription, overrides: Overrides, balances: Iterable[Balance], now: float
-) -> Iterable[tuple[str, _AccountSums]]:
-    """Give the owner and the sums of each account in a budget's present window."""
-    found = False
-    for one in balances:
-        name, _, rest = one.key.partition("/")
-        if name != budget.name or budget.is_over(one.window, now):
-            continue
-        found = True
-        limit = limit_of(one.key, budget.limit, overrides)
-        yield rest.partition("/")[2], (limit, one.reserved, one.spent)
-    if not found and budget.level == "fleet":  # nothing was spent yet: the limit is there all the same
-        yield "", (limit_of(f"{budget.name}/fleet", budget.limit, overrides), 0, 0)
 
 
 def _sum_accounts(

@@ -6,7 +6,8 @@ The sums are the server's, which counts each slot once, whichever replica gave i
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from toolgate_bus.queues.queue_counts import PoolState, PoolSums, read_pools, read_sums
+from toolgate_bus.fleet.roster import find_slot_givers
+from toolgate_bus.ledger.slots.counts import PoolState, PoolSums, read_pools, read_sums
 from toolgate_bus.telemetry import definitions
 from toolgate_bus.telemetry.definitions import Metric
 from toolgate_bus.telemetry.metrics import Collector, CounterSeries, Durations, Gauges
@@ -27,7 +28,7 @@ class SlotGauges:
 
     async def read(self, members: Iterable[Member]) -> list[Collector]:
         """Return the metrics. Raise TransportError. If no scheduler gives slots, nothing is read."""
-        self._known.update(one.name for one in members if "admit" in one.phases and not one.shadow)
+        self._known |= find_slot_givers(members)
         queues = {}
         for name in sorted(self._known)[:MAX_QUEUES]:
             pools = await read_pools(self._commands, self._namespace, name)

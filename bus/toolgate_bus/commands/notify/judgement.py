@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 from toolgate_bus.commands.notify import judges
 from toolgate_bus.commands.notify.config import CauseSettings
 from toolgate_bus.commands.notify.incident import Incident
-from toolgate_bus.commands.notify.judges import BookBalances, CallOnHold, RosterState
+from toolgate_bus.commands.notify.judges import CallOnHold, RosterState
 from toolgate_bus.commands.notify.memory import NotifyMemory
+from toolgate_bus.fleet.books import Book
 from toolgate_bus.state.changes import PlacedChange
 
 
@@ -23,7 +24,7 @@ class FleetState(NamedTuple):
     ends: Mapping[str, str]
     """End of each call that was known to wait and waits no longer, by id."""
     roster: RosterState
-    books: Sequence[BookBalances] | None
+    books: Sequence[Book] | None
     """Balances of the ledgers; None if they were not read."""
     changes: Sequence[PlacedChange]
     """New changes of rules, each with its place."""

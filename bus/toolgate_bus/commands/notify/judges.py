@@ -4,11 +4,9 @@ Each judge changes its part of the memory, and gives incidents to tell. The call
 neither, so that each incident is told once.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-from toolgate_bus.budgets.ledger import Balance
-from toolgate_bus.budgets.limits import PER_TASK, BudgetDescription, Overrides, limit_of
 from toolgate_bus.commands.notify.config import (
     BudgetCause,
     ChangeCause,
@@ -18,6 +16,9 @@ from toolgate_bus.commands.notify.config import (
     RevisionsCause,
 )
 from toolgate_bus.commands.notify.incident import FieldValue, Incident, Severity, Stage, to_field
+from toolgate_bus.fleet.books import Account, Book
+from toolgate_bus.ledger.money.ledger import Balance
+from toolgate_bus.ledger.money.limits import PER_TASK, BudgetDescription
 from toolgate_bus.protocol.money import format_amount
 from toolgate_bus.state.changes import ConfigChange
 from toolgate_bus.transport.redis.clock import entry_order
@@ -51,15 +52,6 @@ class RosterState(NamedTuple):
     """Schedulers that some agent waits for."""
     revisions: Mapping[str, int]
     """Number of different configurations that the replicas of each scheduler rule by."""
-
-
-class BookBalances(NamedTuple):
-    """Balances of one ledger's book."""
-
-    book: str
-    budgets: Mapping[str, BudgetDescription]
-    overrides: Overrides
-    balances: Sequence[Balance]
 
 
 def judge_held(
@@ -97,24 +89,23 @@ def _held_fields(call: CallOnHold) -> dict[str, str]:
 
 
 def judge_budgets(
-    known: dict[str, int], books: Iterable[BookBalances], now: float, cause: BudgetCause
+    known: dict[str, int], books: Iterable[Book], now: float, cause: BudgetCause
 ) -> Iterator[Incident]:
     """Give accounts that passed a threshold in their window. If it passed several, the highest is told."""
     seen: set[str] = set()
     for book in books:
-        for one in book.balances:
-            budget = book.budgets.get(one.key.partition("/")[0])
-            if budget is None or budget.is_over(one.window, now) or len(seen) >= MAX_ACCOUNTS:
+        for one in book.accounts(now):
+            if one.budget is None or len(seen) >= MAX_ACCOUNTS:
                 continue
-            mark = f"{book.book}:{one.key}:{one.window}"
+            mark = f"{book.name}:{one.key}:{one.balance.window}"
             seen.add(mark)
-            limit = limit_of(one.key, budget.limit, book.overrides)
-            if not limit or (budget.level in PER_TASK and not cause.each):
+            if not one.limit or (one.budget.level in PER_TASK and not cause.each):
                 continue
-            passed = max((each for each in cause.thresholds if _is_past(one, limit, each)), default=0)
+            limit = one.limit
+            passed = max((each for each in cause.thresholds if _is_past(one.balance, limit, each)), default=0)
             if passed > known.get(mark, 0):
                 known[mark] = passed
-                yield _budget_incident(f"budget:{mark}:{passed}", one, budget, limit, passed, now)
+                yield _budget_incident(f"budget:{mark}:{passed}", one, one.budget, passed, now)
     for mark in known.keys() - seen:
         del known[mark]
 
@@ -126,19 +117,18 @@ def _is_past(balance: Balance, limit: int, threshold: int) -> bool:
 
 
 def _budget_incident(
-    key: str, balance: Balance, budget: BudgetDescription, limit: int, passed: int, now: float
+    key: str, account: Account, budget: BudgetDescription, passed: int, now: float
 ) -> Incident:
-    whose = balance.key.partition("/")[2].partition("/")[2]
     fields: dict[str, FieldValue] = {
         "budget": to_field(budget.name),
         "level": to_field(budget.level),
-        "whose": to_field(whose),
+        "whose": to_field(account.owner),
         "threshold": passed,
-        "spent": to_field(format_amount(balance.spent, budget.currency)),
-        "limit": to_field(format_amount(limit, budget.currency)),
+        "spent": to_field(format_amount(account.balance.spent, budget.currency)),
+        "limit": to_field(format_amount(account.limit or 0, budget.currency)),
         "window": to_field(budget.window_words),
     }
-    labels = {budget.level.removeprefix("label:"): whose} if whose else {}
+    labels = {budget.level.removeprefix("label:"): account.owner} if account.owner else {}
     return Incident(key, "budget", "critical" if passed >= 100 else "warning", "open", now, fields, labels)
 
 

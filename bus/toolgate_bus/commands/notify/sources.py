@@ -9,19 +9,19 @@ from collections.abc import Collection, Mapping, Sequence
 from importlib.metadata import EntryPoint, entry_points
 from typing import Final, Protocol
 
-from toolgate_bus.budgets.ledger_redis import RedisLedger
-from toolgate_bus.budgets.limits import BOOKS, Limits, read_budgets
 from toolgate_bus.commands.notify.judgement import FleetState
-from toolgate_bus.commands.notify.judges import BookBalances, CallOnHold, RosterState
+from toolgate_bus.commands.notify.judges import CallOnHold, RosterState
 from toolgate_bus.commands.notify.memory import NotifyMemory
 from toolgate_bus.errors import ConfigError
+from toolgate_bus.fleet.books import Book
+from toolgate_bus.fleet.reader import read_books
+from toolgate_bus.fleet.roster import count_revisions
+from toolgate_bus.ledger.money.limits import BOOKS
 from toolgate_bus.state.changes import read_changes
 from toolgate_bus.state.notifications import RedisNotices
 from toolgate_bus.transport.ports import Commands, rest_after_search
 from toolgate_bus.transport.redis.roster.roster import Roster
 from toolgate_bus.transport.redis.storage.reads import read_time
-from toolgate_bus.transport.redis.storage.store import RedisStore
-from toolgate_bus.transport.replica_differences import revisions
 
 GROUP: Final = "toolgate.held_calls"
 REHEARSAL: Final = "budget-shadow"
@@ -43,10 +43,8 @@ class FleetSources:
     """State of one namespace, as it is now."""
 
     def __init__(self, commands: Commands, namespace: str) -> None:
-        self._commands = commands
+        self._commands, self._namespace = commands, namespace
         self._roster = Roster(commands, namespace)
-        self._store = RedisStore(commands, namespace)
-        self._ledgers = {book: RedisLedger(commands, namespace, book) for book in BOOKS if book != REHEARSAL}
         self._notices = RedisNotices(commands, commands, namespace)
         self._held = [_open(point, commands, namespace) for point in entry_points(group=GROUP)]
         self._budgets_at = self._held_due = float("-inf")
@@ -76,26 +74,19 @@ class FleetSources:
             self._held_due = ended + rest_after_search(ended - began)
         return self._found
 
-    async def _read_books(self) -> list[BookBalances] | None:
+    async def _read_books(self) -> list[Book] | None:
         """Return all budgets; None if it is too soon to look again."""
         if time.monotonic() - self._budgets_at < BUDGETS_EVERY_S:
             return None
-        books = []
-        for book, ledger in self._ledgers.items():
-            if budgets := await read_budgets(self._store, book):
-                limits = await Limits(self._store, book).read()
-                books.append(BookBalances(book, budgets, limits, await ledger.balances()))
+        books = await read_books(self._commands, self._namespace, [one for one in BOOKS if one != REHEARSAL])
         self._budgets_at = time.monotonic()
         return books
 
     async def _read_roster(self) -> RosterState:
         view = await self._roster.read()
-        names = sorted({member.name for member in view.members})
-        differing = {
-            name: len(revisions([member for member in view.members if member.name == name])) for name in names
-        }
+        differing = count_revisions(view)
         required = frozenset(name for reads in view.orchestrators.values() for name in reads)
-        return RosterState(frozenset(names), required, differing)
+        return RosterState(frozenset(differing), required, differing)
 
 
 def _open(point: EntryPoint, commands: Commands, namespace: str) -> HeldCalls:

@@ -14,12 +14,12 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple, TypeVar
 
-from toolgate_bus.budgets.journal import is_entry
-from toolgate_bus.budgets.limits import BudgetDescription
-from toolgate_bus.budgets.rebuild import SeenEntries
 from toolgate_bus.commands.decisions.filters import time_of
 from toolgate_bus.commands.report.figures import CallOrigin, ReportFigures
 from toolgate_bus.commands.report.period import Period
+from toolgate_bus.ledger.money.journal import is_entry
+from toolgate_bus.ledger.money.limits import BudgetDescription
+from toolgate_bus.ledger.money.rebuild import SeenEntries
 from toolgate_bus.protocol.money import is_amount, micro
 
 Fact = Mapping[str, Any]

@@ -12,8 +12,8 @@ from datetime import date, datetime, timedelta
 from typing import Any, Final
 from zoneinfo import ZoneInfo
 
-from toolgate_bus.budgets.limits import BudgetDescription
 from toolgate_bus.errors import ConfigError
+from toolgate_bus.ledger.money.limits import BudgetDescription
 
 _MONTH: Final = re.compile(r"(\d{4})-(\d\d)")
 

@@ -10,10 +10,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from toolgate_bus.budgets.journal import read_journal
-from toolgate_bus.budgets.ledger import Balance
-from toolgate_bus.budgets.ledger_redis import RedisLedger
-from toolgate_bus.budgets.limits import BudgetDescription, read_budgets
 from toolgate_bus.commands.decisions.archive_progress import GAP, ArchiveProgress, words_of_gap
 from toolgate_bus.commands.decisions.archive_reader import OpenArchive, open_archive
 from toolgate_bus.commands.decisions.archive_store import hour_of
@@ -23,6 +19,10 @@ from toolgate_bus.commands.report.accounting import ReportBuilder
 from toolgate_bus.commands.report.period import iso
 from toolgate_bus.errors import ConfigError
 from toolgate_bus.facts.reader import FactsReader
+from toolgate_bus.ledger.money.journal import read_journal
+from toolgate_bus.ledger.money.ledger import Balance
+from toolgate_bus.ledger.money.limits import BudgetDescription, read_budgets
+from toolgate_bus.ledger.money.redis import RedisLedger
 from toolgate_bus.server.settings import BusSettings
 from toolgate_bus.transport.redis.client.connection import RedisCommands
 from toolgate_bus.transport.redis.clock import entry_order

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from toolgate_bus.errors import ConfigError
 
-from toolgate_orchestrator.adapters.checks.gap import Gap
+from toolgate_orchestrator.contrib.gap import Gap
 
 CHECKS: Final[Mapping[str, str]] = {
     "agent_framework": "agent_framework",
@@ -20,7 +20,7 @@ CHECKS: Final[Mapping[str, str]] = {
     "pydantic_ai": "pydantic_ai",
     "strands": "strands",
 }
-"""Module in `adapters/checks`, by the package of an object's class or of a base class."""
+"""Name of the folder in `contrib`, by the package of an object's class or of a base class."""
 TITLES: Final = {
     "agent_framework": "Microsoft Agent Framework",
     "claude_agent": "Claude Agent SDK",
@@ -55,4 +55,4 @@ def _check_of(module: str) -> str | None:
 
 
 def _load(name: str) -> ModuleType:
-    return import_module(f"toolgate_orchestrator.adapters.checks.{name}")
+    return import_module(f"toolgate_orchestrator.contrib.{name}.check")

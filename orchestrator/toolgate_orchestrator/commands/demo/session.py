@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from amplifier_core import AmplifierSession, HookResult
-from toolgate_bus.budgets.ledger_redis import RedisLedger
 from toolgate_bus.errors import ToolgateError
+from toolgate_bus.ledger.money.redis import RedisLedger
 from toolgate_bus.protocol.events import Decision
 from toolgate_bus.server.settings import BusSettings
 from toolgate_bus.transport.redis.client.connection import RedisCommands

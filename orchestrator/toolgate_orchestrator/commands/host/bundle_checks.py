@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from toolgate_bus.commands.doctor.check import Bus, Check, Context
-from toolgate_bus.commands.doctor.finding import Diagnostic, error, fine, notice, warning
 from toolgate_bus.config.check import check
 from toolgate_bus.errors import ConfigError
+from toolgate_bus.fleet.finding import Finding, error, fine, notice, warning
 
 from toolgate_orchestrator.commands.host.bundle import Composition, compose, lost_sections
 from toolgate_orchestrator.commands.host.bundle_files import read_bundle
@@ -34,7 +34,7 @@ CHANGE_SECTION: Final = (
 )
 
 
-async def _bundle(context: Context) -> Sequence[Diagnostic]:
+async def _bundle(context: Context) -> Sequence[Finding]:
     try:
         whole = compose(await read_bundle(context.bundle or ""))
     except ConfigError as wrong:
@@ -86,7 +86,7 @@ def _section(whole: Composition) -> Mapping[str, Any] | None:
     return section if isinstance(section, Mapping) else None
 
 
-def _lost(whole: Composition) -> list[Diagnostic]:
+def _lost(whole: Composition) -> list[Finding]:
     found = []
     for layer in whole.layers:
         if names := lost_sections(layer):
@@ -101,7 +101,7 @@ def _lost(whole: Composition) -> list[Diagnostic]:
     return found
 
 
-def _unseen(whole: Composition) -> list[Diagnostic]:
+def _unseen(whole: Composition) -> list[Finding]:
     unseen = whole.unseen
     make = notice if whole.is_certain else warning
     found = [
@@ -124,7 +124,7 @@ def _change_unseen(whole: Composition) -> str:
     return "look where amplifier_foundation is installed: it may name another loop; or include toolgate last"
 
 
-def _config(whole: Composition, context: Context) -> list[Diagnostic]:
+def _config(whole: Composition, context: Context) -> list[Finding]:
     """Check the loop's config, and whether the schedulers that it requires are alive."""
     source = whole.spec.get("source")
     module = package_of(str(source)) if source else str(whole.spec["module"])
@@ -142,12 +142,12 @@ def _config(whole: Composition, context: Context) -> list[Diagnostic]:
     return [*found, *check_required(toolgate, context)]
 
 
-def _not_required() -> Diagnostic:
+def _not_required() -> Finding:
     what = "nobody is required: where nobody is alive, calls run unasked, or the session is refused"
     return notice(SUBJECT, "bundle-nobody-required", what, CHANGE_SECTION)
 
 
-def _guard(whole: Composition) -> list[Diagnostic]:
+def _guard(whole: Composition) -> list[Finding]:
     config = whole.hooks.get(GUARD)
     if config is None:
         what = f"{GUARD} is not among its hooks: where another's loop mounts, nobody says so"
@@ -159,7 +159,7 @@ def _guard(whole: Composition) -> list[Diagnostic]:
     return [fine(SUBJECT, "bundle-guarded", f"{GUARD} refuses sessions that nobody rules on")]
 
 
-def _agents(whole: Composition) -> list[Diagnostic]:
+def _agents(whole: Composition) -> list[Finding]:
     found = []
     for name, brought in whole.agents.items():
         why = explain_foreign_loop(merge_spec(whole.spec, brought), by_source=True)

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from toolgate_bus.commands.doctor.check import Bus, Check, Context
-from toolgate_bus.commands.doctor.finding import Diagnostic, error, fine, notice, warning
 from toolgate_bus.config.check import check
 from toolgate_bus.config.document import read_document
 from toolgate_bus.errors import ConfigError
+from toolgate_bus.fleet.finding import Finding, error, fine, notice, warning
 from toolgate_bus.server.settings import read_keys
 
 from toolgate_orchestrator.commands.host.installed_modules import config_model, is_ours, offers_of
@@ -48,7 +48,7 @@ def _bus(context: Context) -> Bus:
     return Bus(redis if isinstance(redis, str) else None, namespace if isinstance(namespace, str) else None)
 
 
-async def _plan(context: Context) -> Sequence[Diagnostic]:
+async def _plan(context: Context) -> Sequence[Finding]:
     try:
         plan = _read(context)
         toolgate = _validate_loop(plan)
@@ -75,7 +75,7 @@ def _validate_loop(plan: Plan) -> ToolgateConfig | None:
     return model.model_validate(spec["config"]).toolgate
 
 
-def _warn_unruled(plan: Plan) -> Diagnostic:
+def _warn_unruled(plan: Plan) -> Finding:
     module = plan.orchestrator["module"]
     if not plan.ours:
         what = f"{module} is not one of Toolgate's loops: nothing rules on its calls"
@@ -92,10 +92,10 @@ def _warn_unruled(plan: Plan) -> Diagnostic:
 # ---------------------------------------------------------------- schedulers
 
 
-def check_required(toolgate: ToolgateConfig, context: Context) -> list[Diagnostic]:
+def check_required(toolgate: ToolgateConfig, context: Context) -> list[Finding]:
     """Check that the schedulers that a `toolgate:` section names are alive, and explain each problem."""
     alive = {member.name: member for member in sorted(context.view.members, key=lambda one: one.started)}
-    found: list[Diagnostic] = []
+    found: list[Finding] = []
     if both := sorted({*toolgate.required} & {*toolgate.shadow}):
         what = f"{', '.join(both)}: in `required` and in `shadow`: required counts, and its verdicts rule"
         found.append(warning(SUBJECT, "plan-required-shadow", what, "take it out of one of both"))
@@ -130,7 +130,7 @@ def check_required(toolgate: ToolgateConfig, context: Context) -> list[Diagnosti
     return found
 
 
-def _missing(name: str, toolgate: ToolgateConfig, alive: Sequence[str]) -> Diagnostic:
+def _missing(name: str, toolgate: ToolgateConfig, alive: Sequence[str]) -> Finding:
     installed = {point.name for point in entry_points(group=SCHEDULERS)}
     what = (
         f"{name} is required, and no replica of it is alive: each call is denied after "
@@ -144,7 +144,7 @@ def _missing(name: str, toolgate: ToolgateConfig, alive: Sequence[str]) -> Diagn
     return error(SUBJECT, "plan-required-missing", f"{what}; none of that name is installed here", change)
 
 
-def _down(toolgate: ToolgateConfig) -> list[Diagnostic]:
+def _down(toolgate: ToolgateConfig) -> list[Finding]:
     if toolgate.on_bus_down != "continue" or not toolgate.required:
         return []
     what = (
@@ -153,7 +153,7 @@ def _down(toolgate: ToolgateConfig) -> list[Diagnostic]:
     return [warning(SUBJECT, "plan-bus-down", what, "leave `on_bus_down` out, or set it to deny")]
 
 
-def _keys(toolgate: ToolgateConfig, context: Context) -> list[Diagnostic]:
+def _keys(toolgate: ToolgateConfig, context: Context) -> list[Finding]:
     file: Path | None = context.keys or toolgate.keys
     if file is None:
         return []
@@ -179,7 +179,7 @@ def _keys(toolgate: ToolgateConfig, context: Context) -> list[Diagnostic]:
 # ---------------------------------------------------------------- providers
 
 
-def _scripts(plan: Plan) -> list[Diagnostic]:
+def _scripts(plan: Plan) -> list[Finding]:
     """Check the script files that scripted providers name."""
     from toolgate_orchestrator.modules.provider_scripted import ProviderScripted
 
@@ -194,7 +194,7 @@ def _scripts(plan: Plan) -> list[Diagnostic]:
     return found
 
 
-async def _reachable(context: Context) -> Sequence[Diagnostic]:
+async def _reachable(context: Context) -> Sequence[Finding]:
     from toolgate_orchestrator.modules.provider_openai.config import MODULE, OpenAIConfig
 
     try:
@@ -205,7 +205,7 @@ async def _reachable(context: Context) -> Sequence[Diagnostic]:
     return [await _probe_models(config) for config in configs]
 
 
-async def _probe_models(config: Any) -> Diagnostic:
+async def _probe_models(config: Any) -> Finding:
     """Check that a provider's server lists its models, and the configured model among them."""
     from amplifier_core.llm_errors import AccessDeniedError, AuthenticationError, LLMError, NotFoundError
 
@@ -245,7 +245,7 @@ CHECKS = (
 )
 
 
-def check_hidden_fields(redact: RedactConfig, configs: Sequence[tuple[str, Path]]) -> list[Diagnostic]:
+def check_hidden_fields(redact: RedactConfig, configs: Sequence[tuple[str, Path]]) -> list[Finding]:
     """Return a warning for each rule with a condition on a field that is hidden from schedulers.
 
     A hidden field counts against the call: a rule that denies or asks by it always applies.

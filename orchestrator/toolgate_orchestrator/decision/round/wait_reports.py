@@ -1,7 +1,7 @@
-"""Says now and then of a call that waits for somebody that it still does: `tool:waits`.
+"""Report at intervals that a call still waits for a person, a queue or an operator: `tool:waits`.
 
-What was reserved for it is not given up meanwhile (`toolgate_bus.budgets.settlement`), however long a person,
-a queue or an operator takes. Of calls that wait for nobody nothing is told. Not here: why they wait.
+As long as it is reported, `toolgate_bus.ledger.money.settlement` keeps the call's reservation. Calls that do
+not wait are not reported. Not here: why they wait.
 """
 
 import asyncio

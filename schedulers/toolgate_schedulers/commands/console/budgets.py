@@ -4,15 +4,14 @@ Each account is one row, those nearest to their limit first, at most `MAX_COUNT`
 """
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
-from toolgate_bus.budgets.ledger import Balance
-from toolgate_bus.budgets.ledger_redis import RedisLedger
-from toolgate_bus.budgets.limits import BudgetDescription, Limits, Overrides, limit_of, read_budgets
+from toolgate_bus.fleet.books import Account, Book
+from toolgate_bus.fleet.reader import read_books
+from toolgate_bus.ledger.money.ledger import Balance
 from toolgate_bus.protocol.money import format_amount
 from toolgate_bus.transport.ports import Commands
-from toolgate_bus.transport.redis.storage.store import RedisStore
 
 from toolgate_schedulers.commands.console.spending import LlmSpend, SpendReader
 
@@ -38,35 +37,23 @@ class BudgetReader:
 
     async def read(self) -> list[dict[str, Any]]:
         """Read the accounts of every book, the fullest first; raise TransportError."""
-        store, found = RedisStore(self._commands, self._namespace), list[dict[str, Any]]()
-        for book, words in BOOKS.items():
-            journal = self._journals[book]
-            spend = journal.spend if await journal.read() else None
-            balances = await RedisLedger(self._commands, self._namespace, book).balances()
-            if not balances:
-                continue
-            known, limits = await read_budgets(store, book), await Limits(store, book).read()
-            accounts = accounts_of(balances, known, limits, time.time(), spend)
-            more = len(accounts[MAX_COUNT:])
-            found.append({"book": book, "words": words, "accounts": accounts[:MAX_COUNT], "more": more})
+        found = []
+        for book in await read_books(self._commands, self._namespace, BOOKS):
+            if book.balances:
+                journal = self._journals[book.name]
+                spend = journal.spend if await journal.read() else None
+                accounts = describe_accounts(book, time.time(), spend)
+                shown, more = accounts[:MAX_COUNT], len(accounts[MAX_COUNT:])
+                found.append({"book": book.name, "words": BOOKS[book.name], "accounts": shown, "more": more})
         return found
 
 
-def accounts_of(
-    balances: Iterable[Balance],
-    known: Mapping[str, BudgetDescription],
-    limits: Overrides,
-    now: float,
-    spend: LlmSpend | None = None,
-) -> list[dict[str, Any]]:
+def describe_accounts(book: Book, now: float, spend: LlmSpend | None = None) -> list[dict[str, Any]]:
     """Return the accounts of the windows that are open now, the fullest first; `spend` separates LLMs from
     tools."""
-    accounts = []
-    for one in balances:
-        budget = known.get(one.key.partition("/")[0])
-        if not (budget and one.window and budget.is_over(one.window, now)):
-            told = _account(one, budget, limits, now)
-            accounts.append({**told, **_divide(one, told["currency"], spend)})
+    accounts = [
+        {**_account(one, now), **_divide(one.balance, _currency(one), spend)} for one in book.accounts(now)
+    ]
     return sorted(accounts, key=lambda one: (-(one["used"] or 0.0), one["account"]))
 
 
@@ -85,24 +72,25 @@ def _divide(one: Balance, currency: str, spend: LlmSpend | None) -> dict[str, An
     }
 
 
-def _account(one: Balance, budget: BudgetDescription | None, limits: Overrides, now: float) -> dict[str, Any]:
-    name, _, whose = one.key.partition("/")
-    currency = budget.currency if budget else ""
-    limit = limit_of(one.key, budget.limit if budget else one.limit, limits)
-    taken = one.spent + one.reserved
+def _currency(account: Account) -> str:
+    return account.budget.currency if account.budget else ""
+
+
+def _account(account: Account, now: float) -> dict[str, Any]:
+    one, budget, limit, currency = account.balance, account.budget, account.limit, _currency(account)
     return {
-        "account": one.key,
-        "budget": name,
-        "whose": whose,
+        "account": account.key,
+        "budget": account.name,
+        "whose": account.key.partition("/")[2],
         "window": budget.window_words if budget else "total",
         "ends": budget.end_of(one.window, now) if budget else None,
         "currency": currency,
         "limit": None if limit is None else format_amount(limit, currency),
-        "limit_set": one.key in limits or name in limits,
+        "limit_set": account.is_set,
         "spent": format_amount(one.spent, currency),
         "reserved": format_amount(one.reserved, currency),
-        "left": None if limit is None else format_amount(limit - taken, currency),
-        "used": (taken / limit if limit else float(taken > 0)) if limit is not None else None,
+        "left": None if account.left is None else format_amount(account.left, currency),
+        "used": None if limit is None else account.used if limit else float(one.spent + one.reserved > 0),
         "spent_part": one.spent / limit if limit else 0.0,
         "overruns": one.overruns,
         "orphans": one.orphans,

@@ -11,9 +11,10 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import Field, model_validator
 from toolgate_bus.config.check import StrictModel
 from toolgate_bus.errors import ConfigError
-from toolgate_bus.queues.queue import MAX_ABOUT, MAX_LEVEL, MAX_LIMIT
-from toolgate_bus.queues.queue_redis import QueueOperator
-from toolgate_bus.queues.queue_view import QueuedPool, read_queue
+from toolgate_bus.fleet.roster import find_slot_givers
+from toolgate_bus.ledger.slots.queue import MAX_ABOUT, MAX_LEVEL, MAX_LIMIT
+from toolgate_bus.ledger.slots.redis import QueueOperator
+from toolgate_bus.ledger.slots.view import QueuedPool, read_queue
 from toolgate_bus.transport.ports import Commands, Member
 
 MAX_QUEUES: Final = 20
@@ -70,7 +71,7 @@ class QueueReader:
 
     async def read(self, members: Iterable[Member]) -> list[dict[str, Any]]:
         """Return the state of the queues, by scheduler; raise TransportError."""
-        self._known.update(one.name for one in members if "admit" in one.phases and not one.shadow)
+        self._known |= find_slot_givers(members)
         names = sorted(self._known)[:MAX_QUEUES]
         found = [(name, await read_queue(self._commands, self._namespace, name)) for name in names]
         return [_describe_queue(name, pools) for name, pools in found if pools]

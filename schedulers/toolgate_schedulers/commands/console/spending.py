@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from toolgate_bus.budgets.journal import Entry, JournalPlace, read_journal
+from toolgate_bus.ledger.money.journal import Entry, JournalPlace, read_journal
 from toolgate_bus.telemetry.printable import shorten
 from toolgate_bus.transport.ports import Commands
 

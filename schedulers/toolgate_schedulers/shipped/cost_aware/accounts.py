@@ -14,8 +14,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from toolgate_bus.budgets.ledger import Account
-from toolgate_bus.budgets.limits import PER_TASK, Overrides, limit_of
+from toolgate_bus.ledger.money.ledger import Account
+from toolgate_bus.ledger.money.limits import PER_TASK, Overrides, limit_of
 from toolgate_bus.protocol.events import ToolSelecting
 from toolgate_bus.protocol.money import MAX_AMOUNT
 from toolgate_bus.protocol.names import MAX_LINEAGE

@@ -7,9 +7,9 @@ import re
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
-from toolgate_bus.budgets.calendar import MAX_ZONE, CalendarWindow, find_zone
 from toolgate_bus.config.check import StrictModel
 from toolgate_bus.errors import ConfigError
+from toolgate_bus.ledger.money.calendar import MAX_ZONE, CalendarWindow, find_zone
 from toolgate_bus.protocol.events import NAME_PATTERN
 
 from toolgate_schedulers.shipped.alternatives import Groups, Name

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Final
 
-from toolgate_bus.budgets.ledger import Reservation
 from toolgate_bus.errors import TooFewReplicas
+from toolgate_bus.ledger.money.ledger import Reservation
 from toolgate_bus.protocol.events import ToolSelecting
 from toolgate_bus.protocol.money import format_amount
 

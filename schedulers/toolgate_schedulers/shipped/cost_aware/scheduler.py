@@ -13,9 +13,9 @@ delegation runs only if the expected cost of its agent is left, but reserves onl
 agent's calls pay for themselves. A ledger that does not answer is a failure of the scheduler: if the
 scheduler is required, the call is denied.
 
-Each replica runs a keeper (`toolgate_bus.budgets.settlement`), and one of them works at a time. It settles
-reservations from the facts, learns from them, and charges the costs of LLMs. What it learned is kept in
-the store, where the other replicas read it, and every replica after a restart.
+Each replica runs a keeper (`toolgate_bus.ledger.money.settlement`), and one of them works at a time. It
+settles reservations from the facts, learns from them, and charges the costs of LLMs. What it learned is kept
+in the store, where the other replicas read it, and every replica after a restart.
 """
 
 import asyncio
@@ -25,11 +25,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Final
 
 from pydantic import BaseModel
-from toolgate_bus.budgets.ledger import Offer, Otherwise
-from toolgate_bus.budgets.limits import BudgetDescription, Limits, Overrides, describe, is_described
-from toolgate_bus.budgets.reprieve import Reprieve
-from toolgate_bus.budgets.settlement import SettlementWorker
 from toolgate_bus.errors import TooFewReplicas, TransportError
+from toolgate_bus.ledger.money.ledger import Offer, Otherwise
+from toolgate_bus.ledger.money.limits import BudgetDescription, Limits, Overrides, describe, is_described
+from toolgate_bus.ledger.money.reprieve import Reprieve
+from toolgate_bus.ledger.money.settlement import SettlementWorker
 from toolgate_bus.protocol.events import Continue, Deny, Modify, Phase, ToolSelecting, Verdict
 from toolgate_bus.protocol.llm import ANY, LLM_REQUEST, complete_arguments
 from toolgate_bus.protocol.money import micro

@@ -11,7 +11,7 @@ may hold anything.
 from collections.abc import Collection, Mapping
 from typing import Any, Final, NamedTuple
 
-from toolgate_bus.queues.queue import Cap
+from toolgate_bus.ledger.slots.queue import Cap
 
 from toolgate_schedulers.shipped.slots.config import Adaptive
 

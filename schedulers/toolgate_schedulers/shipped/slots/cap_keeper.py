@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, Final
 
-from toolgate_bus.queues.queue import Cap
-from toolgate_bus.queues.queue_caps import PoolCaps, write_cap
+from toolgate_bus.ledger.slots.caps import PoolCaps, write_cap
+from toolgate_bus.ledger.slots.queue import Cap
 from toolgate_bus.telemetry.loggers import get_logger
 
 from toolgate_schedulers.shipped.slots import adapt

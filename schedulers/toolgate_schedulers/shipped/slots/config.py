@@ -8,8 +8,7 @@ from typing import Annotated, Final
 from pydantic import Field, field_validator, model_validator
 from toolgate_bus.config.check import StrictModel
 from toolgate_bus.facts.validation import MAX_SIGNAL, SIGNAL
-from toolgate_bus.protocol.events import ToolSelecting
-from toolgate_bus.queues.queue import (
+from toolgate_bus.ledger.slots.queue import (
     MAX_LEVEL,
     MAX_LIMIT,
     MAX_WEIGHT,
@@ -18,6 +17,7 @@ from toolgate_bus.queues.queue import (
     Request,
     tell_call,
 )
+from toolgate_bus.protocol.events import ToolSelecting
 from toolgate_bus.ruling.conditions import globs
 from toolgate_bus.ruling.conditions.arguments import MISSING, UNSEEN, readings
 from toolgate_bus.ruling.conditions.conditions import Globs

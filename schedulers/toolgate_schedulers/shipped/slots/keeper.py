@@ -10,10 +10,10 @@ from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, 
 from typing import Any, Final
 
 from toolgate_bus.errors import CodecError, TransportError
+from toolgate_bus.ledger.slots.queue import UNSEEN_S, Expiry
+from toolgate_bus.ledger.slots.redis import Grant, SlotQueue
 from toolgate_bus.protocol.fact_events import ENDS
 from toolgate_bus.protocol.packing import pack, unpack
-from toolgate_bus.queues.queue import UNSEEN_S, Expiry
-from toolgate_bus.queues.queue_redis import Grant, SlotQueue
 from toolgate_bus.telemetry.loggers import get_logger
 
 from toolgate_schedulers.author.scheduler import SchedulerContext

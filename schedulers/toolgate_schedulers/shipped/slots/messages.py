@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
+from toolgate_bus.ledger.slots.queue import MAX_NEEDS, Ticket
 from toolgate_bus.protocol.events import Deny
 from toolgate_bus.protocol.names import MAX_REASON, MAX_RULE
-from toolgate_bus.queues.queue import MAX_NEEDS, Ticket
 
 from toolgate_schedulers.shipped.slots.config import PoolConfig
 

@@ -1,7 +1,7 @@
 """Rehearse `slots` on recorded calls: run its queue with the times of the record. Pure.
 
-The queue is that of `queue_rules`, which the server's script must agree with. A call that needs no slot, or
-gets one at once, goes on. Others wait for the ends of the calls before them, as they would have.
+The queue is that of `ledger.slots.rules`, with which the server's script agrees. A call that needs no slot,
+or gets one at once, goes on. Others wait for the ends of the calls before them, as they would have.
 """
 
 import math
@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any, ClassVar, Final
 
+from toolgate_bus.ledger.slots.queue import Request, Ticket, as_configured
+from toolgate_bus.ledger.slots.rules import QueueRules
 from toolgate_bus.protocol.events import Continue, Hold, Phase, ToolSelecting, Verdict
-from toolgate_bus.queues.queue import Request, Ticket, as_configured
-from toolgate_bus.queues.queue_rules import QueueRules
 from toolgate_bus.ruling.rehearsal import Rehearsal
 
 from toolgate_schedulers.shipped.slots.config import SlotsConfig, find_pools, request_of

@@ -14,9 +14,9 @@ from typing import ClassVar, Final
 
 from pydantic import BaseModel
 from toolgate_bus.errors import TransportError
+from toolgate_bus.ledger.slots.queue import Expiry, Request, Ticket
+from toolgate_bus.ledger.slots.redis import Grant
 from toolgate_bus.protocol.events import Continue, Hold, Phase, ToolSelecting, Verdict
-from toolgate_bus.queues.queue import Expiry, Request, Ticket
-from toolgate_bus.queues.queue_redis import Grant
 from toolgate_bus.transport.redis.tasks import Backoff
 
 from toolgate_schedulers.author.scheduler import SchedulerContext, asking

@@ -1,1 +1,0 @@
-"""Ledger of the costs of calls: reservations, settlement, limits."""

@@ -1,0 +1,48 @@
+"""Judge the facts streams: the memory they take, and whether old facts are trimmed. Pure."""
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from toolgate_bus.fleet.finding import Finding, fine, how_many, warning
+
+SUBJECT: Final = "facts"
+RETENTION_S: Final = 3600.0
+SLACK_S: Final = 900.0
+"""Seconds by which facts may be too old. They are trimmed by whole blocks, at heartbeats."""
+SHARE: Final = 0.5
+
+
+class FactStreamState(NamedTuple):
+    """One orchestrator's facts stream."""
+
+    orchestrator: str
+    alive: bool
+    oldest_s: float
+    """Age of its first entry, in seconds."""
+    size: int | None = None
+    """Bytes in the server's memory; None if this user may not ask."""
+
+
+def facts_findings(streams: Sequence[FactStreamState], maxmemory: int = 0) -> list[Finding]:
+    """Return all findings about the facts. `maxmemory` is in bytes, 0 if there is no limit."""
+    sizes = [one.size for one in streams if one.size is not None]
+    size = f", {sum(sizes) / 2**20:.1f} MiB" if sizes else ""
+    found = []
+    if maxmemory and sum(sizes) >= SHARE * maxmemory:
+        what = (
+            f"facts take {sum(sizes) // 2**20} of the server's {maxmemory // 2**20} MiB: they are kept for "
+            "an hour"
+        )
+        change = "CONFIG SET maxmemory to more, or put busy fleets on servers of their own"
+        found.append(warning(SUBJECT, "facts-memory", what, change))
+    old = [one for one in streams if one.alive and one.oldest_s >= RETENTION_S + SLACK_S]
+    if old:
+        worst = max(old, key=lambda one: one.oldest_s)
+        what = (
+            f"facts of {how_many(len(old), 'living orchestrator')} are not trimmed: those of "
+            f"{worst.orchestrator} "
+            f"go back {worst.oldest_s / 60:.0f} min instead of 60"
+        )
+        change = "give its user +xtrim on tg:{NAMESPACE:[0-9a-f]}:facts:* (deploy/redis/roles, agent)"
+        found.append(warning(SUBJECT, "facts-retention", what, change))
+    return found or [fine(SUBJECT, "facts", f"facts of {how_many(len(streams), 'orchestrator')} kept{size}")]

@@ -1,0 +1,1 @@
+"""What is scarce: money and slots."""

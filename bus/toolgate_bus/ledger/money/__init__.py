@@ -1,0 +1,1 @@
+"""Budgets: reservations, payments, and their recovery."""

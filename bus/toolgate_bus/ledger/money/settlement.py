@@ -1,0 +1,296 @@
+"""Keeps a ledger in line with the facts of all orchestrators.
+
+    decision denied or cancelled, tool:unused ─▶ release
+    tool:selected                             ─▶ executing
+    tool:waits                                ─▶ renew: it is still wanted
+    tool:post, tool:error                     ─▶ settle, with the cost that the tool reported
+    usage, provider:error of a decision       ─▶ settle, with the cost of the request to an LLM
+    tool:answered, of a call that waited for a person ─▶ its decision has a new owner (`reprieve`)
+    a fact of another orchestrator            ─▶ nothing: it is counted
+    nothing more from an orchestrator that died, or for far too long ─▶ orphan, unless it waits for a person
+
+Every replica runs one keeper; the one that holds the lease works. It notes its position after it has applied
+the facts before it. So a fact may be applied twice, which changes nothing, and none is left out: not when a
+keeper dies, and not while there is none (as long as facts are kept).
+"""
+
+import asyncio
+import secrets
+import time
+from collections.abc import Callable, Mapping, Sequence, Set
+from contextlib import suppress
+from typing import Any, Final, Literal, NamedTuple
+
+from toolgate_bus.errors import CodecError, TransportError
+from toolgate_bus.ledger.money.ledger import ASTRAY, Ledger, Otherwise, Step
+from toolgate_bus.ledger.money.reprieve import Reprieve
+from toolgate_bus.protocol.fact_events import (
+    PROVIDER_ERROR,
+    TOOL_ANSWERED,
+    TOOL_ERROR,
+    TOOL_POST,
+    TOOL_SELECTED,
+    TOOL_UNUSED,
+    TOOL_WAITS,
+    USAGE,
+)
+from toolgate_bus.protocol.money import is_amount
+from toolgate_bus.protocol.packing import pack, unpack
+from toolgate_bus.telemetry import metrics
+from toolgate_bus.telemetry.loggers import get_logger
+from toolgate_bus.transport.ports import FactStream, Store
+
+LEASE_S: Final = 3.0
+TICK_S: Final = 0.5
+LOOK_S: Final = 0.1
+GRACE_S: Final = 5.0
+"""Seconds that an orchestrator must be missing from the roster to count as dead."""
+AT_ONCE: Final = 200
+MAX_ID: Final = 64
+WARN_S: Final = 60.0
+SWEEP_S: Final = 600.0
+"""Seconds between two cleanups that take accounts of past windows off the list."""
+AGAIN_S: Final = 120.0
+"""Seconds that a request to read all facts again stands."""
+MAX_SECONDS: Final = 3600.0
+"""Seconds without news after which a reservation is an orphan, although its owner lives."""
+_SIGNS: Final[Mapping[str, Literal["executing", "renew"]]] = {
+    TOOL_SELECTED: "executing",
+    TOOL_WAITS: "renew",
+}
+"""Steps for facts of calls that are under way."""
+_log = get_logger("toolgate.ledger")
+
+
+def step_of(
+    fact: Mapping[str, Any],
+    otherwise: Callable[[Mapping[str, Any]], Otherwise | None] | None = None,
+    cost_of: Callable[[Mapping[str, Any]], int | None] | None = None,
+) -> Step | None:
+    """Return the step that a fact asks for, if any. Facts come off a wire: they may contain anything.
+
+    The step is by the orchestrator in whose stream the fact stood. `otherwise` returns the payment for a call
+    without a reservation, `cost_of` the cost of a request to an LLM.
+    """
+    event, by = fact.get("event"), fact.get("orchestrator")
+    decision = fact.get("id" if event == "decision" else "decision_id")
+    if not isinstance(decision, str) or not 0 < len(decision) <= MAX_ID:
+        return None
+    who = by if isinstance(by, str) else ""
+    if event == "decision":
+        return Step("release", decision, by=who) if fact.get("outcome") in ("deny", "cancelled") else None
+    if event in (TOOL_POST, TOOL_ERROR):
+        told = fact.get("cost")
+        cost = told if is_amount(told) else None
+        return Step("settle", decision, cost, who, otherwise(fact) if otherwise is not None else None)
+    if event in (USAGE, PROVIDER_ERROR) and cost_of is not None:
+        spent = cost_of(fact)
+        if event == PROVIDER_ERROR and spent is None:
+            return Step("release", decision, by=who)
+        return Step("settle", decision, spent, who, otherwise(fact) if otherwise is not None else None)
+    if event == TOOL_UNUSED:
+        return Step("release", decision, by=who)
+    what = _SIGNS.get(event) if isinstance(event, str) else None
+    return None if what is None else Step(what, decision, by=who)
+
+
+class ReaderPosition(NamedTuple):
+    """Position up to which a book's keeper has read the facts of each orchestrator.
+
+    An orchestrator writes its latest facts again after it lost its connection. To a ledger that was lost and
+    rebuilt meanwhile, the calls in them are new: only the numbers of the facts say that they were settled.
+    """
+
+    positions: Mapping[str, str] = {}
+    """Id of the last entry, for each orchestrator."""
+    numbers: Mapping[str, int] = {}
+    """Number of the last fact, for each orchestrator."""
+    again: bytes | None = None
+    """Last request to read all facts again that was followed (`request_again`)."""
+
+
+def read_progress(raw: bytes | None) -> ReaderPosition:
+    """Read the position that a keeper noted; an empty one if it is malformed."""
+    try:
+        noted = unpack(raw) if raw else None
+        positions, numbers, *again = noted if isinstance(noted, list) else ({}, {})
+        return ReaderPosition(
+            {str(name): str(last) for name, last in positions.items()},
+            {str(name): int(last) for name, last in numbers.items()},
+            again[0] if again and isinstance(again[0], bytes) else None,
+        )
+    except (CodecError, AttributeError, TypeError, ValueError):
+        return ReaderPosition()
+
+
+async def request_again(store: Store, book: str) -> bytes:
+    """Ask the keeper of a book to read all facts again. The keeper notes the request in its position.
+
+    The request has a key of its own, because the keeper may be writing its position at this very moment.
+    """
+    request = secrets.token_bytes(8)
+    await store.put(f"{book}:again", request, AGAIN_S)
+    return request
+
+
+class SettlementWorker:
+    """The keeper of one book in one replica."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        facts: FactStream,
+        store: Store,
+        *,
+        book: str,
+        replica: str,
+        also: Callable[[Mapping[str, Any]], Any] | None = None,
+        otherwise: Callable[[Mapping[str, Any]], Otherwise | None] | None = None,
+        cost_of: Callable[[Mapping[str, Any]], int | None] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Prepare the keeper. `also` is called with each fact, and awaited if it returns an awaitable.
+
+        `otherwise` returns the payment for a call without a reservation. `cost_of` returns the cost of a
+        request to an LLM; without it, facts of requests settle nothing.
+        """
+        self._ledger, self._facts, self._store = ledger, facts, store
+        self._book, self._replica, self._also, self._clock = book, replica.encode(), also, clock
+        self._otherwise, self._cost_of = otherwise, cost_of
+        self._missing: dict[str, float] = {}
+        self._reprieve = Reprieve(ledger, store, clock)
+        self._resumed = False
+        self._again: bytes | None = None
+        self._behind_since: float | None = None
+        self._looked = 0.0
+        self._warned = float("-inf")
+        self._swept = float("-inf")
+
+    async def run(self) -> None:
+        """Work until cancelled. If the server is away, wait for it."""
+        while True:
+            try:
+                leads = await self.step()
+            except TransportError as error:
+                leads = self._resumed = False
+                _log.info("the ledger waits for the bus", error=str(error))
+                await self._wait_for_bus()
+            if not leads:  # or the server is back: schedulers that rule on waiting calls go first
+                await asyncio.sleep(TICK_S)
+
+    async def _wait_for_bus(self) -> None:
+        """Wait until the server answers again."""
+        while True:
+            with suppress(TransportError):
+                await self._store.get(f"{self._book}:keeper")
+                return
+            await asyncio.sleep(TICK_S)
+
+    async def step(self) -> bool:
+        """Read and apply facts, note the position, look for orphans. Return False if another one leads."""
+        if not await self._leads():
+            self._resumed = False
+            return False
+        again = await self._store.get(f"{self._book}:again")
+        resumes = not self._resumed or again != self._again
+        if resumes:
+            if await self._is_behind():
+                await asyncio.sleep(LOOK_S)
+                return True
+            noted = read_progress(await self._store.get(f"{self._book}:read"))
+            if again not in (None, noted.again):
+                noted = ReaderPosition()
+            self._facts.resume(noted.positions, noted.numbers)
+            self._again, self._resumed = again, True
+        facts = await self._facts.next()
+        for at in range(0, len(facts), AT_ONCE):
+            if at:
+                await self._leads()  # a long backlog outlasts the lease
+            await self._apply(facts[at : at + AT_ONCE])
+        if facts or resumes:
+            progress = [self._facts.positions, self._facts.numbers]
+            if self._again is not None:
+                progress.append(self._again)
+            await self._store.put(f"{self._book}:read", pack(progress))
+        if not facts or self._clock() - self._looked >= TICK_S:
+            await self._look_for_orphans({str(fact.get("orchestrator")) for fact in facts})
+            self._looked = self._clock()
+        if self._clock() - self._swept >= SWEEP_S:
+            await self._ledger.balances()
+            await self._ledger.sweep()
+            self._swept = self._clock()
+        return True
+
+    async def _is_behind(self) -> bool:
+        """Return whether reservations that a failover forgot still have to be written again first."""
+        loss = await self._ledger.look()
+        if loss is None or loss.why != "behind":
+            self._behind_since = None
+            return False
+        if self._behind_since is None:
+            self._behind_since = self._clock()
+        return self._clock() - self._behind_since < GRACE_S
+
+    async def _leads(self) -> bool:
+        key = f"{self._book}:keeper"
+        if await self._store.add(key, self._replica, LEASE_S):
+            self._resumed = False  # somebody may have led meanwhile
+            return True
+        if await self._store.get(key) != self._replica:
+            return False
+        await self._store.put(key, self._replica, LEASE_S)  # two at once would do no harm
+        return True
+
+    async def _apply(self, facts: Sequence[Mapping[str, Any]]) -> None:
+        for fact in facts:
+            await self._tell(fact)
+        steps: list[Step] = []
+        for fact in facts:
+            if fact.get("event") == TOOL_ANSWERED:  # from here on facts of the new owner count
+                await self._take(steps)
+                steps = []
+                await self._reprieve.hand_over(fact)
+            elif (step := step_of(fact, self._otherwise, self._cost_of)) is not None:
+                steps.append(step)
+        await self._take(steps)
+
+    async def _take(self, steps: Sequence[Step]) -> None:
+        for settled in await self._ledger.take(steps):
+            metrics.count(metrics.BUDGET_SETTLEMENTS, self._book, settled.outcome)
+            if settled.outcome in ASTRAY and self._clock() - self._warned >= WARN_S:
+                self._warned = self._clock()
+                _log.warning(
+                    "money was told of that was not reserved: toolgate budget list", outcome=settled.outcome
+                )
+            if settled.over:
+                metrics.count(metrics.BUDGET_OVERRUNS, self._book)
+
+    async def _tell(self, fact: Mapping[str, Any]) -> None:
+        """Pass a fact to `also`. A fact that makes it fail is skipped, so that it does not come again."""
+        try:
+            told = self._also(fact) if self._also is not None else None
+            if asyncio.iscoroutine(told):
+                await told
+        except TransportError:
+            raise
+        except Exception:  # noqa: BLE001 - see above: told with its traceback, and passed over
+            metrics.count(metrics.BAD_MESSAGES, "orchestrator", "malformed")
+            _log.exception("a fact could not be heard", event_of_fact=str(fact.get("event"))[:64])
+
+    async def _look_for_orphans(self, telling: Set[str]) -> None:
+        """Make the open reservations of dead orchestrators orphans. Those in `telling` still write facts."""
+        held = await self._ledger.open()
+        if not held:
+            self._missing.clear()
+            return
+        alive, now = await self._facts.alive(), self._clock()
+        gone = {one.owner for one in held} - alive - telling
+        self._missing = {owner: self._missing.get(owner, now) for owner in gone}
+        for one in held:
+            dead = now - self._missing.get(one.owner, now) >= GRACE_S
+            reason = "dead" if dead else "expired" if one.age_s >= MAX_SECONDS else None
+            if reason is None or await self._reprieve.waits(one):
+                continue
+            if await self._ledger.orphan(one.decision):
+                metrics.count(metrics.BUDGET_ORPHANS, self._book, reason)
+                _log.warning("nobody told the cost of a call", decision=one.decision, reason=reason)

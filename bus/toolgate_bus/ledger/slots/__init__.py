@@ -1,0 +1,1 @@
+"""Queues: slots, and the calls that wait for one."""

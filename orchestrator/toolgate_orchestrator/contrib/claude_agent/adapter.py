@@ -1,0 +1,162 @@
+"""Claude Agent SDK: options that have a guard rule on every tool call of a session and its sub-agents.
+
+    options = gate(ClaudeAgentOptions(…), guard)
+
+The tools run in the CLI. It calls a `PreToolUse` callback before each tool, and another callback with the
+result. So a call can run with other arguments, but no other tool can run instead. The options' own
+`can_use_tool`, if set, asks a person. The messages tell the cost of a turn, and that a session was broken
+off: `async for message in watch(query(…, options=options), options)` reports both to the guard.
+"""
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any, Final, TypeAlias
+
+import anyio
+import claude_agent_sdk as sdk
+from toolgate_bus.errors import TurnStop
+from toolgate_bus.protocol.json_values import same_json
+
+from toolgate_orchestrator.coding_agents import claude
+from toolgate_orchestrator.contrib.claude_agent.calls import SessionCall, SessionCalls
+from toolgate_orchestrator.contrib.claude_agent.messages import DENIED, deny_changes, usage_of
+from toolgate_orchestrator.decision.question.call import Call, Caller
+from toolgate_orchestrator.decision.question.plain_values import copy_arguments
+from toolgate_orchestrator.guard.guard import Guard
+
+AGENT: Final = "claude"  # the agent's name if the guard has none
+UNSEEN: Final = "the gate was not asked about it before (hooks may be switched off)"
+Options: TypeAlias = sdk.ClaudeAgentOptions
+Fields = Any  # input of a callback, which `coding_agents.claude` reads
+
+
+def gate(options: Options, guard: Guard, *, timeout_s: float = 3600.0) -> Options:
+    """Return a gated copy of the options, for a query or a client of the SDK.
+
+    A call without a ruling after `timeout_s` seconds is denied. If a callback fails, the CLI blocks the call.
+    """
+    desk = _CallbackDesk(guard, options.can_use_tool, timeout_s)
+    hooks: dict[Any, list[Any]] = {name: list(found) for name, found in (options.hooks or {}).items()}
+    beside = [replace(one, hooks=list(map(deny_changes, one.hooks))) for one in hooks.get(claude.BEFORE, ())]
+    mine = sdk.HookMatcher(hooks=[desk.rule], timeout=timeout_s + 30, on_failure="block")
+    hooks[claude.BEFORE] = [*beside, mine]
+    for name in claude.AFTER:
+        hooks[name] = [*hooks.get(name, ()), sdk.HookMatcher(hooks=[desk.report])]
+    for name in ("Stop", "SubagentStop"):
+        hooks[name] = [*hooks.get(name, ()), sdk.HookMatcher(hooks=[desk.end])]
+    return replace(options, hooks=hooks, can_use_tool=desk.ask if options.can_use_tool else None)
+
+
+def desk_of(options: Options) -> "_CallbackDesk | None":
+    """Return the callbacks that rule on calls of these options; None if the options are not gated."""
+    hooks = [hook for one in (options.hooks or {}).get(claude.BEFORE, ()) for hook in one.hooks]
+    found = [getattr(hook, "__self__", None) for hook in hooks]
+    return next((one for one in found if isinstance(one, _CallbackDesk)), None)
+
+
+async def watch(messages: AsyncIterator[Any], options: Options) -> AsyncIterator[Any]:
+    """Pass on the messages of `query` or a client, and report to the guard.
+
+    Each result message reports its usage. At the end, calls that are still open are reported as failed.
+    """
+    desk, before = desk_of(options), 0.0
+    try:
+        async for message in messages:
+            if desk is not None and isinstance(message, sdk.ResultMessage):
+                desk.guard.usage(desk.place(message.session_id), **usage_of(message, before))
+                before = message.total_cost_usd or before
+            yield message
+    finally:
+        if desk is not None:
+            desk.calls.end()
+
+
+class _CallbackDesk:
+    """The callbacks of one session's options."""
+
+    def __init__(self, guard: Guard, can_use_tool: Any, timeout_s: float) -> None:
+        self.guard, self._person, self._timeout_s = guard, can_use_tool, timeout_s
+        self._by_sdk = can_use_tool is not None and not guard.asks
+        self.calls = SessionCalls(guard)
+
+    async def rule(self, fields: Fields, id_: str | None, context: Any) -> dict[str, Any]:
+        """Rule on a call, for the PreToolUse hook."""
+        try:
+            event = claude.read(fields)
+            self.calls.meet(event)
+            can = event.can if self._by_sdk or self.guard.asks else event.can - {"ask"}
+            at = self.place(event.session, event.agent_id, event.agent_type)
+            call = Call(event.tool, event.arguments, (), at, event.call_id, event.group, can=can)
+            with anyio.fail_after(self._timeout_s):
+                ruling = await self.guard.rule(call, ask="defer" if self._by_sdk else None)
+        except TurnStop as stop:
+            return {**claude.deny(None, DENIED.format(stop)), "continue_": False, "stopReason": str(stop)}
+        except TimeoutError:
+            return claude.deny(None, DENIED.format(f"it was not ruled on in {self._timeout_s:g} s"))
+        except Exception as error:  # noqa: BLE001 - a call without a ruling never runs, whatever the error
+            return claude.deny(None, DENIED.format(error))
+        if not ruling.allowed and not ruling.pending:
+            return claude.deny(event, ruling.refusal)
+        self.calls.keep(SessionCall(event, call, ruling))
+        others = None if same_json(ruling.arguments, dict(event.arguments)) else ruling.arguments
+        if ruling.pending:
+            return claude.ask(event, others, ruling.prompt.prompt if ruling.prompt else ruling.refusal)
+        return {} if others is None else claude.change(event, others, ruling.reason or "")
+
+    async def ask(self, tool: str, arguments: dict[str, Any], context: Any) -> Any:
+        """Ask the person behind `can_use_tool` about the call that would run.
+
+        If the person changes the arguments, the guard rules on the changed call.
+        """
+        one = self.calls.take_asked(context.tool_use_id, tool, arguments)
+        if one is None:
+            return sdk.PermissionResultDeny(message=DENIED.format(UNSEEN))
+        would = one.ruling.arguments
+        try:
+            said = await self._person(tool, copy_arguments(would), context)
+        except BaseException:
+            await self.calls.answer(one, "refuse")
+            raise
+        allows = isinstance(said, sdk.PermissionResultAllow)
+        changed = said.updated_input if allows else None
+        if changed is not None and same_json(changed, would):
+            changed = None
+        one = await self.calls.answer(one, "allow" if allows and changed is None else "refuse")
+        if not allows:
+            return said
+        if changed is not None:
+            call = one.call._replace(arguments=changed, can=("arguments",))
+            one = one._replace(call=call, ruling=await self.guard.rule(call))
+        if not one.ruling.allowed:
+            return sdk.PermissionResultDeny(message=one.ruling.refusal)
+        self.calls.keep(one)
+        return replace(said, updated_input=one.ruling.arguments)
+
+    async def report(self, fields: Fields, id_: str | None, context: Any) -> dict[str, Any]:
+        """Report the result of a call, for the PostToolUse and PostToolUseFailure hooks."""
+        event = claude.read(fields)
+        if (one := self.calls.take(event)) is None:
+            return {}
+        ruling = (
+            await self.calls.answer(one, "allow")
+        ).ruling  # if the CLI asked a person, the run itself means "allow"
+        if event.outcome == "fail":
+            ruling.fail(event.error)
+            return {}
+        ruling.succeed(fields.get("tool_response"))
+        told = {"hookEventName": event.name, "additionalContext": ruling.notice}
+        return {"hookSpecificOutput": told} if ruling.notice else {}
+
+    async def end(self, fields: Fields, id_: str | None, context: Any) -> dict[str, Any]:
+        """Report open calls as failed, for the Stop and SubagentStop hooks.
+
+        Such a call was interrupted, or the CLI's own rules forbade it.
+        """
+        self.calls.end(fields.get("session_id"), fields.get("agent_id") or "")
+        return {}
+
+    def place(self, session: str, agent_id: str = "", agent_type: str = "") -> Caller:
+        """Return the caller. A sub-agent has a session of its own, below that of the conversation."""
+        at = self.guard.at(session, self.guard.config.agent or AGENT)
+        below = f"{session}/{agent_id}"
+        return self.guard.at(below, agent_type or agent_id, parent=at) if agent_id else at

@@ -1,0 +1,5 @@
+"""Adapter for Strands Agents; needs the extra `strands`."""
+
+from toolgate_orchestrator.contrib.strands.adapter import ToolgateLayer
+
+__all__ = ["ToolgateLayer"]

@@ -1,0 +1,1 @@
+"""Rules on tools, arguments and order, written in a file."""
