@@ -272,4 +272,4 @@ async def test_whom_to_stop_has_to_be_said_clearly(world):
         code, _, err = await world.toolgate("agents", "stop", *words)
         assert (code, said in err) == (2, True), err
     code, _, err = await world.toolgate("agents", "--watch", "stop", "--all")
-    assert (code, "--watch: give it after `stop`" in err) == (2, True), err
+    assert (code, "--watch: put this option after `stop`" in err) == (2, True), err
