@@ -80,7 +80,7 @@ def find_source(
     requirements: Sequence[str],
     exists: Callable[[str], bool],
 ) -> list[str]:
-    """Return the words after `install`. `record` is `direct_url.json`; None: the copy came from an index. Pure.
+    """Return the words after `install`. `record` is `direct_url.json`; None: a copy from an index. Pure.
 
     If the clone or file that the copy came from is gone, return the requirements of these extras.
     """

@@ -103,7 +103,7 @@ class ServerProcess:
         return self._process is not None and self._process.poll() is None
 
     def start(self, timeout_s: float = START_S) -> None:
-        """Start the server, and wait until it answers. Otherwise raise RuntimeError with the end of its log."""
+        """Start the server, and wait until it answers; else raise RuntimeError with the end of its log."""
         with (self.directory / LOG_FILE).open("ab") as log, warnings.catch_warnings():
             # Python warns of a fork beside threads; all that runs in the child before exec is one prctl.
             warnings.simplefilter("ignore", DeprecationWarning)

@@ -1,4 +1,4 @@
-"""Read from the server what the judging modules need. The commands here change nothing."""
+"""Read the state of the server that the judging modules need. The commands here change nothing."""
 
 import asyncio
 import time
@@ -171,7 +171,7 @@ async def read_fact_streams(commands: Commands, namespace: str, view: RosterView
 
 
 def _check(replies: Iterable[Any]) -> None:
-    """Raise ConfigError for a reply that this user may not look."""
+    """Raise ConfigError if a reply says that this user may not read."""
     for reply in replies:
         if is_refusal(reply):
-            raise ConfigError(f"this user may not look: {reply}")
+            raise ConfigError(f"this user may not read it: {reply}")
