@@ -324,7 +324,7 @@ def test_who_must_know_all_is_told_by_the_exit_code(archive):
         (("--month", "2026-11", "--day", "2026-11-21"), "goes without"),
         (("--time-zone", "Mars"), "Europe/Berlin"),
         (("--csv", "--json"), "goes without"),
-        (("--since", "soon"), "no time"),
+        (("--since", "soon"), "not a time"),
     ],
 )
 def test_a_wrong_option_is_refused_with_what_is_allowed(archive, words, told):
