@@ -71,7 +71,7 @@ WhyOption = Annotated[
     ),
 ]
 SessionOption = Annotated[
-    str | None, _which("--session", metavar="ID", help_="Only of this session. The start of its id is enough.")
+    str | None, _which("--session", metavar="ID", help_="Only of this session; the start of its id is enough.")
 ]
 AgentOption = Annotated[str | None, _which("--agent", metavar="NAME", help_="Only of this agent.")]
 LabelOption = Annotated[
@@ -81,7 +81,9 @@ SinceOption = Annotated[
     str | None,
     _which("--since", metavar="TIME", help_="Only from this time on: 10m or 2h (ago), or 2026-11-21T10:30Z."),
 ]
-UntilOption = Annotated[str | None, _which("--until", metavar="TIME", help_="Only up to this time (as above).")]
+UntilOption = Annotated[
+    str | None, _which("--until", metavar="TIME", help_="Only up to this time, written as for --since.")
+]
 IdOption = Annotated[str | None, _which("--id", metavar="ID", help_="Only those whose id begins like this.")]
 FromOption = Annotated[
     Path | None,
