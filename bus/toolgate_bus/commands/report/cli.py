@@ -32,11 +32,15 @@ def report(
     month: Annotated[
         str | None, typer.Option(metavar="YYYY-MM", help="Default: this month.", rich_help_panel=_WHAT)
     ] = None,
-    day: Annotated[str | None, typer.Option(metavar="YYYY-MM-DD", rich_help_panel=_WHAT)] = None,
+    day: Annotated[
+        str | None, typer.Option(metavar="YYYY-MM-DD", help="Report this day alone.", rich_help_panel=_WHAT)
+    ] = None,
     since: Annotated[
         str | None,
         typer.Option(
-            metavar="TIME", help="From 10m or 2h ago, or from 2026-11-21T10:30Z.", rich_help_panel=_WHAT
+            metavar="TIME",
+            help="From this time on: 10m or 2h (ago), or 2026-11-21T10:30Z.",
+            rich_help_panel=_WHAT,
         ),
     ] = None,
     until: Annotated[

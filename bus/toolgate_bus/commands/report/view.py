@@ -74,7 +74,8 @@ def _table(accounting: ReportBuilder, rows: Rows, total: ReportFigures, told: Re
     console.print(table)
     if total.outside:
         amount = format_amount(total.outside)
-        console.print(f"Outside budgets: {amount}, reported by calls that no budget paid for.", soft_wrap=True)
+        outside = f"Outside budgets: {amount}, reported by calls that no budget paid for."
+        console.print(outside, soft_wrap=True)
     _tell(accounting, told, console)
 
 
