@@ -341,7 +341,7 @@ def test_money_that_nobody_reserved_is_told_of_and_who_meddles_with_others():
     lost, foreign = (one for one in budget_findings([state], NOW) if one.name.startswith("budget-"))
     assert (lost.level, foreign.level) == ("notice", "warning")
     assert "4 costs came without a reservation (1 of them" in lost.what
-    assert "2 facts report on another orchestrator's decisions, and were refused" in foreign.what
+    assert "2 facts reported on another orchestrator's decisions, and were refused" in foreign.what
 
 
 def test_budgets_with_room_have_nothing_to_mend():

@@ -51,7 +51,7 @@ SUMMARIES = {
     "doctor": "Check this installation and its bus.",
     "bench": "Measure decisions, compared with the bare server, NATS and a webhook.",
 }
-"""One line for each command, in the order of the help. The help shows them without loading a command."""
+"""Summary of each command, in the order of the help. The help shows them without loading a command."""
 SPELLED_OUT: Final = "toolgate-spelled-out"
 """Name of the codec error handler `spell_unencodable`, for letters that an output cannot encode."""
 LOADED: Final = 100_000

@@ -122,7 +122,7 @@ def start_bus(redis: str | None, namespace: str, keys: Path | None) -> Bus:
 
 
 def join_bus(redis: str | None, namespace: str, keys: Path | None) -> Bus:
-    """Like `start_bus`, but start nothing: raise NoServer if none is named and none runs."""
+    """Open the bus like `start_bus`, but start nothing: raise NoServer if none is named and none runs."""
     return _with_server(bus_settings(redis, namespace, keys), join_server)
 
 

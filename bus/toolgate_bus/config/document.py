@@ -126,8 +126,8 @@ def _prepare(text: str, name: str) -> str:
     if (found := _LINE_ENDS.search(text)) is not None:
         line = text.count("\n", 0, found.start()) + 1
         raise ConfigError(
-            f"{name}:{line}: contains the character U+{ord(found[0]):04X}, which some readers take for a line "
-            f'end: write it as "\\u{ord(found[0]):04x}", in double quotes'
+            f"{name}:{line}: contains the character U+{ord(found[0]):04X}, which some readers take for a "
+            f'line end: write it as "\\u{ord(found[0]):04x}", in double quotes'
         )
     return text
 

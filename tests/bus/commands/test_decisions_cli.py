@@ -118,7 +118,9 @@ def test_of_several_that_begin_so_all_are_named(archive):
 
 
 def test_of_one_that_is_not_there_it_says_what_is_kept(archive):
-    assert "No decision in the record has an id that begins with 99" in toolgate("show", "99", "--from", archive)
+    assert "No decision in the record has an id that begins with 99" in toolgate(
+        "show", "99", "--from", archive
+    )
 
 
 def test_an_export_is_there_whole_and_replaces_what_was_there(archive, tmp_path):

@@ -133,7 +133,9 @@ def test_aliases_that_grow_without_bound_are_refused():
 def test_a_merge_key_is_refused_by_its_line_with_what_to_write_instead(merge):
     """Releases of PyYAML read a merge into a mapping that itself has one differently."""
     raw = f"base: &b {{a: 1}}\nrules:\n- a: 2\n  {merge}\n"
-    with pytest.raises(ConfigError, match=r"^f:4: the merge key `<<` is not supported.*write its keys out here"):
+    with pytest.raises(
+        ConfigError, match=r"^f:4: the merge key `<<` is not supported.*write its keys out here"
+    ):
         parse_document(raw.encode(), "f")
 
 

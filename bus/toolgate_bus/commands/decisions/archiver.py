@@ -1,4 +1,4 @@
-"""`toolgate decisions archive`: follow the facts into a directory, until told to stop.
+"""`toolgate decisions archive`: write new facts to a directory, until told to stop.
 
     facts that come, then the ledgers' journals ─▶ collected for a second ─▶ one commit (`archive_store`)
 
@@ -77,7 +77,7 @@ async def _archive(settings: BusSettings, store: ArchiveStore, *, once: bool) ->
 
 
 class _Archiver:
-    """One run. `taken` is the number of its facts."""
+    """Run of the archiver. `taken` is the number of its facts."""
 
     def __init__(
         self, commands: RedisCommands, namespace: str, reader: FactsReader, store: ArchiveStore

@@ -71,7 +71,7 @@ WhyOption = Annotated[
     ),
 ]
 SessionOption = Annotated[
-    str | None, _which("--session", metavar="ID", help_="Only of this session; the start of its id is enough.")
+    str | None, _which("--session", metavar="ID", help_="Only of this session; its beginning is enough.")
 ]
 AgentOption = Annotated[str | None, _which("--agent", metavar="NAME", help_="Only of this agent.")]
 LabelOption = Annotated[

@@ -193,7 +193,7 @@ def _check_astray(book: BookState) -> list[Diagnostic]:
         found.append(notice(SUBJECT, "budget-unreserved", what, change))
     if foreign := book.astray.get("foreign", 0):
         many = how_many(foreign, "fact")
-        what = f"{many} report on another orchestrator's decisions{_of(book)}, and were refused"
+        what = f"{many} reported on another orchestrator's decisions{_of(book)}, and were refused"
         change = "give every agent a server user that may write only its own facts: docs/secure.md"
         found.append(warning(SUBJECT, "budget-foreign", what, change))
     return found
@@ -216,7 +216,7 @@ def _check_long_holds(book: BookState) -> list[Diagnostic]:
         return []
     oldest = max(one.age_s for one in old)
     what = (
-        f"{how_many(len(old), 'decision')} hold money for over {LONG_S / 60:.0f} min, the oldest for "
+        f"money is reserved for over {LONG_S / 60:.0f} min by {how_many(len(old), 'decision')}, longest for "
         f"{oldest / 60:.0f} min"
     )
     change = "toolgate budget show NAME; calls unreported for an hour are charged at their estimates"

@@ -61,7 +61,7 @@ class Context:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One check."""
+    """Check that `toolgate doctor` runs."""
 
     name: str
     subject: str

@@ -131,7 +131,7 @@ def _orchestrators(view: RosterView, alive: Mapping[str, object]) -> list[Diagno
     missed = sorted({name for reads in view.orchestrators.values() for name in reads} - set(alive))
     if missed:
         names = _first(missed)
-        what = f"agents wait for verdicts of {names}, but no replica of it is alive"
+        what = f"agents wait for verdicts of {names}, but no such scheduler is alive"
         change = f"toolgate scheduler run {missed[0]}; or remove it from `required` in their plans"
         found.append(warning(SUBJECT, "roster-missed", what, change))
     return [*found, *_unrequired(view)]

@@ -175,7 +175,7 @@ async def _keys(context: Context) -> Sequence[Diagnostic]:
     without = sorted({member.name for member in context.view.members} - set(keys))
     if without:
         what = f"{context.keys} has no key for {', '.join(without)}: agents that use it do not ask these"
-        return [warning("keys", "keys-missing", what, f"add `{without[0]}: KEY` , here and at the scheduler")]
+        return [warning("keys", "keys-missing", what, f"add `{without[0]}: KEY`, here and at the scheduler")]
     return [fine("keys", "keys", f"{context.keys} has {len(keys)} keys")]
 
 

@@ -175,7 +175,7 @@ def _check_writes(state: ServerState) -> list[Diagnostic]:
         words
         for field_, words in (
             ("aof_last_write_status", "its append-only file"),
-            ("aof_last_bgrewrite_status", "the rewrite of that file"),
+            ("aof_last_bgrewrite_status", "a rewrite of its append-only file"),
             ("rdb_last_bgsave_status", "its snapshot"),
         )
         if state.info.get(field_, "ok") == "err"
