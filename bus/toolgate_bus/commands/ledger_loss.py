@@ -121,7 +121,7 @@ def rebuild(
     archiver last read it. A second run adds nothing. Amounts that the record lacks stay lost.
 
     Without an archive, --facts has the cost-aware scheduler read the last hour's record on the server once
-    more. It settles the calls that are unsettled, from the fleet's budgets where the others are unknown.
+    more. It settles unsettled calls, from the budgets of the fleet if the other budgets are unknown.
 
     \b
       toolgate budget rebuild --from /var/lib/toolgate/archive --dry-run

@@ -193,9 +193,9 @@ def show_(
       toolgate decisions show 3f2a
       toolgate decisions show 3f2a --from /srv/record
 
-    The explanation tells the agent's call, each scheduler's verdict and its
+    The explanation covers the agent's call, each scheduler's verdict and its
     time, the rule that decided, the reason that the agent was told, the tool
-    that ran and its cost. It also tells late verdicts, and the changes that
+    that ran and its cost. It also covers late verdicts, and the changes that
     shadows would have made. With --json one object: the `decision`, the facts
     `after` it, and the words (`explained`).
     """
@@ -274,7 +274,7 @@ def archive_(
     Files are JSON Lines, one for each hour (UTC) or more. Each fact is there
     once, even if this process or its machine dies: the next run goes on where
     it ended. It waits for a server that is away. Only one archiver writes to a
-    directory. Facts that were trimmed or lost before they were read are told on
+    directory. Facts that were trimmed or lost before they were read are reported on
     stderr and by a line in the archive (`archive:gap`). The ledgers' journals
     are archived beside the facts: `toolgate report --archive` adds them up.
 

@@ -51,7 +51,7 @@ def exporter(
     namespace: NamespaceOption = "default",
     json_: JsonOption = False,
 ) -> None:
-    """Serve the metrics of a whole fleet to Prometheus, out of the facts on the bus.
+    """Serve the metrics of a whole fleet to Prometheus, from the facts on the bus.
 
     Agents that live for seconds and agents that were killed are counted, too.
     The counts are kept on the server of the bus, with the positions up to which
@@ -65,7 +65,7 @@ def exporter(
       toolgate exporter --by-label team       veto rates of teams
 
     If there are several for one namespace, one counts. The others stand by, serve
-    nothing of the fleet, and take over within seconds. GET /healthz says 200 while
+    nothing of the fleet, and take over within seconds. GET /healthz returns 200 while
     facts are read, else 503 (stands by, or the server is away); /livez always 200.
 
     Labels are bounded: beyond 1000 series of a metric they become `other`. All

@@ -99,7 +99,7 @@ def report(
     Outside budgets are costs that calls reported and no budget paid. Saved is
     the average cost, in this report, of the LLM's own choice, less the cost of
     the call that ran in its place; if no such call ran, it is not known and not
-    counted. Held is told with the time to the decision.
+    counted. Held calls are shown with their time to the decision.
 
     In --csv and --json amounts are whole millionths of the currency. The report
     says what it has read, and what it cannot know. Exit code 0: reported; 1: with
